@@ -1,5 +1,5 @@
-"""How sure an answer is: bands from the errors of measured rows on devices and machines that were left out.
+"""Uncertainty of answers: bands from the errors of measured rows on left-out devices and machines.
 
-``bands.json`` beside these files holds, by class, the quantiles of log(measured / predicted); ``validate bands
---write`` makes it from tables of measurements.  No prediction reads it.  docs/decisions/bands.md explains.
+``bands.json`` in this folder has the quantiles of log(measured / predicted) for each class; ``validate bands --write``
+makes it from tables of measurements.  Predictions do not read it.  See docs/decisions/bands.md.
 """

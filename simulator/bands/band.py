@@ -1,4 +1,4 @@
-"""The interval that holds the truth with a stated probability: :class:`Band`."""
+"""The interval that contains the truth with a stated probability: :class:`Band`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 __all__ = ["LEVEL", "Band", "band_of"]
 
 LEVEL = 0.8
-LEAST_HALF_WIDTH = 0.01  # of a time: repeats of one measurement agree no better
+LEAST_HALF_WIDTH = 0.01  # relative to the time: repeated measurements agree no better
 
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """With probability ``level`` what a clock shows lies from ``low_s`` to ``high_s``.
+    """The interval from ``low_s`` to ``high_s`` that contains the measured time with probability ``level``.
 
-    The predicted time may lie beside it, where such answers are known to be mostly too fast or too slow.
+    The predicted time may lie outside, if such predictions are known to be mostly too fast or too slow.
     """
 
     level: float
@@ -23,11 +23,14 @@ class Band:
     high_s: float
 
     def of_rate(self, time_s: float, rate: float) -> tuple[float, float]:
-        """Return the same of a *rate* that is reached where it takes *time_s*, the lower first."""
+        """Return the (low, high) band of a *rate* whose predicted value corresponds to the predicted time *time_s*."""
         return rate * time_s / self.high_s, rate * time_s / self.low_s
 
 
 def band_of(time_s: float, low: float, high: float) -> Band:
-    """Return the band of *time_s* whose ends are *low* and *high* as logarithms of the ratio to it."""
+    """Return the band of *time_s*, given its ends as logarithms of (measured / predicted).
+
+    It is widened to at least twice ``LEAST_HALF_WIDTH``.
+    """
     lacking = max(0.0, 2 * LEAST_HALF_WIDTH - (math.exp(high) - math.exp(low)))
     return Band(LEVEL, time_s * (math.exp(low) - lacking / 2), time_s * (math.exp(high) + lacking / 2))

@@ -1,6 +1,6 @@
-"""The classes that errors are collected in: what an answer is of, the most special class first.
+"""Classes of answers, in which errors are collected: chains of names, the most specific class first.
 
-A class is a few words.  Where a special one has too few measured rows, the next wider one of its chain stands for it.
+If a specific class has too few measured rows, the next wider one in its chain is used.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ __all__ = [
 Chain = tuple[str, ...]
 LARGE_BYTES = 1 << 20
 FORMATS = {"fp32": "fp32", "tf32": "tf32", "fp16": "half", "bf16": "half", "fp8": "fp8", "int8": "int8"}
-_PRODUCTS = ("gemm", "convolution", "recurrence", "fusedattention")  # whose time is a matter of the format
+_PRODUCTS = ("gemm", "convolution", "recurrence", "fusedattention")  # their time depends on the format
 
 
 def kernel_chain(kernel: str, bound: str, precision: str) -> Chain:
-    """Return the classes of a kernel of the class *kernel* that *bound* bounds, with operands in *precision*."""
+    """Return the classes of a kernel of class *kernel*, limited by *bound*, with operands in *precision*."""
     wide = (f"kernel {kernel} {bound}", f"kernel {kernel}", "kernel")
     if kernel not in _PRODUCTS:
         return wide
@@ -34,26 +34,26 @@ def kernel_chain(kernel: str, bound: str, precision: str) -> Chain:
 
 
 def collective_chain(collective: str, size_bytes: float, *, several_nodes: bool) -> Chain:
-    """Return the classes of a collective of *size_bytes*, inside a node or over several."""
+    """Return the classes of a collective of *size_bytes*, inside a node or over several nodes."""
     size, where = ("large" if size_bytes >= LARGE_BYTES else "small"), ("nodes" if several_nodes else "node")
     return f"collective {size} {where} {collective}", f"collective {size} {where}", f"collective {size}", "collective"
 
 
 def exchange_chain(*, several_nodes: bool) -> Chain:
-    """Return the classes of what a step exchanges, most of it in large messages."""
+    """Return the classes of the exchanges of a step, which are mostly large messages."""
     return collective_chain("all-reduce", LARGE_BYTES, several_nodes=several_nodes)[1:]
 
 
 def step_chain(processor: str, family: str | None, form: str | None, ranks: str) -> Chain:
-    """Return the classes of a step of a network of *family* on a *processor*, its products in the format *form*.
+    """Return the classes of a step on a *processor*, for a network of *family* with matrix products in *form*.
 
-    *ranks*: ``one`` device, ``several`` that exchange, or ``divided``, which divide the network between them.
+    *ranks*: ``one`` device; ``several`` that exchange data; or ``divided``, if they divide the network.
     """
     head, of = f"step {processor}", family or "other"
     return f"{head} {ranks} {of} {form or 'mixed'}", f"{head} {ranks} {of}", f"{head} {ranks}", head
 
 
 def host_chain(kind: str, what: str, size_bytes: float | None = None) -> Chain:
-    """Return the classes of an answer about a host: ``copy``, ``access``, ``launch``; *what* it is of that kind."""
+    """Return the classes of a host's answer of *kind* (``copy``, ``access``, ``launch``) and variety *what*."""
     size = "" if size_bytes is None else " large" if size_bytes >= LARGE_BYTES else " small"
     return tuple(dict.fromkeys((f"{kind} {what}{size}", f"{kind} {what}", kind)))

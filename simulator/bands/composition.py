@@ -1,9 +1,10 @@
-"""What an answer is made of, and how far off the whole is where its parts are: :func:`estimate`.
+"""The composition of an answer, and its error from the errors of its parts: :func:`estimate`.
 
-An error, as log(measured / predicted), is taken for a sum of two: one that a whole device or machine shares, and one
-of each kernel by itself.  Of a sum of kernels the shared ones add up; those of different kernels, which know nothing of
-each other, add as squares, so that of many kernels little is left.  Equal kernels are one kernel, with one error.  A
-step is off by more than its kernels: what its class is off beyond what kernels of such steps explain is its own.
+The error of a kernel, log(measured / predicted), is modelled as the sum of two terms: one shared by a whole device or
+machine, and one specific to the kernel.  In a sum of kernels, the shared terms add linearly.  The specific terms of
+different kernels are independent and add in quadrature, so over many kernels little of them remains.  Equal kernels
+count as one kernel with one error.  A step also has an error of its own: the part of its class's error that the kernels
+of such steps do not explain.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ __all__ = ["Composition", "Estimate", "Part", "estimate", "of_parts", "parts_of"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What parts of one class take of the time together, and the root of the sum of squares of each of them alone."""
+    """The parts of one class: their ``share`` of the time, and the root sum of squares of their shares (``alone``)."""
 
     chain: Chain
     share: float
@@ -30,7 +31,11 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Composition:
-    """What an answer is: its classes as a whole, none for a plain sum of ``parts``; and what it is about."""
+    """The composition of an answer.
+
+    ``chain`` has the classes of the answer as a whole; it is empty for a plain sum of ``parts``.  ``facts`` describe
+    the answer.
+    """
 
     chain: Chain
     parts: tuple[Part, ...]
@@ -39,10 +44,11 @@ class Composition:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Ends and middle of log(measured / predicted), and the half-widths of what does not cancel in a comparison.
+    """The error of an answer: the ends and middle of log(measured / predicted).
 
-    ``ways`` is that beside another answer for the same on the same machine, ``machines`` on another one.  ``widest`` is
-    the class that most of the width is due to, with its ``rows`` on so many ``places``.
+    ``ways`` and ``machines`` are half-widths of the error that does not cancel in comparisons: with another answer for
+    the same task on the same machine, and with an answer for another machine.  ``widest`` is the class that contributes
+    most to the width, with its number of ``rows`` and ``places``.
     """
 
     low: float
@@ -56,7 +62,10 @@ class Estimate:
 
 
 def parts_of(times_s: Iterable[tuple[Chain, Hashable, float]], whole_s: float) -> tuple[Part, ...]:
-    """Return the parts of *whole_s*: of each its classes, what it is (equal ones err alike), and its seconds."""
+    """Return the parts of the time *whole_s*, given (classes, identity, seconds) of each piece.
+
+    Pieces of equal identity have the same error.
+    """
     by_chain: dict[Chain, dict[Hashable, float]] = {}
     for chain, what, seconds in times_s:
         found = by_chain.setdefault(chain, {})
@@ -70,7 +79,7 @@ def parts_of(times_s: Iterable[tuple[Chain, Hashable, float]], whole_s: float) -
 
 
 def estimate(composition: Composition, evidence: Evidence) -> Estimate | None:
-    """Return how far off *composition* is, None where nothing like it was measured."""
+    """Return the error of *composition*, or None if nothing like it was measured."""
     state, _ = distance(composition.facts, evidence.seen)
     sides = of_parts(composition, state, evidence)
     if not composition.chain:
@@ -104,7 +113,7 @@ def estimate(composition: Composition, evidence: Evidence) -> Estimate | None:
 
 
 def _beyond(whole: float, part: float) -> float:
-    """Return what adds to *part* as squares to make *whole*."""
+    """Return the term that, added to *part* in quadrature, gives *whole*; 0 if *part* is larger."""
     return math.sqrt(max(0.0, whole * whole - part * part))
 
 
@@ -115,9 +124,9 @@ def _wider(spread: Spread, state: State) -> float:
 
 
 def of_parts(composition: Composition, state: State, evidence: Evidence) -> Estimate | None:
-    """Return how far off the sum of the parts is; what has no class counts as if it were right."""
+    """Return the error of the sum of parts, or None without evidence; parts without a class count as exact."""
     if composition.chain and state != "calibrated":
-        state = "seen"  # the class of the whole is the wider for what is not known of the device
+        state = "seen"  # the class of the whole is already widened for an unknown device
     middle = 0.0
     shared, alone = [0.0, 0.0], [0.0, 0.0]
     widest: tuple[float, Spread] | None = None

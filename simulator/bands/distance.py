@@ -1,4 +1,4 @@
-"""How far a question lies from what was measured: a state for the width of its band, and words for the reader."""
+"""Distance of a question from the measurements: a state that sets the width of its band, and words for the reader."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ __all__ = ["Facts", "Kind", "State", "distance"]
 
 Kind = Literal["operator", "step", "collective", "host"]
 State = Literal["calibrated", "seen", "unseen", "outside"]
-"""A calibrated device; one that rows are of; another of a generation, or kind of machine, that rows are of; or none."""
+"""Calibrated device; place with measured rows; other place of a measured generation or kind; anything else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What an answer is about, as far as its distance from evidence goes.
+    """The properties of an answer that determine its distance from the evidence.
 
-    ``place`` is the part that computes, the machine of a collective, or the place of a host's answer; ``generation``
-    that of its GPUs, or ``cpu``; ``form`` the format of its products.  ``what`` is a collective, or the kind of a
-    host's answer; ``network`` that of a step.  ``ranks`` are those that take part, in the ``way`` of ``one``,
-    ``several`` or ``divided``; or inside a ``node``, or over ``nodes``.  ``unmeasured`` says in words what nobody
-    measures.
+    ``place`` is the computing part, a collective's machine, or the place of a host's answer.  ``generation`` is that of
+    the GPUs, or ``cpu``.  ``form`` is the format of matrix products.  ``what`` is the collective, or the kind of a
+    host's answer.  ``network`` is a step's network.  ``ranks`` is the number of participants; ``way`` is ``one``,
+    ``several`` or ``divided`` for steps, and ``node`` or ``nodes`` for collectives.  ``unmeasured`` describes in words
+    an aspect that is never measured.
     """
 
     kind: Kind
@@ -38,12 +38,12 @@ class Facts:
 
     @property
     def scale(self) -> str:
-        """What the most ranks are kept by."""
+        """The key under which the largest measured number of ranks is kept."""
         return " ".join(filter(None, (self.what, self.way)))
 
 
 def distance(facts: Facts, seen: Seen) -> tuple[State, tuple[str, ...]]:
-    """Return how far *facts* are from what was *seen*, and what of them nothing covers."""
+    """Return the state of *facts* relative to what was *seen*, and the aspects that no measurement covers."""
     outside = [facts.unmeasured] if facts.unmeasured else []
     if facts.kind == "host":
         places = seen.hosts.get(facts.what)
@@ -65,7 +65,7 @@ def distance(facts: Facts, seen: Seen) -> tuple[State, tuple[str, ...]]:
 
 
 def _of_device(facts: Facts, seen: Seen) -> tuple[State, list[str]]:
-    """Return the state of the device, and what is not covered of it."""
+    """Return the state of the device, and its aspects that no measurement covers."""
     forms = seen.generations.get(facts.generation)
     outside = []
     if forms is None:
@@ -79,7 +79,7 @@ def _of_device(facts: Facts, seen: Seen) -> tuple[State, list[str]]:
 
 
 def _beyond_collectives(facts: Facts, seen: Seen) -> list[str]:
-    """Return what of a collective no row covers: its kind, its scale, or its GPUs."""
+    """Return the aspects of a collective that no row covers: its kind, its scale, or its GPUs."""
     where = "between nodes" if facts.way == "nodes" else "inside a node"
     most = seen.collectives.get(facts.scale)
     if most is None:

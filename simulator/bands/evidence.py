@@ -1,4 +1,4 @@
-"""The measured errors behind bands: ``bands.json``, read on first use."""
+"""The measured errors from which bands are made: ``bands.json``, read on first use."""
 
 from __future__ import annotations
 
@@ -16,14 +16,18 @@ __all__ = ["Evidence", "Seen", "Spread", "evidence", "evidence_from"]
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Errors of a class, as log(measured / predicted), of ``rows`` on so many ``places``: devices or machines.
+    """Errors of a class, as log(measured / predicted), from ``rows`` on a number of ``places`` (devices or machines).
 
-    From ``low`` to ``high`` are 80 % of them.  ``shared`` is the part of the variance between places.  The others say
-    how many times as wide what holds 80 % is of a source that was left out, on a place that others saw (``seen``), on a
-    place that was left out (``unseen``), on a generation that was (``outside``), of a network that was (``strange``),
-    and after calibrating (``calibrated``).  ``of_parts``, of steps: the half-widths, down and up, that their kernels
-    and exchanges explain.  ``ways``: the half-width of what rows of one machine differ by that do the same in other
-    ways; ``machines``: of what those differ by that do the same on other machines; None where too few do.
+    80 % of the errors lie between ``low`` and ``high``.  ``shared`` is the fraction of the variance that is between
+    places.
+
+    Five factors widen or narrow the 80 % interval: ``seen`` for a left-out source on a place that other sources cover,
+    ``unseen`` for a left-out place, ``outside`` for a left-out generation, ``strange`` for a left-out network, and
+    ``calibrated`` after calibration.
+
+    ``of_parts`` (steps only) are the half-widths, down and up, that kernels and exchanges explain.  ``ways`` is the
+    half-width of the differences between rows of one machine that do the same in different ways; ``machines`` of those
+    between machines that do the same.  Either is None if there are too few rows.
     """
 
     name: str
@@ -45,12 +49,15 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What rows cover.
+    """The coverage of the measured rows.
 
-    ``devices`` and ``generations``: formats of operators or steps by the name of a part, or of a generation;
-    ``machines``: those whose collectives were measured; ``collectives``: the most ranks by collective and ``node`` or
-    ``nodes``; ``linked``: generations of GPUs whose collectives were; ``gpus``: the most of a step, by ``several`` or
-    ``divided``; ``networks`` of steps; ``hosts``: places by kind.
+    ``devices``, ``generations``: formats of operators or steps, by part or by generation.
+    ``machines``: machines with measured collectives.
+    ``collectives``: the largest number of ranks, by collective and ``node`` or ``nodes``.
+    ``linked``: generations of GPUs with measured collectives.
+    ``gpus``: the largest number of GPUs in a step, by ``several`` or ``divided``.
+    ``networks``: networks of steps.
+    ``hosts``: places, by kind of a host's answer.
     """
 
     devices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -65,18 +72,18 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Classes by name, and what was seen."""
+    """The spreads of classes by name, and the coverage of the rows."""
 
     spreads: Mapping[str, Spread]
     seen: Seen
 
     def spread(self, chain: Chain) -> Spread | None:
-        """Return the first class of *chain* that has enough rows, None where none has."""
+        """Return the spread of the first class of *chain* with enough rows, or None."""
         return next((self.spreads[name] for name in chain if name in self.spreads), None)
 
 
 def evidence_from(document: Mapping[str, Any]) -> Evidence:
-    """Return what a *document* like ``bands.json`` says."""
+    """Return the evidence in a *document* like ``bands.json``."""
     spreads = {}
     for entry in document["classes"]:
         parts = entry.get("of_parts")
@@ -93,5 +100,5 @@ def _frozen(value: Any) -> Any:
 
 @lru_cache(maxsize=1)
 def evidence() -> Evidence:
-    """Return what the product's own file says."""
+    """Return the evidence in the product's own file."""
     return evidence_from(json.loads(files("simulator.bands").joinpath("bands.json").read_text(encoding="utf-8")))

@@ -1,1 +1,1 @@
-"""How gradients are synchronised: strategies, their schedules, and searches in the link graph."""
+"""Collectives: strategies, their schedules, and searches in the link graph."""

@@ -1,4 +1,4 @@
-"""What one works out on paper of a collective: one alpha-beta ring at data sheet rates, the least to beat."""
+"""The back-of-the-envelope time of a collective: one alpha-beta ring at data sheet rates, the baseline to beat."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from simulator.workload.collective import Collective
 
 __all__ = ["ALPHA_S", "alpha_beta_ring_s"]
 
-# One message between two GPUs, launch and all: a round number that is fitted to nothing.
+# One message between two GPUs, launch included: a round number, not fitted.
 ALPHA_S = 2e-6
-_MAX_SEARCHED = 16  # GPUs of a node among which the best ring is searched
-_MAX_STEPS = 5_000  # in which one is tried out
+_MAX_SEARCHED = 16  # the most GPUs of a node for which the best ring is searched
+_MAX_STEPS = 5_000  # of the backtracking search, before dynamic programming takes over
 
 
 def alpha_beta_ring_s(group: Communicator, collective: Collective, size_bytes: float) -> float:
-    """Return the time of one ring over the ranks of *group* by the alpha-beta model.
+    """Return the time of one ring over the ranks of *group* by the alpha-beta model, in seconds.
 
-    With n ranks and S bytes (nccl-tests' size), alpha = ``ALPHA_S`` = 2 us, and B the bandwidth of the ring:
+    With n ranks, S bytes (nccl-tests' size), alpha = ``ALPHA_S`` = 2 us, and B the bandwidth of the ring:
 
     * all-reduce: 2 (n-1) (alpha + S / (n B));
     * all-gather, reduce-scatter, all-to-all: (n-1) (alpha + S / (n B));
     * broadcast, reduce (pipelined): (n-1) alpha + S / B;
     * send-recv: alpha + S / B.
 
-    B is the nominal (data sheet) rate of the slowest route between neighbours, in the best
-    single ring: within a node the order of GPUs that makes that rate largest, between nodes
-    the best pair of GPUs of two neighbours.  Groups that run at once are not seen.
+    B is the nominal (data sheet) rate of the slowest route between neighbours in the best single ring: within a node,
+    the order of GPUs that maximises this rate; between nodes, the best pair of GPUs of two neighbouring nodes.  Groups
+    that communicate at the same time are ignored.
     """
     n = group.n_ranks
     bandwidth_Bps = group.once("alpha-beta ring", lambda: _ring_bandwidth(group.machine, group.router, group.ranks))
@@ -47,7 +47,7 @@ def _ring_bandwidth(machine: Machine, router: Router, ranks: Sequence[int]) -> f
     for rank in ranks:
         hosts.setdefault(machine.nodes[rank].host, []).append(rank)
     local = {gpu: i for host in hosts for i, gpu in enumerate(machine.gpus_of(host))}
-    # Of equal nodes each choice of GPUs is looked at once.
+    # Equal nodes with the same GPUs taking part are examined once.
     different = {(machine.like(host), *(local[g] for g in gpus)): gpus for host, gpus in reversed(hosts.items())}
     rates = [_widest(machine, router, gpus, closed=len(hosts) == 1) for gpus in different.values() if len(gpus) > 1]
     if len(hosts) > 1:
@@ -62,7 +62,7 @@ def _nominal_rate(machine: Machine, router: Router, src: int, dst: int) -> float
 
 
 def _widest(machine: Machine, router: Router, gpus: Sequence[int], *, closed: bool) -> float:
-    """Return the largest rate at which a ring (or a chain, where not *closed*) joins all *gpus*."""
+    """Return the largest rate in B/s at which a ring (or, if not *closed*, a chain) joins all *gpus*."""
     n = len(gpus)
     rate = [[_nominal_rate(machine, router, a, b) if a != b else 0.0 for b in gpus] for a in gpus]
     if n > _MAX_SEARCHED:
@@ -87,7 +87,10 @@ def _connected(near: list[list[int]]) -> bool:
 
 
 def _spans(near: list[list[int]], *, closed: bool) -> bool:
-    """Whether a path (a cycle where *closed*) goes through all of the nodes: tried out first, then worked out."""
+    """Return whether a path (a cycle if *closed*) visits all nodes.
+
+    Backtracking runs first; if it exceeds its budget, dynamic programming decides.
+    """
     budget = Budget(_MAX_STEPS)
     starts = [0] if closed else range(len(near))
     if any(_joins(near, [start], budget, closed=closed) for start in starts):
@@ -108,10 +111,13 @@ def _joins(near: list[list[int]], path: list[int], budget: Budget, *, closed: bo
 
 
 def _worked_out(near: list[list[int]], *, closed: bool) -> bool:
-    """Answer by dynamic programming over sets of nodes, in 2^n n steps (Held and Karp, 1962, section 2)."""
+    """Return whether a path or cycle visits all nodes, by dynamic programming over sets of nodes.
+
+    It takes 2^n n steps (Held and Karp, 1962, section 2).
+    """
     n = len(near)
-    into = [sum(1 << j for j in range(n) if i in near[j]) for i in range(n)]  # from where each node is reached
-    ends = [0] * (1 << n)  # by the set of nodes of a path: where it may end
+    into = [sum(1 << j for j in range(n) if i in near[j]) for i in range(n)]  # by node, the set of its predecessors
+    ends = [0] * (1 << n)  # by the set of visited nodes: the possible last nodes
     for i in [0] if closed else range(n):
         ends[1 << i] = 1 << i
     for visited in range(1, 1 << n):

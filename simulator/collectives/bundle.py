@@ -1,4 +1,4 @@
-"""Groups of ranks that do the same collective at the same time: :class:`Bundle`."""
+"""Groups of ranks that run the same collective at the same time: :class:`Bundle`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["Bundle"]
 
 
 class Bundle:
-    """*groups* of equal size, no rank in two of them, which share links where they are on the same machines.
+    """Disjoint *groups* of equal size that run a collective at once, and share links if they share machines.
 
-    ``lie`` is how they lie on their machines: bundles that lie alike take equally long.
+    ``lie`` describes the groups' positions on their machines: bundles with equal ``lie`` take equally long.
     """
 
     def __init__(self, groups: Sequence[Communicator], lie: Hashable = None) -> None:
@@ -24,13 +24,16 @@ class Bundle:
 
     @property
     def n_ranks(self) -> int:
-        """Ranks of each group."""
+        """The number of ranks in each group."""
         return self.groups[0].n_ranks
 
     def collective(
         self, op: Collective, size_bytes: float, strategy: str | Strategy = "nccl", *, loads_on: Sequence[int] = ()
     ) -> Fragment:
-        """Return the collective *op* of *size_bytes* of all groups at once; as :meth:`Communicator.collective`."""
+        """Return the collective *op* of *size_bytes*, run by all groups at once.
+
+        The arguments are those of :meth:`Communicator.collective`.
+        """
         from simulator.collectives.fragment import fragment_of
 
         first, *others = self.groups

@@ -1,7 +1,8 @@
-"""How long a schedule takes by the alpha-beta model, and into how many chunks a pipeline cuts.
+"""Schedule times by the alpha-beta model, and the number of chunks of a pipeline.
 
-A round takes L + bytes / B: L the latency of its slowest route, B from the resource that is loaded most when all its
-flows run at once.  The engine does not use these estimates; they only choose between ways to do the same.
+A round takes L + bytes / B, where L is the latency of its slowest route and B follows from the most loaded resource
+when all flows of the round run at once.  The estimates only choose between equivalent schedules; the engine does not
+use them.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ from simulator.collectives.schedule import Schedule, Send
 
 __all__ = ["best_chunk_count", "estimate_s", "overlapped_cost", "pipeline_chunk_count"]
 
-# Shorter chunks gain nothing that anyone could measure, and long unfolded runs.
+# Smaller chunks give no measurable gain and make unfolded runs long.
 _MIN_CHUNK_BYTES = 4096
 _MAX_CHUNKS = 65_536
 
 
 def best_chunk_count(size_bytes: float, n_fill: int, latency_s: float, s_per_byte: float) -> int:
-    """Return the m that makes (m + n_fill)(latency_s + size_bytes s_per_byte / m) about least.
+    """Return the chunk count m that minimises (m + n_fill)(latency_s + size_bytes s_per_byte / m).
 
-    The optimum is sqrt(n_fill size_bytes s_per_byte / latency_s); a chunk has 4 KiB at least.
+    The optimum, sqrt(n_fill size_bytes s_per_byte / latency_s), is rounded to the better neighbour.  A chunk has at
+    least 4 KiB, and there are at most 65,536 chunks.
     """
     most = max(1, min(_MAX_CHUNKS, int(size_bytes / _MIN_CHUNK_BYTES)))
     if n_fill <= 0 or most == 1:
@@ -40,14 +42,14 @@ def best_chunk_count(size_bytes: float, n_fill: int, latency_s: float, s_per_byt
 def pipeline_chunk_count(
     request: Request, make: Callable[[int], Schedule], size_bytes: float, nodes: Sequence[int]
 ) -> int:
-    """Return the number of chunks for the pipeline ``make(n_chunks)`` over *nodes*."""
-    one = make(1)  # with one chunk each round is one stage; in the steady state all are busy
+    """Return the best number of chunks for the pipeline ``make(n_chunks)`` of *size_bytes* over *nodes*."""
+    one = make(1)  # with one chunk, each round is one stage; in the steady state all stages are busy
     latency_s, s_per_byte = overlapped_cost(request, one, nodes)
     return best_chunk_count(size_bytes / one.n_chunks, len(one.rounds) - 1, latency_s, s_per_byte)
 
 
 def estimate_s(request: Request, schedule: Schedule, size_bytes: float, nodes: Sequence[int]) -> float:
-    """Return about how long *schedule* takes over *nodes*, work in memory left out."""
+    """Return the approximate time of *schedule* over *nodes*, in seconds, without work in memory."""
     chunk_bytes = size_bytes / schedule.n_chunks
     total_s = 0.0
     for step in schedule.rounds:
@@ -57,12 +59,12 @@ def estimate_s(request: Request, schedule: Schedule, size_bytes: float, nodes: S
 
 
 def overlapped_cost(request: Request, schedule: Schedule, nodes: Sequence[int]) -> tuple[float, float]:
-    """Return latency and seconds per byte of a chunk of a round in which all of *schedule* happens at once."""
+    """Return (latency in s, seconds per byte of a chunk) of one round that contains all sends of *schedule*."""
     return _round_cost(request, (s for r in schedule.rounds for s in r.sends), nodes)
 
 
 def _round_cost(request: Request, sends: Iterable[Send], nodes: Sequence[int]) -> tuple[float, float]:
-    """Return the latency of a round and its seconds per byte of a chunk."""
+    """Return (latency in s, seconds per byte of a chunk) of a round."""
     loads: dict[int, float] = {}
     latency_s = 0.0
     for send in sends:

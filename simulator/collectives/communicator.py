@@ -1,4 +1,4 @@
-"""A group of ranks on a machine, with all that is found once for it: :class:`Communicator`."""
+"""A group of ranks on a machine, with a cache of its routes, rings and trees: :class:`Communicator`."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ T = TypeVar("T")
 
 
 class Communicator:
-    """Ranks that exchange: rank i is the node ``ranks[i]`` of ``machine``, a GPU or a CPU.
+    """A group of ranks: rank i is the node ``ranks[i]`` of ``machine``, a GPU or a CPU.
 
-    Routes, rings, trees and NCCL's channels are found when they are first asked for, whatever the sizes
-    that are exchanged; groups that are a part of this one keep theirs here too.
+    Routes, rings, trees and NCCL's channels do not depend on message sizes; each is found on first use and cached.
+    Subgroups are cached here too.
     """
 
     def __init__(self, machine: Machine, ranks: Sequence[int], router: Router | None = None) -> None:
@@ -34,12 +34,12 @@ class Communicator:
 
     @property
     def n_ranks(self) -> int:
-        """How many take part."""
+        """The number of ranks."""
         return len(self.ranks)
 
     @property
     def nominal(self) -> Communicator:
-        """The same ranks as links say what they carry, whatever they give; itself where they give that."""
+        """The same ranks on the machine without slowed links or neighbours; the group itself if there are none."""
         machine = self.machine.nominal
         if machine is None:
             return self
@@ -47,7 +47,7 @@ class Communicator:
         return self.once("nominal", lambda: Communicator(machine, self.ranks, router))
 
     def by_host(self) -> dict[int, list[int]]:
-        """Return the ranks (not nodes) by machine, in order."""
+        """Return the ranks (not nodes) of each machine, in order, by host number."""
         return self.once("hosts", self._by_host)
 
     def _by_host(self) -> dict[int, list[int]]:
@@ -57,17 +57,21 @@ class Communicator:
         return hosts
 
     def unlike(self) -> list[Node]:
-        """Return one of its nodes for each place in each sort of machine: all others have its part and kind."""
+        """Return one of the group's nodes for each place in each kind of machine.
+
+        Every other node has the same part and kind as one of these.
+        """
         return self.once("unlike", lambda: self.machine.unlike(self.ranks))
 
     def nodes_along(self, order: Sequence[int]) -> tuple[int, ...]:
-        """Return the nodes of the ranks in *order*, which is kept; found once for one object."""
+        """Return the nodes of the ranks in *order*, cached by the identity of *order*, which is kept alive."""
         return self.once(("along", id(order)), lambda: (order, tuple([self.ranks[rank] for rank in order])))[1]
 
     def equal_hosts(self) -> list[int]:
-        """Return its machines, in order, where there are several, all equal, and the same of each take part.
+        """Return the host numbers, in order, of several equal machines with the same GPUs taking part.
 
-        No machine where they differ, or ranks do not stand machine by machine in order.
+        Return an empty list if machines or their participating nodes differ, or if ranks are not numbered machine by
+        machine.
         """
         return self.once("equal hosts", self._equal_hosts)
 
@@ -82,12 +86,12 @@ class Communicator:
         return list(hosts) if len(picked) == 1 else []
 
     def part(self, ranks: Sequence[int]) -> Communicator:
-        """Return the group of some of its *ranks*, renumbered from 0; the same one each time."""
+        """Return the subgroup of the given *ranks*, renumbered from 0; the same object each time."""
         nodes = tuple(self.ranks[rank] for rank in ranks)
         return self.once(("part", nodes), lambda: Communicator(self.machine, nodes, self.router))
 
     def once(self, key: Hashable, find: Callable[[], T]) -> T:
-        """Return what *find* returned when *key* was first asked for."""
+        """Return the value of *find()* from the first call with this *key*."""
         if key not in self._found:
             self._found[key] = find()
         return cast(T, self._found[key])
@@ -95,13 +99,13 @@ class Communicator:
     def collective(
         self, op: Collective, size_bytes: float, strategy: str | Strategy = "nccl", *, loads_on: Sequence[int] = ()
     ) -> Fragment:
-        """Return the collective *op* of *size_bytes* as a part of a larger plan; the same one each time.
+        """Return the collective *op* of *size_bytes* as a fragment of a larger plan; the same object each time.
 
-        *op*, *size_bytes*: as nccl-tests counts them (:mod:`simulator.workload.collective`).
-        *strategy*: how it is done, by name or as an object.
-        *loads_on*: the GPUs whose multiprocessors and memory it takes from what they compute; links are always loaded.
+        *op*, *size_bytes*: as in nccl-tests (:mod:`simulator.workload.collective`).
+        *strategy*: a name or an object.
+        *loads_on*: the GPUs whose multiprocessors and memory the collective occupies; links are always loaded.
 
-        Raises Unsuitable where the strategy does not fit.
+        Raises Unsuitable if the strategy does not fit, and InputError if its name is unknown.
         """
         from simulator.collectives.fragment import fragment_of
 

@@ -1,4 +1,4 @@
-"""The ranks of each machine, their rings, and an order in which neighbours are near."""
+"""Subgroups and rings of each machine, and orders of ranks that place communicating ranks close together."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from simulator.workload.collective import Collective
 
 __all__ = ["embed_order", "rings_by_host", "subset"]
 
-_IMPROVED_UP_TO = 16  # ranks of a machine
+_IMPROVED_UP_TO = 16  # ranks per machine
 _ALL_STARTS_UP_TO = 8
 
 
 def subset(
     request: Request, ranks: list[int], *, collective: Collective | None = None, root: int | None = None
 ) -> Request:
-    """Return *request* for some of its *ranks*, renumbered from 0; *root* is one of the old ranks."""
+    """Return *request* restricted to some of its *ranks*, renumbered from 0; *root* is an old rank number."""
     return replace(
         request,
         group=request.group.part(ranks),
@@ -33,12 +33,13 @@ def subset(
 
 
 def embed_order(request: Request, name: str, make: Callable[[int], Schedule], *, pipelined: bool) -> list[int]:
-    """Return all ranks, machine by machine, in each such that those that exchange are near.
+    """Return all ranks, machine by machine, ordered so that ranks that exchange data are close together.
 
-    In each machine the order begins as that of its best ring; then pairs change places as long
-    as the schedule ``make(n)`` of its n ranks gets faster (up to 16 ranks, and not where all
-    are equally far).  *pipelined* says that all rounds of the schedule happen at once.  Where
-    the collective has a root, it stands first.  Found once for each *name* of a strategy, whatever the size.
+    Within a machine, the initial order is that of its best ring.  Pairs are then swapped as long as this speeds up the
+    schedule ``make(n)`` of the machine's n ranks (only up to 16 ranks, and only if routes differ).  A root comes first.
+
+    *name*: the strategy's name; an order is found once per name, whatever the size.
+    *pipelined*: all rounds of the schedule overlap.
     """
     key = ("order", name, request.collective, request.root)
     return request.group.once(key, lambda: _embedded(request, make, pipelined=pipelined))
@@ -69,13 +70,14 @@ def _embedded(request: Request, make: Callable[[int], Schedule], *, pipelined: b
 def _improved(
     inside: Request, order: list[int], make: Callable[[int], Schedule], *, pipelined: bool, fixed: bool
 ) -> list[int]:
-    """Exchange pairs of *order*, its first kept where *fixed*, as long as that is faster.
+    """Swap pairs in *order* as long as the schedule gets faster; return the best order found.
 
-    On up to 8 ranks from every turn of *order*, since the exchanges can end in a poor place.
+    *fixed* keeps the first rank in place.  With up to 8 ranks, the search starts from every rotation of *order*, since
+    it can end in a poor local optimum.
     """
     n = len(order)
     routes = [inside.router.route(a, b) for a, b in combinations(inside.ranks, 2)] if 2 < n <= _IMPROVED_UP_TO else []
-    if len({(route.path_class, route.bandwidth_Bps, route.latency_s) for route in routes}) < 2:  # none, or all alike
+    if len({(route.path_class, route.bandwidth_Bps, route.latency_s) for route in routes}) < 2:  # none, or all equal
         return order
     schedule = make(n)
     pairs = {(s.src, s.dst): s.width for step in schedule.rounds for s in step.sends}
@@ -108,15 +110,15 @@ def _improved(
 
 
 def _places(request: Request, host: int, ranks: Sequence[int]) -> tuple[int, ...]:
-    """Return which GPUs of its machine the *ranks* are, after the first machine that is like it."""
+    """Return a key of the GPUs that *ranks* occupy: the first machine equal to *host*, then node offsets."""
     first = request.machine.gpus_of(host)[0]
     return (request.machine.like(host), *(request.ranks[rank] - first for rank in ranks))
 
 
 def rings_by_host(request: Request) -> dict[int, list[FoundRing]]:
-    """Return the rings inside each machine (none where it has one rank), ranks counted from 0 in it.
+    """Return the rings inside each machine, by host number, with ranks numbered from 0 within it.
 
-    Of machines that are alike, those in which the same GPUs take part are searched once.
+    A machine with one rank has none.  Equal machines with the same GPUs taking part are searched once.
     """
     return request.group.once("rings by host", lambda: _rings_by_host(request))
 
@@ -137,7 +139,7 @@ def _rings_by_host(request: Request) -> dict[int, list[FoundRing]]:
 
 
 def _moved(ring: FoundRing, inside: Request, by: int) -> FoundRing:
-    """Return *ring* in a machine whose nodes are numbered *by* higher."""
+    """Return *ring* on an equal machine whose node numbers are higher by *by*."""
     machine = inside.machine
 
     def moved(route: Route) -> Route:

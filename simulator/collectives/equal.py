@@ -1,4 +1,4 @@
-"""Between which of equal machines rings and trees go, by roles: :class:`Equal`."""
+"""Roles of equal machines in rings and trees: :class:`Equal`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ __all__ = ["Equal"]
 
 
 class Equal:
-    """Equal machines with equal ranks: one of each role stands for all that play it.
+    """Equal machines with equal ranks, grouped by role; one machine stands for all with the same role.
 
-    Along rings all play one: ``within`` each, and ``onward`` to the next.  In two binary trees machines with as many
-    neighbours have as much to do: ``inside`` those of each number, and ``between`` those of each two.
+    In rings, all machines have the same role: ``within`` is the way inside each, and ``onward`` the way to the next.
+    In a double binary tree, the role of a machine is its number of neighbours: ``inside`` has a way for each role,
+    ``between`` one for each pair of roles that are joined.
     """
 
     def __init__(self, machine: Machine, hosts: Sequence[int]) -> None:
@@ -41,9 +42,10 @@ class Equal:
 
     @classmethod
     def of(cls, group: Communicator) -> Equal | None:
-        """Return those of *group*, found once for the same machines; None for one machine, or where they differ.
+        """Return the equal machines of *group*, found once for the same machines.
 
-        None too where messages cost hosts processor time, which each host spends for itself.
+        Return None for a single machine, for machines that differ, and if messages cost processor time, which each host
+        spends separately.
         """
         if group.machine.messages.message or group.machine.messages.round:
             return None
@@ -51,6 +53,6 @@ class Equal:
         return group.router.once(("equal", hosts), lambda: cls(group.machine, hosts)) if hosts else None
 
     def node(self, node: int, host: int) -> int:
-        """Return what *node* is on the machine *host*."""
+        """Return the counterpart of *node* on the machine *host*."""
         run, _, own = self._machine.locate(node)
         return run.node_of(host) + own

@@ -1,4 +1,4 @@
-"""A collective as a part of a larger plan, and what it takes from GPUs that compute meanwhile."""
+"""A collective as a part of a larger plan, and its load on GPUs that compute at the same time."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from simulator.workload.collective import Collective
 
 __all__ = ["fragment_of"]
 
-# Bytes of device memory for each byte that crosses a GPU's ports.  Of a ring's step, which receives one byte and
-# sends one, a GPU reads what has arrived and its own, and writes the sum (or reads, and writes it twice).
+# Bytes of memory traffic per byte that crosses a GPU's ports.  For each byte received and each byte sent in a step of a
+# ring, a GPU reads the arrived byte and its own, and writes the sum (or reads one byte and writes two).
 _MEMORY_PASSES = 1.5
 
 
@@ -27,10 +27,13 @@ def fragment_of(
     strategy: str | Strategy,
     loads_on: Sequence[int],
 ) -> Fragment:
-    """Return the collective *op* of *size_bytes* by *strategy* in each of *groups* at once; see Communicator."""
+    """Return the collective *op* of *size_bytes*, run by *strategy* in all *groups* at once.
+
+    The arguments are those of :meth:`Communicator.collective`, and so are the errors.
+    """
     chosen = find_strategy(strategy) if isinstance(strategy, str) else strategy
     machine = groups[0].machine
-    if op == "send-recv" and len(groups) > 1 and groups[0].n_ranks == 2:  # pairs are one exchange of all
+    if op == "send-recv" and len(groups) > 1 and groups[0].n_ranks == 2:  # pairs: one exchange among all
         whole = Communicator(machine, [rank for group in groups for rank in group.ranks], groups[0].router)
         pairs = tuple((i ^ swap, i ^ 1 ^ swap) for i in range(0, whole.n_ranks, 2) for swap in (0, 1))
         plan = chosen.plan(Request(whole, op, size_bytes, pairs=pairs))
@@ -42,14 +45,14 @@ def fragment_of(
     for index in loads_on:
         node = machine.nodes[index]
         if isinstance(node.part, GpuPart):
-            if channels and node.part.sm_count:  # a channel is a block of threads, on a multiprocessor of its own
+            if channels and node.part.sm_count:  # each channel is a thread block on its own multiprocessor
                 loads.append((node.multiprocessors, min(1.0, channels / node.part.sm_count)))
             used_s.append((node.memory, _memory_s(machine, node, node.part, plan)))
     return Fragment(plan, tuple(loads), tuple(used_s))
 
 
 def _memory_s(machine: Machine, node: Node, part: GpuPart, plan: Plan) -> float:
-    """Return for how long *plan* uses all of the memory of the GPU *node*."""
+    """Return the time for which *plan* occupies the full memory bandwidth of the GPU *node*, in seconds."""
     crossing = 0.0
     own = machine.locate(node.index)[2]
     for task in plan.tasks:
@@ -61,7 +64,10 @@ def _memory_s(machine: Machine, node: Node, part: GpuPart, plan: Plan) -> float:
 
 
 def _times_at(machine: Machine, flow: Flow, node: Node, own: int) -> int:
-    """Return how many of the flows that *flow* stands for begin or end at *node*, number *own* of its machine."""
+    """Return how many of the flows represented by *flow* start or end at *node*.
+
+    *own* is the index of *node* within its machine.
+    """
     ends = flow.route.src, flow.route.dst
     if flow.at is None:
         return int(node.index in ends)

@@ -1,4 +1,4 @@
-"""Gather on one device, add there, send back: ``gpu0`` (``gpuN``) and ``cpu``."""
+"""Gather on one device, add there, send the result back: ``gpu0`` (``gpuN``) and ``cpu``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ __all__ = ["GATHER_ON_CPU", "GatherOnCpu", "GatherOnGpu", "gather_on_gpu"]
 
 
 def _star(request: Request, centre: int) -> Schedule:
-    """Return the star around *centre*, a rank or (the number of ranks) a helper."""
+    """Return the star schedule around *centre*, a rank or (if equal to the number of ranks) a helper.
+
+    Raises Unsuitable for all-to-all and send-recv.
+    """
     n, root = request.n_ranks, request.root
     match request.collective:
         case "all-reduce":
@@ -34,7 +37,7 @@ def _star(request: Request, centre: int) -> Schedule:
 class GatherOnGpu:
     """All ranks send to one GPU, which adds and sends the sum back.
 
-    A broadcast starts and a reduce ends at the root: there the root is that GPU.
+    For broadcast and reduce that GPU is the root.
     """
 
     name: str
@@ -42,7 +45,10 @@ class GatherOnGpu:
     summary: str = "gather on one GPU, add there, send back (gpuN: on GPU N)"
 
     def plan(self, request: Request) -> Plan:
-        """Return the plan; :class:`Unsuitable` where the GPU takes no part."""
+        """Return the plan.
+
+        Raises Unsuitable if the GPU does not take part, for all-to-all and send-recv, and beyond 16,384 ranks.
+        """
         builder = PlanBuilder()
         if request.n_ranks < 2:
             return builder.build()
@@ -56,7 +62,7 @@ class GatherOnGpu:
         if self.gpu >= len(gpus):
             raise Unsuitable(f"there is no GPU {self.gpu}; it has GPUs 0 to {len(gpus) - 1}")
         if gpus[self.gpu] not in request.ranks:
-            if self.name == "gpu0":  # the default means the first that takes part
+            if self.name == "gpu0":  # the default: the first GPU that takes part
                 return 0
             raise Unsuitable(f"GPU {self.gpu} takes no part")
         return request.ranks.index(gpus[self.gpu])
@@ -75,7 +81,7 @@ class GatherOnCpu:
     summary: str = "gather on the CPU, add there, send back"
 
     def plan(self, request: Request) -> Plan:
-        """Return the plan; :class:`Unsuitable` where there is no CPU."""
+        """Return the plan.  Raises Unsuitable without a CPU, for all-to-all and send-recv, and beyond 16,384 ranks."""
         builder = PlanBuilder()
         if request.n_ranks < 2:
             return builder.build()

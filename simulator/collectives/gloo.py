@@ -1,10 +1,11 @@
-"""What gloo does, torch's collectives between CPUs: ``gloo``.
+"""The collectives of gloo, torch's backend between CPUs: ``gloo``.
 
-All-reduce goes round the ring of the ranks in their order, each to the one before it, chunks in two segments
-or more, so that adding hides behind sending (gloo/allreduce.cc).  Broadcast goes down a binomial tree
-(gloo/broadcast.cc): rank v, counted from the root, which has received from v - 2^i, sends to v + 2^j for every
-j above i.  It starts all these sends at once, so they share its link: over n ranks with B at each link the
-root alone takes ceil(log2 n) S/B, and the whole of 4 ranks 3 S/B where a tree in rounds would take 2 S/B.
+All-reduce uses one ring in rank order, in which each rank sends to the previous one.  Each chunk is split into two
+segments or more, so that adding overlaps with sending (gloo/allreduce.cc).
+
+Broadcast uses a binomial tree (gloo/broadcast.cc): rank v, counted from the root, receives from v - 2^i and sends to v
++ 2^j for every j > i.  It starts all its sends at once, so they share its link.  With n ranks and link bandwidth B, the
+root alone takes ceil(log2 n) S/B; 4 ranks take 3 S/B, where a tree with rounds would take 2 S/B.
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ __all__ = ["GLOO", "Gloo", "binomial_children"]
 
 
 def binomial_children(n: int) -> dict[int, list[int]]:
-    """Return to whom each of *n* ranks, counted from the root, sends in a binomial tree, in gloo's order."""
+    """Return the children of each of *n* ranks in a binomial tree, in gloo's order; ranks are counted from the root."""
     children: dict[int, list[int]] = {}
     for rank in range(n):
-        first = rank.bit_length()  # it received over the highest bit of its number
+        first = rank.bit_length()  # the highest bit of its number leads to its parent
         children[rank] = [rank + (1 << i) for i in range(first, n.bit_length()) if rank + (1 << i) < n]
     return children
 
 
 @dataclass(frozen=True, slots=True)
 class Gloo:
-    """All-reduce as a ring in the order of the ranks, broadcast as a binomial tree without rounds."""
+    """All-reduce as a ring in rank order, and broadcast along a binomial tree without rounds."""
 
     name: str = "gloo"
     summary: str = "what torch's gloo does between CPUs: ring; broadcast down a binomial tree (not among all: name it)"
 
     def plan(self, request: Request) -> Plan:
-        """Return the plan; :class:`Unsuitable` for other than all-reduce and broadcast."""
+        """Return the plan.  Raises Unsuitable for collectives other than all-reduce and broadcast."""
         builder = PlanBuilder()
         builder.facts["software"] = "gloo"
         n = request.n_ranks
@@ -63,7 +64,7 @@ def _broadcast(builder: PlanBuilder, request: Request) -> None:
         after = [received[rank]] if rank else []
         for child in children:
             flow = Flow(request.router.route(nodes[rank], nodes[child]), request.size_bytes)
-            stream = f"rank{child}"  # each send on its own: none waits for another of the same sender
+            stream = f"rank{child}"  # one stream per send: sends of the same rank do not wait for each other
             received[child] = builder.transfer(
                 *("broadcast", [flow]),
                 stream=stream,

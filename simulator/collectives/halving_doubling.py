@@ -1,4 +1,4 @@
-"""Pairs at doubling distance: ``halving-doubling``."""
+"""Exchanges between pairs at doubling distances: ``halving-doubling``."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ __all__ = ["HALVING_DOUBLING", "HalvingDoubling"]
 
 @dataclass(frozen=True, slots=True)
 class HalvingDoubling:
-    """Recursive halving and doubling; of short buffers the whole is exchanged each time.
+    """Recursive halving and doubling; for short buffers, recursive doubling of the whole buffer.
 
-    Which of the two an all-reduce takes is decided by the alpha-beta model.
+    The alpha-beta model decides between the two for an all-reduce.
     """
 
     name: str = "halving-doubling"
     summary: str = "pairs at doubling distance exchange halves, then all (Rabenseifner)"
 
     def plan(self, request: Request) -> Plan:
-        """Return the plan; :class:`Unsuitable` for all-to-all and send-recv."""
+        """Return the plan.  Raises Unsuitable for all-to-all and send-recv, and beyond 4,096 ranks."""
         builder = PlanBuilder()
         if request.n_ranks < 2:
             return builder.build()
@@ -37,7 +37,7 @@ class HalvingDoubling:
         size = request.size_bytes
         candidates = _candidates(request, request.n_ranks)
         chosen, schedule = min(candidates, key=lambda named: estimate_s(request, named[1], size, nodes))
-        parted = request.collective in ("reduce-scatter", "all-gather")  # chunk i is that of the rank in place i
+        parted = request.collective in ("reduce-scatter", "all-gather")  # chunk i belongs to the rank at position i
         region = (lambda chunk: block(order[chunk], len(order))) if parted else None
         lower(builder, request, schedule, size_bytes=size, nodes=nodes, region=region)
         builder.facts["algorithm"] = chosen
@@ -45,7 +45,10 @@ class HalvingDoubling:
 
 
 def _candidates(request: Request, n: int) -> list[tuple[str, Schedule]]:
-    """Return the schedules for *n* ranks that do the request's collective, the usual one first."""
+    """Return (name, schedule) of each schedule of the request's collective for *n* ranks, the default first.
+
+    Raises Unsuitable for all-to-all and send-recv.
+    """
     match request.collective:
         case "all-reduce":
             return [

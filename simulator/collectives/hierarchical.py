@@ -1,14 +1,14 @@
-"""First inside each machine, then between machines: ``hierarchical``.
+"""Collectives in two levels, inside machines and between them: ``hierarchical``.
 
-Where all N machines have g ranks each, an all-reduce of S bytes is a reduce-scatter inside (g-1)/g S/B_i, an all-reduce
-of a share S/g for each local rank between the machines 2(N-1)/N (S/g)/B_x, and an all-gather inside (g-1)/g S/B_i;
-rings at each level.  (Cho et al., BlueConnect: decomposing all-reduce for deep learning on heterogeneous network
-hierarchy, MLSys 2019, section 3, with two levels.)
+If all N machines have g ranks each, an all-reduce of S bytes is a reduce-scatter inside each machine, (g-1)/g S/B_i; an
+all-reduce of a shard S/g between machines for each local rank, 2(N-1)/N (S/g)/B_x; and an all-gather inside each
+machine, (g-1)/g S/B_i.  Each level uses rings.  (Cho et al., BlueConnect: decomposing all-reduce for deep learning on
+heterogeneous network hierarchy, MLSys 2019, section 3, with two levels.)
 
-Where the numbers differ, each machine reduces on one rank, its leader, the leaders exchange
-whole buffers, and broadcast inside.
+If machines have different numbers of ranks, each machine reduces to one rank, its leader; the leaders exchange whole
+buffers and broadcast inside their machines.
 
-Machines go through the rounds of a phase in step, and so do the local ranks' shares.
+All machines run the rounds of a phase in step, and so do the exchanges of the local ranks' shards.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from simulator.workload.collective import Collective
 
 __all__ = ["HIERARCHICAL", "PHASES", "Hierarchical"]
 
-# What happens inside, between, and inside again; "" nothing, scatter and gather at the root's machine alone.
+# The collectives inside, between, and inside machines again; "" is none.  Scatter and gather: root's machine only.
 PHASES: dict[Collective, tuple[str, Collective, str]] = {
     "all-reduce": ("reduce-scatter", "all-reduce", "all-gather"),
     "reduce-scatter": ("reduce-scatter", "reduce-scatter", ""),
@@ -49,19 +49,20 @@ _BY_LEADERS: dict[Collective, tuple[str, Collective, str]] = {
 
 @dataclass(slots=True)
 class _Levels:
-    """The machines of a request while its plan is written."""
+    """The machines of a request, and the plan being written."""
 
     builder: PlanBuilder
     request: Request
     hosts: dict[int, list[int]]
     inner: dict[int, list[FoundRing]]
     leaders: dict[int, int] = field(default_factory=dict)
-    groups: list[list[int]] = field(default_factory=list)  # a rank of each machine, for each share of the buffer
+    groups: list[list[int]] = field(default_factory=list)  # for each shard of the buffer, one rank of each machine
 
     def block(self, group: int, member: int) -> Region:
-        """Return the part of the buffer of a member of a group.
+        """Return the part of the buffer that belongs to a member of a group.
 
-        It is the rank's own where the collective leaves or takes its data in parts; else shares lie in one piece.
+        If the collective's input or output is sharded, it is the rank's own part; otherwise each group's parts are
+        contiguous.
         """
         n = len(self.groups) * len(self.hosts)
         if self.request.collective in ("reduce-scatter", "all-gather"):
@@ -69,11 +70,11 @@ class _Levels:
         return block(group * len(self.hosts) + member, n)
 
     def share(self, group: int) -> Region:
-        """Return the part of the buffer that the ranks of *group* exchange; of leaders all of it."""
+        """Return the part of the buffer that the ranks of *group* exchange; for leaders, the whole buffer."""
         return joined(self.block(group, member) for member in range(len(self.hosts)))
 
     def inside(self, what: str, after: Sequence[int]) -> list[int]:
-        """Add the collective *what* of the whole buffer in each machine; return the last tasks."""
+        """Add the collective *what* of the whole buffer in each machine; return the numbers of the last tasks."""
         if what in ("scatter", "gather"):
             host = self._host_of(self.request.root)
             return [self._direct(what, host, self.hosts[host], after)] if len(self.hosts[host]) > 1 else list(after)
@@ -83,7 +84,7 @@ class _Levels:
             if what and len(ranks) > 1:
                 part = subset(self.request, ranks, collective=cast(Collective, what), root=self.leaders[host])
                 own = PlanBuilder()
-                shares = self.share if len(self.groups) > 1 else None  # leaders have all
+                shares = self.share if len(self.groups) > 1 else None  # leaders hold the whole buffer
                 add_rings(own, part, self.inner[host], size_bytes=self.request.size_bytes, blocks=shares)
                 plans.append(own.build())
         if equal is not None:
@@ -91,7 +92,7 @@ class _Levels:
         return in_step(self.builder, plans, "inside", after) if plans else list(after)
 
     def _on_each(self, first: Plan, within: Way) -> Plan:
-        """Return what all of equal machines do as the *first* of them does."""
+        """Return the plan of all equal machines, given that of the *first*."""
 
         def carries(task: Activity, repetition: int) -> list[Carried]:
             assert task.carries is not None
@@ -113,7 +114,7 @@ class _Levels:
         return replace(first, tasks=tuple(tasks), rings=tuple(rings))
 
     def _direct(self, what: str, host: int, ranks: list[int], after: Sequence[int]) -> int:
-        """The root sends each rank beside it its share, or receives it."""
+        """Add direct sends of a shard between the root and each other rank of its machine; return the task's number."""
         nodes, root = self.request.ranks, self.request.root
         ends = [(root, r) if what == "scatter" else (r, root) for r in ranks if r != root]
         share = self.request.size_bytes / len(ranks)
@@ -126,13 +127,13 @@ class _Levels:
         return self.builder.transfer(what, flows, stream=f"node{host}.{what}", after=after, carries=carries)
 
     def between(self, what: Collective, after: Sequence[int]) -> list[int]:
-        """Add the collective *what*, for each of the groups of an equal share."""
+        """Add the collective *what* between machines, for all groups at once; return the numbers of the last tasks."""
         groups = self.groups
         home = list(self.hosts).index(self._host_of(self.request.root))
         parts = [subset(self.request, group, collective=what, root=group[home]) for group in groups]
         found = [find_rings(part.group, both_directions=False)[0] for part in parts]
         laps = max(1, len(self.request.group.equal_hosts()))
-        rate = min(round_rates(self.request.group, [ring.routes for ring in found], laps))  # all groups at once
+        rate = min(round_rates(self.request.group, [ring.routes for ring in found], laps))  # all groups run at once
         latency_s = max(route.latency_s for ring in found for route in first_lap(self.request.group, ring))
         share = self.request.size_bytes / len(groups)
         n_chunks = best_chunk_count(share, len(self.hosts) - 2, latency_s, 1 / rate)
@@ -150,13 +151,16 @@ class _Levels:
 
 @dataclass(frozen=True, slots=True)
 class Hierarchical:
-    """Reduce inside each machine, exchange between machines, spread inside."""
+    """Reduce inside each machine, exchange between machines, distribute inside."""
 
     name: str = "hierarchical"
     summary: str = "reduce-scatter inside each node, exchange between nodes, all-gather inside"
 
     def plan(self, request: Request) -> Plan:
-        """Return the plan; :class:`Unsuitable` on one machine, or for collectives that have no such form."""
+        """Return the plan.
+
+        Raises Unsuitable on a single machine, and for collectives without a hierarchical form.
+        """
         builder = PlanBuilder()
         if request.n_ranks < 2:
             return builder.build()

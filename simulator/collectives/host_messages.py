@@ -1,8 +1,9 @@
-"""What the messages of a round cost the processors of the hosts that send and receive them: :func:`host_work`.
+"""Processor time that the messages of a round cost the hosts that send and receive them: :func:`host_work`.
 
-LogP's overhead (Culler et al., LogP: towards a realistic model of parallel computation, 1993): a processor is busy for
-each message that it sends or receives.  It is so beside the wire, which carries what was handed over before; a round
-takes the longer of both.  Where hosts share processors (namespaces of one computer), they share this work as well.
+This is the overhead of LogP (Culler et al., LogP: towards a realistic model of parallel computation, 1993): a processor
+is busy for each message that it sends or receives.  It works in parallel with the link, which transmits messages handed
+over earlier, so a round takes the longer of the two.  Hosts that share processors (namespaces of one computer) share
+this work too.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ _SHARED = "the hosts' processors"
 
 
 def host_work(machine: Machine, pairs: Iterable[tuple[int, int]]) -> tuple[Work, ...]:
-    """Return the processors' work of a message for each of *pairs*, (source, target) nodes; none where it costs none.
+    """Return the processor work of one message for each (source, target) pair of nodes; empty if messages cost nothing.
 
-    A host that sends and receives k messages in a round is busy for ``round + k message`` seconds with one processor;
-    messages inside a host count for nothing.
+    A host that sends and receives k messages in a round keeps one processor busy for ``round + k message`` seconds.
+    Messages within a host cost nothing.
     """
     costs = machine.messages
     if not costs.message and not costs.round:
@@ -44,7 +45,7 @@ def host_work(machine: Machine, pairs: Iterable[tuple[int, int]]) -> tuple[Work,
 
 
 def bind(machine: Machine, work: Sequence[Work], flows: Sequence[Flow]) -> bool:
-    """Return whether the processors' *work* of a round takes longer than its *flows* on the links that they load."""
+    """Return whether the processors' *work* of a round takes longer than its *flows* take on their links."""
     if not work:
         return False
     loads: dict[int, float] = {}

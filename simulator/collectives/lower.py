@@ -1,4 +1,4 @@
-"""Put schedules onto a machine: ranks become nodes, sends become flows along routes."""
+"""Map a schedule to a machine: ranks become nodes, and sends become flows along routes."""
 
 from __future__ import annotations
 
@@ -28,15 +28,16 @@ def lower(
     route: Callable[[int, int], Route] | None = None,
     region: Callable[[int], Region] | None = None,
 ) -> int:
-    """Add the tasks of *schedule* to *builder*; return the number of the last one.
+    """Add the tasks of *schedule* to *builder*; return the number of the last task.
 
-    *size_bytes*: bytes of the buffer that the schedule cuts into chunks.
-    *nodes*: the node of each rank and helper of the schedule; the request's ranks otherwise.
-    *count*: so many equal copies of each flow run side by side, each with *size_bytes*.
-    *route*: which way to take; the machine's transport rules otherwise.
-    *region*: which part of the request's buffer a chunk is; equal parts of the whole in order otherwise.
+    *size_bytes*: size of the buffer that the schedule cuts into chunks.
+    *nodes*: the node of each rank and helper of the schedule; by default the request's ranks.
+    *count*: number of equal copies of each flow that run in parallel, each with *size_bytes*.
+    *route*: the route between two nodes; by default the one given by the machine's transport rules.
+    *region*: the part of the request's buffer that a chunk holds; by default equal parts of the whole, in order.
 
-    Consecutive rounds that load the same routes with the same bytes become one task.
+    Consecutive rounds that move equally many bytes along the same routes become one task.  Raises ValueError for a
+    repeated round with local work.
     """
     where = request.ranks if nodes is None else nodes
     find = route or request.router.route
@@ -84,7 +85,10 @@ def lower(
 def carried_in(
     schedule: Schedule, repetition: int, region: Callable[[int], Region], rounds: tuple[Round, ...] | None = None
 ) -> Iterator[Carried]:
-    """Yield what is carried in a *repetition* of *rounds* of *schedule* (all), which follow each other."""
+    """Yield the data carried by each send in one *repetition* of consecutive *rounds* of *schedule*.
+
+    *repetition* counts over all *rounds* (by default all rounds of the schedule).
+    """
     m = schedule.n_chunks
     for step in rounds or schedule.rounds:
         if repetition < step.repeat:
@@ -96,7 +100,7 @@ def carried_in(
 
 
 def _carries(schedule: Schedule, rounds: tuple[Round, ...], region: Callable[[int], Region] | None) -> Carries:
-    """Return what is carried in each repetition of *rounds*; found when it is asked for."""
+    """Return a function from the repetition of *rounds* to the data carried, computed on demand."""
     part = region or (lambda chunk: block(chunk, schedule.n_chunks))
     return lambda repetition: list(carried_in(schedule, repetition, part, rounds))
 

@@ -1,13 +1,13 @@
 """Parameter servers: ``parameter-server``, ``-N``, ``-sharded`` and ``-colocated``.
 
-The workers are the nodes.  The steps are those of Dive into Deep Learning, section 13.7
-(multi-machine training): aggregate the GPUs' gradients inside the
-node, move them to its CPU, push to the servers, which add, pull, and spread over the GPUs.
+The workers are the nodes.  As in Dive into Deep Learning, section 13.7 (multi-machine training), a node sums its GPUs'
+gradients, moves the sum to its CPU and pushes it to the servers, which add; it then pulls the total and distributes it
+to its GPUs.
 
-With m nodes, S bytes and B at each NIC, n servers on machines of their own need 2(m/n)S/B for push and pull (2S/B at
-least: the workers' own links).  A server on a worker's CPU serves that worker without the network: one needs
-2(m-1)S/B, one on each node 2((m-1)/m)S/B.  Inside a node GPUs add up in rings over the links that
-:mod:`simulator.collectives.search.rings` finds fastest: NVLink where there is one.
+With m nodes, S bytes and bandwidth B at each NIC, n servers on separate machines need 2(m/n)S/B for push and pull, but
+at least 2S/B, the limit of the workers' own links.  A server on a worker's CPU serves that worker without the network:
+one server needs 2(m-1)S/B, one on each node 2((m-1)/m)S/B.  Inside a node, GPUs reduce in the fastest rings that
+:mod:`simulator.collectives.search.rings` finds, over NVLink if available.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ __all__ = ["ParameterServer", "at_places", "parameter_server"]
 
 @dataclass(frozen=True, slots=True)
 class ParameterServer:
-    """Nodes push their sums to servers and pull the total; ``n_servers`` None: one at each of the ``places``.
+    """Nodes push their sums to ``n_servers`` servers and pull the total; None means one server at each of ``places``.
 
-    ``places`` are as :func:`simulator.collectives.servers.place_servers` takes them.
+    ``places`` is passed to :func:`simulator.collectives.servers.place_servers`.
     """
 
     name: str
@@ -42,7 +42,10 @@ class ParameterServer:
     summary: str = "nodes push to a server and pull (-N: N servers; -sharded: all there are; -colocated: on each node)"
 
     def plan(self, request: Request) -> Plan:
-        """Return the plan; :class:`Unsuitable` for other than all-reduce, or without enough CPUs."""
+        """Return the plan.
+
+        Raises Unsuitable for collectives other than all-reduce, without enough CPUs, and beyond 16,384 ranks.
+        """
         if request.collective != "all-reduce":
             raise Unsuitable(f"servers add up and hand back: that is all-reduce, not {request.collective}")
         builder = PlanBuilder()
@@ -73,7 +76,7 @@ class ParameterServer:
 def _collect(
     builder: PlanBuilder, request: Request, host: int, ranks: list[int], rings: Sequence[FoundRing], cpu: int
 ) -> int:
-    """Add up inside the node, a share on each GPU, and move the sum to the CPU."""
+    """Sum inside the node, one shard per GPU, and move the sum to the CPU; return the last task's number."""
     gpus = [request.ranks[r] for r in ranks]
     stream, size = f"node{host}", request.size_bytes
     after = _inside(builder, request, "reduce-scatter", "local aggregation", host, ranks, rings, ())
@@ -90,7 +93,7 @@ def _spread(
     cpu: int,
     after: Sequence[int],
 ) -> None:
-    """Move the total from the CPU to the GPUs, a share to each, and exchange the shares."""
+    """Move one shard of the total from the CPU to each GPU, and all-gather the shards."""
     gpus = [request.ranks[r] for r in ranks]
     flows = [Flow(request.router.route(cpu, gpu), request.size_bytes / len(gpus)) for gpu in gpus]
     task = builder.transfer("to the GPUs", flows, stream=f"node{host}", after=after, carries=_shares(len(gpus)))
@@ -98,7 +101,7 @@ def _spread(
 
 
 def _shares(n: int) -> Carries:
-    """Return an equal share of the buffer for each of *n* flows."""
+    """Return the data carried by *n* flows: an equal part of the buffer each."""
     return lambda _: [Carried(block(i, n)) for i in range(n)]
 
 
@@ -112,7 +115,7 @@ def _inside(
     rings: Sequence[FoundRing],
     after: Sequence[int],
 ) -> list[int]:
-    """Add *what* of the whole buffer inside the node *host*, along its *rings*; return the last activities."""
+    """Add the collective *what* of the whole buffer inside node *host*, along its *rings*; return the last tasks."""
     if len(ranks) < 2:
         return list(after)
     own = PlanBuilder()
@@ -122,7 +125,7 @@ def _inside(
 
 
 def parameter_server(name: str) -> ParameterServer:
-    """Return the strategy called ``parameter-server``, with ``-N``, ``-sharded`` or ``-colocated``."""
+    """Return the strategy called ``parameter-server``, ``-N``, ``-sharded`` or ``-colocated``."""
     rest = name.removeprefix("parameter-server").removeprefix("-")
     if rest == "colocated":
         return ParameterServer(name, None, (WORKERS,))
@@ -132,7 +135,7 @@ def parameter_server(name: str) -> ParameterServer:
 
 
 def at_places(strategy: Strategy, places: tuple[str, ...]) -> Strategy:
-    """Return *strategy* with its servers at *places*; those that stand on the workers anyhow stay there."""
+    """Return *strategy* with its servers at *places*; colocated servers stay on the workers."""
     if not isinstance(strategy, ParameterServer) or strategy.places:
         return strategy
     return replace(strategy, places=places)

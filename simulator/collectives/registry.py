@@ -1,8 +1,8 @@
-"""Strategies by name: those built in, and those that installed packages register.
+"""Strategies by name: the built-in ones, and those registered by installed packages.
 
-A package registers a strategy by an entry point of the group ``topocast.strategies`` whose
-object is a :class:`~simulator.collectives.request.Strategy` or a function without arguments that
-returns one.  Built-in ones are listed in the same form and imported when asked for.
+A package registers a strategy with an entry point in the group ``topocast.strategies``.  The entry point's object is a
+:class:`~simulator.collectives.request.Strategy`, or a function without arguments that returns one.  Built-in strategies
+are listed in the same form and imported on first use.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from simulator.questions.where import Software
 __all__ = ["ENTRY_POINT_GROUP", "find_strategy", "strategy_names", "strategy_of"]
 
 ENTRY_POINT_GROUP = "topocast.strategies"
-# In the order in which simulate strategies shows them.
+# In the order of the output of "simulate strategies".
 _BUILT_IN = {
     "gpu0": "simulator.collectives.gather:gather_on_gpu",
     "cpu": "simulator.collectives.gather:GATHER_ON_CPU",
@@ -37,14 +37,14 @@ _BUILT_IN = {
     "parameter-server": "simulator.collectives.parameter_server:parameter_server",
     "nccl": "simulator.collectives.nccl.strategy:NCCL",
 }
-# Found by name; not among those that a comparison of all takes.
+# Available by name only; left out when all strategies are compared.
 _NAMED_ONLY = {"gloo": "simulator.collectives.gloo:GLOO"}
 _NUMBERED = {"gpu": "gpu0", "parameter-server-": "parameter-server"}  # gpu3, parameter-server-4
 _SERVERS = {"parameter-server": ("colocated", "sharded")}
 
 
 def strategy_names(*, named_only: bool = False) -> list[str]:
-    """Return the names of all strategies that fit most machines, built-in ones first; *named_only*: of the rest too."""
+    """Return the names of the strategies to compare, built-in ones first; with *named_only*, the others too."""
     rest = _NAMED_ONLY if named_only else {}
     return [*_BUILT_IN, *rest, *sorted(set(_plugins()) - set(_BUILT_IN) - set(_NAMED_ONLY))]
 
@@ -52,9 +52,10 @@ def strategy_names(*, named_only: bool = False) -> list[str]:
 def find_strategy(name: str) -> Strategy:
     """Return the strategy called *name*.
 
-    ``gpuN`` gathers on GPU N, ``parameter-server-N`` has N servers (``-sharded``: one at each place for them;
-    ``-colocated``: one on each node that works).
-    Raises InputError where no strategy has that name; names the nearest.
+    ``gpuN`` gathers on GPU N.  ``parameter-server-N`` has N servers, ``parameter-server-sharded`` one at each available
+    place, and ``parameter-server-colocated`` one on each working node.
+
+    Raises InputError, with the nearest known name, if there is no such strategy.
     """
     for table in (_BUILT_IN, _NAMED_ONLY):
         if name in table:
@@ -84,10 +85,15 @@ def strategy_of(
     servers: tuple[str, ...] = (),
     constants: Constants = DEFAULT,
 ) -> Strategy:
-    """Return the strategy called *name* as *software* does it; the same one each time.
+    """Return the strategy called *name* as the given *software* runs it; equal arguments give the same object.
 
-    *algorithm* and *protocol* are NCCL's in place of its own choice; *in_switch* says whether a switch can add up the
-    type of the data; *servers* say where parameter servers stand.  Raises as :func:`find_strategy`.
+    *algorithm*, *protocol*: forced on NCCL instead of its own choice.
+    *in_switch*: whether a switch can reduce the data type.
+    *servers*: where parameter servers are placed.
+    *constants*: the constants of NCCL's costs.
+
+    Raises InputError if the name is unknown (:func:`find_strategy`), or if an algorithm or protocol is forced on a
+    strategy other than nccl.
     """
     if servers and name.startswith("parameter-server"):
         from simulator.collectives.parameter_server import at_places

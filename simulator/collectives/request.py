@@ -1,4 +1,4 @@
-"""What a strategy is asked, and what it answers."""
+"""The request that a strategy plans, and the protocol of a strategy."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from simulator.workload.collective import Collective
 
 __all__ = ["MAX_RANKS", "Request", "Strategy", "Unsuitable", "refuse_beyond"]
 
-# By how many flows for each rank a strategy has at once: what ends in some seconds within 500 MB.
+# The most ranks that are simulated, by how many flows each rank has at once.  Keeps a run to seconds and 500 MB.
 MAX_RANKS = {"one": 16_384, "two": 8_192, "many": 4_096}
 
 
-class Unsuitable(Exception):  # noqa: N818  an answer and no fault
+class Unsuitable(Exception):  # noqa: N818  an answer, not an error
     """The strategy does not fit the machine, the ranks or the collective; the message says why."""
 
 
 def refuse_beyond(request: Request, most: int) -> None:
-    """Raise :class:`Unsuitable` where there are more ranks than the strategy is simulated for."""
+    """Raise :class:`Unsuitable` if *request* has more than *most* ranks."""
     if request.n_ranks > most:
         raise Unsuitable(f"{request.n_ranks:,} ranks are more than it is simulated for (up to {most:,}); nccl does it")
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One collective of a group to plan.
+    """A collective of a group of ranks, to be planned.
 
-    ``root`` is a rank.  ``size_bytes`` is nccl-tests' size (see :mod:`simulator.workload.collective`).
-    ``pairs`` are the (source, target) ranks of a send-recv; empty: each rank to the next.
-    ``gpus_per_process`` is how many GPUs one host thread launches for.
+    ``root`` is a rank.  ``size_bytes`` is nccl-tests' size (see :mod:`simulator.workload.collective`).  ``pairs`` are
+    the (source, target) ranks of a send-recv; if empty, each rank sends to the next.  ``gpus_per_process`` is the
+    number of GPUs for which one host thread launches kernels.
     """
 
     group: Communicator
@@ -45,35 +45,35 @@ class Request:
 
     @property
     def machine(self) -> Machine:
-        """The machine that the group is on."""
+        """The group's machine."""
         return self.group.machine
 
     @property
     def router(self) -> Router:
-        """The routes of the machine."""
+        """The machine's router."""
         return self.group.router
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """The nodes of the machine that take part, rank 0 first."""
+        """The node of each rank, rank 0 first."""
         return self.group.ranks
 
     @property
     def n_ranks(self) -> int:
-        """How many take part."""
+        """The number of ranks."""
         return len(self.group.ranks)
 
     def by_host(self) -> dict[int, list[int]]:
-        """Return the ranks (not nodes) by machine, in order."""
+        """Return the ranks (not nodes) of each machine, in order, by host number."""
         return self.group.by_host()
 
 
 class Strategy(Protocol):
-    """A way to synchronise.  ``name`` is what the command line takes; ``summary`` one line."""
+    """A way to run collectives.  ``name`` is its name on the command line, ``summary`` a description of one line."""
 
     name: str
     summary: str
 
     def plan(self, request: Request) -> Plan:
-        """Return the plan for *request*.  Raises Unsuitable where the strategy does not fit."""
+        """Return the plan for *request*.  Raises Unsuitable if the strategy does not fit it."""
         ...

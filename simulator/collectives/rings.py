@@ -1,7 +1,7 @@
 """Rings: ``ring``, ``single-ring``, ``bidirectional-ring``, ``multi-ring`` and ``naive-ring``.
 
-The rings come from a search in the link graph.  Each is a stream of its own; the bytes are
-split in proportion to what each ring reaches beside the others.
+The rings are found by a search in the link graph.  Each runs on its own stream; the bytes are split in proportion to
+the bandwidths that the rings reach when all run at once.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 
-# What a ring's rounds are called, and how often they pass through all ranks but one.
+# The label of a ring's rounds, and the number of passes of n - 1 rounds each.
 _ROUNDS: dict[str, tuple[str, int]] = {
     "all-reduce": ("reduce-scatter", 2),
     "reduce-scatter": ("reduce-scatter", 1),
@@ -64,15 +64,16 @@ def add_rings(
     blocks: Callable[[int], Region] | None = None,
     one_way: bool = True,
 ) -> list[int]:
-    """Add the request's collective over *rings* side by side; return the last task of each.
+    """Add the request's collective over *rings* that run at once; return the last task of each ring.
 
-    Ring i runs on the stream ``ring<i>``.  A broadcast or reduce is cut into *n_chunks* on each
-    ring, by default into as many as the alpha-beta model finds best.  Shares are in proportion
-    to the rings' bandwidths, so that rings with as many chunks keep step.
+    Ring i runs on the stream ``ring<i>``.  Broadcast and reduce are cut into *n_chunks* chunks on each ring, by default
+    the number that the alpha-beta model finds best.  Bytes are split in proportion to the rings' bandwidths, so that
+    rings with equal numbers of chunks stay in step.
 
-    *blocks*: gives the part of the buffer that a rank begins or ends with where a collective's data are in parts,
-    which together are what is exchanged; equal parts of the whole otherwise.  Each ring carries its share of each.
-    *one_way*: all rings go through machines in the same order.
+    *blocks*: for a sharded collective, the part of the buffer that each rank starts or ends with; by default equal
+    parts of the whole buffer.  The parts together are the data exchanged, and each ring carries its fraction of each
+    part.
+    *one_way*: all rings pass through the machines in the same order.
     """
     say_ended(builder.notes, [ring.whole for ring in rings])
     total_Bps = sum(ring.bandwidth_Bps for ring in rings)
@@ -98,7 +99,7 @@ def add_rings(
 
 
 def first_lap(group: Communicator, ring: FoundRing) -> Sequence[Route]:
-    """Return the routes of *ring* through the first of equal machines, which all others are like; else all."""
+    """Return the routes of *ring* through the first of several equal machines; all routes if machines differ."""
     return ring.routes[: len(ring.routes) // max(1, len(group.equal_hosts()))]
 
 
@@ -112,7 +113,7 @@ def _of_equal(
     bounds: tuple[Fraction, Fraction],
     blocks: Callable[[int], Region] | None,
 ) -> int:
-    """Add what *ring* does, whose hops through the first of equal machines stand for those through all."""
+    """Add the task of *ring* over equal machines; the hops through the first machine represent those through all."""
     n, lap = request.n_ranks, first_lap(request.group, ring)
     label, laps = _ROUNDS[request.collective]
     builder.rings.append(request.group.nodes_along(ring.order))
@@ -130,12 +131,15 @@ def _of_equal(
 def _region(
     ring: FoundRing, schedule: Schedule, bounds: tuple[Fraction, Fraction], blocks: Callable[[int], Region] | None
 ) -> Callable[[int], Region]:
-    """Return which part of the buffer a chunk on *ring* is, which carries what lies within *bounds* of each block."""
+    """Return a function from a chunk on *ring* to its part of the buffer.
+
+    The ring carries the fraction of each block that lies within *bounds*.
+    """
     n, m = len(ring.order), schedule.n_chunks
     of_rank = blocks or (lambda rank: block(rank, n))
 
     def region(chunk: int) -> Region:
-        if m == n:  # chunk i is that of the rank in place i
+        if m == n:  # chunk i belongs to the rank at position i
             return cut(of_rank(ring.order[chunk]), *bounds)
         share = cut(joined(of_rank(rank) for rank in range(n)), *bounds)
         return cut(share, Fraction(chunk, m), Fraction(chunk + 1, m))
@@ -160,7 +164,7 @@ def _schedule(request: Request, ring: FoundRing, n_chunks: int) -> Schedule:
 
 
 def _fastest(request: Request, rings: Sequence[FoundRing]) -> FoundRing:
-    """Return the ring that is fastest alone, with the rate that it has then (a double link's is doubled)."""
+    """Return the ring that is fastest when it runs alone, with that bandwidth (doubled on a double link)."""
     alone = [replace(ring, bandwidth_Bps=round_rates(request.group, [ring.routes])[0]) for ring in rings]
     return max(alone, key=lambda ring: ring.bandwidth_Bps)
 
@@ -191,10 +195,10 @@ def _lowered(
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """Chunks go round the rings that the link graph offers.
+    """Chunks travel around the rings found in the link graph.
 
-    ``directions``: one way, or both ways with half of the bytes each.  ``single`` takes only the fastest of the rings.
-    All-to-all is pairwise and send-recv direct: their bytes do not go round.
+    ``directions``: 1, or 2 with half of the bytes each way.  ``single``: use only the fastest ring.  All-to-all is
+    pairwise and send-recv is direct; neither uses rings.
     """
 
     name: str
@@ -203,7 +207,10 @@ class Ring:
     single: bool = False
 
     def plan(self, request: Request) -> Plan:
-        """Return the plan; it fits every collective, all-to-all up to 512 ranks."""
+        """Return the plan, for any collective.
+
+        Raises Unsuitable beyond 16,384 ranks (8,192 in both directions), and beyond 128 ranks for all-to-all.
+        """
         builder = PlanBuilder()
         n = request.n_ranks
         if n < 2:
@@ -227,13 +234,16 @@ class Ring:
 
 @dataclass(frozen=True, slots=True)
 class NaiveRing:
-    """The whole buffer goes hop by hop along one ring, one link at work at a time."""
+    """The whole buffer travels hop by hop along one ring, so only one link works at a time."""
 
     name: str = "naive-ring"
     summary: str = "pass the whole buffer on from GPU to GPU; one link works at a time"
 
     def plan(self, request: Request) -> Plan:
-        """Return the plan; :class:`Unsuitable` for collectives whose result is in parts."""
+        """Return the plan.
+
+        Raises Unsuitable for collectives other than all-reduce, broadcast and reduce, and beyond 16,384 ranks.
+        """
         builder = PlanBuilder()
         n = request.n_ranks
         if n < 2:
@@ -258,5 +268,5 @@ NAIVE_RING = NaiveRing()
 RING = Ring("ring", "chunks go round all disjoint rings of the link graph, one direction")
 SINGLE_RING = Ring("single-ring", "chunks go round the fastest ring alone", single=True)
 BIDIRECTIONAL_RING = Ring("bidirectional-ring", "as ring, half of the bytes in each direction", directions=2)
-# A double link counts as two rings, so both ways of all rings are every directed ring there is.
+# A double link counts as two rings, so both directions of all rings cover every directed ring.
 MULTI_RING = Ring("multi-ring", "every directed ring of the link graph is a channel", directions=2)

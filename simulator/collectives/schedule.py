@@ -1,8 +1,8 @@
 """A schedule: rounds of sends between ranks, independent of any machine.
 
-The user's buffer is cut into ``n_chunks`` equal chunks.  A send carries ``width`` chunks
-from ``first`` on, cyclically; a round that repeats moves each send on by ``step`` chunks a
-time.  So a whole ring of n ranks is two rounds, and tests can still follow each chunk.
+The user's buffer is cut into ``n_chunks`` equal chunks.  A send carries ``width`` consecutive chunks starting at
+``first``, modulo ``n_chunks``.  Each repetition of a round advances its sends by ``step`` chunks.  So a ring of n ranks
+is only two rounds, yet tests can follow every chunk.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["Local", "Round", "Schedule", "Send"]
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """``width`` chunks from rank ``src`` to rank ``dst``, added there (``reduce``) or stored."""
+    """A send of ``width`` chunks from rank ``src`` to rank ``dst``, which adds them (``reduce``) or stores them."""
 
     src: int
     dst: int
@@ -24,13 +24,13 @@ class Send:
     reduce: bool = False
 
     def chunk(self, repetition: int, n_chunks: int) -> int:
-        """Return the first chunk that is sent in that repetition of the round, from 0."""
+        """Return the first chunk sent in the given *repetition* (from 0) of the round."""
         return (self.first + repetition * self.step) % n_chunks
 
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """Work in the memory of ``rank`` once a round has arrived: bytes read and written, per byte of a chunk."""
+    """Memory traffic of ``rank`` once a round has arrived: bytes read and written, in units of a chunk."""
 
     rank: int
     chunks_touched: float
@@ -38,7 +38,7 @@ class Local:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Sends that start together, ``repeat`` times; a repetition starts when the one before has ended."""
+    """Sends that start together, run ``repeat`` times; each repetition starts when the previous one has ended."""
 
     sends: tuple[Send, ...]
     repeat: int = 1
@@ -48,10 +48,10 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Rounds one after the other.
+    """A sequence of rounds.
 
-    Ranks are 0 to ``n_ranks`` - 1; numbers from ``n_ranks`` on are helpers (the CPU, servers)
-    that hold no input of their own.
+    Ranks are 0 to ``n_ranks`` - 1.  Numbers from ``n_ranks`` on are helpers (the CPU, servers), which have no input of
+    their own.
     """
 
     n_ranks: int

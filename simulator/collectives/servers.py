@@ -1,4 +1,4 @@
-"""Where parameter servers stand: :func:`place_servers`."""
+"""Placement of parameter servers: :func:`place_servers`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ OWN, WORKERS = "own", "workers"
 
 
 def worker_cpu(router: Router, gpu: int) -> int:
-    """Return the CPU through which a node whose first GPU that takes part is *gpu* pushes; raises Unsuitable."""
+    """Return the CPU through which a node pushes, given its first participating *gpu*.
+
+    Raises Unsuitable if no CPU is linked to the GPU.
+    """
     cpu = router.nearest_cpu(gpu)
     if cpu is None:
         raise Unsuitable(f"no CPU is linked to {router.machine.nodes[gpu].name}")
@@ -25,19 +28,19 @@ def worker_cpu(router: Router, gpu: int) -> int:
 def place_servers(
     machine: Machine, cpus: Sequence[int], count: int | None, places: tuple[str, ...] = ()
 ) -> tuple[int, ...]:
-    """Return the nodes of the servers, each a CPU.
+    """Return the node of each server, always a CPU.
 
     Parameters
     ----------
     cpus : sequence of int
-        The CPU of each node that works.
+        The CPU of each working node.
     count : int, optional
-        How many servers; else one at each place.
+        The number of servers; by default one at each place.
     places : tuple of str
-        ``("own",)``: machines without GPUs, at the first CPU of each.  ``("workers",)``: *cpus*.  Or names of CPUs.
-        Nothing said: ``own`` where there are such machines, else ``workers``.
+        ``("own",)``: the first CPU of each machine without GPUs.  ``("workers",)``: *cpus*.  Otherwise names of CPUs.
+        If empty: ``own`` if there are such machines, else ``workers``.
 
-    Raises Unsuitable where there are fewer places than servers, more that are named, or no such place.
+    Raises Unsuitable if there are fewer places than servers, more named places than servers, or no such place.
     """
     own = _own(machine)
     if places == (OWN,) and not own:

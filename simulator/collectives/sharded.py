@@ -1,4 +1,4 @@
-"""Each rank owns an equal share of the buffer: ``sharded``."""
+"""Direct exchange, in which each rank owns an equal shard of the buffer: ``sharded``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_DIRECT_RANKS = 128
 
 
 def refuse_too_many(request: Request) -> None:
-    """Raise :class:`Unsuitable` where a flow for each pair of ranks would fill the memory."""
+    """Raise :class:`Unsuitable` if a flow for each pair of ranks would need too much memory."""
     if request.n_ranks > MAX_DIRECT_RANKS:
         most = f"more than is simulated (up to {MAX_DIRECT_RANKS} ranks)"
         raise Unsuitable(f"a flow between any two of {request.n_ranks} ranks is {most}")
@@ -43,19 +43,19 @@ def _direct(request: Request) -> Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Sharded:
-    """Every rank sends to every other directly, all at once, and adds up its own share."""
+    """Every rank sends to every other rank directly, all at once, and adds up its own shard."""
 
     name: str = "sharded"
     summary: str = "each GPU adds up one part; all send to all directly"
 
     def plan(self, request: Request) -> Plan:
-        """Return the plan; it fits every collective, :class:`Unsuitable` beyond 512 ranks."""
+        """Return the plan, for any collective.  Raises Unsuitable beyond 128 ranks, except for send-recv."""
         builder = PlanBuilder()
         if request.n_ranks < 2:
             return builder.build()
         if request.collective != "send-recv":
             refuse_too_many(request)
-        own = request.collective in ("all-to-all", "send-recv")  # a buffer of its own for each rank
+        own = request.collective in ("all-to-all", "send-recv")  # each rank has a separate buffer
         size = request.size_bytes * (request.n_ranks if own else 1)
         lower(builder, request, _direct(request), size_bytes=size)
         return builder.build()

@@ -1,4 +1,4 @@
-"""Binary trees, chunks following each other: ``tree`` and ``double-tree``."""
+"""Pipelined binary trees: ``tree`` and ``double-tree``."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["DOUBLE_TREE", "TREE", "TreeStrategy"]
 
 @dataclass(frozen=True, slots=True)
 class TreeStrategy:
-    """Reduce up and broadcast down one binary tree, or two with half of the data each.
+    """Reduce up and broadcast down one binary tree, or two trees with half of the data each.
 
-    Ranks are laid out so that near ones are neighbours (:func:`embed_order`), and the buffer is
-    cut into the number of chunks that the alpha-beta model finds best.
+    Ranks are ordered so that neighbours in the tree are close together (:func:`embed_order`).  The alpha-beta model
+    chooses the number of chunks.
     """
 
     name: str
@@ -31,7 +31,10 @@ class TreeStrategy:
     reduce: Callable[[int, int, int], Schedule]
 
     def plan(self, request: Request) -> Plan:
-        """Return the plan; :class:`Unsuitable` for collectives whose result is in parts."""
+        """Return the plan.
+
+        Raises Unsuitable for collectives other than all-reduce, broadcast and reduce, and beyond 4,096 ranks.
+        """
         builder = PlanBuilder()
         n = request.n_ranks
         if n < 2:
@@ -45,7 +48,7 @@ class TreeStrategy:
                 return self.all_reduce(n, n_chunks)
             return (self.broadcast if request.collective == "broadcast" else self.reduce)(n, n_chunks, 0)
 
-        order = embed_order(request, self.name, make, pipelined=True)  # the root stands first
+        order = embed_order(request, self.name, make, pipelined=True)  # the root comes first
         nodes = [request.ranks[rank] for rank in order]
         n_chunks = pipeline_chunk_count(request, lambda m: make(n, m), request.size_bytes, nodes)
         lower(builder, request, make(n, n_chunks), size_bytes=request.size_bytes, nodes=nodes)

@@ -1,8 +1,8 @@
-"""Constants of the models, as data: ``NAME.json`` in this folder holds those of one model.
+"""Constants of the models, as data: ``NAME.json`` in this folder has those of one model.
 
-Of each constant a file says its value, its unit, what it means, and what it rests on (``from``): a fit, with its
-relative ``spread`` (one standard deviation) and whether it is at a ``bound``, a source, or a choice.  Of each fit,
-``fitted`` says the command and its rows.  ``validate fit --write`` writes them; docs/constants.md explains.
+For each constant, the file gives its value, unit, meaning and origin (``from``): a fit, with its relative ``spread``
+(one standard deviation) and whether it is at a ``bound``; a source; or a choice.  For each fit, ``fitted`` gives the
+command and its rows.  ``validate fit --write`` writes the files; see docs/constants.md.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Each:
-    """Says that a field is a mapping whose values are filled, each from the constants below its name."""
+    """Marks a mapping field; each value of the mapping is a *cls* filled from the constants below its name."""
 
     cls: type
 
 
 _NAME = "__constants__"
-_PACKAGES: dict[str, str] = {}  # of files that are not this package's, as far as their classes are imported
+_PACKAGES: dict[str, str] = {}  # by file: the top-level package of its class, once imported
 
 
 def constants(name: str) -> Callable[[type[T]], type[T]]:
-    """Say that a dataclass of figures is filled from the file *name*, in the package that the class is of."""
+    """Mark a dataclass as filled from the file *name*, in the ``constants`` folder of the class's top-level package."""
 
     def named(cls: type[T]) -> type[T]:
         setattr(cls, _NAME, name)
@@ -43,25 +43,25 @@ def constants(name: str) -> Callable[[type[T]], type[T]]:
 
 
 def constants_path(name: str) -> Traversable:
-    """Return where the file *name* is kept."""
+    """Return the path of the file *name*."""
     return files(f"{_PACKAGES.get(name, 'simulator')}.constants").joinpath(f"{name}.json")
 
 
 def constants_file(name: str) -> dict[str, Any]:
-    """Return all that the file *name* says."""
+    """Return the contents of the file *name*."""
     found: dict[str, Any] = json.loads(constants_path(name).read_text(encoding="utf-8"))
     return found
 
 
 class Constants:
-    """Constants by the class that they fill: ``constants(GemmConstants).fetch``.
+    """The constants of each class: ``constants(GemmConstants).fetch``.
 
     Parameters
     ----------
     changed : mapping of str to float, optional
-        Other values than those of the files, by file and name: ``gemm.fetch``.
+        Values that replace those in the files, by file and name: ``gemm.fetch``.
 
-    Raises ValueError where no file has a constant of that name.
+    Raises ValueError if no file has a constant of that name.
     """
 
     def __init__(self, changed: Mapping[str, float] | None = None) -> None:
@@ -73,7 +73,7 @@ class Constants:
         self._filled: dict[type, Any] = {}
 
     def __call__(self, cls: type[T]) -> T:
-        """Return *cls* filled; the same object each time."""
+        """Return *cls* filled with its constants; the same object each time."""
         found = self._filled.get(cls)
         if found is None:
             found = self._filled[cls] = self._fill(cls)
@@ -86,7 +86,10 @@ class Constants:
 
 
 def _filled(cls: type[T], values: Mapping[str, Any], where: str) -> T:
-    """Return *cls* with *values*; those with a dot in their name go into a mapping, or fill what ``PARTS`` says."""
+    """Return *cls* filled with *values*; names with a dot go into a mapping, or into the class that ``PARTS`` names.
+
+    Raises ValueError if the file and the class do not have the same names.
+    """
     own: dict[str, Any] = {}
     nested: dict[str, dict[str, Any]] = {}
     for key, value in values.items():
@@ -124,4 +127,4 @@ def _values(name: str) -> Mapping[str, Any]:
 
 
 DEFAULT = Constants()
-"""What the files say."""
+"""The constants as in the files."""

@@ -1,1 +1,1 @@
-"""When it happens: executes a plan on a machine."""
+"""The engine: executes a plan on a machine, and records when each activity happens."""

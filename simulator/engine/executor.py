@@ -1,7 +1,8 @@
-"""Execute a plan on a machine: ``execute``.
+"""Execution of a plan on a machine: ``execute``.
 
-Here is when an activity may start: after its stream, those it names, and the queues that it takes.  What it does
-from then on is in :mod:`simulator.engine.rounds`; how it shares with others in :mod:`simulator.engine.flows`.
+This module decides when an activity may start: after the previous one on its stream, after the activities it names, and
+once it has its queue slots.  Running activities are in :mod:`simulator.engine.rounds`, and their sharing of resources
+in :mod:`simulator.engine.flows`.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ __all__ = ["alone", "execute"]
 
 
 def execute(machine: Machine, plan: Plan, *, fold: bool = True) -> Timeline:
-    """Return when each activity of *plan* happens on *machine*.
+    """Return the timeline of *plan* on *machine*.
 
     Parameters
     ----------
     machine, plan
         The plan's routes must be routes over this machine.
     fold : bool
-        Pass repeated rounds as one event, and equal flows as one.
+        Simulate repeated rounds as one event, and equal flows as one flow.
 
-    Raises SimulationError where an activity can never start or end, or a flow has no bandwidth.
+    Raises SimulationError if an activity can never start or end, or if a flow has no bandwidth.
     """
     if any(map(is_alike, parts_of(plan))) and not (fold and stands_for_all(machine, plan)):
         plan = replace(plan, tasks=tuple(task.apart() for task in plan.tasks))
@@ -40,7 +41,7 @@ def execute(machine: Machine, plan: Plan, *, fold: bool = True) -> Timeline:
 
 
 def alone(machine: Machine, fragment: Fragment, *, fold: bool = True) -> Timeline:
-    """Return what *fragment* does when it has *machine* to itself; found once."""
+    """Return the timeline of *fragment* when it has *machine* to itself; cached."""
     return _alone(machine, fragment, fold)
 
 
@@ -51,11 +52,11 @@ def _alone(machine: Machine, fragment: Fragment, fold: bool) -> Timeline:
 
 Loads = tuple[tuple[Resource, float], ...]
 
-_FEW_STREAMS = 4  # of more it is not worth the search who meets nobody
+_FEW_STREAMS = 4  # with more streams, searching for undisturbed activities does not pay
 
 
 class _Capacities(dict[Resource, float]):
-    """Capacities by number or name, looked up when asked for; what has a name alone exists once."""
+    """Capacities by number or name, looked up on demand; a resource with only a name has capacity 1."""
 
     def __init__(self, by_number: Sequence[float]) -> None:
         super().__init__()
@@ -79,15 +80,15 @@ class _Executor:
         self.queues: dict[str, Queue] = {name: self.kernel.queue(slots) for name, slots in plan.queues.items()}
         self.spans: list[Span | None] = [None] * len(plan.tasks)
         self.waiting: list[int] = [0] * len(plan.tasks)
-        self.not_before_s: list[float] = [0.0] * len(plan.tasks)  # for what ends at a time that is known beforehand
+        self.not_before_s: list[float] = [0.0] * len(plan.tasks)  # of activities after ones with known ends
         self.followers: list[list[int]] = [[] for _ in plan.tasks]
         self.met, self.undisturbed = _met(machine, plan, fold)
         self.roomy = roomy(machine, plan) if fold else set()
         self.pace: dict[str, float] = {p.target: 1.0 for p in plan.perturbations if p.target}
         self.fragments: dict[Fragment, tuple[float, Loads]] = {}
-        self.works: dict[Loads, Loads] = {}  # what works take, by their shares
+        self.works: dict[Loads, Loads] = {}  # the loads of works, by their shares
         self.cancelled: set[int] = set()
-        self.running: dict[int, Run] = {}  # where there are perturbations, which may change them
+        self.running: dict[int, Run] = {}  # filled only if there are perturbations, which may change them
         self.is_perturbed = perturbed
 
     def run(self) -> Timeline:
@@ -120,9 +121,10 @@ class _Executor:
         return Timeline(self.machine, self.plan, tuple(spans), end_s, self.kernel.events, moved)
 
     def _passes(self, task: Activity, needs: Collection[int]) -> bool:
-        """Note when *task* may begin; where all before it is known and nobody can slow it, also when it ends.
+        """Record when *task* may begin; if its end is known too, record its span and return True.
 
-        What a host issues far ahead of its device costs no event so.
+        The end is known if all predecessors' ends are, and nothing can slow the task.  So launches that the host issues
+        far ahead of the device cost no events.
         """
         known = [span for number in needs if (span := self.spans[number]) is not None]
         begin_s = self.not_before_s[task.id] = max((span.end_s for span in known), default=0.0)
@@ -141,7 +143,7 @@ class _Executor:
         return True
 
     def _begin(self, task: Activity) -> None:
-        """Begin *task*, before which everything has ended or will by a time that is known."""
+        """Begin *task*, whose predecessors have ended or will have ended by a known time."""
         if self.not_before_s[task.id] > self.kernel.now_s:
             self.kernel.call_at(self.not_before_s[task.id], lambda: self._ready(task))
         else:
@@ -150,7 +152,7 @@ class _Executor:
     # -- activities ----------------------------------------------------------------
 
     def _ready(self, task: Activity, taken: int = 0) -> None:
-        """Take the queues of *task* one after the other, then start it."""
+        """Take the queue slots of *task* one after another, then start it."""
         if taken < len(task.takes):
             self.queues[task.takes[taken]].take(lambda: self._ready(task, taken + 1))
             return
@@ -161,7 +163,7 @@ class _Executor:
         amounts = [amount for part in task.parts for amount in self._amounts(task, part)]
         if len(amounts) == 1 and task.repeat == 1 and not self.is_perturbed:
             only = amounts[0]
-            if only.in_seconds and not only.loads:  # nobody can slow it
+            if only.in_seconds and not only.loads:  # nothing can slow it
                 start_s = self.kernel.now_s
                 self.kernel.call_at(
                     start_s + only.amount, lambda: self._end(task, Span(task.id, start_s, self.kernel.now_s))
@@ -177,7 +179,7 @@ class _Executor:
             if self.fold:
                 if part.at is None:
                     loads = [(r, w * part.count) for r, w in part.route.loads if r not in self.roomy]
-                else:  # all machines in one role, or all resources roomy
+                else:  # all machines have one role, or all resources are roomy
                     first = [(*load.keys[0], load.share) for load in crossed(part, of_links=False)]
                     loads = [(r, w * times * part.count) for r, times, w in first if r not in self.roomy]
                 return (Amount(part.wire_bytes, tuple(loads), part.cap_Bps, latency_s),)
@@ -194,11 +196,11 @@ class _Executor:
         return (Amount(duration_s, taken, self.pace.get(task.place, 1.0), in_seconds=True),)
 
     def _taken(self, shares: Iterable[tuple[Resource, float]]) -> Loads:
-        """Return what *shares* of resources are of their capacities, where others may want them."""
+        """Return *shares* of resources as absolute loads, for the resources that others may use too."""
         return tuple([(r, share * self._whole(r)) for r, share in shares if share > 0.0 and r in self.met])
 
     def _alone(self, fragment: Fragment) -> tuple[float, Loads]:
-        """Return how long *fragment* takes by itself, and what it uses of each resource then on average."""
+        """Return (seconds that *fragment* takes alone, its average load on each resource)."""
         if fragment not in self.fragments:
             self.fragments[fragment] = self._averaged(fragment)
         return self.fragments[fragment]
@@ -217,7 +219,7 @@ class _Executor:
         return timeline.end_s, self._taken((resource, min(1.0, share)) for resource, share in shares.items())
 
     def _whole(self, resource: Resource) -> float:
-        """Return the capacity of *resource* while nothing perturbs it."""
+        """Return the unperturbed capacity of *resource*."""
         return self.machine.capacity_Bps[resource] if isinstance(resource, int) else 1.0
 
     def _end(self, task: Activity, span: Span) -> None:
@@ -251,7 +253,7 @@ class _Executor:
 
 
 def _moved(machine: Machine, plan: Plan, fold: bool, of_links: bool) -> Moved:
-    """Return the bytes that *plan* moves over each link, or that it takes of each resource."""
+    """Return the bytes that *plan* moves over each link or, if not *of_links*, over each resource."""
     totals: dict[int, float] = {}
     rounds: dict[Fragment, int] = {}
     sites: Sites | None = None
@@ -283,17 +285,18 @@ def _moved(machine: Machine, plan: Plan, fold: bool, of_links: bool) -> Moved:
 
 
 def _met(machine: Machine, plan: Plan, fold: bool) -> tuple[set[Resource], set[int]]:
-    """Return the resources on which works and fragments can meet others, or a perturbation: all else slows nobody.
+    """Return (contended resources, undisturbed activities).
 
-    And the activities that load some of these, and yet meet nobody: all on other streams comes after, or before.
+    On the contended resources, works and fragments can meet other activities or a perturbation; other resources slow
+    nothing.  The undisturbed activities load contended resources but overlap with no activity on another stream.
     """
     if not any(isinstance(part, Fragment) or (isinstance(part, Work) and part.loads) for part in parts_of(plan)):
         return set(), set()
     met: set[Resource] = {p.target for p in plan.perturbations if p.target}
     if met:
         met.update(index for index, name in enumerate(machine.resource_names) if name in met)
-    loads: dict[tuple[str, int], dict[Part, None]] = {}  # by stream and place, where one follows the other
-    loading: dict[str, tuple[int, int]] = {}  # the first and the last activity of each stream that loads anything
+    loads: dict[tuple[str, int], dict[Part, None]] = {}  # by (stream, position), each in sequence
+    loading: dict[str, tuple[int, int]] = {}  # by stream: its first and last activity that load anything
     for task in plan.tasks:
         for place, part in enumerate(task.parts):
             if isinstance(part, Work) and not part.loads:
@@ -302,7 +305,7 @@ def _met(machine: Machine, plan: Plan, fold: bool) -> tuple[set[Resource], set[i
             loads.setdefault((task.stream, place), {})[part] = None
     n_moving = sum(not all(isinstance(part, Work) for part in parts) for parts in loads.values())
     loading_links = (r for parts in loads.values() for part in parts if isinstance(part, Work) for r, _ in part.loads)
-    # What moves bytes in one place alone meets nobody on its way, unless works load links.
+    # If only one (stream, position) moves bytes, these meet nothing on links unless works load links.
     loaded = _loaded if n_moving > 1 or any(isinstance(r, int) for r in loading_links) else _named
     once: set[Resource] = set()
     for parts in loads.values():
@@ -313,7 +316,7 @@ def _met(machine: Machine, plan: Plan, fold: bool) -> tuple[set[Resource], set[i
 
 
 def _undisturbed(plan: Plan, loading: Mapping[str, tuple[int, int]]) -> set[int]:
-    """Return the activities that end before all on other streams begin, or begin after all these have ended."""
+    """Return the activities that, for each other stream, precede all its loading activities or follow them all."""
     last_on: dict[str, int] = {}
     needs: list[tuple[int, ...]] = []
     for task in plan.tasks:
@@ -330,7 +333,7 @@ def _undisturbed(plan: Plan, loading: Mapping[str, tuple[int, int]]) -> set[int]
 
 
 def _before(needs: Sequence[Sequence[int]], number: int) -> set[int]:
-    """Return what has ended before the activity *number* begins; *needs* are those that each waits for."""
+    """Return the activities that have ended before activity *number* begins; *needs* lists the predecessors of each."""
     found = {number}
     for earlier in range(number, -1, -1):
         if earlier in found:
@@ -339,7 +342,7 @@ def _before(needs: Sequence[Sequence[int]], number: int) -> set[int]:
 
 
 def _behind(needs: Sequence[Sequence[int]], number: int) -> set[int]:
-    """Return what begins after the activity *number* has ended."""
+    """Return the activities that begin after activity *number* has ended."""
     found = {number}
     for later in range(number + 1, len(needs)):
         if not found.isdisjoint(needs[later]):
@@ -348,7 +351,7 @@ def _behind(needs: Sequence[Sequence[int]], number: int) -> set[int]:
 
 
 def _named(_machine: Machine, part: Part, _fold: bool) -> frozenset[Resource]:
-    """Return the resources with names that *part* loads; those of works all have names, or are few."""
+    """Return the named resources that *part* loads, and for works and fragments any numbered ones in their loads."""
     if isinstance(part, Flow):
         return frozenset()
     named = [resource for resource, _ in part.loads]
@@ -359,7 +362,7 @@ def _named(_machine: Machine, part: Part, _fold: bool) -> frozenset[Resource]:
 
 @lru_cache(maxsize=4096)
 def _loaded(machine: Machine, part: Part, fold: bool) -> frozenset[Resource]:
-    """Return the resources that *part* loads."""
+    """Return all resources that *part* loads."""
     if isinstance(part, Flow):
         return frozenset(resource for each in part.apart() for resource, _ in each.route.loads)
     moved = alone(machine, part, fold=fold).resource_bytes.carried() if isinstance(part, Fragment) else ()

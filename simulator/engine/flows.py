@@ -1,9 +1,9 @@
-"""What is under way: who shares what with whom, at which rate, until when.
+"""Active flows and works: the resources they share, their rates, and their end times.
 
-Rates are recomputed when something starts or ends, only for what is connected to it by shared resources.  All
-changes of one instant are taken together.  Shares are max-min fair: among flows of their bytes a second, as links
-with fair arbitration give; among works of their rate when alone, which is 1 for each.  Where the two meet, all
-shares are of the rate alone, so that no unit outweighs another.
+Rates are recomputed when something starts or ends, and only for flows connected to it by shared resources.  All changes
+at one instant are handled together.  Shares are max-min fair: among flows in bytes per second, as on links with fair
+arbitration; among works in the rate relative to running alone, which is 1.  Where flows and works meet, all shares are
+relative to the rate alone, so that units do not matter.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from simulator.plan.plan import Resource
 
 __all__ = ["ActiveFlow", "Batch", "FlowNetwork"]
 
-_SAME_INSTANT = 1e-12  # relative: finishing times that differ by rounding alone
+_SAME_INSTANT = 1e-12  # relative difference of end times that is due to rounding
 
 
 class ActiveFlow:
-    """A part of an activity under way: bytes that move, or seconds of work (``in_seconds``) that pass.
+    """A running part of an activity: bytes to move, or seconds of work to pass (``in_seconds``).
 
-    ``history`` lists (time since the batch began, rate from then on), so that the state at
-    any moment of the batch can be told afterwards.
+    ``history`` lists (time since the batch began, rate from then on), from which the state at any moment of the batch
+    can be reconstructed.
     """
 
     __slots__ = (
@@ -69,10 +69,10 @@ class ActiveFlow:
 
 
 class Batch:
-    """Flows that start together; ``done`` is called when the last byte of all has arrived.
+    """Flows that start together; ``done`` is called when the last byte of all flows has arrived.
 
-    ``peers`` are the batches whose flows shared resources with these at some moment.  A batch
-    that takes up a round in its middle is not ``whole``.
+    ``peers`` are the batches that shared resources with this one at some moment.  A batch that resumes a round midway
+    is not ``whole``.
     """
 
     __slots__ = ("arrival_s", "done", "flows", "peers", "pending", "start_s", "whole")
@@ -88,7 +88,7 @@ class Batch:
 
 
 class FlowNetwork:
-    """The capacities of a machine and what shares them; *may_stall* says that one may be nothing for a while."""
+    """The capacities of a machine and their users; with *may_stall*, a capacity may be zero for a while."""
 
     def __init__(self, kernel: Kernel, capacity: Mapping[Resource, float], *, may_stall: bool) -> None:
         self._kernel = kernel
@@ -103,7 +103,7 @@ class FlowNetwork:
         self._armed_s = float("inf")
 
     def start(self, batch: Batch) -> None:
-        """Let the flows of *batch* begin (or go on) now."""
+        """Start (or resume) the flows of *batch* now."""
         now = self._kernel.now_s
         batch.pending = len(batch.flows)
         finished = []
@@ -120,16 +120,16 @@ class FlowNetwork:
         self._request()
 
     def in_use(self, resources: Iterable[Resource]) -> bool:
-        """Whether anything under way loads any of *resources*."""
+        """Return whether any active flow loads any of *resources*."""
         return any(self._users.get(resource) for resource in resources)
 
     def change(self, resource: Resource) -> None:
-        """Share anew what loads *resource*, whose capacity is another from now on."""
+        """Recompute the rates on *resource*, whose capacity has changed."""
         self._freed[resource] = None
         self._request()
 
     def slow(self, flows: Iterable[ActiveFlow], cap: float) -> None:
-        """Let *flows* go at *cap* at most from now on."""
+        """Limit the rate of *flows* to *cap* from now on."""
         for flow in flows:
             flow.cap_Bps = cap
             if flow.end_s < 0:
@@ -137,7 +137,7 @@ class FlowNetwork:
         self._request()
 
     def cancel(self, batch: Batch) -> None:
-        """End *batch* here and now; whoever waits for it is not told."""
+        """End *batch* now, without calling its ``done``."""
         for flow in batch.flows:
             if flow.end_s < 0:
                 self._remove(flow)
@@ -169,7 +169,7 @@ class FlowNetwork:
                 batch.done()
 
     def _solve(self) -> None:
-        """Share anew among all flows connected to what changed at this instant."""
+        """Recompute the rates of all flows connected to the changes of this instant."""
         self._solving = False
         now = self._kernel.now_s
         seen: set[ActiveFlow] = set()
@@ -233,9 +233,9 @@ class FlowNetwork:
         return [share * rate for share, rate in zip(shares, alone, strict=True)]
 
     def _alone(self, part: list[ActiveFlow]) -> list[float]:
-        """Return the rate of each: of works by themselves, of flows with those that started with them.
+        """Return the rate of each work by itself, and of each flow with the flows of its batch.
 
-        So one flow that stands for several equal ones outweighs a work as little as these do together.
+        A flow that represents several equal ones therefore has no more weight against a work than those together.
         """
         together: dict[tuple[Batch, int], list[ActiveFlow]] = {}
         for number, flow in enumerate(part):
@@ -254,7 +254,7 @@ class FlowNetwork:
             self._kernel.call_at(self._armed_s, partial(self._ring, self._armed_s))
 
     def _ring(self, armed_s: float) -> None:
-        """Finish all flows that are due; what was armed for a time that no longer counts does nothing."""
+        """Finish all flows that are due; an alarm that has been superseded does nothing."""
         if armed_s != self._armed_s:
             return
         self._armed_s = float("inf")

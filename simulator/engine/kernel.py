@@ -1,4 +1,4 @@
-"""The event clock: the few calls of SimPy that the engine needs, and the count of its events."""
+"""The event clock: the few parts of SimPy that the engine needs, and a count of events."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from simpy.resources.resource import Request
 
 __all__ = ["Kernel", "Queue"]
 
-_NORMAL, _LATE = 1, 2  # SimPy runs events of one instant by priority, then in order of scheduling
+_NORMAL, _LATE = 1, 2  # at one instant, SimPy runs events by priority, then in scheduling order
 
 
 class Kernel:
-    """Simulated time.  ``events`` counts what was executed."""
+    """The simulated clock.  ``events`` counts the executed events."""
 
     def __init__(self) -> None:
         self._env = simpy.Environment()
@@ -23,19 +23,19 @@ class Kernel:
 
     @property
     def now_s(self) -> float:
-        """Simulated seconds since the start."""
+        """Simulated time since the start, in seconds."""
         return float(self._env.now)
 
     def call_at(self, time_s: float, action: Callable[[], None]) -> None:
-        """Run *action* at *time_s*, or now if that is past."""
+        """Run *action* at *time_s*, or now if that time has passed."""
         self._schedule(max(0.0, time_s - self._env.now), action, _NORMAL)
 
     def call_last(self, action: Callable[[], None]) -> None:
-        """Run *action* at this instant, after all else that is due at it."""
+        """Run *action* at this instant, after all other events due at it."""
         self._schedule(0.0, action, _LATE)
 
     def queue(self, slots: int) -> Queue:
-        """Return a queue with so many slots."""
+        """Return a queue with the given number of *slots*."""
         return Queue(self, simpy.Resource(self._env, slots))
 
     def _schedule(self, delay_s: float, action: Callable[[], None], priority: int) -> None:
@@ -55,12 +55,12 @@ class Kernel:
         event.callbacks.append(run)
 
     def run(self) -> None:
-        """Run until nothing is left to do."""
+        """Run until no events are left."""
         self._env.run()
 
 
 class Queue:
-    """Slots that are given out in the order in which they were asked for (SimPy's ``Resource``)."""
+    """Slots that are granted in the order of requests (SimPy's ``Resource``)."""
 
     def __init__(self, kernel: Kernel, slots: simpy.Resource) -> None:
         self._kernel = kernel
@@ -68,7 +68,7 @@ class Queue:
         self._held: deque[Request] = deque()
 
     def take(self, action: Callable[[], None]) -> None:
-        """Run *action* once a slot is free, and hold it."""
+        """Run *action* once a slot is free, and hold the slot."""
         request = self._slots.request()
 
         def granted() -> None:
@@ -78,6 +78,6 @@ class Queue:
         self._kernel.on(request, granted)
 
     def give(self) -> None:
-        """Give back the slot that has been held longest; where none is held, nothing happens."""
+        """Release the slot that has been held longest; do nothing if none is held."""
         if self._held:
             self._slots.release(self._held.popleft())

@@ -1,4 +1,4 @@
-"""Which resources flows never fill: there nobody slows anybody, and one of many alike stands for all."""
+"""Resources that flows never saturate: there no flow slows another, and one flow can represent many equal ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from simulator.plan.plan import Flow, Fragment, Part, Plan, Resource, Work, cros
 
 __all__ = ["is_alike", "parts_of", "roomy", "stands_for_all"]
 
-_FULL = 1 + 1e-12  # what caps fill to the last bit is not overfull
+_FULL = 1 + 1e-12  # tolerance for caps that add up to exactly the capacity
 
 
 def parts_of(plan: Plan) -> Iterator[Part]:
@@ -18,12 +18,12 @@ def parts_of(plan: Plan) -> Iterator[Part]:
 
 
 def is_alike(part: Part) -> bool:
-    """Whether *part* stands for flows alike on other machines."""
+    """Return whether *part* represents equal flows on other machines."""
     return isinstance(part, Flow) and part.at is not None
 
 
 def _is_capped(plan: Plan) -> bool:
-    """Whether nothing but flows loads anything, and all of these have caps."""
+    """Return whether flows are the only load, and all of them have rate caps."""
     return not plan.perturbations and all(
         part.cap_Bps < float("inf") if isinstance(part, Flow) else isinstance(part, Work) and not part.loads
         for part in parts_of(plan)
@@ -31,9 +31,10 @@ def _is_capped(plan: Plan) -> bool:
 
 
 def stands_for_all(machine: Machine, plan: Plan) -> bool:
-    """Whether each flow of *plan* ends as all those do that it stands for.
+    """Return whether each flow of *plan* ends at the same time as all flows that it represents.
 
-    So where all have room, or where machines are all in one role: then what one shares on its own, all do on theirs.
+    This holds if all flows have room within their caps, or if all machines have the same role, since each then shares
+    its resources in the same way.
     """
     flows = [part for part in parts_of(plan) if isinstance(part, Flow)]
     sites = {None if flow.at is None else flow.at.sites for flow in flows}
@@ -48,9 +49,9 @@ def _loads(part: Part) -> bool:
 
 
 def roomy(machine: Machine, plan: Plan) -> set[Resource]:
-    """Return the resources that flows never fill, since all that can be under way at once stay below by their caps.
+    """Return the resources that flows never saturate, because the caps of all concurrent flows add up to less.
 
-    There nobody slows anybody.  Of flows that are alike, by keys of roles.
+    Resources of flows that represent others are given as keys of roles.
     """
     if not _is_capped(plan):
         return set()
@@ -59,8 +60,8 @@ def roomy(machine: Machine, plan: Plan) -> set[Resource]:
 
 
 def _most_at_once(plan: Plan) -> dict[int, float]:
-    """Return at which rate the flows of *plan* use each resource at most; of flows that are alike, by keys of roles."""
-    most_Bps: dict[str, dict[int, float]] = {}  # by stream, which has one activity under way at a time
+    """Return the largest possible rate of *plan* on each resource, in B/s, with keys of roles as in :func:`roomy`."""
+    most_Bps: dict[str, dict[int, float]] = {}  # by stream; a stream runs one activity at a time
     for task in plan.tasks:
         own: dict[int, float] = {}
         known = own.get

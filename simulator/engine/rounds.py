@@ -1,9 +1,9 @@
-"""Activities under way, round by round, and how rounds that repeat are folded: :class:`Rounds`.
+"""Running activities, round by round, and the folding of repeated rounds: :class:`Rounds`.
 
-Once a round has run undisturbed from start to end, the following ones would run alike, so they pass as one event.
-Whoever joins in the meantime wakes them at the right place of the right round.  Activities that repeat in step with
-each other (the channels of a ring) are folded together.  Without folding the same runs round by round and flow by
-flow; the results are equal.
+Once a round has run undisturbed from start to end, the following rounds would be the same, so they pass as one event.
+An activity that starts in the meantime on a shared resource wakes the folded rounds at the round and position they have
+reached.  Activities that repeat in step (the channels of a ring) are folded together.  Without folding, every round and
+flow is executed; the results are equal.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from simulator.plan.plan import Activity, Resource
 
 __all__ = ["Amount", "Rounds", "Run"]
 
-_SAME = 1e-12  # relative: instants that differ by rounding alone
+_SAME = 1e-12  # relative difference of instants that is due to rounding
 
 
 class Amount(NamedTuple):
-    """A part of a round as the engine sees it: bytes on the wire, or seconds, and what each unit of its rate loads."""
+    """A part of a round as the engine sees it: bytes on the wire or seconds, and loads per unit of rate."""
 
     amount: float
     loads: Sequence[tuple[Resource, float]]
@@ -33,7 +33,10 @@ class Amount(NamedTuple):
 
 
 class Run:
-    """An activity under way: which round, and its parts; ``stands_for`` says which of these each part passes as."""
+    """A running activity: its current round and parts.
+
+    ``stands_for`` gives, for each original part, the index of the amount that represents it.
+    """
 
     __slots__ = (
         "amounts",
@@ -60,7 +63,7 @@ class Run:
 
 
 class _Sleepers:
-    """Runs whose next ``rounds`` rounds pass as one event, each taking ``round_s``."""
+    """Runs whose next ``rounds`` rounds, of ``round_s`` seconds each, pass as one event."""
 
     __slots__ = ("base_s", "resources", "round_s", "rounds", "runs")
 
@@ -73,7 +76,7 @@ class _Sleepers:
 
 
 class Rounds:
-    """Runs activities on the capacities of a machine; calls *ended* with each and its span."""
+    """Runs activities on a machine's capacities; calls *ended* with each activity and its span."""
 
     def __init__(
         self,
@@ -92,7 +95,10 @@ class Rounds:
         self.asleep: dict[Resource, _Sleepers] = {}
 
     def start(self, task: Activity, amounts: Sequence[Amount]) -> Run:
-        """Start *task*, each round of which is *amounts*; folded, equal ones that load nothing are one."""
+        """Start *task*, each round of which consists of *amounts*.
+
+        With folding, equal amounts without loads are merged.
+        """
         if len(amounts) == 1:
             run = Run(task, amounts, (0,), self.kernel.now_s)
             self._round(run)
@@ -105,24 +111,24 @@ class Rounds:
         return run
 
     def change(self, resource: Resource) -> None:
-        """Go on with another capacity of *resource*, which has been set."""
+        """Continue with the changed capacity of *resource*."""
         if resource in self.asleep:
             self._wake(self.asleep[resource])
         self.network.change(resource)
 
     def slow(self, run: Run, cap: float) -> None:
-        """Go on with the works of *run* at *cap*."""
+        """Continue with the works of *run* at rate *cap*."""
         if run.group is not None:
             self._wake(run.group)
         run.amounts = [
             Amount(a.amount, a.loads, cap, a.latency_s, a.in_seconds) if a.in_seconds else a for a in run.amounts
         ]
         if run.batch is not None:
-            run.batch.whole = False  # a round that changed its pace is no measure of the next one
+            run.batch.whole = False  # a round with a change of pace does not predict the next one
             self.network.slow([flow for flow in run.batch.flows if flow.in_seconds], cap)
 
     def cancel(self, run: Run) -> None:
-        """Stop *run* here and now."""
+        """End *run* now."""
         if run.group is not None:
             self._wake(run.group)
         self.at_boundary = [other for other in self.at_boundary if other is not run]
@@ -148,7 +154,7 @@ class Rounds:
         self.network.start(batch)
 
     def _boundary(self, run: Run) -> None:
-        """A round of *run* has ended; what follows is decided when all of this instant is known."""
+        """Handle the end of a round of *run*; the next step is decided once this instant is complete."""
         now = self.kernel.now_s
         run.rounds_left -= 1
         batch = run.batch
@@ -156,7 +162,7 @@ class Rounds:
             run.first_round_s = now - run.start_s
             ends_s = [f.end_s + f.latency_s - run.start_s for f in batch.flows]
             run.first_ends_s = tuple([ends_s[i] for i in run.stands_for])
-        if run.rounds_left == 0 and run.start_s < now:  # nothing is left to decide
+        if run.rounds_left == 0 and run.start_s < now:  # nothing to decide
             self.ended(run.task, Span(run.task.id, run.start_s, now, run.first_round_s, run.first_ends_s))
             return
         self._decide_later([run])
@@ -186,7 +192,7 @@ class Rounds:
         for run in ready:
             if id(run) not in groups:
                 self._round(run)
-        for run in ready:  # only now is it known who else moves bytes from this instant on
+        for run in ready:  # only now are all flows that start at this instant known
             group = groups.pop(id(run), None)
             if group is None or run.group is not None:
                 continue
@@ -195,7 +201,7 @@ class Rounds:
             self._sleep(group)
 
     def _in_step(self, run: Run, here: dict[Batch, Run]) -> list[Run] | None:
-        """Return all runs that shared with *run* in its last round, if they are in step with it."""
+        """Return all runs that shared resources with *run* in its last round if they are in step with it, else None."""
         batch = run.batch
         if batch is None or not batch.whole:
             return None
@@ -215,7 +221,7 @@ class Rounds:
     # -- folding -------------------------------------------------------------------
 
     def _sleep(self, runs: list[Run]) -> None:
-        """Let the rounds that *runs* have in common pass as one event."""
+        """Let the common rounds of *runs* pass as one event, unless other flows use their resources."""
         now = self.kernel.now_s
         batch = runs[0].batch
         assert batch is not None
@@ -240,11 +246,11 @@ class Rounds:
         group.rounds = -1
 
     def _passed(self, group: _Sleepers) -> None:
-        if group.rounds < 0:  # woken before
+        if group.rounds < 0:  # already woken
             return
         self._rise(group, group.rounds)
         for run in group.runs:
-            run.batch = None  # the last round lies far back: no measure of the next one
+            run.batch = None  # the last executed round is too old to predict the next one
         self._decide_later(group.runs)
 
     def _wake_who_shares(self, batch: Batch) -> None:
@@ -255,7 +261,7 @@ class Rounds:
             self._wake(group)
 
     def _wake(self, group: _Sleepers) -> None:
-        """Set the sleepers where they are by now: some rounds on, somewhere within a round."""
+        """Set the sleeping runs to the round, and the position within it, that they have reached by now."""
         elapsed = self.kernel.now_s - group.base_s
         done = group.rounds
         if group.round_s > 0:
@@ -268,7 +274,7 @@ class Rounds:
             self._resume(run, max(0.0, elapsed - done * group.round_s))
 
     def _resume(self, run: Run, into_s: float) -> None:
-        """Start a round of *run* as if it had begun *into_s* ago, by the record of the last one."""
+        """Start a round of *run* as if it had begun *into_s* seconds ago, following the record of its last round."""
         now = self.kernel.now_s
         model = run.batch
         assert model is not None

@@ -1,4 +1,4 @@
-"""Who did what, and when: what an executed plan leaves behind."""
+"""The result of an executed plan: when each activity ran, and the bytes moved."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["Moved", "Span", "Timeline"]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One task's time.
+    """The time of one task, in seconds.
 
-    ``round_s`` is the time of one round of a transfer (the first one); ``flow_ends_s`` when
-    each of its flows had arrived, since the start of that round.
+    ``round_s`` is the duration of the first round of a transfer; ``flow_ends_s`` has the arrival time of each of its
+    flows, since the start of that round.
     """
 
     task: int
@@ -31,7 +31,7 @@ class Span:
 
 
 class Moved(Sequence[float]):
-    """The bytes that each of *n* links or resources carried; of perhaps a million only those that did are kept."""
+    """The bytes moved over each of *n* links or resources; only nonzero entries are stored."""
 
     def __init__(
         self,
@@ -39,13 +39,13 @@ class Moved(Sequence[float]):
         by_number: Mapping[int, float],
         spread: Iterable[tuple[int, int, Sequence[int], float]] = (),
     ) -> None:
-        """Keep *by_number*; or *spread*: on each of some hosts as much (number of a host 0, stride, hosts, bytes)."""
+        """Store *by_number*, or *spread*: equal bytes on several hosts, as (number on host 0, stride, hosts, bytes)."""
         self._n = n
         self._spread = [each for each in spread if each[-1]]
         self._kept = None if self._spread else _in_order(by_number)
 
     def firsts(self) -> Iterator[tuple[int, float]]:
-        """Yield those that carried any, as :meth:`carried`, but of those on equal hosts that did the same one."""
+        """Yield (number, bytes) as :meth:`carried` does, but only the first of equal entries on equal hosts."""
         if not self._spread:
             return self.carried()
         return iter(sorted((zero + hosts[0] * stride, n_bytes) for zero, stride, hosts, n_bytes in self._spread))
@@ -58,7 +58,7 @@ class Moved(Sequence[float]):
         return self._kept
 
     def carried(self) -> Iterator[tuple[int, float]]:
-        """Yield those that carried any, in order, with how many."""
+        """Yield (number, bytes) of all nonzero entries, in order."""
         return zip(*self._carried, strict=True)
 
     def __len__(self) -> int:
@@ -97,9 +97,9 @@ def _in_order(by_number: Mapping[int, float]) -> tuple[array[int], array[float]]
 
 @dataclass(frozen=True)
 class Timeline:
-    """The result of an engine run; ``spans`` stand in the order of the plan's tasks.
+    """The result of an engine run; ``spans`` are in the order of the plan's tasks.
 
-    ``moved`` counts the bytes of links (True) or resources (False), which few ask for.
+    ``moved`` computes the bytes of links (True) or resources (False) on demand.
     """
 
     machine: Machine
@@ -111,10 +111,10 @@ class Timeline:
 
     @cached_property
     def link_bytes(self) -> Moved:
-        """Bytes on the wire, by link."""
+        """The bytes on the wire, by link."""
         return self.moved(True)
 
     @cached_property
     def resource_bytes(self) -> Moved:
-        """Bytes by resource."""
+        """The bytes by resource."""
         return self.moved(False)

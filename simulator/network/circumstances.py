@@ -1,4 +1,4 @@
-"""A machine that is not as its file says: slow and failed links, and what other jobs use of it."""
+"""Machines that deviate from their files: slow and failed links, and the traffic of other jobs."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ __all__ = ["machine_of", "passing"]
 def machine_of(
     topology: Topology, slow_links: Sequence[SlowLink] = (), neighbours: Sequence[Neighbour] = ()
 ) -> Machine:
-    """Return the machine of *topology* in these circumstances, compiled for simulation.
+    """Return the machine of *topology*, compiled for simulation, with *slow_links* and *neighbours*.
 
-    A slow link carries less than it says; one of factor 0 is not there, and bytes take another way where there is one.
-    A neighbour takes its rate from every capacity on its way, before all others.  What chooses by the figures that
-    links say, and not by what they give (NCCL), looks at the machine's ``nominal``, whose nodes, links and resources
-    have the same numbers.  Nodes of a cluster that either touches are no longer like others.
+    A slow link carries a fraction of its bandwidth.  With factor 0 it is absent, and bytes take another route if there
+    is one.  A neighbour takes its rate from every capacity on its route, before all others.  NCCL, which plans with
+    nominal figures, uses the machine's ``nominal``; its nodes, links and resources have the same numbers.  In a
+    cluster, nodes touched by a slow link or neighbour no longer count as equal to others.
 
-    A link that is slow for a time only is left as it is (:func:`passing`).
+    Links that are slow only for a time are left unchanged (:func:`passing`).
 
-    Raises InputError where there is no such device or link, or a link has no such rate to give.
+    Raises InputError if a device or link does not exist, a neighbour's end is neither a GPU nor a CPU, or a capacity is
+    too small for a neighbour's rate.
     """
     slow_links = [slow for slow in slow_links if not slow.is_passing]
     machine = compile_machine(topology)
@@ -70,9 +71,9 @@ def machine_of(
 
 
 def passing(machine: Machine, slow_links: Sequence[SlowLink]) -> list[tuple[float, str, float]]:
-    """Return what changes while something runs: when, in seconds, which resource, and what is left of it.
+    """Return the temporary changes of links as (time in s, name of the resource, remaining factor), sorted.
 
-    Where times overlap, the last to begin or end has its say.  Raises InputError where there is no such link.
+    If intervals overlap, the last change applies.  Raises InputError if a link does not exist.
     """
     found: list[tuple[float, str, float]] = []
     for slow in slow_links:
@@ -96,14 +97,14 @@ def _links_near(ends: str, machine: Machine) -> str:
 
 
 def _written(topology: Topology, node: Node) -> str:
-    """Return how *topology* calls a node that has no equals."""
+    """Return the name in *topology* of a node that has no equal ones."""
     if any(device.name == node.name for device in topology.devices):
         return node.name
     return each(node.host) + node.name.partition(".")[2]
 
 
 def _slowed(wire: Wire, factor: float) -> list[Wire]:
-    """Return *wire* at *factor* of its bandwidth, or none."""
+    """Return *wire* at *factor* of its bandwidth; an empty list if the factor is 0."""
     if factor in (0.0, 1.0):
         return [wire] if factor else []
     part = wire.part.model_copy(update={"efficiency": wire.part.efficiency * factor})
@@ -111,7 +112,10 @@ def _slowed(wire: Wire, factor: float) -> list[Wire]:
 
 
 def _ends(option: str, text: str, machine: Machine) -> tuple[Node, Node]:
-    """Return the two nodes whose names *text* holds with ``-`` between, which names may hold too; raises InputError."""
+    """Return the two nodes named in *text*, which are separated by ``-``; names may contain ``-`` too.
+
+    Raises InputError if *text* does not name two devices.
+    """
     places = [place for place, letter in enumerate(text) if letter == "-"]
     for place in places:
         first, second = machine.find(text[:place]), machine.find(text[place + 1 :])

@@ -1,8 +1,8 @@
 """Max-min fair shares of capacities among flows, by progressive filling.
 
-All flows of a connected set grow at the same rate until a resource is full or a flow meets
-its own cap; those flows are frozen there and the rest grow on.  (Bertsekas, Gallager, Data
-Networks, section 6.5.2, with weights: a flow takes ``weight`` times its rate of a resource.)
+All flows of a connected set grow at the same rate until a resource is full or a flow reaches its cap; the flows
+concerned are frozen there, and the others grow on.  (Bertsekas, Gallager, Data Networks, section 6.5.2, with weights: a
+flow uses ``weight`` times its rate of a resource.)
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 __all__ = ["fair_rates"]
 
-_SLACK = 1 + 1e-12  # what fills up together is frozen together, whatever the last bit says
+_SLACK = 1 + 1e-12  # resources that fill up together are frozen together in spite of rounding
 
 
 def fair_rates(
@@ -21,11 +21,13 @@ def fair_rates(
     caps_Bps: Sequence[float],
     capacity_Bps: Mapping[Any, float] | Sequence[float],
 ) -> list[float]:
-    """Return the max-min fair rate of each flow.
+    """Return the max-min fair rate of each flow, in the unit of *capacity_Bps*.
 
-    *loads*: of each flow, what it takes of each resource per unit of its rate, as (resource, weight).
-    *caps_Bps*: the largest rate of each; may be infinite for a flow that loads something.
-    *capacity_Bps*: what each resource carries.  Rates are in its unit, and infinite where nothing bounds a flow.
+    *loads*: the resources of each flow as (resource, use per unit of rate).
+    *caps_Bps*: the largest rate of each flow; may be infinite if the flow loads a resource.
+    *capacity_Bps*: the capacity of each resource.
+
+    A flow that nothing limits has an infinite rate.
     """
     n = len(loads)
     if n == 1:  # the common case: alone in its part of the network
@@ -49,7 +51,7 @@ def fair_rates(
             weight[resource] += w
             users[resource].append(i)
             n_open[resource] += 1
-    # The level at which each resource is full; a heap, in which what has changed since stands twice.
+    # The level at which each resource is full, and a heap of these, which may hold outdated entries too.
     levels = {r: free[r] / weight[r] for r in free}
     place = {r: i for i, r in enumerate(free)}
     heap = [(level, place[r], r) for r, level in levels.items()]
@@ -66,7 +68,7 @@ def fair_rates(
         lowest_cap = caps_Bps[capped[next_cap]]
         share = min(level, lowest_cap)
         if share == float("inf"):
-            break  # nothing bounds the rest
+            break  # nothing limits the others
         frozen: dict[int, None] = {}
         if lowest_cap <= share * _SLACK:
             j = next_cap
@@ -93,7 +95,7 @@ def fair_rates(
                 n_open[resource] -= 1
                 if n_open[resource]:
                     changed[resource] = None
-                else:  # not by weight, which rounding may leave above zero
+                else:  # tested by count, as rounding may leave the weight above zero
                     levels.pop(resource)
                     changed.pop(resource, None)
         for resource in changed:

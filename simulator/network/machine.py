@@ -1,4 +1,4 @@
-"""A :class:`Machine`: nodes, directed links and the capacities that flows share."""
+"""A :class:`Machine`: nodes, directed links, and the capacities that flows share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STAR = re.compile(r"\*(\d*)", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """``count`` equal hosts from ``first`` on, the nodes of the first from ``node`` on, each with ``n_own``."""
+    """``count`` equal hosts, numbered from ``first``, with ``n_own`` nodes each, numbered from ``node``."""
 
     first: int
     count: int
@@ -30,39 +30,39 @@ class Hosts:
     n_own: int
 
     def node_of(self, host: int) -> int:
-        """Return the first node of *host*, which is one of them."""
+        """Return the first node of *host*, which must be one of these hosts."""
         return self.node + (host - self.first) * self.n_own
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A device as a vertex of the link graph.  ``host`` is the machine it is in, -1 for the network."""
+    """A device as a vertex of the link graph.  ``host`` is its machine's number, -1 for the network."""
 
     index: int
     name: str
     kind: DeviceKind
     part: Part
     host: int
-    latency_s: float  # added to what passes through
+    latency_s: float  # added to traffic that passes through
     part_name: str = ""
 
     @property
     def multiprocessors(self) -> str:
-        """The name of what computes on it, as a resource of which plans use shares."""
+        """The resource name of the device's multiprocessors, of which plans use shares."""
         return f"{self.name}:multiprocessors"
 
     @property
     def memory(self) -> str:
-        """The name of the bandwidth of its memory, likewise."""
+        """The resource name of the device's memory bandwidth, of which plans use shares."""
         return f"{self.name}:memory"
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One direction between two nodes, all parallel links together.
+    """One direction between two nodes, with all parallel links together.
 
-    ``bandwidth_Bps`` is what large transfers reach; ``nominal_Bps`` what the data sheet
-    says; both for all ``count`` links.  ``resource`` is the capacity that it draws on.
+    ``bandwidth_Bps`` is the rate of large transfers and ``nominal_Bps`` that of the data sheet, both for all ``count``
+    links.  ``resource`` is the capacity it draws on.
     """
 
     index: int
@@ -78,27 +78,27 @@ class Link:
 
     @property
     def unit_Bps(self) -> float:  # noqa: N802  units keep their case
-        """What one of the parallel links reaches."""
+        """The rate of large transfers on one of the parallel links."""
         return self.bandwidth_Bps / self.count
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Machine:
-    """The link graph and its capacities.  Two machines are the same only where they are one object.
+    """The link graph and its capacities.  Machines are equal only if they are the same object.
 
-    ``capacity_Bps[r]`` belongs to the resource called ``resource_names[r]``: a direction of
-    a link, a half-duplex link, a socket's memory bus or a switch's fabric.  ``outgoing[v]``
-    lists the links that leave node ``v``.  ``gpus`` are the ranks, in the order of the file.
+    ``capacity_Bps[r]`` is the capacity of the resource ``resource_names[r]``: a direction of a link, a half-duplex
+    link, a socket's memory bus or a switch's fabric.  ``outgoing[v]`` lists the links that leave node ``v``.  ``gpus``
+    are the ranks, in file order.
 
-    Hosts stand in ``runs`` of equal ones, and the network, host -1, comes last; what one of a run has, the next has
-    one stride on (:class:`~simulator.network.repeated.Repeated`).
+    Hosts form ``runs`` of equal ones; the network, host -1, comes last.  Within a run, corresponding elements of
+    consecutive hosts are one stride apart (:class:`~simulator.network.repeated.Repeated`).
     """
 
     name: str
     nodes: Sequence[Node]
     links: Sequence[Link]
     link_names: Sequence[str]
-    alike: Sequence[Link]  # of each link, that of the first equal host, which has its figures: made of none anew
+    alike: Sequence[Link]  # for each link, the first equal host's with the same figures; creates no new objects
     resource_names: Sequence[str]
     capacity_Bps: tuple[float, ...]
     outgoing: Sequence[tuple[Link, ...]]
@@ -111,14 +111,14 @@ class Machine:
     runs: tuple[Hosts, ...]
     link_copies: Repeated[Link, Link] = field(repr=False)
     resource_copies: Repeated[str, str] = field(repr=False)
-    first: dict[str, int] = field(repr=False)  # nodes of the first host of each run and of the network, as called there
-    messages: MessagesSpec = NO_COSTS  # what those between hosts cost the hosts' processors
-    notes: tuple[str, ...] = ()  # what is odd about it, each with its place in a file
+    first: dict[str, int] = field(repr=False)  # nodes of the first host of each run and of the network, by name
+    messages: MessagesSpec = NO_COSTS  # processor time of messages between hosts
+    notes: tuple[str, ...] = ()  # oddities, each with its place in a file
     price_per_hour: Price | None = None  # of all hosts
-    nominal: Machine | None = field(default=None, repr=False)  # the same with no link slow and no neighbour, if others
+    nominal: Machine | None = field(default=None, repr=False)  # without slow links and neighbours, if there are any
 
     def find(self, name: str) -> Node | None:
-        """Return the node called *name*, None where there is none."""
+        """Return the node called *name*, or None."""
         if "*" in name:
             return None
         index = self.first.get(name)
@@ -130,7 +130,7 @@ class Machine:
         return None if index is None else self.nodes[index]
 
     def node(self, name: str) -> Node:
-        """Return the node called *name*.  Raises InputError where there is none; names the nearest."""
+        """Return the node called *name*.  Raises InputError, with the nearest name, if there is none."""
         found = self.find(name)
         if found is None:
             known = [node.name for node in self.nodes]
@@ -138,24 +138,24 @@ class Machine:
         return found
 
     def link(self, name: str) -> Link | None:
-        """Return the link called *name*, None where there is none."""
+        """Return the link called *name*, or None."""
         source = self.find(name.partition("->")[0])
         return next((link for link in self.outgoing[source.index] if link.name == name), None) if source else None
 
     def reverse(self, link: Link) -> Link:
-        """Return the other direction of *link*; the two directions of a wire stand side by side."""
+        """Return the opposite direction of *link*; the two directions of a wire have adjacent numbers."""
         return self.links[link.index ^ 1]
 
     def like(self, host: int) -> int:
-        """Return the first of the equal machines that *host* is one of."""
+        """Return the first host equal to *host*."""
         return self.run(host).first
 
     def hosts_of(self, nodes: Iterable[int]) -> set[int]:
-        """Return the machines that have *nodes*."""
+        """Return the numbers of the hosts that contain *nodes*."""
         return {self.locate(node)[1] for node in nodes}
 
     def locate(self, node: int) -> tuple[Hosts, int, int]:
-        """Return the machine that has *node*, with those equal to it, its number, and which of its nodes that is."""
+        """Return (run of equal hosts, host number, index within the host) of *node*."""
         found = self.runs[0]
         for run in self.runs:
             if run.node <= node:
@@ -164,7 +164,7 @@ class Machine:
         return found, found.first + host, own
 
     def sorts(self, nodes: Iterable[int]) -> dict[int, list[int]]:
-        """Return *nodes* by the first of the equal machines' that has their place: all of a sort have its part."""
+        """Return *nodes* by the corresponding node of the first equal host; these all have its part."""
         found: dict[int, list[int]] = {}
         run, end = self.runs[0], -1
         for node in nodes:
@@ -175,17 +175,20 @@ class Machine:
         return found
 
     def unlike(self, nodes: Iterable[int]) -> list[Node]:
-        """Return of *nodes* one for each place in each sort of machine, in order: all others have its part and kind."""
+        """Return one of *nodes* for each place in each kind of host, in order.
+
+        Every other node has the part and kind of one of these.
+        """
         return [self.nodes[index] for index in self.sorts(nodes)]
 
     def nodes_of(self, host: int) -> list[Node]:
-        """Return the nodes of machine *host*, in order."""
+        """Return the nodes of *host*, in order."""
         run = self.run(host)
         first = run.node_of(host)
         return [self.nodes[i] for i in range(first, first + run.n_own)]
 
     def run(self, host: int) -> Hosts:
-        """Return the equal machines that *host* is one of."""
+        """Return the run of equal hosts that contains *host*."""
         found = self.runs[0]
         for run in self.runs:
             if 0 <= run.first <= host:
@@ -193,7 +196,7 @@ class Machine:
         return found
 
     def gpus_of(self, host: int) -> list[int]:
-        """Return the GPUs of machine *host*, in order."""
+        """Return the GPUs of *host*, in order."""
         return [node.index for node in self.nodes_of(host) if node.kind == "gpu"]
 
 
@@ -258,7 +261,7 @@ def compile_machine(topology: Topology) -> Machine:
     seen: dict[str, int] = {}
     half_duplex: list[int] = []
     parts = {d.name: d.part for d in topology.devices}
-    merged: dict[tuple[bool, int], list[Wire]] = {}  # first those inside machines, then those to the network
+    merged: dict[tuple[bool, int], list[Wire]] = {}  # wires inside machines before wires to the network
     for wire in _merged(topology.wires):
         ends = at[wire.a], at[wire.b]
         merged.setdefault((min(ends) < 0, max(*ends, 0)), []).append(wire)
@@ -296,7 +299,7 @@ def compile_machine(topology: Topology) -> Machine:
                 fabric[index_of[d.name]] = resource(f"{d.name}:fabric", d.part.fabric_bandwidth)
 
     def spread(held: dict[int, int]) -> dict[int, int]:
-        """Return what nodes of the first host of each run and of the network hold, of all hosts."""
+        """Extend a mapping of nodes on the first hosts (and the network) to resources to all hosts."""
         steps = [(node, nodes.stride(node), nodes.hosts(node), at, names.stride(at)) for node, at in held.items()]
         found = [(host, node + i * a, at + i * b) for node, a, on, at, b in steps for i, host in enumerate(on)]
         return {node: at for _, node, at in sorted(found)}
@@ -333,14 +336,14 @@ def compile_machine(topology: Topology) -> Machine:
 
 
 def _packet_s(receiver: Part, bandwidth_Bps: float) -> float:
-    """Time that a store-and-forward switch waits for the rest of a packet."""
+    """Return the time in s that a store-and-forward switch waits for the rest of a packet; 0 for other receivers."""
     if isinstance(receiver, SwitchPart) and receiver.forwarding == "store-and-forward":
         return receiver.packet / bandwidth_Bps
     return 0.0
 
 
 def _merged(wires: tuple[Wire, ...]) -> list[Wire]:
-    """Join equal wires between the same two devices into one with their summed count."""
+    """Join equal wires between the same two devices into one with the summed count."""
     merged: dict[tuple[str, str, object], Wire] = {}
     for wire in wires:
         a, b = sorted((wire.a, wire.b))

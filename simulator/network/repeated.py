@@ -1,4 +1,4 @@
-"""Devices and links of equal hosts, derived from the first host on demand: :class:`Repeated`."""
+"""Sequences of devices or links of equal hosts, created on demand from the first host's: :class:`Repeated`."""
 
 from __future__ import annotations
 
@@ -13,62 +13,62 @@ U = TypeVar("U")
 
 
 class Repeated(Sequence[T], Generic[F, T]):
-    """Elements in runs: of each run every host in turn has as many as the first.
+    """Elements in runs: within a run, every host has the same number of elements as the first.
 
-    Thousands of hosts of which nothing is asked cost nothing: an element is made when it is first asked for.
+    Elements are created on first access, so thousands of unused hosts cost nothing.
 
     Parameters
     ----------
     make : callable
-        Returns an element from what the first host of the run has in its place, its number, and how many hosts after
-        that first one its own is.
+        Returns an element, given the first host's element in that place, the element's number, and the host's offset
+        from the first host of the run.
     """
 
     def __init__(self, make: Callable[[F, int, int], T]) -> None:
         self._make = make
-        self._runs: list[tuple[int, int, list[F]]] = []  # first number, hosts, what the first host has
-        self._hosts: list[int] = []  # of each run, its first host
+        self._runs: list[tuple[int, int, list[F]]] = []  # first number, count of hosts, the first host's elements
+        self._hosts: list[int] = []  # the first host of each run
         self._made: dict[int, T] = {}
 
     def begin(self, hosts: int, first: int = 0) -> None:
-        """Begin a run of what each of *hosts* has, of which the *first* is so called."""
+        """Begin a run of *hosts* equal hosts; *first* is the number of the first one."""
         self._runs.append((len(self), hosts, []))
         self._hosts.append(first)
 
     def add(self, first: F) -> int:
-        """Add to the run what the *first* host has; return its number."""
+        """Add an element of the *first* host to the run; return its number."""
         start, _, run = self._runs[-1]
         run.append(first)
         return start + len(run) - 1
 
     def firsts(self) -> list[F]:
-        """Return, for all elements, what the first host has in their place."""
+        """Return, for every element, the first host's element in that place."""
         return [first for _, hosts, run in self._runs for first in run * hosts]
 
     def stride(self, number: int) -> int:
-        """Return how far off the element *number* is that of the next host; 0 where one is for all."""
+        """Return the difference to the number of the next host's element; 0 if there is only one host."""
         _, hosts, run = self._runs[self._at(number)]
         return len(run) if hosts > 1 else 0
 
     def hosts(self, number: int) -> range:
-        """Return the hosts that have one as the element *number* each."""
+        """Return the hosts that have an element corresponding to *number*."""
         at = self._at(number)
         return range(self._hosts[at], self._hosts[at] + self._runs[at][1])
 
     def host(self, number: int) -> int:
-        """Return which host has the element *number*."""
+        """Return the host of element *number*."""
         at = self._at(number)
         start, _, run = self._runs[at]
         return self._hosts[at] + (number - start) // len(run)
 
     def otherwise(self, make: Callable[[F, int, int], U]) -> Repeated[F, U]:
-        """Return another element for each: what *make* returns."""
+        """Return a sequence of the same shape with elements created by *make*."""
         other = Repeated(make)
         other._runs, other._hosts = self._runs, self._hosts
         return other
 
     def _at(self, number: int) -> int:
-        """Return which run has the element *number*."""
+        """Return the index of the run that contains element *number*.  Raises IndexError if there is none."""
         for at in reversed(range(len(self._runs))):
             if self._runs[at][0] <= number and self._runs[at][2]:
                 return at

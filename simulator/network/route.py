@@ -1,4 +1,4 @@
-"""What a flow of bytes crosses between two endpoints: a :class:`Route`."""
+"""The links and resources that a flow crosses between two endpoints: a :class:`Route`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ CLASSES = ("loc", "nvl", "nvb", "pix", "pxb", "phb", "sys", "net", "any")
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A way from ``src`` to ``dst``.
+    """A route from node ``src`` to node ``dst``.
 
-    ``links`` and ``loads`` give the links and the resources crossed, each with the share of
-    the flow's bytes that it carries (1/2 for each of two striped paths; 2 for memory that is
-    written and read).  ``bandwidth_Bps`` is what a flow reaches alone.
+    ``links`` and ``loads`` are the links and resources crossed, each with its share of the flow's bytes (1/2 for each
+    of two striped paths; 2 for memory that is written and read).  ``bandwidth_Bps`` is the rate of a flow that is
+    alone.
     """
 
     src: int
@@ -35,7 +35,7 @@ class Route:
 def route_along(
     machine: Machine, path: Sequence[Link], path_class: str, transport: str, extra: Iterable[tuple[int, float]] = ()
 ) -> Route:
-    """Return the route over *path*, loading also the resources *extra* (resource, share)."""
+    """Return the route over *path*, which also loads the resources *extra*, given as (resource, share)."""
     loads: dict[int, float] = {}
     latency = 0.0
     for i, link in enumerate(path):
@@ -52,7 +52,7 @@ def route_along(
 
 
 def join(machine: Machine, first: Route, second: Route, path_class: str, transport: str) -> Route:
-    """Return *first* followed by *second*, cut through where they meet."""
+    """Return *first* followed by *second*, cut-through at the node where they meet."""
     links, loads = dict(first.links), dict(first.loads)
     _add(links, second.links)
     _add(loads, second.loads)
@@ -61,10 +61,9 @@ def join(machine: Machine, first: Route, second: Route, path_class: str, transpo
 
 
 class Copied:
-    """*route*, which lies in a machine of a cluster, or leads from one to another, in machines that are like these.
+    """A *route* within or between hosts of a cluster, movable to equal hosts.
 
-    ``links`` and ``loads``: of each its number, at which of the ``hosts`` it is, how far off that of the next host is,
-    and the share.
+    ``links`` and ``loads`` have entries (number, index into ``hosts``, stride to the next host's, share).
     """
 
     def __init__(self, machine: Machine, route: Route) -> None:
@@ -77,7 +76,7 @@ class Copied:
         self.loads = [(n, int(resources.host(n) == hosts[1]), resources.stride(n), share) for n, share in route.loads]
 
     def at(self, *hosts: int) -> Route:
-        """Return the route in the machine *hosts*, or from one to the other of two."""
+        """Return the route within host *hosts*, or between two *hosts*."""
         route = self._route
         by = hosts[0] - self.hosts[0], hosts[-1] - self.hosts[1]
         return Route(
@@ -93,7 +92,7 @@ class Copied:
 
 
 def striped(machine: Machine, routes: Sequence[Route]) -> Route:
-    """Return one route that spreads its bytes over *routes* in proportion to their bandwidths."""
+    """Return one route that stripes its bytes over *routes* in proportion to their bandwidths."""
     if len(routes) == 1:
         return routes[0]
     total = sum(route.bandwidth_Bps for route in routes)

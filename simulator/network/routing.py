@@ -1,15 +1,15 @@
-"""Which way bytes take between two endpoints: the rules that real transports follow.
+"""Routes between two endpoints, by the rules of real transports.
 
-Best first, between two GPUs of one machine:
+Between two GPUs of one machine, best first:
 
-1. NVLink (or xGMI), directly or through NVLink switches, striped over all shortest paths;
-   equal shortest paths over other switches share the bytes as well, as where they spread flows (ECMP);
+1. NVLink (or xGMI), directly or through NVLink switches, striped over all shortest paths; equal
+   shortest paths over other switches also share the bytes, as if flows were spread (ECMP);
 2. peer to peer over PCIe, as far as the machine's ``transport.peer_to_peer`` allows;
-3. staged in host memory: up to the sender's CPU, into memory, out of it, and down.
+3. staged in host memory: to the sender's CPU, into memory, out of it, and to the receiver.
 
-Between machines: over the NICs nearest to each GPU, directly (GPUDirect) where the NIC and
-``transport.gpudirect_rdma`` allow it, otherwise staged in host memory.  NVLink through a
-neighbouring GPU is never taken by itself; searches ask for it with :meth:`Router.relay`.
+Between machines: over the NICs nearest to each GPU, directly (GPUDirect) if the NIC and ``transport.gpudirect_rdma``
+allow it, otherwise staged in host memory.  Routes never relay through a neighbouring GPU over NVLink by themselves;
+searches request that with :meth:`Router.relay`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class Router:
-    """Routes over one machine, found when asked for and kept."""
+    """Routes over one machine, found on first use and cached."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -44,7 +44,10 @@ class Router:
         self._found: dict[Hashable, object] = {}
 
     def once(self, key: Hashable, find: Callable[[], T]) -> T:
-        """Return what *find* returned when *key* was first asked for: what holds for every group on the machine."""
+        """Return the value of *find()* from the first call with this *key*.
+
+        This cache is for results shared by all groups on the machine.
+        """
         if key not in self._found:
             self._found[key] = find()
         return cast(T, self._found[key])
@@ -52,7 +55,7 @@ class Router:
     def route(self, src: int, dst: int) -> Route:
         """Return the route from node *src* to node *dst*, each a GPU or a CPU.
 
-        Raises InputError where no links lead from one to the other.
+        Raises InputError if no links lead from one to the other.
         """
         key = (src, dst)
         found = self._kept.get(key)
@@ -67,7 +70,7 @@ class Router:
         return found
 
     def relay(self, src: int, via: int, dst: int) -> Route | None:
-        """Return NVLink from *src* over the GPU *via* to *dst*, or None where a leg is missing."""
+        """Return the NVLink route from *src* through the GPU *via* to *dst*, or None if a leg is missing."""
         first, second = self._nvlink(src, via), self._nvlink(via, dst)
         if first is None or second is None:
             return None
@@ -78,7 +81,7 @@ class Router:
         return self._nvlink(src, dst)
 
     def nearest_cpu(self, node: int) -> int | None:
-        """Return the CPU that *node* hangs at, or None where there is none."""
+        """Return the CPU nearest to *node*, or None if none is linked to it."""
         if node not in self._cpus:
             self._cpus[node] = self._find_cpu(self.machine.nodes[node])
         return self._cpus[node]
@@ -91,7 +94,7 @@ class Router:
         return min(paths, key=lambda item: (len(item[0]), item[1]))[1] if paths else None
 
     def nics_near(self, node: int) -> list[int]:
-        """Return the NICs that traffic of *node* to other machines goes over."""
+        """Return the NICs that carry traffic of *node* to other machines."""
         return [nic for nic, _ in self._nics_of(node)]
 
     # -- rules ---------------------------------------------------------------------
@@ -138,7 +141,7 @@ class Router:
     def _over_memory(
         self, up: list[list[Link]], cpu: int, down: list[list[Link]], path_class: str, transport: str
     ) -> Route:
-        """Return the way into the memory of *cpu* and out of it."""
+        """Return the route into the memory of *cpu* and out of it."""
         first = self._along(up, "host", self._memory([cpu], 2.0), path_class)
         return join(self.machine, first, self._along(down, "host", (), path_class), path_class, transport)
 
@@ -149,12 +152,12 @@ class Router:
         extra: Collection[tuple[int, float]] = (),
         path_class: str | None = None,
     ) -> Route:
-        """Return the route over all of *paths*, which share the bytes as switches spread flows over equal paths."""
+        """Return the route over all of *paths*, with the bytes shared as switches spread flows over equal paths."""
         found = path_class or self._class_of(paths[0])
         return striped(self.machine, [route_along(self.machine, path, found, transport, extra) for path in paths])
 
     def _between(self, src: Node, dst: Node) -> Route | None:
-        """Over the network; the NICs that are nearest to a GPU share its bytes."""
+        """Return the route over the network; the NICs nearest to a GPU share its bytes."""
         out, into = self._nics_of(src.index), self._nics_of(dst.index)
         if not out or not into:
             return None
@@ -171,7 +174,7 @@ class Router:
         return striped(self.machine, routes)
 
     def _find_nics(self, node: int) -> list[tuple[int, Route]]:
-        """Return the nearest NICs of a GPU or CPU, each with the route that leads to it."""
+        """Return (NIC, route to it) for the NICs nearest to a GPU or CPU."""
         run, host, own = self.machine.locate(node)
         if host != run.first:
             known = self._nics_of(run.node + own)
@@ -206,13 +209,13 @@ class Router:
         if best <= CLASSES.index("pxb") or self.machine.nodes[node].kind == "cpu":
             shortest = min(len(leg.links) for _, leg in near)
             return [(nic, leg) for nic, leg in near if len(leg.links) == shortest]
-        # Through the CPU no NIC is nearer than another: the GPUs share them out in turn.
+        # Through the CPU, all NICs are equally near, so they are dealt out to the GPUs in turn.
         local = [n.index for n in self.machine.nodes_of(host) if n.kind == "gpu"]
         turn = local.index(node)
         return near[turn :: len(local)] or [near[turn % len(near)]]
 
     def _reversed(self, leg: Route) -> Route:
-        """Return *leg* the other way round."""
+        """Return *leg* in the opposite direction."""
         back: list[tuple[int, float]] = []
         loads: dict[int, float] = {}
         own = {self.machine.links[i].resource for i, _ in leg.links}
@@ -226,7 +229,7 @@ class Router:
         return replace(leg, src=leg.dst, dst=leg.src, links=tuple(back), loads=tuple(loads.items()))
 
     def _any(self, src: int, dst: int) -> Route | None:
-        """Over whatever links there are, where no rule applies."""
+        """Return the route over links of any kind, for pairs that no rule covers."""
         paths = self._equal(self._shortest(src, dst, None, None))
         return self._along(paths, "direct", (), "any") if paths else None
 
@@ -239,9 +242,9 @@ class Router:
         return self._equal(self._shortest(src, dst, _HOST_LINKS, ("pcie-switch", "cpu")))
 
     def _equal(self, paths: list[list[Link]]) -> list[list[Link]]:
-        """Return those of the shortest *paths* that are as wide as the first and of its class.
+        """Return the shortest *paths* that are as wide as the first and of the same class.
 
-        Between sockets the first alone: which links a pair of them uses is fixed where there are several ways.
+        Between sockets, return only the first: if there are several routes, each pair uses a fixed one.
         """
         if len(paths) < 2:
             return paths
@@ -257,7 +260,7 @@ class Router:
     def _network_paths(self, src: int, dst: int) -> list[list[Link]]:
         nodes, outgoing = self.machine.nodes, self.machine.outgoing
         near = [
-            [link, self.machine.reverse(back)]  # one switch between them: no search over its many ports
+            [link, self.machine.reverse(back)]  # a single switch between them: skip the search over its many ports
             for link in outgoing[src]
             if link.kind in NETWORK_LINKS and nodes[link.dst].kind == "network-switch"
             for back in outgoing[dst]
@@ -266,7 +269,7 @@ class Router:
         return self._equal(near or self._shortest(src, dst, NETWORK_LINKS, ("network-switch",)))
 
     def _class_of(self, path: Iterable[Link]) -> str:
-        """Return how far a path over PCIe goes: pix, pxb, phb or sys."""
+        """Return the class of a path over PCIe by its extent: pix, pxb, phb or sys."""
         nodes = [self.machine.nodes[v] for link in path for v in (link.src, link.dst)]
         cpus = {n.index for n in nodes if n.kind == "cpu"}
         if cpus:
@@ -276,9 +279,9 @@ class Router:
     def _shortest(
         self, src: int, dst: int, usable: Collection[str] | None, through: Collection[str] | None
     ) -> list[list[Link]]:
-        """Return the shortest paths of links of *usable* kinds over nodes of kinds that let *through* (None: all).
+        """Return the shortest paths over links of *usable* kinds through nodes of *through* kinds (None: all kinds).
 
-        All of them (at most 64), those of the largest bottleneck first, then by index.
+        At most 64 paths are returned, ordered by bottleneck bandwidth, largest first, then by link numbers.
         """
         nodes, outgoing = self.machine.nodes, self.machine.outgoing
         depth = {src: 0}

@@ -1,4 +1,4 @@
-"""Which GPUs of a machine stand alike: sets of them that its symmetries turn into each other."""
+"""Equivalent sets of GPUs: sets that the symmetries of a machine map to each other."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ Chosen = tuple[int, ...]
 
 
 class Symmetry:
-    """The sets of GPUs that a machine has, one of each kind.
+    """The sets of GPUs of a machine, one for each class of equivalent sets.
 
-    Two sets are of a kind where colour refinement (Weisfeiler and Leman, 1968) cannot tell the machine with the one set
-    marked from the machine with the other.  What is alike by a symmetry of the machine is never told apart.
+    Two sets are equivalent if colour refinement (Weisfeiler and Leman, 1968) cannot distinguish the machine with one
+    set marked from the machine with the other.  Sets that a symmetry of the machine maps to each other are always
+    equivalent.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -28,14 +29,14 @@ class Symmetry:
             label = link.kind, link.unit_Bps, link.count, link.latency_s, machine.capacity_Bps[link.resource]
             self._around[link.src].append((link.dst, (label, link.resource in machine.half_duplex)))
             self._around[link.dst].append((link.src, (label, None)))
-        # Labels are compared as numbers, which stand for them in an order that no run changes.
+        # Labels are replaced by numbers, assigned in an order that is the same in every run.
         self._number(label for around in self._around for _, label in around)
 
     def kinds(self, count: int, most: int, seconds: Callable[[Chosen], float]) -> tuple[list[Chosen], bool]:
-        """Return the first set of each kind of *count* GPUs, by number, and whether these are all kinds.
+        """Return the first set, by number, of each class of sets of *count* GPUs, and whether these are all classes.
 
-        Sets grow GPU by GPU.  Where there are more than *most* kinds of some size, the *most* with the fewest *seconds*
-        go on.
+        Sets grow GPU by GPU.  If there are more than *most* classes of some size, only the *most* with the fewest
+        *seconds* are continued.
         """
         found: list[Chosen] = [()]
         is_whole = True
@@ -58,11 +59,11 @@ class Symmetry:
         return found, is_whole
 
     def _kind(self, chosen: Chosen) -> Hashable:
-        """Return what sets of a kind have in common: how many nodes there are of each colour."""
+        """Return the key of a set's class: the sorted colours of all nodes."""
         return tuple(sorted(self._colours(chosen)))
 
     def _colours(self, chosen: Chosen) -> list[int]:
-        """Return a number for each node, the same for those that stand alike where *chosen* are marked."""
+        """Return a colour for each node, equal for equivalent nodes when *chosen* are marked."""
         marked = {self._gpus[gpu] for gpu in chosen}
         seen: dict[Hashable, int] = self._seen
         colours = [seen.setdefault((mark, i in marked), len(seen)) for i, mark in enumerate(self._marks)]
@@ -85,6 +86,6 @@ class Symmetry:
 
     @staticmethod
     def _own(machine: Machine, node: int) -> Sequence[Hashable]:
-        """Return the capacities that are the node's own: a socket's memory, a switch's fabric."""
+        """Return the node's own capacities: a socket's memory bandwidth and a switch's fabric bandwidth."""
         resources = machine.memory_bus.get(node), machine.fabric.get(node)
         return [None if number is None else machine.capacity_Bps[number] for number in resources]

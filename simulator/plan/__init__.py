@@ -1,1 +1,1 @@
-"""What happens, in which order, where: the one form that strategies write and the engine reads."""
+"""The plan: activities with their order and places, the form that strategies write and the engine reads."""

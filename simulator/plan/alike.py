@@ -1,7 +1,7 @@
-"""Flows that are alike on equal machines of a cluster: one stands for all of them (:class:`Way`, :class:`Sites`).
+"""Equal flows between equal machines of a cluster: one represents all (:class:`Way`, :class:`Sites`).
 
-Which machine has how many of which flows makes its role.  What flows load is then counted role by role, in the same
-order and with the same sums as machine by machine, so that the cost grows with the roles and not with the machines.
+The role of a machine is the number of flows of each kind that start and end there.  Loads are counted role by role, in
+the same order and with the same sums as machine by machine, so the cost grows with the number of roles, not machines.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Load", "Role", "Sites", "Way", "added"]
 
 
 class Way:
-    """Pairs of machines from one to the other of which flows alike go; one and itself where they stay inside."""
+    """Pairs of machines between which equal flows go; flows inside a machine have that machine as both ends."""
 
     __slots__ = ("number", "pairs", "sites")
 
@@ -28,14 +28,20 @@ class Way:
 
 
 class Role(NamedTuple):
-    """Equal *hosts*, in order, and how many flows of each way begin (0) or end (1) at each of them."""
+    """Equal *hosts*, in order, and the flows at each, counted by (number of the way, end).
+
+    End 0 is a flow's source, end 1 its target.
+    """
 
     hosts: Sequence[int]
     counts: dict[tuple[int, int], int]
 
 
 class Load(NamedTuple):
-    """What a flow with a *share* of its bytes loads: ``number`` on its own route, ``keys`` with how often, by role."""
+    """The load of a flow on link or resource ``number`` of its own route: ``share`` of its bytes.
+
+    ``keys`` has (key of a role, number of flows there) for all the flows that it represents.
+    """
 
     number: int
     share: float
@@ -43,17 +49,17 @@ class Load(NamedTuple):
 
 
 def added(total: float, amount: float, times: int) -> float:
-    """Return *total* with *amount* added so many times, rounded as one addition after the other is."""
+    """Return *total* with *amount* added *times* times, with the rounding of repeated additions."""
     for _ in range(times):
         total += amount
     return total
 
 
 class Sites:
-    """Equal machines of *machine*, and between which of them flows go, by ways.
+    """Equal machines of *machine*, and the ways between them.
 
-    A key is a number of a link or resource on the first of the machines, plus as often as there are such numbers as
-    the role counts.
+    A key is the number of a link or resource on the first of the machines, plus the role's index times the count of all
+    such numbers.
     """
 
     def __init__(self, machine: Machine, ways: Sequence[Sequence[tuple[int, int]]]) -> None:
@@ -64,7 +70,7 @@ class Sites:
 
     @cached_property
     def roles(self) -> tuple[Role, ...]:
-        """The roles of the machines, each of one or more."""
+        """The distinct roles of the machines."""
         found: dict[int, dict[tuple[int, int], int]] = {}
         for way in self.ways:
             out, into = (way.number, 0), (way.number, 1)
@@ -82,12 +88,12 @@ class Sites:
         return {host: role for role in self.roles for host in role.hosts}
 
     def role_of(self, host: int) -> Role:
-        """Return the role that *host* plays; one of nothing where it takes no part."""
+        """Return the role of *host*; an empty one if it does not take part."""
         return self._role_of.get(host, Role((), {}))
 
     @cached_property
     def _playing(self) -> dict[tuple[int, int], list[tuple[int, int]]]:
-        """The roles that have flows of a way at an end, and how many."""
+        """By (way, end): (index of a role, number of flows) for each role with such flows."""
         found: dict[tuple[int, int], list[tuple[int, int]]] = {}
         for number, role in enumerate(self.roles):
             for at, count in role.counts.items():
@@ -95,14 +101,14 @@ class Sites:
         return found
 
     def copied(self, route: Route) -> Copied:
-        """Return *route* as what can be moved to other machines."""
+        """Return *route* in a form that can be moved to other machines."""
         found = self._copied.get(route)
         if found is None:
             found = self._copied[route] = Copied(self.machine, route)
         return found
 
     def loads(self, route: Route, way: Way, *, of_links: bool) -> Iterator[Load]:
-        """Yield what flows on *way* load that go as *route* does, which is that of one of them."""
+        """Yield the loads of the flows on *way*, given the *route* of one of them."""
         copied = self.copied(route)
         n = len(self.machine.links if of_links else self.machine.capacity_Bps)
         for number, end, stride, share in copied.links if of_links else copied.loads:
@@ -114,7 +120,7 @@ class Sites:
             yield Load(number, share, keys)
 
     def crosses(self, route: Route, way: Way, link: int) -> bool:
-        """Return whether *link* is on one of the flows on *way* that go as *route* does."""
+        """Return whether any of the flows on *way* crosses *link*, given the *route* of one of them."""
         copied = self.copied(route)
         for number, end, stride, _ in copied.links:
             host, off = divmod(link - number, stride) if stride else (0, link - number)
@@ -123,12 +129,12 @@ class Sites:
         return False
 
     def first_of(self, link_key: int) -> int:
-        """Return the first link that *link_key* stands for."""
+        """Return the first link that *link_key* represents."""
         zero, stride, hosts = self.spread(link_key, of_links=True)
         return zero + hosts[0] * stride
 
     def spread(self, key: int, *, of_links: bool) -> tuple[int, int, Sequence[int]]:
-        """Return what *key* stands for: its number on a machine called 0, the stride, and the machines."""
+        """Return the links or resources that *key* represents: (number on host 0, stride, hosts)."""
         copies = self.machine.link_copies if of_links else self.machine.resource_copies
         role, number = divmod(key, len(copies))
         stride = copies.stride(number)

@@ -1,7 +1,7 @@
-"""What the flows of an activity carry: parts of the buffer that a collective is about.
+"""The data that an activity's flows carry: parts of a collective's buffer.
 
-The engine needs bytes alone.  Whoever runs a plan on real devices needs to know which bytes, and whether the receiver
-adds them or stores them.  Parts are exact fractions of the buffer, so that ranks agree on every boundary.
+The engine needs only byte counts.  To run a plan on real devices, one needs to know which bytes, and whether the
+receiver adds or stores them.  Parts are exact fractions of the buffer, so ranks agree on every boundary.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from typing import NamedTuple
 __all__ = ["WHOLE", "Carried", "Carries", "Region", "block", "cut", "joined", "together"]
 
 Region = tuple[tuple[Fraction, Fraction], ...]
-"""Stretches of the buffer, each from and to a fraction of it."""
+"""Intervals of the buffer, as (start, stop) fractions of it."""
 
 WHOLE: Region = ((Fraction(0), Fraction(1)),)
 
 
 class Carried(NamedTuple):
-    """What one flow carries; ``reduce``: it is added where it arrives, and stored otherwise."""
+    """The data of one flow; the receiver adds it if ``reduce``, and stores it otherwise."""
 
     region: Region
     reduce: bool = False
 
 
 Carries = Callable[[int], Sequence[Carried]]
-"""Gives what each flow of an activity carries in that repetition of it, from 0, in the order of its flows."""
+"""Returns the data of each flow, in the order of the activity's flows, given the repetition (from 0)."""
 
 
 def block(number: int, count: int) -> Region:
-    """Return the part *number* of *count* equal ones of the buffer."""
+    """Return part *number* (from 0) of *count* equal parts of the buffer."""
     return ((Fraction(number, count), Fraction(number + 1, count)),)
 
 
 def joined(regions: Iterable[Region]) -> Region:
-    """Return the stretches of all *regions*, in their order; those that touch become one."""
+    """Return the intervals of all *regions*, in order; adjacent ones are merged."""
     found: list[tuple[Fraction, Fraction]] = []
     for start, stop in (stretch for region in regions for stretch in region):
         if found and found[-1][1] == start:
@@ -46,7 +46,7 @@ def joined(regions: Iterable[Region]) -> Region:
 
 
 def cut(region: Region, start: Fraction, stop: Fraction) -> Region:
-    """Return what lies between the fractions *start* and *stop* of *region*, its stretches laid end to end."""
+    """Return the part of *region* between the fractions *start* and *stop* of its total length."""
     whole = sum((b - a for a, b in region), Fraction(0))
     low, high = start * whole, stop * whole
     found, passed = [], Fraction(0)
@@ -59,7 +59,7 @@ def cut(region: Region, start: Fraction, stop: Fraction) -> Region:
 
 
 def together(carries: Sequence[Carries | None]) -> Carries | None:
-    """Return what activities that became one carry, in their order; None where it is not known of all."""
+    """Return the data of several activities merged into one, in order; None if any of them is unknown."""
     known = [each for each in carries if each is not None]
     if len(known) < len(carries):
         return None

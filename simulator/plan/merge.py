@@ -1,4 +1,4 @@
-"""Several plans at once: concurrent (``merge``), or round by round as one (``in_step``)."""
+"""Combination of plans: concurrent (``merge``), or round by round as one (``in_step``)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["in_step", "merge"]
 
 
 def merge(plans: Sequence[Plan]) -> Plan:
-    """Return one plan that starts all *plans* together on the same machine.
+    """Return one plan that starts all *plans* at once on the same machine.
 
-    Each keeps its order within itself and waits for none of the others: the plans meet only
-    in the links that they share.  Streams are told apart by the number of the plan
-    (``0/main``), activities are renumbered, and a fact stays where all plans agree on it.
+    Each plan keeps its own order and waits for no other; plans interact only through shared links.  Streams are
+    prefixed with the number of the plan (``0/main``), and activities are renumbered.  Facts are kept if all plans agree
+    on them.
     """
     if len(plans) == 1:
         return plans[0]
@@ -33,9 +33,9 @@ def merge(plans: Sequence[Plan]) -> Plan:
 def in_step(builder: PlanBuilder, plans: Sequence[Plan], stream: str, after: Sequence[int]) -> list[int]:
     """Add *plans*, which start together once *after* has ended; return their last activities.
 
-    Plans of transfers alike but for the routes become one: a round begins when that before
-    has ended in all groups.  So the cost of groups at the same work does not grow with their
-    number.  Other plans run beside each other, each at its own pace.
+    If the plans are transfers that differ only in their routes, they become one plan, in which each round starts when
+    the previous one has ended in all groups.  The cost of equal groups then does not grow with their number.  Other
+    plans run concurrently, each at its own pace.
     """
     shapes = {tuple(_shape(task) for task in plan.tasks) for plan in plans}
     if len(shapes) > 1 or not all(isinstance(part, Flow) for task in plans[0].tasks for part in task.parts):

@@ -1,14 +1,13 @@
 """The plan: a directed acyclic graph of activities on streams.
 
-A stream runs its activities in the order of the plan; an activity also waits for those that it names in
-``after`` and for a slot in each queue that it ``takes``.  It has one or more parts, which start together, and it
-ends with the last of them:
+A stream runs its activities in plan order.  An activity also waits for the activities in ``after``, and for a slot in
+each queue in ``takes``.  Its parts start together, and it ends with the last of them:
 
 * :class:`Flow`: bytes along a route;
-* :class:`Work`: seconds at a place, with what it uses of resources meanwhile;
-* :class:`Fragment`: a plan of its own (a collective), which passes as one with what it takes when alone.
+* :class:`Work`: seconds at a place, and the share of each resource that it uses;
+* :class:`Fragment`: a plan of its own (a collective), which passes as one activity with its average loads.
 
-What runs at the same time and loads the same resource slows each other (:mod:`simulator.engine.flows`).
+Concurrent activities that load the same resource slow each other (:mod:`simulator.engine.flows`).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from simulator.plan.carried import Carries
 
 __all__ = ["Activity", "Flow", "Fragment", "Part", "Perturbation", "Plan", "PlanBuilder", "Resource", "Work", "crossed"]
 
-# A capacity of the machine by its number, or by a name what exists once (the multiprocessors of a GPU): all of it is 1.
+# A numbered capacity of the machine, or a named resource with capacity 1 (the multiprocessors of a GPU).
 Resource = int | str
 
 
@@ -32,9 +31,9 @@ Resource = int | str
 class Flow:
     """``count`` equal flows of ``bytes`` each along one route.
 
-    ``overhead`` is how many bytes cross the wire for each byte of the user's (protocols
-    that carry flags with the data).  ``cap_Bps`` bounds the rate of each on the wire.
-    Where it goes ``at`` a way, it stands for flows alike between all pairs of machines there.
+    ``overhead`` is the number of bytes on the wire per byte of the user's (for protocols that send flags with the
+    data).  ``cap_Bps`` limits each flow's rate on the wire.  With a way ``at``, it represents equal flows between all
+    machine pairs of the way.
     """
 
     route: Route
@@ -42,22 +41,22 @@ class Flow:
     count: int = 1
     overhead: float = 1.0
     cap_Bps: float = float("inf")
-    latency_s: float = 0.0  # added to the route's
+    latency_s: float = 0.0  # in addition to the route's
     at: Way | None = None
 
     @property
     def wire_bytes(self) -> float:
-        """Bytes that cross each link, of one of the ``count`` flows."""
+        """Bytes on the wire of each of the ``count`` flows."""
         return self.bytes * self.overhead
 
     def crosses(self, link: int) -> bool:
-        """Return whether it, or one of those that it stands for, crosses *link*."""
+        """Return whether the flow, or one of those it represents, crosses *link*."""
         if self.at is None:
             return any(number == link for number, _ in self.route.links)
         return self.at.sites.crosses(self.route, self.at, link)
 
     def apart(self) -> tuple[Flow, ...]:
-        """Return the flows that it stands for, one by one."""
+        """Return the flows that it represents, one by one."""
         if self.at is None:
             return (self,)
         copied = self.at.sites.copied(self.route)
@@ -68,7 +67,7 @@ class Flow:
 
 
 def crossed(flow: Flow, *, of_links: bool = True) -> Iterable[Load]:
-    """Return the links, or else the resources, that *flow* loads, and for each key of a role how often."""
+    """Return the loads of *flow* on links or, if not *of_links*, on resources."""
     if flow.at is not None:
         return flow.at.sites.loads(flow.route, flow.at, of_links=of_links)
     return [
@@ -77,7 +76,7 @@ def crossed(flow: Flow, *, of_links: bool = True) -> Iterable[Load]:
 
 
 class Work(NamedTuple):
-    """``duration_s`` when alone, with ``loads``: the share of each resource that it uses meanwhile."""
+    """Work that takes ``duration_s`` alone, and uses the shares ``loads`` of resources meanwhile."""
 
     duration_s: float
     loads: tuple[tuple[Resource, float], ...] = ()
@@ -85,11 +84,11 @@ class Work(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Fragment:
-    """A plan that is a part of others: run alone once, it passes as one activity.
+    """A plan that is part of another plan: it is run alone once, then passes as one activity.
 
-    It loads each link by what it moved there on average.  ``loads`` are shares of other resources that it holds
-    throughout, ``used_s`` those of which it needs so many seconds in all.  Two fragments are the same only where
-    they are one object, so that what one takes alone is found once.
+    It loads each link by the average rate at which it moves bytes there.  ``loads`` are shares of other resources held
+    throughout; ``used_s`` are resources needed for a total number of seconds.  Fragments are equal only if they are the
+    same object, so the run alone is cached by object.
     """
 
     plan: Plan
@@ -101,12 +100,12 @@ Part = Flow | Work | Fragment
 
 
 class Activity(NamedTuple):
-    """Parts that start together, ``repeat`` times one after the other.
+    """Parts that start together, ``repeat`` times in succession.
 
-    First it waits: for its stream, for ``after``, for a slot of each queue in ``takes``.  Then it is under way, at
-    ``place`` where it is one.  At its end it gives a slot back to each queue in ``gives``.  ``about`` is what it is
-    of, for those who read the timeline, and ``carries`` which parts of a buffer its flows carry, for those who run
-    the plan on devices: the engine looks at neither.
+    It waits for its stream, for ``after``, and for a slot of each queue in ``takes``; then it runs, at ``place`` if
+    that is set.  At its end it returns a slot to each queue in ``gives``.  ``about`` describes it for readers of the
+    timeline, and ``carries`` gives the buffer parts of its flows, to run the plan on real devices; the engine ignores
+    both.
     """
 
     id: int
@@ -123,16 +122,16 @@ class Activity(NamedTuple):
 
     @property
     def flows(self) -> tuple[Flow, ...]:
-        """Those of its parts that are bytes along a route, each by itself."""
+        """Its flows, with those that represent several expanded."""
         return tuple(flow for part in self.parts if isinstance(part, Flow) for flow in part.apart())
 
     @property
     def moves(self) -> bool:
-        """Whether any of its parts are bytes along a route."""
+        """Whether any of its parts is a flow."""
         return any(isinstance(part, Flow) for part in self.parts)
 
     def apart(self) -> Activity:
-        """Return it with flows that are alike one by one."""
+        """Return the activity with the flows that represent several expanded."""
         if not any(isinstance(part, Flow) and part.at is not None for part in self.parts):
             return self
         parts = [part.apart() if isinstance(part, Flow) else (part,) for part in self.parts]
@@ -140,16 +139,16 @@ class Activity(NamedTuple):
 
     @property
     def duration_s(self) -> float:
-        """Seconds of its work when alone; 0 where it has none."""
+        """Seconds of its work when alone; 0 without work."""
         return max((part.duration_s for part in self.parts if isinstance(part, Work)), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Perturbation:
-    """At ``at_s`` the resource or place called ``target`` goes on at ``factor`` of what it was at first.
+    """A change at ``at_s``: the resource or place ``target`` continues at ``factor`` of its original capacity.
 
-    A factor of 0 stops what needs it until a later perturbation.  ``cancels`` is an activity that ends there and
-    then, whatever is left of it; one that has not begun ends as it begins.
+    A factor of 0 stops its users until a later perturbation.  ``cancels`` is the number of an activity that ends at
+    ``at_s``, finished or not; if it has not begun, it ends as soon as it begins.
     """
 
     at_s: float
@@ -160,10 +159,10 @@ class Perturbation:
 
 @dataclass(frozen=True)
 class Plan:
-    """Activities in an order that is valid: each names only earlier ones in ``after``.
+    """Activities in a valid order: ``after`` names only earlier activities.
 
-    ``rings`` are the rings that the plan uses, as node indices, one entry a channel; ``notes``
-    say in words what was chosen and why.  ``queues`` are the slots of each queue.
+    ``rings`` are the rings used, as node indices, one entry per channel.  ``notes`` describe choices and their reasons
+    in words.  ``queues`` has the number of slots of each queue.
     """
 
     tasks: tuple[Activity, ...]
@@ -175,13 +174,13 @@ class Plan:
 
     @cached_property
     def staged(self) -> Route | None:
-        """The first of its routes on which bytes go to the network through the memory of a host."""
+        """The first route on which bytes reach the network through host memory, or None."""
         flows = (part for task in self.tasks for part in task.parts if isinstance(part, Flow))
         return next((flow.route for flow in flows if flow.route.transport == "network-staged"), None)
 
 
 class PlanBuilder:
-    """Collects activities and numbers them."""
+    """Collects and numbers activities."""
 
     def __init__(self) -> None:
         self.tasks: list[Activity] = []
@@ -208,9 +207,9 @@ class PlanBuilder:
         carries: Carries | None = None,
         beside: Iterable[Work] = (),
     ) -> int:
-        """Add flows that start together, and *beside* them work, and return the number.
+        """Add flows that start together, with the works *beside* them; return the activity's number.
 
-        Flows of no bytes still pay their latency.
+        Flows of zero bytes still pay their latency.
         """
         return self.add(label, (*flows, *beside), stream=stream, after=after, repeat=repeat, carries=carries)
 
@@ -225,17 +224,17 @@ class PlanBuilder:
         loads: tuple[tuple[Resource, float], ...] = (),
         **more: Any,
     ) -> int:
-        """Add a time at a place, which uses *loads* meanwhile, and return the number."""
+        """Add *duration_s* seconds of work at *place*, which uses *loads* meanwhile; return the activity's number."""
         return self.add(label, (Work(duration_s, loads),), stream=stream, after=after, place=place, **more)
 
     def splice(self, fragment: Fragment, *, label: str, stream: str, after: Sequence[int] = (), **more: Any) -> int:
-        """Add *fragment* as one activity and return its number."""
+        """Add *fragment* as one activity; return its number."""
         return self.add(label, (fragment,), stream=stream, after=after, **more)
 
     def inline(self, plan: Plan, prefix: str, after: Sequence[int] = ()) -> list[int]:
-        """Add the activities of *plan* one by one, each stream called *prefix* and its own name; return the last.
+        """Add the activities of *plan* one by one, with *prefix* before their stream names; return the last ones.
 
-        Those that wait for nothing in it wait for *after*; the last are those for which no other waits.
+        Activities without predecessors in *plan* wait for *after*.  The last ones are those that no other waits for.
         """
         offset = len(self.tasks)
         ends: dict[int, None] = {}

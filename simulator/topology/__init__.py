@@ -1,1 +1,1 @@
-"""What there is: machines and parts as YAML, loaded and checked."""
+"""Machines and parts as YAML files: loading and checking."""

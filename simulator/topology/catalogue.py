@@ -1,4 +1,4 @@
-"""Where topologies and parts lie: a path first, then what is built in."""
+"""Lookup of topologies and parts: paths first, then built-in names."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def builtin_folder() -> Path:
 
 @lru_cache(maxsize=1)
 def builtin_topologies() -> dict[str, Path]:
-    """Return the built-in topologies by name, sorted."""
+    """Return the paths of the built-in topologies by name, sorted."""
     return {path.stem: path for path in sorted(builtin_folder().glob("*.yaml"))}
 
 
 def find_topology(name: str, beside: Path | None = None) -> tuple[Path, str]:
-    """Return the file that *name* stands for, and how to call it in messages.
+    """Return the file for *name*, and its name for messages.
 
-    A path is taken first (relative to *beside* where given, then to the working directory), then a built-in name with
-    or without ``.yaml``.  Raises InputError where there is neither; names the nearest built-in one.
+    Paths come first (relative to *beside* if given, then to the working directory), then built-in names with or without
+    ``.yaml``.  Raises InputError, with the nearest built-in name, if nothing is found.
     """
     candidates = [beside / name] if beside is not None else []
     for path in [*candidates, Path(name)]:
@@ -63,7 +63,7 @@ def find_topology(name: str, beside: Path | None = None) -> tuple[Path, str]:
         raise InputError(Fault(f"is a part, not a machine; {_machines_with(stem)}", one_line(name)))
     described = {name: description_of(path) for name, path in builtin_topologies().items()}
     alone = {name: path for name, path in _part_files().items() if path.parent.name in ("gpu", "cpu")}
-    described |= {name: f"1 x {description_of(path)}" for name, path in alone.items()}  # each is a machine by itself
+    described |= {name: f"1 x {description_of(path)}" for name, path in alone.items()}  # each can be named as a machine
     hint = nearest(stem, described, listed=0, words=described)
     if not hint.startswith("did"):
         hint = nearest(stem, builtin_topologies(), listed=6)
@@ -71,13 +71,13 @@ def find_topology(name: str, beside: Path | None = None) -> tuple[Path, str]:
 
 
 def description_of(path: Path) -> str:
-    """Return the description of the file at *path* without parsing all of it: there are many."""
+    """Return the description in the file at *path*, without parsing the whole file, since there are many."""
     match = _DESCRIPTION.search(path.read_text(encoding="utf-8"))
     return match[1].strip("\"'") if match else ""
 
 
 def _machines_with(part: str, listed: int = 3) -> str:
-    """Say which built-in topologies name *part*, at most *listed* of them."""
+    """Return a phrase that names built-in topologies with *part*, at most *listed* of them."""
     names = re.compile(rf"\bpart: *{re.escape(part)}(?![\w.-])")
     found = [name for name, path in builtin_topologies().items() if names.search(path.read_text(encoding="utf-8"))]
     if not found:
@@ -89,7 +89,7 @@ def _machines_with(part: str, listed: int = 3) -> str:
 def _is(what: Callable[[Path], bool], name: str) -> bool:
     try:
         return what(Path(name))
-    except OSError:  # a name too long for a file
+    except OSError:  # the name is too long for a file
         return False
 
 
@@ -99,7 +99,7 @@ def _part_files() -> dict[str, Path]:
 
 
 def part_names(kind: str | None = None) -> list[str]:
-    """Return the names of the catalogue's parts (of one kind: gpu, cpu, link, switch, nic, storage)."""
+    """Return the names of the catalogue's parts, of all kinds or one: gpu, cpu, link, switch, nic, storage."""
     return [name for name, path in _part_files().items() if kind is None or path.parent.name == kind]
 
 
@@ -110,7 +110,7 @@ def _adapter() -> TypeAdapter[Any]:
 
 @lru_cache(maxsize=256)
 def load_part(name: str) -> Part | None:
-    """Return the catalogue's part called *name*, or None."""
+    """Return the catalogue's part called *name*, or None.  Raises InputError if its file is faulty."""
     path = _part_files().get(name)
     if path is None:
         return None

@@ -1,4 +1,4 @@
-"""Compose machines over a network, equal ones or groups of equal ones."""
+"""Clusters: equal machines, or groups of equal machines, joined by a network."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from simulator.topology.topology import Device, Topology, Wire
 
 __all__ = ["apart", "compose_cluster", "each"]
 
-# Of a NIC that no file describes, one way: kernel TCP takes 10 to 30 us (kentino.com), RDMA about 1 us.
+# One-way latency of a NIC that no file describes: kernel TCP takes 10 to 30 us (kentino.com), RDMA about 1 us.
 _ADDED_LATENCY_S = {"ethernet": 10e-6}
 
 
 def each(first: int) -> str:
-    """Return what stands before the names of what each machine from *first* on has: the star is for its number."""
+    """Return the name prefix of devices on equal machines numbered from *first*; the star stands for the offset."""
     return f"node*{first or ''}."
 
 
@@ -36,14 +36,15 @@ def compose_cluster(
     price_per_hour: Price | None = None,
     messages: MessagesSpec = NO_COSTS,
 ) -> Topology:
-    """Return so many of each node of *groups*, every NIC linked to one network switch.
+    """Return a cluster with the given number of each node in *groups*, every NIC linked to one network switch.
 
-    Where a node has no NIC, one is put at its first CPU at the rate of *fabric*.  The
-    links to the network run at the rate of *fabric*, or of the NIC where it is None.  An
-    *oversubscription* of k lets the network carry 1/k of what all NICs send at once.
-    An hour costs *price_per_hour*, or else what the nodes do.  *messages* is what those between nodes cost their hosts.
+    A node without a NIC gets one at its first CPU, at the rate of *fabric*.  Links to the network have the rate of
+    *fabric*, or of the NIC if that is None.  With an *oversubscription* of k, the network carries 1/k of the NICs'
+    total rate.  *price_per_hour* is for the whole cluster; by default it is the sum of the nodes' prices.  *messages*
+    are the costs of messages between nodes for their hosts.
 
-    Raises InputError where there is nothing to link the nodes with.
+    Raises InputError if a node is a cluster itself, their number is out of range, their transports differ, or there is
+    nothing to link them with.
     """
     first = groups[0][0]
     n_nodes = sum(count for _, count in groups)
@@ -87,7 +88,7 @@ def compose_cluster(
 
 
 def apart(cluster: Topology, host: int) -> Topology:
-    """Return *cluster* with what machine *host* has by itself, so that it may differ from those that are its equals."""
+    """Return *cluster* with the devices of *host* listed separately, so that it may differ from its equals."""
     begin, count = next(run for run in cluster.runs if run[0] <= host < sum(run))
     firsts = sorted({begin, host, host + 1} - {begin + count})
     old = [d for d in cluster.devices if d.node == begin]
@@ -108,7 +109,7 @@ def apart(cluster: Topology, host: int) -> Topology:
 
 
 def _transport(nodes: Sequence[Topology]) -> TransportSpec:
-    """Return how GPUs reach each other directly, which is one rule for the whole cluster; raises InputError."""
+    """Return the transport rules, which must be the same on all nodes with GPUs; raises InputError if they differ."""
     with_gpus = [node for node in nodes if any(d.kind == "gpu" for d in node.devices)] or list(nodes)
     first = with_gpus[0]
     for node in with_gpus[1:]:
@@ -121,7 +122,10 @@ def _transport(nodes: Sequence[Topology]) -> TransportSpec:
 
 
 def _with_nic(node: Topology, fabric: LinkPart | None) -> tuple[tuple[Device, ...], tuple[Wire, ...]]:
-    """Return the devices and wires of *node*, with a NIC where it has none; raises InputError."""
+    """Return the devices and wires of *node*, with a NIC added if it has none.
+
+    Raises InputError without a fabric or without a CPU to attach the NIC to.
+    """
     if any(device.kind == "nic" for device in node.devices):
         return node.devices, node.wires
     nic, wire = _added_nic(node, fabric)

@@ -1,4 +1,4 @@
-"""What a text is that is not a topology: dumps of a machine, which ``validate describe --from`` makes one of."""
+"""Recognition of machine dumps that are not topologies; ``validate describe --from`` drafts a topology from them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _LOOKED_AT = 200_000
 
 
 def foreign_kind(text: str) -> Foreign | None:
-    """Return what dump *text* is: by its first element or the lines that only such a dump has; None where it is none.
+    """Return the kind of dump that *text* is, by its first element or by characteristic lines, or None.
 
-    ``link-classes``: a square of numbers with 0 on its diagonal, as MXNet prints links.
+    ``link-classes`` is a square of numbers with a zero diagonal, as MXNet prints links.
     """
     start = _ANSI.sub("", text[:_LOOKED_AT]).lstrip("\ufeff \t\r\n")
     if start.startswith("<"):

@@ -1,7 +1,7 @@
-"""JSON Schemas of topologies and parts, for editors that check YAML while it is written.
+"""JSON Schemas of topologies and parts, for editors that check YAML as it is written.
 
 ``python -m simulator.topology.json_schema [FOLDER]`` writes ``topology.schema.json`` and ``part.schema.json`` into
-FOLDER, by default beside the built-in topologies.  A test fails where the files there differ from the models.
+FOLDER, by default the folder of the built-in topologies.  A test fails if the files there differ from the models.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def json_schemas() -> dict[str, str]:
-    """Return the text of each schema by its file name."""
+    """Return the text of each schema, by file name."""
     part: TypeAdapter[Any] = TypeAdapter(AnyPart)
     schemas = {
         "topology.schema.json": ("A machine or a cluster", TopologyFile.model_json_schema()),

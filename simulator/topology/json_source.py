@@ -1,4 +1,4 @@
-"""JSON files that others write, with the place of every key: :func:`read_json`."""
+"""JSON files from other tools, with the position of every key: :func:`read_json`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["read_json"]
 
 
 def read_json(path: Path, kind: str) -> YamlSource:
-    """Return the mapping that the file *path*, a *kind* (``config.json``), holds.
+    """Return the mapping in the file *path*; *kind* names the file's kind in messages (``config.json``).
 
-    Raises InputError where it cannot be read, is larger than ``MAX_BYTES``, is not JSON, is not a mapping, or holds a
-    key twice.
+    Raises InputError if the file cannot be read, is larger than ``MAX_BYTES``, is not JSON, is not a mapping, or has a
+    duplicate key.
     """
     name = str(path)
     try:
@@ -44,7 +44,7 @@ def read_json(path: Path, kind: str) -> YamlSource:
         raise InputError(Fault(f"is not valid JSON: {one_line(error.msg)}", name, error.lineno, error.colno)) from None
     except RecursionError:
         raise InputError(Fault("is not valid JSON: nested too deep", name, 1, 1)) from None
-    except ValueError as error:  # a number of more digits than Python reads
+    except ValueError as error:  # a number with more digits than Python converts
         raise InputError(Fault(f"is not valid JSON: {one_line(error, 60)}", name, 1, 1)) from None
     source = YamlSource(name, data, node_tree(text))
     if not isinstance(data, dict):

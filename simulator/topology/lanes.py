@@ -1,4 +1,4 @@
-"""PCIe lanes of each CPU against what is plugged in: a budget that a machine of one's own easily exceeds."""
+"""PCIe lanes of CPUs against the lanes of their links, a budget that hand-written machines easily exceed."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["lane_notes"]
 def lane_notes(
     source: YamlSource, devices: Mapping[str, Device], keys: Mapping[str, str], wires: Sequence[Wire]
 ) -> tuple[str, ...]:
-    """Return a remark with its place for each CPU that has fewer lanes than its links take.
+    """Return a note, with its position, for each CPU with fewer lanes than its links take.
 
-    A link whose part says its lanes takes them of the CPU at its end; what is behind a switch shares the switch's link.
-    *keys* says under which key of ``devices`` each stands.  CPUs and links that do not say count for nothing.
+    A link whose part states its lanes takes them from the CPU at its end; devices behind a switch share the switch's
+    link.  *keys* maps each device to its key under ``devices``.  CPUs and links without stated lanes are ignored.
     """
     taken: dict[str, int] = {}
     for wire in wires:

@@ -1,4 +1,4 @@
-"""From a YAML file to a :class:`Topology`: ``load_topology``."""
+"""Loading of a YAML file into a :class:`Topology`: ``load_topology``."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from simulator.units import parse_quantity
 
 __all__ = ["load_topology", "topology_from_text"]
 
-_ETHERNET = "ethernet-100g"  # whose latency and share for payload a rate alone has
+_ETHERNET = "ethernet-100g"  # provides latency and efficiency for a fabric given only by its rate
 _SOCKETS = re.compile(r"([1-9][0-9]?)\s*x\s+(.+)", re.IGNORECASE | re.ASCII)
 
 
 def load_topology(name: str, *, n_nodes: int | None = None, fabric: str | None = None) -> Topology:
-    """Load the topology *name*, a path or the name of a built-in one.
+    """Load the topology *name*.
 
-    *name*: ``p3.16xlarge.yaml``, ``p3.16xlarge`` or a path; or a GPU or CPU of the catalogue, which stands for a
-        machine that has it alone (``t4``, ``2 x xeon-gold-6230``).
+    *name*: a path, a built-in name (``p3.16xlarge``, ``p3.16xlarge.yaml``), or a GPU or CPU of the catalogue, which
+    gives a machine with only that part (``t4``, ``2 x xeon-gold-6230``).
     *n_nodes*: compose that many of the machine over a network.
-    *fabric*: link part between each NIC and the network, in place of the NIC's own rate.
+    *fabric*: link part between each NIC and the network, instead of the NIC's own rate.
 
-    Raises InputError with every fault of the file, each with its place.
+    Raises InputError with every fault of the file, each with its position.
     """
     alone = _of_part(name)
     if alone is not None:
@@ -46,7 +46,7 @@ def load_topology(name: str, *, n_nodes: int | None = None, fabric: str | None =
 
 
 def _refuse_dump(path: Path, shown: str) -> None:
-    """Raise InputError where the file is a dump of a machine, which a topology can be made of."""
+    """Raise InputError if the file is a dump of a machine, from which a topology can be drafted."""
     with suppress(OSError):
         with path.open("rb") as stream:
             text = stream.read(MAX_BYTES).decode("utf-8", "replace")
@@ -58,7 +58,7 @@ def _refuse_dump(path: Path, shown: str) -> None:
 
 
 def _of_part(name: str) -> str | None:
-    """Return the YAML of a machine that has the part *name* alone, or several of a CPU; None where it names none."""
+    """Return the YAML of a machine with only the part *name*, or with several of a CPU; None if no part is named."""
     several = _SOCKETS.fullmatch(name)
     count, part = (int(several[1]), several[2]) if several else (1, name)
     if part in catalogue.builtin_topologies():
@@ -73,7 +73,7 @@ def _of_part(name: str) -> str | None:
 
 
 def topology_from_text(text: str | bytes, *, n_nodes: int | None = None, fabric: str | None = None) -> Topology:
-    """As :func:`load_topology`, for a document at hand."""
+    """Load a topology from *text*; otherwise as :func:`load_topology`."""
     raw = text.encode() if isinstance(text, str) else text
     return _resolve(parse_yaml(raw, "<text>"), None, n_nodes, fabric)
 
@@ -157,12 +157,15 @@ def _cluster(
 
 
 def _more(cluster: ClusterSpec, n_nodes: int | None) -> float:
-    """Return how many times as many nodes as its file says a cluster has."""
+    """Return the ratio of *n_nodes* to the number of nodes in the cluster's file."""
     return n_nodes / cluster.nodes if n_nodes is not None and cluster.nodes else 1.0
 
 
 def _fabric(name: str, spec: TopologyFile) -> LinkPart:
-    """Return the link part *name*, or Ethernet of the rate that it says (``25 Gbit/s``); raises InputError."""
+    """Return the link part *name*, or Ethernet at the rate that it states (``25 Gbit/s``).
+
+    Raises InputError if it is neither.
+    """
     part = spec.parts.get(name) or catalogue.load_part(name)
     if isinstance(part, LinkPart) and part.of in NETWORK_LINKS:
         return part
@@ -181,7 +184,10 @@ def _fabric(name: str, spec: TopologyFile) -> LinkPart:
 
 
 def _node(lookup: Resolver, name: str, place: tuple[str | int, ...], folder: Path | None) -> Topology | None:
-    """Return the node *name* of a cluster, or None after a fault at *place*; raises InputError of its own file."""
+    """Return the node *name* of a cluster, or None after reporting a fault at *place*.
+
+    Raises InputError for faults in the node's own file.
+    """
     alone = _of_part(name)
     if alone is not None:
         return _resolve(parse_yaml(alone.encode(), name), None, None, None)
@@ -191,7 +197,7 @@ def _node(lookup: Resolver, name: str, place: tuple[str | int, ...], folder: Pat
         lookup.fault(place, str(error))
         return None
     inner = read_yaml(path, shown)
-    if isinstance(inner.data, dict) and inner.data.get("cluster") is not None:  # itself, at worst
+    if isinstance(inner.data, dict) and inner.data.get("cluster") is not None:  # perhaps the same file
         lookup.fault(place, "the node of a cluster cannot be a cluster")
         return None
     return _resolve(inner, path.parent, None, None)

@@ -1,7 +1,7 @@
-"""Read a matrix of link counts between GPUs, as ``nvidia-smi topo -m`` prints it.
+"""Matrices of link counts between GPUs, in the format of ``nvidia-smi topo -m``.
 
-A header row is optional, and so are columns beyond the GPUs (NICs, affinity).  A cell is ``X`` on the diagonal,
-``NV2``, ``XGMI2`` or ``2`` for two links, and anything else (``SYS NODE PHB PXB PIX SOC -``) for none.
+A header row is optional, and so are columns other than GPUs (NICs, affinity).  Cells are ``X`` on the diagonal;
+``NV2``, ``XGMI2`` or ``2`` for two links; and ``SYS``, ``NODE``, ``PHB``, ``PXB``, ``PIX``, ``SOC`` or ``-`` for none.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ _NONE = {"SYS", "NODE", "PHB", "PXB", "PIX", "SOC", "-", "X"}
 
 @dataclass(frozen=True, slots=True)
 class LinkMatrix:
-    """``gpus``: the numbers of all GPUs that have a row; ``links``: what :func:`parse_matrix` returns."""
+    """A parsed matrix: ``gpus``, the numbers of all GPUs with a row, and ``links``, as (a, b, count) with a < b."""
 
     gpus: tuple[int, ...]
     links: tuple[tuple[int, int, int], ...]
 
 
 def parse_matrix(text: str) -> list[tuple[int, int, int]]:
-    """Return ``(a, b, count)`` for each pair ``a < b`` of GPU numbers with links; raises as :func:`read_matrix`."""
+    """Return ``(a, b, count)`` for each linked pair of GPU numbers ``a < b``; raises as :func:`read_matrix`."""
     return list(read_matrix(text).links)
 
 
 def read_matrix(text: str) -> LinkMatrix:
-    """Return the GPUs of a matrix and the links of each pair.
+    """Return the GPUs of a matrix and the links between them.
 
-    Raises ValueError where a row is short, a cell is unknown, the diagonal is not X or the matrix is not symmetric.
+    Raises ValueError if a row is short, a cell is unknown, X is missing on the diagonal or found elsewhere, the header
+    and rows name different GPUs, or the matrix is not symmetric.
     """
     rows: dict[int, list[str]] = {}
     columns: list[int] | None = None

@@ -1,6 +1,6 @@
 """Names and ranges of names: ``gpu[0-3]`` is gpu0, gpu1, gpu2, gpu3; ``nic[0,2]`` is nic0, nic2.
 
-A number may be repeated, so that ``plx[0,0,1,1]`` pairs two GPUs with each switch.
+Numbers may be repeated: ``plx[0,0,1,1]`` pairs two GPUs with each switch.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ _RANGED = re.compile(r"([A-Za-z][A-Za-z0-9_.-]*)\[([0-9,\- ]+)\]([A-Za-z0-9_.-]*
 
 
 def expand(text: str) -> list[str]:
-    """Return the names that *text* stands for, in the order written.
+    """Return the names that *text* denotes, in the given order.
 
-    Raises ValueError where *text* is neither a name nor a range of names.
+    Raises ValueError if *text* is neither a name nor a range of names, or denotes too many names.
     """
     stem, ranges, tail = _read(text)
     return [f"{stem}{i}{tail}" for low, high in ranges for i in range(low, high + 1)] if ranges else [text]
 
 
 def count(text: str) -> int:
-    """Return how many names *text* stands for, without writing them; raises as :func:`expand` does."""
+    """Return the number of names that *text* denotes, without expanding them; raises as :func:`expand`."""
     _, ranges, _ = _read(text)
     return sum(high - low + 1 for low, high in ranges) or 1
 
 
 def _read(text: str) -> tuple[str, list[tuple[int, int]], str]:
-    """Return what stands before the number, its ranges and what stands after it; no ranges of a plain name."""
+    """Return (text before the numbers, ranges of numbers, text after them); a plain name has no ranges."""
     if _NAME.fullmatch(text):
         return text, [], ""
     shown = one_line(repr(text), 60)

@@ -1,11 +1,10 @@
-"""Parts: the models of devices and links that machines are composed of.
+"""Parts: the models of devices and links from which machines are composed.
 
-One YAML file a part, ``topologies/parts/<kind>/<name>.yaml``; the file's name is the
-part's name.  A figure that is not known is left out, never guessed silently: what the
-simulator needs and a part lacks is named in the error that asks for it.
+Each part has its own YAML file, ``topologies/parts/<kind>/<name>.yaml``, whose name is the part's name.  An unknown
+figure is left out, never guessed silently; if the simulator needs it, the error names it.
 
-``source`` says where the part's figures come from; ``sources`` names the source of a single figure where it differs.  A
-source that starts with ``UNVERIFIED`` marks a figure that nobody here has read in a document or measured.
+``source`` is the source of the part's figures; ``sources`` has those of single figures with a different source.  A
+source that starts with ``UNVERIFIED`` marks a figure that was neither read in a document nor measured.
 """
 
 from __future__ import annotations
@@ -42,13 +41,13 @@ Duplex = Literal["full", "half"]
 
 
 class Strict(BaseModel):
-    """Frozen; no key goes unread, and no number is infinite."""
+    """Base of all models: frozen, without unknown keys or infinite numbers."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True, allow_inf_nan=False)
 
 
 class Part(Strict):
-    """What every part states about itself."""
+    """The fields that all parts share."""
 
     description: str = Field("", description="What it is, in a few words")
     aliases: tuple[str, ...] = Field((), description="Other names of the same part, as tables of measurements list it")

@@ -1,4 +1,4 @@
-"""What an hour of a machine costs, where its file says it; no price is built in."""
+"""The hourly price of a machine, if its file states one; no prices are built in."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ _WRITTEN = re.compile(r"(?P<amount>\d+(?:\.\d+)?)\s*(?P<currency>[^\W\d_]{1,8}|[
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """An ``amount`` an hour in a ``currency``, empty where none is named."""
+    """An ``amount`` per hour in a ``currency``, which is empty if not stated."""
 
     amount: float
     currency: str = ""
 
     def times(self, count: float) -> Price:
-        """Return the price of so many."""
+        """Return the price multiplied by *count*."""
         return Price(self.amount * count, self.currency)
 
     def words(self) -> str:
-        """Return the amount with four digits, and its currency."""
+        """Return the amount, with four digits, and its currency."""
         digits = f"{self.amount:,.0f}" if self.amount >= 1000 else f"{self.amount:.4g}"
         return f"{digits} {self.currency}".rstrip()
 
 
 def price_entry(price: Price | None) -> dict[str, float | str] | None:
-    """Return *price* as ``--json`` has it."""
+    """Return *price* in the form of ``--json``."""
     return None if price is None else asdict(price)
 
 
 def summed(prices: Iterable[Price | None]) -> Price | None:
-    """Return the sum of *prices*; None where one is not known, or they are in several currencies."""
+    """Return the sum of *prices*; None if any is unknown, or if currencies differ."""
     known = list(prices)
     found = [price for price in known if price is not None]
     if not found or len(found) < len(known) or len({price.currency for price in found}) > 1:

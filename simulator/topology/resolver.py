@@ -1,4 +1,4 @@
-"""Look up every name of a file of one machine: parts, devices, links and matrices."""
+"""Name lookup in the file of one machine: parts, devices, links and matrices."""
 
 from __future__ import annotations
 
@@ -28,15 +28,18 @@ _DEFAULTS: Mapping[str, Part] = {
     "storage": StoragePart(kind="storage"),
 }
 AnyKind = TypeVar("AnyKind", bound=Part)
-_NAMED = 4  # of a range at most; the others are like them
+_NAMED = 4  # the most names of a range to report
 _MAX_WIRES = 262_144
-MOST_NVLINKS = 72  # of a GPU without a part: twice the 36 of the newest announced (Rubin)
+MOST_NVLINKS = 72  # for a GPU without a part: twice the 36 of the newest announced one (Rubin)
 _NUMBERED = re.compile(r"gpu\d+", re.ASCII)
 _OVERRIDES = ("memory_size", "memory_bandwidth", "core_count", "thread_count", "latency", "bandwidth", "gpudirect")
 
 
 def _described(source: YamlSource) -> set[str] | None:
-    """Return all names under devices, those of entries with faults too; None where a name cannot be read."""
+    """Return all names under ``devices``, including those of faulty entries; None if a name cannot be read.
+
+    Raises InputError if there are too many.
+    """
     names: set[str] = set()
     readable, n_names = True, 0
     described = source.data.get("devices") or {}
@@ -55,9 +58,9 @@ def _described(source: YamlSource) -> set[str] | None:
 
 
 class Resolver:
-    """Look up every name of one file, collecting the first faults and the number of the others.
+    """Looks up every name in one file; keeps the first faults, and counts the others.
 
-    *told*: the faults that the file has by its schema.
+    *told*: the faults already found by the file's schema.
     """
 
     def __init__(self, source: YamlSource, spec: TopologyFile, told: InputError | None = None) -> None:
@@ -82,7 +85,11 @@ class Resolver:
         near: tuple[str, Collection[str]] | None = None,
         none: str = "",
     ) -> None:
-        """Tell a fault; *near*: a name that was found, and those that are allowed, *none* what is said without any."""
+        """Record a fault.
+
+        *near*: a name that was found, and the allowed names; the nearest of these are suggested.
+        *none*: the text to use if no names are allowed.
+        """
         if len(self.faults) >= 2 * FAULTS_SHOWN:
             self.more += 1
             return
@@ -91,12 +98,12 @@ class Resolver:
         self.faults.append(self.source.fault(path, message, key=key))
 
     def raise_faults(self) -> None:
-        """Raise InputError with what was told, in the order of the file."""
+        """Raise InputError with the recorded faults, in file order, if there are any."""
         if self.faults:
             raise InputError(sorted(self.faults, key=lambda f: (f.line, f.column)), self.more)
 
     def topology(self) -> Topology:
-        """Return the machine of the file; raises InputError with every fault."""
+        """Return the machine described by the file.  Raises InputError with every fault."""
         for key, device in self.spec.devices.items():
             self._device(key, device)
         wires: list[Wire] = []
@@ -131,7 +138,10 @@ class Resolver:
         )
 
     def part(self, name: str | None, kind: type[AnyKind], path: tuple[str | int, ...]) -> AnyKind | None:
-        """Return the part *name* of the file or the catalogue; a fault where there is none of that kind."""
+        """Return the part *name* from the file or the catalogue.
+
+        Return None if *name* is None, and after recording a fault if there is no such part of that kind.
+        """
         if name is None:
             return None
         part = self.spec.parts.get(name) or catalogue.load_part(name)
@@ -142,7 +152,7 @@ class Resolver:
         shown = one_line(name, 60)
         own = self.source.data.get("parts")
         if part is None and isinstance(own, dict) and name in own:
-            return None  # described in the file, with a fault of its own
+            return None  # described in the file, with a fault that is already reported
         if part is None:
             self.fault(path, f"no part is called '{shown}'", near=(name, names))
         else:
@@ -157,7 +167,7 @@ class Resolver:
         return self._known_parts[kind]
 
     def _positions(self, key: str) -> Sequence[int]:
-        """Return where the entries that are left of the list *key* stand in the file."""
+        """Return the positions in the file of the valid entries of the list *key*."""
         if self.faults:
             return kept_positions(self.source, TopologyFile, key)
         return range(len(getattr(self.spec, key)))
@@ -225,7 +235,7 @@ class Resolver:
         try:
             counts = [count(text) for text in spec.between]
         except ValueError:
-            counts = [1]  # told below, with its place
+            counts = [1]  # reported below, with its position
         n_pairs = max(counts)
         if len(counts) == 2 and counts[0] != counts[1] and 1 not in counts:
             message = f"the ends stand for {counts[0]} and {counts[1]} devices; equal numbers pair up, one repeats"
@@ -281,7 +291,7 @@ class Resolver:
         return [Wire(f"gpu{a}", f"gpu{b}", part, n) for a, b, n in matrix.links]
 
     def _whole(self) -> None:
-        """Refuse matrices that leave out GPUs: nothing would say that what they have was forgotten."""
+        """Record a fault if matrices leave out GPUs, since their links may have been forgotten."""
         gpus = [name for name, device in self.devices.items() if device.kind == "gpu"]
         left_out = [name for name in gpus if name not in self.in_matrices and _NUMBERED.fullmatch(name)]
         if self.in_matrices and left_out:
@@ -290,7 +300,7 @@ class Resolver:
             self.fault(("meshes", 0, "matrix"), message)
 
     def _ports(self, wires: list[Wire]) -> None:
-        """Refuse more NVLinks at a GPU than its part has."""
+        """Record a fault for each GPU with more NVLinks than its part has."""
         taken: dict[str, int] = {}
         for wire in wires:
             if wire.part.of == "nvlink":
@@ -310,7 +320,7 @@ class Resolver:
                 self.fault(place, message, key=True)
 
     def _connected(self, wires: list[Wire]) -> None:
-        """Every GPU must be reachable from the first one."""
+        """Record a fault for GPUs that cannot be reached from the first one."""
         neighbours: dict[str, list[str]] = {name: [] for name in self.devices}
         for wire in wires:
             neighbours[wire.a].append(wire.b)

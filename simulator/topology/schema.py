@@ -1,8 +1,7 @@
 """The YAML of a machine or a cluster, as pydantic models.
 
-A file describes either one node (``devices``, ``links``, ``meshes``) or a cluster
-(``cluster``).  ``docs/topology.md`` explains it to people; the JSON Schema made from these
-models (``topologies/topology.schema.json``) explains it to editors.
+A file describes either one node (``devices``, ``links``, ``meshes``) or a cluster (``cluster``).  ``docs/topology.md``
+explains the format; editors use the JSON Schema made from these models (``topologies/topology.schema.json``).
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ class TransportSpec(Strict):
     @field_validator("peer_to_peer", "gpudirect_rdma", mode="before")
     @classmethod
     def _as_nvidia_smi_says(cls, value: object) -> object:
-        """Take nvidia-smi's own words: NODE is one socket, as phb is, and SOC was SYS once."""
+        """Translate nvidia-smi's words: NODE is one socket, as phb; SOC is the former name of SYS."""
         word = value.lower() if isinstance(value, str) else value
         return {"node": "phb", "soc": "sys"}.get(word, word) if isinstance(word, str) else word
 
@@ -119,7 +118,7 @@ class MessagesSpec(Strict):
     source: str = Field("", description="Where the figures come from")
 
 
-NO_COSTS = MessagesSpec()  # adapters do all of it
+NO_COSTS = MessagesSpec()  # adapters do all the work
 
 
 class ClusterSpec(Strict):
@@ -139,7 +138,7 @@ class ClusterSpec(Strict):
 
     @model_validator(mode="after")
     def _says_which_nodes(self) -> ClusterSpec:
-        """Refuse a cluster that says its nodes twice, or not at all."""
+        """Refuse a cluster that states its nodes twice, or not at all."""
         if self.groups and (self.node is not None or self.nodes is not None):
             raise ValueError("groups say which nodes there are; leave out node and nodes")
         if not self.groups and (self.node is None or self.nodes is None):

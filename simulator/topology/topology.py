@@ -1,4 +1,4 @@
-"""A topology after loading: devices and wires by name, all parts looked up, all figures SI."""
+"""A loaded topology: devices and wires by name, with parts resolved and all figures in SI units."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DeviceKind = Literal["gpu", "cpu", "nic", "storage", "pcie-switch", "nvlink-swit
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One device.  ``node`` is the first of the equal machines that have it, -1 for one of the network between them."""
+    """A device.  ``node`` is the first of the equal machines that contain it, -1 for devices of the network."""
 
     name: str
     kind: DeviceKind
@@ -28,7 +28,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """``count`` parallel links of one kind between two devices, usable both ways."""
+    """``count`` parallel links of one kind between two devices, in both directions."""
 
     a: str
     b: str
@@ -38,10 +38,11 @@ class Wire:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """What there is.  Devices stand in the order of the file.
+    """A machine or a cluster.  Devices are in file order.
 
-    Of a cluster of ``n_nodes`` machines, what equal ones have stands here once, and the network with it.
-    One machine's GPUs, in order, are those of its ``trays``: computers that NVLinks join to one, each with as many.
+    In a cluster of ``n_nodes`` machines, the devices of equal machines are listed once, and those of the network
+    follow.  ``trays`` is the number of computers that NVLinks join into one machine; each has an equal share of the
+    GPUs, in order.
     """
 
     name: str
@@ -53,12 +54,12 @@ class Topology:
     n_nodes: int
     file: str
     trays: int = 1
-    notes: tuple[str, ...] = ()  # what is odd about it, each with its place in a file
+    notes: tuple[str, ...] = ()  # oddities, each with its place in a file
     price_per_hour: Price | None = None  # of all nodes
-    messages: MessagesSpec = NO_COSTS  # what those between nodes cost their processors
+    messages: MessagesSpec = NO_COSTS  # processor time of messages between nodes
 
     @property
     def runs(self) -> list[tuple[int, int]]:
-        """Equal machines, one after the other: the number of the first, and how many they are."""
+        """Runs of equal machines, in order, as (number of the first, count)."""
         firsts = sorted({device.node for device in self.devices if device.node >= 0})
         return [(first, after - first) for first, after in pairwise([*firsts, self.n_nodes])]

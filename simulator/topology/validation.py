@@ -1,4 +1,4 @@
-"""Turn pydantic's complaints about a document into faults with places and near names."""
+"""Conversion of pydantic's errors into faults with positions and suggested names."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def validate(source: YamlSource, kind: type[Model], union: TypeAdapter[Any] | None = None) -> Model:
-    """Return *source* as a *kind* (or as what *union* makes of it).
+    """Return *source* as a *kind*, or as validated by *union* if given.
 
-    Raises InputError with one fault for each mistake, in the order of the file.
+    Raises InputError with one fault for each mistake, in file order.
     """
     if not isinstance(source.data, dict):
         found = "nothing" if source.data is None else f"a {type(source.data).__name__}"
@@ -39,7 +39,7 @@ def validate(source: YamlSource, kind: type[Model], union: TypeAdapter[Any] | No
 
 
 def _worded(source: YamlSource, kind: type[BaseModel], error: ValidationError) -> InputError:
-    """Return the first faults of *error* in the order of the file, and how many others there are."""
+    """Return the first faults of *error*, in file order, and the number of others."""
     with uncollected():
         items: list[Any] = error.errors(include_url=False)
     if len(items) > FAULTS_SHOWN:
@@ -56,11 +56,11 @@ def _worded(source: YamlSource, kind: type[BaseModel], error: ValidationError) -
 def validate_in_part(
     source: YamlSource, kind: type[Model], lists: tuple[str, ...]
 ) -> tuple[Model | None, InputError | None]:
-    """Return what of *source* can be used, with the error that tells the faults of the rest.
+    """Return a model of the valid part of *source*, and the error with the faults of the rest.
 
-    Entries that hold a fault are left out of the mappings and lists under the keys *lists*, and so are other keys that
-    may be absent, so that a reader can go on and find the faults of the others.  An entry of a list keeps its place in
-    the file through :func:`kept_positions`.  The model is None where a fault lies elsewhere.
+    Faulty entries of the mappings and lists under the keys *lists* are left out, and so are other faulty keys that are
+    optional; the caller can then look for further faults. :func:`kept_positions` gives the file positions of the
+    remaining list entries.  The error is None if there are no faults; the model is None if a fault lies elsewhere.
     """
     try:
         return validate(source, kind), None
@@ -84,7 +84,7 @@ def validate_in_part(
 
 
 def kept_positions(source: YamlSource, kind: type[BaseModel], key: str) -> list[int]:
-    """Return which entries of the list *key* of *source* hold no fault, by position."""
+    """Return the positions of the valid entries of the list *key* of *source*."""
     entries = source.data.get(key) if isinstance(source.data, dict) else None
     return [i for i, v in enumerate(entries) if _alone(kind, key, [v])] if isinstance(entries, list) else []
 
@@ -96,7 +96,7 @@ def _adapter(kind: type[BaseModel], key: str) -> TypeAdapter[Any]:
 
 
 def _alone(kind: type[BaseModel], key: str, value: Any) -> bool:
-    """Whether *value* is valid as the field *key* of *kind*."""
+    """Return whether *value* is valid as the field *key* of *kind*."""
     try:
         _adapter(kind, key).validate_python(value)
     except ValidationError:
@@ -136,7 +136,7 @@ def _fault(source: YamlSource, kind: type[BaseModel], item: dict[str, Any]) -> F
 
 
 def _keys_at(kind: type[BaseModel], path: tuple[Any, ...]) -> set[str]:
-    """Return the keys that models reachable along *path* allow; all below *kind* where unclear."""
+    """Return the keys allowed by the models along *path*; all keys reached so far if a step is unclear."""
     models: set[type[BaseModel]] = {kind}
     for step in path:
         following: set[type[BaseModel]] = set()

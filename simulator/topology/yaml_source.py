@@ -1,4 +1,4 @@
-"""YAML with places: a document as plain data, and the line and column of each of its nodes."""
+"""YAML with positions: a document as plain data, with the line and column of each node."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["MAX_BYTES", "YamlSource", "node_tree", "read_yaml", "uncollected"]
 
 MAX_BYTES = 2_000_000
 _MAX_DEPTH = 40
-_MAX_EVENTS = 100_000  # a second
+_MAX_EVENTS = 100_000  # takes about a second
 _NEEDS = "a topology needs schema_version, name, devices and links"
 _INSTEAD = "use a range such as gpu[0-7]"
 _CONTROL = re.compile("[^\t\n\r -~\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # YAML 1.1, section 5.1
@@ -33,7 +33,7 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(frozen=True, slots=True)
 class YamlSource:
-    """A parsed document: its name for messages, its data, and its node tree for places."""
+    """A parsed document: its name in messages, its data, and its node tree, which gives positions."""
 
     file: str
     data: Any
@@ -41,9 +41,9 @@ class YamlSource:
     _keys: dict[int, dict[str, tuple[yaml.Node, yaml.Node]]] = field(default_factory=dict, repr=False, compare=False)
 
     def place(self, path: Sequence[str | int], *, key: bool = False) -> tuple[int, int]:
-        """Return line and column (from 1) of the node at *path*, or of the nearest one above it.
+        """Return (line, column), from 1, of the node at *path*, or of its nearest ancestor in the file.
 
-        With *key*, the place of the mapping's key and not of its value.
+        With *key*, return the position of the mapping's key instead of its value.
         """
         node = self.root
         mark = node.start_mark if node is not None else None
@@ -51,7 +51,7 @@ class YamlSource:
             last = depth == len(path) - 1
             if isinstance(node, yaml.MappingNode):
                 keys = self._keys.get(id(node))
-                if keys is None:  # of two alike the first
+                if keys is None:  # of duplicate keys, the first counts
                     keys = self._keys[id(node)] = {str(k.value): (k, v) for k, v in reversed(node.value)}
                 found = keys.get(str(step))
                 if found is None:
@@ -66,18 +66,20 @@ class YamlSource:
         return (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
 
     def fault(self, path: Sequence[str | int], message: str, *, key: bool = False) -> Fault:
-        """Return a fault at *path* of this document."""
+        """Return a fault at *path* in this document."""
         line, column = self.place(path, key=key)
         return Fault(message, self.file, line, column)
 
 
 def read_yaml(path: Path, shown_as: str | None = None, *, needs: str = _NEEDS, instead: str = _INSTEAD) -> YamlSource:
-    """Read and parse *path*; *shown_as* is its name in messages, *needs* what an empty file is told to hold.
+    """Read and parse the file *path*.
 
-    *instead* says what to write in place of an anchor.
+    *shown_as*: the file's name in messages.
+    *needs*: the contents that the message about an empty file asks for.
+    *instead*: the alternative that the message about an anchor suggests.
 
-    Raises InputError if the file cannot be read, is empty, binary, larger than ``MAX_BYTES``, not YAML, or holds a key
-    twice.
+    Raises InputError if the file cannot be read, is empty, binary, larger than ``MAX_BYTES``, not YAML, or has a
+    duplicate key.
     """
     name = shown_as or str(path)
     try:
@@ -91,7 +93,7 @@ def read_yaml(path: Path, shown_as: str | None = None, *, needs: str = _NEEDS, i
 
 
 def parse_yaml(raw: bytes, name: str, *, needs: str = _NEEDS, instead: str = _INSTEAD) -> YamlSource:
-    """Parse *raw* as the document called *name*; raises as :func:`read_yaml`."""
+    """Parse *raw* as the document called *name*; the other arguments and errors are those of :func:`read_yaml`."""
     if len(raw) > MAX_BYTES:
         raise InputError(Fault(f"is larger than {MAX_BYTES // 1_000_000} MB; a topology is a few kB", name, 1, 1))
     try:
@@ -114,7 +116,7 @@ def parse_yaml(raw: bytes, name: str, *, needs: str = _NEEDS, instead: str = _IN
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Keep the garbage collector from walking again and again over a tree that grows: four times the seconds."""
+    """Disable garbage collection, whose repeated passes over a growing tree quadruple the time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -142,7 +144,7 @@ def _parsed(text: str, name: str, instead: str) -> YamlSource:
         line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
         problem = one_line(", ".join(filter(None, (error.context, error.problem))) or "cannot be parsed")
         lines = text.splitlines()
-        written = lines[line - 1].split() if 0 < line <= len(lines) else []  # a mistake may stand at the file's end
+        written = lines[line - 1].split() if 0 < line <= len(lines) else []  # the mistake may be at the end of the file
         if len(written) > 1 and written[0].lower().startswith("gpu") and written[0][3:].isdigit():
             problem += "; the rows of a matrix begin at one column, or write 'matrix: |2' before a header"
         raise InputError(Fault(f"is not valid YAML: {problem}", name, line, column)) from None
@@ -153,7 +155,7 @@ def _parsed(text: str, name: str, instead: str) -> YamlSource:
 
 
 def node_tree(text: str) -> yaml.Node | None:
-    """Return the nodes of *text*, JSON that has been read, with their places; None where it is not a YAML too."""
+    """Return the nodes of *text*, valid JSON, with their positions; None if it is not valid YAML too."""
     try:
         return yaml.compose(text.replace("\t", " "), Loader=_Loader)
     except (yaml.YAMLError, ValueError, RecursionError):
@@ -161,7 +163,7 @@ def node_tree(text: str) -> yaml.Node | None:
 
 
 def _refuse_size(text: str, name: str) -> None:
-    """Raise where *text* is nested too deep, for what composes its nodes recurses on the C stack, or has too many."""
+    """Raise InputError if *text* is nested too deeply, since composing nodes recurses on the C stack, or too long."""
     depth = 0
     for number, event in enumerate(yaml.parse(text, Loader=_Loader)):
         if number > _MAX_EVENTS:
@@ -180,10 +182,9 @@ def _refuse_size(text: str, name: str) -> None:
 
 
 def _structure_faults(loader: Any, root: yaml.Node, name: str, instead: str) -> list[Fault]:
-    """Find keys written twice, keys that are no text, anchors that repeat data, values that their tag does not fit.
+    """Return faults of structure: duplicate keys, non-text keys, repeated anchors, values that do not fit their tags.
 
-    Values of other tags than those of plain text, and long numbers, are refused unread: what makes a number of them
-    may take as long as their square.
+    Values with unsupported tags, and long numbers, are refused unread, because converting them may take quadratic time.
     """
     faults: list[Fault] = []
     seen: set[int] = set()
@@ -245,7 +246,7 @@ def _tag_words(node: yaml.Node) -> str:
 
 
 def _data(loader: Any, node: yaml.Node) -> Any:
-    """Return *node*, in which no fault was found, as plain data."""
+    """Return *node*, which must have no faults, as plain data."""
     if isinstance(node, yaml.MappingNode):
         return {_data(loader, key): _data(loader, value) for key, value in node.value}
     if isinstance(node, yaml.SequenceNode):
@@ -254,7 +255,7 @@ def _data(loader: Any, node: yaml.Node) -> Any:
 
 
 def _constructs(loader: Any, node: yaml.ScalarNode) -> bool:
-    """Whether the value of *node* can be made; raises what YAML itself has to say of its tag."""
+    """Return whether the value of *node* can be constructed; raises YAML's own errors about its tag."""
     try:
         loader.construct_object(node)
     except (ValueError, LookupError, AttributeError):  # such as '!!bool maybe' or the date 2020-99-99

@@ -1,1 +1,1 @@
-"""Collective algorithms as schedules: who sends what to whom in which round, on any machine."""
+"""Collective algorithms as machine-independent schedules: who sends what to whom in which round."""

@@ -1,18 +1,18 @@
-"""Binary trees: chunks flow up to the root, which adds, and down again at the same time.
+"""Binary trees: chunks flow up to the root, which adds, and down again, pipelined.
 
-The tree is numbered in order: rank i - 1 stands as high as i has trailing zero bits, so that a subtree is a run of
-consecutive ranks and most edges join near ones.  With m chunks and depth D = floor(lg n), an all-reduce takes
-m + 2D - 1 rounds, a broadcast or a reduce m + D - 1.  An inner rank of an all-reduce receives three chunks a round
-(two children's, its parent's) and sends three: S bytes take 3S/B in the steady state, against 2S/B for a broadcast or a
-reduce.
+The tree is numbered in order: the height of rank i - 1 is the number of trailing zero bits of i.  A subtree is
+therefore a range of consecutive ranks, and most edges join nearby ranks.  With m chunks and depth D = floor(lg n), an
+all-reduce takes m + 2D - 1 rounds, a broadcast or reduce m + D - 1.  In each round of an all-reduce, an inner rank
+receives three chunks (from two children and its parent) and sends three: in the steady state S bytes take 3S/B, against
+2S/B for a broadcast or reduce.
 
-Double trees are two trees, each with half of the data, each rank inner in at most one: the second is the first mirrored
-(n even) or turned by one rank (n odd), so that what is a leaf in one is inner in the other, and all links work.  A rank
-receives at most four half chunks a round: an all-reduce of S bytes takes 2S/B in the steady state, a broadcast or a
-reduce S/B.  m chunks a tree pass in m + 2D - 1 rounds.
+Double trees are two trees with half of the data each; each rank is an inner node of at most one.  The second tree is
+the first mirrored (n even) or rotated by one rank (n odd), so leaves of one are inner nodes of the other and all links
+work.  A rank receives at most four half-size chunks per round: in the steady state an all-reduce of S bytes takes 2S/B,
+a broadcast or reduce S/B. m chunks per tree take m + 2D - 1 rounds.
 
 (Sanders, Speck, Traff, Two-tree algorithms for full bandwidth broadcast, reduction and scan, Parallel Computing 35(12),
-2009, section 2: the pipelined binary tree and its in-order numbering, section 3: two of them.)
+2009: section 2 for the pipelined binary tree and its in-order numbering, section 3 for two trees.)
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A rooted tree: ``parent[r]`` (-1 at the root) and ``level[r]`` (0 at the root) of each rank."""
+    """A rooted tree: the ``parent`` (-1 for the root) and ``level`` (0 for the root) of each rank."""
 
     parent: tuple[int, ...]
     level: tuple[int, ...]
 
     @property
     def root(self) -> int:
-        """The rank without a parent."""
+        """The root's rank."""
         return self.parent.index(-1)
 
     @property
     def depth(self) -> int:
-        """Edges from the root to the farthest rank."""
+        """The number of edges from the root to the farthest rank."""
         return max(self.level)
 
     def edges(self) -> list[tuple[int, int]]:
-        """Return each rank but the root with its parent."""
+        """Return (rank, parent) for each rank except the root."""
         return [(rank, parent) for rank, parent in enumerate(self.parent) if parent >= 0]
 
     def renamed(self, names: Sequence[int]) -> Tree:
-        """Return the tree in which rank r is called ``names[r]``, a permutation."""
+        """Return the tree with rank r renamed to ``names[r]``; *names* is a permutation."""
         parent, level = [-1] * len(names), [0] * len(names)
         for rank, name in enumerate(names):
             parent[name] = names[self.parent[rank]] if self.parent[rank] >= 0 else -1
@@ -67,15 +67,15 @@ class Tree:
 
 
 def in_order_tree(n: int) -> Tree:
-    """Return the in-order binary tree of *n* ranks; every even rank is a leaf."""
+    """Return the in-order binary tree of *n* ranks, in which every even rank is a leaf."""
     parent, level = [-1] * n, [0] * n
-    runs = [(1, n, 0, 0)]  # ranks from 1, parent (0: none), level
+    runs = [(1, n, 0, 0)]  # first and last rank (from 1), parent (0: none), level
     while runs:
         low, high, above, depth = runs.pop()
         if low > high:
             continue
         top = high
-        while (lower := top & (top - 1)) >= low:  # of low to high, the one with the most trailing zeros
+        while (lower := top & (top - 1)) >= low:  # ends at the number in low..high with the most trailing zeros
             top = lower
         parent[top - 1], level[top - 1] = above - 1, depth
         runs += [(low, top - 1, top, depth + 1), (top + 1, high, top, depth + 1)]
@@ -83,7 +83,7 @@ def in_order_tree(n: int) -> Tree:
 
 
 def _up(tree: Tree, depth: int, part: int = 0) -> list[list[Edge]]:
-    """Return the stages that reduce up *tree*, the deepest of *depth* levels first."""
+    """Return the stages of a reduce up *tree*, the deepest of *depth* levels first."""
     return [
         [Edge(r, p, reduce=True, part=part) for r, p in enumerate(tree.parent) if tree.level[r] == level and p >= 0]
         for level in range(depth, 0, -1)
@@ -91,7 +91,7 @@ def _up(tree: Tree, depth: int, part: int = 0) -> list[list[Edge]]:
 
 
 def _down(tree: Tree, depth: int, part: int = 0) -> list[list[Edge]]:
-    """Return the stages that broadcast down *tree*, the root's edges first."""
+    """Return the stages of a broadcast down *tree*, the root's edges first."""
     return [
         [Edge(p, r, part=part) for r, p in enumerate(tree.parent) if tree.level[r] == level and p >= 0]
         for level in range(1, depth + 1)
@@ -105,32 +105,32 @@ def _rooted(n: int, root: int) -> Tree:
 
 
 def tree_all_reduce(n: int, n_chunks: int = 1) -> Schedule:
-    """Return the all-reduce over one tree, going up and down overlapped."""
+    """Return the all-reduce over one tree; the reduce and the broadcast overlap."""
     tree = in_order_tree(n)
     return pipelined(n, _up(tree, tree.depth) + _down(tree, tree.depth), n_chunks, label="tree")
 
 
 def tree_broadcast(n: int, n_chunks: int = 1, root: int = 0) -> Schedule:
-    """Return the broadcast down the tree, turned so that *root* is its root."""
+    """Return the broadcast down one tree, rotated so that *root* is its root."""
     tree = _rooted(n, root)
     return pipelined(n, _down(tree, tree.depth), n_chunks, label="broadcast")
 
 
 def tree_reduce(n: int, n_chunks: int = 1, root: int = 0) -> Schedule:
-    """Return the reduce up the tree, turned so that *root* is its root."""
+    """Return the reduce up one tree, rotated so that *root* is its root."""
     tree = _rooted(n, root)
     return pipelined(n, _up(tree, tree.depth), n_chunks, label="reduce")
 
 
 def two_trees(n: int) -> tuple[Tree, Tree]:
-    """Return two binary trees of *n* ranks of which no rank is inner in both."""
+    """Return two binary trees of *n* ranks in which no rank is an inner node of both."""
     first = in_order_tree(n)
     names = [n - 1 - r for r in range(n)] if n % 2 == 0 else [(r + 1) % n for r in range(n)]
     return first, first.renamed(names)
 
 
 def double_tree_all_reduce(n: int, n_chunks: int = 1) -> Schedule:
-    """Return the all-reduce over both trees, *n_chunks* chunks a tree."""
+    """Return the all-reduce over both trees, with *n_chunks* chunks per tree."""
     trees = two_trees(n)
     depth = trees[0].depth
     ways = [_up(tree, depth, part) + _down(tree, depth, part) for part, tree in enumerate(trees)]
@@ -138,7 +138,7 @@ def double_tree_all_reduce(n: int, n_chunks: int = 1) -> Schedule:
 
 
 def double_tree_broadcast(n: int, n_chunks: int = 1, root: int = 0) -> Schedule:
-    """Return the broadcast in which *root* feeds the roots of two trees of the other ranks."""
+    """Return the broadcast in which *root* feeds the roots of two trees over the other ranks."""
     others = _others(n, root)
     ways = []
     for part, tree in enumerate(two_trees(n - 1)):
@@ -148,7 +148,7 @@ def double_tree_broadcast(n: int, n_chunks: int = 1, root: int = 0) -> Schedule:
 
 
 def double_tree_reduce(n: int, n_chunks: int = 1, root: int = 0) -> Schedule:
-    """Return the reduce in which the roots of two trees of the other ranks send to *root*."""
+    """Return the reduce in which the roots of two trees over the other ranks send to *root*."""
     others = _others(n, root)
     ways = []
     for part, tree in enumerate(two_trees(n - 1)):

@@ -1,9 +1,9 @@
-"""Each rank with each other directly, all flows at once: rank i owns chunk i.
+"""Direct exchange: each rank sends to each other rank at once; rank i owns chunk i.
 
-On a crossbar with B at each rank reduce-scatter, all-gather and all-to-all take (n-1)/n S/B
-each and one latency.  (Dive into Deep Learning, section 13.7, the variant with four parts:
-15 ms; in MPI the "linear" algorithms.)  The pairwise all-to-all takes n - 1 rounds of L + S/(nB).
-(Thakur, Rabenseifner, Gropp, IJHPCA 19(1), 2005, section 4.4, long messages.)
+On a crossbar with bandwidth B at each rank, reduce-scatter, all-gather and all-to-all each take (n-1)/n S/B and one
+latency.  (Dive into Deep Learning, section 13.7, the variant with four parts: 15 ms; MPI's "linear" algorithms.) The
+pairwise all-to-all takes n - 1 rounds of L + S/(nB).  (Thakur, Rabenseifner, Gropp, IJHPCA 19(1), 2005, section 4.4,
+long messages.)
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ __all__ = [
 
 
 def direct_reduce_scatter(n: int) -> Schedule:
-    """Return the schedule in which each rank sends chunk i to rank i, which adds all in one pass."""
+    """Return the schedule in which all ranks send chunk i to rank i, which adds them in one pass."""
     sends = tuple(Send(r, q, q, reduce=True) for r in range(n) for q in range(n) if q != r)
     return Schedule(n, n, (Round(sends, label="reduce-scatter", local=tuple(Local(r, n + 1) for r in range(n))),))
 
 
 def direct_all_gather(n: int) -> Schedule:
-    """Return the schedule in which rank i sends chunk i to all others."""
+    """Return the schedule in which rank i sends chunk i to all other ranks."""
     sends = tuple(Send(r, q, r) for r in range(n) for q in range(n) if q != r)
     return Schedule(n, n, (Round(sends, label="all-gather"),))
 
@@ -57,8 +57,8 @@ def direct_gather(n: int, root: int = 0) -> Schedule:
 def direct_broadcast(n: int, root: int = 0) -> Schedule:
     """Return scatter followed by all-gather: 2(n-1)/n S/B on a crossbar.
 
-    (Scatter and all-gather broadcast for long messages: Thakur, Rabenseifner, Gropp,
-    IJHPCA 19(1), 2005, section 4.2.)  The root, which has all, receives nothing.
+    The root already has all chunks and receives nothing.  (Scatter and all-gather for long messages: Thakur,
+    Rabenseifner, Gropp, IJHPCA 19(1), 2005, section 4.2.)
     """
     spread = tuple(Send(r, q, r) for r in range(n) for q in range(n) if q not in (r, root))
     rounds = (*direct_scatter(n, root).rounds, Round(spread, label="all-gather"))
@@ -71,28 +71,28 @@ def direct_reduce(n: int, root: int = 0) -> Schedule:
 
 
 def direct_all_to_all(n: int) -> Schedule:
-    """Return the schedule in which each rank sends each other one its block, all at once.
+    """Return the schedule in which each rank sends each other rank its block, all at once.
 
-    The block from rank r to rank q is chunk r n + q of the n buffers together.
+    The block from rank r to rank q is chunk r n + q of the n buffers taken together.
     """
     sends = tuple(Send(r, q, r * n + q) for r in range(n) for q in range(n) if q != r)
     return Schedule(n, n * n, (Round(sends, label="all-to-all"),))
 
 
 def neighbour_pairs(n: int) -> tuple[tuple[int, int], ...]:
-    """Return each rank with the next: what nccl-tests' sendrecv measures."""
+    """Return the pairs (r, r + 1), modulo *n*, as in nccl-tests' sendrecv."""
     return tuple((r, (r + 1) % n) for r in range(n)) if n > 1 else ()
 
 
 def send_recv(n: int, pairs: Sequence[tuple[int, int]]) -> Schedule:
-    """Return the schedule in which each pair's first rank sends its buffer, chunk r of n, to the second."""
+    """Return the schedule in which the first rank r of each pair sends its buffer, chunk r of *n*, to the second."""
     return Schedule(n, n, (Round(tuple(Send(src, dst, src) for src, dst in pairs), label="send-recv"),))
 
 
 def pairwise_all_to_all(n: int) -> Schedule:
-    """Return the schedule in which, in round k, rank r sends its block to rank r + k.
+    """Return the schedule in which rank r sends its block for rank r + k in round k.
 
-    The block from rank r to rank q is chunk r n + q of the n buffers together.
+    The block from rank r to rank q is chunk r n + q of the n buffers taken together.
     """
     rounds = (
         Round(tuple(Send(r, (r + k) % n, r * n + (r + k) % n) for r in range(n)), label="all-to-all")

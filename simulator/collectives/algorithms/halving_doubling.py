@@ -1,13 +1,13 @@
-"""Recursive halving and doubling: pairs at doubling distance exchange halves of what is left.
+"""Recursive halving and doubling: pairs at doubling distances exchange halves of the remaining data.
 
-With n ranks, a power of two, an all-reduce takes 2 lg n L + 2(n-1)/n S/B.  Otherwise, with p
-the largest power of two below n, n - p ranks hand their buffer to a neighbour first and get
-the result at the end, each 2 more rounds of S: (2 lg p + 2)L + (2(p-1)/p + 2)S/B.
+If the number of ranks n is a power of two, an all-reduce takes 2 lg n L + 2(n-1)/n S/B.  Otherwise, with p the largest
+power of two below n, n - p ranks first hand their buffers to a neighbour and receive the result at the end, which adds
+two rounds of S: (2 lg p + 2)L + (2(p-1)/p + 2)S/B.
 
-For short messages recursive doubling exchanges all that a pair has added up, in the fewest rounds: lg n (L + S/B) for a
+Recursive doubling, for short messages, exchanges whole partial sums in the fewest rounds: lg n (L + S/B) if n is a
 power of two, two more rounds of S otherwise.  (Thakur, Rabenseifner, Gropp, Optimization of collective communication
-operations in MPICH, IJHPCA 19(1), 2005: section 4.5 for the all-reduce of long and of short messages, 4.3 for
-reduce-scatter, 4.2 for the broadcast by scatter and all-gather.)
+operations in MPICH, IJHPCA 19(1), 2005: section 4.5 for all-reduce of long and short messages, 4.3 for reduce-scatter,
+4.2 for broadcast by scatter and all-gather.)
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """The ranks that exchange, a power of two.
+    """The ranks that exchange data; their number is a power of two.
 
-    Member j, the rank ``members[j]``, ends up with the chunks from ``bounds[j]`` up to
-    ``bounds[j + 1]``.  ``folded`` are the other ranks, each with the member that stands for it.
+    Member j, the rank ``members[j]``, ends up with the chunks from ``bounds[j]`` up to ``bounds[j + 1]``.  ``folded``
+    lists the other ranks as (rank, the member that represents it).
     """
 
     members: tuple[int, ...]
@@ -43,13 +43,13 @@ class _Group:
         return self.bounds[-1]
 
     def send(self, src: int, dst: int, low: int, count: int, *, reduce: bool) -> Send:
-        """Return the send of the chunks of *count* members from member *low* on."""
+        """Return the send of the chunks of *count* members, starting with member *low*."""
         first = self.bounds[low]
         return Send(self.members[src], self.members[dst], first, self.bounds[low + count] - first, reduce=reduce)
 
 
 def _paired(n: int) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
-    """Return a power of two of the ranks, and the rest as (rank, the member that stands for it).
+    """Return the members, the largest power of two that fits, and the other ranks as (rank, representing member).
 
     With n = p + k, rank 2i + 1 is folded onto rank 2i for i < k.
     """
@@ -59,13 +59,13 @@ def _paired(n: int) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
 
 
 def _by_block(n: int) -> _Group:
-    """Return the group in which rank i (or who stands for it) owns chunk i of n."""
+    """Return the group in which rank i, or the member that represents it, owns chunk i of n."""
     members, folded = _paired(n)
     return _Group(members, (*members, n), folded)
 
 
 def _by_member(n: int) -> _Group:
-    """Return the group with one chunk a member, such that the largest halves go to near ranks."""
+    """Return the group with one chunk per member, ordered so that the largest halves go to nearby ranks."""
     members, folded = _paired(n)
     bits = len(members).bit_length() - 1
     turned = [int(format(j, f"0{bits}b")[::-1], 2) if bits else 0 for j in range(len(members))]
@@ -95,13 +95,13 @@ def _doubling(group: _Group) -> list[Round]:
 
 
 def _fold(group: _Group) -> list[Round]:
-    """The folded ranks hand over their whole buffers."""
+    """Return the round in which folded ranks hand over their whole buffers."""
     sends = tuple(Send(rank, member, 0, group.n_chunks, reduce=True) for rank, member in group.folded)
     return [Round(sends, label="fold")] if sends else []
 
 
 def _unfold(group: _Group) -> list[Round]:
-    """The folded ranks get the whole result."""
+    """Return the round in which folded ranks receive the whole result."""
     sends = tuple(Send(member, rank, 0, group.n_chunks) for rank, member in group.folded)
     return [Round(sends, label="unfold")] if sends else []
 
@@ -114,9 +114,9 @@ def halving_doubling_all_reduce(n: int) -> Schedule:
 
 
 def recursive_doubling_all_reduce(n: int) -> Schedule:
-    """Return the all-reduce by exchange of whole buffers."""
+    """Return the all-reduce by exchanges of whole buffers."""
     members, folded = _paired(n)
-    group = _Group(members, (0, 1), folded)  # one chunk, which is everyone's
+    group = _Group(members, (0, 1), folded)  # one chunk, owned by all
     rounds = []
     far = 1
     while far < len(members):
@@ -135,7 +135,7 @@ def halving_doubling_reduce_scatter(n: int) -> Schedule:
 
 
 def halving_doubling_all_gather(n: int) -> Schedule:
-    """Return the schedule that spreads chunk i from rank i to all."""
+    """Return the schedule that sends chunk i from rank i to all ranks."""
     group = _by_block(n)
     into = tuple(Send(rank, member, rank) for rank, member in group.folded)
     back = tuple(Send(member, rank, (rank + 1) % n, n - 1) for rank, member in group.folded)
@@ -146,7 +146,7 @@ def halving_doubling_all_gather(n: int) -> Schedule:
 def halving_doubling_broadcast(n: int, root: int = 0) -> Schedule:
     """Return a binomial scatter from *root* followed by an all-gather by doubling.
 
-    2 lg n L + 2(n-1)/n S/B for a power of two; one more round of S otherwise.
+    It takes 2 lg n L + 2(n-1)/n S/B if n is a power of two, and one more round of S otherwise.
     """
     group = _by_member(n)
     rounds = []
@@ -161,7 +161,7 @@ def halving_doubling_broadcast(n: int, root: int = 0) -> Schedule:
 def halving_doubling_reduce(n: int, root: int = 0) -> Schedule:
     """Return a reduce-scatter by halving followed by a binomial gather on *root*.
 
-    2 lg n L + 2(n-1)/n S/B for a power of two; one more round of S otherwise.
+    It takes 2 lg n L + 2(n-1)/n S/B if n is a power of two, and one more round of S otherwise.
     """
     group = _by_member(n)
     rounds = []
@@ -174,7 +174,7 @@ def halving_doubling_reduce(n: int, root: int = 0) -> Schedule:
 
 
 def _turned(schedule: Schedule, root: int) -> Schedule:
-    """Return *schedule* with *root* in the place of rank 0."""
+    """Return *schedule* rotated so that *root* takes the place of rank 0."""
     n = schedule.n_ranks
     if root % n == 0:
         return schedule

@@ -1,7 +1,7 @@
-"""Pipelines: a buffer cut into chunks that follow each other through stages.
+"""Pipelines: a buffer cut into chunks that pass through stages one after another.
 
-Chunk c passes stage k in round c + k, so that m chunks pass s stages in m + s - 1 rounds.  Rounds in which the same
-stages are busy are one round that repeats; the number of rounds listed grows with the stages, not with the chunks.
+Chunk c passes stage k in round c + k, so m chunks pass s stages in m + s - 1 rounds.  Consecutive rounds with the same
+busy stages are one repeated round, so the number of listed rounds grows with the stages, not with the chunks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["Edge", "pipelined"]
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Rank ``src`` passes each chunk of part number ``part`` of the buffer to ``dst``."""
+    """An edge over which rank ``src`` passes each chunk of part number ``part`` of the buffer to ``dst``."""
 
     src: int
     dst: int
@@ -27,9 +27,10 @@ class Edge:
 def pipelined(
     n_ranks: int, stages: Sequence[Sequence[Edge]], n_chunks: int, *, n_parts: int = 1, label: str = ""
 ) -> Schedule:
-    """Return the schedule in which *n_chunks* chunks of each part pass *stages*.
+    """Return the schedule in which *n_chunks* chunks of each part pass through *stages*.
 
-    The buffer has *n_parts* equal parts that pass side by side (the halves of a double tree).
+    The buffer has *n_parts* equal parts that move in parallel (the halves of a double tree).  Raises ValueError if
+    *n_chunks* is below 1.
     """
     if n_chunks < 1:
         raise ValueError(f"a pipeline needs a chunk at least; got {n_chunks}")
@@ -46,7 +47,7 @@ def pipelined(
     t = 0
     while t <= last + n_chunks - 1 and last >= 0:
         first, final = max(0, t - n_chunks + 1), min(t, last)
-        # All stages are busy until the last chunk has entered: these rounds load the links alike.
+        # All stages are busy until the last chunk has entered, so these rounds load the links equally.
         repeat = n_chunks - last if (first, final) == (0, last) else 1
         rounds.append(Round(busy(first, final, t), repeat=repeat, label=label))
         t += repeat

@@ -1,15 +1,16 @@
-"""Everything through one centre: a rank (gather on a GPU) or a helper (gather on the CPU).
+"""Stars: all data pass through one centre, a rank (gather on a GPU) or a helper (gather on the CPU).
 
-All flows run at once and meet at the centre's link of bandwidth B, so that an all-reduce of
-S bytes takes 2(n - 1)S/B where the centre is a rank, 2nS/B where it is a helper.
-(Dive into Deep Learning, section 13.7, data parallel training: 60 ms and 80 ms.)
+All flows run at once and share the centre's link of bandwidth B, so an all-reduce of S bytes takes 2(n - 1)S/B if the
+centre is a rank, and 2nS/B if it is a helper.  (Dive into Deep Learning, section 13.7, data parallel training: 60 ms
+and 80 ms.)
 
-The centre adds in its own memory once all have arrived: one pass that reads the n buffers and writes the sum.
+Once all buffers have arrived, the centre adds them in its own memory, in one pass that reads n buffers and writes the
+sum.
 
-Parameter servers are several centres, each of which owns an equal share of the buffer.  With m
-workers, n servers that are helpers, S bytes and B at each link, push and pull take 2(m/n)S/B
-(2S/B at least: the workers' own links); with a server beside each worker 2((m-1)/m)S/B, as a
-ring.  (Li et al., Scaling distributed machine learning with the parameter server, OSDI 2014.)
+Parameter servers are several centres, each of which owns an equal shard of the buffer.  With m workers, n servers that
+are helpers, S bytes and B at each link, push and pull take 2(m/n)S/B (at least 2S/B, for the workers' own links).  With
+a server beside each worker they take 2((m-1)/m)S/B, as a ring does.  (Li et al., Scaling distributed machine learning
+with the parameter server, OSDI 2014.)
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ __all__ = ["push_pull", "star_all_gather", "star_all_reduce", "star_broadcast", 
 
 
 def _gathered(n: int, centre: int, n_chunks: int) -> Round:
-    """All ranks send whole buffers to the centre, which adds."""
+    """Return the round in which all ranks send whole buffers to the centre, which adds them."""
     sends = tuple(Send(r, centre, 0, n_chunks, reduce=True) for r in range(n) if r != centre)
     return Round(sends, label="gather", local=(Local(centre, (n + 1) * n_chunks),))
 
 
 def star_all_reduce(n: int, centre: int) -> Schedule:
-    """Return the schedule after which every rank holds the sum that *centre* made."""
+    """Return the schedule after which every rank holds the sum computed by *centre*."""
     back = tuple(Send(centre, r, 0) for r in range(n) if r != centre)
     return Schedule(n, 1, (_gathered(n, centre, 1), Round(back, label="broadcast")))
 
@@ -42,20 +43,20 @@ def star_reduce(n: int, centre: int, root: int) -> Schedule:
 
 
 def star_broadcast(n: int, centre: int, root: int) -> Schedule:
-    """Return the schedule that takes the buffer of *root* to the centre and from there to all."""
+    """Return the schedule that sends the buffer of *root* to the centre, and from there to all ranks."""
     rounds = [Round((Send(root, centre, 0),), label="push")] if root != centre else []
     rounds.append(Round(tuple(Send(centre, r, 0) for r in range(n) if r not in (centre, root)), label="broadcast"))
     return Schedule(n, 1, tuple(r for r in rounds if r.sends))
 
 
 def star_reduce_scatter(n: int, centre: int) -> Schedule:
-    """Return the schedule in which the centre adds all and hands chunk i to rank i."""
+    """Return the schedule in which the centre adds all buffers and sends chunk i to rank i."""
     back = tuple(Send(centre, r, r) for r in range(n) if r != centre)
     return Schedule(n, n, (_gathered(n, centre, n), Round(back, label="scatter")))
 
 
 def star_all_gather(n: int, centre: int) -> Schedule:
-    """Return the schedule in which the centre collects chunk i from rank i and sends each rank what it lacks."""
+    """Return the schedule in which the centre collects chunk i from rank i and sends each rank the chunks it lacks."""
     into = tuple(Send(r, centre, r) for r in range(n) if r != centre)
     back = tuple(Send(centre, r, (r + 1) % n, n - 1) for r in range(n) if r != centre)
     return Schedule(n, n, (Round(into, label="gather"), Round(back, label="broadcast")))
@@ -64,7 +65,7 @@ def star_all_gather(n: int, centre: int) -> Schedule:
 def push_pull(n: int, owners: Sequence[int]) -> Schedule:
     """Return the all-reduce in which ``owners[j]``, a rank or a helper, adds up chunk j.
 
-    An owner adds in its memory, in one pass that reads the n shares and writes the sum.
+    Each owner adds in its memory, in one pass that reads n shards and writes the sum.
     """
     pushes = tuple(Send(r, o, j, reduce=True) for j, o in enumerate(owners) for r in range(n) if r != o)
     pulls = tuple(Send(o, r, j) for j, o in enumerate(owners) for r in range(n) if r != o)

@@ -1,1 +1,1 @@
-"""NCCL: what it would choose at a size, and what that costs."""
+"""NCCL: the choices it would make for a collective, and what they cost."""

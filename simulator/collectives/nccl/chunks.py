@@ -1,7 +1,7 @@
-"""How large the chunks of NVLS are, and in how many rounds of chunks a buffer goes.
+"""Chunk sizes of NVLS, and the number of rounds of chunks in a buffer.
 
-As in NVIDIA/nccl@5067397c ``src/enqueue.cc`` (calcCollChunking): each channel moves a chunk for each head at a time,
-and the fewer rounds of all channels and heads a buffer fills, the smaller NCCL makes the chunks.
+As in NVIDIA/nccl@5067397c ``src/enqueue.cc`` (calcCollChunking): in each round, each channel moves one chunk per head.
+If a buffer fills few rounds of all channels and heads, NCCL uses smaller chunks.
 """
 
 from __future__ import annotations
@@ -14,17 +14,20 @@ __all__ = ["largest_chunk", "rounds_from"]
 
 
 def largest_chunk(*, tree: bool, n_hosts: int, on_efa: bool) -> int:
-    """Return the bytes of a chunk of a large buffer: what is compiled in, or what the plugin for EFA sets."""
+    """Return the chunk size for large buffers, in bytes: compiled into NCCL, or set by the EFA plugin."""
     if on_efa:
         return t.NVLS_CHUNK_EFA
     return t.NVLS_TREE_CHUNK_FAR if tree and n_hosts >= t.NVLS_TREE_FAR_HOSTS else t.NVLS_CHUNK
 
 
 def rounds_from(size_bytes: float, at_once: int, largest: int, *, tree: bool) -> Sequence[tuple[float, float]]:
-    """Return (bytes, rounds) of *size_bytes*, and after it of the larger sizes from which on chunks are larger.
+    """Return (bytes, rounds) for *size_bytes*, then for each larger size at which NCCL switches to larger chunks.
 
-    *at_once*: chunks that are under way, one for each channel and head; *largest*: bytes of a chunk of a large buffer.
-    Where chunks grow rounds get fewer at once.  No measured time steps there: who asks takes the shortest of all.
+    *at_once*: chunks in flight, one per channel and head.
+    *largest*: chunk size for large buffers, in bytes.
+
+    The number of rounds drops where chunks grow, but measured times have no step there; the caller takes the shortest
+    time of all entries.
     """
     chunk = largest
     found: list[tuple[float, float]] = []

@@ -1,7 +1,7 @@
-"""What NCCL's kernels cost on top of the links: launch, protocol latency, share of the link.
+"""Costs of NCCL's kernels on top of the links: launch, protocol latency, achieved share of the link rate.
 
-NCCL's own planning numbers (``tables.py``) decide what it chooses; they are too rough to say how long that takes.
-These constants do, on every machine (``simulator/constants/nccl.json``, docs/decisions/nccl-costs.md).
+NCCL's planning numbers (``tables.py``) determine its choices, but are too rough to predict times.  The constants here
+do that, for all machines (``simulator/constants/nccl.json``, docs/decisions/nccl-costs.md).
 
 A collective takes
 
@@ -11,12 +11,11 @@ A collective takes
                 + fill x first window x (1 / bandwidth of the links + network stages / bandwidth of the NICs)
                 + pace x rounds of chunks x (hop + heads x head))
 
-where launch is the time that one host thread needs to start a kernel on each GPU that it
-drives: collectives that follow each other cannot go faster than they are launched.  The pace is
-that of the GPU's own steps, which its clock sets.
+where launch is the time one host thread takes to start a kernel on each of its GPUs: successive collectives cannot run
+faster than they are launched.  The pace scales the GPU's own steps with its clock.
 
-Recent versions take half the time of earlier ones between 64 KB and 4 MB on the same machine, so
-there are constants of either.
+Recent versions take half the time of earlier ones between 64 KB and 4 MB on the same machine, so each has its own
+constants.
 """
 
 from __future__ import annotations
@@ -31,24 +30,23 @@ from simulator.topology.parts import GpuPart, Part
 
 __all__ = ["RECENT", "Costs", "NcclConstants", "ProtocolCost", "costs_of"]
 
-RECENT = (2, 23)  # the oldest version whose kernels are known to cost what the constants of recent ones say
-_REFERENCE_HZ = 1.41e9  # A100's clock: its pace is 1
-_BLACKWELL = 3  # by tables.generation
+RECENT = (2, 23)  # the oldest version known to match the constants of recent versions
+_REFERENCE_HZ = 1.41e9  # clock of the A100, whose pace is 1
+_BLACKWELL = 3  # as returned by tables.generation
 
 
 @dataclass(frozen=True, slots=True)
 class ProtocolCost:
-    """One protocol: LL, LL128, Simple, or a feature with costs of its own (NVLS, point to point).
+    """The cost of one protocol (LL, LL128, Simple), or of a feature with its own costs (NVLS, point to point).
 
-    ``base_s`` is paid once, ``hop_s`` by every hop inside a machine and ``net_hop_s`` by every
-    hop between machines, on top of the route's latency.  The links are used at ``share`` of
-    what they reach, and a channel (one block of threads) moves data at ``channel_Bps`` at most.
-    ``wire`` is how many bytes cross the link for each byte of data (flags beside the data).
+    ``base_s`` is paid once, ``hop_s`` for every hop inside a machine and ``net_hop_s`` for every hop between machines,
+    on top of the route's latency.  Links run at ``share`` of their bandwidth, and a channel (one thread block) at
+    ``channel_Bps`` at most.  ``wire`` is the number of bytes on the link per byte of data (flags accompany the data).
 
-    A GPU that drives its links does more than send.  ``own_passes`` is how often the part that a rank keeps (1/n: the
-    last step of a ring only receives, all-to-all copies it) goes through its memory.  ``fill`` is the share of the
-    first window, all chunks that are under way at once, in which the links are not yet used, for each stage but the
-    first.  NVLS serves its heads one after the other in each round of chunks, ``head_s`` each.
+    The threads that drive the links have other work too.  ``own_passes`` is the number of times that the rank's own
+    part (1/n of the data) passes through its memory: the last step of a ring only receives, and all-to-all copies this
+    part.  ``fill`` is the fraction of the first window (all chunks in flight) during which links are idle, for each
+    stage but the first.  In each round of chunks, NVLS serves its heads one after another, ``head_s`` each.
     """
 
     base_s: float
@@ -65,11 +63,11 @@ class ProtocolCost:
 @constants("nccl")
 @dataclass(frozen=True, slots=True)
 class NcclConstants:
-    """All constants: the protocols' are of recent versions, and of earlier ones.
+    """All constants of NCCL, with protocol costs for recent and for earlier versions.
 
-    ``launch_s`` is the start of one kernel on one GPU, ``peer_launch_s`` of each peer of a point-to-point group beyond
-    that.  ``pcie_share`` is the share of a PCIe link that one flow between GPUs reaches through a CPU;
-    ``network_share`` that of a NIC, ``staged_share`` where the bytes go to the NIC through host memory.
+    ``launch_s`` is the time to start one kernel on one GPU, and ``peer_launch_s`` the extra time for each peer of a
+    point-to-point group.  ``pcie_share`` is the fraction of a PCIe link's rate that one flow between GPUs reaches
+    through a CPU; ``network_share`` is that of a NIC, or ``staged_share`` if bytes reach the NIC through host memory.
     """
 
     PARTS: ClassVar = {"recent": Each(ProtocolCost), "earlier": Each(ProtocolCost)}
@@ -85,15 +83,15 @@ class NcclConstants:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Costs:
-    """The constants, and the protocols' of one version."""
+    """The shared constants, and the protocol costs of one version."""
 
     shared: NcclConstants
     protocols: Mapping[str, ProtocolCost]
 
     def pace(self, part: Part | None) -> float:
-        """Return how long the steps of a GPU of *part* take against those of an A100.
+        """Return the duration of a step on a GPU of *part* relative to an A100; 1 if the clock is unknown.
 
-        Blackwell's take longer than its clock says: flags pass from die to die.
+        Blackwell's steps take longer than its clock suggests, because flags pass from die to die.
         """
         clock_Hz = (part.max_clock or part.boost_clock) if isinstance(part, GpuPart) else None
         if not isinstance(part, GpuPart) or clock_Hz is None:
@@ -104,6 +102,6 @@ class Costs:
 
 
 def costs_of(version: tuple[int, int], known: Constants = DEFAULT) -> Costs:
-    """Return the costs of NCCL's *version*."""
+    """Return the costs of NCCL's *version*, (major, minor)."""
     shared = known(NcclConstants)
     return Costs(shared, shared.recent if version >= RECENT else shared.earlier)

@@ -1,17 +1,17 @@
-"""What NCCL would plan with on a machine, for the ranks of a group.
+"""The graph with which NCCL would plan, for the ranks of a group.
 
-After NVIDIA/nccl@5067397c (2.30.7) ``src/init.cc`` and ``src/graph/connect.cc``: each machine
-searches for itself (:mod:`simulator.collectives.nccl.search`), all agree on the least of each
-figure, and the communicator gets twice the channels.
+After NVIDIA/nccl@5067397c (2.30.7) ``src/init.cc`` and ``src/graph/connect.cc``: each machine searches by itself
+(:mod:`simulator.collectives.nccl.search`), all agree on the minimum of each figure, and the communicator gets twice the
+channels.
 
-Readings, where the rules leave room:
+Interpretations where the source leaves room:
 
 * Machines are equal; equal choices of GPUs on them are searched once.
-* GPUs of other makers, or of unknown capability, are searched and tuned as an A100 would be with
-  links as fast as theirs reach; RCCL has tables of its own.
-* The latency that a network plugin states is the NIC part's ``plugin_latency``; NCCL plans with it and does not
-  wait for it.
-* PCIe switches on two levels are not flattened to one.
+* GPUs of other vendors, or of unknown compute capability, are searched and tuned like an A100, with
+  the achieved rates of their own links; RCCL has its own tables.
+* The latency stated by a network plugin is the NIC part's ``plugin_latency``; NCCL plans with it but
+  does not wait for it.
+* Two levels of PCIe switches are not flattened into one.
 """
 
 from __future__ import annotations
@@ -32,12 +32,15 @@ __all__ = ["comm_graph", "found_inside"]
 
 
 def comm_graph(group: Communicator) -> CommGraph:
-    """Return what NCCL would find on the group's machine for its ranks; searched once."""
+    """Return the graph that NCCL would find for the group's ranks; searched once."""
     return group.once("nccl graph", lambda: _searched(group))
 
 
 def found_inside(group: Communicator) -> tuple[Found, int]:
-    """Return what the search finds for a group on one machine, and by how much its GPUs' numbers are higher there."""
+    """Return (result of the search, node offset) for a group on one machine.
+
+    The offset is added to GPU numbers in the result to get the group's nodes.
+    """
     ((host, gpus, by),) = _picked(group)
     nodes = group.machine.nodes_of(host)
     lowest = min(capability(group.machine.nodes[gpu]) for gpu in gpus)
@@ -45,7 +48,7 @@ def found_inside(group: Communicator) -> tuple[Found, int]:
 
 
 def _picked(group: Communicator) -> list[tuple[int, tuple[int, ...], int]]:
-    """Return for each machine the first that it equals, its GPUs as they are numbered there, and by how much higher."""
+    """Return (first equal machine, its corresponding GPUs, node offset to them) for each machine of the group."""
     picked = []
     for host, ranks in group.by_host().items():
         run = group.machine.run(host)
@@ -57,7 +60,7 @@ def _picked(group: Communicator) -> list[tuple[int, tuple[int, ...], int]]:
 def _searched(group: Communicator) -> CommGraph:
     machine = group.machine
     hosts = group.by_host()
-    alike: dict[int, dict[tuple[int, ...], None]] = {}  # by the first of equal hosts: GPUs as there
+    alike: dict[int, dict[tuple[int, ...], None]] = {}  # by first equal host: its sets of GPUs
     for host, gpus, _ in _picked(group):
         alike.setdefault(host, {})[gpus] = None
     nodes_of = {host: machine.nodes_of(host) for host in alike}
@@ -102,7 +105,7 @@ def _searched(group: Communicator) -> CommGraph:
 
 
 def _found(group: Communicator, nodes: Sequence[Node], gpus: tuple[int, ...], lowest: int, *, several: bool) -> Found:
-    """Return what is found where *gpus* of the host with *nodes* take part; searched once for all groups."""
+    """Return the search's result for the participating *gpus* of the host with *nodes*; cached for all groups."""
     once, host = group.router.once, nodes[0].host
 
     def search() -> Found:
@@ -113,7 +116,7 @@ def _found(group: Communicator, nodes: Sequence[Node], gpus: tuple[int, ...], lo
 
 
 def _agreed(found: Sequence[Found]) -> Found:
-    """Return the least of each figure."""
+    """Return the minimum of each figure, as all machines must agree."""
     return replace(
         found[0],
         n_channels=min(f.n_channels for f in found),

@@ -1,7 +1,7 @@
 """The plans of NCCL's kernels: ring, tree, NVLS, and point to point.
 
-Inside one machine a ring goes round by round.  Over several machines, and along trees, data moves in small chunks: all
-hops work at once, and ahead of that lies the way of the first chunk, whose latency is paid once.
+Inside one machine, a ring runs round by round.  Over several machines, and along trees, data move in small chunks: all
+hops work at once, preceded by the pipeline fill, the latency of the first chunk.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ from simulator.units import format_bandwidth
 
 __all__ = ["KernelPlanner"]
 
-_THROUGH_CPU = ("phb", "sys")  # paths on which one flow does not fill PCIe
-# Of NVLS: into buffers, added up or spread (or both) by the switch, out of buffers; a rank's own part needs no buffer.
+_THROUGH_CPU = ("phb", "sys")  # path classes on which one flow does not saturate PCIe
+# Stages of NVLS: copy into buffers, reduce or multicast (or both) in the switch, copy out.  A rank's own part needs no
+# buffer.
 _NVLS_STAGES = {"all-reduce": 3, "all-gather": 2, "reduce-scatter": 2}
 _NONE: Mapping[tuple[int, int], int] = {}
-_TOLD_BELOW = 0.9  # a share of a link that is smaller than this is told to the user
+_TOLD_BELOW = 0.9  # an achieved share of the link rate below this is reported to the user
 
 
 class _Window(NamedTuple):
-    """How chunks fill a pipeline.
+    """A variant of how chunks fill a pipeline.
 
-    Shares of the bytes: those that are sent, and those that are under way before the stages overlap.  And what rounds
-    of chunks cost.
+    ``share``: bytes sent, as a fraction of the buffer.  ``first``: fraction of the bytes in flight before the stages
+    overlap.  ``rounds_s``: cost of the rounds of chunks, in seconds.
     """
 
     share: float = 1.0
@@ -49,8 +50,8 @@ class _Window(NamedTuple):
 class KernelPlanner:
     """Writes the plan of one collective into ``builder``.
 
-    ``n_channels`` is how many blocks of threads move data, ``n_filled`` how many the buffer fills: no measured time
-    steps where a channel is added.
+    ``n_channels`` is the number of thread blocks that move data.  ``n_filled`` is the number of channels that the
+    buffer fills, not rounded, because measured times have no step where NCCL adds a channel.
     """
 
     def __init__(self, builder: PlanBuilder, request: Request, costs: Costs) -> None:
@@ -70,15 +71,15 @@ class KernelPlanner:
             if isinstance(node.part, NicPart) and len(self.hosts) > 1
         ]
         self._plugin_s = max((nic.plugin_time for nic in self._nics), default=0.0)
-        self._own_s = 0.0  # the rank's own part, once through its memory
+        self._own_s = 0.0  # time for one pass of the rank's own part through its memory
         self._known_shares: dict[tuple[bool, float], dict[str, float]] = {}
-        self._windows = [_Window()]  # the least of them bounds the links
-        self._net_stages = 0  # hops over the network that the first of them go one after another
+        self._windows = [_Window()]  # variants; the fastest one bounds the links
+        self._net_stages = 0  # consecutive network hops of the first chunks
 
     # -- kernels -------------------------------------------------------------------
 
     def ring(self, rings: Sequence[FoundRing], protocol: str, *, log_steps: bool = False) -> None:
-        """All collectives along rings; *log_steps* for PAT, which takes lg n steps instead of n - 1."""
+        """Plan a collective along *rings*; *log_steps* for PAT, which takes lg n steps instead of n - 1."""
         n, size, collective = self.request.n_ranks, self.request.size_bytes, self.request.collective
         cost = self.costs.protocols[protocol]
         after = self._begin(self._name("PAT" if log_steps else "RING", protocol), cost.base_s)
@@ -116,7 +117,7 @@ class KernelPlanner:
         self._submit(after)
 
     def tree(self, rings: Sequence[FoundRing], protocol: str) -> None:
-        """Chains inside the machines, a double binary tree between them."""
+        """Plan an all-reduce along chains inside machines and a double binary tree between them."""
         cost = self.costs.protocols[protocol]
         relays = relays_of(self.request.machine, rings) if len(self.hosts) == 1 else _NONE
         after = self._begin(self._name("TREE", protocol), cost.base_s)
@@ -136,15 +137,15 @@ class KernelPlanner:
         self._submit(after)
 
     def nvls(self) -> None:
-        """The switch adds and spreads: each GPU sends its data once and receives the result once.
+        """Plan NVLS: the switch reduces and multicasts; each GPU sends its data once and receives the result once.
 
-        Between machines each GPU's part of the sum goes through a double binary tree.
+        Between machines, each head's part of the sum passes through a double binary tree.
         """
         cost, collective, size = self.costs.protocols["NVLS"], self.request.collective, self.request.size_bytes
         n = self.request.n_ranks
         sent = size / n if collective == "all-gather" else size
         received = size / n if collective == "reduce-scatter" else size
-        heads = min(t.MAX_NVLS_HEADS, *map(len, self.hosts))  # each has its part of the sum
+        heads = min(t.MAX_NVLS_HEADS, *map(len, self.hosts))  # each owns a part of the sum
         stages = _NVLS_STAGES[collective]
         round_s = self.costs.protocols["Simple"].hop_s + heads * cost.head_s
         after = self._begin(self._name("NVLS", "Simple"), cost.base_s + stages * round_s)
@@ -174,7 +175,7 @@ class KernelPlanner:
         self._submit(after)
 
     def point_to_point(self) -> None:
-        """All-to-all and send-recv: every pair's flow at once."""
+        """Plan all-to-all or send-recv, with the flows of all pairs at once."""
         cost, n = self.costs.protocols["P2P"], self.request.n_ranks
         if self.request.collective == "all-to-all":
             pairs = [(a, b) for a in range(n) for b in range(n) if a != b]
@@ -196,16 +197,16 @@ class KernelPlanner:
         self._submit(after)
 
     def _nvls_rounds(self, heads: int) -> Sequence[tuple[float, float]]:
-        """Return in how many rounds of chunks so many bytes go; of the whole buffer first."""
+        """Return (bytes, rounds of chunks), for the whole buffer first; see :func:`rounds_from`."""
         tree = len(self.hosts) > 1
         on_efa = any(nic.network == "efa" for nic in self._nics)
         largest = largest_chunk(tree=tree, n_hosts=len(self.hosts), on_efa=on_efa)
         return rounds_from(self.request.size_bytes, self.n_channels * heads, largest, tree=tree)
 
-    # -- their parts ---------------------------------------------------------------
+    # -- parts of kernels ----------------------------------------------------------
 
     def _begin(self, kernel: str, base_s: float, n_peers: int = 0) -> list[int]:
-        """Add the launches, which run beside all else, and the kernel's start; return what transfers wait for."""
+        """Add the launches, which run in parallel, and the kernel's start; return the tasks that transfers wait for."""
         driven = self.request.gpus_per_process
         self.builder.facts["gpus_per_process"] = driven
         first = self.request.machine.nodes[self.request.ranks[0]]
@@ -214,30 +215,30 @@ class KernelPlanner:
         return [self.builder.work(kernel, first.name, base_s * self._pace, stream="kernel")]
 
     def _own_part(self) -> None:
-        """Take note of the part that a rank keeps: 1/n of the data, which its memory moves and no link."""
+        """Record the time of the rank's own part, 1/n of the data, which passes through its memory but no link."""
         part = self.request.machine.nodes[self.request.ranks[0]].part
         bandwidth_Bps = part.memory_bandwidth if isinstance(part, GpuPart) else None
         self._own_s = self.request.size_bytes / self.request.n_ranks / bandwidth_Bps if bandwidth_Bps else 0.0
 
     def _name(self, algorithm: str, protocol: str) -> str:
-        """Return the kernel's name as NCCL and the readers of its traces spell it."""
+        """Return the kernel's name as it appears in NCCL's traces."""
         what = "".join(word.capitalize() for word in self.request.collective.split("-"))
         return f"ncclDevKernel_{what}_Sum_f32_{algorithm}_{protocol.upper()}"
 
     def _channel_rate(self, cost: ProtocolCost, fraction: float) -> float:
-        """Return the rate on the wire that a *fraction* of the channels in use keeps to."""
+        """Return the largest rate on the link, in B/s, of a *fraction* of the channels in use."""
         return self.n_filled * fraction * cost.channel_Bps * cost.wire
 
     def _submit(self, after: Sequence[int]) -> None:
-        """Add the collected channels to the plan, each link used at the share that its kind allows.
+        """Add the collected channels to the plan, with each link used at the share that its kind allows.
 
-        What all channels send over a link takes its bytes over that share of its bandwidth;
-        each flow keeps to the rate that ends it just then.  The threads that drive a GPU's links also
-        move its own part, and fill the pipeline first.
+        All channels' bytes over a link need a certain time at that share of its bandwidth; each flow's rate is capped
+        so that it ends exactly then.  The threads that drive a GPU's links also move its own part, and have to fill the
+        pipeline first.
         """
         links = self.request.machine.alike
         n = len(links)
-        needed_s: dict[int, float] = {}  # by link; of flows that are alike by key
+        needed_s: dict[int, float] = {}  # by link, or by key for flows of equal machines
         slow: list[tuple[Flow, float]] = []
         for _, flows, repeat, cost in self._channels:
             for flow in flows:
@@ -276,7 +277,7 @@ class KernelPlanner:
             self.builder.transfer(self.request.collective, capped, stream=stream, after=after, repeat=repeat)
 
     def _note_bound(self, needed_s: dict[int, float]) -> None:
-        """Name the link that takes longest at its share, and the share where it explains the time."""
+        """Record the link that takes longest at its share, and report the share if it explains the time."""
         if not needed_s:
             return
         least_s = max(needed_s.values()) * (1 - 1e-12)
@@ -296,12 +297,12 @@ class KernelPlanner:
                             at_full_s = added(at_full_s, taken_s, times)
         share = at_full_s / needed_s[bound] if needed_s[bound] > 0 else 1.0
         self.builder.facts["bound_share"] = round(share, 6)
-        if share < _TOLD_BELOW and needed_s[bound] > self._channels[0][3].base_s:  # else latency bounds it
+        if share < _TOLD_BELOW and needed_s[bound] > self._channels[0][3].base_s:  # otherwise latency dominates
             reached = f"{format_bandwidth(share * link.bandwidth_Bps)}, {share:.0%} of the link's rate"
             self.builder.notes.append(f"{link.name} limits NCCL to {reached}")
 
     def _shares(self, route: Route, cost: ProtocolCost) -> dict[str, float]:
-        """Return which part of a link of each kind the flows of a kernel use on *route*; all of any other."""
+        """Return the usable share of link bandwidth on *route* by kind of link; other kinds are fully usable."""
         staged = route.transport == "network-staged"
         key = staged, cost.share
         if key not in self._known_shares:
@@ -311,9 +312,9 @@ class KernelPlanner:
         return self._known_shares[key]
 
     def _alone_s(self, flow: Flow, repeat: int) -> float:
-        """Return how long a flow takes at least on PCIe that goes through a CPU to another GPU of the machine.
+        """Return the least time in seconds of a flow over PCIe through a CPU to another GPU of the machine.
 
-        One flow does not fill the link there, several beside each other do.
+        A single flow does not saturate PCIe there; several together do.
         """
         links = self.request.machine.alike
         full_s = [
@@ -324,7 +325,7 @@ class KernelPlanner:
         return repeat * max(full_s, default=0.0) / self.costs.shared.pcie_share
 
     def _way_s(self, routes: Sequence[Route], hops: int, net_hops: int, cost: ProtocolCost) -> float:
-        """Return how long the first chunk takes over so many hops of either kind, the routes' latency included."""
+        """Return the time in seconds of the first chunk over the given numbers of hops, including route latencies."""
         inside = max((r.latency_s for r in routes if r.path_class != "net"), default=0.0)
         between = max((r.latency_s for r in routes if r.path_class == "net"), default=0.0)
         return hops * (cost.hop_s * self._pace + inside) + net_hops * (cost.net_hop_s + self._plugin_s + between)
@@ -340,10 +341,12 @@ class KernelPlanner:
         fraction: float,
         relays: Mapping[tuple[int, int], int] = _NONE,
     ) -> list[Flow]:
-        """Return flows up and down the edges (child, parent, bytes) inside machines and between them, all at once.
+        """Return flows up and down *edges* (child, parent, bytes) inside machines and between machines, all at once.
 
-        Between *heads*, a rank of each machine, two binary trees carry *half_bytes* each.  Where machines are equal,
-        edges and heads are those of the first.  *relays*: the neighbours that flows go through.
+        *heads*: one rank per machine; between them, two binary trees carry *half_bytes* each.
+        *relays*: the GPU through which a pair's flow passes.
+
+        If machines are equal, edges and heads are those of the first machine.
         """
         ranks, router = self.request.ranks, self.request.router
         ends = [(src, dst, n_bytes) for a, b, n_bytes in edges for src, dst in ((a, b), (b, a))]
@@ -369,11 +372,11 @@ class KernelPlanner:
 
 
 def _at_most_all(window_bytes: float, size_bytes: float) -> float:
-    """Return which share of *size_bytes* a window is."""
+    """Return the window as a fraction of *size_bytes*, at most 1."""
     return min(1.0, window_bytes / size_bytes) if size_bytes > 0 else 1.0
 
 
 def _piped(route: Route, n_bytes: float, cost: ProtocolCost, cap_Bps: float, latency_s: float, at: Way | None) -> Flow:
-    """Return a flow whose last byte arrives *latency_s* after it has left, the route's own latency included."""
+    """Return a flow whose last byte arrives *latency_s* after it was sent, including the route's own latency."""
     extra = max(0.0, latency_s - route.latency_s)
     return Flow(route, n_bytes, overhead=cost.wire, cap_Bps=cap_Bps, latency_s=extra, at=at)

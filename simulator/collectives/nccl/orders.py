@@ -1,8 +1,8 @@
-"""Rings that NCCL's search may choose from: orders of a machine's GPUs and their load on its links.
+"""Candidate rings of NCCL's search: orders of a machine's GPUs, and their loads on its links.
 
-The orders follow NVIDIA/nccl@5067397c ``src/graph/search.cc``: on NVLink switches only
-neighbours follow each other; over direct NVLinks every order is possible, direct and wide hops
-first; over PCIe the order of the ranks and the always-nearest ones are tried.
+The orders follow NVIDIA/nccl@5067397c ``src/graph/search.cc``.  On NVLink switches, only the given order and its
+reverse are tried; over direct NVLinks every order is possible, with direct and wide hops first; over PCIe, the order of
+the ranks and the nearest-neighbour orders are tried.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from simulator.collectives.search.budget import Budget
 __all__ = ["Ring", "closed_rings", "rings_through_network"]
 
 _MAX_ORDERS = 120
-_MAX_STEPS = 20_000  # each time that orders are tried
+_MAX_STEPS = 20_000  # per enumeration of orders
 _ALL_ORDERS_UP_TO = 16  # GPUs
 _MAX_STARTS = 4
 _NVB = rank_of["nvb"]
@@ -27,14 +27,17 @@ Free = Mapping[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """A candidate: shares of a channel's speed that each directed link carries, inside and to the network."""
+    """A candidate ring, with its load on each directed link inside the machine and to the network.
+
+    Loads are fractions of a channel's speed.
+    """
 
     order: tuple[int, ...]
     inside: tuple[tuple[int, float], ...]
     outside: tuple[tuple[int, float], ...]
 
     def needs(self, intra: float, inter: float) -> dict[int, int]:
-        """Return the MB/s that the ring takes of each link at these speeds (GB/s)."""
+        """Return the MB/s that the ring takes from each link, given the speeds inside and to the network in GB/s."""
         taken: dict[int, float] = {}
         for loads, speed in ((self.inside, intra), (self.outside, inter)):
             for link, share in loads:
@@ -43,9 +46,9 @@ class Ring:
 
 
 def closed_rings(seen: SeenMachine, speed: float, intra: int, free: Free, budget: Budget) -> Iterator[Ring]:
-    """Yield rings inside the machine whose hops are of class *intra* or better and have *speed* free.
+    """Yield rings inside the machine whose hops are of class *intra* or better and have *speed* (GB/s) free.
 
-    *budget*: a step is a GPU that is tried as the next of an order.
+    *budget*: a step is a GPU tried as the next of an order.
     """
     for order in _orders(seen, seen.gpus[0], speed, intra, free, budget, cut=False):
         hops = [*pairwise(order), (order[-1], order[0])]
@@ -56,13 +59,13 @@ def closed_rings(seen: SeenMachine, speed: float, intra: int, free: Free, budget
 def rings_through_network(
     seen: SeenMachine, speeds: tuple[float, float], intra: int, inter: int, free: Free, budget: Budget
 ) -> Iterator[Ring]:
-    """Yield chains of all GPUs that enter and leave by one network device.
+    """Yield chains of all GPUs that enter and leave by the same network device.
 
-    *seen*: where.
-    *speeds*: inside and to the network.
-    *intra*, *inter*: path classes that are good enough.
-    *free*: what is left of each link.
-    *budget*: as :func:`closed_rings` has it.
+    *seen*: the machine.
+    *speeds*: GB/s inside the machine and to the network.
+    *intra*, *inter*: the worst admissible path classes.
+    *free*: the free MB/s of each link.
+    *budget*: as in :func:`closed_rings`.
     """
     speed, wide = speeds[0], round(speeds[1] * 1000)
     for net in seen.nets:
@@ -97,7 +100,7 @@ def _loads(seen: SeenMachine, hops: Sequence[tuple[int, int]]) -> tuple[tuple[in
 def _orders(
     seen: SeenMachine, start: int, speed: float, intra: int, free: Free, budget: Budget, *, cut: bool
 ) -> Iterator[tuple[int, ...]]:
-    """Yield orders of the GPUs, *start* first; *cut* where the last does not go on to the first."""
+    """Yield orders of the GPUs that begin with *start*; *cut* if the last GPU is not joined to the first."""
     gpus = seen.gpus
     place = gpus.index(start)
     turned = gpus[place:] + gpus[:place]
@@ -117,7 +120,7 @@ def _orders(
 
 
 def _nearest(seen: SeenMachine, start: int) -> tuple[int, ...]:
-    """Go from each GPU to the nearest that is left."""
+    """Return the greedy order in which each GPU is followed by the nearest remaining one."""
     order, left = [start], [gpu for gpu in seen.gpus if gpu != start]
 
     def distance(gpu: int) -> tuple[int, int, int]:
@@ -134,7 +137,7 @@ def _nearest(seen: SeenMachine, start: int) -> tuple[int, ...]:
 def _all_orders(
     seen: SeenMachine, start: int, speed: float, intra: int, free: Free, budget: Budget
 ) -> Iterator[tuple[int, ...]]:
-    """Yield every order whose hops are open, depth first, up to a number of them."""
+    """Yield the orders whose hops are all admissible and free, depth first, up to a fixed number."""
     following: dict[int, list[int]] = {}
     for a in seen.gpus:
         near = [b for b in seen.gpus if b != a and _open(seen, (a, b), speed, intra, free)]

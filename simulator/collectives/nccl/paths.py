@@ -1,14 +1,14 @@
 """One machine as NCCL sees it: links at planning bandwidths, and the path between any two devices.
 
-After NVIDIA/nccl@5067397c ``src/graph/topo.cc`` (what a link is taken for) and ``src/graph/paths.cc`` (which way, and
-of which class).  Bandwidths are whole MB/s, so that sums are exact.
+After NVIDIA/nccl@5067397c ``src/graph/topo.cc`` (bandwidths of links) and ``src/graph/paths.cc`` (paths and their
+classes).  Bandwidths are whole MB/s, so that sums are exact.
 
-Where the topology has no figure that NCCL would read:
+Where the topology lacks a figure that NCCL would read:
 
-* NVLink of a GPU without ``compute_capability`` and xGMI, and C2C: what large transfers reach.
-* CPUs of unknown make: NCCL takes them to be joined without limit; here the socket link that
-  the topology has counts, where there is one.
-* Several EFA adapters at one switch, more than GPUs, act as one network device: so
+* NVLink of a GPU without ``compute_capability``, xGMI and C2C have the bandwidth of large transfers.
+* Between CPUs of unknown vendor, NCCL assumes an unlimited link; here the topology's socket link
+  counts, if there is one.
+* EFA adapters at one switch act as one network device if there are more adapters than GPUs, as
   aws-ofi-nccl groups them.
 """
 
@@ -25,7 +25,7 @@ from simulator.topology.parts import NETWORK_LINKS, CpuPart, GpuPart, NicPart
 
 __all__ = ["Path", "SeenMachine", "Sight", "capability", "cpu_kind", "rank_of"]
 
-UNKNOWN_CAPABILITY = 80  # GPUs without one, and other makers', are tuned as an A100
+UNKNOWN_CAPABILITY = 80  # GPUs without one, and those of other vendors, are tuned as an A100
 rank_of = {path_type: i for i, path_type in enumerate(t.PATH_TYPES)}
 _LOC, _NVL, _NVB, _C2C, _PIX, _PXB, _P2C, _PXN, _PHB, _SYS, _NET = range(11)
 _SWITCH = -1  # all NVLink switches of a machine are one node
@@ -33,10 +33,10 @@ _SWITCH = -1  # all NVLink switches of a machine are one node
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """A way between two devices: its class (index into PATH_TYPES), bottleneck and links.
+    """A path between two devices: its class (index into PATH_TYPES), bottleneck in MB/s, and links.
 
-    ``loads`` gives, for each directed link, the share of a channel's speed that it carries, ``via`` the GPU that it
-    leads through.
+    ``loads`` gives, for each directed link, the fraction of a channel's speed that it carries.  ``via`` is the GPU
+    through which the path passes, if any.
     """
 
     kind: int
@@ -48,22 +48,22 @@ class Path:
 
 @dataclass(frozen=True, slots=True)
 class SeenMachine:
-    """The GPUs and network devices of one machine that take part, with all paths between them.
+    """The participating GPUs and network devices of one machine, with all paths between them.
 
-    ``paths[a, b]`` joins two GPUs, or a GPU and a network device either way; absent where
-    nothing leads there.  ``capacity`` is by directed link.
+    ``paths[a, b]`` joins two GPUs, or a GPU and a network device in either direction; it is absent if there is no path.
+    ``capacity`` is in MB/s, by directed link.
     """
 
     gpus: tuple[int, ...]
     nets: tuple[int, ...]
     capacity: tuple[int, ...]
     paths: Mapping[tuple[int, int], Path]
-    total: Mapping[int, int]  # by GPU: its NVLinks together, or its PCIe link where that is more
+    total: Mapping[int, int]  # by GPU: MB/s of all its NVLinks, or of its widest host link if that is more
     has_switch: bool
 
 
 def capability(node: Node) -> int:
-    """Return NCCL's number for a GPU's compute capability, 70 for 7.0."""
+    """Return NCCL's number for a GPU's compute capability, such as 70 for 7.0."""
     text = node.part.compute_capability if isinstance(node.part, GpuPart) else None
     if text is None:
         return UNKNOWN_CAPABILITY
@@ -72,19 +72,19 @@ def capability(node: Node) -> int:
 
 
 def cpu_kind(node: Node) -> CpuKind:
-    """Return the maker of a CPU."""
+    """Return the vendor of a CPU."""
     return node.part.vendor if isinstance(node.part, CpuPart) else "other"
 
 
 class Sight:
-    """What NCCL sees of the machine that *nodes* make up, whichever of its GPUs take part.
+    """NCCL's view of the machine formed by *nodes*, for any set of participating GPUs.
 
-    GPUs of no communicator do not exist for it, not even to pass through.  Where no two are linked directly none is
-    ever passed through, so ways are the same whoever else takes part, and are searched once for all.
+    NCCL does not see GPUs outside the communicator, and does not route through them either.  If no two GPUs are linked
+    directly, no path passes through a GPU; paths then do not depend on which GPUs take part, and are searched once.
 
-    *machine*: which holds them.
+    *machine*: the machine that holds the nodes.
     *nodes*: all devices of one host.
-    *network*: whether network devices count: they do when several machines take part.
+    *network*: whether network devices count, as they do if several machines take part.
     """
 
     def __init__(self, machine: Machine, nodes: Iterable[Node], *, network: bool) -> None:
@@ -94,7 +94,7 @@ class Sight:
         self._leads_through = self._whole.joins_gpus()
 
     def of(self, gpus: tuple[int, ...]) -> SeenMachine:
-        """Return what is seen when *gpus* take part."""
+        """Return the view with the given participating *gpus*."""
         if self._leads_through:
             return _Builder(self._machine, self._nodes, gpus, self._network).seen(gpus)
         return self._whole.seen(gpus)
@@ -119,28 +119,28 @@ class _Builder:
         self.capacity: list[int] = []
         self.out: dict[int, list[_Edge]] = {}
         self.twin: dict[int, int] = {}
-        self._from = cache(self._explored)  # each start is searched once
+        self._from = cache(self._explored)  # each start is explored once
         self.ports: dict[int, tuple[int, int]] = {}  # network device -> its port's two directions
         self.rate = self._nets(nodes) if network else {}
         for node in nodes:
             for link in machine.outgoing[node.index]:
                 if link.index % 2 == 0 and machine.nodes[link.dst].host == node.host:
                     self._add(link)
-        for a in self.cpus:  # every two sockets are joined, whatever the topology says
+        for a in self.cpus:  # all sockets are joined pairwise, whatever the topology says
             for b in self.cpus:
                 if a < b and all(edge.dst != b for edge in self.out.get(a, ())):
                     self._join(a, b, _SYS, _socket(machine.nodes[a], None), _socket(machine.nodes[b], None))
         for net, rate in self.rate.items():
             self.ports[net] = (self._link(rate), self._link(rate))
-        # No way leads to a network device but from behind: those to GPUs are read both ways.
+        # Paths never enter a network device; paths to it are those from it, reversed.
         self.onward = {a: [e for e in edges if e.dst not in self.rate] for a, edges in self.out.items()}
 
     def joins_gpus(self) -> bool:
-        """Return whether two GPUs are linked directly."""
+        """Return whether any two GPUs are linked directly."""
         return any(self._kind(gpu) == self._kind(edge.dst) for gpu in self.gpus for edge in self.out.get(gpu, ()))
 
     def _nets(self, nodes: list[Node]) -> dict[int, int]:
-        """Return the network devices with their rates."""
+        """Return the rate of each network device, in MB/s."""
         nics = [node for node in nodes if node.kind == "nic"]
         n_gpus = sum(node.kind == "gpu" for node in nodes)
         leader: dict[int, int] = {}
@@ -190,7 +190,7 @@ class _Builder:
     # -- paths ---------------------------------------------------------------------
 
     def seen(self, gpus: tuple[int, ...]) -> SeenMachine:
-        """Return what is seen when *gpus* take part, which are all there are where one leads to another."""
+        """Return the view with the given *gpus*, which must be all GPUs if any two are linked directly."""
         paths: dict[tuple[int, int], Path] = {}
         for gpu in gpus:
             found = self._from(gpu)
@@ -223,7 +223,7 @@ class _Builder:
         return "nvlink-switch" if node == _SWITCH else self.machine.nodes[node].kind
 
     def _explored(self, start: int) -> dict[int, _Way]:
-        """Return the best way from *start* to each node: of the best class, then the widest, then the shortest."""
+        """Return the best path from *start* to each node: the best class, then the widest, then the shortest."""
         best: dict[int, _Way] = {start: (_LOC, round(t.LOCAL * 1000), ())}
         frontier = [start]
         while frontier:
@@ -247,7 +247,7 @@ class _Builder:
         return best
 
     def _passes(self, start: int, edges: tuple[_Edge, ...], edge: _Edge) -> bool:
-        """Whether a path may go on over *edge*: through a GPU only by NVLink to its neighbour."""
+        """Return whether a path may continue over *edge*: it passes through a GPU only by NVLink to a neighbour."""
         here = self._kind(edge.src)
         if edge.dst == start or any(edge.dst == old.src for old in edges) or (here == "nic" and edges):
             return False
@@ -266,7 +266,7 @@ class _Builder:
         return edge.kind
 
     def _path(self, start: int, found: _Way, kind: int | None = None) -> Path:
-        """Return the path with what it takes of each link."""
+        """Return the path with its load on each link."""
         path_type = found[0] if kind is None else kind
         edges = found[2]
         nodes = self.machine.nodes
@@ -277,13 +277,13 @@ class _Builder:
         for edge in edges:
             loads[edge.link] = loads.get(edge.link, 0.0) + (share if edge.kind == _PIX else 1.0)
             if not from_gpu and self._kind(edge.dst) == "gpu" and capability(nodes[edge.dst]) < 80:
-                back = self.twin[edge.link]  # reading over PCIe costs older GPUs requests the other way
+                back = self.twin[edge.link]  # reads over PCIe cost older GPUs requests in the other direction
                 loads[back] = loads.get(back, 0.0) + 1 / 8
         via = edges[0].dst if path_type == _NVB else None
         return Path(path_type, found[1], tuple(edge.link for edge in edges), tuple(loads.items()), via)
 
     def _peer(self, gpu: int, found: _Way) -> Path:
-        """Return the path to another GPU: through host memory where peers may not copy directly."""
+        """Return the path to another GPU; it passes through host memory if direct peer access is not allowed."""
         dst = found[2][-1].dst
         if found[0] <= _C2C or _allowed(self.machine.transport.peer_to_peer, found[0]) or not self.cpus:
             return self._path(gpu, found)
@@ -302,7 +302,7 @@ class _Builder:
         return max(first[0], second[0], _PHB), min(first[1], second[1]), first[2] + second[2]
 
     def _direct(self, net: int, gpu: int, found: _Way) -> tuple[Path, Path]:
-        """Return the paths from a network device to a GPU and back, ports included."""
+        """Return the paths from a network device to a GPU and back, including the device's port."""
         part = self.machine.nodes[net].part
         free = isinstance(part, NicPart) and part.gpudirect
         c2c = any(edge.kind == _C2C for edge in found[2])
@@ -322,7 +322,7 @@ class _Builder:
         )
 
     def _owner(self, net: int, gpus: tuple[int, ...], paths: Mapping[tuple[int, int], Path]) -> int | None:
-        """Return the GPU that *net* belongs to: devices equally near to several are dealt out in turn."""
+        """Return the GPU that *net* belongs to; devices equally near to several GPUs are assigned in turn."""
         reach = {g: (p.kind, -p.bandwidth) for g in gpus if (p := paths.get((g, net))) is not None}
         if not reach:
             return None
@@ -334,7 +334,7 @@ class _Builder:
 
 
 def _relayed(gpu: int, peer: int, net: int, paths: Mapping[tuple[int, int], Path]) -> Path | None:
-    """Return the way of *gpu* to *net* by NVLink through *peer*, where it is better than its own (PXN)."""
+    """Return the path from *gpu* to *net* by NVLink through *peer* (PXN), or None if the direct one is better."""
     own, theirs, hop = paths.get((gpu, net)), paths.get((peer, net)), paths.get((gpu, peer))
     if gpu == peer or own is None or theirs is None or hop is None or hop.kind > _NVL or theirs.kind > _P2C:
         return None
@@ -349,7 +349,7 @@ def _allowed(level: str, kind: int) -> bool:
 
 
 def _nvlink(gpu: Node, link: Link) -> float:
-    """Return GB/s of the parallel links that *link* stands for."""
+    """Return the planning bandwidth in GB/s of the parallel links represented by *link*."""
     part = gpu.part
     if link.kind == "xgmi" or not isinstance(part, GpuPart) or part.compute_capability is None:
         return link.bandwidth_Bps / 1e9
@@ -357,7 +357,7 @@ def _nvlink(gpu: Node, link: Link) -> float:
 
 
 def _socket(cpu: Node, link: Link | None) -> int:
-    """Return MB/s from *cpu* to another socket."""
+    """Return the planning bandwidth in MB/s from *cpu* to another socket."""
     part = cpu.part
     vendor = cpu_kind(cpu)
     architecture = part.architecture.lower() if isinstance(part, CpuPart) else ""

@@ -1,4 +1,4 @@
-"""The rings that NCCL's channels take: those that its search found, as routes over the machine's links."""
+"""The rings of NCCL's channels, as found by its search, as routes over the machine's links."""
 
 from __future__ import annotations
 
@@ -17,21 +17,25 @@ from simulator.network.routing import Router
 __all__ = ["channel_rings", "links_allow", "relays_of", "way"]
 
 # A hop through a neighbour is a write into the neighbour's memory and a read from there
-# (src/transport/p2p.cc, P2P_INTERMEDIATE).  A read asks for 64 B with a flit of 16 B, which goes the other way beside
-# the writes there; 128 B written are 8 flits of data and one of header (Foley and Danskin, IEEE Micro 37(2), 2017).
+# (src/transport/p2p.cc, P2P_INTERMEDIATE).  A read request of 16 B (one flit) fetches 64 B, and shares the opposite
+# direction with writes; 128 B written take 8 flits of data and one of header (Foley and Danskin, IEEE Micro 37(2),
+# 2017).
 _ASKING = (16 / 64) / (9 / 8)
 
 
 def channel_rings(group: Communicator) -> list[FoundRing]:
-    """Return the rings of NCCL's channels, each once, with what its channels carry beside the others.
+    """Return the distinct rings of NCCL's channels, with the bandwidth of each ring's channels when all run at once.
 
-    Channels have equal parts of the data.  Over several machines: one ring for each NIC.
+    Channels carry equal parts of the data.  Over several machines there is one ring for each NIC.
     """
     return list(group.once("nccl rings", lambda: _found(group)))
 
 
 def relays_of(machine: Machine, rings: Sequence[FoundRing]) -> dict[tuple[int, int], int]:
-    """Return the neighbour that the first of *rings* which passes one takes from GPU to GPU, both ways."""
+    """Return, for each (source, target) pair of GPUs that *rings* join through a neighbour, that neighbour.
+
+    If rings use different neighbours for a pair, the first one counts.  Both directions use the same neighbour.
+    """
     links = machine.links
     found: dict[tuple[int, int], int] = {}
     for route in (route for ring in rings for route in ring.routes if route.transport == "nvlink-relay"):
@@ -42,13 +46,13 @@ def relays_of(machine: Machine, rings: Sequence[FoundRing]) -> dict[tuple[int, i
 
 
 def way(router: Router, relays: Mapping[tuple[int, int], int], src: int, dst: int) -> Route:
-    """Return NCCL's route from GPU to GPU: through the neighbour that its rings pass there, or the router's own."""
+    """Return NCCL's route between two GPUs: through the neighbour in *relays* if any, else the router's."""
     via = relays.get((src, dst))
     return router.route(src, dst) if via is None else _relayed(router, src, via, dst)
 
 
 def links_allow(group: Communicator) -> float:
-    """Return the B/s of all rings together that the links have room for, whatever NCCL finds."""
+    """Return the total B/s of all rings for which the links have room, whatever NCCL finds."""
     return sum(ring.bandwidth_Bps for ring in find_rings(group, both_directions=True))
 
 
@@ -72,7 +76,7 @@ def _found(group: Communicator) -> list[FoundRing]:
 
 
 def _channel_rate(machine: Machine, rings: list[FoundRing]) -> float:
-    """Return the B/s of channels that all carry as much; ``bandwidth_Bps`` is how many a ring has."""
+    """Return the B/s of each channel if all carry the same; ``bandwidth_Bps`` of a ring is its number of channels."""
     loads: dict[int, float] = {}
     for ring in rings:
         for route in ring.routes:
@@ -82,7 +86,7 @@ def _channel_rate(machine: Machine, rings: list[FoundRing]) -> float:
 
 
 def _relayed(router: Router, src: int, via: int, dst: int) -> Route:
-    """Return the hop through *via*: written there, read from there."""
+    """Return the route through *via*: written there, and read from there."""
     through = router.relay(src, via, dst)
     asking = router.direct(dst, via)
     assert through is not None

@@ -1,21 +1,21 @@
-"""NCCL's search within one machine: the number of channels and their speed.
+"""NCCL's search within one machine, which finds the number of channels and their speed.
 
 After NVIDIA/nccl@5067397c (2.30.7) ``src/graph/search.cc`` (ncclTopoCompute), but by capacities instead of step by
-step: for one candidate speed after another, fastest first, as many rings as the links can carry beside each other are
-packed, over path classes that are loosened in NCCL's order.  The first speed at which the rings take all that a GPU has
-ends the search; otherwise it goes on down to half the speed of the best found so far.
+step.  For each candidate speed, fastest first, it packs as many rings as the links can carry at once, loosening path
+classes in NCCL's order.  The search ends at the first speed at which the rings use all of a GPU's bandwidth; otherwise
+it continues down to about half the speed of the best solution so far.
 
-Readings, where the rules leave room:
+Interpretations where the source leaves room:
 
-* Rings return to the network device that they came from (NCCL's crossNic 0); on eight H100 with
-  eight adapters that gives 8 x 45.  Rings that enter by one and leave by another device, which
-  NCCL may try as well, are not considered.
-* Channels count as all the same if one order of the GPUs yields as many as all orders together.
-* Trees have the ring's channels; only their speed inside a machine may be higher, raised step
+* Rings return to the network device they came from (NCCL's crossNic 0); on eight H100 with eight
+  adapters this gives 8 x 45.  Rings that enter by one device and leave by another, which NCCL may
+  try too, are not considered.
+* Channels count as equal if one order of the GPUs yields as many rings as all orders together.
+* Trees use the rings' channels; only their speed inside a machine may be higher.  It is raised step
   by step while it is below twice the network's.
-* Packing is exact on small machines; where many orders compete (eight GPUs all linked directly)
+* Packing is exact on small machines.  With many competing orders (eight GPUs, all linked directly)
   it is the better of first fit and a bounded search, and may miss a channel.
-* All speeds and classes share one budget of steps; at its end the best found so far stands.
+* All speeds and classes share one budget of steps; when it ends, the best solution so far stands.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ __all__ = ["Found", "Search"]
 
 _MAX_SEARCHED = t.MAX_CHANNELS // 2
 _NOTHING_FOUND = 0.1  # GB/s
-_SPARE = 0.49  # below this share of the best speed no slower one is tried
-_PACKED_UP_TO = 2_000  # candidates x links of each; beyond that first fit alone
-_ORDER_STEPS = 200_000  # of trying orders of the GPUs, of the whole search
-_PACKING_STEPS = (160_000, 40_000)  # of packing rings beside each other: of the whole search, and each time
+_SPARE = 0.49  # speeds at or below this fraction of the best solution's are not tried
+_PACKED_UP_TO = 2_000  # candidates x links each; beyond that only first fit
+_ORDER_STEPS = 200_000  # to enumerate orders of the GPUs, in the whole search
+_PACKING_STEPS = (160_000, 40_000)  # to pack rings: in the whole search, and per packing
 _LOC, _NVL, _NVB, _PIX, _P2C, _PXN, _SYS = (rank_of[k] for k in ("loc", "nvl", "nvb", "pix", "p2c", "pxn", "sys"))
 
 
@@ -46,12 +46,13 @@ Orders = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A solution: ``n_channels`` of ``speed`` GB/s each, over paths of these classes or better.
+    """A solution: ``n_channels`` of ``speed`` GB/s each, over paths of the given classes or better.
 
-    ``orders`` are the GPUs as the rings pass them, each ring as often as it is a channel, ``relayed`` their hops
-    through a neighbour (from, neighbour, to).
-    ``nvls`` has the number of heads (GPUs that sum for all) and a channel's speed inside and to the network.
-    ``whole``: the search came to its end, and not to that of its budget.
+    ``orders`` has the GPU order of each ring, repeated for each of its channels; ``relayed`` has the rings' hops
+    through a neighbour as (from, neighbour, to).  ``same``: all channels can use the same order.  ``tree_intra`` is the
+    speed of trees inside the machine, in GB/s.  ``nvls`` has the number of heads (GPUs that reduce for all) and a
+    channel's speed inside the machine and to the network.  ``whole``: the search was complete, not cut off by its
+    budget.
     """
 
     n_channels: int
@@ -67,16 +68,16 @@ class Found:
 
     @property
     def total(self) -> float:
-        """All channels together, GB/s."""
+        """The speed of all channels together, in GB/s."""
         return self.n_channels * self.speed
 
 
 class Search:
     """The search in one machine of a communicator.
 
-    *seen*: its links and paths.
-    *capability_min*: of the oldest GPU in all machines: it decides which speeds are tried.
-    *several*: whether there are several machines, so that rings go through the network.
+    *seen*: the machine's links and paths.
+    *capability_min*: the lowest compute capability on any machine; it determines the speeds to try.
+    *several*: whether there are several machines, so that rings pass through the network.
     """
 
     def __init__(self, seen: SeenMachine, capability_min: int, several: bool) -> None:
@@ -105,7 +106,7 @@ class Search:
         self._ports = tuple(ports.values())
 
     def found(self) -> Found:
-        """Return the solution; where there is none, one slow ring in the order of ranks."""
+        """Return the solution; if there is none, one slow ring in rank order."""
         if len(self.seen.gpus) == 1 and not self.several:
             return Found(1, self.speeds[0], _LOC, _PIX, True, (self.seen.gpus,), tree_intra=self.speeds[0])
         best = self._rings()
@@ -118,7 +119,7 @@ class Search:
     # -- rings -----------------------------------------------------------------------
 
     def _rings(self) -> Found | None:
-        least = 2 if self._is_split() else 1  # as trees want two channels across a slow middle
+        least = 2 if self._is_split() else 1  # trees need two channels across a slow middle
         start = [i for i, s in enumerate(self.speeds) if s <= self.widest and s * least <= self.total]
         best: Found | None = None
         for speed in self.speeds[start[0] if start else -1 :]:
@@ -136,13 +137,13 @@ class Search:
         return best
 
     def _strictest(self) -> tuple[int, int]:
-        """Return the best classes, inside and to the network, that any path has."""
+        """Return the best path classes that exist, inside the machine and to the network."""
         inside = min((p.kind for p in self.between.values()), default=_LOC)
         return inside, min((p.kind for p in self.outward.values()), default=_PIX)
 
     def _looser(self, intra: int, inter: int, best: Found | None) -> tuple[int, int] | None:
-        """Return the next classes to try, or None: none looser than a solution has."""
-        farthest = max((p.kind for p in self.outward.values()), default=_PIX)  # beyond it there is nothing to find
+        """Return the next classes to try, or None; they are no looser than those of a solution."""
+        farthest = max((p.kind for p in self.outward.values()), default=_PIX)  # no path is worse
         limit = inter if self.several else max((p.kind for p in self.between.values()), default=_LOC)
         if intra < limit and (best is None or intra < best.kind_intra):
             return intra + 1, inter
@@ -151,7 +152,7 @@ class Search:
         return None
 
     def _is_split(self) -> bool:
-        """Whether there are two groups of GPUs with NVLink that no NVLink joins."""
+        """Return whether exactly two groups of several GPUs have NVLink inside, with none between them."""
         group = {gpu: gpu for gpu in self.seen.gpus}
         for i, a in enumerate(self.seen.gpus):
             mine = group[a]
@@ -162,11 +163,11 @@ class Search:
         return sum(members.count(g) > 1 for g in set(members)) == 2
 
     def _most(self, speeds: tuple[float, float], intra: int, inter: int) -> tuple[Orders, bool]:
-        """Return the most rings that fit beside each other over these classes, and whether all can be the same.
+        """Return the orders of the most rings that fit at once over these classes, and whether one order suffices.
 
-        *speeds* are a ring's inside the machine and to the network.
+        *speeds*: GB/s of a ring inside the machine and to the network.
         """
-        # Classes that no path has change nothing.
+        # Round classes down to ones that paths have, for the cache.
         intra = max((p.kind for p in self.between.values() if p.kind <= intra), default=intra)
         inter = max((p.kind for p in self.outward.values() if p.kind <= inter), default=inter)
         key = (*speeds, intra, inter)
@@ -201,14 +202,14 @@ class Search:
         return tuple(found), len(found) == len(same)
 
     def _bound(self, speeds: tuple[float, float]) -> int:
-        """Return how many channels the GPUs' links and the network's ports allow at most."""
+        """Return the largest number of channels that the GPUs' links and the network's ports allow."""
         bound = min(_MAX_SEARCHED, self._least_leaving // round(min(speeds) * 1000))
         if self.several:
             bound = min(bound, sum(width // round(speeds[1] * 1000) for width in self._ports))
         return bound
 
     def _first_fit(self, order: Sequence[int], needs: Sequence[Mapping[int, int]], bound: int) -> list[int]:
-        """Return which candidates fit at once when each in *order* is taken as often as it fits."""
+        """Return the candidates that fit at once if each, in *order*, is taken as often as it fits."""
         free = dict(self.capacity)
         chosen: list[int] = []
         for i in order:
@@ -219,7 +220,7 @@ class Search:
         return chosen
 
     def _grown(self, speed: float, intra: int, bound: int) -> list[tuple[int, ...]]:
-        """Return rings found one after another, each in what the others left."""
+        """Return rings found one after another, each in the capacity left by the previous ones."""
         free = dict(self.capacity)
         found: list[tuple[int, ...]] = []
         while len(found) < bound:
@@ -237,20 +238,20 @@ class Search:
     # -- after the rings --------------------------------------------------------------
 
     def _relayed(self, orders: Orders) -> Orders:
-        """Return the hops of rings that lead through a neighbour."""
+        """Return the rings' hops through a neighbour, as (from, neighbour, to)."""
         hops = dict.fromkeys(hop for order in orders for hop in [*pairwise(order), (order[-1], order[0])])
         ways = {(a, b): self.seen.paths[a, b].via for a, b in hops if (a, b) in self.seen.paths}
         return tuple((a, via, b) for (a, b), via in ways.items() if via is not None)
 
     def _doubled(self, best: Found) -> Found:
-        """Return fast channels as twice as many of half the speed."""
+        """Return the solution with fast channels split into twice as many of half the speed."""
         if best.speed < 25 or (self.lowest > 80 and best.speed < 50 and best.n_channels > 4):
             return best
         n = min(2 * best.n_channels, _MAX_SEARCHED)
         return replace(best, n_channels=n, speed=best.speed / -(-n // best.n_channels))
 
     def _tree_intra(self, best: Found) -> float:
-        """Return the speed inside the machine of a tree with the rings' channels."""
+        """Return the speed inside the machine, in GB/s, of a tree with the rings' channels."""
         if not self.several or len(self.seen.gpus) == 1:
             return best.speed
         intra = best.speed
@@ -263,9 +264,10 @@ class Search:
         return intra
 
     def _nvls(self) -> tuple[int, float, float]:
-        """Return heads and speeds of NVLS: each head's GPU sums what all send, and sends it to all.
+        """Return (heads, speed inside, speed to the network) of NVLS; speeds are per channel in GB/s.
 
-        A GPU so takes its part of every head's channel, and twice that of its own.
+        Each head's GPU reduces its part from all GPUs and multicasts it to all.  So a GPU's links carry a channel for
+        every head, and a second one for its own.
         """
         n = len(self.seen.gpus)
         if not self.seen.has_switch or self.lowest < 90 or n <= 2:
@@ -280,7 +282,7 @@ class Search:
         return 0, 0.0, 0.0
 
     def _nvls_heads(self, nvlink: float) -> tuple[int, float, float]:
-        """Return the same where each head's sum goes on to the network over a device near it."""
+        """Return the same for several machines, where each head's sum continues to a network device near it."""
         near: dict[int, float] = {}
         for (gpu, _), path in self.outward.items():
             if path.kind <= _P2C:
@@ -298,7 +300,7 @@ class Search:
         return heads, chosen, self._raised(index, chosen, min(width for width in near.values() if width >= chosen))
 
     def _raised(self, index: int, speed: float, limit: float) -> float:
-        """Return the speed to the network, raised while it is below twice *speed* and fits."""
+        """Return the speed to the network, raised from *speed* while it is below twice that and at most *limit*."""
         inter = speed
         while index > 0 and inter < 2 * speed and self.speeds[index - 1] <= limit:
             index -= 1

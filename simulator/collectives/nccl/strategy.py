@@ -1,6 +1,6 @@
-"""The strategy ``nccl``: the algorithm and protocol that NCCL would choose, with their costs.
+"""The strategy ``nccl``: NCCL's own choice of algorithm and protocol, with its costs.
 
-Its rings are those at which NCCL's own search ends, though others may be faster; where they are, a note says so.
+It uses the rings found by NCCL's own search.  If the links have room for faster ones, a note says so.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from simulator.units import format_bandwidth
 
 __all__ = ["NCCL", "Nccl"]
 
-_TOLD_BELOW = 0.9  # of what the links have room for
+_TOLD_BELOW = 0.9  # of the rate for which the links have room
 
 
 class Nccl:
     """NCCL.
 
-    *algorithm*: ``ring``, ``tree``, ``nvls``, ``nvls_tree`` or ``pat`` in place of NCCL's choice.
-    *protocol*: ``LL``, ``LL128`` or ``Simple`` in place of NCCL's choice.
-    *costs*: what the protocols cost; today's version otherwise.
-    *in_switch*: whether a switch can add up the type of the data: integers of 8 bits and fp8 it cannot.
+    *algorithm*: ``ring``, ``tree``, ``nvls``, ``nvls_tree`` or ``pat`` instead of NCCL's choice.
+    *protocol*: ``LL``, ``LL128`` or ``Simple`` instead of NCCL's choice.
+    *costs*: costs of the protocols; by default those of the current version.
+    *in_switch*: whether a switch can reduce the data type; it cannot reduce 8-bit integers and fp8.
     """
 
     name = "nccl"
@@ -53,10 +53,13 @@ class Nccl:
         self.in_switch = in_switch
 
     def plan(self, request: Request) -> Plan:
-        """Return the plan; raises Unsuitable where a forced algorithm does not fit."""
+        """Return the plan.
+
+        Raises Unsuitable if a forced algorithm does not fit, and for GPUs of other vendors, on which NCCL does not run.
+        """
         if request.n_ranks < 2:
             return Plan(())
-        request = replace(request, group=request.group.nominal)  # NCCL knows what links say, not what they give
+        request = replace(request, group=request.group.nominal)  # NCCL plans with nominal link rates
         parts = [node.part for node in request.group.unlike()]
         if any(isinstance(part, GpuPart) and part.vendor == "other" for part in parts):
             raise Unsuitable("no hardware that NCCL runs on")
@@ -99,7 +102,7 @@ class Nccl:
 
 
 def _say_what_could_be_won(builder: PlanBuilder, request: Request, rings: list[FoundRing]) -> None:
-    """Tell where NCCL's search ends at rings that are slower than what direct links have room for."""
+    """Add a note if NCCL's rings are slower than those for which the direct links have room."""
     if not any(ring.kind in ("nvl", "nvlink-relay") for ring in rings) or len(request.by_host()) > 1:
         return
     found_Bps, best_Bps = sum(ring.bandwidth_Bps for ring in rings), links_allow(request.group)

@@ -1,23 +1,23 @@
-"""NCCL's cost model: which algorithm and protocol it takes, and how long it expects that to last.
+"""NCCL's cost model: the algorithm and protocol that it chooses, and the time that it expects.
 
 ``time = latency + size / bandwidth``, both from tables and a few caps, for every enabled pair of algorithm and
-protocol; the least time is chosen.  As in NVIDIA/nccl@5067397c (2.30.7) ``src/graph/tuning.cc`` (ncclTopoTuneModel,
-ncclTopoGetAlgoTime) and ``src/enqueue.cc``, for one operation in its group.  Sizes are nccl-tests' (see
-:mod:`simulator.workload.collective`), which are NCCL's as well.
+protocol; the pair with the least time is chosen.  As in NVIDIA/nccl@5067397c (2.30.7) ``src/graph/tuning.cc``
+(ncclTopoTuneModel, ncclTopoGetAlgoTime) and ``src/enqueue.cc``, for a group with one operation.  Sizes are those of
+nccl-tests (see :mod:`simulator.workload.collective`), which NCCL uses too.
 
-Readings, where the source leaves room:
+Interpretations where the source leaves room:
 
-* NCCL searches a graph for each algorithm.  Ring, tree, PAT and CollNet share one here; a tree
-  may have a higher ``tree_bw_intra_GBps``, as the search gives it on slow networks, and NVLS has its
-  own number of heads and speeds.
-* Inside a node the hop is NVLink's for ``nvl`` alone; a hop through another GPU (``nvb``) costs
-  as much as PCIe.
-* Sums over the ranks of a node take n_ranks / n_nodes: exact for the bandwidths, rounded down for
-  the latencies.
-* NVLS inside one node is capped by ``nvls_bw_inter_GBps`` too, although nothing goes over a NIC:
-  so NCCL computes it.
-* CollNet needs a network plugin: it is off unless ``collnet`` is set, which
-  stands for support of all-gather and reduce-scatter too.
+* NCCL searches a graph for each algorithm.  Here ring, tree, PAT and CollNet share one; a tree may
+  have a higher ``tree_bw_intra_GBps``, which the search finds on slow networks, and NVLS has its own
+  heads and speeds.
+* Inside a node, only ``nvl`` has NVLink's hop latency; a hop through another GPU (``nvb``) costs as
+  much as PCIe.
+* Sums over the ranks of a node use n_ranks / n_nodes: exact for bandwidths, rounded down for
+  latencies.
+* NVLS inside one node is capped by ``nvls_bw_inter_GBps`` too, although no data pass a NIC, because
+  NCCL computes it so.
+* CollNet needs a network plugin, so it is off unless ``collnet`` is set, which also implies support
+  for all-gather and reduce-scatter.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ _SIMPLE_ONLY = ("collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat")
 
 @dataclass(frozen=True, slots=True)
 class CommGraph:
-    """What the search found for a communicator, as plain numbers.
+    """The search's result for a communicator, as plain numbers.
 
-    ``n_channels`` is the search's number C; the communicator runs ``comm_channels``, usually
-    twice as many.  Speeds are of one of the C channels.  Compute capabilities are NCCL's
-    numbers, 70 for 7.0.  ``nvls_channels`` is 0 where NVLS cannot be used.
+    ``n_channels`` is the search's number C; the communicator runs ``comm_channels``, usually twice as many.  Speeds are
+    per channel, for C channels.  Compute capabilities are NCCL's numbers, such as 70 for 7.0.  ``nvls_channels`` is 0
+    if NVLS cannot be used.
     """
 
     n_ranks: int
@@ -65,11 +65,11 @@ class CommGraph:
     cpu: CpuKind
     comm_channels: int
     nic_latency_us: float = 0.0
-    flags_beside_data: bool = True  # the network delivers them in order, as LL and LL128 need
+    flags_beside_data: bool = True  # the network delivers in order, as LL and LL128 require
     nics_per_node: int = 0
     has_nvlink_switch: bool = False
     same_channels: bool = True  # all channels have the same ring inside a node
-    tree_bw_intra_GBps: float | None = None  # left out: as the ring's
+    tree_bw_intra_GBps: float | None = None  # None: same as the ring's
     nvls_channels: int = 0
     nvls_bw_intra_GBps: float = 0.0
     nvls_bw_inter_GBps: float = 0.0
@@ -77,20 +77,20 @@ class CommGraph:
 
     @property
     def ranks_per_node(self) -> float:
-        """How many ranks a node has on average."""
+        """The average number of ranks per node."""
         return self.n_ranks / self.n_nodes
 
     @property
     def one_nic_per_gpu(self) -> bool:
-        """Whether each GPU of a node has a NIC to itself."""
+        """Whether there is a NIC for each GPU of a node."""
         return self.nics_per_node >= self.ranks_per_node
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One algorithm with one protocol, and what the model expects of it at a size.
+    """One algorithm with one protocol, and the model's expectation for a size.
 
-    ``time_us`` is ``latency_us + size_bytes / (1000 algbw_GBps)``, corrections for the size included in both.
+    ``time_us`` is ``latency_us + size_bytes / (1000 algbw_GBps)``; both terms include the corrections for the size.
     """
 
     algorithm: Algorithm
@@ -102,9 +102,9 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How much of the GPU the kernel takes: blocks (one a channel) and threads of each.
+    """The GPU resources of a kernel: thread blocks (one per channel) and threads per block.
 
-    ``n_filled`` is how many channels the buffer fills, between whole numbers too.
+    ``n_filled`` is the number of channels that the buffer fills, not rounded.
     """
 
     n_channels: int
@@ -120,10 +120,12 @@ def choose(
     algorithms: Collection[Algorithm] | None = None,
     protocol: Protocol | None = None,
 ) -> Choice:
-    """Return the candidate of least time; of equal ones the first in NCCL's order.
+    """Return the candidate with the least time; of equal ones, the first in NCCL's order.
 
-    *protocol*: only with this one (NCCL_PROTO).
-    Raises Unsuitable where no algorithm is enabled: a single rank, or a collective without one.
+    *algorithms*: consider only these (NCCL_ALGO).
+    *protocol*: consider only this one (NCCL_PROTO).
+
+    Raises Unsuitable if no algorithm is enabled, as for a single rank or a collective without algorithms.
     """
     found = candidates(graph, collective, size_bytes, algorithms=algorithms)
     found = [each for each in found if protocol in (None, each.protocol)]
@@ -139,10 +141,10 @@ def candidates(
 ) -> list[Choice]:
     """Return every enabled pair of algorithm and protocol, in NCCL's order.
 
-    *graph*: what the search found.
-    *collective*: all-to-all and send-recv have no algorithms: the answer is empty.
+    *graph*: the search's result.
+    *collective*: all-to-all and send-recv have no algorithms, so the result is empty.
     *size_bytes*: nccl-tests' size.
-    *algorithms*: only these (NCCL_ALGO); none is enabled by being named.
+    *algorithms*: consider only these (NCCL_ALGO); naming an algorithm does not enable it.
     """
     found: list[Choice] = []
     for algorithm in ALGORITHMS:
@@ -161,9 +163,9 @@ def candidates(
 def model(
     graph: CommGraph, collective: Collective, algorithm: Algorithm, protocol: Protocol
 ) -> tuple[float, float] | None:
-    """Return latency (us) and algbw (GB/s) before corrections for a size, or None where disabled.
+    """Return (latency in us, algbw in GB/s) before corrections for the size, or None if disabled.
 
-    These are the figures that NCCL prints with NCCL_DEBUG_SUBSYS=TUNING.
+    NCCL prints these figures with NCCL_DEBUG_SUBSYS=TUNING.
     """
     if graph.n_ranks < 2 or not _enabled(graph, collective, algorithm, protocol):
         return None
@@ -171,7 +173,7 @@ def model(
     return (_latency_us(graph, collective, algorithm, protocol), algbw) if algbw > 0 else None
 
 
-# -- which pairs -------------------------------------------------------------------------
+# -- enabled pairs -----------------------------------------------------------------------
 
 
 def _enabled(graph: CommGraph, collective: Collective, algorithm: Algorithm, protocol: Protocol) -> bool:
@@ -199,7 +201,7 @@ def _enabled(graph: CommGraph, collective: Collective, algorithm: Algorithm, pro
 
 
 def _ll128(graph: CommGraph) -> bool:
-    """Whether stores of 128 B arrive whole: NVLink inside, GPUDirect outside, one kind of GPU."""
+    """Return whether stores of 128 B arrive whole: NVLink inside nodes, GPUDirect between them, one kind of GPU."""
     low, high = graph.compute_capability_min, graph.compute_capability_max
     farthest = "pxn" if low >= 90 else "pxb"
     across = graph.n_nodes == 1 or PATH_TYPES.index(graph.type_inter) <= PATH_TYPES.index(farthest)
@@ -248,7 +250,7 @@ def _busbw(graph: CommGraph, collective: Collective, algorithm: Algorithm, proto
         elif protocol == "LL128":
             share = 7 / 9 if graph.n_nodes == 1 else 120 / 128
             bus = min(bus * share, channels * t.TREE_LL128_MAX[row][column])
-        if graph.n_ranks == graph.n_nodes:  # the plain pattern: one GPU does all of a node's traffic
+        if graph.n_ranks == graph.n_nodes:  # one GPU carries all of a node's traffic
             bus *= 0.85
     elif algorithm == "pat":
         bus *= 0.75
@@ -279,7 +281,7 @@ def _nvls_busbw(graph: CommGraph, collective: Collective, algorithm: Algorithm, 
 def _latency_us(graph: CommGraph, collective: Collective, algorithm: Algorithm, protocol: Protocol) -> float:
     p = PROTOCOLS.index(protocol)
     nodes = graph.n_nodes
-    others = graph.n_ranks // nodes - 1  # ranks of a node beside the first
+    others = graph.n_ranks // nodes - 1  # ranks of a node except the first
     log_nodes = nodes.bit_length() - 1
     base = t.LATENCIES[algorithm].base_us[p]
     hop = _hop_us(graph, algorithm, p)
@@ -310,7 +312,7 @@ def _latency_us(graph: CommGraph, collective: Collective, algorithm: Algorithm, 
 
 
 def _hop_us(graph: CommGraph, algorithm: Algorithm, p: int) -> float:
-    """Return the latency of one hop inside a node."""
+    """Return the latency of one hop inside a node, in us."""
     if graph.type_intra == "nvl":
         return t.LATENCIES[algorithm].nvlink_us[p]
     if graph.cpu == "ibm" and algorithm == "tree" and PROTOCOLS[p] == "Simple":
@@ -319,7 +321,7 @@ def _hop_us(graph: CommGraph, algorithm: Algorithm, p: int) -> float:
 
 
 def _pace_us(graph: CommGraph, algorithm: Algorithm, p: int) -> float:
-    """Return the latency of a ring's slowest class of hop."""
+    """Return the latency of a ring's slowest class of hop, in us."""
     return t.LATENCIES[algorithm].network_us[p] if graph.n_nodes > 1 else _hop_us(graph, algorithm, p)
 
 
@@ -334,7 +336,7 @@ def _at_size(
     size_bytes: float,
     figures: tuple[float, float],
 ) -> tuple[float, float]:
-    """Return latency and algbw, corrected where the plain model is known to be off."""
+    """Return (latency in us, algbw in GB/s), corrected for the size as NCCL does."""
     latency, algbw = figures
     if collective != "all-reduce":
         return figures
@@ -352,10 +354,10 @@ def _at_size(
 
 
 def channels_used(graph: CommGraph, choice: Choice, size_bytes: float) -> Launch:
-    """Return how many channels and threads NCCL starts for *choice* at a size.
+    """Return the number of channels and threads that NCCL launches for *choice* at a size.
 
-    Channels are dropped while each thread would have fewer bytes than a threshold, then threads
-    are halved.  NVLS takes a fixed number of channels.
+    Channels are removed while each thread would have fewer bytes than a threshold; then threads are halved.  NVLS uses
+    a fixed number of channels.
     """
     algorithm, protocol = choice.algorithm, choice.protocol
     if algorithm in ("nvls", "nvls_tree"):

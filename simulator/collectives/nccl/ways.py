@@ -1,4 +1,4 @@
-"""Which ways the flows of NCCL's kernels take: hops of rings, chains inside a machine, links to NVLink switches."""
+"""Routes of the flows of NCCL's kernels: hops of rings, chains inside a machine, links to NVLink switches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Ways"]
 
 
 class Ways:
-    """The ways of one collective; where machines are equal, those of the first stand for all."""
+    """The routes of one collective; if machines are equal, the first machine's represent all."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -21,14 +21,14 @@ class Ways:
         self._to_switches: dict[int, list[tuple[Copied, ...]]] = {}  # by GPU of the first equal host
 
     def open(self, ring: FoundRing) -> list[Route]:
-        """Return the hops of a ring but the one that leads into the root (broadcast) or out of it (reduce)."""
+        """Return a ring's hops without the one into the root (broadcast) or out of it (reduce)."""
         root = self.request.ranks[self.request.root]
         if self.request.collective == "broadcast":
             return [route for route in ring.routes if route.dst != root]
         return [route for route in ring.routes if route.src != root]
 
     def round(self, ring: FoundRing, *, rooted: bool) -> list[tuple[Route, Way | None]]:
-        """Return the hops of a ring; where machines are equal those of the first, which stand for all."""
+        """Return a ring's hops; if machines are equal, those of the first machine with the ways they represent."""
         if not self.equal or rooted:
             return [(route, None) for route in ring.routes]
         on_first = len(self.hosts[0])
@@ -36,14 +36,14 @@ class Ways:
         return list(zip(ring.routes[:on_first], ways, strict=True))
 
     def inside(self) -> list[tuple[int, Way | None]]:
-        """Return the nodes that take part; of equal machines one of each role that they play in trees."""
+        """Return the participating nodes; if machines are equal, those of one machine per role in the trees."""
         if not self.equal:
             return [(node, None) for node in self.request.ranks]
         own = [self.request.ranks[rank] for rank in self.hosts[0]]
         return [(self.equal.node(node, way.pairs[0][0]), way) for node in own for way in self.equal.inside]
 
     def chains(self, ring: FoundRing) -> list[list[int]]:
-        """Cut a ring into its stretches on one machine; of equal machines that of the first stands for all."""
+        """Split a ring into its runs of ranks on the same machine; if machines are equal, return only the first."""
         if self.equal:
             return [list(ring.order[: len(self.hosts[0])])]
         host = [self.request.machine.nodes[self.request.ranks[r]].host for r in ring.order]
@@ -56,7 +56,10 @@ class Ways:
         return chains
 
     def to_switches(self, gpu: int) -> list[tuple[Route, Route]]:
-        """Return the ways from a GPU to its NVLink switches and back."""
+        """Return the routes (up, down) between a GPU and each of its NVLink switches.
+
+        Raises Unsuitable if there are none.
+        """
         machine = self.request.machine
         run, host, own = machine.locate(gpu)
         first = run.node + own

@@ -1,1 +1,1 @@
-"""Searches in the link graph of a machine: rings, trees."""
+"""Searches for rings and trees in the link graph of a machine."""

@@ -1,4 +1,4 @@
-"""How much a search may do: steps, not seconds, so that the same input has the same answer everywhere."""
+"""Search budgets, counted in steps instead of seconds so that equal inputs give equal results everywhere."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Budget", "say_ended"]
 
 
 class Budget:
-    """A number of steps.  ``ended`` says whether they did not do; a search then gives the best that it has."""
+    """A number of steps.  ``ended`` tells whether they ran out; a search then returns its best result so far."""
 
     def __init__(self, steps: int, whole: Budget | None = None) -> None:
         self._left = steps
@@ -16,11 +16,11 @@ class Budget:
         self.ended = False
 
     def part(self, steps: int) -> Budget:
-        """Return a budget of *steps*, for one of several searches that share this one; ends when either ends."""
+        """Return a budget of *steps* for one of several searches that share this budget; it ends when either ends."""
         return Budget(steps, self)
 
     def spend(self, steps: int = 1) -> bool:
-        """Take *steps*; False where there are none left."""
+        """Take *steps*; return False if none are left."""
         self._left -= steps
         if self._left < 0 or (self._whole is not None and not self._whole.spend(steps)):
             self.ended = True
@@ -28,7 +28,7 @@ class Budget:
 
 
 def say_ended(notes: list[str], whole: Sequence[bool]) -> None:
-    """Add to *notes*, once, that the best so far was taken, where not all of *whole* searches came to their end."""
+    """Add a note, once, if any of the searches ended at its budget; *whole* tells for each whether it was complete."""
     said = "the search for rings ended at its budget of steps: these are the best found, others may be faster"
     if not all(whole) and said not in notes:
         notes.append(said)

@@ -1,4 +1,4 @@
-"""Cycles through all GPUs over their direct links: listed, and the largest set that fits at once."""
+"""Cycles through all GPUs over direct links: their enumeration, and the largest set that fits at once."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from simulator.collectives.search.packing import pack
 
 __all__ = ["LISTED_UP_TO", "Cycle", "Cycles", "cycles_beside_each_other"]
 
-LISTED_UP_TO = 16  # GPUs; beyond that only the order given is tried
-# A step is a GPU that is entered while cycles are listed, or a cycle for which room is looked for.
+LISTED_UP_TO = 16  # GPUs; with more, only the given order is tried
+# A step is a GPU visited while cycles are listed, or a cycle tested for room while they are packed.
 _MAX_STEPS = 150_000  # of the whole search
-_LISTED_STEPS = (20_000, 5_000, 5_000)  # of listing the cycles with none, one and two relays
-_PACKED_STEPS = 30_000  # each time that cycles are packed
-_GROWN_STEPS = 2_000  # of each cycle that is sought in what the others left
+_LISTED_STEPS = (20_000, 5_000, 5_000)  # to list the cycles with zero, one and two relays
+_PACKED_STEPS = 30_000  # per packing
+_GROWN_STEPS = 2_000  # to find one more cycle in the remaining links
 _MAX_CYCLES = 5_000
-_MAX_PACKED = 200  # cycles with relays that are tried beside each other
+_MAX_PACKED = 200  # cycles with relays that take part in a packing
 
 Cycle = list[tuple[int, ...]]  # its hops: (from, to), or (from, relay, to)
 
 
 class Cycles(NamedTuple):
-    """What was found.
+    """The result of the search.
 
-    ``fitting``: the most cycles that fit into the links at once, each used both ways.
-    ``one_way``: the first that fits if it is used one way only.
-    ``whole``: whether all was searched.
+    ``fitting``: the largest set of cycles that fit into the links at once, each used in both directions.
+    ``one_way``: the first cycle that fits if used in one direction only, or None.
+    ``whole``: whether the search was complete.
     """
 
     fitting: list[Cycle]
@@ -39,7 +39,7 @@ class Cycles(NamedTuple):
 
 
 def cycles_beside_each_other(nodes: tuple[int, ...], graph: LinkGraph) -> Cycles:
-    """Return the cycles over *nodes* to use beside each other, with as few relays as the most of them need."""
+    """Return the cycles over *nodes* to use at once, with no more relays than the largest set needs."""
     units = {(min(a, b), max(a, b)): n for a, row in graph.units.items() for b, n in row.items()}
     degree = min(sum(graph.units.get(node, {}).values()) for node in nodes)
     bound = min(degree if len(nodes) == 2 else degree // 2, MOST_AT_ONCE)
@@ -53,7 +53,7 @@ def cycles_beside_each_other(nodes: tuple[int, ...], graph: LinkGraph) -> Cycles
         if len(best) >= bound:
             break
         budget = all_steps.part(steps)
-        # Straight cycles stand before those with relays, wide ones before narrow ones.
+        # Order: cycles without relays before those with relays, then wide before narrow.
         listed = _listed(nodes, graph, n_relays, budget)
         whole = whole and not budget.ended
         if one_way is None:
@@ -75,7 +75,7 @@ def cycles_beside_each_other(nodes: tuple[int, ...], graph: LinkGraph) -> Cycles
 
 
 def _grown(nodes: tuple[int, ...], graph: LinkGraph, bound: int, budget: Budget) -> list[Cycle]:
-    """Return straight cycles found one after another, each in what the others left."""
+    """Return cycles without relays, found one after another, each in the links left by the previous ones."""
     left = {a: dict(row) for a, row in graph.units.items()}
     found: list[Cycle] = []
     while len(found) < bound:
@@ -94,14 +94,14 @@ def _grown(nodes: tuple[int, ...], graph: LinkGraph, bound: int, budget: Budget)
 
 
 def _ways(cycle: Cycle) -> Counter[tuple[int, int]]:
-    """Return the units of each link that a cycle takes in its own direction."""
+    """Return the units of each directed link that *cycle* uses in its own direction."""
     return Counter(way for hop in cycle for way in pairwise(hop))
 
 
 def _edged(cycles: list[Cycle]) -> Iterator[tuple[Cycle, Counter[tuple[int, int]]]]:
-    """Yield each cycle with the units of each undirected link that it takes."""
+    """Yield each cycle with the units that it uses of each undirected link."""
     for cycle in cycles:
-        hops = cycle[:1] if len(cycle) == 2 else cycle  # there and back is one link, used both ways
+        hops = cycle[:1] if len(cycle) == 2 else cycle  # one link, used in both directions
         yield cycle, Counter([(a, b) if a < b else (b, a) for hop in hops for a, b in pairwise(hop)])
 
 
@@ -116,8 +116,8 @@ def _listed(
 ) -> list[Cycle]:
     """List the Hamiltonian cycles over *nodes* with exactly *n_relays* hops through another GPU.
 
-    Of a cycle and its reverse one is listed.  Ends at *limit* cycles.
-    *narrow_first*: of equal links those to GPUs with few ways on stand first (after Warnsdorff).
+    A cycle and its reverse are listed once.  The list ends at *limit* cycles.  *narrow_first* orders equally wide hops
+    by the number of onward links, fewest first (after Warnsdorff).
     """
     if len(nodes) > LISTED_UP_TO:
         ring = list(zip(nodes, nodes[1:] + nodes[:1], strict=True))
@@ -153,7 +153,7 @@ def _listed(
                 if relays_left != len(hop) - 2:
                     continue
                 cycle = [*taken, hop]
-                if cycle[0][-1] <= cycle[-1][0]:  # of two directions, the one whose second node is smaller
+                if cycle[0][-1] <= cycle[-1][0]:  # of both directions, the one with the smaller second node
                     found.append(cycle)
             return
         for hop in steps(here, left, relays_left):
@@ -166,7 +166,7 @@ def _listed(
 
 
 def _relayed(graph: LinkGraph, here: int, nodes: tuple[int, ...]) -> Cycle:
-    """Return the hops from *here* over another GPU to those that no link joins it with."""
+    """Return the hops from *here*, through another GPU, to the nodes that it has no link to."""
     row = graph.units.get(here, {})
     apart = sorted(set(nodes) - set(row) - {here})
     return [(here, via, b) for b in apart for via in sorted(row) if via != b and graph.between(via, b)]

@@ -1,4 +1,4 @@
-"""The NVLink graph among chosen GPUs, in units of one link."""
+"""The graph of direct GPU links (NVLink, xGMI) among chosen GPUs, in units of one link."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from simulator.topology.parts import GPU_LINKS
 
 __all__ = ["MOST_AT_ONCE", "LinkGraph", "link_graph"]
 
-MOST_AT_ONCE = 64  # rings or trees beside each other: each is a channel, of which NCCL runs as many at most
-_MOST_UNITS = 2 * MOST_AT_ONCE  # that so many can use of what a GPU has
+MOST_AT_ONCE = 64  # rings or trees; each is a channel, and NCCL runs at most 64 channels
+_MOST_UNITS = 2 * MOST_AT_ONCE  # units per GPU that this many rings can use
 
 
 @dataclass(frozen=True, slots=True)
 class LinkGraph:
     """Direct links between GPUs: ``units[a][b]`` links of ``unit_Bps`` from node a to node b.
 
-    Links of different speeds count as so many whole units of the slowest.  Where that would make more rings than can
-    run at once, the unit is the link's speed at which those that can may carry most; slower links then count nothing.
-    ``whole`` says whether nothing is left out so.
+    Faster links count as whole multiples of the slowest.  If that would give more rings than can run at once, the unit
+    is the link speed that maximises the total rate of the rings that can run; slower links are then ignored.  ``whole``
+    is False in that case.
     """
 
     unit_Bps: float
@@ -28,12 +28,12 @@ class LinkGraph:
     whole: bool = True
 
     def between(self, a: int, b: int) -> int:
-        """Return how many units lead from a to b."""
+        """Return the number of units from node *a* to node *b*."""
         return self.units.get(a, {}).get(b, 0)
 
 
 def link_graph(machine: Machine, gpus: tuple[int, ...]) -> LinkGraph | None:
-    """Return the graph of direct links among *gpus* and their GPU neighbours, or None without any."""
+    """Return the graph of direct links among *gpus* and their GPU neighbours, or None if there are none."""
 
     def leaving(nodes: Iterable[int]) -> list[Link]:
         found = (link for node in nodes for link in machine.outgoing[node] if link.kind in GPU_LINKS)
@@ -54,7 +54,7 @@ def link_graph(machine: Machine, gpus: tuple[int, ...]) -> LinkGraph | None:
 
 
 def _counted(links: Iterable[Link], unit_Bps: float) -> LinkGraph:
-    """Return the graph with each link as its whole units."""
+    """Return the graph in which each link counts as its whole multiples of *unit_Bps*."""
     units: dict[int, dict[int, int]] = {}
     for link in links:
         n = int(link.bandwidth_Bps / unit_Bps * (1 + 1e-9))
@@ -65,5 +65,5 @@ def _counted(links: Iterable[Link], unit_Bps: float) -> LinkGraph:
 
 
 def _least(graph: LinkGraph, gpus: tuple[int, ...]) -> int:
-    """Return how many units the GPU with the fewest has."""
+    """Return the number of outgoing units of the GPU with the fewest."""
     return min(sum(graph.units.get(gpu, {}).values()) for gpu in gpus)

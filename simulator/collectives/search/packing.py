@@ -1,4 +1,4 @@
-"""Choose, among candidates that draw on shared units, a multiset that uses the most of them."""
+"""Packing: choose a largest multiset of candidates that share limited units."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ Edge = TypeVar("Edge", bound=Hashable)
 
 
 def pack(candidates: Sequence[Mapping[Edge, int]], units: Mapping[Edge, int], bound: int, budget: Budget) -> list[int]:
-    """Return indices into *candidates*, repeated as often as each is taken.
+    """Return indices into *candidates*, each repeated as often as the candidate is taken.
 
-    Depth first, each candidate as often as it fits before less often, so that of two answers of equal size the one with
-    fewer different candidates is found first.  A branch ends where all that is free would not make a better answer.
-    The search stops at *bound* taken, or at the end of its budget with the best found so far.
+    The search is depth first and tries the highest multiplicity of each candidate first, so of two answers of equal
+    size it finds the one with fewer distinct candidates first.  It prunes a branch if all free units together could not
+    improve on the best answer.  It stops with *bound* candidates taken, or at the end of the budget with the best
+    answer so far.
 
-    *candidates*: how many units of each edge a candidate takes; of one edge at least.
-    *units*: how many units each of these edges has.
-    *bound*: no answer is larger than this.
-    *budget*: a step is a candidate for which there is no room, or an edge of one for which there is.
+    *candidates*: the units of each edge that a candidate takes; at least one edge each.
+    *units*: the available units of each edge.
+    *bound*: the largest possible answer.
+    *budget*: a step is a candidate that does not fit, or an edge of one that fits.
     """
     free = dict(units)
     needs = [list(one.items()) for one in candidates]
     sizes = [sum(one.values()) for one in candidates]
-    least = list(accumulate(reversed(sizes), min))[::-1]  # from each candidate on
+    least = list(accumulate(reversed(sizes), min))[::-1]  # smallest size from each candidate on
     best: list[int] = []
     taken: list[int] = []
 
     def following(start: int) -> Iterator[tuple[int, int]]:
-        """Yield the candidates from *start* on that fit, with how often each does, while the budget lasts."""
+        """Yield (index, multiplicity) of the candidates from *start* on that fit, while the budget lasts."""
         looked_at = start
         for i in range(start, len(needs)):
             times = bound - len(taken)
@@ -51,7 +52,7 @@ def pack(candidates: Sequence[Mapping[Edge, int]], units: Mapping[Edge, int], bo
         budget.spend(len(needs) - looked_at)
 
     def visit(start: int, left: int) -> bool:
-        """Go on with the candidates from *start* on, *left* units being free; True where the search is over."""
+        """Extend the current answer with candidates from *start* on, *left* units being free; return True to stop."""
         nonlocal best
         if len(taken) > len(best):
             best = list(taken)

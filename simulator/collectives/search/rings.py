@@ -1,19 +1,19 @@
-"""Find rings in the link graph: the largest set that fits at once, none predefined.
+"""Search for rings in the link graph: the largest set that fits at once; no ring is predefined.
 
 On one machine, in this order:
 
-1. Direct GPU links (NVLink, xGMI): all Hamiltonian cycles are listed, and the most of them
-   that fit into the links at once are packed, each of one link's speed.
-2. Where no such cycle spans the GPUs, hops through a neighbouring GPU are allowed, as few as
-   possible; against that stands the best ring over whatever routes the machine's transport
-   rules give (PCIe, host memory).  The faster one wins.
-3. On a crossbar (NVSwitch) and over PCIe one ring in a good order has all there is.
+1. Direct GPU links (NVLink, xGMI): list all Hamiltonian cycles, and pack as many as fit into
+   the links at once, each at the speed of one link.
+2. If no such cycle spans the GPUs, allow hops through a neighbouring GPU, as few as possible.
+   The alternative is the best ring over the routes of the machine's transport rules (PCIe,
+   host memory).  The faster of the two wins.
+3. On a crossbar (NVSwitch) and over PCIe, one ring in a good order uses all the bandwidth.
 
-No search takes more than a number of steps: where one ends there, the best rings so far are taken, and say so.
-What is found does not depend on the order in which the ranks are named.
+Every search has a budget of steps; if it runs out, the best rings so far are used, with a note.  The result does not
+depend on the order in which ranks are named.
 
-Over several machines a ring enters each of them near one NIC and leaves it near the same
-(or the previous) one: one ring for each NIC.
+Over several machines there is one ring per NIC: it enters each machine near that NIC and leaves near the same or the
+previous one.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class FoundRing:
     bandwidth_Bps: float
     routes: Sequence[Route]
     kind: str  # "nvlink", "nvlink-relay", "crossbar", "mixed" or "network"
-    whole: bool = True  # whether the search for it came to its end
+    whole: bool = True  # whether its search was complete
 
 
 def find_rings(group: Communicator, *, both_directions: bool) -> list[FoundRing]:
-    """Return the rings to use beside each other, of the fastest set; found once for a group.
+    """Return the fastest set of rings to run at once; found once per group.
 
-    *both_directions*: whether each ring is used both ways.  With two ranks a ring and its reverse are the same.
+    *both_directions* adds the reverse of each ring.  With two ranks, a ring is its own reverse.
     """
     return list(group.once(("rings", both_directions), lambda: _find(group, both_directions=both_directions)))
 
@@ -80,7 +80,7 @@ def _find(group: Communicator, *, both_directions: bool) -> list[FoundRing]:
 
 
 class _Hops(Sequence[Route]):
-    """The routes from each of *nodes* to the next, looked up when asked for: of equal machines few are."""
+    """The routes from each of *nodes* to the next, looked up on demand, since equal machines need only a few."""
 
     def __init__(self, router: Router, nodes: Sequence[int]) -> None:
         self._router = router
@@ -106,10 +106,10 @@ def _routes(group: Communicator, order: Sequence[int], laps: int = 1) -> Sequenc
 
 
 def round_rates(group: Communicator, rings: Sequence[Sequence[Route]], laps: int = 1) -> list[float]:
-    """Return the rate of the slowest hop of each ring when all hops of all rings run at once.
+    """Return the rate in B/s of each ring's slowest hop when all hops of all rings run at once.
 
-    Where rings go through so many equal hosts in *laps* that are alike, what one lap loads on any host stands for what
-    all load on the first, and what all load on the network is as often as much: max-min fair shares are the same.
+    If rings pass through *laps* equal hosts in the same way, only one lap is computed: its loads on any host count as
+    loads on the first host, and its loads on the network count *laps* times.  The max-min fair shares are the same.
     """
     ways = [route for ring in rings for route in ring[: len(ring) // laps]]
     loads = [route.loads if laps == 1 else _on_first_host(group, route, laps) for route in ways]
@@ -134,9 +134,9 @@ def _turned(
     known: Sequence[Sequence[Route]] | None,
     laps: int = 1,
 ) -> list[FoundRing]:
-    """Return the rings of *orders* (and their reverses), each with the rate that it gets beside the others.
+    """Return the rings of *orders* (and their reverses), with the rates at which they run together.
 
-    *laps*: as :func:`round_rates` has it.
+    *laps*: as in :func:`round_rates`.
     """
     listed = [
         (order, kind, known[i] if known else _routes(group, order, laps)) for i, (order, kind) in enumerate(orders)
@@ -152,7 +152,7 @@ def _turned(
 
 
 def _is_crossbar(group: Communicator, ranks: Sequence[int]) -> bool:
-    """Whether every rank hangs at an NVLink switch and reaches the next one over it."""
+    """Return whether every rank reaches the next one through an NVLink switch."""
     nodes = [group.ranks[rank] for rank in ranks]
     machine = group.machine
     for a, b in zip(nodes, nodes[1:] + nodes[:1], strict=True):
@@ -163,7 +163,7 @@ def _is_crossbar(group: Communicator, ranks: Sequence[int]) -> bool:
 
 
 def _mixed(group: Communicator, ranks: tuple[int, ...], both_directions: bool) -> list[FoundRing]:
-    """Return the best single ring over the routes that the transport rules give."""
+    """Return the best single ring over the routes of the transport rules, in one or both directions."""
     orders = {ranks: None, _tree_order(group, ranks): None, _nearest_order(group, ranks): None}
     if len(ranks) <= _ALL_ORDERS_UP_TO:
         orders |= {(ranks[0], *rest): None for rest in permutations(ranks[1:]) if len(rest) < 2 or rest[0] < rest[-1]}
@@ -172,7 +172,7 @@ def _mixed(group: Communicator, ranks: tuple[int, ...], both_directions: bool) -
 
 
 def _tree_order(group: Communicator, ranks: tuple[int, ...]) -> tuple[int, ...]:
-    """Order ranks by the switches above them, so that each link of a tree is crossed once each way."""
+    """Order ranks by the switches above them, so that each link of a tree is crossed once in each direction."""
 
     def above(rank: int) -> tuple[int, ...]:
         cpu = group.router.nearest_cpu(group.ranks[rank])
@@ -185,7 +185,7 @@ def _tree_order(group: Communicator, ranks: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _nearest_order(group: Communicator, ranks: tuple[int, ...]) -> tuple[int, ...]:
-    """Go from each rank to the one it reaches fastest."""
+    """Order ranks greedily: each is followed by the remaining rank that it reaches fastest."""
     if len(ranks) > LISTED_UP_TO:
         return ranks
     order = [ranks[0]]
@@ -202,13 +202,13 @@ def _nearest_order(group: Communicator, ranks: tuple[int, ...]) -> tuple[int, ..
 
 
 def _packed(group: Communicator, graph: LinkGraph, both_directions: bool) -> list[FoundRing]:
-    """Return the most rings of one link's speed that fit into the GPU links at once."""
+    """Return the largest set of rings, each at the speed of one link, that fits into the GPU links at once."""
     nodes = group.ranks
     rank_of = {node: rank for rank, node in enumerate(nodes)}
     best, one_way, whole = group.once("cycles", lambda: cycles_beside_each_other(nodes, graph))
     found: list[FoundRing] = []
     both = both_directions and len(nodes) > 2
-    if not best and one_way is not None:  # there and back over the same links: no room for the reverse
+    if not best and one_way is not None:  # it uses links in both directions: no room for its reverse
         best, both = [one_way], False
     for hops in best:
         kind = "nvlink-relay" if any(len(hop) > 2 for hop in hops) else "nvlink"
@@ -218,12 +218,12 @@ def _packed(group: Communicator, graph: LinkGraph, both_directions: bool) -> lis
             found.append(FoundRing(ranks, graph.unit_Bps, routes, kind, whole))
     if both:  # all of one direction first, then their reverses
         found = found[::2] + found[1::2]
-    rates = round_rates(group, [ring.routes for ring in found])  # half-duplex links carry less than they count
+    rates = round_rates(group, [ring.routes for ring in found])  # half-duplex links carry less than their units
     return [replace(ring, bandwidth_Bps=min(rate, graph.unit_Bps)) for ring, rate in zip(found, rates, strict=True)]
 
 
 def _reverse(hops: Cycle) -> Cycle:
-    """Turn a cycle round, keeping its first node first."""
+    """Reverse a cycle, keeping its first node first."""
     return [hop[::-1] for hop in reversed(hops)]
 
 
@@ -237,8 +237,8 @@ def _hop_route(group: Communicator, hop: tuple[int, ...]) -> Route:
 
 
 def _across(group: Communicator, hosts: dict[int, list[int]], both_directions: bool) -> list[FoundRing]:
-    """Return one ring for each NIC that a machine's GPUs are near to."""
-    known: dict[tuple[int, ...], list[list[int]]] = {}  # by GPUs of equal hosts: each ring's chain, as places in them
+    """Return one ring for each NIC that is near the GPUs of a machine."""
+    known: dict[tuple[int, ...], list[list[int]]] = {}  # by GPUs of equal hosts: each ring's chain, as positions
     chains: list[list[list[int]]] = []
     for host, ranks in hosts.items():
         run = group.machine.run(host)
@@ -255,12 +255,12 @@ def _across(group: Communicator, hosts: dict[int, list[int]], both_directions: b
 
 
 def _chains(group: Communicator, ranks: list[int]) -> list[list[int]]:
-    """Return, for one machine, an order of its ranks for each NIC: it enters and leaves near that NIC."""
+    """Return one order of a machine's ranks for each NIC; it enters and leaves the machine near that NIC."""
     if len(ranks) == 1:
         return [list(ranks)]
     inside = group.part(ranks)
     found = find_rings(inside, both_directions=False)[0]
-    # On a crossbar any order is a ring; that of the PCIe tree puts GPUs that share a NIC side by side.
+    # On a crossbar any order is a ring; the order of the PCIe tree places GPUs that share a NIC side by side.
     order = _tree_order(inside, found.order) if found.kind == "crossbar" else found.order
     ring = [ranks[i] for i in order]
     near = {r: group.router.nics_near(group.ranks[r]) for r in ranks}
@@ -271,7 +271,7 @@ def _chains(group: Communicator, ranks: list[int]) -> list[list[int]]:
     for nic in dict.fromkeys(nic for r in ranks for nic in near[r]):
         entering = [t for t in turns if nic in near[t[0]]]
         leaving = [t for t in entering if nic in near[t[-1]]]
-        # GPUs that share a NIC take turns at its ends, so that no PCIe port carries all.
+        # GPUs that share a NIC take turns as the ends of chains, so that no PCIe port carries them all.
         best = min(leaving or entering, key=lambda t: entered[t[0]] + left[t[-1]])
         entered[best[0]] += 1
         left[best[-1]] += 1

@@ -1,8 +1,8 @@
-"""Pack spanning trees into the GPU links: what remains where no ring spans the GPUs.
+"""Packing of spanning trees into GPU links, for GPUs that no ring spans.
 
-Each tree takes one unit of a link both ways: up to reduce, down to spread.  Trees are taken one by one, each the
-maximum spanning tree by what the links have left, so that no link is used up early.  (The idea of packing trees into
-uneven NVLink graphs: Wang et al., Blink, MLSys 2020.)
+Each tree takes one unit of each of its links in both directions: up to reduce, down to broadcast.  Trees are taken one
+by one; each is the maximum spanning tree by the remaining units, so that no link is exhausted early.  (Packing trees
+into uneven NVLink graphs: Wang et al., Blink, MLSys 2020.)
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["FoundTree", "find_trees"]
 
 @dataclass(frozen=True, slots=True)
 class FoundTree:
-    """A spanning tree of ranks: ``edges`` are (parent, child), parents before their children."""
+    """A spanning tree of ranks; ``edges`` are (parent, child), parents before their children."""
 
     root: int
     edges: tuple[tuple[int, int], ...]
@@ -25,7 +25,7 @@ class FoundTree:
 
     @property
     def depth(self) -> int:
-        """Edges from the root to the farthest rank."""
+        """The number of edges from the root to the farthest rank."""
         level = {self.root: 0}
         for parent, child in self.edges:
             level[child] = level[parent] + 1
@@ -33,7 +33,7 @@ class FoundTree:
 
 
 def find_trees(group: Communicator) -> list[FoundTree]:
-    """Return trees over direct GPU links among the ranks of one machine; empty where none spans them."""
+    """Return trees over direct GPU links among the ranks of one machine; empty if no tree spans them."""
     return group.once("trees", lambda: _find(group))
 
 
@@ -60,9 +60,9 @@ def _find(group: Communicator) -> list[FoundTree]:
 
 
 def _spanning(n: int, free: dict[tuple[int, int], int]) -> list[tuple[int, int]] | None:
-    """Return the maximum spanning tree by units left (Kruskal), or None where there is none.
+    """Return the maximum spanning tree by remaining units (Kruskal), or None if there is none.
 
-    An edge at a rank with few units left counts as more: what hangs by one link needs it.
+    Edges at ranks with few remaining units come first: a rank with a single link needs it.
     """
     left = [sum(units for edge, units in free.items() if r in edge) for r in range(n)]
     order = sorted((e for e, units in free.items() if units), key=lambda e: (min(left[e[0]], left[e[1]]), -free[e], e))
@@ -82,7 +82,7 @@ def _spanning(n: int, free: dict[tuple[int, int], int]) -> list[tuple[int, int]]
 
 
 def _rooted(n: int, edges: list[tuple[int, int]], unit_Bps: float) -> FoundTree:
-    """Root the tree where it is least deep."""
+    """Return the tree with the root that minimises its depth."""
     near: list[list[int]] = [[] for _ in range(n)]
     for a, b in edges:
         near[a].append(b)
