@@ -127,7 +127,7 @@ def _judged(
 def _split(
     rows: Sequence[ComparedRow], key: Callable[[ComparedRow], str], count: int
 ) -> tuple[list[ComparedRow], list[ComparedRow]]:
-    """Split *rows* by *key*: return about *count* rows with at most half of the keys, and the rows of the other keys."""
+    """Split *rows* by *key*: return about *count* rows with at most half of the keys, and the rest."""
     keyed = [(digest({"key": key(row)}), row) for row in rows]
     ordered = sorted({name for name, _ in keyed})
     chosen: set[str] = set()
