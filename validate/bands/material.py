@@ -98,7 +98,7 @@ def _chain(composition: Composition) -> Chain:
 
 
 def _alike(question: Question) -> Hashable:
-    """Return what a question shares with others for the same work in other ways or on other machines; None for none."""
+    """Return the key of questions for the same work in other ways or on other machines; None if not compared."""
     if isinstance(question, StepQuestion):
         return question.workload, question.options.mode, question.options.precision
     if isinstance(question, CollectiveQuestion):

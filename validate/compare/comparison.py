@@ -1,4 +1,4 @@
-"""The comparison of a folder with its predictions: the one source of texts, documents and reports."""
+"""The comparison of a folder with its predictions, from which texts, documents and reports are made."""
 
 from __future__ import annotations
 

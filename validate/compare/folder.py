@@ -145,7 +145,7 @@ def _finite(value: Any) -> Any:
 
 
 def key_of(table: Table, record: Record) -> tuple[tuple[str, str], ...]:
-    """Return what a row asks, as sorted (column, text) pairs: all cells but results and their circumstances."""
+    """Return the question that a row asks as sorted (column, text) pairs: all cells except results and provenance."""
     asked = ((name, table.cell(record, name)) for name in table.position if _is_asked(table, name))
     cells = ((name, asked_note(text) if name == "note" else text) for name, text in asked)
     return tuple(sorted((name, text) for name, text in cells if text))

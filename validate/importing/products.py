@@ -93,9 +93,10 @@ def product_rows(products: Products, device: str, share: Share, left_out: LeftOu
 
 
 def is_cold(shape: Shape, framework: str, l2_bytes: float) -> bool:
-    """Return whether a replay exceeds a last-level cache of *l2_bytes* (0: unknown), so that the next one starts cold.
+    """Return whether a replay exceeds a last-level cache of *l2_bytes*, so that the next starts cold.
 
-    A replay touches the weights of all operators, their inputs, and one output, whose memory the operators reuse.
+    A replay touches the weights of all operators, their inputs, and one output, whose memory the operators reuse.  If
+    *l2_bytes* is 0 (unknown), every shape is cold.
     """
     m, n, k = shape
     inputs = _OPERATORS if framework in _OWN_INPUTS else 1

@@ -45,7 +45,7 @@ _TESTS_GPUS = re.compile(r"nccl-tests.*\s-g\s*([1-9]\d{0,3})\b", re.IGNORECASE |
 
 
 def read_collective(cell: Cell, names: Names) -> Asked:
-    """Return what a row asks; *cell* returns the text of one of ``_COLUMNS_ASKED``.
+    """Return the question that a row asks; *cell* returns the text of one of ``_COLUMNS_ASKED``.
 
     Raises NotScored if the row is incomplete or asks for something that is not modelled.
     """

@@ -69,7 +69,7 @@ def _question(cell: Cell, names: Names) -> CopyQuestion:
 
 
 def _read(cell: Cell, names: Names) -> Asked:
-    """Return what a row asks: a copy, or a program of work and a copy; raises NotScored."""
+    """Return the question that a row asks, about a copy or a program of work and a copy; raises NotScored."""
     copy = _question(cell, names)
     if cell("kind").lower().startswith("overlap") and cell("note") != "copy alone":
         return Asked(beside_work(cell, names, copy))

@@ -89,7 +89,7 @@ _Said = dict[str, Any]  # fields of the question
 
 
 def read_launch(cell: Cell, names: Names) -> Asked:
-    """Return what a row asks; raises NotScored if it is not modelled."""
+    """Return the question that a row asks; raises NotScored if it is not modelled."""
     said, way = _said(cell)
     where, device = names.devices.where(cell("device"))
     question = LaunchQuestion(where=where, device=device, **said)

@@ -44,7 +44,7 @@ _FLOAT_BYTES = 4
 
 
 def _question(cell: Cell, names: Names) -> AccessQuestion:
-    """Return what a row asks; raises NotScored if the row is incomplete or not modelled."""
+    """Return the question that a row asks; raises NotScored if the row is incomplete or not modelled."""
     bench, kernel, dtype = cell("bench"), cell("kernel"), cell("dtype").lower()
     size = size_bytes(cell)
     where, device = names.devices.where(cell("device"))

@@ -53,7 +53,7 @@ _TWO_INPUTS = frozenset(("add", "mul", "div", "pow", "sub"))
 
 
 def read_operator(cell: Cell, names: Names) -> Asked:
-    """Return what a row asks; *cell* returns the text of a column.
+    """Return the question that a row asks; *cell* returns the text of a column.
 
     Raises NotScored, with the reason, if the row is incomplete or not modelled.
     """

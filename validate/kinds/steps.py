@@ -73,7 +73,7 @@ _CONFIGURATION = ("machine", "model", "phase", "dtype", "batch_per_gpu", "image"
 
 
 def read_step(cell: Cell, names: Names) -> Asked:
-    """Return what a row asks; *cell* returns the text of one of ``_COLUMNS_ASKED``.
+    """Return the question that a row asks; *cell* returns the text of one of ``_COLUMNS_ASKED``.
 
     Raises NotScored if the row is incomplete or asks for something that is not modelled.
     """

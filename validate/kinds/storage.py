@@ -14,7 +14,7 @@ _CACHES = ("direct", "dropped", "page cache")
 
 
 def read_storage(cell: Cell, names: Names) -> Asked:
-    """Return what a row asks; raises NotScored if the row is incomplete or not modelled."""
+    """Return the question that a row asks; raises NotScored if the row is incomplete or not modelled."""
     kind, cache = next((kind for kind in DISK_ACCESSES if kind == cell("kind")), None), cell("cache")
     if kind is None:
         raise NotScored(f"no model of accesses of kind {one_line(cell('kind'), 30) or 'none'}")

@@ -60,7 +60,10 @@ _ISOLATED: dict[type, str] = {
 
 @dataclass(frozen=True, slots=True)
 class BetweenEvents:
-    """One PyTorch operator between two events, on an idle *part*; *before* names the constant of the time before it."""
+    """One PyTorch operator between two events, on an idle ``part``.
+
+    ``before`` names the constant of :class:`TimingCosts` for the time before the operator.
+    """
 
     part: str
     before: str
@@ -94,7 +97,7 @@ class ByItself:
 
 @dataclass(frozen=True, slots=True)
 class ReadBack:
-    """A step at whose end the host reads back the loss and waits for it; *reading* asks for the time of that."""
+    """A step that ends with the host reading back the loss; ``reading`` is the question for the time of that."""
 
     reading: LaunchQuestion
 
