@@ -175,7 +175,7 @@ def keep(asked: Asked, folder: Path, *, parts: bool = False) -> None:
 
 
 def as_run(network: Network, software: str) -> Network:
-    """Return *network* with the attention kernels that *software* runs, unless it asks for others than ``flash2``.
+    """Return *network* with its default attention kernels (``flash2``) replaced by those that *software* runs.
 
     Since 2.11 torch runs kernels written for the GPU's generation; measured rows are read by the same rule.
     """

@@ -105,7 +105,7 @@ def _shown(name: str) -> tuple[tuple[str, ...], ...]:
 
 
 def classes_of(rows: Sequence[ComparedRow]) -> list[ClassErrors]:
-    """Return for each table of *rows* one class of all its rows, then its classes along each of its axes."""
+    """Return for each table of *rows* the class of all its rows, then its classes along each axis."""
     found = []
     for table in sorted({row.table for row in rows}, key=_order):
         mine = [row for row in rows if row.table == table]

@@ -42,7 +42,7 @@ Rule = Callable[[Facts], Explanation | None]
 
 
 def noise(facts: Facts) -> Explanation | None:
-    """The measurement is as uncertain as half the error or more."""
+    """The measurement's uncertainty is at least half of the error."""
     if facts.interval and math.log1p(facts.interval) >= 0.5 * abs(facts.log_ratio):
         return Explanation("noise", f"measured only to within {_percent(facts.interval)}", 1 + facts.interval)
     return None
@@ -154,7 +154,7 @@ def odd_alignment(facts: Facts) -> Explanation | None:
 
 
 def few_waves(facts: Facts) -> Explanation | None:
-    """The work is less than two waves, so the time depends on the library's choice of tile."""
+    """The work takes less than two waves, so the time depends on the library's choice of tile."""
     if facts.bound == "compute" and 0 < facts.waves < 2:
         return Explanation(
             "few waves",
