@@ -1,12 +1,12 @@
-"""Write anew the pages that show answers: docs/scenarios.md with its pictures, and docs/book.md.
+"""Regenerate the pages of answers: docs/scenarios.md with its pictures, and docs/book.md.
 
-``python -m docs.make_pages`` rewrites what stands between ``<!-- scenarios -->`` and ``<!-- /scenarios -->``, and
-likewise ``book``; ``docs/make_tables.py`` does it too.  With ``--no-pictures`` the pictures stay as they are.
+``python -m docs.make_pages`` rewrites the text between ``<!-- scenarios -->`` and ``<!-- /scenarios -->``, and likewise
+for ``book``; ``docs/make_tables.py`` runs it too.  With ``--no-pictures`` the pictures stay as they are.
 
-docs/book/items.yaml holds what two sources say, item by item.  An item is answered by one command: that of a scenario
-(``scenario``, and which of its ``answers``), or a ``run`` with ``answers`` as scenario files have them, whose paths
-begin with ``run``.  ``partly`` and ``not`` say why an item is not right; without either it is, and
-``tests/unit/test_book.py`` holds it to that.
+docs/book/items.yaml holds statements of two sources, item by item.  One command answers an item: that of a scenario
+(``scenario``, and which of its ``answers``), or a ``run`` with ``answers`` in the format of scenario files, whose paths
+begin with ``run``.  ``partly`` and ``not`` give the reason why an answer is not right; without them it must be, as
+``tests/unit/test_book.py`` checks.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MARKS = {"right": "✔", "partly": "~", "not": "✘"}
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One statement: its number, where it is from, what it says, and how it is asked."""
+    """One statement of a source: its number, source and words, and the command that answers it."""
 
     number: int
     source: str
@@ -52,17 +52,17 @@ class Item:
 
     @property
     def verdict(self) -> str:
-        """``right``, ``partly`` or ``not``, as the file says."""
+        """``right``, ``partly`` or ``not``, as given in the file."""
         return "not" if self.refused else "partly" if self.partly else "right"
 
     @property
     def command(self) -> str:
-        """The one command; empty where there is none."""
+        """The command that answers the item; empty if there is none."""
         return f"simulate scenario {self.scenario}" if self.scenario else self.run or ""
 
 
 def read_items(file: Path = ITEMS) -> list[Item]:
-    """Return the items in their order; a key that nobody reads is an error."""
+    """Return the items of *file* in order; raises AssertionError for an unknown key."""
     known = {"item", "of", "says", "run", "scenario", "answers", "partly", "not"}
     found = []
     for entry in yaml.safe_load(file.read_text(encoding="utf-8")):
@@ -83,14 +83,14 @@ def read_items(file: Path = ITEMS) -> list[Item]:
 
 
 class Book:
-    """Items and their answers; a scenario or a run that several items name is answered once."""
+    """Items and their answers; a scenario that several items name is answered once."""
 
     def __init__(self, items: Sequence[Item], answered: Mapping[str, tuple[Answer, ...]] | None = None) -> None:
         self.items = items
         self._scenarios = dict(answered or {})
 
     def answers(self, item: Item) -> tuple[Answer, ...]:
-        """Return the answers of *item*; raises InputError where its command cannot be answered."""
+        """Return the answers of *item*; raises InputError if its command fails."""
         if item.scenario is not None:
             found = self._scenario(item.scenario)
             names = [answer.asked.name for answer in found]
@@ -126,7 +126,7 @@ def _as_scenario(item: Item) -> Scenario:
 
 
 def answer_words(answers: Sequence[Answer]) -> str:
-    """Return *answers* in one cell, each beside what the source says."""
+    """Return *answers* as one table cell, each with the source's figure."""
     return "; ".join(dict.fromkeys(map(_one, answers)))
 
 
@@ -140,7 +140,7 @@ def _one(answer: Answer) -> str:
 
 
 def book_body(book: Book) -> str:
-    """Return what docs/book.md shows: how many are right, and a table for each source."""
+    """Return the generated part of docs/book.md: counts of verdicts, and a table of items for each source."""
     lines = ["| source | right | partly | not |", "|---|--:|--:|--:|"]
     sources = dict.fromkeys(_chapter(item) for item in book.items)
     for source in [*sources, ""]:
@@ -176,7 +176,10 @@ def _row(book: Book, item: Item) -> str:
 
 
 def scenarios_body(pictures: bool, answered: dict[str, tuple[Answer, ...]]) -> str:
-    """Return what docs/scenarios.md shows: each scenario with its picture and what it prints; fill *answered*."""
+    """Return the generated part of docs/scenarios.md: each scenario with its picture and output.
+
+    The answers are added to *answered*, by scenario.  With *pictures*, the pictures are redrawn.
+    """
     lines: list[str] = []
     chapter = None
     for scenario in in_order():
@@ -200,7 +203,7 @@ def shown(scenario: Scenario, answers: tuple[Answer, ...]) -> Iterator[str]:
 
 
 def write_pages(*, pictures: bool = True) -> None:
-    """Write both pages."""
+    """Regenerate both pages, and with *pictures* the scenarios' pictures."""
     os.environ.pop("COLUMNS", None)
     answered: dict[str, tuple[Answer, ...]] = {}
     bodies = {

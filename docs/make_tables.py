@@ -1,24 +1,25 @@
-"""Write anew what the documents show of the program: outputs of commands, pictures, tables of errors.
+"""Regenerate the generated parts of the documents: outputs of commands, pictures, tables of errors.
 
-``python docs/make_tables.py [FOLDER] [--leave-one-out] [--imported DIR]`` rewrites README.md and docs/*.md in place.
-The tables of errors need the measurements: collectives.csv, ops.csv, training.csv and baselines.csv in
-FOLDER, or in the folder that TOPOCAST_CORPUS names; without either they stay as they are, and that is said.
-The columns of devices left out of the fit need ``--leave-one-out``, which fits for minutes (it is
-``validate fit ops.csv --leave-one-out place``); without it they stay as they are.
+``python docs/make_tables.py [FOLDER] [--leave-one-out] [--second DIR] [--imported DIR]`` rewrites the documents in
+place: the top-level Markdown files and those below docs/.
+The tables of errors need the measurements collectives.csv, ops.csv, training.csv and baselines.csv in FOLDER, or in the
+folder named by TOPOCAST_CORPUS; without them these tables stay unchanged, with a message.
+The columns on devices left out of the fit need ``--leave-one-out``, which fits for minutes (it runs
+``validate fit ops.csv --leave-one-out place``); without it they stay unchanged.
+The table of steps over several devices by data set needs ``--second DIR``, a folder with more steps.
 
 In the documents
 
-* a ``console`` block starts with ``$ simulate ...`` or ``$ validate ...`` and goes on with
-  what that prints;
+* a ``console`` block starts with ``$ simulate ...`` or ``$ validate ...``, followed by the command's output;
 * a comment ``<!-- file: NAME -->`` before a block makes the block a file that commands can read;
-* the tables of errors stand between ``<!-- errors -->`` and ``<!-- /errors -->``, and likewise those of
-  operators, devices, steps and published predictors, and those of the measurements that are part of the
-  project (validate/measurements/), which need no folder.  What these show of devices left out of the fit needs
-  ``--imported DIR``, what ``validate import`` wrote.
+* the tables of errors stand between ``<!-- errors -->`` and ``<!-- /errors -->``.  Other markers enclose the tables of
+  operators, devices, steps and published predictors, and those of the measurements in the project
+  (validate/measurements/), which need no folder.  Their columns on devices left out of the fit need
+  ``--imported DIR``, the output of ``validate import``.
 
-docs/make_pages.py writes those of scenarios and of the book anew besides.
+It then runs docs/make_pages.py, for the pages of scenarios and of the book.
 
-``tests/unit/test_docs.py`` fails where a document shows something else than the program.
+``tests/unit/test_docs.py`` fails if a document differs from the program's output.
 """
 
 from __future__ import annotations
@@ -75,9 +76,9 @@ PICTURES = (
 # The machines of the V100 cube mesh; docs/decisions/nccl-costs.md.
 CUBE_MESH = ("vtrain-8xv100-cube-mesh", "8xv100-sxm2-16gb-cube-mesh", "oci-bm.gpu3.8")  # one node each
 _FEW_ROWS = 10
-NVIDIA_FAMILIES = {"linear": "tensor_product", "attention": "attention"}  # of cost models, by what was measured
-# What the table of steps shows: rows that have these labels.  Besides the first line each row is in one, but for those
-# of NeuSight, which are in two.
+NVIDIA_FAMILIES = {"linear": "tensor_product", "attention": "attention"}  # families of cost models, by operator
+# Lines of the table of steps, with the labels of their rows.  Except for the first line, each row is in one line, those
+# of NeuSight in two.
 _GPU = {"processor": "GPU", "ranks": "one"}
 _SEVERAL = {"processor": "GPU", "ranks": "several"}
 _RANKS = {"several": "replicas or shards", "divided": "network divided"}
@@ -105,7 +106,7 @@ SHOWN_STEPS: Lines = (
         for rank, which in _FRAMEWORKS
     ),
 )
-# Of the published steps that are part of the project.
+# Lines of the table of the published steps in the project.
 OWN_STEPS: Lines = (
     ("all steps", {}),
     ("MPT, 0.8 to 70 billion parameters, FSDP over 8 to 64 H100", {"dataset": "llmfoundry_mpt_h100"}),
@@ -122,25 +123,28 @@ _HEADER = (
 
 
 def documents() -> list[Path]:
-    """Return the documents that are kept up to date."""
+    """Return the documents with generated parts."""
     return [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def blocks(text: str) -> Iterator[tuple[str, str, str]]:
-    """Yield (kind, name of its file or nothing, content) of each fenced block of *text*."""
+    """Yield (kind, file name or empty, content) of each fenced block of *text*."""
     for match in _BLOCK.finditer(text):
         yield match["kind"], match["file"] or "", match["body"]
 
 
 def write_files(text: str, folder: Path) -> None:
-    """Write the blocks of *text* that are files into *folder*."""
+    """Write the blocks of *text* that have a file name into *folder*."""
     for _, name, body in blocks(text):
         if name:
             (folder / name).write_text(body, encoding="utf-8")
 
 
 def printed(command: str) -> str:
-    """Run *command* (``simulate ...`` or ``validate ...``) here and return what it prints on both streams."""
+    """Run *command* (``simulate ...`` or ``validate ...``) in this process and return the output of both streams.
+
+    A status other than 0 is appended as ``[exit N]``.
+    """
     words = shlex.split(command, comments=True)
     program = words[0].rpartition("/")[2]
     output = io.StringIO()
@@ -150,7 +154,7 @@ def printed(command: str) -> str:
 
 
 def with_outputs(text: str) -> str:
-    """Return the document *text* with what its commands print now."""
+    """Return the document *text* with the current output of its commands."""
 
     def anew(match: re.Match[str]) -> str:
         if match["kind"] != "console":
@@ -167,7 +171,10 @@ def with_outputs(text: str) -> str:
 def scored(
     table: Path, kind: Kind, calibrate: int = 0, trust: Sequence[str] = ("A", "B"), **options: str
 ) -> list[ScoredRow]:
-    """Return the rows of *table* as ``validate score`` scores them, with those *options*."""
+    """Return the rows of *table* as ``validate score`` scores them with *options*.
+
+    *calibrate* is the number of rows per device to calibrate on, 0 for none; *trust* holds the grades that count.
+    """
     scoring = Scoring(ScoringOptions(**options))  # type: ignore[arg-type]
     read = _read(table, kind)
     if not calibrate:
@@ -185,7 +192,7 @@ def _is_large(row: ScoredRow) -> bool:
 
 
 def error_table(table: Path) -> str:
-    """Return the table of errors of the measurements *table*, as Markdown."""
+    """Return the Markdown table of errors of the collectives in *table*."""
     fitted_to = machines_fitted_to()
     rows = [row for row in scored(table, COLLECTIVES) if not row.skipped]
     by_machine: dict[str, list[ScoredRow]] = {}
@@ -226,7 +233,10 @@ def _line(label: str, group: Group) -> str:
 
 
 def operator_tables(table: Path, old: dict[str, str], *, leave_one_out: bool) -> dict[str, str]:
-    """Return the tables of operators and of devices; *old* are those that are there."""
+    """Return the Markdown tables ``operators`` and ``devices`` of errors of *table*.
+
+    Their columns on devices left out of the fit come from new fits with *leave_one_out*, else from the tables *old*.
+    """
     plain, calibrated = (scored(table, OPERATORS, calibrate, ("A",)) for calibrate in (0, 50))
     left = _left_out([table]) if leave_one_out else []
     return {
@@ -236,17 +246,17 @@ def operator_tables(table: Path, old: dict[str, str], *, leave_one_out: bool) ->
 
 
 def _kept(table: str) -> dict[str, Cells]:
-    """Return the cells of devices left out of the fit that the Markdown *table* has, by the name of its row."""
+    """Return the cells on devices left out of the fit from the Markdown *table*, by the label of the line."""
     return {cells[0]: (cells[4], cells[5]) for cells in table_cells(table)}
 
 
 def table_cells(table: str) -> list[list[str]]:
-    """Return the cells of each line of the Markdown *table* below its head."""
+    """Return the cells of each line of the Markdown *table*, without its head."""
     return [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in table.strip().splitlines()[2:]]
 
 
 def accuracy_words(shown: Mapping[str, str]) -> str:
-    """Return what the tables *shown* say in their first lines, as a sentence for those who read no table."""
+    """Return a sentence on accuracy, from the first lines of the tables *shown*."""
     collectives, operators, steps = (table_cells(shown[what])[0] for what in ("errors", "operators", "steps"))
     unseen = operators[4]
     text = (
@@ -259,7 +269,7 @@ def accuracy_words(shown: Mapping[str, str]) -> str:
 
 
 def _left_out(tables: Sequence[Path], *options: str) -> list[dict[str, Any]]:
-    """Return the errors of rows of each device by a fit that has not seen it."""
+    """Return groups of errors from fits that leave out each device or machine in turn."""
     files = [str(table) for table in tables]
     jobs = str(os.cpu_count() or 1)
     words = ["validate", "fit", *files, *options, "--leave-one-out", "place", "--jobs", jobs, "--json", "--quiet"]
@@ -268,7 +278,7 @@ def _left_out(tables: Sequence[Path], *options: str) -> list[dict[str, Any]]:
 
 
 def _left_out_by(groups: Sequence[dict[str, Any]], axis: str, op: str | None = None) -> dict[str, Cells]:
-    """Return the cells of *groups* by what a row of a table is called; of one *op*, or of all."""
+    """Return the cells of *groups* by the label of their line in a table along *axis*; only for *op* if given."""
     found: dict[str, Cells] = {}
     for group in groups:
         other = "place" if axis == "op" else "op"
@@ -282,7 +292,11 @@ def _figures(group: dict[str, Any]) -> dict[str, Any]:
 
 
 def nvidia_tables(old: dict[str, str], imported: Path | None) -> dict[str, str]:
-    """Return the tables of errors of what NVIDIA measured: products and attention by device, collectives by machine."""
+    """Return the tables of errors on NVIDIA's measurements: products and attention by device, collectives by machine.
+
+    *imported* is the folder written by ``validate import``, for new fits that leave out devices; None keeps their
+    columns from the tables *old*.
+    """
     found = {}
     files = sorted(BY_NVIDIA.glob("*/ops.csv"))
     both = [[row for file in files for row in scored(file, OPERATORS, calibrate)] for calibrate in (0, 50)]
@@ -306,12 +320,12 @@ def nvidia_tables(old: dict[str, str], imported: Path | None) -> dict[str, str]:
 
 
 def own_step_table() -> str:
-    """Return the table of errors of the published steps that are part of the project."""
+    """Return the table of errors of the published steps in the project."""
     return step_table(scored(PUBLISHED_STEPS, STEPS), OWN_STEPS)
 
 
 def divided_table(rows: Sequence[ScoredRow]) -> str:
-    """Return the table of errors of steps over several devices by the collection that they are from."""
+    """Return the table of errors of steps over several devices, by data set."""
     names = dict.fromkeys(row.labels["dataset"] for row in rows if row.labels.get("ranks") in ("several", "divided"))
     lines = tuple(
         (f"`{name}`, {what}", {"dataset": name, "ranks": ranks}) for name in names for ranks, what in _RANKS.items()
@@ -325,9 +339,9 @@ def _has(row: ScoredRow, labels: Mapping[str, str]) -> bool:
 
 
 def step_rows(folder: Path, session: Session | None = None) -> list[ScoredRow]:
-    """Return the scored steps of *folder*, and what predictors of others say of them where it has that.
+    """Return the scored steps of *folder*, with the predictions in ``baselines.csv`` if it has that file.
 
-    *session* answers them, or one of its own.
+    *session* answers the questions; by default a new one.
     """
     baselines = folder / "baselines.csv"
     scoring = Scoring(ScoringOptions(baselines=str(baselines) if baselines.is_file() else None))
@@ -337,36 +351,36 @@ def step_rows(folder: Path, session: Session | None = None) -> list[ScoredRow]:
 
 
 def question_digest(question: Question) -> str:
-    """Return what stands for *question* in the file of answers that the tables were made with."""
+    """Return the key of *question* in the file of answers behind the tables (:data:`PREDICTED`)."""
     return sha256(repr(question).encode()).hexdigest()[:12]
 
 
 class _Listed(Session):
-    """A session that answers nothing, and keeps what it was asked of steps."""
+    """A session that answers nothing and records the questions about steps."""
 
     def __init__(self) -> None:
         super().__init__()
         self.questions: list[StepQuestion] = []
 
     def time_s(self, question: Question) -> float:
-        """Keep *question*; raises InputError."""
+        """Record *question* if it is about a step; always raises InputError."""
         if isinstance(question, StepQuestion):
             self.questions.append(question)
         raise InputError("listed")
 
     def bound_s(self, question: Question) -> float:
-        """Raise InputError, whatever is asked."""
+        """Always raise InputError."""
         raise InputError(f"listed: {type(question).__name__}")
 
 
 @cache
 def _answers_of_this_process() -> Answers:
-    gc.set_threshold(100_000, 20, 20)  # what is kept grows, and to look for garbage in it takes longer and longer
+    gc.set_threshold(100_000, 20, 20)  # the kept objects grow, and with them the time of each garbage collection
     return Answers()
 
 
 def _answers_to(questions: Sequence[Question]) -> dict[str, float | str]:
-    """Return the answers to *questions* by their digests; in a process of its own."""
+    """Return the answers to *questions* by digest; runs in a worker process."""
     answers = _answers_of_this_process()
     for question in questions:
         with contextlib.suppress(InputError):
@@ -375,7 +389,7 @@ def _answers_to(questions: Sequence[Question]) -> dict[str, float | str]:
 
 
 class Answers(Session):
-    """A session that keeps what it answered, by the digest of each question: seconds, or why there are none."""
+    """A session that keeps its answers by the digest of the question: seconds, or the reason why there are none."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -384,7 +398,7 @@ class Answers(Session):
         self.asked: set[str] = set()
 
     def time_s(self, question: Question) -> float:
-        """Return the seconds of *question*; raises InputError."""
+        """Return the predicted time of *question*, in seconds; raises InputError."""
         digest = question_digest(question)
         self.asked.add(digest)
         if digest not in self.given:
@@ -398,7 +412,7 @@ class Answers(Session):
         return found
 
     def bound_s(self, question: Question) -> float:
-        """Return what the data sheet says of *question*; raises InputError."""
+        """Return the time of *question* by the data sheet, in seconds; raises InputError."""
         digest = question_digest(question)
         if digest not in self.bounds:
             try:
@@ -411,7 +425,10 @@ class Answers(Session):
         return found
 
     def ask_together(self, folders: Sequence[Path]) -> None:
-        """Answer the questions about the steps of *folders* on all cores, those about one network in one process."""
+        """Answer the questions about the steps of *folders* on all cores.
+
+        Questions about the same network on the same machine are answered in one process.
+        """
         listed = _Listed()
         for folder in folders:
             step_rows(folder, listed)
@@ -424,7 +441,7 @@ class Answers(Session):
                 self.given |= given
 
     def written(self) -> str:
-        """Return what was asked so far as a document: answer and bound of a question a line, no bound where none is."""
+        """Return the questions asked so far as JSON, one per line: digest, answer, and bound (null if not asked)."""
         lines = (
             f"  {json.dumps(key)}: {json.dumps([self.given[key], self.bounds.get(key)])}" for key in sorted(self.asked)
         )
@@ -432,9 +449,9 @@ class Answers(Session):
 
 
 def trust_json(rows: Sequence[ScoredRow]) -> str:
-    """Return the errors of steps by processor, family, format and whether several devices take part, or divide it.
+    """Return errors of steps as JSON, by processor, family, format, and whether several devices share or divide it.
 
-    Of software before 2019 the fastest framework counts alone.
+    For software before 2019, only the fastest framework counts.
     """
     formats = {"fp32": "fp32", "tf32": "tf32", "fp16": "half", "bf16": "half", "fp8": "fp8"}
     groups: dict[tuple[str, str, str, bool, bool], list[ScoredRow]] = {}
@@ -462,11 +479,12 @@ def trust_json(rows: Sequence[ScoredRow]) -> str:
 def tables(
     folder: Path, old: dict[str, str], *, leave_one_out: bool = False, second: Path | None = None
 ) -> dict[str, str]:
-    """Return the tables of errors that the measurements in *folder* give, by the name of their place.
+    """Return the tables of errors on the measurements in *folder*, by the name of their marker.
 
-    *second* is a folder with more of them, of which steps over several devices are shown.
+    *second* is a folder with more measurements, for the table of steps over several devices.
 
-    Those of steps are written for the program too, which says with each step how far to trust it.
+    It also writes the errors of steps to :data:`TRUST`, from which the program reports the trust in an answer, and the
+    predictions to :data:`PREDICTED`.
     """
     found = {}
     if (folder / "collectives.csv").is_file():
@@ -486,7 +504,7 @@ def tables(
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Rewrite the documents; *arguments* may name the folder of measurements."""
+    """Rewrite the documents, by the command line's *arguments*; return the exit status 0."""
     for variable in ("COLUMNS", "FORCE_COLOR"):
         os.environ.pop(variable, None)
     parser = argparse.ArgumentParser(description="Write anew what the documents show of the program.")

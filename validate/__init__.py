@@ -1,5 +1,5 @@
-"""Predicted times compared with measured ones.
+"""Predicted times compared with measured ones; the command line is :mod:`validate.cli`.
 
-This file holds nothing that anything needs: a module of the same name, which ``configobj``
-installs, may stand in its place.  The command line is :mod:`validate.cli`.
+Nothing may depend on this file: ``configobj`` installs a package of the same name, whose ``__init__.py`` may replace
+it.
 """

@@ -1,4 +1,4 @@
-"""``python -m validate.measure``: measure this machine where torch is all there is."""
+"""``python -m validate.measure``: measure a machine on which only torch is installed."""
 
 import sys
 

@@ -1,7 +1,6 @@
-"""The documents as a site: ``sphinx-build -W -c docs/site . site``.
+"""Configuration of the documentation site: ``sphinx-build -W -c docs/site . site``.
 
-The pages are those of the repository, taken as they are, so that they read the same there and here.  Links are checked:
-one that leads nowhere is an error.
+The pages are the repository's own, unchanged, so they read the same in both places.  Broken links are errors.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ exclude_patterns = ["docs/site/conf.py"]
 
 myst_heading_anchors = 4
 myst_links_external_new_tab = False
-suppress_warnings = ["myst.header"]  # README begins with a picture, not with the next heading down
+suppress_warnings = ["myst.header"]  # headings may skip a level or start below level 1
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"
 autodoc_default_options = {"members": True, "show-inheritance": True}
@@ -36,5 +35,5 @@ html_show_sourcelink = False
 
 
 def setup(app: Sphinx) -> None:
-    """Take tables of measurements as plain text: Pygments has no lexer for them."""
+    """Show CSV blocks as plain text, because Pygments has no lexer for them."""
     app.add_lexer("csv", TextLexer)

@@ -1,1 +1,1 @@
-"""How far predictions are off, by class, for the bands of answers: ``validate bands``."""
+"""Errors of predictions by class, for the bands of answers: ``validate bands``."""

@@ -1,4 +1,4 @@
-"""Coverage of bands: the share of measured rows inside, each place left out of its band: :func:`coverage`."""
+"""Coverage of bands: the share of measured rows inside bands made without their place (:func:`coverage`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ By = Callable[[Measured], Hashable]
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Of ``rows`` of a group on so many ``places`` bands held the share ``held``; ``half_width`` is their median."""
+    """The share ``held`` of a group's ``rows`` on ``places`` that lie in their bands.
+
+    ``half_width`` is the bands' median half-width, as a fraction of the predicted time.
+    """
 
     group: str
     rows: int
@@ -32,7 +35,10 @@ class Coverage:
 def coverage(
     rows: Sequence[Measured], by: By = lambda row: row.place, advance: Callable[[], None] = lambda: None
 ) -> list[Coverage]:
-    """Return by group what bands hold of each part of *rows*, made of all the others; parts are told apart *by*."""
+    """Return by group the coverage of bands: *rows* are divided by the key *by*, each part judged by bands of the rest.
+
+    *advance* is called after each part.
+    """
     held: list[tuple[Measured, bool, float]] = []
     for part in sorted({by(row) for row in rows}, key=str):
         mine = [row for row in rows if by(row) == part]
@@ -45,7 +51,7 @@ def coverage(
 
 
 def held_by(evidence: Evidence, rows: Sequence[Measured]) -> Iterator[tuple[Measured, bool, float]]:
-    """Yield each of *rows* that there is a band for, whether it lies within, and the band's half-width."""
+    """Yield each of *rows* that has a band, whether its error lies within, and the half-width as a fraction."""
     for row in rows:
         found = estimate(_alone(row), evidence)
         if found is not None:
@@ -58,7 +64,7 @@ def _alone(row: Measured) -> Composition:
 
 
 def summary(held: Sequence[tuple[Measured, bool, float]]) -> list[Coverage]:
-    """Return the coverage of each group of what was *held*."""
+    """Return the coverage of each group, from the results of :func:`held_by`."""
     groups: dict[str, list[tuple[Measured, bool, float]]] = defaultdict(list)
     for each in held:
         groups[each[0].group].append(each)

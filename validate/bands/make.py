@@ -1,9 +1,9 @@
 """Make the classes of ``bands.json`` from measured rows: :func:`make_evidence`.
 
-How wide a class is, its rows and those of the wider classes say (:mod:`validate.bands.mixture`).  How much wider a band
-must be where a device was not seen is found by leaving each place out in turn: bands of the others, and by what factor
-they must be widened to hold 80 % of its rows.  The same with sources says it for a place that others saw, as whoever
-asks is none of them; with generations for what lies outside.
+The width of a class follows from its rows and those of the wider classes behind it (:mod:`validate.bands.mixture`).
+Places are left out in turn to find the factor by which bands of the others must be widened to hold 80 % of the rows of
+an unseen place.  Leaving out sources gives the factor for a place that others measured, as the user is a new source;
+leaving out generations gives the factor for devices outside all of them.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from validate.tables.statistics import weighted_quantile
 __all__ = ["make_evidence", "seen_in", "spread_of"]
 
 LEAST_ROWS = 30
-_MOST_STEPS = 5  # of a class, that are simulated to see what their kernels explain
-_MOST_RANKS = 8  # of each, where there are such: larger ones take minutes, and are made of the same kernels
+_MOST_STEPS = 5  # steps simulated per class, to find the width that their kernels explain
+_MOST_RANKS = 8  # most ranks of these steps: larger ones take minutes, and run the same kernels
 
 
-Family = Sequence[Sequence[Measured]]  # the rows of a class, of the wider one behind it, and so on
+Family = Sequence[Sequence[Measured]]  # the rows of a class, then of each wider class behind it
 
 
 def make_evidence(
@@ -46,10 +46,11 @@ def make_evidence(
     wanted: Iterable[Chain] | None = None,
     advance: Callable[[], None] = lambda: None,
 ) -> Evidence:
-    """Return what *rows* say.
+    """Return the evidence of *rows*: the error classes with enough rows, and what was measured.
 
-    *calibrated* are the errors of operators once their device is calibrated; *session* simulates a few steps of each
-    class, to see what their kernels explain.  *wanted*: chains of which the first class that is there is enough.
+    *calibrated* holds log errors of operators after calibrating their devices, by question; *session* simulates a few
+    steps of each class, to find the width that their kernels explain.  With *wanted*, only the first class with enough
+    rows of each of these chains is made.
     """
     by_class: dict[str, list[Measured]] = defaultdict(list)
     for row in rows:
@@ -68,14 +69,14 @@ def make_evidence(
 
 
 def _is_enough(rows: Sequence[Measured]) -> bool:
-    """Return whether a class has rows and places enough."""
+    """Return whether *rows* and their places are enough for a class."""
     return len(rows) >= LEAST_ROWS and len({row.place for row in rows}) >= LEAST_PLACES
 
 
 def _family(
     name: str, there: Collection[str], wider: Mapping[str, str], rows: Mapping[str, Sequence[Measured]]
 ) -> Family:
-    """Return the rows of the class *name* and of those behind it that have enough."""
+    """Return the rows of the class *name*, and of each class behind it that has enough."""
     names = [name]
     while (behind := wider.get(names[-1])) is not None:
         names.append(behind)
@@ -83,7 +84,7 @@ def _family(
 
 
 def spread_of(name: str, family: Family, calibrated: Mapping[Question, float]) -> Spread:
-    """Return the errors of the class whose rows come first in *family*."""
+    """Return the spread of errors of the class *name*, whose rows come first in *family*."""
     rows, mixture = family[0], Mixture(family)
     whole = mixture.quantiles()
     unseen = mixture.widening(lambda row: row.place) or 1.0
@@ -107,7 +108,7 @@ def spread_of(name: str, family: Family, calibrated: Mapping[Question, float]) -
 
 
 def _shared(rows: Sequence[Measured], whole: Quantiles) -> float:
-    """Return the part of the variance that lies between places; outliers count as the ends of the band."""
+    """Return the share of the variance that lies between places; outliers are clipped to the band's ends."""
     by_place: dict[Hashable, list[float]] = defaultdict(list)
     for row in rows:
         by_place[row.place].append(min(whole.high, max(whole.low, row.error)))
@@ -125,7 +126,7 @@ def _shared(rows: Sequence[Measured], whole: Quantiles) -> float:
 
 
 def _differing(rows: Sequence[Measured], by: Callable[[Measured], Hashable]) -> float | None:
-    """Return the half-width of what rows differ by from the median of those that are one *by* this; None of too few."""
+    """Return the half-width that holds 80 % of deviations from the median of a row's group *by*; None for too few."""
     groups: dict[Hashable, list[float]] = defaultdict(list)
     for row in rows:
         if row.alike is not None:
@@ -134,7 +135,7 @@ def _differing(rows: Sequence[Measured], by: Callable[[Measured], Hashable]) -> 
     for errors in groups.values():
         if len(errors) > 1:
             middle = median(errors)
-            lost = math.sqrt(len(errors) / (len(errors) - 1))  # to the median, which is of the same rows
+            lost = math.sqrt(len(errors) / (len(errors) - 1))  # corrects for the median being fitted to the same rows
             found += [(lost * abs(error - middle), len(errors) ** -0.5) for error in errors]
     if len(found) < LEAST_ROWS:
         return None
@@ -142,7 +143,7 @@ def _differing(rows: Sequence[Measured], by: Callable[[Measured], Hashable]) -> 
 
 
 def _calibrated(rows: Sequence[Measured], calibrated: Mapping[Question, float]) -> float:
-    """Return how wide the class is after calibrating, against what the same rows were before; 1 where too few were."""
+    """Return the width of the class after calibration over that before, on the same rows, at most 1; 1 for too few."""
     both = [row for row in rows if row.question in calibrated]
     if not _is_enough(both):
         return 1.0
@@ -160,7 +161,7 @@ def _calibrated(rows: Sequence[Measured], calibrated: Mapping[Question, float]) 
 def _with_parts(
     found: Evidence, by_class: Mapping[str, Sequence[Measured]], session: Session, advance: Callable[[], None]
 ) -> dict[str, Spread]:
-    """Return the classes of steps, with what kernels and exchanges of a few of them explain."""
+    """Return the classes of steps, with the half-widths that kernels and exchanges of a few steps explain."""
     made: dict[StepQuestion, tuple[float, float] | None] = {}
     changed = {}
     for name, spread in found.spreads.items():
@@ -191,11 +192,11 @@ def _explained(session: Session, question: StepQuestion, found: Evidence) -> tup
     return None if sides is None else (sides.middle - sides.low, sides.high - sides.middle)
 
 
-# -- what was seen ---------------------------------------------------------------------
+# -- coverage of the rows --------------------------------------------------------------
 
 
 def seen_in(rows: Iterable[Measured]) -> Seen:
-    """Return what *rows* cover."""
+    """Return the devices, machines, collectives, networks, ... that *rows* cover."""
     devices: dict[str, set[str]] = defaultdict(set)
     generations: dict[str, set[str]] = defaultdict(set)
     hosts: dict[str, set[str]] = defaultdict(set)

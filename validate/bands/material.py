@@ -20,16 +20,16 @@ from validate.score.score import ScoredRow
 
 __all__ = ["Measured", "measured", "thinned"]
 
-_MOST = 100  # rows of a class on a place, by one source: more tell nothing new of the class, and take their time
+_MOST = 100  # rows of a class per place and source: more add time, but no information on the class
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A row: its classes, log(measured / predicted), where it was measured, and what was asked.
+    """A row: its classes (``chain``), its error log(measured / predicted), its place, and its question.
 
-    ``place`` is a device, or of a collective a machine; ``source`` who measured it, with which data set; ``group`` is
-    what is judged together with it, in words.
-    ``alike`` is what rows share that do the same in other ways or elsewhere, None where nobody compares such.
+    ``place`` is a device or, for a collective, a machine; ``source`` is the data set and its publisher; ``group`` names
+    the rows judged together with it.  ``alike`` is shared by rows that do the same work in another way or elsewhere;
+    None if such rows are not compared.
     """
 
     chain: Chain
@@ -44,14 +44,14 @@ class Measured:
 
     @property
     def machine(self) -> str:
-        """Where it was measured, as its topology is called."""
+        """The topology on which it was measured."""
         return self.question.where.topology
 
 
 def measured(
     rows: Iterable[ScoredRow], session: Session, advance: Callable[[], None] = lambda: None
 ) -> Iterator[Measured]:
-    """Yield those of *rows* that count; of software before 2019 the fastest framework alone."""
+    """Yield the *rows* that count; for software before 2019, only those of the fastest framework."""
     for row in rows:
         advance()
         if row.skipped or row.asked is None or row.error is None or row.error <= -1.0:
@@ -73,7 +73,7 @@ def measured(
 
 
 def thinned(rows: Iterable[Measured]) -> list[Measured]:
-    """Return at most 100 of *rows* of each class on each place by each source, chosen by what they ask."""
+    """Return at most 100 of *rows* per class, place and source, chosen by the hash of their questions."""
     counts: Counter[tuple[str, str, str]] = Counter()
     kept = []
     for row in sorted(rows, key=lambda row: sha256(repr(row.question).encode()).digest()):
@@ -84,13 +84,13 @@ def thinned(rows: Iterable[Measured]) -> list[Measured]:
 
 
 def _source(row: ScoredRow) -> str:
-    """Return the data set of a row, and of its source what stands before the first of ``@``, ``:`` and ``#``."""
+    """Return the data set and publisher of a row; the publisher is its source up to the first ``@``, ``:`` or ``#``."""
     publisher = re.split("[@:#]", row.labels.get("source", ""), maxsplit=1)[0]
     return " ".join(filter(None, (row.labels.get("dataset", ""), publisher.strip())))
 
 
 def _chain(composition: Composition) -> Chain:
-    """Return the classes of what was asked: of an operator, those of the kernel that takes most of its time."""
+    """Return the classes of an answer; for an operator, those of the kernel class that takes most of its time."""
     if composition.chain:
         return composition.chain
     longest = max(composition.parts, key=lambda part: part.share, default=None)
@@ -98,7 +98,7 @@ def _chain(composition: Composition) -> Chain:
 
 
 def _alike(question: Question) -> Hashable:
-    """Return what a question shares with those for the same by other ways or on other machines."""
+    """Return the key of questions for the same work in other ways or on other machines; None if not compared."""
     if isinstance(question, StepQuestion):
         return question.workload, question.options.mode, question.options.precision
     if isinstance(question, CollectiveQuestion):
@@ -107,7 +107,7 @@ def _alike(question: Question) -> Hashable:
 
 
 def _group(row: ScoredRow, chain: Chain) -> str:
-    """Return the group in which coverage is told."""
+    """Return the group under which coverage is reported."""
     assert row.asked is not None
     if isinstance(row.asked.question, StepQuestion):
         return chain[0].removeprefix("step ")

@@ -1,11 +1,11 @@
-"""The errors of a class as those of the next source would be: :class:`Mixture`.
+"""The errors of a class as they would be for a new source: :class:`Mixture`.
 
-A place that a source measured weighs the square root of its rows there, and the places of a source together as the
-square root of their number: four machines that one publisher timed with one program are not four witnesses.  A class
-that K sources know (by their weights: Kish's effective number) is in one part of K + 1 what the
-wider class behind it is, as the next source may be like none of the K.  That is the mass that hierarchical conformal
-prediction lays at infinity (Lee, Barber, Willett: Distribution-free inference with hierarchical data, 2023), laid on
-what is known of the like.
+Rows of one source on one place form a unit, which weighs the square root of its number of rows; the units of a source
+together weigh the square root of their number, as four machines that one publisher timed with one program are not four
+independent witnesses.  A class measured by K sources (Kish's effective number of their weights) gets 1 / (K + 1) of its
+weight from the wider class behind it, as the next source may differ from all K.  Hierarchical conformal prediction
+places this mass at infinity (Lee, Barber, Willett: Distribution-free inference with hierarchical data, 2023); here it
+is placed on the wider class.
 """
 
 from __future__ import annotations
@@ -21,43 +21,43 @@ from validate.tables.statistics import weighted_quantile
 
 __all__ = ["LEAST_PLACES", "NARROWEST", "Mixture", "Quantiles", "reached", "unit_of", "weights_of"]
 
-LEAST_PLACES = 2  # of which one is left out at a time
-NARROWEST = 1e-3  # of a side, in logarithms, beside which others are measured
+LEAST_PLACES = 2  # so that one can be left out at a time
+NARROWEST = 1e-3  # least width of a band's side, in logarithms, as a divisor
 _TAIL = (1.0 - LEVEL) / 2
-_WIDEST = 4.0  # more says no more than that nobody knows
+_WIDEST = 4.0  # largest widening: a wider band would say nothing
 
 
 class Quantiles(NamedTuple):
-    """The errors that leave 10 % out on either side, and the median."""
+    """The 10 % and 90 % quantiles of the errors, and the median."""
 
     low: float
     middle: float
     high: float
 
     def beyond(self, error: float) -> float:
-        """Return how many half-widths *error* is from the middle."""
+        """Return the distance of *error* from the middle, in half-widths of its side."""
         side = self.high - self.middle if error > self.middle else self.middle - self.low
         return abs(error - self.middle) / max(side, NARROWEST)
 
 
 Unit = tuple[str, str]
-"""A source, and a place that it measured."""
-_Key = tuple[int, Unit]  # a class of the family, and a unit
+"""A source and a place that it measured."""
+_Key = tuple[int, Unit]  # the index of a class in the family, and a unit
 
 
 def unit_of(row: Measured) -> Unit:
-    """Return what rows err together by."""
+    """Return the unit of a row; rows of one unit have correlated errors."""
     return row.source, row.place
 
 
 def weights_of(counts: Mapping[Unit, int]) -> dict[Unit, float]:
-    """Return what a row of each unit weighs, of *counts* rows."""
+    """Return the weight of one row of each unit; *counts* are the units' numbers of rows."""
     places = Counter(source for source, _ in counts)
     return {unit: (n * places[unit[0]]) ** -0.5 for unit, n in counts.items()}
 
 
 def reached(values: Iterable[tuple[float, float]], level: float) -> float:
-    """Return the value up to which that share of *values* lies, each with its weight."""
+    """Return the quantile *level* of *values*, pairs of a value and its weight."""
     return weighted_quantile(sorted(values), level)
 
 
@@ -66,7 +66,10 @@ def _order(item: tuple[float, int, Measured]) -> tuple[float, int, str]:
 
 
 class Mixture:
-    """The rows of a class, the first of *family*, with those of the wider classes behind it."""
+    """The rows of a class, mixed with those of the wider classes behind it.
+
+    *family* holds the rows of the class, then those of each wider class.
+    """
 
     def __init__(self, family: Sequence[Sequence[Measured]]) -> None:
         self._rows = family[0]
@@ -74,13 +77,13 @@ class Mixture:
         self._pooled = [(error, (level, unit_of(row)), row) for error, level, row in pooled]
 
     def quantiles(self) -> Quantiles:
-        """Return those of all rows."""
+        """Return the quantiles of all rows."""
         return self._quantiles(Counter(key for _, key, _ in self._pooled), lambda _: False)
 
     def widening(self, by: Callable[[Measured], Hashable]) -> float | None:
-        """Return by what factor bands made without a group must be widened to hold the level of its rows, at least 1.
+        """Return the factor, from 1 to 4, by which bands made without a group must be widened to hold 80 % of its rows.
 
-        None where all rows are one group.
+        Groups are rows with the same key *by*; None if there is only one.
         """
         weights = weights_of(Counter(map(unit_of, self._rows)))
         groups: dict[Hashable, list[Measured]] = defaultdict(list)
@@ -117,7 +120,7 @@ class Mixture:
         return Quantiles(*found, *[error] * (3 - len(found)))
 
     def _shares(self, counts: Counter[_Key]) -> dict[_Key, float]:
-        """Return what a row of each class and unit weighs, of *counts* rows; all rows together weigh 1."""
+        """Return the weight of one row of each class and unit, normalised to 1 over all *counts* rows."""
         found: dict[int, dict[Unit, int]] = defaultdict(dict)
         for (level, unit), n in sorted(counts.items()):
             if n > 0:

@@ -1,4 +1,4 @@
-"""The file ``bands.json`` of the product, a class a line."""
+"""The package's file ``bands.json``, one class per line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["bands_document", "bands_text", "write_bands"]
 
 
 def bands_document(evidence: Evidence, tables: Sequence[str]) -> dict[str, Any]:
-    """Return *evidence*, made of *tables*, as plain data."""
+    """Return *evidence*, made from *tables*, as plain data."""
     classes = [
         {name: value for name, value in asdict(spread).items() if value is not None}
         for spread in evidence.spreads.values()
@@ -34,7 +34,7 @@ def bands_document(evidence: Evidence, tables: Sequence[str]) -> dict[str, Any]:
 
 
 def bands_text(document: dict[str, Any]) -> str:
-    """Return *document* as the file holds it."""
+    """Return *document* in the layout of the file."""
     head = {name: value for name, value in document.items() if name != "classes"}
     lines = [f"  {json.dumps(name)}: {json.dumps(value)}," for name, value in head.items()]
     entries = ",\n".join(f"    {json.dumps(entry)}" for entry in document["classes"])
@@ -42,7 +42,7 @@ def bands_text(document: dict[str, Any]) -> str:
 
 
 def write_bands(text: str) -> str:
-    """Write *text* where answers read it, and return the path; raises InputError where it cannot be written."""
+    """Write *text* to the package's ``bands.json`` and return the path; raises InputError if it cannot be written."""
     path = files("simulator.bands").joinpath("bands.json")
     if not isinstance(path, Path):
         raise InputError("--write: the classes are no file here; run it in a clone")

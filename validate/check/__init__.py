@@ -1,1 +1,1 @@
-"""Whether a measured exchange is what the machine should do, and what would explain it where it is not."""
+"""Checking whether a measured collective is as fast as the machine should be, and explaining it if not."""

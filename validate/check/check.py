@@ -23,22 +23,22 @@ from validate.machine.describe.graphics import Card, part_of
 __all__ = ["VARIATIONS", "Checked", "Compared", "Explanation", "Verdict", "check"]
 
 Verdict = Literal["healthy", "slow", "faster"]
-VARIATIONS = 18  # about, for who shows progress
-_MOST_SIZES = 10  # at which variations are simulated
-_HALVED = 0.5  # of the error that is left, an explanation must explain
-_UNLIKE = 0.15  # off by less, times are as expected
-_ALIKE = 0.06  # of a healthy log, so near an explanation must be to be worth a word
-_SAME = 0.02  # what differs by less is the same
+VARIATIONS = 18  # approximate number, for progress bars
+_MOST_SIZES = 10  # sizes at which variations are simulated
+_HALVED = 0.5  # largest error with an explanation, relative to the error without
+_UNLIKE = 0.15  # smaller errors need no explanation
+_ALIKE = 0.06  # for a healthy log, largest remaining error of an explanation worth reporting
+_SAME = 0.02  # smaller relative differences in time count as none
 _ALGORITHMS = ("ring", "tree", "nvls")
 _PROTOCOLS = ("LL", "LL128", "Simple")
 _ERAS = ((2, 18), NCCL_TODAY)
-_NEAR = 0.95  # of the fastest healthy time: what is hardly faster is healthy
-_DIP = 1.3  # times as long as the sizes beside it
+_NEAR = 0.95  # of the fastest healthy time; slightly faster is still healthy
+_DIP = 1.3  # a dip takes this many times longer, relative to expectation, than the neighbouring sizes
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One size: seconds measured and expected, from where to where they are healthy; whether it is a largest one."""
+    """One size: measured and expected seconds, the healthy range, and whether it is one of the largest sizes."""
 
     size_bytes: int
     measured_s: float
@@ -55,7 +55,10 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Something amiss in words, how far off its times are in the median, and these times by size."""
+    """A possible fault in words, the error that remains with it, and its predicted seconds by size.
+
+    ``error`` is the root mean square of log(measured / predicted), as a relative error.
+    """
 
     words: str
     error: float
@@ -64,10 +67,10 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What came of a log.
+    """A checked log.
 
-    ``ratios`` are measured over expected time in the median, of the largest sizes (true) and of the others, with what
-    is healthy of it; either may be absent.  ``tried`` is how many variations were simulated.
+    ``ratios`` holds the median of measured over expected time and its healthy range, for the largest sizes (True) and
+    for the others (False); either may be absent.  ``tried`` is the number of variations simulated.
     """
 
     log: NcclLog
@@ -81,7 +84,7 @@ class Checked:
     remarks: tuple[str, ...]
 
     def busbw_bps(self, size_bytes: float, time_s: float) -> float:
-        """Return the bus bandwidth of *size_bytes* in *time_s*."""
+        """Return the bus bandwidth of *size_bytes* exchanged in *time_s*, in B/s."""
         return size_bytes / time_s * bus_factor(self.log.collective, self.log.n_ranks)
 
 
@@ -95,10 +98,11 @@ def check(
     nccl: tuple[int, int] | None = None,
     step_done: Callable[[str], None] = lambda _: None,
 ) -> Checked:
-    """Return *log* beside what is expected of *nodes* of *topology*, as many as it has hosts if not said.
+    """Compare *log* with the prediction for *nodes* nodes of *topology*, by default as many as the log has hosts.
 
-    *step_done* is told of each size and each variation that is simulated.
-    Raises InputError where the machine cannot have run it, or nothing can be expected of it.
+    *step_done* is called before each simulated size and variation.
+
+    Raises InputError if the machine cannot have run the log, or if the exchange cannot be predicted or judged.
     """
     where, gpus = _where(session, log, topology, nodes, fabric)
     several = len({session.machine(where).nodes[node].host for node in session.group(where, gpus).ranks}) > 1
@@ -143,14 +147,14 @@ def check(
 
 
 def _measured_s(point: Point) -> float:
-    """Return the seconds out of place, in place where that is not measured."""
+    """Return the out-of-place time in seconds, or the in-place time if that was not measured."""
     return point.in_s if math.isnan(point.out_s) else point.out_s
 
 
 def _where(
     session: Session, log: NcclLog, topology: str, nodes: int | None, fabric: str | None
 ) -> tuple[Where, tuple[int, ...] | None]:
-    """Return the machine of the log, and which of its GPUs took part, None for all."""
+    """Return the machine of the log, and the GPUs that took part, None for all; raises InputError."""
     whole = load_topology(topology)
     if nodes is None and whole.n_nodes == 1 and log.hosts > 1:
         nodes = log.hosts
@@ -174,9 +178,9 @@ def _where(
 def _explained(
     session: Session, question: CollectiveQuestion, rows: Sequence[Compared], step_done: Callable[[str], None]
 ) -> tuple[tuple[Explanation, ...], int]:
-    """Return the variations under which the machine would be as slow as it is, the best first, and how many were tried.
+    """Return the variations that explain the measured times, the best first, and the number tried.
 
-    One counts where half of the error or less is left.  Nothing is tried where the times are as expected.
+    A variation explains them if it leaves at most half of the error.  None is tried if the times are as expected.
     """
     if math.sqrt(statistics.fmean(math.log(row.ratio) ** 2 for row in rows)) < _UNLIKE:
         return (), 0
@@ -208,7 +212,7 @@ def _error(ratios: Sequence[float]) -> float:
 
 
 def _variations(session: Session, question: CollectiveQuestion) -> Iterator[tuple[str, CollectiveQuestion]]:
-    """Yield what could be amiss: links, adapters, settings, the version."""
+    """Yield possible faults: links, adapters, settings, the NCCL version."""
     where = question.where
     topology = load_topology(where.topology, n_nodes=where.nodes, fabric=where.fabric)
     for words, changed in faulty_machines(topology):
@@ -231,7 +235,7 @@ def _variations(session: Session, question: CollectiveQuestion) -> Iterator[tupl
 
 
 def _slow_links(session: Session, where: Where) -> Iterator[tuple[str, SlowLink]]:
-    """Yield one link that is slow or gone, of each kind that GPUs and adapters have; others like it do the same."""
+    """Yield a slow or missing link of each kind at GPUs and adapters; other links of a kind have the same effect."""
     machine = session.machine(where)
     seen = set()
     for link in machine.links:

@@ -21,13 +21,13 @@ _WORDS = {
 
 
 def headline(checked: Checked) -> str:
-    """Return the answer in one line: what ran where, and whether that is normal."""
+    """Return the verdict in one line, with machine, collective and number of GPUs."""
     log = checked.log
     return f"{checked.machine}: {log.collective} over {log.n_ranks} GPUs is {_WORDS[checked.verdict]}"
 
 
 def as_text(checked: Checked) -> str:
-    """Return the answer first, then sizes, then what would explain it."""
+    """Return the verdict, then a table of sizes, then possible explanations."""
     lines = [headline(checked)]
     for large, ratio, band in checked.ratios:
         words = "largest sizes" if large else "smaller sizes"
@@ -69,7 +69,7 @@ def _table(checked: Checked) -> list[str]:
 
 
 def as_document(checked: Checked) -> dict[str, Any]:
-    """Return the answer as JSON has it: seconds, bytes, and shares."""
+    """Return the checked log as plain data for JSON, in seconds, bytes, B/s and fractions."""
     log, question = checked.log, checked.question
     return {
         "schema_version": SCHEMA_VERSION,

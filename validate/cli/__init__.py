@@ -1,4 +1,4 @@
-"""The command line ``validate``: what is declared in ``app.py``, and what each command does in a file of its name."""
+"""The command line ``validate``: options are declared in ``app.py``; each command runs from the file of its name."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def score(
     A machine is a built-in topology by name or alias, a device a built-in part.
     docs/scoring.md lists all columns.
     """
-    del debug  # read from the arguments where errors are shown
+    del debug  # console/run.py reads it from the arguments
     from validate.cli.score import score_command
 
     score_command(
@@ -141,7 +141,7 @@ def fit(
     Prints each constant with its uncertainty, and the error on fitted and on held-out rows.
     docs/constants.md lists the constants and the rows that count.
     """
-    del debug  # read from the arguments where errors are shown
+    del debug  # console/run.py reads it from the arguments
     from validate.cli.fit import fit_tables
 
     fit_tables(
@@ -176,7 +176,7 @@ def bands(
     Prints the quantiles of log(measured / predicted) for each class of answers, and how much wider bands must be for
     unmeasured devices.  docs/decisions/bands.md explains the method.
     """
-    del debug  # read from the arguments where errors are shown
+    del debug  # console/run.py reads it from the arguments
     from validate.cli.bands import bands_command
 
     bands_command(tables or [], judge=judge, write=write, trust=trust, as_json=json, quiet=quiet)
@@ -200,7 +200,7 @@ def calibrate(
     Writes a YAML file for simulate --calibration that includes the measured points.  A table calibrates operators;
     a folder also calibrates the host, from launches and steps.
     """
-    del debug  # read from the arguments where errors are shown
+    del debug  # console/run.py reads it from the arguments
     from validate.cli.calibrate_folder import calibrate_folder, is_folder
 
     if is_folder(table) or topology is not None:
@@ -238,7 +238,7 @@ def compare(
     Shows the error of each class with its uncertainty and the spread of the measurement, outliers and likely causes,
     the rows with the largest errors, and what calibration would gain.  docs/compare.md explains the output.
     """
-    del debug  # read from the arguments where errors are shown
+    del debug  # console/run.py reads it from the arguments
     from validate.cli.compare import compare_command
 
     compare_command(
@@ -326,7 +326,7 @@ def run(
     the same options; --workload bytes:160MB --strategy ring,gpu0,nccl measures exchanges.
     """
     given = locals()
-    del debug  # read from the arguments where errors are shown
+    del debug  # console/run.py reads it from the arguments
     from dataclasses import fields
 
     from simulator.cli.written import Written, spelt
@@ -391,7 +391,7 @@ def cluster(
     from the link rate alone. Everything is removed at the end.
     Needs ip, tc, permission to create namespaces, and torch. docs/cluster.md explains the setup.
     """
-    del debug  # read from the arguments where errors are shown
+    del debug  # console/run.py reads it from the arguments
     from validate.cli.cluster import cluster_command
 
     cluster_command(
@@ -433,7 +433,7 @@ def describe(
 
     validate describe --from topo.txt --gpu h100 --out mine.yaml
     """
-    del debug  # read from the arguments where errors are shown
+    del debug  # console/run.py reads it from the arguments
     from validate.cli.describe import describe_command
 
     describe_command(files=files or [], gpu=gpu, nic=nic, out=out, quiet=quiet)
@@ -460,7 +460,7 @@ def check(
 
     validate check --topology dgx-h100 all_reduce.log --plot check.svg
     """
-    del debug  # read from the arguments where errors are shown
+    del debug  # console/run.py reads it from the arguments
     from validate.cli.check import check_command
 
     status = check_command(
@@ -495,7 +495,7 @@ def trace(
 
     validate trace trace.json.gz --topology p3.2xlarge --workload resnet50 --batch 64
     """
-    del debug  # read from the arguments where errors are shown
+    del debug  # console/run.py reads it from the arguments
     from validate.cli.trace import trace_command
 
     status = trace_command(file, context.args, steps=steps, as_json=json, quiet=quiet)
@@ -519,7 +519,7 @@ def import_(
     aiconfigurator: NVIDIA's package on PyPI, with GEMMs, attention and collectives measured on its data-centre GPUs.
     Nothing is downloaded.  Skipped rows are counted on standard error, with the reason.  docs/published.md explains it.
     """
-    del debug  # read from the arguments where errors are shown
+    del debug  # console/run.py reads it from the arguments
     from validate.cli.import_ import import_command
 
     import_command(

@@ -1,7 +1,7 @@
-"""The step that ``validate run --workload`` measures: asked in the words of ``simulate``, written out for torch alone.
+"""The step that ``validate run --workload`` measures: ``simulate``'s options in, plain data for torch out.
 
-The words are read by the command line of ``simulate`` itself, so that they mean the same; what it would predict is
-what is measured.  What no machine can be made to do by torch alone is refused, with the reason.
+The command line of ``simulate`` parses the options, so the measured step is the one that it would predict.  A step
+that torch cannot run by itself is refused, with the reason.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["NETWORKS", "NOT_MEASURED", "WITHOUT_TWIN", "as_run", "ask", "check_twin", "keep"]
 
 FACTORY_SIZES = ("sequence_length", "image")
-"""Sizes of a step that a factory may have parameters for, besides its batch."""
-NETWORKS = "networks"  # the folder of what is written out, in that of the measurements
+"""Sizes of a step, besides its batch, that may be passed to a user's factory."""
+NETWORKS = "networks"  # subfolder of the measurements that holds the described networks
 _MODEL = "changes what is predicted, and not what a machine does; validate compare is told"
 _OUTPUT = "is of what simulate prints"
 _BY_TABLE = "is of collectives that a library does; --only collectives measures those, by NCCL's own variables"
@@ -54,7 +54,7 @@ NOT_MEASURED: Mapping[str, str] = {
     "accumulate": "is Megatron-LM's or DeepSpeed's; torch adds up gradients by passes of its own",
     "launch": "is read by simulate --show-options, which prints it in these words",
 }
-"""Options of ``simulate`` that ``validate run`` does not take, and why."""
+"""Options of ``simulate`` that ``validate run`` does not accept, with the reason."""
 
 WITHOUT_TWIN: Mapping[str, str] = {
     "op": "is an operator alone; --only ops measures operators by class, size and precision",
@@ -66,7 +66,7 @@ WITHOUT_TWIN: Mapping[str, str] = {
     "core": "is a core's own latencies; tables that others publish are scored, and none is measured here",
     "program": "is a program of a host; the kernels and copies in it are measured by --only launch,ops,copies",
 }
-"""What ``simulate --workload`` takes besides steps and exchanges, and what measures the like of it."""
+"""Workloads of ``simulate`` that are neither steps nor exchanges, with the command that measures something similar."""
 
 _PHASES = {"train": "train", "inference": "inference", "forward": "fwd", "backward": "bwd"}
 _POLICIES = {
@@ -78,23 +78,25 @@ _POLICIES = {
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A step: what ``simulate`` is asked, and the network that it reads."""
+    """A step to measure: the question put to ``simulate``, and its network."""
 
     question: StepQuestion
     network: Network
 
 
 def check_twin(written: Written) -> None:
-    """Refuse (InputError) what is neither a step nor an exchange, and say what measures the like of it."""
+    """Raise InputError for a workload that is neither a step nor an exchange; it names the command to use instead."""
     if written.kind in ("single", "program"):
         kind = "program" if written.kind == "program" else written.workload.partition(":")[0]
         raise InputError(f"--workload {one_line(written.workload, 60)}: {WITHOUT_TWIN[kind]}")
 
 
 def ask(written: Written, devices: int | None) -> list[Asked]:
-    """Return the steps that were *written*, one for each way to spread them over GPUs; raises InputError.
+    """Return the steps that *written* asks for, one per ``--parallel`` and ``--overlap``.
 
-    *devices*: so many of its kind the machine has that they are measured on; None: it is another machine.
+    *devices* is the number of available devices; None if the steps are prepared for another machine.
+
+    Raises InputError if an option is invalid or the step cannot be measured with torch.
     """
     if written.batch is None and written.global_batch is None:
         raise InputError("--workload: a step has a batch; add --batch, for example --batch 32")
@@ -122,7 +124,7 @@ def ask(written: Written, devices: int | None) -> list[Asked]:
 
 
 def _check_torch_has(question: StepQuestion) -> None:
-    """Refuse (InputError) a step that torch alone does not do."""
+    """Raise InputError if torch cannot run the step by itself."""
     for prefix, why in _POLICIES.items():
         if question.options.precision.startswith(prefix):
             raise InputError(f"--precision {question.options.precision}: {why}")
@@ -142,9 +144,9 @@ def _check_torch_has(question: StepQuestion) -> None:
 
 
 def keep(asked: Asked, folder: Path, *, parts: bool = False) -> None:
-    """Write what is *asked* into *folder*, where measuring finds it; with *parts* its operators, not the step.
+    """Write the step *asked* into *folder* for the measuring code; with *parts*, its operators instead of the step.
 
-    Raises InputError where torch cannot be made to run it; OSError.
+    Raises InputError if torch cannot run the network, OSError if *folder* cannot be written.
     """
     import torch
 
@@ -173,9 +175,9 @@ def keep(asked: Asked, folder: Path, *, parts: bool = False) -> None:
 
 
 def as_run(network: Network, software: str) -> Network:
-    """Return *network* with the kernels of attention that *software* takes where no other are asked for.
+    """Return *network* with its default attention kernels (``flash2``) replaced by those that *software* runs.
 
-    Torch takes those that are written for the GPU's own generation since 2.11, as rows of its own steps are read.
+    Since 2.11 torch runs kernels written for the GPU's generation; measured rows are read by the same rule.
     """
     library = attention_library(software)
 
@@ -189,13 +191,13 @@ def as_run(network: Network, software: str) -> Network:
 
 
 def _source(question: StepQuestion) -> str:
-    """Return the user's own factory with the sizes that reach it, as the measuring side reads it."""
+    """Return the user's factory and the sizes passed to it, in the format of ``asked.json``."""
     known = {"batch": question.batch, **{name: size for name, size in question.sizes if name in FACTORY_SIZES}}
     return " ".join([question.workload, *(f"{name}={size}" for name, size in known.items())])
 
 
 def _file_name(name: str, text: str) -> str:
-    """Return a name that says which network it is, and differs where anything in it does."""
+    """Return a file name with the network's name and a hash of its description *text*."""
     stem = Path(name).stem if name.endswith((".yaml", ".yml", ".json")) else name
     plain = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "-" for c in stem)[:60].strip("-")
     return f"{plain or 'network'}-{hashlib.sha256(text.encode()).hexdigest()[:12]}{SUFFIX}"
@@ -232,7 +234,7 @@ def _shape(asked: Asked, network: Any) -> StepShape:
 
 
 def _check(shape: StepShape) -> None:
-    """Refuse (InputError) what cannot be built, without taking any memory for it."""
+    """Raise InputError if the network cannot be built; it is built on the meta device, which allocates no memory."""
     import torch
 
     from validate.machine.measure.built.module import BuiltNetwork

@@ -1,4 +1,4 @@
-"""The exchange that ``validate run --strategy`` measures: asked in the words of ``simulate``, as plain data."""
+"""The exchange that ``validate run --strategy`` measures: ``simulate``'s options in, plain data out."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _PAYLOADS = ("bytes", "sweep")
 
 
 def is_exchange(written: Written) -> bool:
-    """Return whether an exchange alone is asked for: bytes, or a network's gradients by a strategy, and no batch."""
+    """Return whether *written* asks for an exchange alone, of bytes or with ``--strategy`` of a network's gradients."""
     scheme, colon, _ = written.workload.partition(":")
     return written.kind == "exchange" and (written.strategy is not None or (bool(colon) and scheme in _PAYLOADS))
 
 
 def ask_exchanges(written: Written, *, on_gpus: bool) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return what each rank does, by size and strategy, and why strategies that were not named one by one are left out.
+    """Return the exchanges to measure, one per size and strategy, and the reasons for strategies left out.
 
-    Raises InputError where a word cannot be read, or a strategy that was named does not fit.
+    Raises InputError if an option is invalid, no strategy fits, or one named by the user does not fit.
     """
     check_read(written)
     look_here(written.workload)

@@ -1,4 +1,4 @@
-"""What ``validate bands`` does, from its options to its output."""
+"""The command ``validate bands``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from validate.tables.table import Table, tabulate
 
 __all__ = ["bands_command"]
 
-_CALIBRATED_ON = 50  # rows of each device
+_CALIBRATED_ON = 50  # rows per device
 
 
 def bands_command(
@@ -42,9 +42,9 @@ def bands_command(
     as_json: bool = False,
     quiet: bool = False,
 ) -> None:
-    """Make the classes of errors of the tables *files*, and print or write them.
+    """Derive the error classes from the tables *files*, and print or write them; with *judge*, print their coverage.
 
-    Raises InputError where an option or a table cannot be used; MissingDependency where SciPy is not installed.
+    Raises InputError if an option or a table is invalid, MissingDependency if SciPy is not installed.
     """
     if not files:
         raise InputError("tables are needed, for example: validate bands ops.csv collectives.csv training.csv")
@@ -60,7 +60,7 @@ def bands_command(
     after: dict[Question, float] = {}
     with Progress(sum(len(table.rows) for table, _ in tables), "scoring", quiet=quiet) as progress:
         for table, kind in tables:
-            is_scored = all(name in table.position for name in ADDED)  # by validate score --out
+            is_scored = all(name in table.position for name in ADDED)  # the table comes from validate score --out
             rows += measured(
                 scoring.score(table, kind, grades, as_written=is_scored, advance=progress.advance), session
             )
@@ -88,7 +88,7 @@ def _read(file: str, scoring: Scoring) -> tuple[Table, Kind]:
 
 
 def _calibrated(scoring: Scoring, table: Table, kind: Kind, grades: Sequence[str]) -> dict[Question, float]:
-    """Return the errors of operators that remain once their device is calibrated, by what was asked."""
+    """Return the errors that remain after calibrating each device, as log(measured / predicted) by question."""
     calibrations, seen = calibrate_devices(table, scoring.names, grades, _CALIBRATED_ON)
     names = scoring.calibrated(calibrations)
     rows = scoring.score(table, kind, grades, names=names, seen=seen)
@@ -96,7 +96,7 @@ def _calibrated(scoring: Scoring, table: Table, kind: Kind, grades: Sequence[str
 
 
 def _classes(document: dict[str, object]) -> str:
-    """Return the classes as a table: what holds 80 % of the ratios measured / predicted."""
+    """Return a text table of the classes: the bands that hold 80 % of the ratios measured / predicted."""
     entries = document["classes"]
     assert isinstance(entries, list)
     names = ("low", "middle", "high", "shared", "unseen", "outside", "strange", "calibrated")

@@ -1,4 +1,4 @@
-"""What ``validate calibrate`` does, from its options to its output."""
+"""The command ``validate calibrate`` for a table of operators."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from validate.tables.table import Table, read_table
 
 __all__ = ["calibrate_command"]
 
-_REASONS = 8  # that one message names
+_REASONS = 8  # most reasons in one message
 
 
 def calibrate_command(
     file: str | None, *, device: str | None, out: str | None = None, trust: str = TRUSTED, quiet: bool = False
 ) -> None:
-    """Fit the factors of *device* to the operators measured in *file* and write them as YAML.
+    """Fit the constants of *device* to the operators measured in *file*, and write them as YAML.
 
-    Raises InputError where an option or the table cannot be used; MissingDependency where SciPy is not installed.
+    Raises InputError if an option or the table is invalid, MissingDependency if SciPy is not installed.
     """
     if file is None:
         raise InputError("a table is needed, for example: validate calibrate --device v100-pcie-32gb ops.csv")
@@ -65,7 +65,7 @@ def calibrate_command(
 
 
 def _check_measured(file: str, part: str) -> None:
-    """Refuse *part* where the record of a run beside the table *file* says that something else was measured."""
+    """Raise InputError if the ``run.json`` beside the table *file* records another device than *part*."""
     beside = Path(file).parent / RECORD
     if file == STDIN or not beside.is_file():
         return
@@ -80,9 +80,10 @@ def _check_measured(file: str, part: str) -> None:
 
 
 def _rows(file: str, part: str, grades: set[str], names: Names) -> tuple[Table, list[AskedRow], dict[str, list[int]]]:
-    """Return the table *file*, its rows of the device *part*, and the lines of the others of it by the reason.
+    """Return the table *file*, the usable rows of the device *part*, and the skipped lines by reason.
 
-    Rows of a table without devices are all of the device; of rows that name no known device, any may be.
+    In a table without a device column, all rows belong to *part*.  A skipped row that names an unknown device is
+    listed, as it may be of *part*.
     """
     needed = tuple(column for column in OPERATORS.needed if column != "device")
     table = read_table(read_bytes(file), shown_as(file), needed, OPERATORS.columns, "operators")
@@ -107,7 +108,7 @@ def _rows(file: str, part: str, grades: set[str], names: Names) -> tuple[Table, 
 
 
 def _none(part: str, grades: set[str], by_part: Collection[str], skipped: Mapping[str, Sequence[int]]) -> str:
-    """Say that no row can be used, and why the rows that there are cannot."""
+    """Return the error message for a table without usable rows, with the reasons."""
     text = f"no row of {part} that can be predicted and has a grade of {', '.join(sorted(grades))}"
     reasons = [
         f"{reason} (line{'s' if len(lines) > 1 else ''} {ranges(lines)})"

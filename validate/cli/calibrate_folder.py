@@ -1,4 +1,4 @@
-"""``validate calibrate`` of a folder: constants of the device from operators, of its host from launches and steps."""
+"""``validate calibrate`` for a folder: the device's constants from operators, its host's from launches and steps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["calibrate_folder", "is_folder"]
 
 
 def is_folder(name: str | None) -> bool:
-    """Return whether *name* is a folder that there is."""
+    """Return whether *name* is an existing folder."""
     try:
         return name is not None and name != STDIN and Path(name).is_dir()
     except (OSError, ValueError):
@@ -42,10 +42,10 @@ def calibrate_folder(
     trust: str = TRUSTED,
     quiet: bool = False,
 ) -> None:
-    """Fit the constants of what was measured in the folder *name* and write them as YAML.
+    """Fit the constants of the device measured in the folder *name*, and write them as YAML.
 
-    Raises InputError where an option or the folder cannot be used, or it holds too little to fit to;
-    MissingDependency where SciPy is not installed.
+    Raises InputError if an option or the folder is invalid or it has too few rows, MissingDependency if SciPy is not
+    installed.
     """
     if name is None:
         raise InputError("a folder is needed, for example: validate calibrate measured/ --out mine.calibration.yaml")
@@ -68,7 +68,7 @@ def calibrate_folder(
 
 
 def folder_yaml(part: str, table: str, bench: Bench, fitted: Fitted) -> str:
-    """Return the file that says *fitted* of the device *part*, and what of the folder *table* it came from."""
+    """Return the calibration file of the device *part* as YAML: *fitted*, and the rows of the folder *table* used."""
     rows = [
         AskedRow(Record(row.line, ()), row.asked, row.cells["op"], asked_digest(row, OPERATORS))
         for row in fitted.rows

@@ -1,4 +1,4 @@
-"""What ``validate check`` does, from its options to its output."""
+"""The command ``validate check``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from validate.machine.describe.dumps.read import read_text
 
 __all__ = ["SLOW", "check_command"]
 
-SLOW = 3  # outside the tolerance asked for, as docs and simulator/console/run.py have it
+SLOW = 3  # exit status "outside the requested tolerance", see simulator/console/run.py
 _PLOTS = re.compile(r".*\.(svg|png|pdf)", re.IGNORECASE)
 
 
@@ -37,7 +37,7 @@ def check_command(
     as_json: bool = False,
     quiet: bool = False,
 ) -> int:
-    """Check one log, and return the exit status; raises InputError where a file or an option cannot be used."""
+    """Check one log and return the exit status: 0 or :data:`SLOW`; raises InputError if a file or option is invalid."""
     if len(files) != 1:
         raise InputError("a log of nccl-tests is needed, one: validate check --topology dgx-h100 all_reduce.log")
     if topology is None:

@@ -1,4 +1,4 @@
-"""What ``validate cluster`` does, from its options to its output."""
+"""The command ``validate cluster``."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def cluster_command(
     clean: bool = False,
     quiet: bool = False,
 ) -> None:
-    """Make the network, measure, predict, compare, print; or what *dry_run* or *clean* ask instead.
+    """Build the network, measure, predict and print; *dry_run* only prints commands, *clean* only removes leftovers.
 
-    Raises TopocastError where an option cannot be used, this machine cannot hold the network, or a host fails.
+    Raises TopocastError if an option is invalid, this machine cannot run the network, or a host fails.
     """
     if clean or dry_run:
         others = {"--dry-run": clean and dry_run, "--json": as_json, "--out": out is not None, "--calibrate": calibrate}
@@ -108,7 +108,7 @@ def cluster_command(
                     into=measured,
                     advance=progress.advance,
                 )
-        finally:  # what has been measured before a fault is worth keeping
+        finally:  # keep what was measured before a failure
             outcomes = _outcomes(cases, measured, calibrate=calibrate)
             facts |= measured.versions
             if outcomes:
@@ -128,7 +128,7 @@ def _outcomes(cases: Sequence[Case], measured: Measured, *, calibrate: bool) -> 
 
 
 def _commands(names: Names, shapes: Sequence[Shape], most: int) -> str:
-    """Return all commands that a run would give, one a line."""
+    """Return all commands that a run would execute, one per line."""
     lines = [*make_commands(names, most), *steer_commands(names, most, (0,))]
     for shape in shapes:
         lines += [*shape_commands(names, most, shape), *limit_commands(names, most, shape)]

@@ -1,4 +1,4 @@
-"""What ``validate compare`` does, from its options to its output."""
+"""The command ``validate compare``."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def compare_command(
     as_json: bool = False,
     quiet: bool = False,
 ) -> None:
-    """Set the measurements in *folder* beside their prediction and print what is found.
+    """Compare the measurements in *folder* with their predictions and print the result.
 
-    Raises InputError where an option or the folder cannot be used; MissingDependency where calibrating needs SciPy
-    and it is not installed.
+    Raises InputError if an option or the folder is invalid, MissingDependency if calibrating needs SciPy and it is
+    not installed.
     """
     if folder is None:
         raise InputError("a folder is needed, for example: validate compare measured/")

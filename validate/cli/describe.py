@@ -1,4 +1,4 @@
-"""What ``validate describe`` does, from its options to its output."""
+"""The command ``validate describe``."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def describe_command(
     out: str | None = None,
     quiet: bool = False,
 ) -> None:
-    """Draft a topology, to *out* or standard output: of this machine, or of the one whose dumps *files* are.
+    """Draft a topology of this machine, or of the machine that the dumps *files* describe, to *out* or standard output.
 
-    Raises InputError where a file cannot be read or written, or says too little.
+    Raises InputError if a file cannot be read or written, or lacks needed information.
     """
     if not files and (gpu is not None or nic is not None):
         raise InputError(
@@ -61,7 +61,7 @@ def describe_command(
 
 
 def _check(text: str) -> None:
-    """Raise InputError where the draft *text* is not a topology, as dumps that contradict themselves make none."""
+    """Raise InputError if the draft *text* is not a valid topology, as from contradictory dumps."""
     try:
         topology_from_text(text)
     except InputError as error:
@@ -71,7 +71,7 @@ def _check(text: str) -> None:
 def described(
     processor: Processor, cards: tuple[Card, ...], topo: str, peers: str = "", disk: tuple[str, str] | None = None
 ) -> tuple[str, list[str]]:
-    """Return the draft, and what a reader should know of how it came about."""
+    """Return the draft as YAML, and remarks for the user on how it was made."""
     matrix: Matrix | None = None
     remarks = []
     if cards:

@@ -1,4 +1,4 @@
-"""What ``validate fit`` does, from its options to its output."""
+"""The command ``validate fit``."""
 
 from __future__ import annotations
 
@@ -41,25 +41,28 @@ __all__ = ["fit_tables"]
 
 _SCHEMA_VERSION = 2
 _BY_NAME = {family.name: family for family in FAMILIES}
-_SHORT = 0.5  # of the rows, and of the evaluations, of a fit that is one of many
+_SHORT = 0.5  # share of rows and of evaluations in each of many fits (leave-one-out, terms)
 _EVALUATIONS = 12
 _SIDES = ("mean_with", "mean_without")
 
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """A fit of a family without some groups; of rows of *judged* alone (all where there is none) errors are told."""
+    """A fit of a family to all rows outside the groups ``without``.
+
+    Errors are reported for the rows of ``judged``, or for all rows if it is None.
+    """
 
     family: str
     files: tuple[str, ...]
     without: tuple[Group, ...]
     judged: Group | None = None
-    term: Term | None = None  # that is switched off
+    term: Term | None = None  # the term that is turned off
     share: float = 1.0
 
     @property
     def is_whole(self) -> bool:
-        """Whether this is the fit that is told and written, of all rows and terms."""
+        """Whether this is the main fit, whose constants are reported: with all terms, no group left out to judge."""
         return self.judged is None and self.term is None
 
 
@@ -67,7 +70,7 @@ class _Task:
 class _Done:
     task: _Task
     fitted: Fitted
-    errors: tuple[tuple[str, str, str, float], ...]  # what the row was to the fit, its operator, place; the error
+    errors: tuple[tuple[str, str, str, float], ...]  # the row's role in the fit, operator and place; its error
 
 
 def fit_tables(
@@ -83,9 +86,9 @@ def fit_tables(
     as_json: bool = False,
     quiet: bool = False,
 ) -> None:
-    """Fit shared constants to the tables *files*, and print them with their errors.
+    """Fit the shared constants to the tables *files*, and print them with their errors.
 
-    Raises InputError where an option or a table cannot be used; MissingDependency where SciPy is not installed.
+    Raises InputError if an option or a table is invalid, MissingDependency if SciPy is not installed.
     """
     if not files:
         raise InputError("a table is needed, for example: validate fit ops.csv")
@@ -198,7 +201,7 @@ def _fit(task: _Task) -> _Done:
 
 
 def _fit_along(family: Family, rows: Sequence[FitRow], task: _Task) -> Fitted:
-    """Return a fit along lines through the constants in use; the one that is told, through its own again."""
+    """Return a fit linearised at the constants in use; the main fit is repeated, linearised at its own result."""
     fitted = fit_to_lines(family, _lines(task.files, task.family, task.share), task.without)
     if task.is_whole:
         session = _read(task.files)[0].session
@@ -214,7 +217,7 @@ def _lines(files: tuple[str, ...], family: str, share: float) -> Lines:
 
 
 def _what(family: Family, row: FitRow, task: _Task) -> str:
-    """Return what *row* was to the fit of *task*."""
+    """Return the role of *row* in the fit of *task*, in words: fitted, held out, ..."""
     if task.judged is not None:
         return f"{task.judged[0]} left out"
     if any(group_of(row, what) == name for what, name in task.without):
@@ -226,7 +229,7 @@ def _what(family: Family, row: FitRow, task: _Task) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Rows that share what they were to the fit (``rows``) and, where said, their operator and place."""
+    """Errors of rows with the same role in the fit (``rows``), operator and place; None means any."""
 
     rows: str
     op: str | None
@@ -239,7 +242,7 @@ class _Group:
 
 
 def _groups(done: Sequence[_Done]) -> list[_Group]:
-    """Return the errors of all rows and by operator; by place too, of rows that a fit has not seen."""
+    """Return the errors by role and by operator; for rows left out of the fit also by place."""
     groups: dict[tuple[str, str | None, str | None], list[float]] = {}
     for item in done:
         if item.task.term is not None:
@@ -253,7 +256,7 @@ def _groups(done: Sequence[_Done]) -> list[_Group]:
 
 
 def _share(text: str | None) -> float:
-    """Return the share of rows that ``--rows`` says."""
+    """Return the value of ``--rows`` as a fraction; raises InputError."""
     try:
         share = 1.0 if text is None else float(text)
     except ValueError:
@@ -269,7 +272,7 @@ def _terms(family: str) -> list[Term]:
 
 @dataclass(frozen=True, slots=True)
 class _Worth:
-    """What a term is worth on one group that was left out: the mean errors of its *n* rows with it and without."""
+    """The worth of a term on one left-out group: mean absolute errors of its ``n`` rows with and without the term."""
 
     term: Term
     left_out: str
@@ -279,12 +282,12 @@ class _Worth:
 
     @property
     def worth(self) -> float:
-        """By how much the mean error is lower with the term."""
+        """Reduction of the mean absolute error by the term."""
         return self.mean_without - self.mean_with
 
 
 def _worths(done: Sequence[_Done]) -> list[_Worth]:
-    """Return the worth of each term on each group left out on whose rows it acts, the terms in their order."""
+    """Return the worth of each term on each left-out group, in the order of ``TERMS``."""
     plain = {(item.task.family, item.task.judged): item for item in done if item.task.term is None}
     found = []
     for item in done:
@@ -301,7 +304,7 @@ def _worths(done: Sequence[_Done]) -> list[_Worth]:
 
 
 def _worth_lines(done: Sequence[_Done]) -> list[str]:
-    """Return a line for each term: its worth over all that is left out, the least, and the most."""
+    """Return a table with one line per term: mean errors over all left-out groups, and its least and greatest worth."""
     table = [["term", "left out", "mean with", "without", "worth least", "most"]]
     found = _worths(done)
     for term in TERMS:
@@ -337,7 +340,7 @@ def _report(done: Sequence[_Done], style: Style) -> str:
 
 
 def _of_places(done: Sequence[_Done]) -> list[list[str]]:
-    """Return the line that counts each place left out alike: the median of the medians of their errors."""
+    """Return a row with the median of the left-out places' median errors, so that each place has equal weight."""
     left_out = [item for item in done if item.task.judged is not None and item.task.term is None and item.errors]
     medians = [statistics.median(abs(error) for *_, error in item.errors) for item in left_out]
     if not medians:

@@ -1,4 +1,4 @@
-"""What ``validate import`` does, from its options to its files."""
+"""The command ``validate import``."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def import_command(
     sample_attention: str | None = None,
     quiet: bool = False,
 ) -> None:
-    """Write the measurements in *root* as tables, into a folder of *out* for each device.
+    """Convert the measurements in *root* to tables, in one folder of *out* per device.
 
-    Raises InputError where an option or a file cannot be used; nothing is written then.
+    Raises InputError if an option or a file is invalid; nothing is written then.
     """
     if what not in FORMATS:
         raise InputError(f"no such collection: '{one_line(what, 60)}'; {nearest(what, FORMATS)}")
@@ -77,7 +77,7 @@ def _of(tables: Sequence[Table]) -> str:
 
 
 def _write(files: dict[Path, bytes]) -> None:
-    """Write all of *files*, or none where one cannot be."""
+    """Write all of *files*, or none if one cannot be written; raises InputError."""
     if not files:
         raise InputError("no row can be imported: the package holds none of these devices that is modelled")
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Options that commands of ``validate`` share, and the text below their help."""
+"""Options shared by the commands of ``validate``, and the text below their help."""
 
 from __future__ import annotations
 
@@ -26,16 +26,19 @@ EPILOG = (
 )
 CHECK_EPILOG = EPILOG.replace("2 usage or input,", "2 usage or input, 3 slower than healthy logs,")
 Text = str | None
-Texts = list[str] | None  # of a repeatable option
+Texts = list[str] | None  # a repeatable option
 
 
 def argument(metavar: str, text: str) -> Any:
-    """Return an argument shown in help as *metavar*, with *text*."""
+    """Return an argument that help shows as *metavar*, described by *text*."""
     return typer.Argument(metavar=metavar, help=text)
 
 
 def option(metavar: str, text: str, *names: str) -> Any:
-    """Return an option whose value help shows as *metavar*, with *text*; *names* default to the parameter's."""
+    """Return an option whose value help shows as *metavar*, described by *text*.
+
+    *names* default to one derived from the parameter's name.
+    """
     return typer.Option(*names, metavar=metavar, help=text)
 
 

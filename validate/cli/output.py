@@ -1,4 +1,4 @@
-"""Where a command's words go: results to standard output or a file, everything else to standard error."""
+"""A command's output: results to standard output or a file, everything else to standard error."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ __all__ = ["opened", "show", "tell"]
 
 
 def opened(path: str | None, option: str = "--out") -> AbstractContextManager[OutputFile | None]:
-    """Return the file *path* that *option* asks for, None where it asks for none; raises InputError."""
+    """Return a context with the output file *path* named by *option*, or with None if *path* is None.
+
+    Raises InputError if the file cannot be written.
+    """
     return nullcontext() if path is None else OutputFile(option, path)
 
 
 def show(text: str) -> None:
-    """Print a result; what the encoding of standard output has not is escaped."""
+    """Print a result; characters that standard output cannot encode are escaped."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     sys.stdout.write(printable(text, sys.stdout).encode(encoding, "backslashreplace").decode(encoding))
 
 
 def tell(lines: Iterable[str], *, quiet: bool) -> None:
-    """Print remarks, a line each."""
+    """Print remarks on standard error, one per line, unless *quiet*."""
     if not quiet and sys.stderr is not None:
         sys.stderr.writelines(f"{printable(line, sys.stderr)}\n" for line in lines)

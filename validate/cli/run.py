@@ -1,4 +1,4 @@
-"""What ``validate run`` does, from its options to its exit status."""
+"""The command ``validate run``."""
 
 from __future__ import annotations
 
@@ -38,12 +38,13 @@ def run_command(
     parts: bool = False,
     prepare: bool = False,
 ) -> int:
-    """Measure this machine into the folder *out* and return the exit status; what was *written* of a step, that alone.
+    """Measure this machine into the folder *out* and return the exit status.
 
-    *prepare*: write what is to be measured into the folder, and measure nothing.
+    With *written*, measure only that step or exchange.  With *prepare*, write its plan into the folder and measure
+    nothing.
 
-    Raises InputError where an option cannot be used here; before anything is measured; MissingDependency where torch
-    is not installed.
+    Raises InputError if an option is invalid, mostly before anything is measured, and MissingDependency if torch is
+    not installed.
     """
     if not out:
         raise InputError("--out needs the name of a folder")
@@ -120,7 +121,7 @@ def run_command(
 
 
 def _prepared(out: str, machine: str, group: str, asked: list[Asked], exchanges: list[dict[str, Any]]) -> str:
-    """Return what measures what was written into the folder *out*."""
+    """Return the message with the command that measures the plan in the folder *out*."""
     ranks = [len(each.question.gpus or (0,)) for each in asked] + [int(each["n_ranks"]) for each in exchanges]
     command = f"-m validate.measure --out {one_line(out)} --only {group} --machine {one_line(machine)}"
     launcher = f"torchrun --nproc-per-node {max(ranks)}" if max(ranks) > 1 and group == "asked" else "python3"
@@ -128,7 +129,10 @@ def _prepared(out: str, machine: str, group: str, asked: list[Asked], exchanges:
 
 
 def _ask(written: Written, device: str, *, prepare: bool) -> list[Asked]:
-    """Return the steps that were *written*, of this machine unless they are prepared alone; raises InputError."""
+    """Return the steps that *written* asks for; unless *prepare*, checked against this machine's devices.
+
+    Raises InputError if an option is invalid.
+    """
     if written.topology is None:
         raise InputError("--workload needs --topology, the machine to predict (validate describe drafts one)")
     if prepare:
@@ -144,7 +148,10 @@ def _ask(written: Written, device: str, *, prepare: bool) -> list[Asked]:
 
 
 def _exchanges(written: Written, device: str, *, quiet: bool, prepare: bool) -> list[dict[str, Any]]:
-    """Return the exchanges that were *written*, on this machine unless they are prepared alone; raises InputError."""
+    """Return the exchanges that *written* asks for; unless *prepare*, checked against this machine's devices.
+
+    Raises InputError if an option is invalid.
+    """
     if written.topology is None:
         raise InputError("--strategy needs --topology, the machine whose ranks exchange (validate describe drafts one)")
     if device.startswith("cuda:"):
@@ -158,7 +165,7 @@ def _exchanges(written: Written, device: str, *, quiet: bool, prepare: bool) -> 
 
 
 def _check_measured(folder: Path, status: int, group: str) -> None:
-    """Refuse (InputError) where a run that did end could not measure what was asked."""
+    """Raise InputError if the run succeeded but left out a case of *group*."""
     record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     left = [row for row in record.get("left", ()) if row.get("group") == group]
     if left and not status:
@@ -166,7 +173,7 @@ def _check_measured(folder: Path, status: int, group: str) -> None:
 
 
 class _Kept:
-    """The topology in a folder: there, whole, before anything is measured; as before where a run is refused."""
+    """The topology in a folder of measurements: written before anything is measured, restored if the run is refused."""
 
     def __init__(self, path: Path, text: str | None) -> None:
         self._path = path
@@ -189,17 +196,17 @@ class _Kept:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._is_done or kind is None or not issubclass(kind, ValueError):
-            return  # what ended a run that had begun leaves the topology with its rows
+            return  # a run that began keeps the topology with its rows, however it ended
         if self._before is not None:
             self._write(self._before)
             return
         self._path.unlink(missing_ok=True)
-        with suppress(OSError):  # not empty: something else is there
+        with suppress(OSError):  # a folder with other files stays
             for folder in self._made:
                 folder.rmdir()
 
     def keep(self) -> None:
-        """Leave the topology there whatever comes."""
+        """Keep the topology from now on, even if an error follows."""
         self._is_done = True
 
     def _write(self, content: bytes) -> None:
@@ -208,7 +215,7 @@ class _Kept:
 
 
 def _name_in(path: Path) -> str:
-    """Return the name in the topology *path*, empty where there is none."""
+    """Return the name given in the topology file *path*; empty if the file is missing or invalid."""
     from simulator.topology.load import load_topology
 
     try:
@@ -218,7 +225,7 @@ def _name_in(path: Path) -> str:
 
 
 def _topology(name: str) -> tuple[str, str]:
-    """Return the name and the text of the topology *name*, which must be a good one."""
+    """Return the machine's name and the YAML text of the topology *name*; raises InputError if it is invalid."""
     from simulator.topology.catalogue import find_topology
     from simulator.topology.load import load_topology
 

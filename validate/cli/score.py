@@ -1,4 +1,4 @@
-"""What ``validate score`` does, from its options to its output."""
+"""The command ``validate score``."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def score_command(
     calibration: str | None = None,
     baselines: str | None = None,
 ) -> None:
-    """Score the tables *files* and print the result; raises InputError where an option or a table cannot be used."""
+    """Score the tables *files* and print the result; raises InputError if an option or a table is invalid."""
     grades = grades_in(trust)
     axes = words_in("--by", by, "names of columns such as machine,collective") if by is not None else []
     if not files:
@@ -97,9 +97,9 @@ def _scored(
     seen: Collection[Callable[[ScoredRow], None]],
     advance: Callable[[], None],
 ) -> ScoredTable:
-    """Show each of *seen* the rows of *table* with their predictions, and return *found*.
+    """Pass each predicted row of *table* to every callback in *seen*, and return *found*.
 
-    Its devices are calibrated on *count* rows of each first, which do not count then.
+    If *count* is not 0, each device is first calibrated on *count* of its rows, which then do not count in errors.
     """
     names, known = scoring.names, frozenset[str]()
     if count and found.kind.name == OPERATORS.name:
@@ -113,7 +113,7 @@ def _scored(
 
 
 def _remarks(tables: Sequence[ScoredTable], grades: Sequence[str], *, asked_for: bool) -> list[str]:
-    """Return what a reader of the figures might not expect: that there are none, or a grade that no row has."""
+    """Return warnings about the scores: requested grades that no row has, or that no row was scored."""
     found = {grade.upper() for table in tables for grade in table.rows.found("trust")}
     missing = [one_line(grade, 20) for grade in grades if grade not in found]
     said = []

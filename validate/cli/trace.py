@@ -1,4 +1,4 @@
-"""What ``validate trace`` does, from its options to its output."""
+"""The command ``validate trace``."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _BEYOND = ("--what-if", "--epoch", "--mtbf", "--checkpoint-every", "--checkpoint
 def trace_command(
     file: str, words: Sequence[str], *, steps: str | None = None, as_json: bool = False, quiet: bool = False
 ) -> int:
-    """Set the trace in *file* beside what ``simulate`` with *words* predicts; return the exit status.
+    """Compare the trace in *file* with the step that ``simulate`` predicts from the options *words*; return 0.
 
-    Raises InputError where a file or an option cannot be used.
+    Raises InputError if a file or an option is invalid.
     """
     for option in (*_OURS, *_BEYOND):
         if any(word == option or word.startswith(f"{option}=") for word in words):

@@ -1,4 +1,4 @@
-"""Words with commas between, as options hold them."""
+"""Comma-separated words in option values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TRUSTED = "A,B"
 
 
 def words_in(option: str, text: str, example: str) -> list[str]:
-    """Return the words in *text*, the value of *option*, in small letters; raises InputError where one is missing."""
+    """Return the distinct words in *text*, the value of *option*, in lower case; raises InputError if one is empty."""
     words = [word.strip().lower() for word in text.split(",")]
     if not all(words):
         raise InputError(f"{option}: {example} are needed, with commas between; got '{one_line(text, 60)}'")
@@ -19,9 +19,9 @@ def words_in(option: str, text: str, example: str) -> list[str]:
 
 
 def grades_in(text: str, folder: Folder | None = None) -> tuple[str, ...]:
-    """Return the grades in *text*, the value of ``--trust``.
+    """Return the grades in *text*, the value of ``--trust``, in upper case.
 
-    Raises InputError where one is missing, or is neither A, B or C nor the grade of a row of *folder*.
+    Raises InputError if one is empty or, given *folder*, is neither A, B, C nor the grade of one of its rows.
     """
     grades = tuple(grade.upper() for grade in words_in("--trust", text, "grades such as A,B"))
     if folder is not None:

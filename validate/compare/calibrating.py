@@ -1,4 +1,4 @@
-"""Fit a device and its host to measured operators, launches and steps; predict again with what was fitted."""
+"""Calibrate a device and its host on measured operators, launches and steps, and predict rows with the result."""
 
 from __future__ import annotations
 
@@ -20,13 +20,17 @@ from validate.tables.names import Names
 
 __all__ = ["Bench", "Fitted"]
 
-_FEWEST = 4  # operators below which nothing of a device is fitted
-_HOST_SHARE = 0.3  # of the device's time: below it a step says nothing of its host
+_FEWEST = 4  # with fewer operators, no device constant is fitted
+_HOST_SHARE = 0.3  # of the device's time; steps with less host time are not used to fit the host
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """What was fitted, and to how many rows of which kind; ``operators`` is the fit to these alone."""
+    """A calibration, and the rows that it was fitted to.
+
+    ``operators`` is the fit to operators alone; ``launches`` counts the host constants from ``launch.csv``;
+    ``host_scale`` is the factor on host times from ``steps``, None if no step was used.
+    """
 
     calibration: Calibration
     operators: Calibrated | None
@@ -37,14 +41,14 @@ class Fitted:
 
     @property
     def points(self) -> int:
-        """Rows that something was fitted to."""
+        """Number of rows and launch constants fitted to."""
         return len(self.rows) + len(self.steps) + self.launches
 
 
 class Bench:
-    """The device that a folder is of, to fit and to predict rows with.
+    """The measured device of a folder: fits its constants and predicts rows with them.
 
-    Raises InputError where *part* is none of the devices that *names* know.
+    Raises InputError if *part* is empty or not a device in *names*.
     """
 
     def __init__(self, part: str, names: Names) -> None:
@@ -53,16 +57,16 @@ class Bench:
         self.part = part
         self._bare = names.session.calibrated({})
         try:
-            self._has_host = isinstance(names.devices.described(part), GpuPart)  # a CPU computes where it issues
+            self._has_host = isinstance(names.devices.described(part), GpuPart)  # a CPU is its own host
         except NotScored as reason:
             raise InputError(str(reason)) from None
 
     def fit(
         self, operators: Sequence[ComparedRow], folder: Folder | None = None, steps: Sequence[ComparedRow] = ()
     ) -> Fitted:
-        """Return what *operators*, the launches of *folder* and *steps* say of the device and its host.
+        """Return a fit of the device and its host to *operators*, the launches of *folder* and *steps*.
 
-        Raises InputError where there are too few rows to fit anything to.
+        Raises InputError if there are too few rows to fit anything.
         """
         rows = [row for row in operators if row.counts]
         points = [(row.asked, row.cells["op"], row.measured_s) for row in rows if row.asked and row.measured_s]
@@ -89,7 +93,7 @@ class Bench:
         return Fitted(calibration, found, tuple(rows), len(seconds), tuple(row for row, _ in telling), scale)
 
     def again(self, rows: Sequence[ComparedRow], calibration: Calibration) -> list[ComparedRow]:
-        """Return *rows* (operators and steps) as predicted with *calibration*."""
+        """Return *rows* (operators and steps) predicted with *calibration*, without those it cannot predict."""
         session = self._bare.calibrated({self.part: calibration})
         found = []
         for row in rows:
@@ -101,11 +105,11 @@ class Bench:
         return found
 
     def _by_host(self, row: ComparedRow, session: Session) -> Callable[[float], float] | None:
-        """Return the seconds of the step of *row* by how slow its host is; None where it says nothing of the host."""
+        """Return the step time of *row* in seconds as a function of host slowdown; None if the host hardly matters."""
         question = row.asked.question if row.asked is not None else None
         if not self._has_host or not isinstance(question, StepQuestion) or question.micro_batches > 1:
             return None
-        if question.options.cuda_graph or question.options.compiled:  # hardly anything is issued one by one
+        if question.options.cuda_graph or question.options.compiled:  # few kernels are launched one by one
             return None
         predict = partial(session.slowed_host_s, question)
         try:

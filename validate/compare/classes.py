@@ -1,4 +1,4 @@
-"""Errors by class: how large, how sure, to which side, and how far they are noise."""
+"""Errors by class: their size with its uncertainty, their bias, and the spread of the measurements."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ _AXES: dict[str, tuple[tuple[str, ...], ...]] = {
     "training": (("model",), ("dtype",), ("issue",), ("phase",)),
     "collectives": (("collective",), ("size",), ("n_gpus",)),
 }
-_PLACES = frozenset(("device", "machine", "dataset", "fit"))  # one folder is of one
-_FIRST = ("ops.csv", "training.csv", "collectives.csv")  # what most readers come for
-_MOST_LABELS = 40  # of an axis: more are no classes
+_PLACES = frozenset(("device", "machine", "dataset", "fit"))  # the same for all rows of a folder
+_FIRST = ("ops.csv", "training.csv", "collectives.csv")  # of most interest, shown first
+_MOST_LABELS = 40  # an axis with more values does not form classes
 
 
 @dataclass(frozen=True, slots=True)
 class ClassErrors:
-    """Errors of the rows of a table that share the labels ``by``; fractions, None where no row is scored.
+    """Errors of the rows of a table that share the labels ``by``, as fractions; None if no row is scored.
 
-    ``median_low`` to ``median_high`` covers the true median in 95 of 100 cases (None below six rows);
-    ``bias`` is the median of predicted / measured, less 1; ``spread`` the median half interval of what
-    was measured; ``in_band`` the share of rows, of those whose prediction has a band, that lie in it.
+    ``median``, ``mean`` and ``p90`` are of absolute errors; ``median_low`` to ``median_high`` is the 95 % confidence
+    interval of the median (None below six rows); ``bias`` is the median of predicted / measured, minus 1; ``spread``
+    is the median half-width of the measurements' 95 % intervals; ``in_band`` is the share of rows measured within the
+    band of their prediction, among rows with a band.
     """
 
     table: str
@@ -47,7 +48,7 @@ class ClassErrors:
 
     @property
     def label(self) -> str:
-        """The class in words; labels that are numbers have their column's name."""
+        """The class in words; numbers are preceded by their column's name."""
         words = [text if text[:1].isalpha() else f"{name} {text}" for name, text in self.by.items()]
         return " ".join(words) or self.table
 
@@ -80,7 +81,7 @@ def errors_of(rows: Sequence[ComparedRow], table: str = "", by: dict[str, str] |
 
 
 def axes_of(rows: Sequence[ComparedRow]) -> list[tuple[str, ...]]:
-    """Return the axes along which *rows* of one table differ, and several are alike."""
+    """Return the axes (tuples of columns) that split *rows* of one table into several classes of several rows."""
     kinds = {row.kind for row in rows}
     kind = next(iter(kinds)) if len(kinds) == 1 else ""
     found = []
@@ -96,7 +97,7 @@ def _order(table: str) -> tuple[int, str]:
 
 
 def _shown(name: str) -> tuple[tuple[str, ...], ...]:
-    """Return what texts group rows of the kind *name* by; columns that say what a row is of where none has it."""
+    """Return the axes that texts group rows of the kind *name* by; common columns if there is no such kind."""
     kind = next((kind for kind in KINDS if kind.name == name), None)
     if kind is None:
         return (("op",), ("bench",), ("kind",), ("mode",))
@@ -104,7 +105,7 @@ def _shown(name: str) -> tuple[tuple[str, ...], ...]:
 
 
 def classes_of(rows: Sequence[ComparedRow]) -> list[ClassErrors]:
-    """Return each table of *rows* as one class, then its classes by each axis along which its rows differ."""
+    """Return for each table of *rows* the class of all its rows, then its classes along each axis."""
     found = []
     for table in sorted({row.table for row in rows}, key=_order):
         mine = [row for row in rows if row.table == table]

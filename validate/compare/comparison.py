@@ -1,4 +1,4 @@
-"""Everything that is found of a folder, in one place: what texts, documents and reports are made of."""
+"""The comparison of a folder with its predictions, from which texts, documents and reports are made."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["CALIBRATED_ON", "Asked", "Comparison", "Worst", "compare", "fit_fold
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the user asks of a comparison, as written; ``trust`` are the grades that count."""
+    """The options of a comparison as the user wrote them; ``trust`` holds the grades that count."""
 
     topology: str | None = None
     devices: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Worst:
-    """One of the rows that are furthest off, and what is known to have moved it there."""
+    """One of the rows with the largest errors, and its likely causes."""
 
     row: ComparedRow
     explanations: tuple[Explanation, ...]
@@ -50,7 +50,7 @@ class Worst:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A folder set beside its prediction."""
+    """A folder compared with its predictions."""
 
     folder: Folder
     places: Places
@@ -68,12 +68,12 @@ class Comparison:
 
     @property
     def own(self) -> tuple[ComparedRow, ...]:
-        """The steps that ``validate run --workload`` asked for."""
+        """The steps measured by ``validate run --workload``."""
         return tuple(row for row in self.rows if row.cells.get("network"))
 
     @property
     def own_code(self) -> tuple[tuple[ComparedRow, float], ...]:
-        """Steps of a module's own code, and how many times as long as their operators by themselves they take."""
+        """Steps run with a module's own code, each with its time relative to the module rebuilt from its operators."""
         built = {_twin(row): row for row in self.own if row.cells.get("modules") != "own"}
         found = [(row, built.get(_twin(row))) for row in self.own if row.cells.get("modules") == "own"]
         return tuple(
@@ -88,12 +88,11 @@ def _twin(row: ComparedRow) -> tuple[tuple[str, str], ...]:
 
 
 def compare(folder: Folder, asked: Asked, again: Folder | None = None, short: Folder | None = None) -> Comparison:
-    """Return *folder* beside its prediction, and beside *again*, another measurement of the same machine.
+    """Compare *folder* with its predictions and, if given, with *again*, another measurement of the same machine.
 
-    With *short* a calibration on that folder is judged on what it did not ask.
+    With *short*, also judge a calibration on that folder on the rows of *folder* that it lacks.
 
-    Raises InputError where what the user names is not known; MissingDependency where calibrating needs SciPy and it
-    is not installed.
+    Raises InputError if an option is invalid, MissingDependency if calibrating needs SciPy and it is not installed.
     """
     places = find_places(folder, asked.topology, asked.devices)
     options = ScoringOptions(topology=places.topology, devices=places.devices, calibration=asked.calibration)
@@ -152,7 +151,7 @@ def _by_another(
 
 
 def fit_folder(bench: CalibratingBench, folder: Folder, asked: Asked) -> tuple[Fitted, list[ComparedRow]]:
-    """Return what all of *folder* says of its device and host, and its rows; raises as :meth:`fit`."""
+    """Return a fit to all rows of *folder*, and these rows; raises as :func:`find_places` and :meth:`Bench.fit` do."""
     places = find_places(folder, asked.topology, asked.devices)
     rows = compare_folder(
         folder, Scoring(ScoringOptions(topology=places.topology, devices=places.devices)), asked.trust
@@ -163,9 +162,9 @@ def fit_folder(bench: CalibratingBench, folder: Folder, asked: Asked) -> tuple[F
 
 
 def share_of(text: str, folder: Folder, rows: Sequence[ComparedRow]) -> float:
-    """Return which share of the rows *text* means: ``50`` operators, or what is measured in ``120s`` on average.
+    """Return the share of rows, at most 0.5, that *text* asks for: ``50`` operators, or ``120s`` of measuring.
 
-    Raises InputError where it is neither, or the record does not say how long the folder took.
+    Raises InputError if *text* is neither, or if a time is given and ``run.json`` does not record the run's duration.
     """
     count = sum(row.counts and row.kind == "operators" for row in rows)
     plain = text.strip()
@@ -183,14 +182,14 @@ def share_of(text: str, folder: Folder, rows: Sequence[ComparedRow]) -> float:
 
 
 def set_aside(row: ComparedRow, seen: frozenset[str]) -> ComparedRow:
-    """Return *row*, not counted where it is a step that a calibration was fitted to; operators mind themselves."""
+    """Return *row*, skipped if it is a step that a calibration was fitted to; the scorer skips such operators."""
     if row.counts and row.kind == "training" and seen and asked_digest(row, STEPS) in seen:
         return replace(row, skipped=CALIBRATED_ON)
     return row
 
 
 def asked_digest(row: ComparedRow, kind: Kind) -> str:
-    """Return the digest of what a row of *kind* asks."""
+    """Return the digest of the question that a row of *kind* asks."""
     return digest({column: row.cells.get(column, "") for column in kind.asked})
 
 

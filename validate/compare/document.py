@@ -1,4 +1,4 @@
-"""A comparison as one JSON document: what ``--json`` prints, and all that the report is made of."""
+"""A comparison as one JSON document: printed by ``--json``, and the only input of the report."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SHOWN_CELLS = (
 
 
 def comparison_document(found: Comparison) -> dict[str, Any]:
-    """Return *found* as plain data; errors are fractions, times seconds."""
+    """Return *found* as plain data; errors are fractions, times are in seconds."""
     far = {(o.row.table, o.row.line): o.deviations for o in found.outliers}
     return {
         "schema_version": SCHEMA_VERSION,
@@ -82,7 +82,7 @@ def comparison_document(found: Comparison) -> dict[str, Any]:
 
 
 def skipped_of(found: Comparison) -> dict[str, dict[str, int]]:
-    """Return how many rows of each table do not count, by the reason, the most frequent first."""
+    """Return the number of skipped rows by table and reason, the most frequent reason first."""
     reasons: dict[str, Counter[str]] = {}
     for row in found.rows:
         if row.skipped:
@@ -98,17 +98,17 @@ def _place(row: ComparedRow) -> dict[str, Any]:
 
 
 def _band(row: ComparedRow) -> dict[str, float]:
-    """Return from where to where a row's time lies with a probability of 80 %, where that is known."""
+    """Return the ends of the 80 % band of a row's predicted time, in seconds; empty if it has no band."""
     return {} if row.band is None else {"low_s": row.band.low_s, "high_s": row.band.high_s}
 
 
 def own_code_words(name: str, times: float) -> str:
-    """Return what the Python of the step *name*, measured by its own code, makes of it, in a sentence."""
+    """Return a sentence that compares the step *name*, run with its own code, with the module of its operators."""
     return f"{name}: takes {times:.3g} times as long as the module that is built of its operators"
 
 
 def _own(row: ComparedRow, found: Comparison) -> dict[str, Any]:
-    """Return a step that was asked for: its words, and its time and memory from both."""
+    """Return a step that the user asked to measure: its name, and its predicted and measured time and memory."""
     held = next((each for each in found.held if each.row is row), None)
     told: dict[str, Any] = {**_place(row), "predicted_s": row.predicted_s, "measured_s": row.measured_s, **_band(row)}
     told["error"] = row.error if row.predicted_s is not None and row.measured_s is not None else None
@@ -138,7 +138,7 @@ def _row(row: ComparedRow, deviations: float | None) -> dict[str, Any]:
 
 
 def _measured(row: ComparedRow) -> dict[str, float]:
-    """Return all that was measured of *row*, by column."""
+    """Return all measured values of *row*, by column."""
     found: dict[str, float] = {}
     for name in VALUES:
         value = figure(row.cells.get(name.lower(), ""))

@@ -1,4 +1,4 @@
-"""Two measurements of one machine: what both asked, by how much it differs, and what differs around it."""
+"""Drift between two measurements of one machine: the rows in both, their changes, and changes of the environment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _IGNORED = frozenset(("date",))
 
 @dataclass(frozen=True, slots=True)
 class DriftRow:
-    """A row of both; ``ratio`` is the second time over the first."""
+    """A row in both folders; ``ratio`` is the second time over the first."""
 
     table: str
     name: str
@@ -27,13 +27,17 @@ class DriftRow:
 
     @property
     def change(self) -> float:
-        """How far apart, as a fraction."""
+        """The relative change, without its sign."""
         return abs(self.ratio - 1)
 
 
 @dataclass(frozen=True, slots=True)
 class DriftClass:
-    """Matched rows of one table (all where empty): middle and 90th percentile of abs(ratio - 1), middle of ratio."""
+    """Drift of the matched rows of ``table``, or of all tables if it is empty.
+
+    ``median`` and ``p90`` are of abs(ratio - 1), ``ratio`` is the median ratio, ``beyond`` counts rows that changed by
+    more than :data:`BOUND`.
+    """
 
     table: str
     matched: int
@@ -45,7 +49,7 @@ class DriftClass:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """What became of the rows of one folder in another."""
+    """The drift from one folder to another."""
 
     path: str
     classes: tuple[DriftClass, ...]
@@ -56,7 +60,7 @@ class Drift:
 
 
 def compare_runs(first: Folder, second: Folder) -> Drift:
-    """Return how the rows of *second* differ from those of *first* that ask the same."""
+    """Return the drift of the rows of *second* against those of *first* that ask the same."""
     before, after = _values(first), _values(second)
     rows = []
     for key in sorted(set(before) & set(after)):
@@ -79,7 +83,7 @@ def compare_runs(first: Folder, second: Folder) -> Drift:
 
 
 def differences(first: Mapping[str, Any], second: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str, str]]:
-    """Return what the two environments do not share: the name, and what each says."""
+    """Return the facts in which two environments differ, each as its name and both values."""
     found = []
     for name in sorted(set(first) | set(second), key=str):
         one, two = first.get(name), second.get(name)

@@ -1,8 +1,8 @@
-"""Likely causes of errors: rules, each for something that the model leaves out.
+"""Likely causes of errors: rules, each for one effect that the model leaves out.
 
-A rule speaks only where the facts of the row show its cause and where that cause moves the time to the side
-to which the row is off: a low clock explains what took too long and never what was too quick.  Where it can
-say how much, it does, and what is left stays unexplained.
+A rule applies only if the row's facts show the cause and if the cause moves the time in the direction of the error:
+a low clock explains a time longer than predicted, never a shorter one.  Where possible, a rule gives the factor on the
+time; the rest of the error stays unexplained.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from validate.compare.facts import Facts
 __all__ = ["NO_EXPLANATION", "Explanation", "explain", "in_words"]
 
 NO_EXPLANATION = "no explanation known"
-_MOST = 2  # that are told of one row
-_BUSY = 0.1  # half an interval that an idle machine does not show
-# By how much a cause may move a time, where it cannot be said exactly: a row further off has another one.
+_MOST = 2  # explanations per row
+_BUSY = 0.1  # relative half-width of the measured interval that only a busy machine shows
+# Largest factor that a cause of unknown effect can have on a time; larger errors have another cause.
 _LIMIT = {"near the cache's size": 3.0, "odd alignment": 4.0, "few waves": 2.0, "algorithm": 3.0}
 
-# What lies side by side in memory, of operators whose kernels read by vectors.
+# The contiguous dimensions of operators whose kernels use vector loads.
 _ROW_LENGTHS = {
     **dict.fromkeys(("linear", "matmul", "bmm"), ("k", "n")),
     **dict.fromkeys(("softmax", "layer_norm"), ("cols",)),
@@ -31,7 +31,7 @@ _ROW_LENGTHS = {
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A cause in words; ``factor`` is by how much it moves the time (1.2: 20 %), None where it cannot be said."""
+    """A cause in words; ``factor`` is its factor on the time (1.2: 20 % up or down), None if unknown."""
 
     rule: str
     text: str
@@ -42,7 +42,7 @@ Rule = Callable[[Facts], Explanation | None]
 
 
 def noise(facts: Facts) -> Explanation | None:
-    """The measurement itself is no better known than the error is large."""
+    """The measurement's uncertainty is at least half of the error."""
     if facts.interval and math.log1p(facts.interval) >= 0.5 * abs(facts.log_ratio):
         return Explanation("noise", f"measured only to within {_percent(facts.interval)}", 1 + facts.interval)
     return None
@@ -58,26 +58,26 @@ def disturbed(facts: Facts) -> Explanation | None:
 
 
 def memory_full(facts: Facts) -> Explanation | None:
-    """What is touched does not fit in memory."""
+    """The working set does not fit in memory."""
     if facts.is_slower and facts.memory_bytes and facts.working_set_bytes > 0.9 * facts.memory_bytes:
         return Explanation("memory full", "touches more than the memory holds: pages are swapped")
     return None
 
 
 def throttled(facts: Facts) -> Explanation | None:
-    """The device held its clock down."""
+    """The device throttled its clock."""
     reasons = facts.cells.get("throttled", "")
     if not (reasons and facts.is_slower):
         return None
     if facts.clock_Hz and facts.assumed_clock_Hz and facts.clock_Hz < facts.assumed_clock_Hz:
         return Explanation("throttled", f"throttled ({reasons}): {_clocks(facts)}", _clock_factor(facts))
     if facts.clock_Hz and facts.assumed_clock_Hz:
-        return None  # it was, and ran at the clock of the model all the same
+        return None  # throttled, but no slower than the assumed clock
     return Explanation("throttled", f"throttled ({reasons})")
 
 
 def low_clock(facts: Facts) -> Explanation | None:
-    """The clock was lower than the model takes, where arithmetic is what takes the time."""
+    """The clock was lower than the model assumes, and the time is not bound by memory."""
     if not (facts.clock_Hz and facts.assumed_clock_Hz and facts.is_slower) or facts.bound == "memory":
         return None
     if facts.cells.get("throttled") or facts.clock_Hz > 0.97 * facts.assumed_clock_Hz:
@@ -86,7 +86,7 @@ def low_clock(facts: Facts) -> Explanation | None:
 
 
 def high_clock(facts: Facts) -> Explanation | None:
-    """The clock was higher than the model takes."""
+    """The clock was higher than the model assumes, and the time is not bound by memory."""
     if not (facts.clock_Hz and facts.assumed_clock_Hz) or facts.is_slower or facts.bound == "memory":
         return None
     if facts.clock_Hz < 1.03 * facts.assumed_clock_Hz:
@@ -97,7 +97,7 @@ def high_clock(facts: Facts) -> Explanation | None:
 
 
 def host_bound(facts: Facts) -> Explanation | None:
-    """The device waits for the host, and how fast a host issues no data sheet says."""
+    """The device waits for the host, whose launch rate no data sheet gives."""
     if facts.waiting_share > 0.3:
         return Explanation(
             "host bound",
@@ -125,7 +125,7 @@ def host_bound(facts: Facts) -> Explanation | None:
 
 
 def near_cache(facts: Facts) -> Explanation | None:
-    """As large as the last cache: what of it stays there depends on what else is in it."""
+    """The working set is about as large as the last-level cache, so how much of it stays cached is uncertain."""
     if not facts.cache_bytes or facts.bound == "compute":
         return None
     share = facts.working_set_bytes / facts.cache_bytes
@@ -139,7 +139,7 @@ def near_cache(facts: Facts) -> Explanation | None:
 
 
 def odd_alignment(facts: Facts) -> Explanation | None:
-    """Rows that vectors of 16 bytes do not fit: how long a row is counts, not how many there are."""
+    """Row lengths are not multiples of 16 bytes, so kernels cannot use full vector loads."""
     element_bytes = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}.get(facts.cells.get("dtype", ""))
     if not (facts.is_slower and facts.is_gpu and element_bytes):
         return None
@@ -154,7 +154,7 @@ def odd_alignment(facts: Facts) -> Explanation | None:
 
 
 def few_waves(facts: Facts) -> Explanation | None:
-    """Work that fills the device a few times at most: tiles and their order decide."""
+    """The work takes less than two waves, so the time depends on the library's choice of tile."""
     if facts.bound == "compute" and 0 < facts.waves < 2:
         return Explanation(
             "few waves",
@@ -164,7 +164,7 @@ def few_waves(facts: Facts) -> Explanation | None:
 
 
 def algorithm(facts: Facts) -> Explanation | None:
-    """The library chooses an algorithm by itself."""
+    """The library may have chosen another convolution algorithm than the model assumes."""
     if facts.cells.get("op") != "conv2d" or not facts.detail:
         return None
     if abs(facts.log_ratio) < math.log(1.15):
@@ -173,7 +173,7 @@ def algorithm(facts: Facts) -> Explanation | None:
 
 
 def short_kernel(facts: Facts) -> Explanation | None:
-    """So short that starting and ending are most of it."""
+    """The kernel is so short that its start and end dominate."""
     if facts.bound == "latency" and facts.kernels_s:
         return Explanation("short kernel", f"of {_time(facts.kernels_s)}, mostly start and end, a shared constant")
     return None
@@ -186,17 +186,17 @@ RULES: Sequence[Rule] = (
 
 
 def explain(facts: Facts) -> list[Explanation]:
-    """Return what is known to move the time to the side to which the row is off, the first rules first.
-
-    Empty where nothing is known: that is an answer.
-    """
+    """Return the likely causes of a row's error, at most two, in the order of ``RULES``; empty if none is known."""
     found = [explanation for rule in RULES if (explanation := rule(facts)) is not None]
     far = math.exp(abs(facts.log_ratio))
     return [explanation for explanation in found if far <= _LIMIT.get(explanation.rule, math.inf)][:_MOST]
 
 
 def in_words(explanations: Sequence[Explanation], log_ratio: float) -> str:
-    """Return *explanations* as one text, with how much of an error of *log_ratio* they account for where known."""
+    """Return *explanations* as one text, with the share of the error *log_ratio* that they account for if it is small.
+
+    *log_ratio* is log(predicted / measured).
+    """
     if not explanations:
         return NO_EXPLANATION
     text = "; ".join(e.text for e in explanations)

@@ -1,4 +1,4 @@
-"""Facts about a row apart from its two times: how the model computed its own, and sensor readings."""
+"""Facts about a row besides its two times: sensor readings, and how the model computed its prediction."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ __all__ = ["Facts", "facts_of", "plain_facts"]
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Facts of a row; 0, "" and () where they are not known."""
+    """Facts of a row; unknown facts are 0, "" or empty."""
 
-    cells: Mapping[str, str]  # the row's, by column in small letters
+    cells: Mapping[str, str]  # the row's cells, by column in lower case
     log_ratio: float  # log(predicted / measured): below 0 the prediction is too fast
-    measured_s: float  # what was measured
-    interval: float = 0.0  # half the 95 % interval of the measured median as a fraction of it
-    # clock_Hz, assumed_clock_Hz: what the sensor showed while it ran, and what the model takes
+    measured_s: float
+    interval: float = 0.0  # half-width of the measured median's 95 % interval, as a fraction of the median
+    # clock_Hz, assumed_clock_Hz: the sensor's reading during the run, and the model's assumption
     clock_Hz: float = 0.0
     assumed_clock_Hz: float = 0.0
-    bound: str = ""  # what the model says most of the time goes to: compute, memory, latency, host
-    detail: str = ""  # how the model thinks it is done: the tile, the algorithm
-    kernels_s: float = 0.0  # of the prediction, what kernels take on the device
-    host_s: float = 0.0  # what the model says the host takes to issue it
-    waiting_share: float = 0.0  # of a step, the share in which the device waits for the host
-    # working_set_bytes, cache_bytes, memory_bytes: what is touched, the device's last cache, and its memory
+    bound: str = ""  # the predicted bottleneck: compute, memory, latency, host
+    detail: str = ""  # the tile or algorithm that the model assumes
+    kernels_s: float = 0.0  # predicted time of kernels on the device
+    host_s: float = 0.0  # predicted time of the host's launches
+    waiting_share: float = 0.0  # share of a step in which the device waits for the host
+    # working_set_bytes, cache_bytes, memory_bytes: the bytes touched, the last-level cache, the device's memory
     working_set_bytes: float = 0.0
     cache_bytes: float = 0.0
     memory_bytes: float = 0.0
-    waves: float = 0.0  # how many times over the work fills the device, in blocks
-    kind: str = ""  # what predicts the row
-    sizes: Mapping[str, int] = field(default_factory=dict)  # of the operator, by column
-    is_gpu: bool = False  # whether it is known to be one
+    waves: float = 0.0  # waves of blocks that the work takes on the device
+    kind: str = ""  # the kind of table, which decides the predictor
+    sizes: Mapping[str, int] = field(default_factory=dict)  # the operator's sizes, by column
+    is_gpu: bool = False  # True only for operators on a known GPU
 
     @property
     def is_slower(self) -> bool:
@@ -48,7 +48,7 @@ class Facts:
 
 
 def plain_facts(row: ComparedRow) -> dict[str, Any]:
-    """Return what a row says of itself."""
+    """Return the facts that a row's cells give, as arguments of :class:`Facts`."""
     return {
         "cells": row.cells,
         "kind": row.kind,
@@ -61,11 +61,11 @@ def plain_facts(row: ComparedRow) -> dict[str, Any]:
 
 
 _SIZES = frozenset(("m", "n", "k", "c_in", "c_out", "rows", "cols", "hidden"))
-_TILE_ELEMENTS = 128 * 128  # of a result, in a block of a product
+_TILE_ELEMENTS = 128 * 128  # elements of the result per block of a matrix product
 
 
 def facts_of(row: ComparedRow, session: Session) -> Facts:
-    """Return the facts of a row: what it says itself, and how *session* comes to its prediction where it knows."""
+    """Return the facts of a row: those in its cells, and those of *session*'s prediction where available."""
     known = plain_facts(row)
     question = row.asked.question if row.asked is not None else None
     if question is None or row.kind not in ("operators", "training", "memory"):

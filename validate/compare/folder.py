@@ -1,4 +1,4 @@
-"""A folder that ``validate run`` wrote: its record and its tables."""
+"""A folder written by ``validate run``: its record and its tables."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from validate.tables.table import Table, tabulate
 __all__ = ["RECORD", "TOPOLOGY", "VALUES", "Folder", "key_of", "own_words", "read_folder", "row_name", "value_of"]
 
 RECORD = "run.json"
-TOPOLOGY = "topology.yaml"  # of the machine that was measured
+TOPOLOGY = "topology.yaml"  # the measured machine
 
 VALUES = ("time_s", "step_time_s", "latency_s", "GBps", "algbw_GBps", "busbw_GBps", "throughput")
-"""Columns that hold what was measured, the most telling first; of bandwidths more is less time."""
+"""Columns of measured values, in order of preference: times, then rates."""
 
 _NOT_ASKED = frozenset(
     name.lower()
@@ -37,10 +37,10 @@ _SAME_THROUGHOUT = frozenset(("device", "machine", "fabric", "framework", "n_nod
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """What was measured in one folder.
+    """The measurements in one folder.
 
-    ``record`` is the run's own account of itself, empty where there is none; ``tables`` by the name of
-    their file, those without rows left out; ``faults`` say which files could not be read.
+    ``record`` is the content of ``run.json``, empty if missing; ``tables`` holds the non-empty tables by file name;
+    ``faults`` maps unreadable files to the reason.
     """
 
     path: str
@@ -50,36 +50,36 @@ class Folder:
 
     @property
     def environment(self) -> Mapping[str, Any]:
-        """What the machine reported of itself."""
+        """The machine's description of itself, as recorded in ``run.json``."""
         found = self.record.get("environment")
         return found if isinstance(found, dict) else {}
 
     @property
     def device(self) -> str:
-        """The name that the measured device goes by in the tables."""
+        """The name of the measured device in the tables."""
         return one_line(self.environment.get("device") or "", 100)
 
     @property
     def machine(self) -> str:
-        """The name that the machine goes by in the tables."""
+        """The name of the machine in the tables."""
         return one_line(self.record.get("machine") or self.device, 100)
 
     @property
     def left(self) -> list[Mapping[str, str]]:
-        """What could not be measured: group, case, reason."""
+        """The cases that could not be measured, each with its group and reason."""
         found = self.record.get("left")
         return [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
 
     @property
     def rows(self) -> int:
-        """Rows of all tables."""
+        """Number of rows in all tables."""
         return sum(len(table.rows) for table in self.tables.values())
 
 
 def read_folder(path: str, option: str = "") -> Folder:
-    """Return what the folder *path* holds; *option* is how the user named it.
+    """Read the folder *path*; *option* is the option that named it, for error messages.
 
-    Raises InputError where it is not a folder, holds no measurements, or its record is none.
+    Raises InputError if *path* is not a folder, holds no measurements, or its ``run.json`` is invalid.
     """
     shown = one_line(path, 1000)
     prefix = f"{option} " if option else ""
@@ -136,7 +136,7 @@ def _record(path: Path, shown: str) -> Mapping[str, Any]:
 
 
 def _finite(value: Any) -> Any:
-    """Return *value* without numbers that JSON has not, or that are no figure of a run: those have no value."""
+    """Return *value* with numbers that are not finite or implausibly large replaced by None."""
     if isinstance(value, dict):
         return {str(name): _finite(inner) for name, inner in value.items()}
     if isinstance(value, list):
@@ -145,23 +145,23 @@ def _finite(value: Any) -> Any:
 
 
 def key_of(table: Table, record: Record) -> tuple[tuple[str, str], ...]:
-    """Return what a row asks: all cells that say neither what was measured nor how well it is known."""
+    """Return the question that a row asks as sorted (column, text) pairs: all cells except results and provenance."""
     asked = ((name, table.cell(record, name)) for name in table.position if _is_asked(table, name))
     cells = ((name, asked_note(text) if name == "note" else text) for name, text in asked)
     return tuple(sorted((name, text) for name, text in cells if text))
 
 
 def _is_asked(table: Table, name: str) -> bool:
-    """Return whether the column *name* says what was measured; notes do where no other column can."""
+    """Return whether the column *name* is part of what a row asks; notes are, unless operators or models are named."""
     if name == "note":
         return "op" not in table.position and "model" not in table.position
-    if name == "issue":  # of an operator, how it could be issued in the end
+    if name == "issue":  # for an operator it is a result: how it was finally launched
         return "op" not in table.position
     return name not in _NOT_ASKED
 
 
 def row_name(table: Table, record: Record) -> str:
-    """Return a row in a few words: what all rows share, or goes without saying, is left out."""
+    """Return a short name of a row, without defaults and cells that all rows share."""
     cells = {name: table.cell(record, name) for name in table.position}
     if cells.get("network"):
         return own_words(cells)
@@ -183,7 +183,7 @@ def row_name(table: Table, record: Record) -> str:
 
 
 def own_words(cells: Mapping[str, str]) -> str:
-    """Return a step that was asked for in a few words, as its options have them; usual ones are left out."""
+    """Return a short name of a step measured with ``--workload``: its options, without defaults."""
     said = [cells.get("model", "")]
     gpus, graph = cells.get("n_gpus", ""), cells.get("issue", "")
     said += ["its own code"] if cells.get("modules") == "own" else []
@@ -216,7 +216,7 @@ def _goes_without_saying(name: str, text: str, cells: Mapping[str, str]) -> bool
 
 
 def value_of(table: Table, record: Record) -> tuple[str, float] | None:
-    """Return the column and the value of what was measured, None where the row has none."""
+    """Return the column and value of the row's measurement, None if it has none."""
     for name in VALUES:
         value = figure(table.cell(record, name.lower()))
         if value is not None and value > 0.0:

@@ -17,7 +17,7 @@ __all__ = ["HeldRow", "held_rows", "median_error"]
 
 @dataclass(frozen=True, slots=True)
 class HeldRow:
-    """A step, the most bytes that its tensors took at once, and what the model says; context and libraries aside."""
+    """A step with its measured and predicted peak tensor memory; CUDA context and libraries are excluded."""
 
     row: ComparedRow
     predicted_bytes: float
@@ -30,7 +30,7 @@ class HeldRow:
 
 
 def held_rows(rows: Sequence[ComparedRow], session: Session) -> list[HeldRow]:
-    """Return those of *rows* that say how much memory a step took, with the prediction, where there is one."""
+    """Return the steps among *rows* whose memory was both measured and predicted."""
     found = []
     for row in rows:
         measured = figure(row.cells.get("peak_bytes", ""))
@@ -47,5 +47,5 @@ def held_rows(rows: Sequence[ComparedRow], session: Session) -> list[HeldRow]:
 
 
 def median_error(held: Sequence[HeldRow]) -> float:
-    """Return the median of the absolute errors; of at least one."""
+    """Return the median absolute error of *held*, which must not be empty."""
     return median(abs(each.error) for each in held)

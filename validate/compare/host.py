@@ -1,4 +1,4 @@
-"""What a host takes for its calls: from ``launch.csv``, and from steps that wait for it."""
+"""The host's time per call, from ``launch.csv`` and from host-bound steps."""
 
 from __future__ import annotations
 
@@ -16,23 +16,22 @@ from validate.tables.cells import figure
 __all__ = ["host_seconds", "scale_of_steps", "scaled"]
 
 LAUNCH = "launch.csv"
-_PLAIN = ("relu", "gelu", "softmax", "dropout", "max_pool", "layer_norm")  # nothing but the call itself
+_PLAIN = ("relu", "gelu", "softmax", "dropout", "max_pool", "layer_norm")  # no host work beyond the call
 _BESIDES = {"linear": "product_s", "conv2d": "convolution_s", "batch_norm": "batch_norm_s", "lstm": "recurrent_s"}
-_PARAMETERS = 64  # of the measured optimisers
-_WORST_KNOWN = 0.25  # half an interval beyond which a row says nothing
+_PARAMETERS = 64  # parameters of the measured optimisers
+_WORST_KNOWN = 0.25  # rows with a larger relative half-width of the interval are ignored
 _TWO = 2  # parameters of a layer norm
-# How far the speed of a host is from what is known of it before any step is seen: one standard deviation of the
-# logarithm; and what a step that is predicted well scatters by.
+# Standard deviations of logarithms: of a host's speed before any step is measured, and of a well predicted step time.
 _PRIOR, _SCATTER = 0.5, 0.05
 _FURTHEST = math.log(8.0)
-_FINE = 1e-3  # of the logarithm of the scale
+_FINE = 1e-3  # precision of the scale's logarithm
 
 
 def host_seconds(folder: Folder) -> dict[str, float]:
-    """Return the constants of dispatch that ``launch.csv`` of *folder* shows; empty where it shows none.
+    """Return the dispatch constants measured in ``launch.csv`` of *folder*, in seconds; empty if there are none.
 
-    An operator forward is what plain layers take in the middle; a product, a convolution, ... what theirs take
-    beyond it.  Backward is what a layer takes with its backward pass beyond forward alone.
+    The forward constant is the median over plain layers; those of products, convolutions, ... are the time of such a
+    layer beyond it.  The backward constant is the time of forward and backward pass minus forward alone.
     """
     table = folder.tables.get(LAUNCH)
     if table is None:
@@ -67,10 +66,9 @@ def host_seconds(folder: Folder) -> dict[str, float]:
 
 
 def scale_of_steps(steps: Sequence[tuple[Callable[[float], float], float]]) -> float:
-    """Return by how much the host takes longer than said, from steps as predicted by that scale, and as measured.
+    """Return the factor on host times that best fits *steps*: pairs of a prediction by scale and a measured time, in s.
 
-    The least of soft errors of log(predicted / measured), drawn to 1; by golden section, as it has one valley
-    where the errors of all steps have one.
+    It minimises a soft L1 loss of log(predicted / measured) with a prior at 1, by a grid and a golden-section search.
     """
 
     def loss(x: float) -> float:
@@ -89,7 +87,10 @@ def scale_of_steps(steps: Sequence[tuple[Callable[[float], float], float]]) -> f
 
 
 def scaled(measured: Mapping[str, float], scale: float, isolated: float) -> dict[str, float]:
-    """Return all constants of dispatch: as *measured* or shared, times *scale*; those of a call alone *isolated*."""
+    """Return all dispatch constants in seconds: *measured* ones, else shared ones, times *scale*.
+
+    Constants of isolated calls are multiplied by *isolated* instead.
+    """
     constants = {**host_constants(), **{name: getattr(DEFAULT(TimingCosts), name) for name in ISOLATED}, **measured}
     return {
         name: float(f"{value * (isolated if name.startswith('isolated_') else scale):.4g}")

@@ -1,8 +1,8 @@
-"""What a calibration is worth: fitted on one part of what was measured, judged on what it has not seen.
+"""The worth of a calibration: fitted to some of the measured rows, judged on others.
 
-Four questions, each harder than the one before: other rows; other shapes; other operators; whole networks,
-which no operator's constants were fitted to.  Which rows are fitted to is decided by the SHA-256 of what they
-ask, so neither their times nor their order has a say.
+It is judged on four sets of unseen rows, each harder than the one before: other rows, other shapes, other operators,
+and steps of whole networks.  The SHA-256 of a row's question decides whether it is fitted to, so the choice depends
+neither on measured times nor on the order of rows.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from validate.tables.sample import digest
 
 __all__ = ["Judged", "judge_by", "judge_within", "question"]
 
-# What a row asks apart from how it is run: the same shape cold, alone or under another version is no new question.
+# Columns on how a row was run: the same shape with a cold cache or on another machine is not a new question.
 _HOW = frozenset(("device", "machine", "includes_dispatch", "cache", "threads", "schedule", "issue"))
 _WHICH = frozenset((*_HOW, "phase", "dtype", "variant"))
-_ENOUGH = 5  # rows that are judged at the least
+_ENOUGH = 5  # fewest operators to fit to or split
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Errors before and after a calibration of rows that it was not fitted to.
+    """Errors before and after a calibration, on rows that it was not fitted to.
 
-    ``fitted`` says what it was fitted to, ``judged`` what these rows are; ``points`` how many it was fitted to.
+    ``fitted`` and ``judged`` name the two sets of rows; ``points`` is the number of rows fitted to.
     """
 
     fitted: str
@@ -40,12 +40,12 @@ class Judged:
 
 
 def question(row: ComparedRow, without: Collection[str] = _HOW) -> str:
-    """Return the digest of what *row* asks, whatever is said of the columns *without*."""
+    """Return the digest of what *row* asks, ignoring the columns *without*."""
     return digest({"table": row.table} | {name: text for name, text in row.key if name not in without})
 
 
 def judge_within(bench: Bench, folder: Folder, rows: Sequence[ComparedRow], share: float) -> list[Judged]:
-    """Return what calibrations on *share* of *rows* of *folder* are worth on the others."""
+    """Return the worth of calibrations fitted to *share* of the *rows* of *folder* and judged on the others."""
     operators = [row for row in rows if row.counts and row.kind == "operators"]
     steps = [row for row in rows if row.counts and row.kind == "training"]
     count = max(1, round(share * len(operators)))
@@ -76,7 +76,7 @@ def judge_within(bench: Bench, folder: Folder, rows: Sequence[ComparedRow], shar
 
 
 def judge_by(bench: Bench, fitted: Fitted, short: Sequence[ComparedRow], rows: Sequence[ComparedRow]) -> list[Judged]:
-    """Return what *fitted*, a calibration on the rows *short* of another folder, is worth on *rows*."""
+    """Return the worth of *fitted* on *rows*; it is a calibration on the rows *short* of another folder."""
     asked = {question(row) for row in short}
     networks = {row.cells.get("model", "") for row in fitted.steps}
     shapes = {question(row, _WHICH) for row in short}
@@ -101,7 +101,7 @@ def _said(fitted: Fitted) -> str:
 
 
 def _other_operators(bench: Bench, operators: Sequence[ComparedRow], count: int) -> list[Judged]:
-    """Return one judgement over all operators, each with constants fitted to the others alone."""
+    """Return one judgement over all operators, each predicted with constants fitted to the others."""
     names = sorted({row.cells.get("op", "") for row in operators})
     before: list[ComparedRow] = []
     after: list[ComparedRow] = []
@@ -127,7 +127,7 @@ def _judged(
 def _split(
     rows: Sequence[ComparedRow], key: Callable[[ComparedRow], str], count: int
 ) -> tuple[list[ComparedRow], list[ComparedRow]]:
-    """Return about *count* rows, at most half of the keys, and the rows of all other keys."""
+    """Split *rows* by *key*: return about *count* rows with at most half of the keys, and the rest."""
     keyed = [(digest({"key": key(row)}), row) for row in rows]
     ordered = sorted({name for name, _ in keyed})
     chosen: set[str] = set()
@@ -141,5 +141,5 @@ def _split(
 
 
 def _some(rows: Sequence[ComparedRow], count: int) -> list[ComparedRow]:
-    """Return *count* of *rows*, those of the lowest digests."""
+    """Return the *count* rows with the lowest digests."""
     return sorted(rows, key=lambda row: (question(row), row.table, row.line))[:count]

@@ -1,4 +1,4 @@
-"""Rows that are far from the others of their class."""
+"""Rows far from the median of their class."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from validate.tables.statistics import percentile
 __all__ = ["Outlier", "find_outliers", "worst_rows"]
 
 FAR = 3.0
-_TO_SIGMA = 1.4826  # a median absolute deviation in standard deviations of a normal distribution
-_FEWEST = 5  # rows of which a class has a middle
-_LEAST = 0.005  # of log(predicted / measured): nearer than this nothing is far
+_TO_SIGMA = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
+_FEWEST = 5  # smallest class that is searched
+_LEAST = 0.005  # least deviation of log(predicted / measured)
 
 
 @dataclass(frozen=True, slots=True)
 class Outlier:
-    """A row, and how many deviations of its class it is from the middle of it, signed."""
+    """A row, and its signed distance from the median of its class in deviations."""
 
     row: ComparedRow
     deviations: float
 
 
 def find_outliers(rows: Sequence[ComparedRow]) -> list[Outlier]:
-    """Return rows more than three deviations from their class's median of log(predicted / measured).
+    """Return the rows more than three deviations from their class's median of log(predicted / measured).
 
     A deviation is the median absolute deviation times 1.4826 (Rousseeuw and Croux, Alternatives to the
-    median absolute deviation, 1993), so that half of a class may be off without hiding the others; never less
-    than the spread of the measurement itself.  A class is a table's rows of one operator or network, or of
-    what else the table is of; it needs five rows.
+    median absolute deviation, 1993), so outliers in up to half of a class do not hide each other; it is at least the
+    row's measured interval.  A class is the rows of a table with one operator, network, collective, ... (see
+    :func:`class_of`); classes with fewer than five rows are skipped.
     """
     classes: dict[tuple[str, ...], list[ComparedRow]] = {}
     for row in rows:
@@ -51,7 +51,7 @@ def find_outliers(rows: Sequence[ComparedRow]) -> list[Outlier]:
 
 
 def class_of(row: ComparedRow) -> tuple[str, ...]:
-    """Return what a row is compared with: its table and operator, network, bench or kind."""
+    """Return the class of a row: its table, and its operator, network, collective, bench, kind or mode."""
     for column in ("op", "model", "collective", "bench", "kind", "mode"):
         if column in row.cells:
             return row.table, row.cells[column]
@@ -59,9 +59,9 @@ def class_of(row: ComparedRow) -> tuple[str, ...]:
 
 
 def worst_rows(rows: Sequence[ComparedRow], count: int = 10, of_one_class: int = 3) -> list[ComparedRow]:
-    """Return the *count* rows of the largest abs(log(predicted / measured)), the worst first.
+    """Return the *count* rows with the largest abs(log(predicted / measured)), the worst first.
 
-    At most *of_one_class* of one operator, network, bench or kind: more of them say the same again.
+    At most *of_one_class* rows of a class are returned, as more of them would add little.
     """
     counted = [row for row in rows if row.counts]
     taken: Counter[tuple[str, ...]] = Counter()

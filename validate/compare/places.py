@@ -1,4 +1,4 @@
-"""Which part, and which topology, the names in a folder of measurements stand for."""
+"""The part and topology that the names in a folder of measurements refer to."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ SEVERAL = "several devices"
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """What the scorers are told.
+    """The topology and devices to score with.
 
-    ``topology`` is the file or built-in name for all rows, None where names decide; ``devices`` are
-    ``NAME=PART``, as ``--device`` takes them.  ``part`` is the device's, empty where it is not known, and
-    ``how`` says how it was found.
+    ``topology`` is the file or built-in name for all rows, None if each row's name decides; ``devices`` are
+    ``NAME=PART``, as for ``--device``.  ``part`` is the measured device's part, empty if unknown; ``how`` says how it
+    was found.
     """
 
     topology: str | None
@@ -37,10 +37,9 @@ class Places:
 
 
 def find_places(folder: Folder, topology: str | None, devices: Sequence[str]) -> Places:
-    """Return the part and topology of *folder*: what the user says, else what the folder, names and record say.
+    """Return the part and topology of *folder*: the user's, else from the folder's topology, names and record.
 
-    Raises InputError where the topology cannot be read, a part is not known, or the record says that something else
-    was measured.
+    Raises InputError if the topology cannot be read, a part is unknown, or the record contradicts them.
     """
     own = str(Path(folder.path) / TOPOLOGY)
     chosen = topology or (own if Path(own).is_file() else None)
@@ -52,7 +51,7 @@ def find_places(folder: Folder, topology: str | None, devices: Sequence[str]) ->
     given = list(devices)
     part, how = "", ""
     mine = [name for name in known if name == folder.device] or known
-    if len({book.part(name) for name in mine}) > 1:  # tables of several devices: each row by its own name
+    if len({book.part(name) for name in mine}) > 1:  # several devices: each row is predicted by its own name
         how = SEVERAL
     elif mine:
         part = book.part(mine[0]) or ""
@@ -76,7 +75,7 @@ def find_places(folder: Folder, topology: str | None, devices: Sequence[str]) ->
 
 
 def check_machine(option: str, topology: str, environment: Mapping[str, Any]) -> None:
-    """Refuse (InputError) *topology*, which *option* names, where what *environment* reports contradicts it."""
+    """Raise InputError if *topology*, named by *option*, contradicts what the measured machine reports."""
     machine = load_machine(topology)
     said = contradiction({machine.nodes[gpu].part_name: machine.nodes[gpu].part for gpu in machine.gpus}, environment)
     if said:
@@ -107,7 +106,7 @@ def _gpu_count(environment: Mapping[str, Any]) -> int:
 
 
 def _part_of_topology(topology: str) -> str:
-    """Return the part that computes: of the first GPU, or of the sockets where there is none."""
+    """Return the part that computes: the first GPU's, else the first CPU's; empty if there is neither."""
     machine = load_machine(topology)
     if machine.gpus:
         return machine.nodes[machine.gpus[0]].part_name
@@ -117,7 +116,10 @@ def _part_of_topology(topology: str) -> str:
 
 @lru_cache(maxsize=256)
 def topology_with(part: str, count: int) -> str | None:
-    """Return the built-in topology whose GPUs are of *part*: of as many as *count*, else the nearest number above."""
+    """Return the built-in topology with *count* GPUs of *part*, else the one with the next larger number of them.
+
+    If none has as many, return the one with the most; None if no topology has such GPUs.
+    """
     found = []
     for name, path in sorted(builtin_topologies().items()):
         if part not in path.read_text(encoding="utf-8"):

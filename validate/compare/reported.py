@@ -1,4 +1,4 @@
-"""What a machine reports of itself: the part that it must be, and the parts that it cannot be."""
+"""Identifying a device from what its machine reports: the part it must be, and the parts it cannot be."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from validate.tables.names import MAKERS, gpu_names
 __all__ = ["contradiction", "part_by_facts"]
 
 _MAKERS = ("nvidia-", "amd-", "tesla-", "quadro-", "geforce-", "instinct-")
-_MEMORY_TOLERANCE = 0.12  # what a driver keeps for itself, and GB against GiB
+_MEMORY_TOLERANCE = 0.12  # covers memory reserved by the driver, and GB against GiB
 
 
 def part_by_facts(name: str, environment: Mapping[str, Any]) -> str:
-    """Return the GPU part that the device *name* must be; empty where none, or more than one, fits.
+    """Return the GPU part that the device *name* must be; empty if no part or more than one fits.
 
-    A part fits whose model is a word of the name, and whose multiprocessors and memory are those that
-    the device reports: an H100 of 132 multiprocessors is the SXM5, one of 114 the PCIe card.
+    A part fits if its model is a word of the name, and its number of streaming multiprocessors and memory size are
+    those that the device reports: an H100 with 132 multiprocessors is the SXM5, one with 114 the PCIe card.
     """
     plain = _slug(name)
     for maker in _MAKERS:
@@ -46,11 +46,11 @@ def part_by_facts(name: str, environment: Mapping[str, Any]) -> str:
 
 
 def contradiction(parts: Mapping[str, object], environment: Mapping[str, Any]) -> str:
-    """Return why none of *parts*, by their names, is what was measured in *environment*.
+    """Return why none of *parts* (by name) can be the device described by *environment*.
 
-    Empty where one may be, or where nothing is reported.  A CPU contradicts every GPU that has a figure (one without
-    stands for any process that exchanges, as in linux-host), a GPU every CPU; of two GPUs the multiprocessors and the
-    model in the name decide.
+    Empty if one of them can be, or if nothing is reported.  A measured CPU contradicts every GPU part with figures (a
+    part without any stands for a process that exchanges, as in linux-host); a measured GPU contradicts machines without
+    GPUs; two GPUs differ by their number of multiprocessors or the model in their names.
     """
     if not environment.get("device"):
         return ""
@@ -67,13 +67,13 @@ def contradiction(parts: Mapping[str, object], environment: Mapping[str, Any]) -
 
 
 def _unlike(name: str, part: GpuPart, measured: str, environment: Mapping[str, Any]) -> str:
-    """Return by what the GPU *part* is not the one called *measured*, empty where it may be."""
+    """Return why the GPU *part* cannot be the device called *measured*; empty if it can be."""
     count = _gpu(environment).get("sm_count")
     if isinstance(count, int) and part.sm_count is not None and part.sm_count != count:
         return f"{name} has {part.sm_count} multiprocessors, and the {measured} that is measured has {count}"
     builtin = part_names("gpu")
     if name not in builtin:
-        return ""  # a part of the user's own, whose name is theirs to choose
+        return ""  # the user's own part may have any name
     must_be = part_by_facts(measured, environment)
     models = {_model(known) for known in builtin} & set(_slug(measured).split("-"))
     if (must_be and must_be != name) or (not must_be and models and _model(name) not in models):

@@ -1,4 +1,4 @@
-"""Each measured row with its prediction, from any kind of table."""
+"""Measured rows with their predictions, from any kind of table."""
 
 from __future__ import annotations
 
@@ -23,58 +23,56 @@ MEASURED_ONLY = "measured only: no scorer predicts this table"
 
 @dataclass(frozen=True, slots=True)
 class ComparedRow:
-    """A row of a folder."""
+    """A row of a folder, with its prediction."""
 
-    # table, line, name: where it is, and what it asks in a few words
+    # table, line, name: where the row is, and what it asks in a few words
     table: str
     line: int
     name: str
-    kind: str  # what predicts it: operators, training, ...; empty where nothing does
-    # the cells that are not empty, and what the kind of table labels it with, by column in small letters
-    cells: Mapping[str, str]
+    kind: str  # the kind of table: operators, training, ...; empty if nothing predicts it
+    cells: Mapping[str, str]  # non-empty cells and the labels of the table's kind, by column in lower case
     key: tuple[tuple[str, str], ...]  # what it asks, to find the same row in another folder
-    value: tuple[str, float] | None  # the column that was measured and its value
-    asked: Asked | None = None  # what the simulator was asked
-    # predicted_s, measured_s: the same figure in seconds from both
+    value: tuple[str, float] | None  # the measured column and its value
+    asked: Asked | None = None  # the question to the simulator
     predicted_s: float | None = None
     measured_s: float | None = None
-    band: Band | None = None  # in which the prediction says that a clock shows it, with a probability of 80 %
-    interval: float | None = None  # half the 95 % interval of the measured median, as a fraction of it
-    skipped: str = ""  # why it does not count; empty where it does
+    band: Band | None = None  # 80 % band of the predicted time
+    interval: float | None = None  # half-width of the measured median's 95 % interval, as a fraction of the median
+    skipped: str = ""  # why it does not count; empty if it does
 
     @property
     def counts(self) -> bool:
-        """Whether it is part of the statistics."""
+        """Whether the row counts in statistics."""
         return not self.skipped and self.predicted_s is not None and self.measured_s is not None
 
     @property
     def in_band(self) -> bool | None:
-        """Whether what was measured lies in the band of what was predicted; None where there is none."""
+        """Whether the measured time lies in the band of the prediction; None if there is no band or no time."""
         if self.band is None or self.measured_s is None:
             return None
         return self.band.low_s <= self.measured_s <= self.band.high_s
 
     @property
     def error(self) -> float:
-        """(predicted - measured) / measured; of rows that count."""
+        """(predicted - measured) / measured; only for rows that count."""
         assert self.predicted_s is not None
         assert self.measured_s is not None
         return self.predicted_s / self.measured_s - 1
 
     @property
     def log_ratio(self) -> float:
-        """log(predicted / measured): as far below 0 for half as above for twice; of rows that count."""
+        """log(predicted / measured), which weighs half and twice the time alike; only for rows that count."""
         return math.log1p(self.error)
 
 
 def kind_of(table: Table, kinds: Sequence[Kind]) -> Kind | None:
-    """Return the kind that *table* has all needed columns of, the most particular one, None where there is none."""
+    """Return the kind whose needed columns *table* has, of several the one that needs most; None if there is none."""
     fitting = [kind for kind in kinds if all(column in table.position for column in kind.needed)]
     return max(fitting, key=lambda kind: len(kind.needed)) if fitting else None
 
 
 def compare_folder(folder: Folder, scoring: Scoring, trust: Collection[str] = ("A", "B")) -> list[ComparedRow]:
-    """Return every row of *folder* with its prediction, by table and line."""
+    """Return every row of *folder* with its prediction, in the order of tables and lines."""
     rows: list[ComparedRow] = []
     for name, table in folder.tables.items():
         kind = kind_of(table, scoring.kinds)
@@ -83,7 +81,7 @@ def compare_folder(folder: Folder, scoring: Scoring, trust: Collection[str] = ("
 
 
 def _row(name: str, table: Table, record: Record, kind: str, cells: Mapping[str, str]) -> ComparedRow:
-    """Return what a row says itself."""
+    """Return a row without its prediction."""
     interval = _interval(table.cell(record, "interval"))
     key, value = key_of(table, record), value_of(table, record)
     return ComparedRow(name, record.line, row_name(table, record), kind, cells, key, value, interval=interval)

@@ -27,11 +27,11 @@ _MOST_LEFT = 8
 _MOST_DRIFT = 10
 _MOST_OWN = 20
 _LEAST_LABEL = 12  # columns for the name of a class
-_HUGE = 100.0  # errors from here on are written with an exponent
+_HUGE = 100.0  # errors of 10,000 % and more are written with an exponent
 
 
 def comparison_text(found: Comparison, style: Style = PLAIN) -> str:
-    """Return what a reader wants to know first, then by class, by row, and what was left out."""
+    """Return the summary, then errors by class and by row, memory, calibration, drift, and what was left out."""
     blocks = [
         _head(found, style),
         _own(found, style),
@@ -66,7 +66,7 @@ def _head(found: Comparison, style: Style) -> str:
 
 
 def _own(found: Comparison, style: Style) -> str:
-    """Return the steps that were asked for, predicted and measured side by side."""
+    """Return a table of the steps measured with ``--workload``: predicted and measured times and memory."""
     if not found.own:
         return ""
     held = {id(each.row): each for each in found.held}
@@ -112,7 +112,7 @@ def _classes(found: Comparison, style: Style) -> str:
     head = ["error by class", "rows", "median", "95 % of it", "mean", "p90", "bias", "spread"]
     body, heads = [head], {0}
     for item in found.classes:
-        if len(item.by) > 1:  # classes of classes are in documents and reports
+        if len(item.by) > 1:  # classes by two columns are only in documents and reports
             continue
         if not item.by:
             if len(body) > 1:
@@ -162,7 +162,7 @@ def _class(item: ClassErrors) -> list[str]:
 
 
 def _cut(label: str, room: int) -> str:
-    """Return *label* with its indentation, in at most *room* columns."""
+    """Return *label* shortened to *room* columns, with its indentation."""
     indent = len(label) - len(label.lstrip())
     return " " * indent + one_line(label, max(_LEAST_LABEL, room - indent))
 
@@ -278,6 +278,6 @@ def _percent(value: float | None, sign: str = "") -> str:
 
 
 def _number(value: float, sign: str = "") -> str:
-    """Return the fraction *value* in percent, in about five characters however large."""
+    """Return the fraction *value* in percent, in about five characters whatever its size."""
     decimals = 1 if abs(value) < 1 else 0
     return f"{value * 100:{sign}.{decimals}f}" if abs(value) < _HUGE else f"{value * 100:{sign}.1e}"

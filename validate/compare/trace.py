@@ -20,7 +20,7 @@ _HIDES_NOTHING = (_COLLECTIVE, CLASSES.index("copy"))
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """Seconds of one step: from end to end; while kernels ran; while a collective ran and nothing computed; idle."""
+    """Times of one step in seconds: whole step, kernels running, exposed communication, device idle."""
 
     step_s: float
     busy_s: float
@@ -30,7 +30,7 @@ class Overview:
 
 @dataclass(frozen=True, slots=True)
 class ClassTime:
-    """One class of kernels in one step: seconds and numbers, measured and predicted."""
+    """One class of kernels in one step: times in seconds and numbers of kernels, measured and predicted."""
 
     kind: str
     measured_s: float
@@ -41,7 +41,10 @@ class ClassTime:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One kernel of a step, or a whole class where numbers differ: what it is called, and how long it takes."""
+    """One kernel of a step, or a whole class if the numbers of kernels differ, with both times in seconds.
+
+    ``name`` is the predicted kernel's, ``ran_as`` the measured one's.
+    """
 
     kind: str
     name: str
@@ -52,7 +55,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class ComparedTrace:
-    """What came of it; ``steps`` is how many the measured trace holds."""
+    """A measured trace compared with a predicted one; ``steps`` is the number of steps in the measured trace."""
 
     measured: Overview
     predicted: Overview
@@ -63,9 +66,11 @@ class ComparedTrace:
 
 
 def compare_traces(measured: Trace, predicted: Trace, steps: int | None = None) -> ComparedTrace:
-    """Return *measured* beside *predicted*, of which each is one step; *steps* are in what is measured.
+    """Compare the mean step of *measured* with *predicted*, a trace of one step.
 
-    As many as it marks if not said.  Raises InputError where *steps* contradict the marks.
+    *steps* is the number of steps in *measured*, by default the number that it marks, else 1.
+
+    Raises InputError if *steps* contradicts the marks or no kernel lies within them.
     """
     marks = measured.steps
     if steps is not None and marks and steps != len(marks):
@@ -100,7 +105,7 @@ def compare_traces(measured: Trace, predicted: Trace, steps: int | None = None) 
 
 
 def _within(trace: Trace, marks: Sequence[tuple[float, float]]) -> list[int]:
-    """Return the kernels that begin within a step that is marked; all where none is."""
+    """Return the indices of kernels that start within a marked step; all if no step is marked."""
     if not marks:
         return list(range(len(trace.kernels)))
     starts = [start for start, _ in marks]
@@ -120,7 +125,7 @@ def _ends(trace: Trace, chosen: Sequence[int]) -> tuple[float, float]:
 
 
 def _overview(trace: Trace, chosen: Sequence[int], span_s: float, steps: int) -> Overview:
-    """Return what ran of *span_s*, on all streams together, a step on average of *steps*."""
+    """Return the mean over *steps* of the times within *span_s*, with all streams taken together."""
     kernels = trace.kernels
     whole = _union_s([(kernels.start_s[i], kernels.time_s[i]) for i in chosen])
     if trace.on_host:
@@ -131,12 +136,12 @@ def _overview(trace: Trace, chosen: Sequence[int], span_s: float, steps: int) ->
         computing = [span for i, span in spans.items() if kernels.kind[i] not in _HIDES_NOTHING]
         either = [span for i, span in spans.items() if kernels.kind[i] == _COLLECTIVE] + computing
         exposed_s = _union_s(either) - _union_s(computing)
-    idle_s = span_s - whole if span_s - whole > _NOTHING * span_s else 0.0  # rounding apart
+    idle_s = span_s - whole if span_s - whole > _NOTHING * span_s else 0.0  # ignore rounding errors
     return Overview(span_s / steps, whole / steps, exposed_s / steps, idle_s / steps)
 
 
 def _union_s(spans: list[tuple[float, float]]) -> float:
-    """Return for how long at least one of *spans* (start and length) lasts."""
+    """Return the length of the union of *spans* (pairs of start and length), in seconds."""
     total = 0.0
     reached = float("-inf")
     for start_s, time_s in sorted(spans):
@@ -150,7 +155,7 @@ def _union_s(spans: list[tuple[float, float]]) -> float:
 def _differences(
     kind: str, measured: Trace, mine: Sequence[int], predicted: Trace, theirs: Sequence[int], steps: int
 ) -> list[Difference]:
-    """Return what differs in a class: kernel by kernel in order where there are as many, else the class as a whole."""
+    """Return the differences in a class: kernel by kernel if their numbers are equal, else for the class as a whole."""
     if len(mine) == steps * len(theirs):
         found = []
         each = len(theirs)

@@ -1,4 +1,4 @@
-"""A compared trace as text of 80 columns and as JSON."""
+"""A compared trace as text and as JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHORT = 18
 
 
 def trace_text(compared: ComparedTrace, shown: str) -> str:
-    """Return the answer first, then classes, then what differs most."""
+    """Return the comparison as text: the step time, times by class of kernels, and the largest differences."""
     seen, said = compared.measured, compared.predicted
     ratio = said.step_s / seen.step_s if seen.step_s > 0 else 0.0
     change = f"{abs(ratio - 1.0):.0%} {'more' if ratio > 1.0 else 'less'}"
@@ -66,6 +66,6 @@ def _pair(measured_s: float, predicted_s: float) -> tuple[str, str, str]:
 
 
 def trace_document(compared: ComparedTrace, shown: str) -> dict[str, Any]:
-    """Return the comparison as JSON has it."""
+    """Return the comparison as plain data for JSON; times are in seconds."""
     document = asdict(compared)
     return {"schema_version": SCHEMA_VERSION, "trace": shown, **document}

@@ -1,1 +1,1 @@
-"""The few constants of one device from a few measurements: ``validate calibrate``."""
+"""Fitting constants to measurements: one device's (``validate calibrate``) and the shared ones (``validate fit``)."""

@@ -1,4 +1,4 @@
-"""Fit the factors of one device to measured operators (:mod:`validate.constants.least`)."""
+"""Fit the calibration factors of one device to measured operators, by :mod:`validate.constants.least`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ from validate.tables.cells import NotScored
 
 __all__ = ["Calibrated", "fit_calibration"]
 
-# How far from 1 a factor is before any row is seen, one standard deviation of its logarithm:
-# what leaving devices out shows of the shared constants.
-# Classes less than rates: what all classes share belongs to the rate.
+# Prior standard deviation of each factor's logarithm, from errors of the shared constants on devices left out.
+# It is small for classes, so that an effect common to all classes goes to the rates.
 _PRIOR = {"compute": 0.15, "bandwidth": 0.1, "dispatch": 0.3, "by_class": 0.1}
 _BOUND = 3.0
-# Rows of an operator from which on it has a say of its own; and what is no gain but rounding.
+# Fewest rows for which an operator's error is checked by itself; a gain that is only rounding.
 _FEW, _NO_GAIN = 3, 1e-9
 
 _Row = tuple[Asked, str, float]
@@ -32,9 +31,9 @@ _Row = tuple[Asked, str, float]
 
 @dataclass(frozen=True, slots=True)
 class Calibrated:
-    """Factors, the relative spread (one standard deviation) of each, and the errors that are left, signed.
+    """Calibration factors, the relative standard deviation of each, and the signed errors that remain, by row.
 
-    Classes of kernels that rows do not show to gain keep the data sheet.
+    Kernel classes whose predictions do not improve keep the data sheet's rates.
     """
 
     calibration: Calibration
@@ -43,9 +42,9 @@ class Calibrated:
 
 
 def fit_calibration(session: Session, part: str, rows: Sequence[_Row]) -> Calibrated:
-    """Return the factors of *part* that fit *rows*: what was asked, of which operator, and the measured seconds.
+    """Return the factors of *part* fitted to *rows*: question, operator name and measured seconds of each.
 
-    Raises InputError where no row can be predicted on the device; MissingDependency where SciPy is not installed.
+    Raises InputError if no row can be predicted on the device, MissingDependency if SciPy is not installed.
     """
     bare = session.calibrated({})
     usable = [(asked, op, time_s) for asked, op, time_s in rows if _predictable(bare, asked)]
@@ -54,7 +53,7 @@ def fit_calibration(session: Session, part: str, rows: Sequence[_Row]) -> Calibr
     classes = frozenset(name for asked, _, _ in usable for name in bare.kernel_classes(asked.question))
     kept: frozenset[str] = frozenset()
     calibration, spread = Calibration(), dict[str, float]()
-    while kept < classes:  # without rows of classes that gain nothing, until all others do
+    while kept < classes:  # drop classes that gain nothing until all others gain
         calibration, found = _fitted(session, part, usable, kept)
         spread = spread or found.spread
         lost = _lost(bare, _without(bare, usable, kept), found.unseen)
@@ -68,14 +67,14 @@ def fit_calibration(session: Session, part: str, rows: Sequence[_Row]) -> Calibr
 
 
 def _without(session: Session, rows: Sequence[_Row], kept: frozenset[str]) -> list[_Row]:
-    """Return those of *rows* that run no kernel of the classes *kept* by the data sheet."""
+    """Return the *rows* without kernels of the classes *kept* at the data sheet's rates."""
     return [row for row in rows if kept.isdisjoint(session.kernel_classes(row[0].question))]
 
 
 def _fitted(session: Session, part: str, rows: Sequence[_Row], kept: frozenset[str]) -> tuple[Calibration, Found]:
-    """Return the factors of *part* that fit *rows* without those of the classes *kept* by the data sheet.
+    """Return the factors of *part* fitted to *rows* without the classes *kept* at the data sheet's rates.
 
-    What the host takes is one factor for all classes: it stays where rows of one that is kept show it.
+    Dispatch is one factor for all classes: it is not fitted if rows of a kept class include host time.
     """
     bare = session.calibrated({})
     mine = _without(bare, rows, kept)
@@ -94,7 +93,7 @@ def _fitted(session: Session, part: str, rows: Sequence[_Row], kept: frozenset[s
 
 
 def _lost(session: Session, rows: Sequence[_Row], unseen: Sequence[float]) -> frozenset[str]:
-    """Return the classes of kernels that gain nothing, by the log errors of *rows* by factors of all the others."""
+    """Return the kernel classes that gain nothing; *unseen* are log errors of *rows* by factors from the other rows."""
     judged = [
         _Judged(
             op,
@@ -109,7 +108,7 @@ def _lost(session: Session, rows: Sequence[_Row], unseen: Sequence[float]) -> fr
 
 
 class _Judged(NamedTuple):
-    """The error of a row, absolute, by the data sheet and by factors that the other rows gave."""
+    """A row's absolute error by the data sheet (``plain``) and by factors from the other rows (``unseen``)."""
 
     op: str
     classes: Collection[str]
@@ -118,9 +117,9 @@ class _Judged(NamedTuple):
 
 
 def _gains(rows: Sequence[_Judged]) -> bool:
-    """Return whether factors that each of *rows* had no part in bring it closer than the data sheet does.
+    """Return whether factors from the other rows predict *rows* better than the data sheet does.
 
-    On the average by more than the standard error of that, and no operator of :data:`_FEW` rows and more farther.
+    The mean gain must exceed its standard error, and no operator with at least ``_FEW`` rows may get worse.
     """
     gains = [row.plain - row.unseen for row in rows]
     if len(gains) < 2 or fmean(gains) <= stdev(gains) / math.sqrt(len(gains)) + _NO_GAIN:
@@ -136,12 +135,12 @@ def _gains(rows: Sequence[_Judged]) -> bool:
 
 
 def _usual(errors: Sequence[float]) -> float:
-    """Return an error between the mean and the median: what most rows show, and what few do."""
+    """Return the average of mean and median, which reflects both the typical row and the outliers."""
     return (fmean(errors) + median(errors)) / 2.0
 
 
 def _free(session: Session, rows: Sequence[Asked]) -> list[str]:
-    """Return the factors that *rows* can say anything of."""
+    """Return the names of the factors that *rows* depend on."""
     classes = {name for asked in rows for name in session.kernel_classes(asked.question)}
     dispatch = ["dispatch"] if any(_shows_host(asked) for asked in rows) else []
     return ["compute", "bandwidth", *dispatch, *(f"by_class.{name}" for name in sorted(classes))]
@@ -153,7 +152,7 @@ def _calibration(values: Mapping[str, float]) -> Calibration:
 
 
 def _shows_host(asked: Asked) -> bool:
-    """Return whether the host's part is in what *asked* shows."""
+    """Return whether the measured time of *asked* includes host time."""
     return isinstance(asked.timing, BetweenEvents) or (
         isinstance(asked.question, OperatorQuestion) and asked.question.calls
     )

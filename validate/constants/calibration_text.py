@@ -1,4 +1,4 @@
-"""A calibration as YAML: the same points give the same bytes."""
+"""A calibration as YAML; the same fit gives the same bytes."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def calibration_yaml(
     others: Mapping[str, int] | None = None,
     asked: Iterable[str] = (),
 ) -> str:
-    """Return the file that says *fitted* of the device *part*, and the *rows* of *table* that it came from.
+    """Return the calibration file of the device *part*: the *fitted* factors and the *rows* of *table* fitted to.
 
-    *others* counts what it came from besides, by name, and *asked* are digests of what those asked.
+    *others* counts other rows fitted to, by kind; *asked* are the digests of their questions.
     """
     factors = fitted.calibration
     left = summarise(fitted.errors)
@@ -59,5 +59,5 @@ def _flow(values: dict[str, float] | dict[str, int]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return *text* between double quotes, as YAML 1.1 section 5.7 writes it."""
+    """Return *text* as a double-quoted YAML scalar (YAML 1.1, section 5.7)."""
     return '"' + "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08x}" for c in text) + '"'

@@ -1,7 +1,7 @@
-"""Which shared constants are fitted to which rows, and what is known of them before (:data:`FAMILIES`).
+"""Which shared constants are fitted to which rows, and their priors (:data:`FAMILIES`).
 
-What weights and exclusions there are has its reason here, or in ``conventions.yaml`` where it is of single tables
-(column ``fit_weight``); docs/constants.md lists them.
+Weights and exclusions have their reasons here, or in ``conventions.yaml`` if they concern single tables (column
+``fit_weight``); docs/constants.md lists them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ __all__ = ["FAMILIES", "Family", "Stage"]
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Constants that are fitted together: ``free``, and ``tied``, which are as large as others.
+    """Constants that are fitted together: ``free`` ones, and ``tied`` ones, which equal others.
 
-    At most ``most`` rows count of those with the same text in the columns ``alike``, evenly spaced over the tables;
-    of these, only rows that a free constant changes, and of which ``counts`` holds.
+    Rows count if ``counts`` holds and their predictions depend on a free constant; of rows with the same text in the
+    columns ``alike``, at most ``most``, evenly spaced over the tables.
     """
 
     free: Mapping[str, Prior]
@@ -38,10 +38,10 @@ class Stage:
 class Family:
     """Constants that are fitted to the same kind of rows, in ``stages`` one after the other.
 
-    ``kind`` is that of the tables; ``ops`` are operators or collectives, none for all; ``grades`` what a row of each
-    grade weighs; ``held_out`` names the sizes of a shape: one shape of 16 is never fitted to; ``predicts`` holds of
-    rows that the model of these constants predicts, where others of the same operators have another model.
-    ``straight``: fits go along straight lines through the constants in use (:mod:`validate.constants.straight`).
+    ``kind`` is the kind of table; ``ops`` are operators or collectives, empty for all; ``grades`` maps trust grades to
+    weights; ``held_out`` names the sizes that make up a shape, of which one in 16 is never fitted to; ``predicts``
+    selects the rows that this model predicts, if other models share the operators.  ``straight``: the fit is linearised
+    at the constants in use (:mod:`validate.constants.straight`).
     """
 
     name: str
@@ -55,7 +55,10 @@ class Family:
 
 
 def _drawn(file: str, known: Mapping[str, tuple[float, float]], factor: float = 30.0) -> dict[str, Prior]:
-    """Return constants of *file* that are drawn to a round figure, by (figure, standard deviation of the logarithm)."""
+    """Return priors of constants of *file*, from (value, standard deviation of the logarithm).
+
+    Bounds are the value divided and multiplied by *factor*.
+    """
     return {
         f"{file}.{name}" if "." not in name else name: Prior(value, sigma, value / factor, value * factor)
         for name, (value, sigma) in known.items()
@@ -63,7 +66,7 @@ def _drawn(file: str, known: Mapping[str, tuple[float, float]], factor: float = 
 
 
 def _within(file: str, bounds: Mapping[str, tuple[float, float]]) -> dict[str, Prior]:
-    """Return constants of *file* of which bounds are known; they are drawn, weakly, to what the file says."""
+    """Return priors of constants of *file* with known bounds, weakly centred on the values in the file."""
     entries = constants_file(file)["constants"]
     return {f"{file}.{name}": Prior(entries[name]["value"], 1.0, low, high) for name, (low, high) in bounds.items()}
 
@@ -141,7 +144,7 @@ _COPIES, _WARPS = (
                 ("partial", 0.5, 0.2),
             )
         }
-        # The energy of an operation in 16 bit: 794.5 TFLOP/s of 626 W (STAS MAMF).
+        # Energy of a 16-bit operation: 794.5 TFLOP/s at 626 W (STAS MAMF).
         | ({} if way == "copies" else {"power.async_16_bit_J": (8e-13, 0.033)}),
     )
     for way, start, edge, edge_32, rate, fetch, share, l2, clock in (
@@ -149,7 +152,7 @@ _COPIES, _WARPS = (
         ("warps", 6500.0, 500.0, 8000.0, 1.0, 1.0, 0.95, 0.2, 100.0),
     )
 )
-# No product beats the peak, with lanes for integers or not.
+# Bounds: no product exceeds the peak rate, with or without separate integer lanes.
 _LANES = _within(
     "convolution",
     {
@@ -244,7 +247,7 @@ _RECURRENCE = _within(
         "call_s": (1e-6, 1e-4),
     },
 )
-# Round figures by hand; shares are of what a link reaches, and never more.
+# Round figures by hand; shares are fractions of a link's rate, so at most 1.
 _NCCL = {
     f"nccl.{name}": Prior(value, sigma, value / 10, min(1.0, value * 10) if name.endswith("share") else value * 10)
     for name, value, sigma in (
@@ -283,9 +286,9 @@ _NCCL = {
         ("earlier.P2P.net_hop_s", 4e-6, 1.0),
     )
 }
-# Point to point moves data as Simple does, a ring of LL128 has the same steps, and no recent version was measured
-# over a network.  What a GPU does besides sending, flags beside data and the filling of a window are what protocols
-# are, not versions: figures for each version, or for each that fills, bring no machine closer.
+# Point to point moves data as Simple does, an LL128 ring has the same steps, and no recent version was measured over a
+# network.  A GPU's own passes, flags beside the data and the filling of a window depend on the protocol, not on the
+# version: separate figures for each version, or each protocol with a window, improve no machine.
 _RINGS = ("earlier.Simple", "earlier.LL128", "recent.LL128")
 _NCCL_TIED = {
     **{f"nccl.{v}.P2P.share": f"nccl.{v}.Simple.share" for v in ("earlier", "recent")},
@@ -298,7 +301,7 @@ _NCCL_TIED = {
 
 
 def _on_matrix_units(row: FitRow) -> bool:
-    """Products on matrix units whose operands come through registers: NVIDIA's before Ampere, and AMD's."""
+    """Whether a 16-bit product runs on NVIDIA tensor cores before Ampere, whose operands come through registers."""
     question, part = row.asked.question, row.part
     assert isinstance(question, OperatorQuestion)
     of_16_bit = question.precision in ("fp16", "bf16") and not _pipelined(row)
@@ -306,13 +309,13 @@ def _on_matrix_units(row: FitRow) -> bool:
 
 
 def _checked(row: FitRow) -> bool:
-    """Long passes over memory that keeps its own check bits."""
+    """Whether a row is a long pass over memory with inline ECC."""
     is_checked = isinstance(row.part, GpuPart) and row.part.inline_ecc
     return is_checked and row.cells.get("includes_dispatch") == "1" and row.time_s > 1e-3
 
 
 def _pipelined(row: FitRow) -> bool:
-    """Products on NVIDIA's tensor cores since Ampere, which have a model of their own."""
+    """Whether a product runs on NVIDIA tensor cores from Ampere on, which have their own model."""
     question, part = row.asked.question, row.part
     assert isinstance(question, OperatorQuestion)
     since_ampere = isinstance(part, GpuPart) and float(part.compute_capability or 0.0) >= 8.0
@@ -320,23 +323,26 @@ def _pipelined(row: FitRow) -> bool:
 
 
 def _mostly_device(row: FitRow) -> bool:
-    """Convolutions of which the device takes most of the time: what the host takes varies."""
+    """Whether a convolution's time is mostly the device's; host time varies between machines."""
     return row.cells.get("includes_dispatch") != "1" or row.time_s > 1.2e-3
 
 
 def _alone(row: FitRow) -> bool:
-    """Operators timed one at a time; short ones of AMD's are left out: the one host issued in half the others' time."""
+    """Whether an operator was timed by itself; short ones on AMD GPUs are excluded.
+
+    Their only host launched in half the time of the others.
+    """
     is_short = row.cells.get("trust", "").upper() == "C"
     is_amd = isinstance(row.part, GpuPart) and row.part.vendor == "amd"
     return row.cells.get("includes_dispatch") == "1" and not (is_short and is_amd)
 
 
 def _trained_on(row: FitRow) -> bool:
-    """Attention as training runs it, whose kernels are one family on all devices before Blackwell: SGLang's.
+    """Whether a row is attention as in training: SGLang's, whose kernels are one family on all GPUs before Blackwell.
 
-    vLLM's gathers keys page by page, TensorRT-LLM's kernels are its own.  Nobody trains on fewer than 128 tokens.
-    Where blocks are fewer than multiprocessors, keys are divided among blocks, which nothing that goes backward does;
-    and up to Ada SGLang packs heads that share keys into one tile, which FlashAttention 2 does not.
+    vLLM gathers keys page by page, and TensorRT-LLM has its own kernels.  Training uses at least 128 tokens.
+    With fewer blocks than multiprocessors, keys are split among blocks, which kernels for training do not do.
+    Up to Ada, SGLang packs heads that share keys into one tile, which FlashAttention 2 does not do.
     """
     question, part = row.asked.question, row.part
     if not row.cells.get("software", "").startswith("sglang") or not isinstance(part, GpuPart):
@@ -390,7 +396,7 @@ FAMILIES: tuple[Family, ...] = (
         "memory_bound",
         "operators",
         ("elementwise", "softmax", "layer_norm"),
-        {"A": 1.0, "B": 1.0, "C": 0.25},  # short ones, mostly the host's part: they fix what a call costs it
+        {"A": 1.0, "B": 1.0, "C": 0.25},  # C: short ones, mostly host time, which determine the cost of a call
         (Stage(_MEMORY_BOUND, ("device", "op", "dtype"), 60, _alone),),
     ),
     Family(

@@ -1,4 +1,4 @@
-"""Fit the shared constants of a family to measured rows, and judge them on rows that the fit has not seen."""
+"""Fit the shared constants of a family to measured rows, and judge them on rows left out of the fit."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ __all__ = [
 ]
 
 Group = tuple[str, str]
-"""What is left out together: ``("place", NAME)`` of a device or machine, or ``("generation", NAME)``."""
+"""Rows left out together: ``("place", NAME)`` for a device or machine, or ``("generation", NAME)``."""
 
-_PROBED = 1.2  # by so much constants are changed, up and down in turn, to see which rows they change
+_PROBED = 1.2  # factor on constants, alternately up and down, to find the rows that depend on them
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """Constants of a family: their values, spreads, those at a bound, and the rows that they were fitted to."""
+    """Fitted constants of a family: values, relative standard deviations, those at a bound, and the rows fitted to."""
 
     values: dict[str, float]
     spread: dict[str, float]
@@ -49,12 +49,12 @@ class Fitted:
 
     @property
     def constants(self) -> Constants:
-        """Those of the files, with these in place."""
+        """The constants of the files, with the fitted ones replaced."""
         return Constants(self.values)
 
 
 def rows_of(family: Family, rows: Sequence[FitRow]) -> list[FitRow]:
-    """Return those of *rows* that the family predicts and of its grades, CPUs' apart; they judge it."""
+    """Return the *rows* that judge the family: predicted by it, of a grade with weight, and not of a CPU."""
     mine = (row for row in rows if row.kind == family.kind and (not family.ops or row.op in family.ops))
     return [
         row for row in mine if _grade(family, row) > 0 and not isinstance(row.part, CpuPart) and family.predicts(row)
@@ -62,12 +62,12 @@ def rows_of(family: Family, rows: Sequence[FitRow]) -> list[FitRow]:
 
 
 def counts(family: Family, row: FitRow) -> bool:
-    """Return whether constants may be fitted to *row*: it weighs something, and a stage of the family takes it."""
+    """Return whether *row* may be fitted to: it has weight, is not held out, and counts in a stage of the family."""
     return row.weight > 0 and not is_held_out(family, row) and any(stage.counts(row) for stage in family.stages)
 
 
 def is_held_out(family: Family, row: FitRow) -> bool:
-    """Return whether the shape of *row* is one of those that nothing is fitted to."""
+    """Return whether the shape of *row* is one of those that no fit may use."""
     operator: Any = getattr(row.asked.question, "operator", None)
     if not family.held_out or not all(hasattr(operator, name) for name in family.held_out):
         return False
@@ -78,7 +78,7 @@ def is_held_out(family: Family, row: FitRow) -> bool:
 
 
 def group_of(row: FitRow, what: str) -> str:
-    """Return the device, machine or generation of *row*."""
+    """Return the generation of *row*'s GPU if *what* is ``generation``, else its device or machine."""
     if what == "generation":
         architecture = getattr(row.part, "architecture", "") or ""
         return architecture.split()[0].lower() if architecture else row.place
@@ -95,12 +95,12 @@ def fit_family(
     share: float = 1.0,
     max_evaluations: int | None = None,
 ) -> Fitted:
-    """Return the constants fitted to *rows* but those of the groups *without*.
+    """Return the constants fitted to *rows* without those in the groups *without*.
 
-    *off*: a term that is switched off while the others are fitted; *share*: of the rows that would count, where a
-    fit is one of many.
+    *off* is a term to turn off while the others are fitted; *share* is the share of the rows to use, below 1 for
+    faster fits.
 
-    Raises MissingDependency where SciPy is not installed.
+    Raises MissingDependency if SciPy is not installed.
     """
     mine = [
         row
@@ -132,9 +132,9 @@ def lines_of(
     share: float = 1.0,
     at: Mapping[str, float] | None = None,
 ) -> Lines:
-    """Return lines through the constants in use, or through *at*, of the rows that constants may be fitted to.
+    """Return the rows that may be fitted to, linearised at the constants in use, or at *at*.
 
-    Of a family of one stage; *share*: of the rows that would count.
+    The family must have one stage; *share* is the share of the rows to use.
     """
     (stage,) = family.stages
     mine = _chosen(stage, [row for row in rows_of(family, rows) if counts(family, row)], session, {}, share)
@@ -144,7 +144,10 @@ def lines_of(
 
 
 def fit_to_lines(family: Family, lines: Lines, without: Collection[Group] = ()) -> Fitted:
-    """Return the constants fitted along *lines* to their rows but those of the groups *without*."""
+    """Return the constants fitted to the linearised rows *lines* without those in the groups *without*.
+
+    Raises MissingDependency if SciPy is not installed.
+    """
     (stage,) = family.stages
     kept = [i for i, row in enumerate(lines.rows) if all(group_of(row, what) != name for what, name in without)]
     seen = tuple(lines.rows[i] for i in kept)
@@ -154,7 +157,7 @@ def fit_to_lines(family: Family, lines: Lines, without: Collection[Group] = ()) 
 
 
 def _in_use(name: str) -> float:
-    """Return the constant *name* as its file says it."""
+    """Return the value of the constant *name* in its file."""
     file, _, key = name.partition(".")
     value: float = constants_file(file)["constants"][key]["value"]
     return value
@@ -165,7 +168,7 @@ def _without(stage: Stage, fixed: Collection[str]) -> Stage:
 
 
 def errors_of(rows: Sequence[FitRow], session: Session, constants: Constants) -> list[float | None]:
-    """Return the relative error of each row as predicted with *constants*, None where it cannot be."""
+    """Return the relative error of each row predicted with *constants*, None for rows that cannot be predicted."""
     trial = session.calibrated(session.calibrations, constants)
     return [None if time_s is None else time_s / row.time_s - 1.0 for row, time_s in _times(rows, trial)]
 
@@ -188,7 +191,7 @@ def _grade(family: Family, row: FitRow) -> float:
 def _chosen(
     stage: Stage, rows: Sequence[FitRow], session: Session, known: Mapping[str, float], share: float
 ) -> list[FitRow]:
-    """Return the rows that count: those that a free constant changes, at most so many of each kind."""
+    """Return the rows to fit to: those that depend on a free constant, at most ``stage.most * share`` of each group."""
     asked = [row for row in rows if stage.counts(row)]
     moved = {
         name: prior.value * (_PROBED if i % 2 else 1.0 / _PROBED) for i, (name, prior) in enumerate(stage.free.items())
@@ -221,7 +224,10 @@ def _fit_stage(
 
 
 def _weights(family: Family, rows: Sequence[FitRow]) -> list[float]:
-    """Return how often each row counts: of places of few rows more, though never as much as those of many in all."""
+    """Return the weight of each row.
+
+    Rows of places with few rows weigh more, but such a place still weighs less in total than one with many.
+    """
     count = Counter(row.place for row in rows)
     most = max(count.values(), default=0)
     return [row.weight * _grade(family, row) * math.sqrt(most / count[row.place]) for row in rows]
@@ -230,7 +236,7 @@ def _weights(family: Family, rows: Sequence[FitRow]) -> list[float]:
 def _log_errors(
     stage: Stage, rows: Sequence[FitRow], session: Session, known: Mapping[str, float]
 ) -> Callable[[Mapping[str, float]], list[float]]:
-    """Return what predicts all *rows* with constants by name: log(predicted / measured) of each."""
+    """Return a function from constants by name to log(predicted / measured) of each row."""
 
     def log_errors(values: Mapping[str, float]) -> list[float]:
         trial = session.calibrated({}, Constants({**known, **_tied(stage, values)}))

@@ -1,11 +1,10 @@
-"""Constants of least error: the one fit that devices are calibrated with and that shared constants come from.
+"""Least-squares fit of constants, used for calibrations of devices and for the shared constants.
 
-Least squares of log(predicted / measured) with a soft loss: what is off by much more than rows of its kind usually
-are counts by its size rather than the square.  Every constant is drawn to what is known of it before any row is seen:
-one that few rows depend on stays near that, one that many rows agree on goes where they want it.  Fitted twice:
-the second time rows of each kind weigh as the errors that the first fit left of them allow, so that kinds whose model
-is good are not bent by those whose model is not; and errors are taken to be Student's, with two degrees of freedom:
-what is far off then counts hardly more the farther it is.
+It minimises log(predicted / measured) in two passes, with a prior for every constant: a constant that few rows depend
+on stays near its prior, one that many rows agree on moves to their value.  The first pass uses a soft L1 loss, which is
+linear for outliers.  The second weighs the rows of each kind by the scatter that the first left, so that kinds with a
+poor model do not distort those with a good one.  It assumes Student's distribution with two degrees of freedom, so
+that the influence of outliers stays small.
 """
 
 from __future__ import annotations
@@ -21,21 +20,24 @@ from validate.tables.statistics import percentile
 __all__ = ["Found", "Prior", "least_errors"]
 
 Loss = Callable[[Any, Any, int], Any]
-"""Of NumPy, squared residuals, and how many of these are of rows: the loss of each and its two derivatives."""
+"""Returns the loss of each squared residual and its first two derivatives, as an array of shape (3, n).
 
-# What rows of a kind scatter by, before any is seen (one standard deviation of the logarithm),
-# how many rows that opinion is worth, and what no kind falls below.
+Its arguments are the module NumPy, the n squared residuals, and the number of those that belong to rows; the rest
+belong to priors.
+"""
+
+# Prior scatter of the rows of a kind (standard deviation of the logarithm), its weight in rows, and the least scatter.
 _SCATTER, _OPINION_ROWS, _LEAST_SCATTER = 0.15, 3.0, 0.02
-# Of Student's distribution.  Of 1.5, 2, 4 and a soft loss, on eight draws of 50 rows of each device: 1.5 and 2 leave
-# least error of linear layers, products and convolutions, 0.2 points less than a soft loss.
+# Degrees of freedom of Student's distribution.  Compared with 1.5, 4 and a soft L1 loss, on eight draws of 50 rows of
+# each device: 1.5 and 2 leave the least error of linear layers, products and convolutions, 0.2 points below soft L1.
 _DEGREES = 2.0
-_STEP = 1e-3  # of the logarithm of a constant, for slopes
-_AT_BOUND = 1e-3  # of the logarithm: nearer to a bound than this a constant is said to be at it
+_STEP = 1e-3  # step of a constant's logarithm, for slopes
+_AT_BOUND = 1e-3  # distance from a bound, in logarithms, below which a constant counts as at its bound
 
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """What is known of a constant before any row is seen: a value, the spread of its logarithm, and bounds."""
+    """The prior of a constant: its value, the standard deviation of its logarithm, and its bounds."""
 
     value: float
     sigma: float
@@ -45,9 +47,9 @@ class Prior:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Constants by name, the relative spread (one standard deviation) of each, and those that are at a bound.
+    """Fitted constants by name, the relative standard deviation of each, and the names of those at a bound.
 
-    ``unseen``: log(predicted / measured) of each row by constants fitted to all the others, where that was asked for.
+    ``unseen`` is log(predicted / measured) of each row by constants fitted to all other rows, if requested.
     """
 
     values: dict[str, float]
@@ -65,23 +67,25 @@ def least_errors(
     max_evaluations: int | None = None,
     unseen: bool = False,
 ) -> Found:
-    """Return the constants for which *log_errors* of all rows are least.
+    """Return the constants that minimise *log_errors* over all rows.
 
     Parameters
     ----------
     priors : mapping
-        What is known of each constant.
+        The prior of each constant.
     log_errors : function
         Returns log(predicted / measured) of every row for constants by name.
     kinds : sequence of str
         The kind of each row.
     weights : sequence of float, optional
-        How often each row counts; once otherwise.
+        The weight of each row; 1 by default.
+    max_evaluations : int, optional
+        Most evaluations of each of the two passes; SciPy's default otherwise.
     unseen : bool
-        Also say what errors would be left of each row if it had no part in the fit: one step of Gauss and Newton from
-        the constants found, the others weighing as they do there.
+        Also estimate each row's error without it in the fit: by one Gauss-Newton step from the constants found, with
+        the other rows' weights as they are there.
 
-    Raises MissingDependency where SciPy is not installed.
+    Raises MissingDependency if SciPy is not installed.
     """
     np, least_squares = _scipy()
     names = list(priors)
@@ -120,9 +124,9 @@ def least_errors(
 
 
 def _unseen(np: Any, errors: Callable[[Any], Any], x: Any, scale: Any, sigma: Any) -> Any:
-    """Return the errors of rows by constants near *x* that each of them had no part in.
+    """Return the log error of each row by constants near *x* fitted without that row.
 
-    *scale* is what errors are multiplied with in the fit, *sigma* what draws the constants to what is known of them.
+    *scale* is the factor on each row's error in the fit; *sigma* holds the priors' standard deviations.
     """
     left = errors(x)
     slopes = np.array([(errors(x + _STEP * unit) - left) / _STEP for unit in np.eye(len(x))]).T
@@ -136,13 +140,13 @@ def _unseen(np: Any, errors: Callable[[Any], Any], x: Any, scale: Any, sigma: An
 
 
 def _soft(np: Any, squares: Any, n_rows: int) -> Any:
-    """Return the loss of squared residuals with its derivatives: soft for rows, plain for priors."""
+    """Return the soft L1 loss with its derivatives; for priors the plain square."""
     rows = np.sqrt(1.0 + squares[:n_rows])
     return _with_plain(np, (2.0 * (rows - 1.0), 1.0 / rows, -0.5 / rows**3), squares[n_rows:])
 
 
 def _student(np: Any, squares: Any, n_rows: int) -> Any:
-    """Return as :func:`_soft` the loss of Student's distribution: (d + 1) log(1 + z / d), twice its logarithm."""
+    """Return -2 log of Student's density, (d + 1) log(1 + z / d), with its derivatives; for priors the plain square."""
     weights = (_DEGREES + 1.0) / (_DEGREES + squares[:n_rows])
     losses = (_DEGREES + 1.0) * np.log1p(squares[:n_rows] / _DEGREES)
     return _with_plain(np, (losses, weights, -(weights**2) / (_DEGREES + 1.0)), squares[n_rows:])
@@ -154,7 +158,7 @@ def _with_plain(np: Any, rows: tuple[Any, Any, Any], plain: Any) -> Any:
 
 
 def _scatter(kinds: Sequence[str], log_errors: Sequence[float]) -> list[float]:
-    """Return by how much rows of each row's kind scatter: 1.48 times the median error, drawn to the usual."""
+    """Return the scatter of each row's kind: 1.48 times the median absolute error, shrunk towards ``_SCATTER``."""
     found = {}
     for kind in set(kinds):
         sizes = sorted(abs(error) for other, error in zip(kinds, log_errors, strict=True) if other == kind)

@@ -1,4 +1,4 @@
-"""Measured rows, read for fits of shared constants."""
+"""Measured rows for fits of the shared constants."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = ["FitRow", "read_rows"]
 
 @dataclass(frozen=True, slots=True)
 class FitRow:
-    """What a row asks, the seconds that were measured, its cells and labels, and where it was measured.
+    """A row: its question, its measured seconds, its cells and labels, and its place of measurement.
 
-    ``file`` is the name of its table; ``place`` a device or a machine, ``part`` the device's; ``weight`` is how often
-    its table says that it counts.
+    ``file`` is its table's file; ``place`` is a device or a machine, ``part`` the device's part; ``weight`` is the
+    table's ``fit_weight``.
     """
 
     kind: str
@@ -41,9 +41,9 @@ class FitRow:
 
 
 def read_rows(files: Sequence[str], names: Names, kinds: Collection[str], ops: Collection[str] = ()) -> list[FitRow]:
-    """Return the rows of the tables *files* that can be asked, of tables of *kinds*; *ops* are all that are wanted.
+    """Return the rows of the tables *files* of *kinds* that can be read as questions; with *ops*, only those operators.
 
-    Raises InputError where a table cannot be read, or lacks a column.
+    Raises InputError if a table cannot be read or lacks a column.
     """
     found: list[FitRow] = []
     for file in files:
@@ -70,7 +70,7 @@ def _rows(file: str, records: Sequence[Record], kind: Kind, names: Names) -> lis
             part = names.devices.described(place) if kind.place == "device" else None
             labels = kind.labelled(cell, names, names.session)
         except NotScored:
-            continue  # validate score names such rows
+            continue  # validate score reports such rows
         weight = float(cell("fit_weight") or 1.0)
         found.append(FitRow(kind.name, file, asked, time_s, {**labels, **cells}, place, part, weight))
     return found

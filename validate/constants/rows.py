@@ -1,4 +1,4 @@
-"""The rows of a table that a device can be calibrated on."""
+"""The rows of a table on which a device can be calibrated."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from validate.tables.table import Table
 __all__ = ["AskedRow", "Skip", "calibrate_devices", "calibrating_rows", "countable", "device_rows"]
 
 Skip = Callable[[Record, str], None]
-"""Is told which row is not used, and why."""
+"""Called with each unused row and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskedRow:
-    """A row, what it asks, and the digest of that; nothing of what was measured."""
+    """A row, its question and the question's digest, without the measured time."""
 
     record: Record
     asked: Asked
@@ -38,7 +38,7 @@ def _ignore(record: Record, reason: str) -> None:
 
 
 def device_rows(table: Table, names: Names, skip: Skip = _ignore) -> dict[str, list[AskedRow]]:
-    """Return the rows of *table* that can be asked, by the part of their device, in the order of the table."""
+    """Return the rows of *table* that can be read as questions, by the device's part, in the order of the table."""
     found: dict[str, list[AskedRow]] = {}
     for record in table.rows:
         if len(record.fields) != len(table.header):
@@ -60,9 +60,9 @@ def device_rows(table: Table, names: Names, skip: Skip = _ignore) -> dict[str, l
 def countable(
     table: Table, rows: Sequence[AskedRow], session: Session, trust: Collection[str], skip: Skip = _ignore
 ) -> list[AskedRow]:
-    """Return those of *rows* that can be predicted, with one of the grades *trust* or none, and a time that can be.
+    """Return the *rows* that can be predicted, have a plausible time, and a grade in *trust* or none.
 
-    Attention of frameworks for serving does not count: their kernels differ by more than devices do.
+    Attention of serving frameworks does not count: their kernels differ by more than devices do.
     """
     found = []
     for row in rows:
@@ -86,9 +86,9 @@ def _seconds(table: Table, row: AskedRow) -> float:
 
 
 def calibrating_rows(table: Table, rows: Sequence[AskedRow], chosen: Collection[str]) -> list[tuple[AskedRow, float]]:
-    """Return one row for each digest *chosen* and its measured seconds, in the order of the digests.
+    """Return one row for each digest *chosen*, with its measured seconds, in the order of digests.
 
-    Where several rows ask the same, that of the least time: the others say what disturbed it.
+    Of several rows with the same question, it takes the fastest, which was disturbed least.
     """
     best: dict[str, tuple[AskedRow, float]] = {}
     for row in rows:
@@ -102,7 +102,10 @@ def calibrating_rows(table: Table, rows: Sequence[AskedRow], chosen: Collection[
 def calibrate_devices(
     table: Table, names: Names, trust: Sequence[str], count: int
 ) -> tuple[dict[str, Calibration], frozenset[str]]:
-    """Return a calibration of each device of *table* on *count* of its rows (half at most), and their digests."""
+    """Return a calibration of each device of *table* on *count* of its rows (at most half), and their digests.
+
+    Raises MissingDependency if SciPy is not installed.
+    """
     from validate.constants.calibrate import fit_calibration
 
     calibrations: dict[str, Calibration] = {}

@@ -1,8 +1,8 @@
-"""Fits along straight lines: one table of slopes serves a fit without each machine in turn.
+"""Linearised fits: one table of slopes serves all leave-one-out fits.
 
-Times are sums of parts that each constant lengthens or shortens, so the logarithm of a time is nearly straight in those
-of the constants, near those in use.  Its slopes are taken once, one prediction of all rows for each constant; after
-that a fit predicts nothing.
+A time is a sum of parts that grow or shrink with the constants, so near the constants in use its logarithm is almost
+linear in theirs.  The slopes are computed once, with one prediction of all rows per constant; after that a fit needs no
+predictions.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from validate.constants.material import FitRow
 
 __all__ = ["Lines", "draw_lines", "fit_along"]
 
-_STEP = 0.02  # of the logarithm of a constant: wider than where rounding matters, narrower than what fits move
+_STEP = 0.02  # step of a constant's logarithm: above rounding errors, below the moves of fits
 
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """``errors`` of rows, log(predicted / measured), with the constants ``at``, and how each constant moves them.
+    """Linearised errors of rows: ``errors`` are log(predicted / measured) at the constants ``at``.
 
-    ``slopes``, by the constant's name, are of the error over the logarithm of the constant.
+    ``slopes`` holds by constant the derivative of each row's error by the constant's logarithm.
     """
 
     rows: tuple[FitRow, ...]
@@ -36,7 +36,7 @@ class Lines:
 def draw_lines(
     rows: Sequence[FitRow], at: Mapping[str, float], log_errors: Callable[[Mapping[str, float]], Sequence[float]]
 ) -> Lines:
-    """Return the lines of *rows* through the constants *at*; *log_errors* predicts all rows with constants by name."""
+    """Return *rows* linearised at the constants *at*; *log_errors* returns all errors for constants by name."""
     errors = tuple(log_errors(at))
     slopes = {}
     for name, value in at.items():
@@ -46,16 +46,18 @@ def draw_lines(
 
 
 def fit_along(lines: Lines, free: Mapping[str, Prior], kept: Collection[int], weights: Sequence[float]) -> Found:
-    """Return the constants of least error of the rows *kept*, by their numbers, as far as lines are straight.
+    """Return the constants *free* that minimise the linearised errors of the rows with the indices *kept*.
 
-    *weights*: of each row that is kept.  Raises MissingDependency where SciPy is not installed.
+    *weights* are those of the kept rows, in rising order of indices.
+
+    Raises MissingDependency if SciPy is not installed.
     """
     numbers = sorted(kept)
     table: Any = None
 
     def log_errors(values: Mapping[str, float]) -> Sequence[float]:
         nonlocal table
-        import numpy as np  # here, for least_errors says what is missing where it is not
+        import numpy as np  # imported here, so that least_errors reports a missing SciPy
 
         if table is None:
             table = np.array([lines.errors, *(lines.slopes[name] for name in free)])[:, numbers]

@@ -1,8 +1,8 @@
-"""Terms of the models that can be switched off, so that each can show what it is worth where it was not fitted.
+"""Terms of the models that can be turned off, to measure the worth of each on devices left out of the fit.
 
-A term is some effect with constants of its own.  ``off`` gives those constants values with which the term changes
-nothing.  ``validate fit --terms`` fits each family again without one term at a time, on the same rows and with the
-same devices left out, and compares the errors on what was left out: a term that does not lower them has no place.
+A term is an effect with constants of its own; ``off`` gives them values at which the term has no effect.
+``validate fit --terms`` fits each family again without one term at a time, on the same rows and with the same devices
+left out, and compares the errors on these devices: a term that does not lower them should go.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from validate.tables.cells import NotScored
 
 __all__ = ["TERMS", "Term", "seen_on"]
 
-_NEVER, _FREE = 1e-12, 1e15  # of a rate: of what is never the fastest, and of what takes no time
+_NEVER, _FREE = 1e-12, 1e15  # rates of a way that is never the fastest, and of an effect that takes no time
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """An effect of the models of *family*: the constants that switch it ``off``, and those that then say nothing."""
+    """A term of *family*: the values of constants that turn it ``off``, and constants that are then ``idle``."""
 
     family: str
     name: str
@@ -79,11 +79,11 @@ TERMS: tuple[Term, ...] = (
     Term("recurrence", "start of k", {"recurrence.prologue_k": 1.0}),
     Term("recurrence", "waves kept", {"recurrence.residency": _NEVER}),
 )
-"""The terms of all families, in the order in which they are told."""
+"""The terms of all families, in the order of reports."""
 
 
 def seen_on(term: Term, rows: Sequence[FitRow], session: Session) -> dict[str, int]:
-    """Return on how many of *rows* the term changes what is predicted, by the generation of their GPU."""
+    """Return the number of *rows* whose prediction the term changes, by generation of their GPU."""
     off = session.calibrated(session.calibrations, Constants(dict(term.off)))
     found: dict[str, int] = {}
     for row in rows:

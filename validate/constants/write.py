@@ -1,4 +1,4 @@
-"""Write fitted constants into the files that the models read."""
+"""Write fitted constants to the files that the models read."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["constants_text", "write_constants"]
 
 
 def write_constants(family: Family, fitted: Fitted) -> list[str]:
-    """Write what was *fitted*; return the paths of the files that were changed.
+    """Write the *fitted* constants and return the paths of the changed files.
 
-    Raises InputError where a file cannot be written.
+    Raises InputError if a file cannot be written.
     """
     written = []
     for file in dict.fromkeys(name.partition(".")[0] for name in fitted.values):
@@ -34,7 +34,7 @@ def write_constants(family: Family, fitted: Fitted) -> list[str]:
 
 
 def constants_text(document: dict[str, Any]) -> str:
-    """Return *document* as the files hold it: a constant a line."""
+    """Return *document* in the layout of the files: one constant per line."""
     head = {key: value for key, value in document.items() if key != "constants"}
     lines = [f"  {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}," for key, value in head.items()]
     entries = [
@@ -58,7 +58,7 @@ def _changed(file: str, family: Family, fitted: Fitted) -> dict[str, Any]:
         if name in fitted.at_bound:
             entry["bound"] = True
         document["constants"][constant] = entry
-    # The last folder and the name: no path of the machine on which it was read.
+    # Only the last folder and the name, as paths differ between machines.
     tables = Counter("/".join(Path(row.file).parts[-2:]) for row in fitted.rows)
     said = {
         "command": f"validate fit --only {family.name}",

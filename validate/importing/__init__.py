@@ -1,1 +1,1 @@
-"""Measurements that others publish, as tables of this project."""
+"""Converting published measurements to tables of this project."""

@@ -1,8 +1,7 @@
-"""NVIDIA's package aiconfigurator: where its measurements lie, and how a file of them is read.
+"""NVIDIA's package aiconfigurator: finding and reading its files of measurements.
 
-Its wheel holds, as CSV text with times in milliseconds,
-``aiconfigurator/systems/data/<device>/<framework>/<version>/<what>_perf.txt``; collectives have ``nccl`` in
-place of a framework.  The columns of a file differ between versions, so they are found by name.
+Its wheel holds CSV files ``aiconfigurator/systems/data/<device>/<framework>/<version>/<what>_perf.txt`` with times in
+milliseconds; for collectives the framework is ``nccl``.  Columns differ between versions, so they are found by name.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from validate.tables.csv_text import read_records
 
 __all__ = ["MACHINES", "PARTS", "Source", "Table", "release"]
 
-# Devices as the package names them: our part, and the machine of 8 (GB: 4 a node) that its collectives ran on.
+# The package's device names with our parts, and the machines (8 GPUs; GB: 4 per node) on which its collectives ran.
 PARTS = {
     "a100_sxm": "a100-sxm4-80gb",
     "b200_sxm": "b200",
@@ -45,7 +44,7 @@ _RELEASE = re.compile(
 
 
 def release(version: str) -> tuple[tuple[int, ...], tuple[int, int], tuple[int, int]]:
-    """Return what orders versions: 1.0 < 1.2rc5 < 1.2 < 1.2.post1; what is no version comes first."""
+    """Return a sort key for versions: 1.0 < 1.2rc5 < 1.2 < 1.2.post1; text that is no version comes first."""
     match = _RELEASE.match(version)
     if match is None:
         return (), (0, 0), (0, 0)
@@ -56,7 +55,7 @@ def release(version: str) -> tuple[tuple[int, ...], tuple[int, int], tuple[int, 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One file of measurements: of which device (our part), framework and version."""
+    """One file of measurements, with its device (our part), framework and version."""
 
     device: str
     framework: str
@@ -68,11 +67,11 @@ Cell = Callable[[str], str]
 
 
 class Source:
-    """The measurements in the wheel or folder *root*; raises InputError where it is none."""
+    """The measurements in the wheel or folder *root*; raises InputError if it holds none."""
 
     def __init__(self, root: str) -> None:
         self._package = Package(root, _FOLDERS, "*/*/*/*_perf.txt")
-        self.unknown: Counter[str] = Counter()  # tables by the folder of a device that is none of ours
+        self.unknown: Counter[str] = Counter()  # number of tables by folder, for devices without a part
         self._tables: dict[str, list[Table]] = {}
         for name in self._package.names:
             folder, framework, version, file = name.split("/")
@@ -84,13 +83,13 @@ class Source:
 
     @property
     def devices(self) -> list[str]:
-        """The parts that there are measurements of."""
+        """The parts with measurements."""
         return sorted({table.device for tables in self._tables.values() for table in tables})
 
     def chosen(self, text: str | None) -> list[str]:
-        """Return the parts that the option *text* names, all where it is None.
+        """Return the parts named by the option *text*, all if it is None.
 
-        Raises InputError where one is not there; names the nearest.
+        Raises InputError, with the nearest name, if a part has no measurements.
         """
         if text is None:
             return self.devices
@@ -102,12 +101,12 @@ class Source:
         return sorted(set(wanted))
 
     def tables(self, what: str) -> list[Table]:
-        """Return the tables of *what*, of each device and framework the newest first."""
+        """Return the tables of *what*, by device and framework, the newest first."""
         found = sorted(self._tables.get(what, ()), key=lambda table: release(table.version), reverse=True)
         return sorted(found, key=lambda table: (table.device, table.framework))
 
     def newest(self, what: str, device: str) -> list[Table]:
-        """Return the tables of *what* on *device*, of each framework the newest."""
+        """Return the newest table of *what* on *device* for each framework."""
         first: dict[str, Table] = {}
         for table in self.tables(what):
             if table.device == device:
@@ -115,13 +114,13 @@ class Source:
         return list(first.values())
 
     def count(self, table: Table) -> int:
-        """Return how many rows *table* has."""
+        """Return the number of rows of *table*; raises InputError if it cannot be read."""
         return max(0, sum(1 for line in self._package.read(table.name).splitlines() if line.strip()) - 1)
 
     def rows(self, table: Table, needed: Sequence[str]) -> Iterator[tuple[Cell, Callable[[str], int]]]:
-        """Yield each row as two functions of a column: its text, empty where there is no such column; its number.
+        """Yield each row as two functions of a column: for its text, empty for a missing column, and for its number.
 
-        Raises InputError where a column of *needed* is missing, or a number is none.
+        Raises InputError if the table cannot be read, a column of *needed* is missing, or a number is not whole.
         """
         place = self._package.place(table.name)
         head, *rows = read_records(self._package.read(table.name), place, _MAX_ROWS)

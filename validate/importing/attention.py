@@ -1,9 +1,9 @@
-"""Causal attention over whole sequences (prefill), as frameworks for inference run it.
+"""Causal attention over whole sequences (prefill), as inference frameworks run it.
 
-``collector/*/collect_attn.py`` of the package's repository captures one call and replays it, so that what fits the
-last cache is found there.  Data are bf16 whatever the rows say.  A call also writes keys and values into a paged
-cache, TensorRT-LLM's rotates queries and keys besides; these are kernels of their own, or fused.  Attention with
-keys in fp8 or of a window is another question, and so is that of one query (decode): they are left out.
+``collector/*/collect_attn.py`` of the package's repository captures one call and replays it, so data that fit in the
+last-level cache are found there.  Data are bf16 whatever the rows say.  A call also writes keys and values into a paged
+cache, and TensorRT-LLM's also rotates queries and keys, by separate or fused kernels.  Attention with keys in fp8, in a
+window, or of one query (decode) is not comparable and left out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SINKS = 64  # TensorRT-LLM's collector gives heads of this size a sink each
 
 
 def attention_rows(source: Source, device: str, share: Share, left_out: LeftOut) -> tuple[list[Row], Sequence[Table]]:
-    """Return the rows of *device* and the tables that they are of; count in *left_out* what they leave out."""
+    """Return the rows of *device* and their tables; *left_out* counts skipped rows by reason; raises InputError."""
     tables = source.newest("context_attention", device)
     for table in source.tables("context_attention"):
         if table.device == device and table not in tables:
@@ -66,7 +66,7 @@ def attention_rows(source: Source, device: str, share: Share, left_out: LeftOut)
 
 
 def _times(source: Source, table: Table, left_out: LeftOut) -> Times:
-    """Return the times by (batch, length, heads, heads of keys, size of a head)."""
+    """Return the times in seconds by shape (batch, length, heads, key-value heads, head size)."""
     times: Times = {}
     for cell, number in source.rows(table, _NEEDED):
         reason = _unlike(cell("attn_dtype"), cell("kv_cache_dtype"), cell("window_size"), cell("beam_width"))

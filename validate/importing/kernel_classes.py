@@ -1,6 +1,6 @@
-"""Which class of work a kernel is of: by its name as libraries give it, by its operator on a CPU, as predicted.
+"""Classes of kernels: by a GPU kernel's name, by a CPU operator's name, or from a predicted trace.
 
-Names are those that cuBLAS, cuDNN, CUTLASS, FlashAttention, NCCL, RCCL, rocBLAS, MIOpen and PyTorch give their kernels.
+The patterns match kernel names of cuBLAS, cuDNN, CUTLASS, FlashAttention, NCCL, RCCL, rocBLAS, MIOpen and PyTorch.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ __all__ = ["CLASSES", "class_of_kernel", "class_of_operator", "class_of_predicti
 
 CLASSES = ("product", "convolution", "attention", "elementwise", "optimizer", "copy", "collective", "other")
 
-# TorchInductor names what it fuses after its operators, "convolution" or "attention" among them; only templates (tem)
-# compute products.
+# TorchInductor names fused kernels after their operators, such as "convolution" or "attention"; only its templates
+# (tem) compute products.
 _KERNELS = (
     ("elementwise", re.compile(r"^triton_(?:poi|per|red|spl|for|sca)_")),
     ("product", re.compile(r"^triton_tem_\w*mm_")),
@@ -76,7 +76,7 @@ _PREDICTED = {
 
 
 def class_of_kernel(name: str) -> str:
-    """Return the class of a kernel of a GPU by its *name*: what nothing else is, is elementwise or a normalisation."""
+    """Return the class of a GPU kernel by its *name*; unmatched names, such as normalisations, count as elementwise."""
     for kind, pattern in _KERNELS:
         if pattern.search(name[:400]) and not (kind == "convolution" and _NORMALISES.search(name[:400])):
             return kind
@@ -84,7 +84,7 @@ def class_of_kernel(name: str) -> str:
 
 
 def class_of_operator(name: str) -> str:
-    """Return the class of an operator of PyTorch on a CPU."""
+    """Return the class of a PyTorch operator on a CPU by its *name*."""
     for kind, pattern in _OPERATORS:
         if pattern.search(name[:200]):
             return kind
@@ -92,7 +92,7 @@ def class_of_operator(name: str) -> str:
 
 
 def class_of_prediction(told: Mapping[str, Any]) -> str:
-    """Return the class of a kernel that ``simulate --trace`` drew; empty where another program drew it."""
+    """Return the class of a kernel from a trace of ``simulate --trace``, by its arguments; empty for other traces."""
     if "class" in told and "bound by" in told:
         return "optimizer" if told.get("part") == "update" else _PREDICTED.get(str(told["class"]), "other")
     if "task" in told and "waits for" in told:

@@ -1,8 +1,8 @@
-"""A trace of PyTorch's profiler (Kineto's Chrome trace), or of ``simulate --trace``, which has its form.
+"""Reading traces of PyTorch's profiler (Kineto's Chrome traces) and of ``simulate --trace``, which has the same format.
 
-Read event by event in bounded memory, plain or gzip.  The busiest device's kernels are kept; without kernels, the
-operators of the CPU, each with its self time.  Fields and categories are those of pytorch/kineto
-``libkineto/src/output_json.cpp`` (``ts`` and ``dur`` in microseconds), and of its traces before 2022, which write
+Traces are read event by event in bounded memory, plain or gzipped.  The kernels of the busiest device are kept or, if
+there are none, the CPU's operators with their self times.  Fields and categories are those of pytorch/kineto
+``libkineto/src/output_json.cpp`` (``ts`` and ``dur`` in microseconds), and those of traces before 2022, which have
 ``Kernel`` for ``kernel`` and ``Operator`` for ``cpu_op`` (torch-tb-profiler 0.4.3, ``profiler/trace.py``).
 """
 
@@ -37,7 +37,7 @@ _OPERATORS = ("cpu_op", "operator")
 _LAUNCHES = ("cuda_runtime", "cuda_driver", "hip_runtime", "runtime")
 _STEP = re.compile(r"ProfilerStep#\d+")
 _UPDATE = re.compile(r"Optimizer\.step#")
-# Kernels that end what the one before them began: sums over pieces of k, and the backward pass of fused attention.
+# Kernels that finish the work of the kernel before them: split-k reductions, and parts of fused attention's backward.
 _ENDS = re.compile(
     r"split_?k_?reduce|reduce_1Block|flash_bwd_(?:dq|convert)|fmha\w*bwd\w*(?:convert|reduce)", re.IGNORECASE
 )
@@ -47,9 +47,10 @@ _GZIP = b"\x1f\x8b"
 
 
 class Kernels:
-    """What ran, in the trace's order: when it started and for how long in seconds, its class, its name, its launch.
+    """Kernels or operators as parallel arrays: start and duration in seconds, group, class, name and launch.
 
-    ``launch`` is the correlation id that a kernel shares with the call that launched it; -1 where there is none.
+    ``group`` is the device or thread; ``kind`` indexes :data:`CLASSES` and ``name`` the trace's names; ``launch`` is
+    the correlation id shared with the call that launched the kernel, -1 if there is none.
     """
 
     def __init__(self) -> None:
@@ -60,7 +61,7 @@ class Kernels:
         return len(self.start_s)
 
     def add(self, start_s: float, time_s: float, group: int, kind: int, name: int, launch: int = -1) -> None:
-        """Add one of the device or thread *group*."""
+        """Add a kernel or operator of the device or thread *group*."""
         self.start_s.append(start_s)
         self.time_s.append(time_s)
         self.group.append(group)
@@ -69,7 +70,7 @@ class Kernels:
         self.launch.append(launch)
 
     def chosen(self, order: list[int]) -> Kernels:
-        """Return those at the places in *order*."""
+        """Return the kernels with the indices *order*, in this order."""
         made = Kernels()
         for i in order:
             made.add(self.start_s[i], self.time_s[i], self.group[i], self.kind[i], self.name[i], self.launch[i])
@@ -78,9 +79,10 @@ class Kernels:
 
 @dataclass(slots=True)
 class Trace:
-    """What a trace shows: kernels of one device in order, and its steps as intervals, in seconds since ``origin_s``.
+    """A trace: the kernels of one device in order, and the steps as intervals, in seconds since ``origin_s``.
 
-    ``devices`` are as many as ran kernels; ``on_host``: there are none, and operators of the CPU stand for them.
+    ``devices`` is the number of devices that ran kernels; with ``on_host`` there were none, and ``kernels`` holds
+    operators of the CPU.
     """
 
     shown: str
@@ -95,7 +97,7 @@ class Trace:
 
 
 def read_trace(path: str) -> Trace:
-    """Return the trace in the file *path*; raises InputError where it cannot be read or is none."""
+    """Return the trace in the file *path*; raises InputError if it cannot be read or is not a trace."""
     reader = _Reader(one_line(path, 1000))
     try:
         with Path(path).open("rb") as raw:
@@ -126,14 +128,14 @@ class _Reader:
         self._on_device, self._on_host = Kernels(), Kernels()
         self._number: dict[str, int] = {}
         self._names: list[str] = []
-        # Marks on the device and on the host, the first where there are any: steps, and updates in them.
+        # Marks of steps and of optimiser updates, on the device (True) and on the host (False).
         self._steps: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
         self._updates: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
         self._launched = Launches()
-        self._origin_us = math.nan  # times count from the first event: of 1.7e15 us a float has no nanoseconds left
+        self._origin_us = math.nan  # start of the first event; a float near 1.7e15 us does not resolve nanoseconds
 
     def events(self, text: IO[str]) -> Iterator[dict[str, Any]]:
-        """Yield the events of the trace, a chunk of the file in memory at a time."""
+        """Yield the events of the trace, with one chunk of the file in memory at a time; raises InputError."""
         decoder = json.JSONDecoder(strict=False)
         held = self._find_list(text)
         at = 0
@@ -165,7 +167,7 @@ class _Reader:
             held, at = self._moved(held, at) + more, 0
 
     def _find_list(self, text: IO[str]) -> str:
-        """Return what follows the bracket that opens the list of events."""
+        """Return the text read so far after the opening bracket of the list of events."""
         held = text.read(_CHUNK)
         if held.lstrip("\ufeff \t\r\n").startswith("["):
             start = held.index("[") + 1
@@ -191,7 +193,7 @@ class _Reader:
         return InputError(Fault(message, self.shown, line, at - held.rfind("\n", 0, at)))
 
     def take(self, event: dict[str, Any]) -> None:
-        """Keep what *event* says of a kernel, an operator or a step."""
+        """Record *event* if it is a kernel, an operator, a launch, or the mark of a step or update."""
         if event.get("ph") != "X":
             return
         category, name = str(event.get("cat", "")).lower(), event.get("name")
@@ -227,7 +229,7 @@ class _Reader:
         kept.add(start_us * 1e-6, time_us * 1e-6, hash(group) & 0x7FFFFFFF, CLASSES.index(kind), number, launch)
 
     def trace(self) -> Trace:
-        """Return all that was kept."""
+        """Return the trace of all recorded events; raises InputError if there is no kernel or operator."""
         on_host = not len(self._on_device)
         kept = self._on_host if on_host else self._on_device
         if not len(kept):
@@ -253,14 +255,14 @@ class _Reader:
 
 
 def _joined(kernels: Kernels, names: list[str]) -> Kernels:
-    """Return *kernels* with those that only end another's work as a part of it: one operator is one kernel then."""
+    """Return *kernels* with those that finish another's work merged into it, so that an operator is one kernel."""
     ends = [bool(_ENDS.search(name)) for name in names]
     made = Kernels()
     for i in range(len(kernels)):
         kind, time_s = kernels.kind[i], kernels.time_s[i]
         if ends[kernels.name[i]] and len(made) and made.kind[-1] == kind:
             if time_s > made.time_s[-1]:
-                made.name[-1] = kernels.name[i]  # the longer one names it
+                made.name[-1] = kernels.name[i]  # keep the name of the longer kernel
             made.time_s[-1] += time_s
         else:
             made.add(kernels.start_s[i], time_s, kernels.group[i], kind, kernels.name[i])
@@ -268,7 +270,7 @@ def _joined(kernels: Kernels, names: list[str]) -> Kernels:
 
 
 def _name_updates(kernels: Kernels, updates: list[tuple[float, float]]) -> None:
-    """Make what is elementwise within *updates* the optimizer's, whose kernels may have no name of their own."""
+    """Set the class of elementwise kernels within *updates* to optimizer, as its kernels may have generic names."""
     starts = [start_s for start_s, _ in updates]
     for i, start_s in enumerate(kernels.start_s):
         place = bisect.bisect_right(starts, start_s) - 1
@@ -277,7 +279,7 @@ def _name_updates(kernels: Kernels, updates: list[tuple[float, float]]) -> None:
 
 
 def _by_themselves(kept: Kernels) -> Kernels:
-    """Return the operators with the time that is their own, without that of those that they call, in order."""
+    """Return the operators in order, with their self times: without the operators that they call."""
     order = sorted(range(len(kept)), key=lambda i: (kept.group[i], kept.start_s[i], -kept.time_s[i]))
     own_s = list(kept.time_s)
     open_: list[int] = []

@@ -1,4 +1,4 @@
-"""When a device runs the steps that only the host marks: it runs behind the host, which issues ahead of it."""
+"""Steps on the device from marks on the host, which runs ahead of the device."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ class _Run(Protocol):
 
 
 class Launches:
-    """When the host launched what, by correlation id."""
+    """Launch times on the host, by correlation id."""
 
     def __init__(self) -> None:
         self._ids, self._at_s = array("q"), array("d")
 
     def add(self, correlation: int, at_s: float) -> None:
-        """Add a call of the runtime at *at_s*; -1 is none."""
+        """Add a runtime call at *at_s*, in seconds, unless *correlation* is -1."""
         if correlation >= 0:
             self._ids.append(correlation)
             self._at_s.append(at_s)
 
     def by_id(self) -> dict[int, float]:
-        """Return the time of each."""
+        """Return the launch times in seconds by correlation id."""
         return dict(zip(self._ids, self._at_s, strict=True))
 
 
 def steps_on_device(
     marks: Sequence[tuple[float, float]], kernels: _Run, launches: Launches
 ) -> list[tuple[float, float]]:
-    """Return from when to when each step lasts that the host marks, with the kernels that it launched.
+    """Return the start and end of each step, in seconds, from the host's *marks* and the kernels launched within them.
 
-    A step ends with its last kernel, or later with the host; the next one starts there, or later with the host.
-    Kernels that an earlier step launched delay the first.  So torch-tb-profiler 0.4.3 counts
-    (``profiler/event_parser.py``, ``update_device_steps``).  Without launches the marks stay as they are.
+    A step ends with its last kernel or its mark, whichever is later; the next step starts then, or with its own mark if
+    that is later.  The first step waits for kernels launched before it.  torch-tb-profiler 0.4.3 counts steps this way
+    (``profiler/event_parser.py``, ``update_device_steps``).  Without launches the marks are returned unchanged.
     """
     launched_s = launches.by_id()
     if not marks or not any(correlation in launched_s for correlation in kernels.launch):
@@ -51,7 +51,7 @@ def steps_on_device(
     own = [
         s for s, each in zip(kernels.start_s, kernels.launch, strict=True) if launched_s.get(each, -1.0) >= starts[0]
     ]
-    first_s = min(own, default=starts[0])  # what runs before that, an earlier step has launched
+    first_s = min(own, default=starts[0])  # kernels before this were launched before the first step
     for start_s, time_s, correlation in zip(kernels.start_s, kernels.time_s, kernels.launch, strict=True):
         at_s = launched_s.get(correlation)
         place = -1 if at_s is None else bisect.bisect_right(starts, at_s) - 1

@@ -1,8 +1,8 @@
-"""Collectives of NCCL on one machine.
+"""NCCL collectives on one machine.
 
-``collector/collect_nccl.py`` of the package's repository runs nccl-tests with a thread for each GPU (``-t n``, so
-``-g 1``), 40 times to warm up and 100 to 1,000 times in a row, and keeps the time out of place.  ``message_size``
-counts elements of nccl-tests' size, so bytes are that many times 2 (half) or 1 (int8).
+``collector/collect_nccl.py`` of the package's repository runs nccl-tests with one thread per GPU (``-t n``, so
+``-g 1``), with 40 warm-up and 100 to 1,000 timed iterations, and keeps the out-of-place time.  ``message_size`` is
+nccl-tests' size in elements of 2 bytes (half) or 1 byte (int8).
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ _COLLECTIVES = {
 
 
 def collective_rows(source: Source, device: str, left_out: LeftOut) -> tuple[list[Row], Sequence[Table]]:
-    """Return the rows of the machine of *device* and the table that they are of; count in *left_out* the others."""
+    """Return the rows of *device*'s machine and their tables; *left_out* counts skipped rows by reason.
+
+    Raises InputError if a table cannot be read.
+    """
     tables = source.newest("nccl", device)
     for table in source.tables("nccl"):
         if table.device == device and table not in tables:

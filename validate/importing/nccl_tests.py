@@ -1,6 +1,6 @@
-"""What nccl-tests prints and writes: the table of ``all_reduce_perf`` and its like, and the file of ``-J``.
+"""Reading the output of nccl-tests: the printed table of ``all_reduce_perf`` etc., and the JSON file of ``-J``.
 
-Columns, header lines and keys are those of NVIDIA/nccl-tests ``src/util.cu``; older versions say less in the header.
+Columns, header lines and keys are those of NVIDIA/nccl-tests ``src/util.cu``; headers of older versions have less.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ _ROW = re.compile(
 _FIGURE = re.compile(r"(?:\d+\.?\d*(?:e[+-]?\d+)?|N/A|nan)", re.ASCII)
 _HEADER = ("Avg bus bandwidth", "out-of-place", "#wrong", "algbw")
 _MOST_ROWS = 100_000
-_AN_ERROR = 0.12  # of a factor that two figures of two or three digits give
+_AN_ERROR = 0.12  # relative error of a ratio of two figures with two or three digits
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One size: seconds out of place and in place, NaN where not measured, and whether results were wrong."""
+    """One size: seconds out of place and in place, NaN if not measured, and whether results were wrong."""
 
     size_bytes: int
     out_s: float
@@ -67,7 +67,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class NcclLog:
-    """A run of one of nccl-tests; 0, empty or None where it does not say."""
+    """A run of one of the nccl-tests; unknown facts are 0, empty or None."""
 
     shown: str
     collective: Collective
@@ -84,10 +84,12 @@ class NcclLog:
 
 
 def read_nccl_tests(text: str, shown: str, *, collective: str | None = None, n_ranks: int | None = None) -> NcclLog:
-    """Return the run that *text* shows, which messages call *shown*.
+    """Return the run that *text* reports; error messages call it *shown*.
 
-    *collective* and *n_ranks* say what the text does not, and are refused where they contradict it.
-    Raises InputError where it is none, holds no row, or leaves open what was exchanged.
+    *collective* and *n_ranks* supply what the text lacks.
+
+    Raises InputError if *text* is not output of nccl-tests, holds no row, contradicts the arguments, or leaves the
+    collective or the number of ranks open.
     """
     stripped = text.lstrip("\ufeff \t\r\n")
     facts = _of_json(stripped, shown) if stripped.startswith("{") else _of_text(text, shown)
@@ -179,7 +181,7 @@ def _devices(ranks: Mapping[int, tuple[str, int, str]]) -> dict[str, Any]:
 
 
 def _row(line: str) -> _Row | None:
-    """Return what a line of the table says, None where it is another."""
+    """Return the row in a line of the table, None for other lines."""
     head = _ROW.match(line)
     if head is None or head[3] in ("Rank", "Group"):
         return None
@@ -187,7 +189,7 @@ def _row(line: str) -> _Row | None:
     if len(figures) < 3:
         return None
     second = 4 if len(figures) >= 7 else 3
-    if len(figures) >= 16:  # with -I, four figures of single iterations follow each half
+    if len(figures) >= 16:  # with -I, four figures for single iterations follow each half
         second = 8
     half = figures[second : second + 4] if len(figures) >= second + 3 else []
     out_s, in_s = _seconds(figures[0]), _seconds(half[0]) if half else math.nan
@@ -226,7 +228,7 @@ def _of_json(text: str, shown: str) -> dict[str, Any]:
     settings = [each for each in document.get("env", []) if isinstance(each, str) and each.startswith("NCCL_")]
     devices = _devices(ranks)
     threads, gpus = _whole(config.get("nthreads")), _whole(config.get("ngpus"))
-    if len(ranks) < threads * gpus:  # the file lists the first device alone where MPI was not built in
+    if len(ranks) < threads * gpus:  # without MPI the file lists only the first device
         devices |= {"n_ranks": threads * gpus, "devices": ()}
     return {
         "program": program[1] if program else None,
@@ -266,7 +268,10 @@ def _json_row(entry: Mapping[str, Any]) -> _Row | None:
 
 
 def _collective(rows: Sequence[_Row], program: str | None, said: str | None, n_ranks: int, shown: str) -> Collective:
-    """Return what was exchanged: as the program's name says, the user, or the columns where they leave no choice."""
+    """Return the collective: from the program's name, from the user, or from the columns if they are unambiguous.
+
+    Raises InputError if it is unknown or contradictory.
+    """
     if said is not None and said not in COLLECTIVES:
         raise InputError(f"--collective: no collective is called '{one_line(said, 40)}'; {nearest(said, COLLECTIVES)}")
     named = _PROGRAMS[program] if program is not None else None
@@ -291,7 +296,10 @@ def _collective(rows: Sequence[_Row], program: str | None, said: str | None, n_r
 
 
 def _ranks(rows: Sequence[_Row], collective: Collective, shown: str) -> int:
-    """Return how many ranks the ratio of bus and algorithm bandwidth stands for, at the largest sizes."""
+    """Return the number of ranks, from the ratio of bus to algorithm bandwidth at the largest sizes.
+
+    Raises InputError if the ratio does not tell.
+    """
     ratios = [row.ratio for row in rows[-5:] if math.isfinite(row.ratio) and row.ratio > 0]
     if ratios and bus_factor(collective, 4) != bus_factor(collective, 8):
         ratio = sorted(ratios)[len(ratios) // 2]
@@ -302,7 +310,7 @@ def _ranks(rows: Sequence[_Row], collective: Collective, shown: str) -> int:
 
 
 def _version(code: int) -> tuple[int, int]:
-    """Return major and minor of NCCL_VERSION_CODE: 22703 is 2.27.3, and 2804, before 2.9, was 2.8.4."""
+    """Return the major and minor version in NCCL_VERSION_CODE: 22703 is 2.27.3; before 2.9, 2804 is 2.8.4."""
     return (code // 10000, code // 100 % 100) if code >= 10000 else (code // 1000, code // 100 % 10)
 
 

@@ -1,4 +1,4 @@
-"""The files of a published package: a wheel, which is a zip, or the same unpacked."""
+"""The files of a published package: a wheel (a zip archive), or an unpacked one."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ __all__ = ["Package"]
 
 
 class Package:
-    """Files by their path in the wheel or folder *root*, which messages call as the user did.
+    """The files in the wheel or folder *root* that match *pattern* (:meth:`pathlib.PurePath.match`).
 
-    They begin in the first of *folders* that holds any, and match *pattern* (:meth:`pathlib.PurePath.match`), all of
-    one depth.
-    Raises InputError where it cannot be read, is neither, or holds no such file.
+    They are taken from the first of *folders* with any match, at the depth of the pattern; ``names`` are their paths
+    relative to that folder.
+
+    Raises InputError if *root* cannot be read, is neither wheel nor folder, or holds no such file.
     """
 
     def __init__(self, root: str, folders: Iterable[str], pattern: str) -> None:
@@ -62,14 +63,11 @@ class Package:
             raise InputError(Fault(f"cannot be read: {words}", self.shown)) from None
 
     def place(self, name: str) -> str:
-        """Return what messages call the file *name*."""
+        """Return the path of the file *name* for messages."""
         return f"{self.shown}/{one_line(name)}"
 
     def read(self, name: str) -> bytes:
-        """Return the content of the file *name*.
-
-        Raises InputError where it is damaged or too large.
-        """
+        """Return the content of the file *name*; raises InputError if it cannot be read or is too large."""
         try:
             if self._zip is None:
                 with Path(self._paths[name]).open("rb") as stream:

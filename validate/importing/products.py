@@ -1,12 +1,12 @@
-"""Products of matrices: x (m, k) by a weight (n, k) without a bias, as frameworks for inference run them.
+"""Matrix products of x (m, k) with a weight (n, k), without bias, as inference frameworks run them.
 
-``collector/*/collect_gemm.py`` of the package's repository captures six operators with weights of their own, one
-after the other, in one graph and replays it; the time is that of one operator.  Where the six together fit the
-device's last cache they are found there at the next replay, so such rows are warm; others are cold.
+``collector/*/collect_gemm.py`` of the package's repository captures six operators in a row, each with its own weight,
+in one graph and replays it; the time is that of one operator.  If the six together fit in the last-level cache, the
+next replay finds them there and the row is warm; otherwise it is cold.
 
-SGLang's rows of 16 bits are fp16 where they say float16; the collectors of vLLM and TensorRT-LLM make bf16 data
-whatever their rows say.  What is called fp8 there quantises the input first, and so do the formats of blocks and of
-weights alone: these are other questions than a product, and left out.
+SGLang's 16-bit rows are fp16 if they say float16; the collectors of vLLM and TensorRT-LLM make bf16 data whatever their
+rows say.  Rows in fp8, and in formats quantised by block or by weight only, include quantising the input; they are not
+plain products and left out.
 """
 
 from __future__ import annotations
@@ -24,15 +24,18 @@ from validate.tables.share import Share
 __all__ = ["Products", "is_cold", "product_rows", "read_products"]
 
 _NEEDED = ("gemm_dtype", "m", "n", "k", "latency")
-_OPERATORS = 6  # in a graph
-_OWN_INPUTS = frozenset(("sglang",))  # each operator has an input of its own; others share one
-_BYTES = 2  # of an element
+_OPERATORS = 6  # operators per graph
+_OWN_INPUTS = frozenset(("sglang",))  # frameworks whose operators have separate inputs; in others they share one
+_BYTES = 2  # bytes per element
 _PRECISIONS = {"float16": "fp16", "bfloat16": "bf16"}
 
 
 @dataclass(frozen=True, slots=True)
 class Products:
-    """Times of shapes (m, n, k) by table, with their precision; ``grid``: the shapes that most tables have exactly."""
+    """Times in seconds of shapes (m, n, k) by table, with each table's precision and skipped rows.
+
+    ``grid`` is the most common set of shapes among the tables.
+    """
 
     times: Mapping[Table, Times]
     precisions: Mapping[Table, str]
@@ -40,7 +43,7 @@ class Products:
     grid: frozenset[Shape]
 
     def chosen(self, device: str) -> list[Table]:
-        """Return of each framework the newest table that has the whole grid, otherwise the newest."""
+        """Return for each framework the newest table with the whole grid, else its newest table."""
         tables: dict[str, list[Table]] = {}
         for table in self.times:
             if table.device == device:
@@ -49,7 +52,10 @@ class Products:
 
 
 def read_products(source: Source) -> Products:
-    """Return the products of all devices in *source*: which shapes are common does not depend on those asked for."""
+    """Return the products of all devices in *source*, so that the grid does not depend on the devices chosen.
+
+    Raises InputError if a table cannot be read.
+    """
     times: dict[Table, Times] = {}
     precisions: dict[Table, str] = {}
     left_out: dict[Table, LeftOut] = {}
@@ -72,7 +78,7 @@ def read_products(source: Source) -> Products:
 
 
 def product_rows(products: Products, device: str, share: Share, left_out: LeftOut) -> tuple[list[Row], Sequence[Table]]:
-    """Return the rows of *device* and the tables that they are of; count in *left_out* what they leave out."""
+    """Return the rows of *device* and their tables; *left_out* counts skipped rows by reason."""
     tables = products.chosen(device)
     kept: dict[str, Times] = {}
     for table, of in products.times.items():
@@ -87,10 +93,10 @@ def product_rows(products: Products, device: str, share: Share, left_out: LeftOu
 
 
 def is_cold(shape: Shape, framework: str, l2_bytes: float) -> bool:
-    """Whether the next replay finds nothing of an operator in a last cache of *l2_bytes* (0: not known).
+    """Return whether a replay exceeds a last-level cache of *l2_bytes*, so that the next starts cold.
 
-    What is replayed are the weights of all operators, their inputs, and one output, whose memory the next
-    operator takes again.
+    A replay touches the weights of all operators, their inputs, and one output, whose memory the operators reuse.  If
+    *l2_bytes* is 0 (unknown), every shape is cold.
     """
     m, n, k = shape
     inputs = _OPERATORS if framework in _OWN_INPUTS else 1

@@ -1,4 +1,4 @@
-"""What is written: rows of the project's tables, their grades, and what was left out and why."""
+"""Output of imports: rows of the project's tables, their trust grades, and counts of skipped rows."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ COLLECTIVES = (
 DATASET = "aiconfigurator"
 Row = Mapping[str, object]
 Shape = tuple[int, ...]
-Times = dict[Shape, list[float]]  # seconds; several where a shape was measured several times
+Times = dict[Shape, list[float]]  # seconds, one for each measurement of a shape
 LeftOut = Counter[str]
 
-_APART = 1.5  # frameworks that differ by more did not run the same thing
-_FLOOR_S = 2e-6  # below, what was timed is mostly how kernels follow one another
+_APART = 1.5  # a larger ratio means that frameworks did not run the same work
+_FLOOR_S = 2e-6  # shorter times are mostly the gap between kernels
 
 
 def csv_of(columns: Sequence[str], rows: Iterable[Row]) -> bytes:
-    """Return *rows* as CSV, without the columns that are empty in all of them."""
+    """Return *rows* as CSV, without columns that are empty in all rows."""
     listed = list(rows)
     used = [column for column in columns if any(row.get(column, "") != "" for row in listed)]
     stream = io.StringIO()
@@ -54,20 +54,20 @@ def csv_of(columns: Sequence[str], rows: Iterable[Row]) -> bytes:
 
 
 def latency_s(text: str) -> float | None:
-    """Return the seconds of *text*, which is milliseconds; None where it is not a time."""
+    """Return the time *text*, given in milliseconds, in seconds; None if it is not a positive number."""
     value = figure(text)
     return value * 1e-3 if value is not None and value > 0 else None
 
 
 def seconds(value_s: float) -> str:
-    """Return a time as tables hold it: to five digits, finer than it was measured."""
+    """Return a time as text in seconds, with five significant digits, more than the measurement's precision."""
     return f"{value_s:.5g}"
 
 
 def graded(times: Mapping[str, Times]) -> dict[str, dict[Shape, tuple[float, str, str]]]:
-    """Return for each framework and shape the seconds (the median of several), the grade of trust and a note.
+    """Return by framework and shape the median time in seconds, the trust grade and a note.
 
-    A where frameworks agree, B where they are further apart than a factor 1.5, C below 2 us.
+    The grade is A if frameworks agree, B if they differ by more than a factor of 1.5, and C for times below 2 us.
     """
     medians = {framework: {shape: median(found) for shape, found in of.items()} for framework, of in times.items()}
     ends: dict[Shape, tuple[float, float]] = {}

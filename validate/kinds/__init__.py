@@ -1,4 +1,4 @@
-"""Kinds of measurements: how a row becomes a question.  What answers is the simulator; nothing here predicts."""
+"""Kinds of measurements: how a row becomes a question to the simulator; nothing here predicts."""
 
 from validate.kinds.collectives import COLLECTIVES
 from validate.kinds.copies import COPIES

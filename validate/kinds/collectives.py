@@ -1,4 +1,4 @@
-"""Tables of measured collectives: what a row asks is everything but what was measured."""
+"""Tables of measured collectives."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ _INDICES = re.compile(r"\d{1,5}(?:-\d{1,5})?(?:[,;]\s*\d{1,5}(?:-\d{1,5})?)*", r
 _PAIRS = re.compile(r"pairs\s+(\d{1,5}>\d{1,5}(?:\s*;\s*\d{1,5}>\d{1,5})*)", re.ASCII)
 _ALGORITHM = re.compile(r"(?:nccl_algo\s*=\s*)?(ring|tree|nvls[ _-]?tree|nvls|pat)\b(?:\s*\(.*\))?", re.ASCII)
 _ONE_EACH = re.compile(r"\b(?:xla|torch|pytorch|mpi|openmpi|horovod|jax)\b", re.IGNORECASE | re.ASCII)
-# NVIDIA/nccl@5067397c src/include/device.h (ncclNvlsSupported): a switch adds no type of 8 bits.
+# NVIDIA/nccl@5067397c src/include/device.h (ncclNvlsSupported): NVLS does not reduce 8-bit types.
 _SMALL_TYPES = re.compile(r"u?int8|i8|u8|fp8|float8|bool", re.IGNORECASE)
 _TESTS_GPUS = re.compile(r"nccl-tests.*\s-g\s*([1-9]\d{0,3})\b", re.IGNORECASE | re.ASCII)
 
 
 def read_collective(cell: Cell, names: Names) -> Asked:
-    """Return what a row asks; *cell* returns the text of one of ``COLUMNS_ASKED``.
+    """Return the question that a row asks; *cell* returns the text of one of ``_COLUMNS_ASKED``.
 
-    Raises NotScored where the row is incomplete or asks for what the model does not know.
+    Raises NotScored if the row is incomplete or asks for something that is not modelled.
     """
     collective = _COLLECTIVES.get(_letters(cell("collective")))
     if collective is None:
@@ -91,7 +91,7 @@ def read_collective(cell: Cell, names: Names) -> Asked:
 
 
 def collective_name(text: str) -> str:
-    """Return how tables spell the collective *text*; *text* itself where it is none."""
+    """Return the collective *text* as tables spell it; *text* itself if it is no known collective."""
     found = _COLLECTIVES.get(_letters(text))
     return found[0] if found else one_line(text, 40)
 
@@ -133,7 +133,7 @@ def _gpu_set(
 
 
 def _algorithm(text: str) -> tuple[str | None, str | None]:
-    """Return one of NCCL's algorithms, or else one of the simulator's strategies that a row names."""
+    """Return the NCCL algorithm or, failing that, the simulator strategy that *text* names; raises NotScored."""
     if not text:
         return None, None
     match = _ALGORITHM.fullmatch(text.lower())
@@ -145,7 +145,7 @@ def _algorithm(text: str) -> tuple[str | None, str | None]:
 
 
 def _strategy(text: str, algorithm: str) -> str | None:
-    """Return the simulator's strategy that ran in place of NCCL; None where a row names none."""
+    """Return the simulator strategy that ran instead of NCCL; None if *text* is empty; raises NotScored."""
     if not text:
         return None
     if not is_strategy(text):
@@ -156,10 +156,10 @@ def _strategy(text: str, algorithm: str) -> str | None:
 
 
 def _gpus_per_process(software: str, n_nodes: int, group_size: int) -> int:
-    """Return how many GPUs a host thread launches for.
+    """Return the number of GPUs for which one host thread launches.
 
-    One under MPI, in frameworks and over several nodes; otherwise what nccl-tests' ``-g``
-    says, and all, as nccl-tests is mostly run on one machine, where nothing is said.
+    One under MPI, in frameworks and over several nodes; otherwise the value of nccl-tests' ``-g`` or, if *software*
+    does not give it, all GPUs, as nccl-tests is mostly run on one machine.
     """
     if n_nodes > 1 or _ONE_EACH.search(software):
         return 1
@@ -168,7 +168,7 @@ def _gpus_per_process(software: str, n_nodes: int, group_size: int) -> int:
 
 
 def _labels(cell: Cell, names: Names, session: Session) -> Mapping[str, str]:
-    """Return machine, collective, the decade of the bytes, their size, and whether constants were fitted to them."""
+    """Return machine, collective, decade of the bytes, size class, and whether constants were fitted to the machine."""
     del session
     labels = {"machine": cell("machine"), "collective": collective_name(cell("collective")), "decade": "", "size": ""}
     with suppress(NotScored):
@@ -179,8 +179,7 @@ def _labels(cell: Cell, names: Names, session: Session) -> Mapping[str, str]:
     return labels
 
 
-# Decade is that of the bytes, size is from or below 1 MiB, fit says whether the machine is
-# among those that the constants were fitted to.
+# Labels: decade of the bytes; size, below 1 MiB or from it on; fit, whether constants were fitted to the machine.
 COLLECTIVES = Kind(
     name="collectives",
     method="strategy nccl",

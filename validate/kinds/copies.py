@@ -1,7 +1,7 @@
-"""Tables of copies: between host and device, within one, between two; one way or both at once.
+"""Tables of copies: between host and device, within a device, between devices; in one direction or both at once.
 
-A row's rate counts bytes copied once, of copies both ways at once the sum of both; the tests of NVIDIA's samples
-count memory that is read and written within one device twice.
+A row's rate counts each copied byte once, with both directions added up.  Only NVIDIA's samples count copies within a
+device twice, as read and written.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _WAITED = re.compile(r"rocm_bandwidth_test", re.ASCII)
 
 
 def _question(cell: Cell, names: Names) -> CopyQuestion:
-    """Return what a row asks; raises NotScored where it is incomplete or asks for what is not modelled."""
+    """Return the copy that a row asks; raises NotScored if the row is incomplete or not modelled."""
     kind_text, note, software = cell("kind").lower(), cell("note"), cell("software")
     if kind_text not in _KINDS:
         raise NotScored(f"no model of copies of kind {one_line(kind_text, 30) or 'none'}")
@@ -69,7 +69,7 @@ def _question(cell: Cell, names: Names) -> CopyQuestion:
 
 
 def _read(cell: Cell, names: Names) -> Asked:
-    """Return what a row asks: a copy, or what runs beside one."""
+    """Return the question that a row asks, about a copy or a program of work and a copy; raises NotScored."""
     copy = _question(cell, names)
     if cell("kind").lower().startswith("overlap") and cell("note") != "copy alone":
         return Asked(beside_work(cell, names, copy))
@@ -77,7 +77,7 @@ def _read(cell: Cell, names: Names) -> Asked:
 
 
 def _measured_s(cell: Cell, names: Names) -> float:
-    """Return the time, or that of the rate: bytes copied once, both ways or read and written where that was counted."""
+    """Return the measured time in seconds, or compute it from the rate and the bytes that it counts."""
     if not cell("bytes") and not cell("gbps"):
         raise NotScored("a latency, and no size")
     question = _question(cell, names)
@@ -86,7 +86,7 @@ def _measured_s(cell: Cell, names: Names) -> float:
 
 
 def _ends(cell: Cell, kind: CopyKind, kind_text: str, note: str) -> tuple[int, int]:
-    """Return the GPUs of a copy; the host counts as the other end's."""
+    """Return the source and destination GPU of a copy; the host's end gets the number of the other end."""
     named = _BETWEEN.search(note)
     if named and not cell("src") and not cell("dst"):
         return int(named[1]), int(named[2])

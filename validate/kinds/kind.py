@@ -1,7 +1,7 @@
 """A kind of tables: its columns, how a row becomes a question, and how it was timed.
 
-Nothing here predicts: the question goes to the simulator's front door, and what it answers is set beside what was
-measured.
+Nothing here predicts: the question goes to :class:`~simulator.api.Session`, and its answer is compared with the
+measurement.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from validate.tables.names import Names
 __all__ = ["Asked", "Cell", "Kind", "Timing", "recognise"]
 
 Cell = Callable[[str], str]
-"""Gives the text of a row under the name of a column; empty where there is none."""
+"""Returns the text of a row's cell by column name; empty if the row has none."""
 
 
 class Timing(Protocol):
-    """How a measurement was timed: what it shows besides what is asked."""
+    """How a measurement was timed, and what its clock includes besides the work in question."""
 
     def shown_s(self, asked_s: float, session: Session) -> float:
-        """Return what a clock shows where what was asked takes *asked_s*."""
+        """Return the time that the clock shows, in seconds, if the work takes *asked_s*."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a row asks: a question, others that were timed along with it, and how."""
+    """What a row asks: its question, the questions timed along with it (``besides``), and how they were timed."""
 
     question: Question
     besides: tuple[Question, ...] = ()
     timing: Timing | None = None
 
     def time_s(self, session: Session) -> float:
-        """Return what a clock shows by the simulator's answers; raises NotScored where there is none."""
+        """Return the predicted time on the clock, in seconds; raises NotScored if there is no prediction."""
         try:
             asked_s = sum(session.time_s(each) for each in (self.question, *self.besides))
         except InputError as error:
@@ -49,9 +49,9 @@ class Asked:
         return _positive(shown_s, "predicted time")
 
     def band(self, session: Session, shown_s: float) -> Band | None:
-        """Return the band of *shown_s*, what a clock shows by :meth:`time_s`; None where nothing like it was measured.
+        """Return the 80 % band of *shown_s*, the result of :meth:`time_s`; None if its class was never measured.
 
-        Steps are taken as a whole: what they are made of needs their simulation, and narrows or widens little.
+        Steps get the band of their class: their composition would need another simulation and changes the band little.
         """
         try:
             return confidence_of(shown_s, session.composed(self.question)).band
@@ -59,7 +59,7 @@ class Asked:
             return None
 
     def bound_s(self, session: Session) -> float:
-        """Return what the data sheet alone says; raises NotScored where it says nothing."""
+        """Return the time by the data sheet alone, in seconds; raises NotScored if there is none."""
         try:
             return _positive(sum(session.bound_s(each) for each in (self.question, *self.besides)), "baseline")
         except InputError as error:
@@ -68,36 +68,34 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What tables of one kind hold."""
+    """A kind of tables: columns, grouping, and functions that read its rows."""
 
-    name: str  # what is measured: collectives, operators, training
-    method: str  # how it is predicted, in a few words
-    # needed, asked, measured: columns that must be there; those that a prediction sees, and no other; those that it is
-    # judged by
-    needed: tuple[str, ...]
-    asked: tuple[str, ...]
-    measured: tuple[str, ...]
-    place: str  # the column that says where a row was measured: machine or device
-    # axes, shown: what documents, and what texts, group by
+    name: str  # the measured things: collectives, operators, training, ...
+    method: str  # how they are predicted, in a few words
+    needed: tuple[str, ...]  # columns that a table must have
+    asked: tuple[str, ...]  # columns that a prediction sees; it sees no other
+    measured: tuple[str, ...]  # columns of measured values
+    place: str  # the column of the place of measurement: machine or device
+    # axes, shown: columns and labels by which documents, and by which texts, group rows
     axes: tuple[tuple[str, ...], ...]
     shown: tuple[tuple[str, ...], ...]
-    labels: tuple[str, ...]  # what rows can be grouped by apart from columns
-    # baseline, baseline_label: the baseline's name in documents, and in the heads of columns
+    labels: tuple[str, ...]  # labels that ``labelled`` gives, for grouping
+    # baseline, baseline_label: the baseline's name in documents, and in column heads
     baseline: str
     baseline_label: str
-    legend: str  # what a reader has to know of the figures
-    read: Callable[[Cell, Names], Asked]  # returns what a row asks, given the cells of ``asked``; raises NotScored
-    measured_s: Callable[[Cell, Names], float]  # returns what was measured, given all cells; raises NotScored
-    # returns what a row is grouped by beside its columns
+    legend: str  # explanation of the figures for readers
+    read: Callable[[Cell, Names], Asked]  # returns what a row asks, from the columns ``asked``; raises NotScored
+    measured_s: Callable[[Cell, Names], float]  # returns the measured seconds, from all columns; raises NotScored
+    # returns the labels of a row
     labelled: Callable[[Cell, Names, Session], Mapping[str, str]] = lambda _cell, _names, _session: {}
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Columns that are looked at."""
+        """All columns that are read."""
         return tuple(dict.fromkeys((*self.asked, *self.measured, "trust")))
 
     def with_names(self, names: Names) -> Kind:
-        """Return the kind as tables are read with *names*: where the user says the place of all rows, none need."""
+        """Return the kind for tables read with *names*: without a place column if the user names the place."""
         place = "machine" if "machine" in self.needed else "device"
         book = names.machines if place == "machine" else names.devices
         return self if book.are_needed else replace(self, needed=tuple(c for c in self.needed if c != place))
@@ -110,7 +108,7 @@ def _positive(time_s: float, what: str) -> float:
 
 
 def recognise(header: Sequence[str], kinds: Sequence[Kind]) -> Kind:
-    """Return the kind of which a table with *header* has the largest share of needed columns, the first of equals."""
+    """Return the kind whose needed columns are most completely in *header*; the first of equals."""
     found = {name.strip().lower() for name in header}
 
     def likeness(kind: Kind) -> float:
@@ -119,6 +117,6 @@ def recognise(header: Sequence[str], kinds: Sequence[Kind]) -> Kind:
     best = max(kinds, key=likeness)
     if likeness(best) > 0:
         return best
-    # A misspelt name says the kind too; nothing at all is taken for the first.
+    # A misspelt column also identifies the kind; without any, the first kind is assumed.
     close = [kind for kind in kinds if any(nearest(name, kind.needed).startswith("did") for name in found)]
     return (close or list(kinds))[0]

@@ -1,7 +1,7 @@
-"""Tables of launches: what issuing costs, on the device by way of issuing and on the host by what is issued.
+"""Tables of launches: their cost on the device by the way of launching, and on the host by the launched work.
 
-Read are the rows that ``validate run`` measures, the floors of small kernels that gpu-benches shows, those of single
-operators of PyTorch between two events, and empty kernels that others time.
+It reads rows of ``validate run``, the minimum kernel times of gpu-benches, single PyTorch operators between two
+events, and published times of empty kernels.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from validate.tables.names import Names
 
 __all__ = ["LAUNCH", "read_launch"]
 
-_NUMBERS = 64  # of validate run's small operators
-_FLOOR = Elementwise("mul_scalar", (64 << 10) // 16)  # of fp64: 64 KiB read and written
+_NUMBERS = 64  # elements of validate run's small operators
+_FLOOR = Elementwise("mul_scalar", (64 << 10) // 16)  # fp64, 64 KiB read and written
 _PARAMETERS = 64
-# Calls that run no operator, as validate run and others name them.
+# Calls that run no operator, as named by validate run and published tables.
 _CALLS: dict[str, tuple[Call, Launched]] = {
     "host time of one view, no kernel": ("view", "host"),
     "host time of reading one number back": ("read", "host"),
@@ -55,7 +55,7 @@ _SMALL: dict[str, Operator] = {
     "one fill": Elementwise("fill", _NUMBERS),
     "one matrix product": MatMul(_NUMBERS, _NUMBERS, _NUMBERS),
 }
-# Layers as validate run makes them, and how many parameters each has.
+# Layers of validate run, and their numbers of parameters.
 _LAYERS: dict[str, tuple[Operator, int]] = {
     "linear": (Linear(4, 16, 16), 2),
     "conv2d": (Conv2d(2, 4, 4, 8, 8, 3, 3, pad_h=1, pad_w=1), 1),
@@ -72,7 +72,7 @@ _LAYERS: dict[str, tuple[Operator, int]] = {
     "linear under autocast to bf16": (Linear(4, 16, 16), 2),
 }
 _CASTS = {"linear under autocast to bf16": (Elementwise("cast", 16 * 16), Elementwise("cast", 16))}  # weight and bias
-# The shortest of PyTorch's operators between two events, by what published tables call them.
+# The shortest PyTorch operators between two events, by their names in published tables.
 _ALONE: dict[str, Operator] = {
     "bmm": MatMul(1, 1, 1),
     "elementwise": Elementwise("add", 1, 2),
@@ -85,11 +85,11 @@ _LAYER = re.compile(r"host time of ([\w ]+), forward(, recorded| and backward)")
 _GRAPH = re.compile(r"(host time|time) of a graph of (\d{1,6}) kernels?", re.ASCII)
 _LEAST = re.compile(r"min measured (\w+) latency \(cudaEvent around one PyTorch op\)")
 _FLOOR_ROW = re.compile(r"per-kernel time floor, 64 KiB SCALE kernel")
-_Said = dict[str, Any]  # fields of the question; "way": alone, where what was timed is between two events
+_Said = dict[str, Any]  # fields of the question
 
 
 def read_launch(cell: Cell, names: Names) -> Asked:
-    """Return what a row asks; raises NotScored where it asks for what has no model."""
+    """Return the question that a row asks; raises NotScored if it is not modelled."""
     said, way = _said(cell)
     where, device = names.devices.where(cell("device"))
     question = LaunchQuestion(where=where, device=device, **said)
@@ -103,7 +103,10 @@ def read_launch(cell: Cell, names: Names) -> Asked:
 
 
 def _said(cell: Cell) -> tuple[_Said, str]:
-    """Return the fields of the question that a row asks, and its way of issuing."""
+    """Return the fields of the question that a row asks, and its way of launching; raises NotScored.
+
+    The way "alone" means timed by itself; on GPUs, mostly between two events.
+    """
     metric, mode = cell("metric"), cell("mode")
     for pattern, reader in _READERS:
         found = pattern.match(metric)

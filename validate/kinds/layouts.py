@@ -1,4 +1,4 @@
-"""How a measured step is spread over GPUs: the layout that a row's columns say."""
+"""The layout of a measured step on GPUs, read from a row's columns."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ _ALL_REDUCE = re.compile(r"ddp|horovod|nccl|replicated \(nccl\)", re.IGNORECASE)
 
 
 def spread(cell: Cell) -> tuple[int, int, Layout]:
-    """Return over how many GPUs of how many nodes a row's step is spread, and how; one where a CPU computes it.
+    """Return the numbers of GPUs and nodes of a row's step, and its layout; one GPU stands for a CPU.
 
-    Raises NotScored where degrees do not multiply to the GPUs, or the row does not say how gradients are exchanged.
+    Raises NotScored if the degrees do not multiply to the number of GPUs, or if the row does not say how gradients are
+    exchanged.
     """
     if cell("n_gpus") == "0":
         return 1, 1, REPLICAS
@@ -67,5 +68,5 @@ def _layout(cell: Cell) -> Layout:
 
 
 def _whole(cell: Cell, column: str) -> int | None:
-    """Return the whole number under *column*, None where it is empty; raises NotScored."""
+    """Return the whole number in *column*, None if it is empty; raises NotScored."""
     return whole(column, cell(column), _MOST) if cell(column) else None

@@ -1,8 +1,7 @@
-"""Tables of memory: bandwidth by what is touched, gathers, and the latency of loads that wait for each other.
+"""Tables of memory: bandwidth by working set, gathers, and the latency of dependent loads (pointer chasing).
 
-Read are what ``validate run`` measures with torch, and published runs of BabelStream and gpu-benches.
-A rate counts what the kernel reads and writes; BabelStream's size is that of one array, the others' is
-that of all.
+It reads rows of ``validate run``, and published runs of BabelStream and gpu-benches.  A rate counts all bytes that the
+kernel reads and writes.  BabelStream's size is that of one array, otherwise it is the size of all.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from validate.tables.names import Names
 
 __all__ = ["MEMORY"]
 
-# Arrays read and written by a kernel, by the beginning of its name.
+# Kernels by the start of their names, with the numbers of arrays read and written.
 _ARRAYS: tuple[tuple[str, int, int], ...] = (
     ("read", 1, 0),
     ("dot", 2, 0),
@@ -37,15 +36,15 @@ _ARRAYS: tuple[tuple[str, int, int], ...] = (
 _ELEMENT = {"fp32": 4, "fp64": 8, "double": 8, "float": 4, "": 8}
 _GATHER = re.compile(r"gather rows of (\d{1,6}) B", re.ASCII)
 _OCCUPANCY = re.compile(r"occupancy (\d{1,3}(?:\.\d+)?) ?%", re.ASCII)
-_VARIANT = re.compile(r"variant (\d{1,3}) of (\d{1,3})", re.ASCII)  # each of blocks twice as large as the last's
+_VARIANT = re.compile(r"variant (\d{1,3}) of (\d{1,3})", re.ASCII)  # each has blocks twice as large as the one before
 _LARGEST_BLOCK = 1024
-_FULL = 95.0  # percent of the threads that a device holds: fewer leave bandwidth unused
-_GATHERED, _CPU_GATHERED = 64 << 20, 8 << 20  # bytes of rows that validate run picks at once
+_FULL = 95.0  # percent occupancy; below it bandwidth stays unused
+_GATHERED, _CPU_GATHERED = 64 << 20, 8 << 20  # bytes that validate run gathers at once
 _FLOAT_BYTES = 4
 
 
 def _question(cell: Cell, names: Names) -> AccessQuestion:
-    """Return what a row asks; raises NotScored where it is incomplete or asks for what is not modelled."""
+    """Return the question that a row asks; raises NotScored if the row is incomplete or not modelled."""
     bench, kernel, dtype = cell("bench"), cell("kernel"), cell("dtype").lower()
     size = size_bytes(cell)
     where, device = names.devices.where(cell("device"))
@@ -97,7 +96,7 @@ def _question(cell: Cell, names: Names) -> AccessQuestion:
 
 
 def _measured_s(cell: Cell, names: Names) -> float:
-    """Return the time of a row, or that of its rate: of a stream's bytes, or of rows read and written."""
+    """Return the measured time in seconds, or compute it from the rate; a gather's rate counts reads and writes."""
     question = _question(cell, names)
     if question.kind == "chase":
         if cell("latency_s"):
@@ -108,7 +107,7 @@ def _measured_s(cell: Cell, names: Names) -> float:
 
 
 def _labels(cell: Cell, names: Names, session: Session) -> Mapping[str, str]:
-    """Return what is done, and whether the last cache holds what is touched."""
+    """Return the kind of access, and whether the last-level cache holds the working set."""
     try:
         question = _question(cell, names)
     except NotScored:

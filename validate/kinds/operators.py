@@ -1,7 +1,6 @@
-"""What a row of a table of measured operators asks: read from its shape, never from its time.
+"""Tables of measured operators: the question of a row, read from its shape and never from its time.
 
-The columns are those of ``ops.csv`` (docs/scoring.md): device, op, variant, phase, dtype,
-the sizes, and includes_dispatch.
+The columns are those of ``ops.csv`` (docs/scoring.md): device, op, variant, phase, dtype, sizes, includes_dispatch, ...
 """
 
 from __future__ import annotations
@@ -54,9 +53,9 @@ _TWO_INPUTS = frozenset(("add", "mul", "div", "pow", "sub"))
 
 
 def read_operator(cell: Cell, names: Names) -> Asked:
-    """Return what a row asks, *cell* giving the text of a column.
+    """Return the question that a row asks; *cell* returns the text of a column.
 
-    Raises NotScored where the row cannot be asked; says why.
+    Raises NotScored, with the reason, if the row is incomplete or not modelled.
     """
     op, phase, precision = cell("op"), cell("phase") or "fwd", cell("dtype")
     if phase not in _PHASES:
@@ -107,7 +106,7 @@ def read_operator(cell: Cell, names: Names) -> Asked:
 
 
 def _threads(cell: Callable[[str], str]) -> int | None:
-    """Return the threads of a CPU, from a column of their own or as tables of steps say them."""
+    """Return the number of CPU threads, from ``threads`` or ``schedule``; None if neither gives it."""
     said = _THREADS.fullmatch(cell("schedule"))
     return threads_of(lambda column: cell(column) or (said[1] if said else ""))
 
@@ -123,7 +122,7 @@ def _matmul(size: Size, cell: Cell) -> Operator:
     m, n, k, batch = size("m"), size("n"), size("k"), size("batch", 1)
     letters = cell("variant")
     if letters in ("NN", "NT", "TN", "TT"):
-        # A call of BLAS, in column-major order: the same in row-major order is C^T = B^T A^T.
+        # A BLAS call in column-major order; in row-major order the same call computes C^T = B^T A^T.
         return MatMul(n, m, k, batch, letters[::-1])  # type: ignore[arg-type]
     return MatMul(m, n, k, batch)
 
@@ -158,9 +157,9 @@ def _elementwise(size: Size, cell: Cell) -> Operator:
 
 
 def _recurrent(size: Size, cell: Cell) -> Operator:
-    """Read a layer as wide at its input as inside.
+    """Read a recurrent layer whose input is as wide as its state.
 
-    As DeepBench times it, what comes in is added to the state; a layer of torch multiplies it first.
+    DeepBench times layers that add their input to the state; torch's layers multiply it with weights first.
     """
     hidden = size("hidden")
     inputs = hidden if cell("software").startswith("torch") else 0
@@ -168,9 +167,10 @@ def _recurrent(size: Size, cell: Cell) -> Operator:
 
 
 def _attention(size: Size, cell: Cell) -> Operator:
-    """Read attention of ``batch`` heads in all: ``m`` queries of ``k`` numbers each, ``n`` keys.
+    """Read attention with ``m`` queries, ``n`` keys and head size ``k``.
 
-    ``heads`` of them are of one sequence, and share the keys of ``kv_heads``.
+    ``batch`` counts the heads of all sequences; each sequence has ``heads`` of them, which share ``kv_heads``
+    key-value heads.
     """
     causal = cell("variant") == "causal"
     if cell("variant") not in ("", "causal"):

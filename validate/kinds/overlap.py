@@ -1,4 +1,4 @@
-"""Rows of copies that overlap computation, asked as programs."""
+"""Rows of copies that overlap computation, as questions about programs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _MOST = 1e6
 
 
 def beside_work(cell: Cell, names: Names, copy: CopyQuestion) -> ProgramQuestion:
-    """Return the program that a row timed: ``work`` so many times (``repeats``), and beside it *copy* or none.
+    """Return the program that a row timed: ``work`` run ``repeats`` times, with *copy* beside it or alone.
 
-    Raises NotScored where the row does not say how much work that was.
+    Raises NotScored if the row does not give the work and its repeats, or if the machine lacks the GPU.
     """
     note, work = cell("note"), cell("work")
     if not work or not cell("repeats"):

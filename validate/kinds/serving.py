@@ -1,9 +1,9 @@
-"""What frameworks for inference run around attention, which tables of theirs time along.
+"""The work around attention in inference frameworks, which their published times include.
 
-Their attention also writes keys and values into a paged cache: SGLang's and vLLM's before it, by a kernel of its own
-(vLLM up to 0.16: since then that is an operation besides, and rows of few and of many heads of keys take the same
-time); TensorRT-LLM's rotates queries and keys, too.  Collectors in ``collector/*/collect_attn.py`` of
-ai-dynamo/aiconfigurator capture one such call in a graph and replay it.
+Their attention also writes keys and values into a paged cache.  SGLang and, up to 0.16, vLLM run a kernel for it
+before attention; since 0.17 vLLM runs it as a separate operation, and the number of key-value heads no longer changes
+the measured time.  TensorRT-LLM also rotates queries and keys.  The collectors (``collector/*/collect_attn.py`` of
+ai-dynamo/aiconfigurator) capture one such call in a graph and replay it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _NATIVE = re.compile(
     r"vllm|sglang|trtllm|tensorrt-llm|transformer.?engine|megatron|nemo|cudnn|flash.?attention.?3", re.IGNORECASE
 )
 _TORCH = re.compile(r"(?:py)?torch ?(\d+)\.(\d+)", re.IGNORECASE)
-_PREFERS_CUDNN = (2, 11)  # torch's own attention, on data centres' Hopper and Blackwell
-_WRITES_APART = (0, 17)  # vLLM's cache, from this version on
+_PREFERS_CUDNN = (2, 11)  # torch version from which attention uses cuDNN on data-centre Hopper and Blackwell
+_WRITES_APART = (0, 17)  # vLLM version from which the cache is written by a separate operation
 
 
 def attention_library(software: str) -> AttentionLibrary:
-    """Return whose kernels of attention *software*, as a table names it, runs."""
+    """Return the library whose attention kernels *software* runs; tables name it with its version."""
     torch = _TORCH.match(software)
     if torch is not None:
         return "native" if (int(torch[1]), int(torch[2])) >= _PREFERS_CUDNN else "flash2"
@@ -32,12 +32,12 @@ def attention_library(software: str) -> AttentionLibrary:
 
 
 def replays(software: str) -> bool:
-    """Return whether attention of *software* was timed as replays of a graph with that one call in it."""
+    """Return whether attention of *software* was timed by replaying a graph with that one call."""
     return _SERVING.match(software) is not None
 
 
 def copied_besides(operator: Attention, software: str) -> int:
-    """Return how many elements *software* copies before *operator*, timed along."""
+    """Return the number of elements that *software* copies before *operator*, within the measured time."""
     serving = _SERVING.match(software)
     if serving is None:
         return 0

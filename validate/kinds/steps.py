@@ -1,7 +1,7 @@
-"""Tables of measured steps: what a row asks, of one device or several; never how long it took.
+"""Tables of measured steps, on one device or several: the question of a row, read without its time.
 
-The columns are those of ``training.csv`` (docs/scoring.md).  What published tables mean and do not say is decided
-where they are read (:mod:`validate.tables.conventions`); here only columns count.
+The columns are those of ``training.csv`` (docs/scoring.md).  What published tables leave out is filled in when they
+are read (:mod:`validate.tables.conventions`); here only columns count.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ _COLUMNS_ASKED = (
 _MAX_SIZE = 1e8
 _PHASES: Mapping[str, Mode] = {"": "train", "fwd": "forward", "bwd": "backward", **{m: m for m in MODES}}
 _ISSUES = ("", "eager", "graph", "graph-blocks", "compile", "compile+graph")
-_OVERLAPS = {"": BUCKET_BYTES, "none": 0.0, "tensor": 1.0}  # bytes of a bucket
-_SIZES = {  # of a network, by the name of the column
+_OVERLAPS = {"": BUCKET_BYTES, "none": 0.0, "tensor": 1.0}  # bucket size in bytes
+_SIZES = {  # sizes of a network, by column
     "image": "image",
     "seq_len": "sequence_length",
     "hidden": "hidden",
@@ -66,16 +66,16 @@ _SIZES = {  # of a network, by the name of the column
     "mtp_layers": "mtp_layers",
 }
 _THREADS = re.compile(r"(?:^|; ?)cpu threads=([1-9][0-9]{0,3})(?:$| ?;)", re.IGNORECASE)
-_READ_EACH = "each step"  # the host reads the loss of each, and waits for it
+_READ_EACH = "each step"  # the host reads back the loss of each step
 _RATE = re.compile(r"([\w -]+)/s(/GPU)?")
 _SAMPLES = ("images", "sequences", "samples")
 _CONFIGURATION = ("machine", "model", "phase", "dtype", "batch_per_gpu", "image", "seq_len", "schedule", "dataset")
 
 
 def read_step(cell: Cell, names: Names) -> Asked:
-    """Return what a row asks; *cell* returns the text of one of the columns asked.
+    """Return the question that a row asks; *cell* returns the text of one of ``_COLUMNS_ASKED``.
 
-    Raises NotScored where the row is incomplete or asks for what the model does not know.
+    Raises NotScored if the row is incomplete or asks for something that is not modelled.
     """
     ranks, nodes, layout = spread(cell)
     name = cell("network") or cell("model")
@@ -120,7 +120,7 @@ def read_step(cell: Cell, names: Names) -> Asked:
 
 
 def _entry(name: str, cell: Cell) -> Entry:
-    """Return the network of the zoo that a row names; raises NotScored."""
+    """Return the built-in network that a row names; raises NotScored."""
     try:
         entry = find_entry(name)
     except InputError:
@@ -131,7 +131,7 @@ def _entry(name: str, cell: Cell) -> Entry:
 
 
 def _bucket_bytes(text: str) -> float:
-    """Return the bytes of the buckets in which gradients are exchanged; raises NotScored."""
+    """Return the size of gradient buckets in bytes; raises NotScored."""
     if text in _OVERLAPS:
         return _OVERLAPS[text]
     try:
@@ -141,14 +141,17 @@ def _bucket_bytes(text: str) -> float:
 
 
 def _whole(cell: Cell, column: str) -> int | None:
-    """Return the whole number under *column*, None where it is empty; raises NotScored."""
+    """Return the whole number in *column*, None if it is empty; raises NotScored."""
     if not cell(column):
         return None
     return whole(column, cell(column), _MAX_SIZE)
 
 
 def _micro_batches(cell: Cell, replicas: int) -> int:
-    """Return the micro-batches of a step on each of *replicas*: as the row says, or what its other batches leave."""
+    """Return the micro-batches of a step per replica: as given, or from the row's global batch and micro-batch.
+
+    Raises NotScored if they are unknown for a pipeline, or if the batches do not divide.
+    """
     said, each, every = (_whole(cell, column) for column in ("grad_accum", "micro_batch", "global_batch"))
     if said is None and each is None and (_whole(cell, "pp") or 1) > 1:
         raise NotScored("micro_batch missing, of a pipeline")
@@ -160,7 +163,7 @@ def _micro_batches(cell: Cell, replicas: int) -> int:
 
 
 def _batch(cell: Cell, parts: int) -> int:
-    """Return the samples of a device and micro-batch, of which a step has *parts*."""
+    """Return the samples per device and micro-batch; the step has *parts* such batches; raises NotScored."""
     batch = _whole(cell, "micro_batch") or _whole(cell, "batch_per_gpu")
     if batch is None:
         whole = _whole(cell, "global_batch")
@@ -171,7 +174,7 @@ def _batch(cell: Cell, parts: int) -> int:
 
 
 def _sizes(cell: Cell, entry: Entry, options: StepOptions) -> tuple[tuple[str, int | str], ...]:
-    """Return the sizes of the network that a row says, whose kernels attention is, and whether a loss comes last."""
+    """Return the network's sizes from a row, its attention kernels, and whether it ends with a loss (1) or not (0)."""
     sizes: dict[str, int | str] = {}
     for column, name in _SIZES.items():
         value = _whole(cell, column)
@@ -194,7 +197,7 @@ def _options(cell: Cell) -> StepOptions:
     policy: Policy | None = next((p for p in POLICIES if p == (cell("policy") or cell("dtype") or "fp32")), None)
     if policy is None or (cell("dtype") in ("fp64", "torch") and not cell("policy")):
         raise NotScored(f"no such dtype: {one_line(cell('policy') or cell('dtype'), 20)}")
-    recompute = cell("recompute").split(" ")[0]  # what follows are details
+    recompute = cell("recompute").split(" ")[0]  # details follow the first word
     if recompute not in ("", "none", "full", "selective"):
         raise NotScored(f"recompute '{one_line(recompute, 20)}' is not modelled")
     issue = cell("issue")
@@ -217,7 +220,7 @@ def _options(cell: Cell) -> StepOptions:
 
 
 def _accumulation(text: str) -> Accumulation | None:
-    """Return how gradients of micro-batches are added up, None where a row does not say it."""
+    """Return how gradients of micro-batches are accumulated, None if a row does not say; raises NotScored."""
     known = next((how for how in ACCUMULATIONS if how == text), None)
     if text and known is None:
         raise NotScored(f"accumulate '{one_line(text, 20)}' is not modelled; {', '.join(ACCUMULATIONS)}")
@@ -225,7 +228,7 @@ def _accumulation(text: str) -> Accumulation | None:
 
 
 def _optimizer(cell: Cell) -> Optimizer:
-    """Return the optimiser: as the row says, else the usual one."""
+    """Return the optimiser: as given, else Adam for sequences and momentum for the rest; raises NotScored."""
     text = cell("optimizer").lower()
     if not text:
         return "adam" if cell("seq_len") else "momentum"
@@ -235,13 +238,13 @@ def _optimizer(cell: Cell) -> Optimizer:
     return known
 
 
-# -- what was measured -----------------------------------------------------------------
+# -- measured times --------------------------------------------------------------------
 
 
 def step_measured_s(cell: Cell) -> float:
-    """Return ``step_time_s``, or what a step works on over throughput where that is what was published.
+    """Return ``step_time_s``, or the time in seconds that a published throughput implies; raises NotScored.
 
-    Throughput counts samples, or something of which a sample holds ``units_each``: tokens, frames.
+    Throughput counts samples, or units such as tokens and frames, of which a sample has ``units_each``.
     """
     if cell("step_time_s"):
         return number("step_time_s", cell("step_time_s"))
@@ -261,13 +264,13 @@ def step_measured_s(cell: Cell) -> float:
 
 
 def _samples_of_step(cell: Cell) -> float:
-    """Return the samples of all GPUs and micro-batches of a step, which ``throughput`` counts."""
+    """Return the samples of a step over all GPUs and micro-batches."""
     each = cell("micro_batch") or cell("batch_per_gpu")
     if cell("global_batch") or not each:
         return number("global_batch", cell("global_batch"))
     samples = number("batch_per_gpu", each)
     for column in ("n_gpus", "grad_accum"):
-        if cell(column) not in ("", "0"):  # no GPU: a CPU
+        if cell(column) not in ("", "0"):  # 0 GPUs: a CPU
             samples *= number(column, cell(column))
     for column in ("tp", "pp", "cp"):
         samples /= number(column, cell(column) or "1")
@@ -278,12 +281,12 @@ def _samples_of_step(cell: Cell) -> float:
 
 
 def configuration(cell: Cell) -> tuple[str, ...]:
-    """Return what rows share that differ in their framework alone."""
+    """Return the cells shared by rows that differ only in their framework."""
     return (cell("n_gpus") or "1", *(cell(column) for column in _CONFIGURATION))
 
 
 def _labels(cell: Cell, names: Names, session: Session) -> Mapping[str, str]:
-    """Return family, era, device and processor, and whether one device takes part, several, or such as divide it."""
+    """Return family, era, device, processor and ranks: one device, several, or several that divide the network."""
     del session
     device, processor = _device(names, cell("machine"))
     ranks = "one" if cell("n_gpus") in ("", "0", "1") else "several"
@@ -303,7 +306,7 @@ def _labels(cell: Cell, names: Names, session: Session) -> Mapping[str, str]:
 
 
 def _device(names: Names, machine_name: str) -> tuple[str, str]:
-    """Return the part that computes a step on the machine of that name, and whether it is a GPU or a CPU."""
+    """Return the part that computes on the machine *machine_name*, and "GPU" or "CPU"; empty texts if unknown."""
     try:
         machine = names.machine(names.machines.where(machine_name, 1))
     except NotScored:

@@ -1,4 +1,4 @@
-"""Tables of disks: sequential and random reads, and writes that wait until they are on the disk."""
+"""Tables of disks: sequential and random reads, and synchronous writes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CACHES = ("direct", "dropped", "page cache")
 
 
 def read_storage(cell: Cell, names: Names) -> Asked:
-    """Return what a row asks; raises NotScored where it is incomplete or asks for what is not modelled."""
+    """Return the question that a row asks; raises NotScored if the row is incomplete or not modelled."""
     kind, cache = next((kind for kind in DISK_ACCESSES if kind == cell("kind")), None), cell("cache")
     if kind is None:
         raise NotScored(f"no model of accesses of kind {one_line(cell('kind'), 30) or 'none'}")
@@ -28,7 +28,7 @@ def read_storage(cell: Cell, names: Names) -> Asked:
             kind=kind,
             block_bytes=size_bytes(cell, "block_bytes"),
             threads=threads_of(cell) or 1,
-            # A write is waited for until it is on the disk.
+            # Writes wait until the data are on the disk.
             cached=cache == "page cache" and kind != "write_sequential",
         )
     )

@@ -1,6 +1,6 @@
-"""How measurements were timed: overheads of the clock.
+"""How measurements were timed: the overheads that their clocks include.
 
-None of this is part of what was asked: a user who trains sees none of it, but for a loss that is read back.
+They are not part of the question: training does not pay them, except for reading back a loss.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ __all__ = ["BetweenEvents", "ByItself", "ReadBack", "Replayed", "TimingCosts", "
 @constants("timing")
 @dataclass(frozen=True, slots=True)
 class TimingCosts:
-    """Constants of clocks, the same for all hosts but where a calibration knows its own.
+    """Overheads in seconds, the same for all hosts unless a calibration has the host's own.
 
-    Alone between two events on an idle device, the clock starts before the host has issued anything, and does not
-    stop before the host has come back and recorded the second event, however short the kernel.
+    Between two events around an isolated operator on an idle device, the clock starts before the host launches
+    anything, and stops only after the host has returned and recorded the second event, however short the kernel.
     """
 
     isolated_elementwise_s: float
@@ -60,13 +60,16 @@ _ISOLATED: dict[type, str] = {
 
 @dataclass(frozen=True, slots=True)
 class BetweenEvents:
-    """One operator of PyTorch's between two events, on a *part* that was idle; *before* names what came first."""
+    """One PyTorch operator between two events, on an idle ``part``.
+
+    ``before`` names the constant of :class:`TimingCosts` for the time before the operator.
+    """
 
     part: str
     before: str
 
     def shown_s(self, asked_s: float, session: Session) -> float:
-        """Return the seconds between the events."""
+        """Return the time between the events, in seconds."""
         costs = session.constants(TimingCosts)
         known = session.calibrations.get(self.part)
         slower = 1.0 if known is None else known.dispatch
@@ -78,35 +81,35 @@ class BetweenEvents:
 
 
 def between_events(part: str, operator: Operator, phase: Phase) -> BetweenEvents:
-    """Return how *operator* in *phase* is timed between two events."""
+    """Return the timing of *operator* in *phase* between two events."""
     forward = _ISOLATED.get(type(operator), "isolated_other_s")
     return BetweenEvents(part, forward if phase == "fwd" else "isolated_backward_s")
 
 
 @dataclass(frozen=True, slots=True)
 class ByItself:
-    """A kernel of NVIDIA's, on a device that was idle."""
+    """A kernel alone on an idle NVIDIA GPU."""
 
     def shown_s(self, asked_s: float, session: Session) -> float:
-        """Return the seconds that the kernel takes there."""
+        """Return the kernel's time on an idle device, in seconds."""
         return asked_s + session.constants(TimingCosts).alone_s
 
 
 @dataclass(frozen=True, slots=True)
 class ReadBack:
-    """A step at whose end the host reads its loss, a number, and waits for it: *reading* asks what that takes."""
+    """A step that ends with the host reading back the loss; ``reading`` is the question for the time of that."""
 
     reading: LaunchQuestion
 
     def shown_s(self, asked_s: float, session: Session) -> float:
-        """Return the seconds from one step to the next."""
+        """Return the time from one step to the next, in seconds."""
         return asked_s + session.time_s(self.reading)
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """One call captured in a graph, replayed again and again."""
+    """One call captured in a graph that is replayed repeatedly."""
 
     def shown_s(self, asked_s: float, session: Session) -> float:
-        """Return the seconds from one replay to the next."""
+        """Return the time from one replay to the next, in seconds."""
         return asked_s + session.constants(TimingCosts).replay_s
