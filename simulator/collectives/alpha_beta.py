@@ -51,8 +51,10 @@ def _ring_bandwidth(machine: Machine, router: Router, ranks: Sequence[int]) -> f
     different = {(machine.like(host), *(local[g] for g in gpus)): gpus for host, gpus in reversed(hosts.items())}
     rates = [_widest(machine, router, gpus, closed=len(hosts) == 1) for gpus in different.values() if len(gpus) > 1]
     if len(hosts) > 1:
-        first, second = list(hosts.values())[:2]
-        rates.append(max(_nominal_rate(machine, router, a, b) for a in first for b in second))
+        onward = [*list(hosts)[1:], *list(hosts)[:1]]
+        unlike = {(machine.like(a), machine.like(b)): (a, b) for a, b in zip(hosts, onward, strict=True)}
+        for a, b in unlike.values():
+            rates.append(max(_nominal_rate(machine, router, src, dst) for src in hosts[a] for dst in hosts[b]))
     return min(rates)
 
 

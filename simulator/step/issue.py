@@ -251,7 +251,7 @@ def weights_s(device: Device, network: Network, options: StepOptions) -> float:
     issuer = _Issuer(device, network, options)
     found = 0.0
     for step in backward_steps(network):
-        if step.layer.parameters and not isinstance(step.layer.operator, Exchange):
+        if step.layer.trained and not isinstance(step.layer.operator, Exchange):
             priced = issuer.priced(step.layer.operator, "bwd_weight", issuer.lowering.mix(step.layer), True)
             found += priced[1].time_s if priced is not None else 0.0
     return found

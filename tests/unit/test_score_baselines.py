@@ -52,3 +52,11 @@ def test_without_nvlink_between_two_gpus_the_ring_goes_over_pcie():
 
 def test_two_nodes_go_at_the_rate_of_one_nic():
     assert bandwidth("p3.16xlarge", n_nodes=2) == pytest.approx(25e9 / 8, rel=1e-6)
+
+
+def test_the_slowest_adapter_of_any_node_decides(tmp_path):
+    groups = "[{node: dgx-h100, nodes: 2}, {node: p3.16xlarge}]"
+    (tmp_path / "mixed.yaml").write_text(
+        f"schema_version: 1\nname: mixed\ndescription: a test\nsource: a test\ncluster: {{groups: {groups}}}\n"
+    )
+    assert bandwidth(str(tmp_path / "mixed.yaml")) == pytest.approx(25e9 / 8, rel=1e-6)

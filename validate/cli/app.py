@@ -32,7 +32,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=EPILOG,
 )
-_COMMANDS = ("run", "compare", "check", "trace", "describe", "score", "calibrate", "import", "cluster", "fit")
+_COMMANDS = ("run", "compare", "check", "trace", "describe", "score", "calibrate", "import", "cluster", "fit", "bands")
 
 
 @app.callback(invoke_without_command=True)

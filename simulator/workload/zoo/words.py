@@ -22,7 +22,7 @@ _WORDS: tuple[tuple[str, str], ...] = (
     ("resnet18-28x28", "ResNet-18 for grey images of 28 x 28"),
     ("resnet18-cifar", "ResNet-18 for images of 32 x 32"),
     (r"resnet(20|32|44|56|110)$", "ResNet of He et al. 2015 for CIFAR-10, {0} layers"),
-    ("resnet200", "ResNet, 200 layers, torchvision's code"),
+    ("resnet200", "ResNet, 200 layers, as fb.resnet.torch builds it"),
     (r"resnet(\d+)", "ResNet, {0} layers, torchvision"),
     ("resnext101-32x4d", "ResNeXt-101, 32 groups of 4"),
     (r"densenet(\d+)", "DenseNet, {0} layers, torchvision"),
