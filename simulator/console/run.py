@@ -22,7 +22,8 @@ __all__ = ["FAILED", "INTERRUPTED", "USAGE", "error_lines", "run_app"]
 FAILED = 1
 USAGE = 2
 INTERRUPTED = 130
-# Typer exports only one class of Click's errors in all versions, so these are recognised by their text.
+# Part of Click's message about an option without a value. Click's error classes are found through the base of
+# typer.BadParameter, the only one that Typer exports in all versions.
 _NEEDS_VALUE = "requires an argument"
 
 
