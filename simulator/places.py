@@ -49,8 +49,7 @@ class Places:
         """Return the place called *name*; by default the machine's first GPU, or its CPUs if it has none.
 
         ``cpu`` means all sockets of the first node together, ``cpu0`` one socket, and a part's name the first device
-        with it.
-        *threads* are those of a CPU, by default one per core; *library* provides its kernels.
+        with it.  *threads* are those of a CPU, by default one per core; *library* provides its kernels.
 
         Raises InputError if there is no such device, or if it cannot compute or lacks a figure.
         """

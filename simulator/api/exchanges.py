@@ -54,8 +54,7 @@ class Exchange:
     """Rounds of moves between stands: the ranks first, then helpers (a CPU, servers), whose buffers start empty.
 
     The moves of one round are simultaneous: all reads precede all writes.  A rank starts a round as soon as its own
-    moves
-    in earlier rounds have ended.
+    moves in earlier rounds have ended.
     """
 
     strategy: str

@@ -32,8 +32,7 @@ def server_timeline(
     """Return the teams, the servers, the timeline of several steps, and whether they are steady.
 
     Raises Unsuitable if there are fewer places than servers, or too many flows between nodes and servers; InputError
-    for
-    a wrong option.
+    for a wrong option.
     """
     from simulator.engine.executor import execute
     from simulator.results.servers import ends_of

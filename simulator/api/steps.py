@@ -68,8 +68,7 @@ def simulate_step(
         Constants of single devices, by the name of their part.
 
     Raises InputError if the machine has no such device, or if the device lacks a figure that the step needs or a
-    feature
-    that *options* ask for.
+    feature that *options* ask for.
     """
     from simulator.places import Places
 

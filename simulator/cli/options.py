@@ -180,8 +180,7 @@ def parse_gpus(text: str | None, machine: Machine) -> Sequence[int]:
     """Return the GPUs of *machine* that are the ranks; raises InputError.
 
     ``4`` means the first four, ``0-4`` five GPUs, ``0,2,5`` three; ``best:4`` means four GPUs that are still to be
-    found,
-    and the first four until then.
+    found, and the first four until then.
     """
     total = len(machine.gpus)
     if text is None:

@@ -101,8 +101,7 @@ def answer_scenario(
     """Run *scenario* and return its answers and the remarks of its runs.
 
     *trace* and *plot* are files for the timeline of its main run, if it has one.  Runs with the same words are run
-    once.
-    The scenario's folder is the working folder during the runs.
+    once.  The scenario's folder is the working folder during the runs.
 
     Raises InputError with the faults of all runs, or of all answers.
     """

@@ -25,8 +25,7 @@ def table_lines(
     """Return the lines of a table with a marked heading.
 
     If it is too wide, columns are dropped in the order of *spare*; then the last column is wrapped; as a last resort
-    the
-    table becomes a list.  *marks* are lines to put before rows, by row number.
+    the table becomes a list.  *marks* are lines to put before rows, by row number.
     """
     marks = marks or {}
     shown = list(range(len(header)))

@@ -21,11 +21,9 @@ class OutputFile:
     """The output file of *option*, which is tested for writing at once and appears only when it is complete.
 
     Create it before the work, so that an unwritable path is found early.  The content goes to a temporary file beside
-    it,
-    which is renamed by :meth:`write`, or by :meth:`finish` after parts written with :meth:`add`.  Leaving the ``with``
-    block before that removes it.  Special files (``/dev/null``) are written directly.  Raises InputError with the
-    reason
-    if the path cannot be written.
+    it, which is renamed by :meth:`write`, or by :meth:`finish` after parts written with :meth:`add`.  Leaving the
+    ``with`` block before that removes it.  Special files (``/dev/null``) are written directly.  Raises InputError with
+    the reason if the path cannot be written.
     """
 
     def __init__(self, option: str, path: str) -> None:

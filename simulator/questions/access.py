@@ -17,11 +17,10 @@ class AccessQuestion:
     """The time of memory accesses: one pass over ``size_bytes``, or one of many accesses within that much memory.
 
     Kinds of a whole pass: ``stream`` goes through ``reads`` input and ``writes`` output arrays, each an equal part of
-    the
-    bytes; ``gather`` picks ``rows`` of ``row_bytes`` each from a table.  Kinds of one access: ``strided``, an element
-    every ``stride_bytes``, ``backward`` if set; ``random``, ``each_bytes`` at a random address with ``outstanding``
-    accesses in flight; ``chase``, a load whose address comes from the load before it, in random order; ``shared``,
-    ``cores`` that take turns writing, each to its own part of the bytes.
+    the bytes; ``gather`` picks ``rows`` of ``row_bytes`` each from a table.  Kinds of one access: ``strided``, an
+    element every ``stride_bytes``, ``backward`` if set; ``random``, ``each_bytes`` at a random address with
+    ``outstanding`` accesses in flight; ``chase``, a load whose address comes from the load before it, in random order;
+    ``shared``, ``cores`` that take turns writing, each to its own part of the bytes.
 
     ``node`` is the memory: ``local`` to the core, ``remote`` (of the next socket), or a device of the machine.
     ``misaligned``: no element starts at a multiple of its size.  ``page_bytes``: the size of the memory's pages.

@@ -12,8 +12,8 @@ class CheckpointQuestion:
     """A run that fails once in ``mtbf_s`` on average, and resumes from its last checkpoint.
 
     ``every_steps``: steps between checkpoints; None: the best interval.  ``write_s``: seconds to write a checkpoint,
-    during
-    which training stops; None: the time of the first disk.  ``restart_s``: seconds from a failure to the first step.
+    during which training stops; None: the time of the first disk.  ``restart_s``: seconds from a failure to the first
+    step.
     """
 
     mtbf_s: float

@@ -19,8 +19,8 @@ class CopyQuestion:
     ``h2d`` and ``d2h`` go between the host and GPU ``src``, ``p2p`` from GPU ``src`` to ``dst``, ``d2d`` and ``h2h``
     within the memory of a GPU or the host.  ``staged``: GPUs copy through host memory even if they could copy directly.
     ``waited``: the host waits for the copy, and its time counts.  ``threads`` copy within the host; None means all.
-    ``socket``: the CPU whose memory is the host's end; by default the nearest.
-    ``fresh``: host memory is allocated but untouched before the copy writes it (pageable memory only).
+    ``socket``: the CPU whose memory is the host's end; by default the nearest.  ``fresh``: host memory is allocated but
+    untouched before the copy writes it (pageable memory only).
     """
 
     where: Where

@@ -19,9 +19,8 @@ class DiskQuestion:
     """The time of one block if each of ``threads`` reads or writes blocks one after the other.
 
     ``cached``: memory serves all blocks; ``hit_percent``: this percentage of them.  ``sustained``: the burst credits of
-    a
-    cloud volume are spent.  ``disk``: its name; by default the machine's first.  ``track``: position of the blocks on a
-    rotating disk.
+    a cloud volume are spent.  ``disk``: its name; by default the machine's first.  ``track``: position of the blocks on
+    a rotating disk.
     """
 
     where: Where

@@ -46,8 +46,7 @@ class Layout:
         Ranks that split the samples; by default all ranks that the other degrees leave.
     ep : int
         Ranks that split the experts of a layer (expert parallelism): every ``etp``-th of the ``tp x cp x dp`` ranks of
-        a
-        stage.
+        a stage.
     etp : int, optional
         Ranks that split each expert (expert tensor parallelism); ``tp`` by default.
     flex : bool

@@ -28,8 +28,7 @@ class OperatorQuestion:
         No input or output is in a cache at the start.
     issued : str
         How a GPU's kernels are launched: ``graph``, from a captured graph; ``stream``, one call after the other, so
-        that
-        the host may be slower; empty: without waiting for launches.
+        that the host may be slower; empty: without waiting for launches.
     calls : bool
         On a CPU, include the framework's call.
     threads : int, optional

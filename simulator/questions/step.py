@@ -43,8 +43,7 @@ class StepQuestion:
         16-bit gradients are summed in fp32.
     prefetches : bool
         With ``zero=3``, the next unit of the backward pass is gathered while one computes (BACKWARD_PRE), otherwise
-        after
-        it.  With ``zero=1`` and 2, parameters are gathered during the next step, otherwise after the update.
+        after it.  With ``zero=1`` and 2, parameters are gathered during the next step, otherwise after the update.
     contention : bool
         Concurrent computation and communication slow each other, gradients are copied into and out of buckets, and all
         ranks wait for the slowest; otherwise everything runs as if alone, on equal devices.

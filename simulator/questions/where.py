@@ -45,8 +45,7 @@ class Where:
     """A machine: ``topology`` is a path, a built-in name, or a single GPU or CPU of the catalogue.
 
     ``nodes`` of it are joined by links of the part ``fabric``, or by default of the adapters' own.  ``slow_links``
-    change
-    the bandwidth given by the file, and ``neighbours`` take bandwidth away.
+    change the bandwidth given by the file, and ``neighbours`` take bandwidth away.
     """
 
     topology: str

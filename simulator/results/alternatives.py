@@ -37,8 +37,7 @@ def faster(step_time_s: float, batch: int, ways: Iterable[Way]) -> tuple[Alterna
     """Return the *ways* that are faster than *step_time_s* for *batch* samples, the best first.
 
     A way that the device lacks figures for is left out; one that does not fit in memory is marked so.  Larger batches
-    are
-    compared at equal numbers of samples.
+    are compared at equal numbers of samples.
     """
     found: list[Alternative] = []
     for way in ways:

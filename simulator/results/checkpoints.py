@@ -44,8 +44,7 @@ class Checkpoints:
         """Fraction of the run spent on steps that are kept.
 
         The reciprocal of M / t exp(R / M) (exp((t + w) / M) - 1) for an interval t, write time w, restart time R and
-        mean
-        time between failures M (Daly 2006, equation 20).
+        mean time between failures M (Daly 2006, equation 20).
         """
         m = self.mtbf_s
         exponent = (self.interval_s + self.write_s) / m

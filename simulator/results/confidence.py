@@ -27,8 +27,7 @@ class Confidence:
     """The band of an answer (None if nothing similar was measured), and its aspects ``outside`` all measured rows.
 
     ``estimate`` is the band in logarithms, ``known`` says in words what was measured, and ``narrowed`` is the command
-    that
-    would narrow the band.
+    that would narrow the band.
     """
 
     band: Band | None

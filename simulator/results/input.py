@@ -38,16 +38,12 @@ class InputRun:
     """Consecutive steps with their input, in the steady state.
 
     ``period_s`` is the time from one step to the next in the last epoch, ``first_period_s`` in the first, when nothing
-    is
-    cached; ``first_s`` and ``later_s`` are the durations of such epochs from their start, 0 if the number of samples is
-    unknown.  ``filled_s`` is when the first step can start, ``step_s`` the step time with ready input.  ``limits`` are
-    the
-    times of each stage alone in the last epoch, the longest first; ``cached_share`` is the cached fraction of the set
-    in
-    that epoch.  ``buffers_bytes`` of batches wait in host memory, and ``kept_bytes`` of the set stay there.  ``cure``
-    is
-    the cheapest combination of changes that feeds the step, or the one that feeds it best; ``cures`` are single
-    changes.
+    is cached; ``first_s`` and ``later_s`` are the durations of such epochs from their start, 0 if the number of samples
+    is unknown.  ``filled_s`` is when the first step can start, ``step_s`` the step time with ready input.  ``limits``
+    are the times of each stage alone in the last epoch, the longest first; ``cached_share`` is the cached fraction of
+    the set in that epoch.  ``buffers_bytes`` of batches wait in host memory, and ``kept_bytes`` of the set stay there.
+    ``cure`` is the cheapest combination of changes that feeds the step, or the one that feeds it best; ``cures`` are
+    single changes.
     """
 
     asked: InputQuestion

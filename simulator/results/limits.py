@@ -75,8 +75,7 @@ def limits_of(timeline: Timeline, seen: str = "") -> dict[str, float]:
     """Return the seconds of a step's critical path by what they are spent on, the most first.
 
     ``host`` launches; ``compute``, ``memory`` and ``latency`` limit kernels; ``copies`` and ``exchange`` move data;
-    ``fill``
-    is pipeline fill: passes of stages other than the one whose streams start with *seen*.
+    ``fill`` is pipeline fill: passes of stages other than the one whose streams start with *seen*.
     """
     found: dict[str, float] = {}
     skipped_s = 0.0

@@ -54,8 +54,7 @@ class ProgramResult:
     """The result of a program: ``issued_s``, when the host is through, and ``done_s``, when devices are done too.
 
     ``bound`` is what sets the pace: host, arithmetic, memory, latency, copies, waiting (host and device take turns), or
-    a
-    duration given in the file.  ``held`` is the memory held by queued work over time, ``held_bytes`` its peak.
+    a duration given in the file.  ``held`` is the memory held by queued work over time, ``held_bytes`` its peak.
     """
 
     name: str

@@ -48,8 +48,7 @@ def verdict(results: Sequence[Result]) -> str:
     """Return a recommendation among *results* (fastest first), with the reason, in a sentence or two.
 
     Results of real software, whose times include launches and protocols, are ranked among themselves.  Ideal schedules
-    on
-    the bare links are bounds, and show what is left to gain.
+    on the bare links are bounds, and show what is left to gain.
     """
     software = [result for result in results if result.counts_software]
     bounds = [result for result in results if not result.counts_software]
@@ -148,8 +147,7 @@ def _because(best: Result, other: Result, name: str, called: str) -> str:
     """Return which factor makes the difference: the bytes over the bottleneck, or the fraction of time it is in use.
 
     *best* is called *name*, *other* is called *called*.  A time equals the bottleneck's bytes at full rate, divided by
-    the
-    fraction of the time that it is in use; so the logarithm of the ratio of two times is a sum of two terms.
+    the fraction of the time that it is in use; so the logarithm of the ratio of two times is a sum of two terms.
     """
     mine, theirs = best.bottleneck, other.bottleneck
     if mine is None or theirs is None:

@@ -28,8 +28,7 @@ class Pace:
 
     ``staleness_mean`` and ``staleness_max`` count the updates by other nodes between the time when a key's parameters
     were read and the time when the gradient computed with them is applied.  ``lead`` is the largest number of steps
-    that
-    the team was ahead of the slowest one.
+    that the team was ahead of the slowest one.
     """
 
     node: str

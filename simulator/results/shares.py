@@ -28,9 +28,8 @@ class Share(NamedTuple):
     """A part of the step's time.
 
     Its name is ``computing``, ``slowest`` (extra time of the slowest rank), ``update``, ``host`` (the device waits for
-    the
-    host), ``input`` (all devices wait for input), ``fill`` (a pipeline stage waits for others), or the axis of exposed
-    communication: ``tensor``, ``context``, ``expert``, ``data``.
+    the host), ``input`` (all devices wait for input), ``fill`` (a pipeline stage waits for others), or the axis of
+    exposed communication: ``tensor``, ``context``, ``expert``, ``data``.
     """
 
     name: str

@@ -74,11 +74,9 @@ class StepResult:
     """The answer to one step on one device.
 
     The device computes for ``busy_s`` and the host launches for ``host_s``; for the rest of ``step_time_s`` the device
-    waits
-    for the host.  ``model_flop`` counts the FLOPs of products as torch does, forward and backward; ``flop_by_format``
-    counts those of the forward pass, by number format.  ``family`` is the family of the network, ``kernel_parts`` are
-    its
-    kernels by error class, in seconds.
+    waits for the host.  ``model_flop`` counts the FLOPs of products as torch does, forward and backward;
+    ``flop_by_format`` counts those of the forward pass, by number format.  ``family`` is the family of the network,
+    ``kernel_parts`` are its kernels by error class, in seconds.
     """
 
     machine: str

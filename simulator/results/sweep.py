@@ -1,8 +1,8 @@
 """A sweep over sizes in the format of nccl-tests, so that tools for its tables can read ours.
 
-The columns, widths and rounding are those of nccl-tests' ``src/util.cu``
-(``writeResultHeader``, ``writeBenchmarkLinePreamble``, ``getFloatStr``).  A simulation has no
-overlapping buffers, so in-place equals out-of-place; it moves no data, so ``#wrong`` is N/A.
+The columns, widths and rounding are those of nccl-tests' ``src/util.cu`` (``writeResultHeader``,
+``writeBenchmarkLinePreamble``, ``getFloatStr``).  A simulation has no overlapping buffers, so in-place equals
+out-of-place; it moves no data, so ``#wrong`` is N/A.
 """
 
 from __future__ import annotations

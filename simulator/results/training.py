@@ -62,11 +62,10 @@ class TrainingResult:
 
     ``step`` is the view of the first device of the slowest role, or of the busiest pipeline stage.  ``alone_s`` is that
     device's time for its part of the samples alone, at the usual pace of its part.  ``exposed_s`` is exposed
-    communication,
-    ``exchanging_s`` (never less) all communication, ``bubble_s`` a stage's wait for other stages.  ``exchanges`` is the
-    number of exchanges of a rank in a step, of ``exchanged_bytes`` in all as nccl-tests counts them.
-    ``counts_software``: the times of exchanges include launches and protocols; otherwise the result is a bound, which
-    users cannot select.
+    communication, ``exchanging_s`` (never less) all communication, ``bubble_s`` a stage's wait for other stages.
+    ``exchanges`` is the number of exchanges of a rank in a step, of ``exchanged_bytes`` in all as nccl-tests counts
+    them.  ``counts_software``: the times of exchanges include launches and protocols; otherwise the result is a bound,
+    which users cannot select.
     """
 
     question: StepQuestion
@@ -384,8 +383,7 @@ class Seen(NamedTuple):
     """The work of the busiest pipeline stage, number ``stage``, within the passes of a micro-batch.
 
     ``streams`` are the uses of its streams, ``sent`` its exchanges within layers, and ``parts`` these exchanges and
-    those
-    with the previous stage, each with its count per micro-batch.
+    those with the previous stage, each with its count per micro-batch.
     """
 
     stage: int

@@ -27,9 +27,8 @@ class Trust:
     """Errors over ``rows`` measured steps: median and 90th percentile of their magnitude, and the signed mean.
 
     ``early_rows`` of them ran software from before 2019, of which only the fastest framework counts: others took
-    several
-    times as long for the same step.  ``several``: steps over several devices; ``divided``: devices that divide the
-    network, not only the samples.
+    several times as long for the same step.  ``several``: steps over several devices; ``divided``: devices that divide
+    the network, not only the samples.
     """
 
     processor: Processor

@@ -72,8 +72,7 @@ class Expected:
     """The expected value of an answer: from ``low`` to ``high`` (None: no bound), usually equal; or words.
 
     ``kind`` is ideal (from arithmetic), measured, or published (a figure stated by others); ``within`` is the tolerance
-    as
-    a fraction of the value, if there is one.
+    as a fraction of the value, if there is one.
     """
 
     kind: str
