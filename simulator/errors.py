@@ -34,7 +34,7 @@ __all__ = [
 
 FAULTS_SHOWN = 20  # faults of one input; the others are counted
 _LONGEST_FAULT = 600  # characters per line
-_COMPARED = 1_000  # names; of more, only neighbours and those that differ in one character
+_COMPARED = 1_000  # names; of more, only neighbours and those with one other character are compared
 _A_SLIP = 0.8  # similarity of a name with one or two wrong letters
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789-._"
 

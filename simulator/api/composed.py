@@ -27,7 +27,7 @@ __all__ = ["COMPOSED", "composed"]
 def composed(session: Session, question: Any) -> Composition:
     """Return the error classes of the answer to *question*, and the facts about it; raises InputError.
 
-    A step has one class as a whole.  A kind of question that has never been measured has no classes.
+    For a step, only the classes of the whole are returned.  A kind of question that was never measured has no classes.
     """
     known = COMPOSED.get(type(question))
     if known is None:

@@ -152,7 +152,7 @@ class _Input:
             timeline=later,
         )
 
-    # -- what is simulated ---------------------------------------------------------
+    # -- simulation ----------------------------------------------------------------
 
     def _shape(self) -> StepShape:
         from simulator.host.input_plan import StepShape
@@ -252,7 +252,7 @@ class _Input:
         assert run is not None
         return run.first_s
 
-    # -- what bounds it ------------------------------------------------------------
+    # -- limits --------------------------------------------------------------------
 
     def _own_s(self, shape: StepShape) -> float:
         """Return the seconds per step when input is always ready, for consecutive steps."""
@@ -310,7 +310,7 @@ class _Input:
         batches = asked.workers * asked.prefetch + (asked.workers * asked.prefetch if asked.pinned else 0)
         return feeding.loaders * (max(1, batches)) * feeding.load.batch_bytes
 
-    # -- what would feed it ----------------------------------------------------------
+    # -- remedies ------------------------------------------------------------------
 
     def cures(self, asked: InputQuestion, memory_bytes: float) -> Iterator[tuple[str, InputQuestion]]:
         """Yield changes of the input, in words and as a question, the cheapest first."""

@@ -36,7 +36,7 @@ def perturbations_of(machine: Machine, slow_links: Sequence[SlowLink]) -> tuple[
 
 
 def refuse_passing(slow_links: Sequence[SlowLink], what: str) -> None:
-    """Raise InputError if one of *slow_links* starts or ends in time: *what* is priced before its times are known."""
+    """Raise InputError if one of *slow_links* starts or ends during a run, as *what* is priced without a timeline."""
     for slow in slow_links:
         if slow.is_passing:
             raise InputError(

@@ -26,7 +26,7 @@ def price_words(price: Price | None) -> str:
 
 
 def ranking_lines(results: Sequence[TrainingResult], style: Style) -> list[str]:
-    """Return the machines that fit, ranked by several measures with the fastest way of each; by price if known."""
+    """Return rankings of the machines that fit, by throughput, step time and price (if known); empty for one."""
     best: dict[str, TrainingResult] = {}
     for result in results:
         if result.fits:

@@ -31,7 +31,7 @@ class InputQuestion:
     holds : str
         ``images`` or ``sequences``; empty: unknown.
     pixels : float
-        Pixels of a stored image; 0: samples are no images.
+        Pixels of a stored image; 0: samples are not images.
     decode : str
         ``jpeg``, or ``none``: stored as it is used.
     sample_s : float, optional

@@ -20,10 +20,10 @@ class LaunchQuestion:
     """The time to launch something, and to run it.
 
     What is launched: an ``operator`` in ``phases``, by a framework that records its tape if ``is_taped``, with
-    gradients for its ``parameters``; a captured graph of ``kernels`` such operators; or, without an operator, an update
-    of ``parameters`` tensors.  ``timed`` is what counts: the ``host``, until it is free again; one launch after the
-    other in a ``stream``, or within a captured ``graph``; the ``device`` alone, with the launch of the captured work;
-    or one pass of a kernel ``staying`` on the device, which waits for all its blocks.
+    gradients for ``parameters`` tensors; a captured graph of ``kernels`` such operators; or, without an operator, an
+    update of ``parameters`` tensors.  ``timed`` is what counts: the ``host``, until it is free again; one launch after
+    the other in a ``stream``, or within a captured ``graph``; the ``device`` alone, with the launch of the captured
+    work; or one pass of a kernel ``staying`` on the device, which waits for all its blocks.
 
     ``call`` is a call without an operator that occupies the host: a ``view``; to ``record`` an event; to make a stream
     wait for one (``hold``); to ``wait`` for a device; to ``read`` one number from an idle device; or to launch an
