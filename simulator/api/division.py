@@ -1,4 +1,4 @@
-"""A batch that unlike devices share: :func:`run_divided`."""
+"""A batch divided among different devices: :func:`run_divided`."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ def run_divided(
     group: Communicator,
     strategy: Strategy,
 ) -> TrainingResult:
-    """Return the step in which the GPUs of *group* and the CPUs of the question share ``batch`` samples for each GPU.
+    """Return the step in which the GPUs of *group* and the question's helper CPUs share ``batch`` samples per GPU.
 
-    Each gets as many as let all finish together, computing alone.  Raises Unsuitable, InputError.
+    The samples are divided so that all devices finish at the same time, each computing alone.  Raises Unsuitable or
+    InputError.
     """
     from simulator.api.steps import alone_timeline, run_together
     from simulator.collectives.request import Unsuitable
@@ -42,7 +43,7 @@ def run_divided(
     machine = places.machine
     if not question.layout.on(group.n_ranks).has_replicas:
         raise Unsuitable(f"a batch is divided over whole replicas, and {question.layout.words} has none such")
-    question = replace(question, layout=REPLICAS)  # with CPUs, and without those that would be last
+    question = replace(question, layout=REPLICAS)  # ranks gain CPUs and lose idle GPUs
     check_stragglers(machine, group.ranks, question.stragglers)
     helpers = [places.find(name) for name in question.helpers]
     for name, place in zip(question.helpers, helpers, strict=True):
@@ -60,7 +61,7 @@ def run_divided(
         return alone_timeline(machine, place, build(samples), own).end_s
 
     paces = [pace_of(machine, node, question.stragglers) for node, _ in members]
-    first: dict[object, Place] = {}  # of equal devices one is asked
+    first: dict[object, Place] = {}  # equal devices are simulated once
     asked = [first.setdefault((id(place.device), pace), place) for (_, place), pace in zip(members, paces, strict=True)]
     total = question.batch * group.n_ranks
     times = [partial(time_s, place, pace) for place, pace in zip(asked, paces, strict=True)]
