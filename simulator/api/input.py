@@ -116,7 +116,7 @@ class _Input:
 
         shape = self._shape()
         held = self.cpu.constants(InputCosts).cache_share * self.cpu.memory_bytes
-        buffers_bytes, feeding = 0.0, self._feeding(asked, 1.0)
+        feeding = self._feeding(asked, 1.0)
         buffers_bytes = self._buffers(feeding)
         cached = hit_share(asked, max(0.0, held - buffers_bytes)) if disks_of(asked, self.machine) else 0.0
         steps = -(-asked.samples // self.result.samples)

@@ -48,7 +48,8 @@ def what_if(session: Session, question: StepQuestion, step_time_s: float) -> tup
 
 def _changes(session: Session, question: StepQuestion) -> Iterator[tuple[str, Session, StepQuestion]]:
     """Yield each change: in words, the session with the changed machine, and the question to ask it."""
-    where, several = question.where, question.gpus is not None and len(question.gpus) > 1
+    where = question.where
+    several = question.device is None and len(question.gpus or session.machine(where).gpus) > 1
     if several and where.topology != "-":
         topology = load_topology(where.topology, n_nodes=where.nodes, fabric=where.fabric)
         kinds = sorted({wire.part.of for wire in topology.wires if wire.part.of != "storage"})

@@ -157,7 +157,7 @@ def _value(node: Node, documents: Mapping[str, Any]) -> float:
         return node
     if isinstance(node, Path):
         found = node.of(documents)
-        if not isinstance(found, int | float):
+        if isinstance(found, bool) or not isinstance(found, int | float):
             raise ValueError(f"{node} is not a number: it is {_kind(found)}")
         return float(found)
     name, inner = node

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from simulator.api.session import Session
-from simulator.api.what_if import faster_links, shorter_latencies
+from simulator.api.what_if import faster_links, shorter_latencies, what_if
 from simulator.cli import run
 from simulator.cli.scale_command import parse_counts
 from simulator.errors import InputError
@@ -260,3 +260,12 @@ def test_exchanges_beside_products_are_priced_where_they_are_fixed() -> None:
     assert not any(
         layout.tp_overlap for division in space().divisions(network) for layout in space().layouts(division, 12)
     )
+
+
+def test_what_would_help_is_the_same_for_all_gpus_named_or_not() -> None:
+    asked = StepQuestion(where=Where("p3.8xlarge"), workload="resnet18", batch=8)
+    found, named = (
+        what_if(SESSION, each, SESSION.step(each).step_time_s) for each in (asked, replace(asked, gpus=(0, 1, 2, 3)))
+    )
+    assert any("links" in each.change for each in found)
+    assert found == named
