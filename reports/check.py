@@ -1,4 +1,4 @@
-"""Bus bandwidth over size: measured points, the expected curve with its band, and the most likely explanation."""
+"""Bus bandwidth over size: measured points, the expected curve with its band, and the explanation that fits best."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def _gpus(result: Result, machine: Machine, hosts: Sequence[int], focus: Sequenc
 
 
 def _kept(machine: Machine, hosts: Sequence[int], gpus: Sequence[int]) -> list[int]:
-    """Return the devices to show: all of the nodes, or those in the PCIe tree above the shown GPUs."""
+    """Return the devices to show: all of the nodes, or the shown GPUs with what connects them to CPUs and NVLink."""
     complete = sum(len(machine.gpus_of(host)) for host in hosts) == len(gpus)
     network = [node.index for node in machine.nodes if node.kind == "network-switch"]
     if complete:

@@ -70,7 +70,7 @@ def _pass_s(device: Gpu | Cpu, n_bytes: float) -> float:
 
 
 def page_faults_s(question: CopyQuestion, places: Places) -> float:
-    """Return the seconds of the host's page faults on memory that *question* writes first; 0 where already touched."""
+    """Return the seconds of page faults on host pages that the copy is the first to touch; 0 where it is not."""
     if not question.fresh or question.kind not in ("h2h", "d2h"):
         return 0.0
     return question.size_bytes / PAGE_BYTES * places.constants(CopyCosts).page_s

@@ -2,7 +2,7 @@
 
 Such a walk always misses in a set that more lines map to than it has ways: the least recently used line, which is
 evicted, is the one needed next.  The addresses of lines decide which set they map to.  Within a page they are spread
-evenly.  If one way of the cache is no larger than a page, so is the whole walk; otherwise the operating system places
+evenly; so is the whole walk if one way of the cache is no larger than a page.  Otherwise the operating system places
 pages at random, and some sets get more lines than others (Kessler and Hill, Page Placement Algorithms for Large
 Real-Indexed Caches, 1992).
 """

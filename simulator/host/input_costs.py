@@ -1,4 +1,4 @@
-"""The time to load a batch on disks, cores and memory (:func:`batch_load`).
+"""The time that loading a batch takes on disks, cores and memory (:func:`batch_load`).
 
 A worker reads, decodes and augments the samples of its batch one by one, then copies them into one tensor.  This takes
 ``read_s + core_s``; the disks and a core are each busy for part of it.

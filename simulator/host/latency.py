@@ -12,7 +12,7 @@ Caching Systems, 2002).
 In a guest, the entry holds an address of the guest's memory, which a second table, the host's, translates (Bhargava et
 al., Accelerating Two-Dimensional Page Walks for Virtualized Systems, 2008).  Its last entry is read as well; the
 entries above it, and those for the guest's own table, are cached nearby.  Beside neighbours that read through the same
-cache, the set holds a share in proportion to the lines its own loads fetch, and the slower these are, the fewer.
+cache, the set's share of it is in proportion to the rate at which its own loads fetch lines.
 """
 
 from __future__ import annotations

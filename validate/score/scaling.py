@@ -25,7 +25,7 @@ _SAME = ("framework", "software", "model", "data")
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """Differences of efficiencies, predicted minus measured, as fractions; each of ``pairs`` is a row and the baseline.
+    """Differences of efficiencies, predicted minus measured, as fractions, over ``pairs`` rows.
 
     ``measured`` and ``predicted`` are the medians of the efficiencies themselves.
     """

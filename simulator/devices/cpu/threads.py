@@ -69,8 +69,8 @@ def scalar_rate(cpu: Cpu, threads: int, *, alone: bool = False) -> float:
     """Return the cycles per second of *threads* threads together, for loops without vector instructions.
 
     Such loops run between vectorised products, and a core keeps the vector clock for two milliseconds after the last
-    vector instruction (for license 0 of Intel's after 1; Downs, Gathering Intel on Intel AVX-512 Transitions).  Loops
-    that run *alone* get the scalar clock.
+    vector instruction (Intel's return from frequency license 1 to 0; Downs, Gathering Intel on Intel AVX-512
+    Transitions).  Loops that run *alone* have the scalar clock.
     """
     clock_Hz = cpu.core_clock(min(threads, cpu.core_count), vectors=not alone)
     return clock_Hz * effective_cores(cpu, threads)

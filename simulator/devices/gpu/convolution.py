@@ -32,7 +32,7 @@ def convolution_cost(gpu: Gpu, kernel: Convolution) -> KernelCost:
     tensor_flops_per_s = tensor_rate(gpu, kernel.precision)
     if not tensor_flops_per_s and multiplies_bytes(
         gpu, kernel.precision
-    ):  # no sum of transformed numbers stays within a byte
+    ):  # transforms do not apply: their sums overflow a byte
         candidates = [implicit_gemm(_of_bytes(asked))]
     else:
         candidates = [] if tensor_flops_per_s and kernel.shape.groups == 1 else _on_lanes(asked)

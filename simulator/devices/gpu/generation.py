@@ -22,7 +22,7 @@ class Process:
     """A manufacturing process.
 
     ``energy`` is the energy for the same work relative to 16 nm, from the makers' announcements (TSMC: 16 nm takes
-    60 % less than 28 nm, 10 nm 40 % less again, 5 nm 30 % less than 7 nm).  Steps after 16 nm are halved, as boards
+    60 % less than 28 nm, 10 nm 40 % less again, 5 nm 30 % less than 7 nm), halved in the steps after 16 nm, as boards
     show: RTX 3090 and 4090 hold their clocks in fp32 at 350 and 450 W, A100 at 400 W holds its own in fp16.
     ``full_voltage_Hz`` is the clock at which a chip needs its full voltage: that of the fastest boards of the process
     (general knowledge, to 10 %).  ``lowest_voltage`` is the voltage that any clock needs, relative to the full one, as

@@ -160,7 +160,7 @@ def tensor_gemm(problem: Problem, rate_flops_per_s: float, energy_s: float, chan
     if copied:
         once_s = sum(memory_time(problem.gpu, size, size) for size in (read_bytes, written_bytes))
         copies_s = copied * once_s / costs.transform
-    helpers = 0 if problem.direction == "fwd" else 2  # kernels that transpose filters or zero the result
+    helpers = 0 if problem.direction == "fwd" else 2  # kernels that rearrange filters or zero the result
     fixed_s = costs.tensor_kernel_s + helpers * costs.next_kernel_s
     time_s = at_least(compute_s, memory_s) + zeros_s + copies_s + fixed_s
     return Candidate(time_s, "tensor cores", compute_s, memory_s + copies_s, n_bytes + copies)

@@ -62,7 +62,7 @@ def achieved_bandwidth(gpu: Gpu, read_share: float = 0.5) -> float:
 
 
 def l2_bandwidth(gpu: Gpu) -> float:
-    """Return the bandwidth of the last-level cache, in B/s; never less than that of the memory behind it."""
+    """Return the bandwidth of the last-level cache, in B/s; at least that of the memory behind it."""
     costs = gpu.constants(MemoryCosts)
     per_clock = costs.large_l2_bytes_per_clock if gpu.traits.large_l2 else costs.l2_bytes_per_clock
     found = per_clock * gpu.sm_count * gpu.boost_clock_Hz * gpu.calibration.bandwidth

@@ -28,9 +28,9 @@ def multiplies_bytes(gpu: Gpu, precision: Precision) -> bool:
 def computes_in_fp32(gpu: Gpu, precision: Precision) -> bool:
     """Return whether libraries compute in fp32 what is stored in *precision*.
 
-    So for tf32 where the device has no units for it, or none that are faster than fp32, as on GeForce cards since
-    Ampere: a library may use either and takes the faster.  So for fp16 in the generations before tensor cores, where
-    native units are missing or few: one per 64 of fp32 on GP102 and GP104 (NVIDIA, "CUDA C++ programming guide",
+    They do for tf32 where the device has no units for it, or none that are faster than fp32, as on GeForce cards since
+    Ampere: a library may use either and takes the faster.  They do for fp16 in the generations before tensor cores,
+    where native units are missing or few: one per 64 of fp32 on GP102 and GP104 (NVIDIA, "CUDA C++ programming guide",
     throughput of native arithmetic, 6.1).  cuBLAS does not use those, as PyTorch asks it to accumulate in fp32
     (CUBLAS_COMPUTE_32F).
     """
