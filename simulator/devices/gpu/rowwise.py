@@ -120,7 +120,8 @@ def _found_again(gpu: Gpu, under_way_bytes: float) -> float:
 def _is_split(gpu: Gpu) -> bool:
     """Return whether the last-level cache has two halves, each with its own copy of what its SMs read.
 
-    This is the case in NVIDIA's large chips with stacked memory since A100 (NVIDIA, "A100 Tensor Core GPU architecture", 2020).
+    This is the case in NVIDIA's large chips with stacked memory since A100 (NVIDIA, "A100 Tensor Core GPU
+    architecture", 2020).
     """
     return gpu.vendor == "nvidia" and gpu.l2_bytes >= _SPLIT_BYTES and gpu.memory_bandwidth_Bps >= _STACKED_BPS
 
