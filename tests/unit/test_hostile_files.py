@@ -232,7 +232,6 @@ def test_there_are_not_more_processes_than_any_machine_has_use_for(capsys) -> No
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("score {here}/ops.csv --topology dgx-h100", "--topology is for tables of collectives, training, copies"),
         (
             "trace none.json --topology t4 --workload resnet18 --batch 2 --what-if",
             "--what-if: is of what comes of steps",
