@@ -40,6 +40,6 @@ def refuse_passing(slow_links: Sequence[SlowLink], what: str) -> None:
     for slow in slow_links:
         if slow.is_passing:
             raise InputError(
-                f"--slow-link {slow.ends}: with a time it is for exchanges and for steps of replicas or shards; {what} "
-                "is put together from parts that are simulated each by itself"
+                f"--slow-link {slow.ends}: with a time it applies to exchanges and to steps of replicas or shards; "
+                f"{what} is assembled from parts that are simulated separately"
             )

@@ -53,6 +53,6 @@ def run_program(session: Session, question: ProgramQuestion) -> ProgramResult:
         done = "compiled" if question.compiled else "captured"
         raise InputError(f"{question.workload}: the program runs no network that could be {done}; operators stay eager")
     if question.threads is not None and not writer.runs_on_cpu:
-        raise InputError(f"--threads: is about a CPU, and {question.workload} runs nothing on one")
+        raise InputError(f"--threads: applies to a CPU; {question.workload} runs nothing on one")
     timeline = execute(places.machine, writer.builder.build())
     return make_program_result(program, places.machine.name, writer.default, writer.state, timeline)

@@ -241,7 +241,7 @@ class Session:
         """Return the answer to *question*, with its time and its limiter; raises InputError."""
         kind = type(question)
         if kind not in ANSWERS:
-            raise InputError("of this only the time is known")
+            raise InputError("only the time of this is known")
         if question not in self._explained:
             try:
                 self._explained[question] = ANSWERS[kind](self, question)
@@ -425,7 +425,7 @@ def _step_bound_s(session: Session, question: StepQuestion) -> float:
 
 
 def _program_bound_s(_session: Session, _question: ProgramQuestion) -> float:
-    raise InputError("of a program the data sheet says nothing")
+    raise InputError("a data sheet says nothing about programs")
 
 
 _TIMES: dict[type, Callable[[Session, Any], float]] = {

@@ -213,7 +213,7 @@ def run_together(
 
         return run_servers(places, network, question, group, fold=fold)
     if question.strategy.startswith("parameter-server") and not question.layout.has_replicas:
-        raise Unsuitable(f"servers keep the parameters of whole replicas, and {question.layout.words} has none such")
+        raise Unsuitable(f"servers keep the parameters of whole replicas; {question.layout.words} has none")
     from simulator.results.step import make_step_result
     from simulator.results.training import together_result
     from simulator.training.divide import divided

@@ -239,7 +239,7 @@ def _questions(
         count = 1 if gpus is None else len(gpus)
         if count > 1:
             refuse({"--programs": written.programs != "1"}, f"is about one GPU, and {count} take part; --gpus 1")
-            refuse({"--threads": written.threads is not None}, f"is about a CPU, and {count} GPUs take part")
+            refuse({"--threads": written.threads is not None}, f"applies to a CPU; {count} GPUs take part")
         own = ways if count + len(ways[0].helpers) > 1 else [replace(ways[0], layout=REPLICAS)]
         asked = [accumulating(replace(_shared_out(written, way, count), where=where, gpus=gpus), how) for way in own]
         found += [_as_trained(written, session, question) for question in asked]

@@ -72,10 +72,10 @@ def disk_answer(question: DiskQuestion, machine: Machine, places: Places) -> Ans
         raise InputError(f"threads is at least 1; got {question.threads}")
     part = None if question.cached else _part(machine, question)
     if question.sustained and (part is None or not part.burst_rate):
-        raise InputError("sustained is of a volume whose part has a burst_rate")
+        raise InputError("sustained applies to a volume whose part has a burst_rate")
     hits = 1.0 if question.cached else question.hit_percent / _PERCENT
     if question.kind.startswith("write") and hits > 0.0:
-        raise InputError("writes wait for the disk; cached and hit-percent are of reads")
+        raise InputError("writes wait for the disk; cached and hit-percent apply to reads")
     if not hits:
         assert part is not None
         return _block(part, question)

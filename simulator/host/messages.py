@@ -85,7 +85,7 @@ def _on_the_line(question: MessageQuestion, line: Link) -> tuple[float, str]:
     """Return the bytes that cross the line, and a description of them."""
     if line.kind != "ethernet":
         if question.mtu_bytes:
-            raise InputError(f"mtu is of Ethernet; the machines are joined by {line.kind}")
+            raise InputError(f"mtu applies to Ethernet; the machines are joined by {line.kind}")
         share = line.bandwidth_Bps / line.nominal_Bps
         return question.size_bytes / share, f"{format_size(question.size_bytes, 4)} and what {line.kind} adds"
     mtu_bytes = question.mtu_bytes or min(

@@ -52,7 +52,7 @@ def check_copy(question: CopyQuestion) -> None:
     if kind in ("h2d", "d2h") and question.dst:
         raise InputError(f"copy:{kind} names its GPU by src; write src={question.dst}, not dst={question.dst}")
     if kind == "d2h" and question.fresh and question.pinned:
-        raise InputError("fresh is of pageable memory; add pinned=no")
+        raise InputError("fresh applies to pageable memory; add pinned=no")
     unread = [name.replace("_", "-") for name in said if name not in read]
     if unread:
         known = ", ".join(sorted(name.replace("_", "-") for name in read))

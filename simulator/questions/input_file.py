@@ -88,11 +88,11 @@ class InputFile(BaseModel):
         if self.decode == "jpeg" and not self.pixels and self.sample_time is None:
             raise ValueError("decode: jpeg needs pixels, for example 469x387, or sample_time")
         if self.pixels and self.holds == "sequences":
-            raise ValueError("pixels are of images, and it holds sequences")
+            raise ValueError("pixels apply to images; this set holds sequences")
         if self.epochs > 1 and not self.samples:
-            raise ValueError("epochs needs samples, those of the set")
+            raise ValueError("epochs needs samples, the size of the set")
         if self.cache == "memory" and not self.samples:
-            raise ValueError("cache: memory needs samples, those of the set")
+            raise ValueError("cache: memory needs samples, the size of the set")
         if not self.pinned and "ahead" in self.model_fields_set and self.ahead:
             raise ValueError("ahead needs pinned: a copy from pageable memory waits")
         return self

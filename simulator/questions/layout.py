@@ -224,17 +224,13 @@ def parse_layout(text: str) -> Layout:
             found[key] = _value(text, key, said, bool(equals) or name == "fsdp")
     layout = Layout(**found)  # type: ignore[arg-type]
     if layout.sp and layout.tp == 1:
-        raise InputError(f"--parallel {one_line(text, 60)}: sp splits what tp leaves whole; say tp=2 or more with it")
+        raise InputError(f"--parallel {one_line(text, 60)}: sp splits what tp leaves whole; add tp=2 or more")
     if layout.tp_overlap and not layout.sp:
-        raise InputError(
-            f"--parallel {one_line(text, 60)}: tp_overlap is of what sp gathers and scatters; say sp with it"
-        )
+        raise InputError(f"--parallel {one_line(text, 60)}: tp_overlap overlaps what sp gathers and scatters; add sp")
     if layout.flex and layout.ep == 1:
-        raise InputError(f"--parallel {one_line(text, 60)}: flex is how tokens go to experts; say ep=2 or more with it")
+        raise InputError(f"--parallel {one_line(text, 60)}: flex dispatches tokens to experts; add ep=2 or more")
     if layout.pp == 1 and (layout.vp > 1 or layout.schedule != "1f1b"):
-        raise InputError(
-            f"--parallel {one_line(text, 60)}: vp and schedule are of a pipeline; say pp=2 or more with them"
-        )
+        raise InputError(f"--parallel {one_line(text, 60)}: vp and schedule apply to a pipeline; add pp=2 or more")
     if layout.vp > 1 and layout.schedule != "1f1b":
         raise InputError(f"--parallel {one_line(text, 60)}: vp={layout.vp} goes with schedule=1f1b")
     return layout

@@ -223,6 +223,6 @@ def parse_fixed(text: str | None) -> tuple[tuple[str, Any], ...]:
             found[field.name] = getattr(layout, field.name)
     if found.get("tp_overlap") and (found.get("sp") is False or found.get("tp") == 1):
         raise InputError(
-            f"--parallel {one_line(text or '', 60)}: tp_overlap is of what sp gathers and scatters; say sp with it"
+            f"--parallel {one_line(text or '', 60)}: tp_overlap overlaps what sp gathers and scatters; add sp"
         )
     return tuple(found.items())

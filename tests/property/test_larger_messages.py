@@ -69,5 +69,5 @@ def test_a_larger_message_is_not_faster_on_any_machine(name: str, n_nodes: int) 
     for collective in _COLLECTIVES:
         try:
             assert not _drops(machine, collective, 2 if is_long else 4)
-        except Unsuitable:  # no hardware that NCCL runs on
+        except Unsuitable:  # NCCL does not run on this hardware
             continue

@@ -146,7 +146,7 @@ devices: {{cpu0: {{part: generic-desktop-cpu}}, disk0: {{part: mine}}}}
         ("read_random,4KiB,hit-percent=101", "hit-percent is from 0 to 100; got 101"),
         ("read_random,4KiB,threads=0", "threads is at least 1; got 0"),
         ("write_random,4KiB,cached", "writes wait for the disk"),
-        ("read_random,4KiB,sustained", "sustained is of a volume whose part has a burst_rate"),
+        ("read_random,4KiB,sustained", "sustained applies to a volume whose part has a burst_rate"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(session, words, message) -> None:

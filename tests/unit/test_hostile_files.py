@@ -234,9 +234,12 @@ def test_there_are_not_more_processes_than_any_machine_has_use_for(capsys) -> No
     [
         (
             "trace none.json --topology t4 --workload resnet18 --batch 2 --what-if",
-            "--what-if: is of what comes of steps",
+            "--what-if: belongs to the analysis of a step",
         ),
-        ("trace none.json --topology t4 --workload resnet18 --batch 2 --mtbf 1h", "--mtbf: is of what comes of steps"),
+        (
+            "trace none.json --topology t4 --workload resnet18 --batch 2 --mtbf 1h",
+            "--mtbf: belongs to the analysis of a step",
+        ),
         ("cluster --clean --dry-run", "--dry-run: is not read with --clean, which measures nothing"),
         ("cluster --dry-run --json", "--json: is not read with --dry-run, which measures nothing"),
     ],

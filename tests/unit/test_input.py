@@ -397,5 +397,5 @@ def test_images_are_not_fed_to_what_reads_sequences(session, network, words, tol
     with pytest.raises(InputError) as caught:
         session.step(step(session, f"{words},disk=memory", workload=network, batch=8))
     assert str(caught.value) == told
-    with pytest.raises(InputError, match="pixels are of images, and it holds sequences"):
+    with pytest.raises(InputError, match="pixels apply to images; this set holds sequences"):
         parse_input("sample=4KB,pixels=64x64,holds=sequences")

@@ -82,7 +82,7 @@ def test_every_option_of_simulate_can_be_measured_or_says_why_not() -> None:
         ({"batch": "4", "precision": "int8", "mode": "inference"}, "--precision int8"),
         ({"batch": "4", "gpus": "4"}, "--gpus 1"),
         ({"batch": "4", "topology": "p3.16xlarge,dgx-h100", "gpus": "1"}, "--topology"),
-        ({"batch": "4", "strategy": "ring"}, "--strategy: in a step torch's own exchanges are measured"),
+        ({"batch": "4", "strategy": "ring"}, "--strategy: a step uses torch's own exchanges"),
         ({"batch": "0"}, "--batch 0"),
         ({"batch": "4", "precision": "fp23"}, "--precision fp23"),
     ],

@@ -176,7 +176,7 @@ def test_machine_that_nccl_does_not_run_on(tmp_path, capsys):
     file = table(tmp_path, row(machine="knl7250-cluster", nodes="2", gpus="2"))
     score_command([file], as_json=True)
     scored = json.loads(capsys.readouterr().out)["tables"][0]
-    assert scored["skipped"] == {"nccl does not fit: no hardware that NCCL runs on": 1}
+    assert scored["skipped"] == {"nccl does not fit: NCCL does not run on this hardware": 1}
 
 
 # -- which GPUs ------------------------------------------------------------------------

@@ -288,7 +288,7 @@ def test_a_pipeline_waits_for_its_slow_stage(session: Session) -> None:
 @pytest.mark.parametrize("words", ["tp=2", "pp=2", "cp=2", "zero=1", "fsdp", "dataparallel"])
 def test_servers_go_with_whole_replicas(session: Session, words: str, capsys) -> None:
     question = replace(GPT2, strategy="parameter-server", layout=parse_layout(words))
-    with pytest.raises(Unsuitable, match=f"servers keep the parameters of whole replicas, and {words} has none such"):
+    with pytest.raises(Unsuitable, match=f"servers keep the parameters of whole replicas; {words} has none"):
         session.step(question)
     command = ["--topology", "p3.16xlarge", "--workload", "gpt2", "--batch", "2", "--quiet", "--parallel", words]
     for more in (["--staleness", "2"], ["--servers", "workers"], ["--lose", "cpu1@1s"]):

@@ -147,7 +147,7 @@ def test_threads_of_a_program_without_a_cpu_are_refused(tmp_path: Path, capsys: 
     file.write_text(_PROGRAM, encoding="utf-8")
     command = ["--topology", "p3.16xlarge", "--workload", str(file), "--threads", "2"]
     assert run_app(simulate, "simulate", command) == 2
-    assert "--threads: is about a CPU, and" in capsys.readouterr().err
+    assert "--threads: applies to a CPU;" in capsys.readouterr().err
     assert run_app(simulate, "simulate", [*command, "--device", "cpu0"]) == 0
 
 

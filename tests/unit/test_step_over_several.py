@@ -352,7 +352,7 @@ MISTAKES = {
         [*STEP, "--mode", "inference", "--strategy", "ring"],
         "--strategy: is about an exchange, and --mode inference has none",
     ),
-    "threads of GPUs": ([*STEP, "--threads", "4"], "--threads: is about a CPU, and 8 GPUs take part"),
+    "threads of GPUs": ([*STEP, "--threads", "4"], "--threads: applies to a CPU; 8 GPUs take part"),
     "a strategy that does not fit": (
         [*STEP, "--strategy", "hierarchical"],
         "--strategy hierarchical does not fit: it needs several nodes, and all ranks are on one",

@@ -375,7 +375,7 @@ def test_the_command_answers_in_80_columns(tmp_path, capsys) -> None:
     ("words", "said"),
     [
         ((), "the step is needed in simulate's words"),
-        (("--topology", "p3.2xlarge", "--batch", "8", "--trace", "x"), "--trace: is of simulate's output"),
+        (("--topology", "p3.2xlarge", "--batch", "8", "--trace", "x"), "--trace: belongs to simulate's output"),
         (("--topology", "p3.2xlarge", "--workload", "resnet19", "--batch", "8"), "resnet19"),
         ((*STEP, "--steps", "x"), "--steps"),
     ],

@@ -184,7 +184,7 @@ class Stepper:
         """
         run = {"train": self.train, "inference": self.infer}.get(self.shape.phase)
         if run is None:
-            raise Unavailable("of a step's parts no graph is captured; --mode train or inference")
+            raise Unavailable("parts of a step are not captured in a graph; take --mode train or inference")
         if self.scaler is not None or self.shape.each:
             raise Unavailable("a step that the host waits for cannot be captured")
         if self.device.type != "cuda":
