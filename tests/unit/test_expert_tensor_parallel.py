@@ -1,4 +1,4 @@
-"""Experts split by tensor parallelism: which ranks split them, what each computes, holds, and exchanges."""
+"""Experts split by tensor parallelism: the ranks that split them, and what each computes, holds and exchanges."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_what_is_exchanged_follows_from_degrees(words: str) -> None:
     layout = layout_of(words)
     own = divided(MIXTRAL, layout)
     sent = [layer.operator for layer in own.layers if layer.part == "experts" and isinstance(layer.operator, Exchange)]
-    rows = CHOSEN * TOKENS // (layout.tp if layout.sp else 1)  # of copies of tokens that a rank has
+    rows = CHOSEN * TOKENS // (layout.tp if layout.sp else 1)  # rows of token copies per rank
     found = Counter((e.axis, e.forward, e.backward, e.elements) for e in sent)
     expected: Counter[object] = Counter()
     if layout.ep > 1:
