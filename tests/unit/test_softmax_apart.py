@@ -1,4 +1,4 @@
-"""Megatron-LM's softmax kernels take whole fours of heads and samples; else PyTorch's runs, with what they fuse."""
+"""Megatron-LM's softmax kernels require multiples of four heads and samples; otherwise PyTorch's run."""
 
 from __future__ import annotations
 
