@@ -59,7 +59,7 @@ class Clock:
         self._number = 0
         self._homes: dict[int, tuple[int, torch.Tensor]] = {}
 
-    # -- what is issued ----------------------------------------------------------------
+    # -- issued work -------------------------------------------------------------------
 
     def kernel(self, seconds: float) -> None:
         """Issue a kernel of this duration on the current stream."""

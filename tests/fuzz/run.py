@@ -43,7 +43,7 @@ def _stop(_: int, __: FrameType | None) -> None:
 
 
 def fault_of(words: list[str]) -> str:
-    """Return what is wrong with how the command *words* ends; empty where nothing is."""
+    """Return the fault in how the command *words* ends; empty where there is none."""
     from simulator.cli import run as simulate
     from simulator.console.run import run_app
     from validate.cli.app import app as validate

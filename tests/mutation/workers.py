@@ -26,7 +26,7 @@ __all__ = ["Ran", "prepare", "ran", "survives"]
 
 _LIMIT_BYTES = 4 << 30
 _NOT_CHANGED = 98  # exit status where the file differs from what was imported
-_LEAST_S, _TIMES = 2.0, 5.0  # CPU time limit of a test: at least so many seconds, or so many times its usual time
+_LEAST_S, _TIMES = 2.0, 5.0  # a test's CPU time limit: its usual time times _TIMES, at least _LEAST_S
 _IMPORTED_BEFORE = "ignore::pytest.PytestAssertRewriteWarning"
 Ran = dict[str, tuple[float, dict[str, list[int]]]]  # by test: its seconds, and the lines of each file that it runs
 

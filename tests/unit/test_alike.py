@@ -93,7 +93,7 @@ def test_flows_grow_with_roles_alone(algorithm: str) -> None:
 
 
 def test_two_groups_at_once_are_as_one_by_one() -> None:
-    """Several collectives share links, and each flow counts on them."""
+    """On links that several collectives share, the flows of each count."""
     machine = load_machine("dgx-h100", n_nodes=4)
     whole = Communicator(machine, machine.gpus)
     plans = [Nccl("ring").plan(Request(whole.part(range(i, 32, 2)), "all-reduce", 1e8)) for i in range(2)]

@@ -14,7 +14,7 @@ from tests.machines import crossbar, machine_from
 MACHINE = crossbar(6, bandwidth="10 GB/s")
 ROUTER = Router(MACHINE)
 CORES, MEMORY = "gpu0:multiprocessors", "gpu0:memory"
-SECOND = 10e9  # bytes per link and second
+SECOND = 10e9  # bytes that a link carries in a second
 
 
 def flow(src: int, dst: int, seconds: float = 1.0, **more: float) -> Flow:

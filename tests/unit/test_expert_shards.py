@@ -101,5 +101,5 @@ def test_shards_of_gradients_need_a_share_of_them_and_a_bucket() -> None:
     )
     n_bytes = 4 * LLAMA.trained_count
     bucket = 25 * 2**20 + 4 * max(p.elements for p in LLAMA.parameters)
-    # Replicas hold all gradients twice at the moment when all are ready; the others peak elsewhere.
+    # With ZeRO-1 all gradients exist twice at the peak; with ZeRO-2 the peak is at another moment.
     assert 2 * n_bytes - n_bytes / 8 - bucket >= first - second > 0.5 * n_bytes

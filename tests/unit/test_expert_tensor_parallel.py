@@ -1,4 +1,4 @@
-"""Experts split by tensor parallelism: the ranks that split them, and what each computes, holds and exchanges."""
+"""Experts split by tensor parallelism: the ranks that split them, and each rank's computation, memory and exchanges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How ranks divide a step: parsing layouts, placing ranks, and what each computes, holds and exchanges."""
+"""How ranks divide a step: parsing layouts, placing ranks, and each rank's computation, memory and exchanges."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ def test_b7_asynchronous_each_goes_at_its_own_pace(session: Session, tmp_path) -
     assert slow.period_s == pytest.approx(2 * fast.period_s, rel=0.02)
     each = 1 / fast.period_s
     assert result.throughput == pytest.approx(32 * (3 * each + each / 2), rel=0.02)
-    # During a step of the slow worker each of the others updates twice; it delays every second update of theirs.
+    # During a step of the slow worker each of the three others updates twice, and it updates in every second of theirs.
     assert slow.staleness_mean == pytest.approx(6, abs=0.7)
     assert fast.staleness_mean == pytest.approx(0.5 + 1, abs=0.3)
 

@@ -1,4 +1,4 @@
-"""Megatron-LM's softmax kernels require multiples of four heads and samples; otherwise PyTorch's run."""
+"""Megatron-LM's fused softmax needs a multiple of four matrices; otherwise PyTorch's kernels run, with casts."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ def test_what_is_exchanged_takes_what_nccl_takes_on_the_machine() -> None:
 
 
 def test_what_runs_forward_again_leaves_no_gradients() -> None:
-    """With endless exchanges, a step takes these plus the work before the first bucket of two blocks."""
+    """With very slow exchanges, a step takes these plus the work before the first bucket of two blocks."""
     network = build_network("gpt2", batch=16, sequence_length=512, layers=4)
 
     def first_s(recompute: bool) -> float:

@@ -179,7 +179,7 @@ def test_micro_batches_that_passed_at_once_are_in_every_figure() -> None:
 
 
 def test_each_device_holds_activations_whole_and_all_else_in_shards() -> None:
-    """At any batch, the peak is that of a single device's memory."""
+    """At any batch, the peak counts what one device holds, not what all devices hold together."""
     needs = []
     for batch in (1, 2, 4, 8):
         network = build_network("gpt2", batch=batch, sequence_length=1024)

@@ -1,4 +1,4 @@
-"""Combine dumps of one machine: settle which says what, mark guesses, report what is missing."""
+"""Combine dumps of one machine: choose among their data, mark guesses, report gaps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read one dump file into what it says of GPUs, links and placement: :func:`read_dump`."""
+"""Read one dump file, with its GPUs, links and placement: :func:`read_dump`."""
 
 from __future__ import annotations
 

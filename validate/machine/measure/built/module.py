@@ -45,7 +45,7 @@ class Built:
 
 @dataclass(slots=True)
 class _Plan:
-    """What is known so far while the layers are made in order."""
+    """State while the layers are made, in order: shapes of tensors, steps, and parts of tensors."""
 
     shapes: dict[int, Shape]
     steps: list[Step] = field(default_factory=list)
@@ -187,7 +187,7 @@ def _splitter(widths: list[int]) -> Callable[[Any], Any]:
     return lambda x: torch.split(x, widths, -1)
 
 
-# -- what is fed in --------------------------------------------------------------------
+# -- inputs ----------------------------------------------------------------------------
 
 
 def _first_reader(description: Description, number: int) -> tuple[Layer, int]:
