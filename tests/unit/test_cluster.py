@@ -298,7 +298,7 @@ def test_what_is_not_allowed_or_there_is_said_and_the_trial_removed(monkeypatch,
     assert commands[-1] == f"ip netns delete {NAMES.probe}"
 
 
-# -- what runs -----------------------------------------------------------------------
+# -- operations ----------------------------------------------------------------------
 
 
 def test_hosts_do_what_the_simulator_plans() -> None:

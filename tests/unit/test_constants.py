@@ -55,7 +55,7 @@ def test_there_is_something_to_check() -> None:
     assert len(entries()) >= 300
 
 
-# -- what each says --------------------------------------------------------------------
+# -- descriptions ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -116,7 +116,7 @@ def test_a_value_is_at_the_bound_that_it_is_said_to_be_at() -> None:
             assert any(entry["value"] == pytest.approx(end, rel=0.05) for end in (priors[name].low, priors[name].high))
 
 
-# -- who reads them --------------------------------------------------------------------
+# -- readers ---------------------------------------------------------------------------
 
 
 def flat(cls: type, value: Any) -> set[str]:

@@ -242,7 +242,7 @@ def test_shares_of_a_resource_that_shrinks() -> None:
     assert ends(builder) == pytest.approx([1.5, 1.5])
 
 
-# -- what may start, and what is counted -------------------------------------------------
+# -- start conditions and accounting -----------------------------------------------------
 
 
 def test_bytes_of_all_rounds_and_of_equal_flows_are_counted() -> None:

@@ -32,7 +32,7 @@ def layout_of(words: str, n_ranks: int = 8) -> Layout:
     return parse_layout(words).on(n_ranks)
 
 
-# -- what a rank computes and holds --------------------------------------------------
+# -- computation and memory of a rank ------------------------------------------------
 
 
 @pytest.mark.parametrize("words", WORDS)
@@ -83,7 +83,7 @@ def test_optimisers_share_experts_among_those_that_hold_the_same_part() -> None:
         assert need.optimizer_bytes == pytest.approx(8 * kept)
 
 
-# -- which ranks ---------------------------------------------------------------------
+# -- choice of ranks -----------------------------------------------------------------
 
 
 def groups(bundles: list) -> list[list[int]]:

@@ -178,7 +178,7 @@ def test_tied_constants_are_as_large_as_those_that_they_are_tied_to(tmp_path: Pa
     assert found.values["nccl.recent.LL.net_hop_s"] == found.values["nccl.earlier.LL.net_hop_s"]
 
 
-# -- which rows count ------------------------------------------------------------------
+# -- choice of rows --------------------------------------------------------------------
 
 PRODUCT = "device,op,dtype,m,n,k"
 ATTENTION = "device,op,variant,dtype,software,batch,heads,kv_heads,m,n,k"

@@ -64,7 +64,7 @@ def test_before_tensor_cores_a_product_in_fp16_takes_no_longer_than_in_fp32(name
     assert times[0] / 2.5 < times[1] <= times[0]
 
 
-# -- what power leaves -----------------------------------------------------------------
+# -- power limits ----------------------------------------------------------------------
 
 
 def test_a_board_holds_more_the_more_it_may_draw() -> None:

@@ -102,7 +102,7 @@ def test_a_published_file_is_the_network_of_the_zoo(name: str, config) -> None:
     assert ours.elements == own.elements
 
 
-# -- what transformers counts -----------------------------------------------------------
+# -- transformers' parameter counts -----------------------------------------------------
 
 # Sizes that no published model has, so that none can be mistaken for another.
 _SMALL = {"hidden_size": 96, "num_attention_heads": 6, "num_hidden_layers": 3, "vocab_size": 1009}

@@ -179,7 +179,7 @@ def test_a_machine_without_a_topology_and_a_device_without_a_part_are_said(capsy
     assert [path.name for path in (tmp_path / "out" / "l40s").iterdir()] == ["ops.csv"]
 
 
-# -- which of several ----------------------------------------------------------------------------------------
+# -- choice among several ------------------------------------------------------------------------------------
 
 
 def test_versions_in_the_order_of_their_release():

@@ -119,7 +119,7 @@ def test_every_question_of_simulate_has_a_group_that_measures_it_or_a_reason() -
     }
 
 
-# -- steps whose loss is read back -----------------------------------------------------
+# -- steps that read back the loss -----------------------------------------------------
 
 STEP = {"machine": GPU_MACHINE, "n_gpus": 1, "model": "lenet", "phase": "train", "dtype": "fp32", "batch_per_gpu": 64}
 

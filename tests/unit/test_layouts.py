@@ -142,7 +142,7 @@ def test_a_group_over_machines_takes_longer_than_one_within() -> None:
     assert far > 1.05 * near
 
 
-# -- what each computes --------------------------------------------------------------
+# -- computation of each rank --------------------------------------------------------
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 8])

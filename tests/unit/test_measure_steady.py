@@ -215,7 +215,7 @@ def test_ranks_are_started_when_asked_and_ended_with_the_last_case(monkeypatch: 
     assert told == [("start", 2, True), ("run", "resnet50"), "close"]
 
 
-# -- which of both ---------------------------------------------------------------------
+# -- one or all devices ----------------------------------------------------------------
 
 
 def gpus(monkeypatch: pytest.MonkeyPatch, count: int, major: int, *, alone: bool = False) -> Bench:

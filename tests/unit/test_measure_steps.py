@@ -45,7 +45,7 @@ def _settings_as_before() -> Iterator[None]:
     torch.backends.cudnn.benchmark = False
 
 
-# -- which steps, and in which order ---------------------------------------------------
+# -- choice and order of steps ---------------------------------------------------------
 
 
 @pytest.mark.parametrize("shapes", [list(gpu_steps(HOPPER)), list(CPU_STEPS), list(parallel_steps(8, HOPPER))])
@@ -108,7 +108,7 @@ def test_the_table_tells_what_is_measured() -> None:
     assert many["schedule"] == "cross-entropy; channels last"
 
 
-# -- what is predicted is what is measured ---------------------------------------------
+# -- agreement with the prediction -----------------------------------------------------
 
 
 GPUS, CPUS = (Names(machines=MachineNames(named={"m": name})) for name in ("dgx-h100", "cpu-i7-3820"))
@@ -170,7 +170,7 @@ def test_the_loss_takes_time_where_a_row_says_that_it_was_timed() -> None:
     assert GPUS.session.time_s(query) == with_loss > GPUS.session.time_s(read(replace(plain, fused=True)))
 
 
-# -- what a step does ------------------------------------------------------------------
+# -- execution of a step ---------------------------------------------------------------
 
 
 def parameters(stepper: Stepper) -> list[Any]:

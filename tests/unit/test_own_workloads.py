@@ -166,7 +166,7 @@ def test_attention_is_written_out_as_the_torch_that_runs_it_has_it() -> None:
     assert as_run(chosen, "torch 2.11.0").layers == chosen.layers
 
 
-# -- the whole way ---------------------------------------------------------------------
+# -- end to end ------------------------------------------------------------------------
 
 
 def validate(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:

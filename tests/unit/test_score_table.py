@@ -179,7 +179,7 @@ def test_machine_that_nccl_does_not_run_on(tmp_path, capsys):
     assert scored["skipped"] == {"nccl does not fit: no hardware that NCCL runs on": 1}
 
 
-# -- which GPUs ------------------------------------------------------------------------
+# -- choice of GPUs --------------------------------------------------------------------
 
 
 def ranks(strategy):

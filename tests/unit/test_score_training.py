@@ -103,7 +103,7 @@ def test_an_operator_without_kernels_is_named():
         lower_operator(object(), "fwd", "fp32")
 
 
-# -- what is asked ---------------------------------------------------------------------
+# -- questions -------------------------------------------------------------------------
 
 
 def test_a_plain_row():
@@ -332,7 +332,7 @@ def test_nothing_is_filled_in_by_what_was_measured():
     assert not {(name, column) for name in rules for column in (*kinds[name].measured, "trust")} & looked_at
 
 
-# -- what is predicted and judged ------------------------------------------------------
+# -- predictions and judgement ---------------------------------------------------------
 
 
 def step_s(machine="p3.2xlarge", **options):

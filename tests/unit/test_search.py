@@ -207,7 +207,7 @@ def test_strong_scaling_bends(capsys, tmp_path) -> None:
     assert "simulated" in (tmp_path / "curve.svg").read_text(encoding="utf-8")
 
 
-# -- what a step is made of, what would help -------------------------------------------
+# -- composition of a step, remedies ---------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -229,7 +229,7 @@ def test_folded_nodes_are_as_each_by_itself(session: Session) -> None:
     assert len(apart.servers.paces) == 4
 
 
-# -- stragglers elsewhere ------------------------------------------------------------
+# -- stragglers without servers ------------------------------------------------------
 
 
 @pytest.mark.parametrize("more", [{"strategy": "nccl"}, {"strategy": "ring"}, {"layout": FSDP}])

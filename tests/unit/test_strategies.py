@@ -265,7 +265,7 @@ links:
     assert time_s(machine, "ring") == pytest.approx(15e-3, rel=EXACT)
 
 
-# -- who fits where ----------------------------------------------------------------
+# -- requirements ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("strategy", OWN)

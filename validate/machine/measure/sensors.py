@@ -114,7 +114,7 @@ class Sensors:
         return taken
 
     def limits(self) -> dict[str, float]:
-        """Return the card's limits: power in W, maximum clocks in MHz, PCIe generation and width."""
+        """Return the card's limits: power in W, clocks in MHz, PCIe generation and width."""
         found = {
             "power_limit_W": self._unsigned("nvmlDeviceGetEnforcedPowerLimit"),
             "max_sm_clock_MHz": self._unsigned("nvmlDeviceGetMaxClockInfo", _SM),

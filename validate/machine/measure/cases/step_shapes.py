@@ -30,10 +30,11 @@ class StepShape:
     ``policy``: one format for everything, or PyTorch's autocast with ``amp-``.  ``fused``: the optimiser is one kernel
     for a list of parameters.  ``each``: the host reads the loss of each step and so waits for it.
 
-    ``n_gpus``: the number of ranks.  These are replicas, whose gradients DistributedDataParallel averages, unless
-    ``shards`` ranks each hold a part of the parameters (FSDP2).  ``overlaps``: gradients are exchanged during the
-    backward pass.  ``sums_in_fp32``: shards' 16-bit gradients are reduced in fp32.  ``bucket``: bytes of gradients
-    exchanged together; 0 is DistributedDataParallel's default.  ``n_nodes``: machines over which the ranks are spread.
+    ``n_gpus``: the number of ranks.  These are replicas, whose gradients DistributedDataParallel averages; with
+    ``shards``, that many ranks divide one copy of the parameters among them (FSDP2).  ``overlaps``: gradients are
+    exchanged during the backward pass.  ``sums_in_fp32``: shards' 16-bit gradients are reduced in fp32.  ``bucket``:
+    bytes of gradients exchanged together; 0 is DistributedDataParallel's default.  ``n_nodes``: machines over which the
+    ranks are spread.
 
     ``network``: the description to build where the user asked for the step; ``model`` is then only its name.
     ``source``: measure the user's own module from this factory, with these sizes, in place of the one built from
