@@ -1,4 +1,4 @@
-"""Messages between machines: frames of TCP and UDP, both ends, switches, and the way."""
+"""Messages between machines: TCP and UDP frames, both ends, switches, and the route."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several processes on one GPU: kernels take turns, hosts do not."""
+"""Several processes on one GPU: kernels take turns, hosts run concurrently."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_too_many_do_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
     captured = capsys.readouterr()
     assert "out of memory" in captured.err
     batches = [int(words.split()[1]) for words in re.findall(r"--batch \d+", captured.err)]
-    assert max(batches) < 64  # what would fit, fits four times
+    assert max(batches) < 64  # the suggested batch must fit four times
     document = json.loads(captured.out)
     assert document["results"][0]["programs"] == 4
     assert document["results"][0]["samples"] == 256

@@ -1,4 +1,4 @@
-"""Searching layouts: what is tried, what it is priced at, what comes first."""
+"""Searching layouts: the candidates, their estimated costs, and the ranking."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_best_in_json_and_again_from_its_file(capsys, tmp_path) -> None:
     assert entry["memory_bytes"] > 0
     assert sum(entry["account_s"].values()) == pytest.approx(entry["step_time_s"])
     lines = file.read_text(encoding="utf-8").splitlines()
-    file.write_text("\n".join([*lines[:-1], lines[-1][:30]]), encoding="utf-8")  # ended in the middle of a line
+    file.write_text("\n".join([*lines[:-1], lines[-1][:30]]), encoding="utf-8")  # cut off in the middle of a line
     assert document(capsys, *BEST, *fixed) == first
     assert file.read_text(encoding="utf-8").splitlines() == lines
     assert run([*BEST, *fixed, "--micro-batch", "2"]) == 2
@@ -207,7 +207,7 @@ def test_strong_scaling_bends(capsys, tmp_path) -> None:
     assert "simulated" in (tmp_path / "curve.svg").read_text(encoding="utf-8")
 
 
-# -- what a step is made of, what would help -------------------------------------------
+# -- composition of a step, remedies ---------------------------------------------------
 
 
 @pytest.mark.parametrize(

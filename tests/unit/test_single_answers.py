@@ -1,4 +1,4 @@
-"""What bounds a copy and a launch; what single questions refuse."""
+"""The bounds of a copy and a launch, and refusals of single questions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens that go once to each machine with experts of them (``--parallel ep=..,flex``)."""
+"""Tokens sent once to each machine that holds experts for them (``--parallel ep=..,flex``)."""
 
 from __future__ import annotations
 
