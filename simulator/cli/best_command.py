@@ -49,7 +49,10 @@ def run_best(written: Written, wanted: Wanted) -> None:
         raise InputError("--global-batch is needed: the samples of a step, for example --global-batch 1024")
     if written.topology == "-":
         raise InputError("--topology -: several processes read the machine; write it to a file")
-    refuse({"--jobs": wanted.jobs is not None and wanted.dask is not None}, "is of this machine; --dask says where")
+    refuse(
+        {"--jobs": wanted.jobs is not None and wanted.dask is not None},
+        "starts processes on this machine; --dask uses a cluster",
+    )
     refuse(
         {f"--gpus {one_line(written.gpus or '', 60)}": wants_best(written.gpus)}, "is simulate's; name the GPUs here"
     )

@@ -96,7 +96,7 @@ def _ways(written: Written) -> list[StepQuestion]:
     )
     served = [name for name in strategies if name.startswith("parameter-server")]
     if len(served) == len(strategies) and any(size not in (0.0, BUCKET_BYTES) for size in overlaps):
-        refuse({"--overlap": True}, "servers exchange key by key, a layer at a time; none, or as it is")
+        refuse({"--overlap": True}, "servers exchange key by key, a layer at a time; leave it out or take none")
     if options.mode != "train":
         of_servers = {"--staleness": written.staleness != "0", "--lose": lost is not None}
         refuse(of_servers, f"is about training, and --mode {options.mode} updates nothing")
@@ -119,7 +119,7 @@ def _ways(written: Written) -> list[StepQuestion]:
         refuse({"--overlap": written.overlap != OVERLAP}, "is for --parallel dp; shards are gathered one unit ahead")
     if all(layout.process != "each" for layout in layouts):
         refuse({"--reduce-fp32": written.reduce_fp32}, "is for --parallel dp or fsdp; one process sums as it stores")
-        refuse({"--no-contention": not written.contention}, "is for a process each; of one process is none counted")
+        refuse({"--no-contention": not written.contention}, "applies to one process for each GPU")
     if not any(layout.zero for layout in layouts):
         refuse({"--no-prefetch": not written.prefetch}, "is for --parallel fsdp, or zero=1 or 2")
     base = StepQuestion(
@@ -176,7 +176,7 @@ def _programs(written: Written) -> int:
     if not 1 <= value <= _MOST_PROGRAMS:
         raise InputError(f"--programs {value}: from 1 to {_MOST_PROGRAMS}")
     if value > 1:
-        refuse({"--input": written.input is not None}, "is about one program; without --programs it is read")
+        refuse({"--input": written.input is not None}, "applies to one program; leave out --programs")
     return value
 
 
@@ -238,7 +238,7 @@ def _questions(
         gpus = _gpus(written, machine)
         count = 1 if gpus is None else len(gpus)
         if count > 1:
-            refuse({"--programs": written.programs != "1"}, f"is about one GPU, and {count} take part; --gpus 1")
+            refuse({"--programs": written.programs != "1"}, f"applies to one GPU, but {count} take part; take --gpus 1")
             refuse({"--threads": written.threads is not None}, f"applies to a CPU; {count} GPUs take part")
         own = ways if count + len(ways[0].helpers) > 1 else [replace(ways[0], layout=REPLICAS)]
         asked = [accumulating(replace(_shared_out(written, way, count), where=where, gpus=gpus), how) for way in own]
@@ -271,17 +271,17 @@ def _check_has(written: Written, session: Session, questions: Sequence[StepQuest
         repeats = any(block_name(layer.name) for layer in network.layers)
         convolves = any(isinstance(layer.operator, Conv2d) for layer in network.layers)
         none = f"and {written.workload} has none"
-        refuse({"--recompute": written.recompute and not repeats}, f"is about repeated blocks, {none}")
+        refuse({"--recompute": written.recompute and not repeats}, f"applies to repeated blocks, {none}")
         attends = bool(attention_tensors(network)[1])
-        refuse({"--recompute-attention": written.recompute_attention and not attends}, f"is about attention, {none}")
-        refuse({"--channels-last": written.channels_last and not convolves}, f"is about convolutions, {none}")
+        refuse({"--recompute-attention": written.recompute_attention and not attends}, f"applies to attention, {none}")
+        refuse({"--channels-last": written.channels_last and not convolves}, f"applies to convolutions, {none}")
     adds = any(q.micro_batches > 1 and q.layout.zero < 2 and q.options.mode in ("train", "backward") for q in questions)
     several = "is about gradients of several micro-batches (--micro-batches 4), which zero=2 and fsdp scatter"
     refuse({"--accumulate": written.accumulate is not None and not adds}, several)
     devices = {device for question in questions for device in _devices(session, question)}
     gpus = [device for device in devices if isinstance(device, Gpu)]
     if len(gpus) == len(devices) and not any(question.helpers for question in questions):
-        refuse({"--cpu-library": written.cpu_library != "onednn"}, "is of kernels on a CPU, and GPUs compute")
+        refuse({"--cpu-library": written.cpu_library != "onednn"}, "applies to kernels on a CPU, but GPUs compute")
     if not gpus:
         of_gpus = {
             "--channels-last": written.channels_last,

@@ -221,7 +221,7 @@ def test_what_a_scenario_does_not_do_is_refused(words: str, told: str, tmp_path:
 
 def test_processes_of_this_machine_are_none_of_a_cluster(capsys) -> None:
     assert run([*_BEST, "--dask", "tcp://nowhere:1"]) == 2
-    assert capsys.readouterr().err == "simulate: --jobs: is of this machine; --dask says where\n"
+    assert capsys.readouterr().err == "simulate: --jobs: starts processes on this machine; --dask uses a cluster\n"
 
 
 def test_there_are_not_more_processes_than_any_machine_has_use_for(capsys) -> None:
