@@ -24,10 +24,11 @@ from simulator.step.layout import laid_out
 from simulator.step.memory import memory_need
 from simulator.step.padding import padded
 from simulator.step.precision import autocasts, casts, has_master, precision_of, scales, storage_of
+from simulator.step.quantising import nvfp4_passes
 from simulator.step.unfused import unfused
 from simulator.workload.backward import needs_gradient
 from simulator.workload.network import Layer, Network, block_name
-from simulator.workload.operators import BatchNorm, Conv2d, Elementwise, Operator, Phase
+from simulator.workload.operators import BatchNorm, Conv2d, Elementwise, Linear, Operator, Phase
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
 __all__ = ["TO_MASTER", "UNSCALE", "Lowering", "Mix", "Run"]
@@ -112,7 +113,7 @@ class Lowering:
     def mix(self, layer: Layer) -> Mix:
         """Return the number formats in which *layer* computes."""
         precision = precision_of(self._options.precision, layer.operator, self._device)
-        if precision == "fp8" and not block_name(layer.name):
+        if precision in ("fp8", "nvfp4") and not block_name(layer.name):
             precision = storage_of(self._options.precision)  # the logits stay in bf16
         if not self._wide[layer.output] or isinstance(layer.operator, PRODUCTS):
             return Mix(precision)
@@ -161,6 +162,8 @@ class Lowering:
         if layer.inputs and self.mix(layer).precision == "fp8":  # with its transpose, as products read both by rows
             n = elements[layer.inputs[0] if forward else layer.output]
             yield Run(Streaming("copy", n, n * half, 2 * n * ELEMENT_BYTES["fp8"]))
+        elif layer.inputs and self.mix(layer).precision == "nvfp4":
+            yield from map(Run, nvfp4_passes(elements[layer.inputs[0] if forward else layer.output]))
         if autocasts(self._options.precision):
             yield from self._autocasts(layer, forward=forward)
         elif precision_of(self._options.precision, layer.operator, self._device) == "fp32":
@@ -269,6 +272,15 @@ class Lowering:
                 yield f"{options.optimizer} step", self._run(kernel, float(first * n * size))
         if master:
             yield "weights from fp32", self._run(Streaming("copy", n, FP32_BYTES * n, half * n), 0.0)
+        quantised = self._quantised_weights()
+        for kernel in nvfp4_passes(quantised) if quantised else ():
+            yield "weights to nvfp4", self._run(kernel, 0.0)
+
+    def _quantised_weights(self) -> int:
+        """Return the number of weights whose products are in nvfp4."""
+        layers = [layer for layer in self._network.layers if self.mix(layer).precision == "nvfp4"]
+        linear = [layer.operator for layer in layers if isinstance(layer.operator, Linear)]
+        return sum(each.experts * each.inputs * each.outputs for each in linear)
 
     def tensor_update(self, elements: int) -> Iterator[tuple[TensorPass, Run]]:
         """Yield the calls that update a tensor of *elements* elements, if the optimiser updates tensors singly."""
