@@ -20,8 +20,8 @@ evaluation-strategy exit-* extra-vocab-size fim-* finetune fp16-lm-cross-entropy
 fp8-interval fp8-margin fp8-recipe fp8-wgrad full-validation head-lr-mult hysteresis inference-* init-method*
 initial-loss-scale iteration* label-smoothing* lazy-mpu-init learning-rate load load-* local-rank log-* log-dir logdir
 logging-* loss-scale loss-scale-window lr lr-* make-vocab-size-divisible-by manual-gc* mask-prob master-addr master-port
-max-lr max-restarts max-tokens-to-oom megatron-fsdp-* merge-file merges-file min-loss-scale min-lr mmap-* mock-data module
-moe-aux-loss-coeff moe-input-jitter* moe-per-layer-logging moe-permute-fusion moe-router-bias* moe-router-dtype
+max-lr max-restarts max-tokens-to-oom megatron-fsdp-* merge-file merges-file min-loss-scale min-lr mmap-* mock-data
+module moe-aux-loss-coeff moe-input-jitter* moe-per-layer-logging moe-permute-fusion moe-router-bias* moe-router-dtype
 moe-router-enable* moe-router-group* moe-router-load-balancing-type moe-router-num-groups moe-router-pre-softmax
 moe-router-score-function moe-router-topk-scaling-factor moe-use-legacy-grouped-gemm moe-z-loss-coeff monitor-interval
 mscale* nccl-communicator-config-path no-async-tensor-model-parallel-allreduce no-bias-* no-check-for-nan* no-ckpt-*
