@@ -24,11 +24,11 @@ from simulator.step.layout import laid_out
 from simulator.step.memory import memory_need
 from simulator.step.padding import padded
 from simulator.step.precision import autocasts, casts, has_master, precision_of, scales, storage_of
-from simulator.step.quantising import nvfp4_passes
+from simulator.step.quantising import nvfp4_passes, nvfp4_weights, quantised_layers
 from simulator.step.unfused import unfused
 from simulator.workload.backward import needs_gradient
 from simulator.workload.network import Layer, Network, block_name
-from simulator.workload.operators import BatchNorm, Conv2d, Elementwise, Linear, Operator, Phase
+from simulator.workload.operators import BatchNorm, Conv2d, Elementwise, Operator, Phase
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
 __all__ = ["TO_MASTER", "UNSCALE", "Lowering", "Mix", "Run"]
@@ -106,6 +106,8 @@ class Lowering:
         self._element_bytes = ELEMENT_BYTES[storage_of(options.precision)]
         self._wide = wide_tensors(network) if autocasts(options.precision) else (False,) * len(network.elements)
         self._needed = needs_gradient(network)
+        narrow = (network.layers[index] for index in sorted(quantised_layers(network, options.precision), reverse=True))
+        self._quantises = {layer.inputs[0]: layer.name for layer in narrow}  # the first of the layers that read it
         self._sizes = _sizes(network, options, self._wide, self._element_bytes)
         need = memory_need(network, options, device)
         self._forgotten = forgotten_share(device, need.total_bytes - need.context_bytes)
@@ -162,7 +164,7 @@ class Lowering:
         if layer.inputs and self.mix(layer).precision == "fp8":  # with its transpose, as products read both by rows
             n = elements[layer.inputs[0] if forward else layer.output]
             yield Run(Streaming("copy", n, n * half, 2 * n * ELEMENT_BYTES["fp8"]))
-        elif layer.inputs and self.mix(layer).precision == "nvfp4":
+        elif self.mix(layer).precision == "nvfp4" and (not forward or self._quantises[layer.inputs[0]] == layer.name):
             yield from map(Run, nvfp4_passes(elements[layer.inputs[0] if forward else layer.output]))
         if autocasts(self._options.precision):
             yield from self._autocasts(layer, forward=forward)
@@ -272,15 +274,9 @@ class Lowering:
                 yield f"{options.optimizer} step", self._run(kernel, float(first * n * size))
         if master:
             yield "weights from fp32", self._run(Streaming("copy", n, FP32_BYTES * n, half * n), 0.0)
-        quantised = self._quantised_weights()
+        quantised = nvfp4_weights(self._network, options.precision)
         for kernel in nvfp4_passes(quantised) if quantised else ():
             yield "weights to nvfp4", self._run(kernel, 0.0)
-
-    def _quantised_weights(self) -> int:
-        """Return the number of weights whose products are in nvfp4."""
-        layers = [layer for layer in self._network.layers if self.mix(layer).precision == "nvfp4"]
-        linear = [layer.operator for layer in layers if isinstance(layer.operator, Linear)]
-        return sum(each.experts * each.inputs * each.outputs for each in linear)
 
     def tensor_update(self, elements: int) -> Iterator[tuple[TensorPass, Run]]:
         """Yield the calls that update a tensor of *elements* elements, if the optimiser updates tensors singly."""
