@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,7 @@ from simulator.workload.network import block_name
 from simulator.workload.operators import Linear
 from simulator.workload.zoo.registry import build_network
 from tests.devices import find_gpu
+from validate.cli import main as validate
 
 LLAMA = build_network("llama3-8b", batch=1, sequence_length=2048, layers=2, loss=True)
 FP4_GPUS = ("b200", "b300", "gb10", "gb200", "gb300", "rtx-5090")
@@ -54,6 +56,8 @@ def test_products_keep_below_the_peak_and_gain_on_fp8(name: str, size: int) -> N
     assert four.flop == eight.flop == 2 * size**3
     assert four.time_s >= four.flop / device.peak("nvfp4")
     assert four.time_s <= eight.time_s * (1 + 1e-9) <= half.time_s * (1 + 1e-9)
+    if size == 64:  # mostly starting and ending
+        assert four.time_s > 10 * four.flop / device.peak("nvfp4")
     if size == 16384:
         assert four.time_s < 0.62 * eight.time_s
 
@@ -147,3 +151,11 @@ def test_the_answer_says_that_nobody_measured_it(capsys: pytest.CaptureFixture[s
     found = capsys.readouterr().out
     assert "outside: no measured nvfp4 on a device of generation blackwell" in found
     assert "because plain torch has no such step" in found
+
+
+def test_torch_does_not_measure_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    where = ["--topology", "dgx-b200", "--gpus", "1", "--out", str(tmp_path / "measured"), "--prepare"]
+    with pytest.raises(SystemExit) as stopped:
+        validate(["run", *where, "--workload", "gpt2", "--batch", "4", "--precision", "nvfp4"])
+    assert stopped.value.code == 2
+    assert "--precision nvfp4: is Transformer Engine's recipe" in capsys.readouterr().err
