@@ -254,7 +254,7 @@ def simulate(
             autocompletion=complete.precisions,
             metavar="NAME",
             help="fp32, tf32, fp16, bf16, amp-fp16, amp-bf16, graph-fp16, graph-bf16, master-fp16, "
-            "master-bf16, fp64, or torch (fp32, convolutions in TF32 if the GPU has it); for "
+            "master-bf16, master-fp8, nvfp4, fp64, or torch (fp32, convolutions in TF32 if the GPU has it); for "
             "inference also int8 and int4. Default: amp-bf16 with fused attention for language models like GPT and "
             "Llama if the device supports it, else torch.",
         ),

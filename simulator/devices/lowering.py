@@ -78,16 +78,17 @@ def _sum(rows: int, cols: int, precision: Precision) -> Rowwise:
 def _(operator: Linear, phase: Phase, precision: Precision) -> Kernels:
     inputs, outputs = operator.inputs, operator.outputs
     rows, experts = operator.rows_each, operator.busy_experts  # a grouped product takes as long as a batched one
+    wide = ELEMENT_BYTES["bf16"] if precision == "nvfp4" else 0  # only products read 4-bit numbers
     if phase == "fwd":
         bias = outputs if operator.bias else 0
-        return (Gemm(rows, outputs, inputs, precision, experts, "NT", epilogue_elements=bias),)
+        return (Gemm(rows, outputs, inputs, precision, experts, "NT", epilogue_elements=bias, out_bytes=wide),)
     kernels: list[Kernel] = []
     if _in(phase, "bwd_data"):
-        kernels.append(Gemm(rows, inputs, outputs, precision, experts, "NN"))
+        kernels.append(Gemm(rows, inputs, outputs, precision, experts, "NN", out_bytes=wide))
     if _in(phase, "bwd_weight"):
-        kernels.append(Gemm(outputs, inputs, rows, precision, experts, "TN"))
+        kernels.append(Gemm(outputs, inputs, rows, precision, experts, "TN", out_bytes=wide))
         if operator.bias:
-            kernels.append(_sum(outputs * experts, rows, precision))
+            kernels.append(_sum(outputs * experts, rows, "bf16" if wide else precision))
     return tuple(kernels)
 
 

@@ -23,6 +23,7 @@ _MOST_BYTES = 1_000_000
 _LISTED = 12
 _OTHER_MODELS = re.compile("bert|t5|mamba|vision|vlm|retro|ict|multimodal|biencoder")
 _EIGHT = ("fp8-format", "fp8-hybrid", "fp8-e4m3")
+_NARROW = (*_EIGHT, "fp4-format")
 # Arguments of old checkouts and of DeepSpeed's fork, whose default layers are Megatron-LM's own.
 _OLD = frozenset(
     (
@@ -154,9 +155,14 @@ def _read(args: Arguments, ranks: Ranks, deepspeed: DeepSpeed, trainer: Trainer,
 
 def _precision(args: Arguments) -> str | None:
     eight = args.has(*_EIGHT)
+    four = args.choice(("e2m1",), "fp4-format") is not None
     half = "bf16" if args.has("bf16") else "fp16" if args.has("fp16") else None
     if eight and half is None:
         args.fault("fp8-format", "goes with --bf16 or --fp16")
+    if four and (eight or half != "bf16"):
+        args.fault("fp4-format", "goes with --bf16, and without fp8")
+    if four:
+        return "nvfp4"
     return "master-fp8" if eight else f"master-{half}" if half else None
 
 
@@ -168,11 +174,11 @@ def _attention(args: Arguments, notes: list[str]) -> str:
         return {"auto": "fused-native", "fused": "fused-native", "flash": "fused"}.get(backend, "fused-softmax")
     if args.has("use-flash-attn"):
         return "fused"
-    if implementation == "local" and args.has(*_EIGHT):
-        args.fault("transformer-impl", "local has no fp8; transformer_engine has")
+    if implementation == "local" and args.has(*_NARROW):
+        args.fault("transformer-impl", "local has no fp8 and no nvfp4; transformer_engine has")
     if implementation is not None:
         return "fused-softmax" if implementation == "local" else "fused-native"
-    if args.has("use-mcore-models", "tp-comm-overlap", *_EIGHT):
+    if args.has("use-mcore-models", "tp-comm-overlap", *_NARROW):
         return "fused-native"  # these are Transformer Engine's, or select it
     if "num-layers" not in args:
         return "fused-softmax"

@@ -16,12 +16,12 @@ config-dir consumed-* data-args-path data-cache-path data-impl data-parallel-ran
 dataloader-type dataset* ddp-average-in-collective ddp-impl ddp-timeout deepspeed deepspeed-mpi dist-ckpt-* dist-url
 distributed-backend distributed-timeout-minutes do-eval do-train doc* e2e-* enable-experimental enable-one-logger
 end-of-document end-weight-decay eod-mask-loss error-injection* eval-* eval-interval eval-iters eval-micro-batch*
-evaluation-strategy exit-* extra-vocab-size fim-* finetune fp16-lm-cross-entropy fp8-amax* fp8-format fp8-interval
-fp8-margin fp8-recipe fp8-wgrad full-validation head-lr-mult hysteresis inference-* init-method* initial-loss-scale
-iteration* label-smoothing* lazy-mpu-init learning-rate load load-* local-rank log-* log-dir logdir logging-*
-loss-scale loss-scale-window lr lr-* make-vocab-size-divisible-by manual-gc* mask-prob master-addr master-port max-lr
-max-restarts max-tokens-to-oom megatron-fsdp-* merge-file merges-file min-loss-scale min-lr mmap-* mock-data module
-moe-aux-loss-coeff moe-input-jitter* moe-per-layer-logging moe-permute-fusion moe-router-bias* moe-router-dtype
+evaluation-strategy exit-* extra-vocab-size fim-* finetune fp16-lm-cross-entropy fp4-recipe fp8-amax* fp8-format
+fp8-interval fp8-margin fp8-recipe fp8-wgrad full-validation head-lr-mult hysteresis inference-* init-method*
+initial-loss-scale iteration* label-smoothing* lazy-mpu-init learning-rate load load-* local-rank log-* log-dir logdir
+logging-* loss-scale loss-scale-window lr lr-* make-vocab-size-divisible-by manual-gc* mask-prob master-addr master-port
+max-lr max-restarts max-tokens-to-oom megatron-fsdp-* merge-file merges-file min-loss-scale min-lr mmap-* mock-data
+module moe-aux-loss-coeff moe-input-jitter* moe-per-layer-logging moe-permute-fusion moe-router-bias* moe-router-dtype
 moe-router-enable* moe-router-group* moe-router-load-balancing-type moe-router-num-groups moe-router-pre-softmax
 moe-router-score-function moe-router-topk-scaling-factor moe-use-legacy-grouped-gemm moe-z-loss-coeff monitor-interval
 mscale* nccl-communicator-config-path no-async-tensor-model-parallel-allreduce no-bias-* no-check-for-nan* no-ckpt-*
@@ -60,6 +60,8 @@ NOT_MODELLED: dict[str, str] = {
     "external-cuda-graph": "kernels are issued one by one",
     "distribute-saved-activations": "each rank keeps the inputs of its layers whole",
     "empty-unused-memory-level": "the allocator keeps what it has",
+    "first-last-layers-bf16": "all blocks multiply in the narrow format",
+    "fp4-param-gather": "parameters are gathered in 16 bits",
     "fp8-param-gather": "parameters are gathered in 16 bits",
     "hierarchical-context-parallel-sizes": "a sequence is split in one ring",
     "hybrid-override-pattern": "all layers are attention and a feed-forward layer",

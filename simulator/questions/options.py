@@ -38,6 +38,7 @@ Policy = Literal[
     "master-fp16",
     "master-bf16",
     "master-fp8",
+    "nvfp4",
     "int8",
     "int4",
     "torch",

@@ -20,7 +20,7 @@ __all__ = ["narrowing_of"]
 
 _GROUPS: Mapping[type, str] = {CopyQuestion: "copies", AccessQuestion: "memory", LaunchQuestion: "launch"}
 _FLAGS = ("recompute", "recompute_attention", "channels_last", "fused_optimizer", "cuda_graph")
-_OF_OTHERS = ("graph", "master", "int")  # policies that need frameworks other than torch
+_OF_OTHERS = ("graph", "master", "int", "nvfp4")  # policies that need frameworks other than torch
 _SIZES = {"sequence_length": "--seq-len", "image": "--image"}
 _CALIBRATED = ", then validate calibrate measured/ --out mine.yaml and --calibration mine.yaml"
 

@@ -206,6 +206,7 @@ class Divided:
             parameter_count=held.parameter_count + more * (three.parameter_count - two.parameter_count),
             trained_count=held.trained_count + more * (three.trained_count - two.trained_count),
             moments=(*early, *late),
+            quantised=held.quantised + more * (three.quantised - two.quantised),
             of_experts=held.of_experts + more * (three.of_experts - two.of_experts),
             trained_of_experts=held.trained_of_experts + more * (three.trained_of_experts - two.trained_of_experts),
         )

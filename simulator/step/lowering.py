@@ -24,6 +24,7 @@ from simulator.step.layout import laid_out
 from simulator.step.memory import memory_need
 from simulator.step.padding import padded
 from simulator.step.precision import autocasts, casts, has_master, precision_of, scales, storage_of
+from simulator.step.quantising import nvfp4_passes, nvfp4_weights, quantised_layers
 from simulator.step.unfused import unfused
 from simulator.workload.backward import needs_gradient
 from simulator.workload.network import Layer, Network, block_name
@@ -105,6 +106,8 @@ class Lowering:
         self._element_bytes = ELEMENT_BYTES[storage_of(options.precision)]
         self._wide = wide_tensors(network) if autocasts(options.precision) else (False,) * len(network.elements)
         self._needed = needs_gradient(network)
+        narrow = (network.layers[index] for index in sorted(quantised_layers(network, options.precision), reverse=True))
+        self._quantises = {layer.inputs[0]: layer.name for layer in narrow}  # the first of the layers that read it
         self._sizes = _sizes(network, options, self._wide, self._element_bytes)
         need = memory_need(network, options, device)
         self._forgotten = forgotten_share(device, need.total_bytes - need.context_bytes)
@@ -112,7 +115,7 @@ class Lowering:
     def mix(self, layer: Layer) -> Mix:
         """Return the number formats in which *layer* computes."""
         precision = precision_of(self._options.precision, layer.operator, self._device)
-        if precision == "fp8" and not block_name(layer.name):
+        if precision in ("fp8", "nvfp4") and not block_name(layer.name):
             precision = storage_of(self._options.precision)  # the logits stay in bf16
         if not self._wide[layer.output] or isinstance(layer.operator, PRODUCTS):
             return Mix(precision)
@@ -161,6 +164,8 @@ class Lowering:
         if layer.inputs and self.mix(layer).precision == "fp8":  # with its transpose, as products read both by rows
             n = elements[layer.inputs[0] if forward else layer.output]
             yield Run(Streaming("copy", n, n * half, 2 * n * ELEMENT_BYTES["fp8"]))
+        elif self.mix(layer).precision == "nvfp4" and (not forward or self._quantises[layer.inputs[0]] == layer.name):
+            yield from map(Run, nvfp4_passes(elements[layer.inputs[0] if forward else layer.output]))
         if autocasts(self._options.precision):
             yield from self._autocasts(layer, forward=forward)
         elif precision_of(self._options.precision, layer.operator, self._device) == "fp32":
@@ -269,6 +274,9 @@ class Lowering:
                 yield f"{options.optimizer} step", self._run(kernel, float(first * n * size))
         if master:
             yield "weights from fp32", self._run(Streaming("copy", n, FP32_BYTES * n, half * n), 0.0)
+        quantised = nvfp4_weights(self._network, options.precision)
+        for kernel in nvfp4_passes(quantised) if quantised else ():
+            yield "weights to nvfp4", self._run(kernel, 0.0)
 
     def tensor_update(self, elements: int) -> Iterator[tuple[TensorPass, Run]]:
         """Yield the calls that update a tensor of *elements* elements, if the optimiser updates tensors singly."""

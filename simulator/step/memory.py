@@ -10,11 +10,12 @@ from simulator.devices.predict import Device
 from simulator.questions.options import StepOptions
 from simulator.step.fusion import groups_of
 from simulator.step.precision import casts, has_master, storage_of, weight_bytes
+from simulator.step.quantising import nvfp4_weights, quantised_layers
 from simulator.step.recompute import attention_tensors
 from simulator.workload.activations import SavedTensors, peak_forward_bytes, saved_tensors
 from simulator.workload.backward import backward_steps, needs_gradient
 from simulator.workload.network import Network, block_name, once
-from simulator.workload.precision import ELEMENT_BYTES
+from simulator.workload.precision import ELEMENT_BYTES, NVFP4_BYTES
 from simulator.workload.split.experts import expert_parameters
 
 __all__ = ["CONTEXT_BYTES", "Held", "MemoryNeed", "Shares", "held_in", "memory_need", "moments_of", "need_of"]
@@ -91,7 +92,8 @@ class Held:
     ``moments`` lists for each step of the backward pass the bytes of activations, of gradients of parameters, and of
     other gradients.  ``most_forward_bytes`` is the peak of a forward pass alone.  ``of_experts`` and
     ``trained_of_experts`` are the parts of ``parameter_count`` and ``trained_count`` in experts; ``largest`` is the
-    size of the largest trained parameter.  All counts are elements.
+    size of the largest trained parameter, ``quantised`` the weights that are kept in nvfp4 besides, by rows and
+    transposed.  All counts are elements.
     """
 
     parameter_count: int
@@ -101,6 +103,7 @@ class Held:
     of_experts: int = 0
     trained_of_experts: int = 0
     largest: int = 0
+    quantised: int = 0
 
 
 @once
@@ -122,6 +125,7 @@ def held_in(network: Network, options: StepOptions) -> Held:
         of_experts=sum(p.elements for p in experts),
         trained_of_experts=sum(p.elements for p in experts if p.trained),
         largest=max((p.elements for p in network.parameters if p.trained), default=0),
+        quantised=nvfp4_weights(network, options.precision),
     )
     if not options.trains:
         return replace(held, most_forward_bytes=peak_forward_bytes(network, storage_of(options.precision)))
@@ -143,6 +147,7 @@ def need_of(held: Held, options: StepOptions, device: Device, shares: Shares = A
     _, kept = _element_bytes(options)
     twice = casts(options.precision) or has_master(options.precision)
     weights = held.parameter_count * weight_bytes(options.precision)
+    weights += held.quantised * 2 * NVFP4_BYTES
     parameters = weights * shares.parameters + (n * kept * shares.updated if twice else 0)
     context = CONTEXT_BYTES if isinstance(device, Gpu) else 0.0
     if not options.trains:
@@ -180,7 +185,7 @@ def moments_of(held: Held, options: StepOptions, shares: Shares = ALL) -> list[t
 
 def _backward_moments(network: Network, options: StepOptions, element: int, kept: int) -> list[tuple[int, int, int]]:
     """Return for each backward step the bytes of activations, gradients of parameters, and other gradients."""
-    saved = saved_tensors(network, storage_of(options.precision))
+    saved = saved_tensors(network, storage_of(options.precision), quantised_layers(network, options.precision))
     if options.compiled:
         saved = _of_groups(network, saved)
     if options.recompute_attention and not options.recompute:

@@ -15,7 +15,10 @@ between are in half precision.
 of the weights (Micikevicius et al., "Mixed Precision Training", arXiv 1710.03740, section 3.1): apex and MindSpore at
 level O2, Megatron-LM, DeepSpeed.  Only the loss is in fp32.  ``master-fp8`` is ``master-bf16`` with linear layers in
 fp8, whose operands are cast for each product (Transformer Engine; attention and layers outside repeated blocks stay in
-bf16).
+bf16).  ``nvfp4`` is the same in 4 bits with a scale for each block of 16 values, on GPUs that multiply them
+(Transformer Engine's recipe ``NVFP4BlockScaling``; "Pretraining Large Language Models with NVFP4", arXiv 2509.25149);
+all three products of a linear layer are in 4 bits, their operands quantised first (:mod:`simulator.step.quantising`).
+No block stays in bf16, as in Megatron-Bridge's ``bf16_with_nvfp4_mixed``.
 
 ``int8`` and ``int4`` are networks quantised after training (Jacob et al., arXiv 1712.05877): linear layers and
 convolutions multiply such numbers, and activations are stored in 8 bits; the weights of ``int4`` in 4.  Normalisation
@@ -29,8 +32,10 @@ from collections.abc import Iterable
 
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.predict import Device
+from simulator.errors import InputError
 from simulator.questions.options import QUANTISED, Mode, Policy
 from simulator.step.autocast import PRODUCTS
+from simulator.topology.catalogue import gpus_with
 from simulator.workload.operators import Conv2d, CrossEntropy, LayerNorm, Linear, Operator, Softmax
 from simulator.workload.precision import ELEMENT_BYTES, PACKED, Precision
 
@@ -50,7 +55,7 @@ __all__ = [
 _KEPT_IN_FP32 = (LayerNorm, Softmax, CrossEntropy)
 _AUTOCAST: dict[Policy, Precision] = {"amp-fp16": "fp16", "amp-bf16": "bf16"}
 _HALF: dict[Policy, Precision] = {**_AUTOCAST, "graph-fp16": "fp16", "graph-bf16": "bf16"}
-_MASTER: dict[Policy, Precision] = {"master-fp16": "fp16", "master-bf16": "bf16", "master-fp8": "bf16"}
+_MASTER: dict[Policy, Precision] = {"master-fp16": "fp16", "master-bf16": "bf16", "master-fp8": "bf16", "nvfp4": "bf16"}
 
 
 def precision_of(policy: Policy, operator: Operator, device: Device) -> Precision:
@@ -63,6 +68,8 @@ def precision_of(policy: Policy, operator: Operator, device: Device) -> Precisio
         return _wide(device) if isinstance(operator, (*_KEPT_IN_FP32, *PRODUCTS)) else "int8"
     if policy == "master-fp8" and isinstance(operator, Linear) and has_fp8(device):
         return "fp8"
+    if policy == "nvfp4" and isinstance(operator, Linear):
+        return _nvfp4(device)
     if policy in _MASTER:
         return "fp32" if isinstance(operator, CrossEntropy) else _MASTER[policy]
     if policy == "tf32":
@@ -83,6 +90,13 @@ def _wide(device: Device) -> Precision:
 def weight_bytes(policy: Policy) -> float:
     """Return the bytes of a weight in the format of the products."""
     return ELEMENT_BYTES["int4"] / PACKED if policy == "int4" else float(ELEMENT_BYTES[storage_of(policy)])
+
+
+def _nvfp4(device: Device) -> Precision:
+    """Return nvfp4; raises InputError, with the GPUs that multiply such numbers, if *device* does not."""
+    if "nvfp4" in device.peak_flops_per_s:
+        return "nvfp4"
+    raise InputError(f"{device.name}: has no products in nvfp4; {', '.join(gpus_with('nvfp4'))} have")
 
 
 def has_fp8(device: Device) -> bool:

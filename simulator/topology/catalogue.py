@@ -15,7 +15,15 @@ from simulator.topology.parts import AnyPart, Part
 from simulator.topology.validation import validate
 from simulator.topology.yaml_source import read_yaml
 
-__all__ = ["builtin_folder", "builtin_topologies", "description_of", "find_topology", "load_part", "part_names"]
+__all__ = [
+    "builtin_folder",
+    "builtin_topologies",
+    "description_of",
+    "find_topology",
+    "gpus_with",
+    "load_part",
+    "part_names",
+]
 
 _DESCRIPTION = re.compile(r"^description:[ ]*(.+?)[ ]*$", re.MULTILINE)
 _SUFFIXES = (".yaml", ".yml")
@@ -101,6 +109,14 @@ def _part_files() -> dict[str, Path]:
 def part_names(kind: str | None = None) -> list[str]:
     """Return the names of the catalogue's parts, of all kinds or one: gpu, cpu, link, switch, nic, storage."""
     return [name for name, path in _part_files().items() if kind is None or path.parent.name == kind]
+
+
+@lru_cache(maxsize=8)
+def gpus_with(precision: str) -> tuple[str, ...]:
+    """Return the names of the catalogue's GPUs whose part has a peak rate in *precision*, read without parsing."""
+    peak = re.compile(rf"^peak:.*\b{re.escape(precision)}:", re.MULTILINE)
+    files = {name: path for name, path in _part_files().items() if path.parent.name == "gpu"}
+    return tuple(name for name, path in files.items() if peak.search(path.read_text(encoding="utf-8")))
 
 
 @lru_cache(maxsize=1)

@@ -80,7 +80,7 @@ class GpuPart(Part):
         False, description="A board, for gamers most often, that runs above the boost clock as far as power allows"
     )
     peak: dict[str, FlopRate] = Field(
-        {}, description="Dense peak rate by precision: fp64, fp32, tf32, fp16, bf16, fp8, int8, int4"
+        {}, description="Dense peak rate by precision: fp64, fp32, tf32, fp16, bf16, fp8, int8, int4, nvfp4"
     )
     memory_size: Size | None = Field(None, description="Device memory")
     memory_bandwidth: Bandwidth | None = Field(None, description="Peak of the device memory")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from simulator.workload import operators as ops
 from simulator.workload.backward import needs_gradient, storages
 from simulator.workload.network import Layer, Network, once
-from simulator.workload.precision import ELEMENT_BYTES, Precision
+from simulator.workload.precision import ELEMENT_BYTES, NVFP4_BYTES, Precision
 
 __all__ = ["SavedTensors", "peak_forward_bytes", "saved_tensors"]
 
@@ -65,8 +65,11 @@ class SavedTensors:
 
 
 @once
-def saved_tensors(network: Network, precision: Precision) -> SavedTensors:
-    """Return the activations that a forward pass of *network* in *precision* saves for the backward pass."""
+def saved_tensors(network: Network, precision: Precision, narrow: frozenset[int] = frozenset()) -> SavedTensors:
+    """Return the activations that a forward pass of *network* in *precision* saves for the backward pass.
+
+    Of their inputs, the layers with the indices *narrow* save a copy in nvfp4, which those with the same input share.
+    """
     size = ELEMENT_BYTES[precision]
     needed = needs_gradient(network)
     places = storages(network)
@@ -74,9 +77,15 @@ def saved_tensors(network: Network, precision: Precision) -> SavedTensors:
     by_tensor: dict[int, int] = {}
     by_layer: list[int] = []
     first: dict[int, int] = {}
+    copied: set[int] = set()
     for index, layer in enumerate(network.layers):
         if not needed[layer.output]:
             by_layer.append(0)
+            continue
+        if index in narrow and layer.trained:
+            place = places[layer.inputs[0]]
+            by_layer.append(0 if place in copied else round(network.elements[place] * NVFP4_BYTES))
+            copied.add(place)
             continue
         for number in _kept(layer, needed):
             place = places[number]

@@ -175,6 +175,7 @@ def test_arguments_that_matter_are_not_passed_over() -> None:
 
 def test_precision_and_recomputation() -> None:
     assert options(LLAMA3_8B)["precision"] == "master-fp8"
+    assert options(f"{GPT3} --fp4-format e2m1 --fp4-recipe nvfp4")["precision"] == "nvfp4"
     assert "reduce_fp32" not in options(GPT3.replace("--bf16", ""))
     assert options(GPT3.replace("--bf16", ""))["precision"] == "fp32"
     assert options(GPT3.replace("--bf16", "--fp16"))["precision"] == "master-fp16"
@@ -305,7 +306,8 @@ def test_layers_are_transformer_engines_where_nothing_says_otherwise() -> None:
     assert any(
         "the default of current checkouts" in note and "--transformer-impl local" in note for note in found.notes
     )
-    for more in ("--tp-comm-overlap", "--fp8-format hybrid", "--transformer-impl transformer_engine"):
+    narrow = ("--fp8-format hybrid", "--fp4-format e2m1")
+    for more in ("--tp-comm-overlap", *narrow, "--transformer-impl transformer_engine"):
         asked = read_launch(f"{plain} {more}")
         assert asked.sizes["attention"] == "fused-native"
         assert not any("transformer-impl" in note for note in asked.notes)
@@ -360,6 +362,9 @@ def test_what_does_not_end_is_told_with_its_place(text: str, told: str) -> None:
         (("--vocab-size 50257", ""), "--vocab-size: is missing"),
         (("--nnodes 64", "--nnodes 3"), "tp=8 x pp=8 x cp=1 is 64 ranks, and the launcher starts 24"),
         (("--bf16", "--fp8-format hybrid"), "--fp8-format: goes with --bf16 or --fp16"),
+        (("--bf16", "--fp4-format e2m1"), "--fp4-format: goes with --bf16, and without fp8"),
+        (("--bf16", "--bf16 --fp8-format hybrid --fp4-format e2m1"), "--fp4-format: goes with --bf16, and without fp8"),
+        (("--bf16", "--bf16 --fp4-format e2m3"), "--fp4-format: "),
         (("--bf16", "--bf16 --num-experts 8"), "--num-experts: experts are modelled with a gate"),
         (("pretrain_gpt", "pretrain_t5"), "--num-layers: pretrain_t5.py trains no GPT"),
         (("--bf16", "--bf16 --group-query-attention"), "--group-query-attention: is modelled for blocks of Llama's"),

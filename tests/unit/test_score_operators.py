@@ -102,6 +102,7 @@ def test_what_the_framework_waits_for_is_in_rows_that_measured_it(tmp_path, caps
         ({"device": "mine"}, "no part of device 'mine'; --device NAME=PART gives one"),
         ({"op": ""}, "no model of an operator without a name"),
         ({"dtype": "fp31"}, "no such dtype: fp31"),
+        ({"dtype": "nvfp4", "op": "matmul"}, "matmul in nvfp4 is not modelled; linear is"),
         ({"phase": "sideways"}, "no such phase: sideways"),
         ({"dtype": "fp8"}, "v100-pcie-32gb: no peak rate for fp8"),
         ({"m": ""}, "m missing"),

@@ -72,6 +72,7 @@ _PHASES = {"train": "train", "inference": "inference", "forward": "fwd", "backwa
 _POLICIES = {
     "graph": "is TensorFlow's half precision; amp-fp16 and amp-bf16 are torch's",
     "master": "keeps weights in half precision and a copy in fp32, by Apex or Megatron-LM; amp-bf16 is torch's",
+    "nvfp4": "is Transformer Engine's recipe NVFP4BlockScaling, which torch alone lacks; amp-bf16 is torch's",
     "int": "multiplies integers with kernels that torch alone lacks",
 }
 

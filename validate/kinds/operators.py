@@ -64,6 +64,8 @@ def read_operator(cell: Cell, names: Names) -> Asked:
         raise NotScored(f"no such dtype: {one_line(precision, 20) or 'none'}")
     if op not in _READERS:
         raise NotScored(f"no model of {one_line(op, 30) or 'an operator without a name'}")
+    if precision == "nvfp4" and op != "linear":
+        raise NotScored(f"{op} in nvfp4 is not modelled; linear is")
     if cell("cache") not in ("", "warm", "cold"):
         raise NotScored(f"no such cache: {one_line(cell('cache'), 20)}; warm or cold")
 
