@@ -191,7 +191,10 @@ class Recurrence:
 
 @dataclass(frozen=True, slots=True)
 class FusedAttention:
-    """Attention that keeps the scores on the chip; ``library``: as :class:`simulator.workload.operators.Attention`."""
+    """Attention that keeps the scores on the chip.
+
+    ``library`` and ``window``: as :class:`simulator.workload.operators.Attention`.
+    """
 
     direction: Literal["fwd", "bwd"]
     batch: int
@@ -203,13 +206,22 @@ class FusedAttention:
     causal: bool
     precision: Precision
     library: AttentionLibrary = "flash2"
+    window: int = 0
+
+    @property
+    def seen(self) -> float:
+        """The share of the scores that no mask hides: half of them under a causal one, fewer in a window."""
+        if not self.causal or self.query_length != self.key_length:
+            return 1.0
+        reach = (self.window or self.key_length) / self.key_length
+        return reach - reach * reach / 2
 
     @property
     def flop(self) -> float:
-        """FLOPs of the products that are done: 2 forward, 5 backward; half of each where masked."""
+        """FLOPs of the products that are done: 2 forward, 5 backward; of scores that no mask hides."""
         products = 2 if self.direction == "fwd" else 5
         each = 2 * self.batch * self.heads * self.query_length * self.key_length * self.head_size
-        return products * each / (2 if self.causal and self.query_length == self.key_length else 1)
+        return products * each * self.seen
 
     @property
     def bytes(self) -> int:

@@ -281,6 +281,7 @@ def _(operator: Attention, phase: Phase, precision: Precision) -> Kernels:
             operator.causal,
             precision,
             operator.library,
+            operator.window,
         ),
     )
 

@@ -1,8 +1,8 @@
 """Language models by name: the sizes of each family.
 
 GPT-3: arXiv 2005.14165, table 2.1.  Megatron: arXiv 1909.08053, 2104.04473 (table 1) and 2205.05198 (table 3).  BLOOM:
-arXiv 2211.05100.  Mixtral: arXiv 2401.04088.  Qwen, DeepSeek, Kimi, InternLM: the ``config.json`` published with each
-model.
+arXiv 2211.05100.  Mixtral: arXiv 2401.04088.  gpt-oss: arXiv 2508.10925.  Qwen, DeepSeek, Kimi, InternLM: the
+``config.json`` published with each model.
 """
 
 from __future__ import annotations
@@ -104,6 +104,13 @@ def _qwen3_mixture(hidden: int, heads: int, layers: int, inner: int) -> Entry:
     )
 
 
+def _gpt_oss(layers: int, experts: int) -> Entry:
+    odd = {"head_size": 64, "qkv_bias": True, "out_bias": True, "window": 128, "sinks": True, "expert_bias": True}
+    return _mixture(
+        *(2880, 64, layers), vocabulary=201088, kv_heads=8, experts=experts, chosen=4, expert_inner=2880, **odd
+    )
+
+
 def _deepseek(hidden: int, heads: int, layers: int, inner: int, words: int, **sizes: Any) -> Entry:
     return _decoder(
         4096, Latent("llama", hidden, heads, layers, words, inner=inner, attention="fused", tied=0, **sizes)
@@ -201,6 +208,8 @@ LANGUAGE: dict[str, Entry] = {
     "qwen3-32b": _qwen3(5120, 64, 64, 25600),
     "qwen3-30b-a3b": _qwen3_mixture(2048, 32, 48, 768),
     "qwen3-235b-a22b": _qwen3_mixture(4096, 64, 94, 1536),
+    "gpt-oss-20b": _gpt_oss(24, 32),
+    "gpt-oss-120b": _gpt_oss(36, 128),
     "mixtral-8x7b": _mixtral(4096, 32, 32, 14336, 32000),
     "mixtral-8x22b": _mixtral(6144, 48, 56, 16384, 32768),
     "deepseek-v2-lite": _deepseek(
@@ -234,6 +243,8 @@ LANGUAGE_ALIASES = {
     "gpt3-530b": "megatron-530b",
     "gpt3-1t": "megatron-1t",
     "gpt-1.3b": "gpt3-1.3b",
+    "gptoss-20b": "gpt-oss-20b",
+    "gptoss-120b": "gpt-oss-120b",
     "mt-nlg-530b": "megatron-530b",
     "bloom": "bloom-176b",
     "bloom-7b1": "bloom-7.1b",

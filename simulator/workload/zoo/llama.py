@@ -1,8 +1,9 @@
-"""Llama-like blocks: Llama, Qwen, InternLM, Nemotron-4; with experts, Mixtral and Qwen's; DeepSeek's.
+"""Llama-like blocks: Llama, Qwen, InternLM, Nemotron-4; with experts, Mixtral, Qwen's and gpt-oss; DeepSeek's.
 
 They have grouped queries, rotary positions as element-wise kernels, RMSNorm before attention and before the gated
 feed-forward layer, as in Hugging Face's ``llama``, ``qwen2``, ``qwen3``, ``mixtral`` and ``deepseek_v3``.  Nemotron-4
-(``nemotron``) has LayerNorm, a squared ReLU instead of a gate, and rotates half of each head.
+(``nemotron``) has LayerNorm, a squared ReLU instead of a gate, and rotates half of each head.  gpt-oss (``gpt_oss``)
+has biases, sinks in its attention, and a window in every other block.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def llama_block(b: NetworkBuilder, x: Tensor, name: str, d: Decoder, number: int
     norm: Literal["rms_norm", "layer_norm"] = "layer_norm" if d.family == "nemotron" else "rms_norm"
     y = b.layer_norm(x, f"{name}.norm1", kind=norm)
     with b.part("attention"):
-        y = latent_attention(b, y, name, d) if isinstance(d, Latent) else _attention(b, y, name, d)
+        y = latent_attention(b, y, name, d) if isinstance(d, Latent) else _attention(b, y, name, d, number)
     x = b.add(x, y, f"{name}.add1")
     y = b.layer_norm(x, f"{name}.norm2", kind=norm)
     if isinstance(d, Mixture) and number >= d.dense_layers:
@@ -46,7 +47,7 @@ def llama_block(b: NetworkBuilder, x: Tensor, name: str, d: Decoder, number: int
     return b.add(x, y, f"{name}.add2")
 
 
-def _attention(b: NetworkBuilder, x: Tensor, name: str, d: Decoder) -> Tensor:
+def _attention(b: NetworkBuilder, x: Tensor, name: str, d: Decoder, number: int) -> Tensor:
     kv_heads = d.kv_heads or d.heads
     query = b.linear(x, f"{name}.q", d.head * d.heads, bias=d.qkv_bias, split="columns")
     key = b.linear(x, f"{name}.k", d.head * kv_heads, bias=d.qkv_bias, split="columns")
@@ -56,7 +57,16 @@ def _attention(b: NetworkBuilder, x: Tensor, name: str, d: Decoder) -> Tensor:
     share = 2 if d.family == "nemotron" else 1
     qkv = rotate(b, query, f"{name}.rotate_q", share), rotate(b, key, f"{name}.rotate_k", share), value
     y = self_attention(
-        b, qkv, name, heads=d.heads, kv_heads=kv_heads, kind=d.attention, mask="add-causal", dropout=False
+        b,
+        qkv,
+        name,
+        heads=d.heads,
+        kv_heads=kv_heads,
+        kind=d.attention,
+        mask="add-causal",
+        dropout=False,
+        window=0 if number % 2 else d.window,
+        sinks=d.sinks,
     )
     return b.linear(y, f"{name}.out", d.hidden, bias=d.out_bias, split="rows")
 

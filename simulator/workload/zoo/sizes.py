@@ -32,6 +32,8 @@ class Decoder:
     qkv_bias: bool = False  # Llama-like: biases in the projections of queries, keys and values
     out_bias: bool = False  # Llama-like: a bias in the output projection
     qk_norm: bool = False  # Llama-like: normalise each head of queries and keys
+    window: int = 0  # Llama-like: keys that a query sees in every other block, the first one on; 0: all
+    sinks: bool = False  # Llama-like: a learned number per head takes part in the softmax of attention
     dropout: int = 1  # GPT-like: 1 for dropout in training, else 0
     biases: bool = True  # GPT-like: biases in linear layers and normalisations
     alibi: bool = False  # GPT-like: positions are part of the mask, as in BLOOM
@@ -73,6 +75,7 @@ class Mixture(Decoder):
     dense_layers: int = 0
     mtp_layers: int = 0
     shared_gate: bool = False  # a sigmoid gate weights the shared layer's result for each token
+    expert_bias: bool = False  # biases in the router and the experts, whose gate is clamped (gpt-oss)
 
     def check(self, length: int) -> None:
         """Raise SizeError as a decoder does, or if ``chosen`` or ``dense_layers`` is too large."""

@@ -186,6 +186,8 @@ def _attention(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
     s = layer.size
     if layer.sizes.get("library") == "flash1":
         raise Unavailable(f"{layer.name}: torch has no FlashAttention 1; --set attention=fused is what it runs")
+    if s("window") or layer.parameters:
+        raise Unavailable(f"{layer.name}: torch's scaled_dot_product_attention has neither windows nor learned sinks")
     batch, heads, kv_heads = s("batch"), s("heads"), s("kv_heads") or s("heads")
     sizes = (s("head_size"), s("head_size"), s("value_size") or s("head_size"))
     lengths, counts = (s("query_length"), s("key_length"), s("key_length")), (heads, kv_heads, kv_heads)
