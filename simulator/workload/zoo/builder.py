@@ -261,7 +261,7 @@ class NetworkBuilder:
 
     def matmul(self, a: Tensor, b: Tensor, name: str, layout: Literal["NN", "NT", "TN", "TT"] = "NN") -> Tensor:
         """Return the matrix products over the last two dimensions; with ``NT``, *b* is read transposed."""
-        *outer, m, k = a.shape
+        *outer, m, k = a.shape if layout[0] == "N" else (*a.shape[:-2], a.shape[-1], a.shape[-2])
         n = b.shape[-2] if layout[1] == "T" else b.shape[-1]
         return self.add_layer(name, ops.MatMul(m, n, k, prod(outer), layout), (a, b), (*outer, m, n))
 

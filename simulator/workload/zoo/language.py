@@ -1,8 +1,8 @@
 """Language models by name: the sizes of each family.
 
 GPT-3: arXiv 2005.14165, table 2.1.  Megatron: arXiv 1909.08053, 2104.04473 (table 1) and 2205.05198 (table 3).  BLOOM:
-arXiv 2211.05100.  Mixtral: arXiv 2401.04088.  gpt-oss: arXiv 2508.10925.  Qwen, DeepSeek, Kimi, InternLM: the
-``config.json`` published with each model.
+arXiv 2211.05100.  Mixtral: arXiv 2401.04088.  gpt-oss: arXiv 2508.10925.  Nemotron-3: arXiv 2512.20848 and
+NVIDIA-NeMo/Megatron-Bridge, models/nemotronh.  Qwen, DeepSeek, Kimi, InternLM: the ``config.json`` of each model.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from simulator.workload.zoo.bert import Encoder, encoder
 from simulator.workload.zoo.builder import NetworkBuilder
 from simulator.workload.zoo.entry import Entry, Outputs
-from simulator.workload.zoo.sizes import Decoder, Latent, Mixture
+from simulator.workload.zoo.sizes import Decoder, Hybrid, Latent, Mixture
 from simulator.workload.zoo.t5 import T5, t5
 from simulator.workload.zoo.transformer import decoder
 
@@ -122,6 +122,11 @@ def _nemotron(hidden: int, heads: int, layers: int, kv_heads: int = 8) -> Entry:
         "nemotron", hidden, heads, layers, 256000, inner=4 * hidden, kv_heads=kv_heads, attention="fused", tied=0
     )
     return _decoder(4096, sizes)
+
+
+def _nemotron_h(hidden: int, pattern: str, **sizes: Any) -> Entry:
+    common: dict[str, Any] = {"kv_heads": 2, "head_size": 128, "attention": "fused", "tied": 0, "gated": False}
+    return _decoder(8192, Hybrid("nemotron_h", hidden, 32, len(pattern), 131072, pattern=pattern, **common, **sizes))
 
 
 def _t5(hidden: int, heads: int, layers: int, inner: int, head_size: int = 64) -> Entry:
@@ -234,6 +239,22 @@ LANGUAGE: dict[str, Entry] = {
     "nemotron3-8b": _nemotron(4096, 32, 32, 32),
     "nemotron4-15b": _nemotron(6144, 48, 32),
     "nemotron4-340b": _nemotron(18432, 96, 96),
+    "nemotron-3-nano": _nemotron_h(
+        *(2688, "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME"),
+        experts=128,
+        chosen=6,
+        expert_inner=1856,
+        shared_inner=3712,
+    ),
+    "nemotron-3-super": _nemotron_h(
+        *(4096, "MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*EMEMEMEME"),
+        experts=512,
+        chosen=22,
+        expert_inner=2688,
+        shared_inner=5376,
+        expert_latent=1024,
+        mamba_heads=128,
+    ),
 }
 LANGUAGE_ALIASES = {
     "bert": "bert-base",
@@ -260,4 +281,6 @@ LANGUAGE_ALIASES = {
     "deepseek-r1": "deepseek-v3",
     "nemotron-8b": "nemotron3-8b",
     "nemotron-340b": "nemotron4-340b",
+    "nemotron-3-nano-30b-a3b": "nemotron-3-nano",
+    "nemotron-3-super-120b-a12b": "nemotron-3-super",
 }

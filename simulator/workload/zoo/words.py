@@ -55,6 +55,7 @@ _WORDS: tuple[tuple[str, str], ...] = (
     (r"mixtral-(.+)", "Mixtral {0}, experts"),
     (r"deepseek-(v\d)(.*)", "DeepSeek {0}{1}, experts and latent attention"),
     ("kimi-k2", "Kimi K2, experts and latent attention"),
+    (r"nemotron-3-(.+)", "Nemotron-3 {0}, Mamba-2, experts and some attention"),
     (r"nemotron3-(.+)", "Nemotron-3 {0}"),
     (r"nemotron4-(.+)", "Nemotron-4 {0}"),
 )

@@ -82,6 +82,8 @@ def _linear(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
 
 def _matmul(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
     del near
+    if len(layer.inputs) > 2:
+        raise Unavailable(f"{layer.name}: torch has no kernel that scans chunks; mamba_ssm's is not built here")
     m, n, k, batch = (layer.size(name, 1) for name in ("m", "n", "k", "batch"))
     layout = layer.sizes.get("layout", "NN")
     first = as_heads(shapes[0], batch, *((m, k) if layout[0] == "N" else (k, m))) or _itself
