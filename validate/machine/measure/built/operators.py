@@ -82,8 +82,6 @@ def _linear(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
 
 def _matmul(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
     del near
-    if len(layer.inputs) > 2:
-        raise Unavailable(f"{layer.name}: torch has no kernel that scans chunks; mamba_ssm's is not built here")
     m, n, k, batch = (layer.size(name, 1) for name in ("m", "n", "k", "batch"))
     layout = layer.sizes.get("layout", "NN")
     first = as_heads(shapes[0], batch, *((m, k) if layout[0] == "N" else (k, m))) or _itself
@@ -102,6 +100,8 @@ def _conv(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
     s = layer.size
     if any(p.name.endswith(".norm") for p in layer.parameters):
         raise Unavailable(f"{layer.name}: what norms its weights is not in the description, and would be left out")
+    if len(layer.parameters) > 1 and not layer.sizes.get("bias"):
+        raise Unavailable(f"{layer.name}: torch has no kernels of Mamba-2; those of mamba_ssm are not built")
     kernel = s("kernel_h"), s("kernel_w")
     stride, pad = (s("stride_h", 1), s("stride_w", 1)), (s("pad_h"), s("pad_w"))
     dilation, groups = (s("dilation_h", 1), s("dilation_w", 1)), s("groups", 1)
