@@ -191,7 +191,7 @@ class Recurrence:
 
 @dataclass(frozen=True, slots=True)
 class FusedAttention:
-    """Attention whose scores stay on chip; ``library`` as in :class:`simulator.workload.operators.Attention`."""
+    """Attention whose scores stay on chip; ``library`` and ``window`` as in :class:`simulator.workload.operators.Attention`."""
 
     direction: Literal["fwd", "bwd"]
     batch: int
@@ -203,13 +203,22 @@ class FusedAttention:
     causal: bool
     precision: Precision
     library: AttentionLibrary = "flash2"
+    window: int = 0
+
+    @property
+    def seen(self) -> float:
+        """The share of the scores that no mask hides: half of them under a causal one, fewer in a window."""
+        if not self.causal or self.query_length != self.key_length:
+            return 1.0
+        reach = (self.window or self.key_length) / self.key_length
+        return reach - reach * reach / 2
 
     @property
     def flop(self) -> float:
-        """FLOPs of the products computed: 2 forward, 5 backward; half of each where masked."""
+        """FLOPs of the products computed: 2 forward, 5 backward, over the scores that no mask hides."""
         products = 2 if self.direction == "fwd" else 5
         each = 2 * self.batch * self.heads * self.query_length * self.key_length * self.head_size
-        return products * each / (2 if self.causal and self.query_length == self.key_length else 1)
+        return products * each * self.seen
 
     @property
     def bytes(self) -> int:

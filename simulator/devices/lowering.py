@@ -282,6 +282,7 @@ def _(operator: Attention, phase: Phase, precision: Precision) -> Kernels:
             operator.causal,
             precision,
             operator.library,
+            operator.window,
         ),
     )
 

@@ -144,7 +144,7 @@ def training_flop(network: Network) -> int:
         operator, flop = layer.operator, layer.operator.flop
         match operator:
             case MatMul():
-                total += flop * sum(needed[i] for i in layer.inputs)
+                total += flop * min(2, sum(needed[i] for i in layer.inputs))  # a factor may be parts of several
             case Attention():
                 total += operator.backward_flop if any(needed[i] for i in layer.inputs) else 0
             case Recurrent():

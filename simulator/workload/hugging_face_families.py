@@ -186,6 +186,29 @@ def _mixtral(c: Config) -> Entry:
     return _of_llama(c, sizes)
 
 
+def _gpt_oss(c: Config) -> Entry:
+    layers = c.size("num_hidden_layers")
+    kinds = ["full_attention" if i % 2 else "sliding_attention" for i in range(layers)]
+    if c.value("layer_types", kinds) != kinds:
+        c.refuse("layer_types", "must alternate, sliding_attention first; other orders are not modelled")
+    for name, usual in (("swiglu_alpha", 1.702), ("swiglu_limit", 7.0), ("experts_per_token", 4)):
+        c.value(name, usual)
+    bias = c.flag("attention_bias", True)
+    sizes = Mixture(
+        **_llama_sizes(c, head_size=64, kv_heads=8),
+        experts=c.size("num_local_experts", default=128),
+        chosen=c.size("num_experts_per_tok", default=4),
+        expert_inner=c.size("intermediate_size", default=2880),
+        qkv_bias=bias,
+        out_bias=bias,
+        window=c.size("sliding_window", default=128),
+        sinks=True,
+        expert_bias=True,
+    )
+    length = c.tokens(c.size("max_position_embeddings", default=131072), "max_position_embeddings")
+    return tokens_entry(decoder, length, sizes)
+
+
 def _dense_layers(c: Config) -> int:
     """Return the number of leading blocks without experts; records a fault if other blocks have none."""
     c.only("decoder_sparse_step", 1)
@@ -347,6 +370,7 @@ FAMILIES: dict[str, Callable[[Config], Entry]] = {
     "qwen2": _qwen2,
     "qwen3": _qwen3,
     "mixtral": _mixtral,
+    "gpt_oss": _gpt_oss,
     "qwen2_moe": _qwen2_moe,
     "qwen3_moe": _qwen3_moe,
     "deepseek_v2": _deepseek,

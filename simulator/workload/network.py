@@ -107,7 +107,7 @@ class Network:
         for layer in self.layers:
             operator = layer.operator
             if isinstance(operator, Linear) and operator.experts > 1:
-                weights = operator.experts * operator.inputs * operator.outputs
+                weights = sum(p.elements for p in layer.parameters)
                 idle += weights - weights * operator.rows // (operator.experts * self.tokens)
         return self.parameter_count - idle
 

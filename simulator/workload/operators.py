@@ -329,7 +329,8 @@ class Attention:
       Megatron-LM, vLLM, SGLang and TensorRT-LLM use it, as does PyTorch since 2.11 on data-centre Hopper and Blackwell
       GPUs: it ships with a cuDNN that it prefers there (huggingface/transformers pull request 48163).
 
-    ``value_size`` is the head size of the values, where it differs (DeepSeek).
+    ``value_size`` is the head size of the values, where it differs (DeepSeek).  ``window``: a query of causal attention
+    sees so many keys, up to its own (sliding windows, arXiv 2004.05150); 0: all before it.
     """
 
     batch: int
@@ -341,6 +342,7 @@ class Attention:
     causal: bool = False
     library: AttentionLibrary = "flash2"
     value_size: int = 0  # 0: the same as head_size
+    window: int = 0  # 0: no limit
 
     @property
     def _scores_flop(self) -> int:
@@ -349,7 +351,7 @@ class Attention:
 
     @property
     def flop(self) -> int:
-        """FLOPs of both products; a causal mask does not reduce them, as torch counts."""
+        """FLOPs of both products; neither a causal mask nor a window reduces them, as torch counts."""
         return self._scores_flop * (self.head_size + (self.value_size or self.head_size))
 
     @property

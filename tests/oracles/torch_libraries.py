@@ -269,6 +269,17 @@ def mixtral(name: str) -> Any:
     return language(MixtralForCausalLM, config, 4096)
 
 
+_GPT_OSS = {"gpt-oss-20b": (24, 32), "gpt-oss-120b": (36, 128)}
+
+
+@oracle(*_GPT_OSS, needs="transformers")
+def gpt_oss(name: str) -> Any:
+    from transformers import GptOssConfig, GptOssForCausalLM
+
+    layers, experts = _GPT_OSS[name]
+    return language(GptOssForCausalLM, GptOssConfig(num_hidden_layers=layers, num_local_experts=experts), 4096)
+
+
 # hidden, heads, layers, inner, vocabulary, experts, chosen, expert width, shared experts, dense layers, query rank
 _DEEPSEEK = {
     "deepseek-v2-lite": (2048, 16, 27, 10944, 102400, 64, 6, 1408, 2, 1, None),
@@ -394,4 +405,4 @@ def vit(name: str) -> Any:
 
 
 # The zoo can run some of these with fused attention.
-EAGER = frozenset((*_GPT2, *_LLAMA, *_QWEN2, *_QWEN3, *_MIXTRAL, *_DEEPSEEK, *_NEMOTRON, *_VIT))
+EAGER = frozenset((*_GPT2, *_LLAMA, *_QWEN2, *_QWEN3, *_MIXTRAL, *_GPT_OSS, *_DEEPSEEK, *_NEMOTRON, *_VIT))

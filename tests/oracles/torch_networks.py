@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tests.oracles import torch_dense, torch_written  # noqa: F401  they register their networks
+from tests.oracles import torch_dense, torch_hybrid, torch_written  # noqa: F401  they register their networks
 from tests.oracles.torch_counting import BATCH, NAMES, measure
+from tests.oracles.torch_hybrid import NEMOTRON3
 from tests.oracles.torch_libraries import EAGER
 from tests.oracles.torch_written import SIZES
 
@@ -15,4 +16,4 @@ __all__ = ["BATCH", "NAMES", "measure", "options"]
 
 def options(name: str) -> Mapping[str, Any]:
     """Return the options that make the zoo build the same network."""
-    return {"attention": "eager"} if name in EAGER else SIZES.get(name, {})
+    return {"attention": "eager"} if name in EAGER or name in NEMOTRON3 else SIZES.get(name, {})

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
 from simulator.devices.gpu.attention import attention_cost
+from simulator.devices.gpu.attention_blocks import blocks_of
 from simulator.devices.kernels import FusedAttention
 from simulator.errors import InputError
 from simulator.workload.precision import Precision
@@ -71,6 +73,34 @@ def test_time_grows_with_the_square_of_the_length() -> None:
     two = replace(one, query_length=8192, key_length=8192)
     times = [attention_cost(find_gpu("h100-sxm5-80gb"), kernel).time_s for kernel in (one, two)]
     assert times[1] == pytest.approx(4 * times[0], rel=0.07)
+
+
+@pytest.mark.parametrize("rows", [64, 128, 256])
+@pytest.mark.parametrize("window", [1, 100, 128, 1000, 4096])
+def test_a_window_visits_the_tiles_that_hold_a_seen_score(rows: int, window: int) -> None:
+    length, columns = 2048, 64
+    kernel = replace(attention("fwd", length, 128, causal=True), window=window, batch=1, heads=2, kv_heads=2)
+    found: Counter[float] = Counter()
+    for first in range(0, length, rows):
+        seen = {k // columns for q in range(first, first + rows) for k in range(max(0, q + 1 - window), q + 1)}
+        found[float(len(seen))] += 2
+    assert dict(blocks_of(kernel, rows=rows).lengths) == found
+
+
+def test_the_share_of_scores_in_a_window() -> None:
+    length = 1024
+    for window in (1, 128, 1000):
+        kernel = replace(attention("fwd", length, 128, causal=True), window=window)
+        seen = sum(min(q + 1, window) for q in range(length)) / length**2
+        assert kernel.seen == pytest.approx(seen, abs=1 / length)  # of the diagonal, half
+    assert attention("fwd", length, 128, causal=True).seen == 0.5
+
+
+@pytest.mark.parametrize("device", ["a100-sxm4-80gb", "h100-sxm5-80gb"])
+def test_in_a_window_time_grows_with_the_length_not_its_square(device: str) -> None:
+    short, long = (replace(attention("fwd", n, 64, causal=True), batch=1, window=128) for n in (8192, 32768))
+    times = [attention_cost(find_gpu(device), kernel).time_s for kernel in (short, long)]
+    assert times[1] == pytest.approx(4 * times[0], rel=0.1)
 
 
 def test_few_blocks_leave_sms_idle() -> None:

@@ -123,6 +123,7 @@ COUNTED: list[dict[str, Any]] = [
     {"model_type": "qwen3", **_GROUPED},
     {"model_type": "qwen3", **_GROUPED, "head_dim": 16, "attention_bias": True},
     {"model_type": "mixtral", **_GROUPED, "num_local_experts": 5, "num_experts_per_tok": 3, "sliding_window": None},
+    {"model_type": "gpt_oss", **_GROUPED, "num_local_experts": 5, "num_experts_per_tok": 3, "head_dim": 32},
     {"model_type": "qwen2_moe", **_GROUPED, "num_experts": 5, "num_experts_per_tok": 3, "moe_intermediate_size": 40,
      "shared_expert_intermediate_size": 72, "mlp_only_layers": [0]},
     {"model_type": "qwen3_moe", **_GROUPED, "num_experts": 5, "num_experts_per_tok": 3, "moe_intermediate_size": 40,

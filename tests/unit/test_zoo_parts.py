@@ -27,6 +27,7 @@ BLOCKS = {
     "qwen3-8b": SMALL,
     "nemotron4-15b": SMALL,
     "mixtral-8x7b": SMALL,
+    "gpt-oss-20b": SMALL,
     "deepseek-v3": {**SMALL, "dense_layers": 1, "mtp_layers": 1},
     "bert-base": SMALL,
     "t5-small": SMALL,
@@ -93,6 +94,10 @@ def test_experts_are_found_by_their_count() -> None:
         ("mixtral-8x22b", 141e9, 39e9),  # mistral.ai, 17 April 2024
         ("qwen3-30b-a3b", 30.5e9, 3.3e9),  # arXiv 2505.09388, table 2; the model card
         ("qwen3-235b-a22b", 235e9, 22e9),
+        ("gpt-oss-20b", 20.9e9, 3.61e9 + 0.58e9),  # arXiv 2508.10925, table 1: active ones without the embedding
+        ("gpt-oss-120b", 116.83e9, 5.13e9 + 0.58e9),
+        ("nemotron-3-nano", 31.6e9, 3.58e9),  # arXiv 2512.20848, table 1: 3.2B, 3.6B with embeddings
+        ("nemotron-3-super", 120.6e9, 12.7e9),  # the model card: 120B, 12B
         ("deepseek-v2-lite", 15.7e9, 2.66e9),  # arXiv 2405.04434, appendix B: 15.7B, 2.4B without embeddings
         ("deepseek-v2", 236e9, 21e9),
         ("deepseek-v3", 671e9, 37e9),  # arXiv 2412.19437

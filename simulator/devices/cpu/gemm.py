@@ -131,9 +131,10 @@ def attention_products(cpu: Cpu, kernel: FusedAttention) -> KernelCost:
     uneven = math.ceil(blocks / threads) * threads / blocks
     rate = compute_rate(cpu, kernel.precision, threads) * cpu.constants(ProductCosts).attention_efficiency
     scores = kernel.batch * kernel.heads * kernel.query_length * kernel.key_length
-    masked = 2 if kernel.causal and kernel.query_length == kernel.key_length else 1
     depth = 1.0 + cpu.constants(ProductCosts).start_depth / kernel.head_size
-    compute_s = uneven * (kernel.flop * depth / rate + scores / masked * exp_cycles(cpu) / vector_rate(cpu, threads))
+    compute_s = uneven * (
+        kernel.flop * depth / rate + scores * kernel.seen * exp_cycles(cpu) / vector_rate(cpu, threads)
+    )
     memory_s = transfer_time(cpu, kernel.bytes, threads)
     start_s = start_time(cpu) + region_time(cpu, threads)
     longer_s = max(compute_s, memory_s)

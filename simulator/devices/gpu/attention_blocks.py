@@ -1,11 +1,13 @@
 """Thread blocks of attention on the SMs of a GPU: the length of each, and the end of the last.
 
 A block owns rows of queries (backward: of keys) and loops over the keys in steps.  Under a causal mask each block is
-longer than the one before; it computes the whole tile on the diagonal.
+longer than the one before; it computes the whole tile on the diagonal.  In a window it skips the tiles of keys that
+none of its queries sees, and computes the whole of every other tile.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
@@ -54,6 +56,8 @@ def blocks_of(kernel: FusedAttention, *, rows: int = ROWS, packs: bool = False) 
     whole = float(ceil(passed / _COLUMNS))
     if not kernel.causal or kernel.query_length != kernel.key_length:
         return Blocks(rows, _COLUMNS, ((whole, float(pairs * blocks)),))
+    if kernel.window:
+        return _windowed(rows, blocks, rows / group, min(passed, kernel.window), passed, pairs)
     groups = min(blocks, _GROUPS)
     step = blocks / groups
     lengths = []
@@ -61,6 +65,20 @@ def blocks_of(kernel: FusedAttention, *, rows: int = ROWS, packs: bool = False) 
         seen = min((i * step + (step + 1.0) / 2.0) * rows / group, passed)  # by the middle block of the group
         lengths.append((min(whole, max(1.0, seen / _COLUMNS if step > 1.0 else ceil(seen / _COLUMNS))), pairs * step))
     return Blocks(rows, _COLUMNS, tuple(lengths))
+
+
+def _windowed(rows: int, blocks: int, owned: float, window: int, passed: int, pairs: int) -> Blocks:
+    """Return blocks that own so many tokens each, and pass tiles from the first key of their first query's window.
+
+    Backward it is the other way round, to the last query that sees their last key: as many tiles, in another order.
+    """
+    lengths: Counter[float] = Counter()
+    for i in range(blocks):
+        first, end = max(0.0, i * owned + 1 - window), min((i + 1) * owned, passed)
+        lengths[float(ceil(end / _COLUMNS) - int(first / _COLUMNS))] += 1
+    return Blocks(
+        rows, _COLUMNS, tuple((length, float(pairs * n)) for length, n in sorted(lengths.items(), reverse=True))
+    )
 
 
 def spread_over(

@@ -2,7 +2,8 @@
 
 Each rank has two chunks of the sequence, one from either end, so that all ranks have equal work in causal attention. A
 rank attends to its own keys and values, then to those received from its neighbour, while the next ones arrive (Liu et
-al., "Ring Attention", arXiv 2310.01889; the division of causal work is that of Transformer Engine).
+al., "Ring Attention", arXiv 2310.01889; the division of causal work is that of Transformer Engine).  Attention in a
+window is refused, as Transformer Engine refuses it in rings (``cp_comm_type="p2p"``).
 """
 
 from __future__ import annotations
@@ -74,6 +75,9 @@ class _Ring:
     def _attend(self, layer: Layer, operator: Attention) -> None:
         """Add the attention to a rank's own keys and values, and to those of every other rank as they arrive."""
         n, length = self._ranks, operator.key_length
+        if operator.window:
+            why = "keys do not circulate where a query sees a window of them"
+            raise InputError(f"--parallel: cp={n} does not divide {layer.name}: {why}")
         pieces = 2 * n if operator.causal else n
         if operator.query_length != length or length % pieces:
             raise InputError(

@@ -107,6 +107,9 @@ class _Splitter:
                 n = self._ranks
                 groups, c_in, c_out = operator.groups // n, operator.c_in // n, operator.c_out // n
                 self._as_split(layer, replace(operator, groups=groups, c_in=c_in, c_out=c_out))
+            case LayerNorm() if is_split and self._is_by_group(layer, operator):
+                rows = operator.rows // self._network.tokens
+                self._as_split(layer, replace(operator, rows=self._network.tokens * self._part(rows, layer, "groups")))
             case LayerNorm() if is_split and self._is_by_head(operator):
                 self._as_split(layer, replace(operator, rows=operator.rows // self._ranks))
             case _:
@@ -239,6 +242,10 @@ class _Splitter:
             case LayerNorm() | Softmax() | Reduction() | Linear():
                 return replace(operator, rows=operator.rows // self._ranks)
         return operator
+
+    def _is_by_group(self, layer: Layer, operator: LayerNorm) -> bool:
+        """Return whether the groups of a token, each a row, have weights of their own (Mamba-2's gated norm)."""
+        return sum(p.elements for p in layer.parameters) > 2 * operator.cols and operator.rows > self._network.tokens
 
     def _is_by_head(self, operator: LayerNorm) -> bool:
         tokens = self._network.tokens

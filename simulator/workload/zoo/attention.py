@@ -12,8 +12,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal, get_args
 
-from simulator.workload.operators import AttentionLibrary, Copy, Elementwise
-from simulator.workload.zoo.builder import NetworkBuilder, Tensor
+from simulator.workload.network import Parameter
+from simulator.workload.operators import AttentionLibrary, Copy, Elementwise, Reduction
+from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
 
 __all__ = ["ATTENTIONS", "FUSED", "AttentionKind", "Mask", "rotate", "self_attention"]
 
@@ -37,23 +38,40 @@ def self_attention(
     mask: Mask,
     kv_heads: int = 0,
     dropout: bool = True,
+    window: int = 0,
+    sinks: bool = False,
 ) -> Tensor:
     """Return the attention output of *qkv*, as ``(batch, length, heads * value size)``.
 
     Queries are ``(batch, length, heads * size)``; keys and values have *kv_heads* heads (0: as many), values of any
     size.  Eager attention copies permuted views before its products if the batch has more than one sequence; OPT always
     does.
+
+    *window*: keys that a query sees, with a causal mask; 0: all.  A kernel that writes the scores computes the others
+    too.  *sinks*: a learned number per head takes part in its softmax, as one more column (gpt-oss).  Raises SizeError
+    for kinds that have neither.
     """
     query, key, value = qkv
     batch, length, hidden = query.shape
     size, kv_heads = hidden // heads, kv_heads or heads
     of_values = value.shape[-1] // kv_heads
     split, value_split = (batch, heads, length, size), (batch, heads, length, of_values)
+    if (window or sinks) and kind in ("fused-first", "fused-softmax"):
+        raise SizeError(f"attention={kind} has neither windows nor sinks; eager, fused and fused-native have both")
     if kind in _LIBRARIES:
         query, key = b.view(query, *split), b.view(key, batch, kv_heads, length, size)
         value = b.view(value, batch, kv_heads, length, of_values)
         is_causal = mask not in ("none", "add-padding")
-        return b.attention(query, key, value, f"{name}.attention", causal=is_causal, library=_LIBRARIES[kind])
+        return b.attention(
+            query,
+            key,
+            value,
+            f"{name}.attention",
+            causal=is_causal,
+            library=_LIBRARIES[kind],
+            window=window,
+            sinks=sinks,
+        )
     if kv_heads != heads:  # keys and values are repeated for each query head of their group
         key, value = b.copy(key, f"{name}.repeat_k", split), b.copy(value, f"{name}.repeat_v", value_split)
     if kind == "fused-softmax":
@@ -62,7 +80,7 @@ def self_attention(
         weights = b.softmax(scores, f"{name}.softmax", masked if length <= _MOST_FUSED else "")
         value = b.view(value, *value_split)
     else:
-        weights, value = _eager(b, (query, key, value), name, split, value_split, mask)
+        weights, value = _eager(b, (query, key, value), name, split, value_split, mask, sinks=sinks)
     if dropout:
         weights = b.dropout(weights, f"{name}.dropout")
     context = b.matmul(weights, value, f"{name}.context")
@@ -76,6 +94,8 @@ def _eager(
     split: tuple[int, ...],
     value_split: tuple[int, ...],
     mask: Mask,
+    *,
+    sinks: bool,
 ) -> tuple[Tensor, Tensor]:
     """Return the attention weights (before dropout), and the values split into heads."""
     query, key, value = qkv
@@ -100,7 +120,15 @@ def _eager(
         scores = b.elementwise(f"{name}.mask", "add", scores)  # the mask stays in the cache
     if bounded:
         scores = b.elementwise(f"{name}.bound", "maximum", scores)
-    return b.softmax(scores, f"{name}.softmax"), value
+    if not sinks:
+        return b.softmax(scores, f"{name}.softmax"), value
+    # The sinks are joined as one more column, the largest score of each row is subtracted, and the column is dropped.
+    rows, wider = batch * heads * length, (*scores.shape[:-1], length + 1)
+    learned = (Parameter(f"{name}.attention.sinks", heads),)
+    scores = b.add_layer(f"{name}.sinks", Copy(rows * (length + 1)), (scores,), wider, learned)
+    most = b.add_layer(f"{name}.most", Reduction(rows, length + 1), (scores,), (rows,))
+    scores = b.add_layer(f"{name}.below", Elementwise("sub", scores.elements), (scores, most), wider)
+    return b.view(b.softmax(scores, f"{name}.softmax"), batch, heads, length, length), value
 
 
 def rotate(b: NetworkBuilder, x: Tensor, name: str, share: int = 1) -> Tensor:

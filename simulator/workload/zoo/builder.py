@@ -261,19 +261,34 @@ class NetworkBuilder:
 
     def matmul(self, a: Tensor, b: Tensor, name: str, layout: Literal["NN", "NT", "TN", "TT"] = "NN") -> Tensor:
         """Return the matrix products over the last two dimensions; with ``NT``, *b* is read transposed."""
-        *outer, m, k = a.shape
+        *outer, m, k = a.shape if layout[0] == "N" else (*a.shape[:-2], a.shape[-1], a.shape[-2])
         n = b.shape[-2] if layout[1] == "T" else b.shape[-1]
         return self.add_layer(name, ops.MatMul(m, n, k, prod(outer), layout), (a, b), (*outer, m, n))
 
     def attention(
-        self, query: Tensor, key: Tensor, value: Tensor, name: str, *, causal: bool, library: ops.AttentionLibrary
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        name: str,
+        *,
+        causal: bool,
+        library: ops.AttentionLibrary,
+        window: int = 0,
+        sinks: bool = False,
     ) -> Tensor:
-        """Return fused attention of ``(batch, heads, length, size)`` inputs, as ``(batch, length, heads * size)``."""
+        """Return fused attention of ``(batch, heads, length, size)`` inputs, as ``(batch, length, heads * size)``.
+
+        *window*: keys that a query sees; 0: all.  *sinks*: a learned number per head takes part in its softmax.
+        """
         batch, heads, q_length, size = query.shape
         of_values = value.shape[3]
         other = 0 if of_values == size else of_values
-        operator = ops.Attention(batch, heads, q_length, key.shape[2], size, key.shape[1], causal, library, other)
-        return self.add_layer(name, operator, (query, key, value), (batch, q_length, heads * of_values))
+        window = window if window < key.shape[2] else 0
+        lengths = batch, heads, q_length, key.shape[2]
+        operator = ops.Attention(*lengths, size, key.shape[1], causal, library, other, window)
+        parameters = (Parameter(f"{name}.sinks", heads),) if sinks else ()
+        return self.add_layer(name, operator, (query, key, value), (batch, q_length, heads * of_values), parameters)
 
     def cross_entropy(self, logits: Tensor, name: str = "loss") -> Tensor:
         """Return the mean cross-entropy over the last dimension, with labels as another input of the network."""

@@ -1,8 +1,8 @@
 """Language models by name: the sizes of each family.
 
 GPT-3: arXiv 2005.14165, table 2.1.  Megatron: arXiv 1909.08053, 2104.04473 (table 1) and 2205.05198 (table 3).  BLOOM:
-arXiv 2211.05100.  Mixtral: arXiv 2401.04088.  Qwen, DeepSeek, Kimi, InternLM: the ``config.json`` published with each
-model.
+arXiv 2211.05100.  Mixtral: arXiv 2401.04088.  gpt-oss: arXiv 2508.10925.  Nemotron-3: arXiv 2512.20848 and
+NVIDIA-NeMo/Megatron-Bridge, models/nemotronh.  Qwen, DeepSeek, Kimi, InternLM: the ``config.json`` of each model.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from simulator.workload.zoo.bert import Encoder, encoder
 from simulator.workload.zoo.builder import NetworkBuilder
 from simulator.workload.zoo.entry import Entry, Outputs
-from simulator.workload.zoo.sizes import Decoder, Latent, Mixture
+from simulator.workload.zoo.sizes import Decoder, Hybrid, Latent, Mixture
 from simulator.workload.zoo.t5 import T5, t5
 from simulator.workload.zoo.transformer import decoder
 
@@ -104,6 +104,13 @@ def _qwen3_mixture(hidden: int, heads: int, layers: int, inner: int) -> Entry:
     )
 
 
+def _gpt_oss(layers: int, experts: int) -> Entry:
+    odd = {"head_size": 64, "qkv_bias": True, "out_bias": True, "window": 128, "sinks": True, "expert_bias": True}
+    return _mixture(
+        *(2880, 64, layers), vocabulary=201088, kv_heads=8, experts=experts, chosen=4, expert_inner=2880, **odd
+    )
+
+
 def _deepseek(hidden: int, heads: int, layers: int, inner: int, words: int, **sizes: Any) -> Entry:
     return _decoder(
         4096, Latent("llama", hidden, heads, layers, words, inner=inner, attention="fused", tied=0, **sizes)
@@ -115,6 +122,11 @@ def _nemotron(hidden: int, heads: int, layers: int, kv_heads: int = 8) -> Entry:
         "nemotron", hidden, heads, layers, 256000, inner=4 * hidden, kv_heads=kv_heads, attention="fused", tied=0
     )
     return _decoder(4096, sizes)
+
+
+def _nemotron_h(hidden: int, pattern: str, **sizes: Any) -> Entry:
+    common: dict[str, Any] = {"kv_heads": 2, "head_size": 128, "attention": "fused", "tied": 0, "gated": False}
+    return _decoder(8192, Hybrid("nemotron_h", hidden, 32, len(pattern), 131072, pattern=pattern, **common, **sizes))
 
 
 def _t5(hidden: int, heads: int, layers: int, inner: int, head_size: int = 64) -> Entry:
@@ -201,6 +213,8 @@ LANGUAGE: dict[str, Entry] = {
     "qwen3-32b": _qwen3(5120, 64, 64, 25600),
     "qwen3-30b-a3b": _qwen3_mixture(2048, 32, 48, 768),
     "qwen3-235b-a22b": _qwen3_mixture(4096, 64, 94, 1536),
+    "gpt-oss-20b": _gpt_oss(24, 32),
+    "gpt-oss-120b": _gpt_oss(36, 128),
     "mixtral-8x7b": _mixtral(4096, 32, 32, 14336, 32000),
     "mixtral-8x22b": _mixtral(6144, 48, 56, 16384, 32768),
     "deepseek-v2-lite": _deepseek(
@@ -225,6 +239,22 @@ LANGUAGE: dict[str, Entry] = {
     "nemotron3-8b": _nemotron(4096, 32, 32, 32),
     "nemotron4-15b": _nemotron(6144, 48, 32),
     "nemotron4-340b": _nemotron(18432, 96, 96),
+    "nemotron-3-nano": _nemotron_h(
+        *(2688, "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME"),
+        experts=128,
+        chosen=6,
+        expert_inner=1856,
+        shared_inner=3712,
+    ),
+    "nemotron-3-super": _nemotron_h(
+        *(4096, "MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*EMEMEMEME"),
+        experts=512,
+        chosen=22,
+        expert_inner=2688,
+        shared_inner=5376,
+        expert_latent=1024,
+        mamba_heads=128,
+    ),
 }
 LANGUAGE_ALIASES = {
     "bert": "bert-base",
@@ -234,6 +264,8 @@ LANGUAGE_ALIASES = {
     "gpt3-530b": "megatron-530b",
     "gpt3-1t": "megatron-1t",
     "gpt-1.3b": "gpt3-1.3b",
+    "gptoss-20b": "gpt-oss-20b",
+    "gptoss-120b": "gpt-oss-120b",
     "mt-nlg-530b": "megatron-530b",
     "bloom": "bloom-176b",
     "bloom-7b1": "bloom-7.1b",
@@ -249,4 +281,6 @@ LANGUAGE_ALIASES = {
     "deepseek-r1": "deepseek-v3",
     "nemotron-8b": "nemotron3-8b",
     "nemotron-340b": "nemotron4-340b",
+    "nemotron-3-nano-30b-a3b": "nemotron-3-nano",
+    "nemotron-3-super-120b-a12b": "nemotron-3-super",
 }

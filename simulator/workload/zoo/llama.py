@@ -1,8 +1,9 @@
-"""Llama-like blocks: Llama, Qwen, InternLM, Nemotron-4; with experts, Mixtral and Qwen's; DeepSeek's.
+"""Llama-like blocks: Llama, Qwen, InternLM, Nemotron-4; with experts, Mixtral, Qwen's and gpt-oss; DeepSeek's.
 
 They have grouped queries, rotary positions as element-wise kernels, RMSNorm before attention and before the gated
 feed-forward layer, as in Hugging Face's ``llama``, ``qwen2``, ``qwen3``, ``mixtral`` and ``deepseek_v3``.  Nemotron-4
-(``nemotron``) has LayerNorm, a squared ReLU instead of a gate, and rotates half of each head.
+(``nemotron``) has LayerNorm, a squared ReLU instead of a gate, and rotates half of each head.  gpt-oss (``gpt_oss``)
+has biases, sinks in its attention, and a window in every other block.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from simulator.workload.zoo.experts import experts
 from simulator.workload.zoo.latent import latent_attention
 from simulator.workload.zoo.sizes import Decoder, Latent, Mixture
 
-__all__ = ["gated", "llama_block"]
+__all__ = ["attention", "gated", "llama_block", "squared"]
 
 
 def llama_block(b: NetworkBuilder, x: Tensor, name: str, d: Decoder, number: int) -> Tensor:
@@ -24,7 +25,7 @@ def llama_block(b: NetworkBuilder, x: Tensor, name: str, d: Decoder, number: int
     norm: Literal["rms_norm", "layer_norm"] = "layer_norm" if d.family == "nemotron" else "rms_norm"
     y = b.layer_norm(x, f"{name}.norm1", kind=norm)
     with b.part("attention"):
-        y = latent_attention(b, y, name, d) if isinstance(d, Latent) else _attention(b, y, name, d)
+        y = latent_attention(b, y, name, d) if isinstance(d, Latent) else attention(b, y, name, d, number)
     x = b.add(x, y, f"{name}.add1")
     y = b.layer_norm(x, f"{name}.norm2", kind=norm)
     if isinstance(d, Mixture) and number >= d.dense_layers:
@@ -42,21 +43,32 @@ def llama_block(b: NetworkBuilder, x: Tensor, name: str, d: Decoder, number: int
             y = chosen
     else:
         with b.part("feed-forward"):
-            y = _squared(b, y, name, d.inner) if d.family == "nemotron" else gated(b, y, name, d.inner)
+            y = squared(b, y, name, d.inner) if d.family == "nemotron" else gated(b, y, name, d.inner)
     return b.add(x, y, f"{name}.add2")
 
 
-def _attention(b: NetworkBuilder, x: Tensor, name: str, d: Decoder) -> Tensor:
+def attention(b: NetworkBuilder, x: Tensor, name: str, d: Decoder, number: int) -> Tensor:
+    """Return the attention of block *number* with its projections; *x* is already normalised."""
     kv_heads = d.kv_heads or d.heads
     query = b.linear(x, f"{name}.q", d.head * d.heads, bias=d.qkv_bias, split="columns")
     key = b.linear(x, f"{name}.k", d.head * kv_heads, bias=d.qkv_bias, split="columns")
     value = b.linear(x, f"{name}.v", d.head * kv_heads, bias=d.qkv_bias, split="columns")
     if d.qk_norm:
         query, key = _norm_heads(b, query, f"{name}.norm_q", d.head), _norm_heads(b, key, f"{name}.norm_k", d.head)
-    share = 2 if d.family == "nemotron" else 1
-    qkv = rotate(b, query, f"{name}.rotate_q", share), rotate(b, key, f"{name}.rotate_k", share), value
+    if d.family != "nemotron_h":  # which has no positions
+        share = 2 if d.family == "nemotron" else 1
+        query, key = rotate(b, query, f"{name}.rotate_q", share), rotate(b, key, f"{name}.rotate_k", share)
     y = self_attention(
-        b, qkv, name, heads=d.heads, kv_heads=kv_heads, kind=d.attention, mask="add-causal", dropout=False
+        b,
+        (query, key, value),
+        name,
+        heads=d.heads,
+        kv_heads=kv_heads,
+        kind=d.attention,
+        mask="add-causal",
+        dropout=False,
+        window=0 if number % 2 else d.window,
+        sinks=d.sinks,
     )
     return b.linear(y, f"{name}.out", d.hidden, bias=d.out_bias, split="rows")
 
@@ -73,7 +85,8 @@ def gated(b: NetworkBuilder, x: Tensor, name: str, inner: int) -> Tensor:
     return b.linear(y, f"{name}.down", x.shape[-1], bias=False, split="rows")
 
 
-def _squared(b: NetworkBuilder, x: Tensor, name: str, inner: int) -> Tensor:
+def squared(b: NetworkBuilder, x: Tensor, name: str, inner: int) -> Tensor:
+    """Return the result of a feed-forward layer of width *inner* with a squared ReLU."""
     y = b.elementwise(f"{name}.relu", "relu", b.linear(x, f"{name}.up", inner, bias=False, split="columns"))
     y = b.elementwise(f"{name}.square", "pow_scalar", y)
     return b.linear(y, f"{name}.down", x.shape[-1], bias=False, split="rows")

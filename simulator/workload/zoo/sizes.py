@@ -1,4 +1,4 @@
-"""Sizes of decoder-only transformers: plain ones, with experts, with latent attention."""
+"""Sizes of decoder-only transformers: plain ones, with experts, with latent attention, with Mamba-2 layers."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Literal
 from simulator.workload.zoo.attention import AttentionKind
 from simulator.workload.zoo.builder import SizeError
 
-__all__ = ["Decoder", "Latent", "Mixture"]
+__all__ = ["Decoder", "Hybrid", "Latent", "Mixture"]
 
 
 @dataclass(frozen=True, slots=True)
 class Decoder:
     """Sizes of a decoder-only transformer, and the family whose code it follows."""
 
-    family: Literal["gpt2", "gpt", "opt", "mpt", "bloom", "llama", "nemotron"]
+    family: Literal["gpt2", "gpt", "opt", "mpt", "bloom", "llama", "nemotron", "nemotron_h"]
     hidden: int
     heads: int
     layers: int
@@ -32,6 +32,8 @@ class Decoder:
     qkv_bias: bool = False  # Llama-like: biases in the projections of queries, keys and values
     out_bias: bool = False  # Llama-like: a bias in the output projection
     qk_norm: bool = False  # Llama-like: normalise each head of queries and keys
+    window: int = 0  # Llama-like: keys that a query sees in every other block, the first one on; 0: all
+    sinks: bool = False  # Llama-like: a learned number per head takes part in the softmax of attention
     dropout: int = 1  # GPT-like: 1 for dropout in training, else 0
     biases: bool = True  # GPT-like: biases in linear layers and normalisations
     alibi: bool = False  # GPT-like: positions are part of the mask, as in BLOOM
@@ -47,7 +49,7 @@ class Decoder:
             raise SizeError(f"{self.heads} heads do not divide a hidden size of {self.hidden}")
         if self.kv_heads and self.heads % self.kv_heads:
             raise SizeError(f"{self.kv_heads} heads of keys and values do not divide {self.heads} heads")
-        if self.family not in ("llama", "nemotron"):
+        if self.family not in ("llama", "nemotron", "nemotron_h"):
             if self.kv_heads not in (0, self.heads):
                 raise SizeError("each head has its own keys and values; kv_heads is for networks of Llama's kind")
             if self.head_size:
@@ -73,6 +75,9 @@ class Mixture(Decoder):
     dense_layers: int = 0
     mtp_layers: int = 0
     shared_gate: bool = False  # a sigmoid gate weights the shared layer's result for each token
+    expert_bias: bool = False  # biases in the router and the experts, whose gate is clamped (gpt-oss)
+    gated: bool = True  # experts have a gate; else a squared ReLU
+    expert_latent: int = 0  # size that tokens are projected to before they go to experts; 0: hidden
 
     def check(self, length: int) -> None:
         """Raise SizeError as a decoder does, or if ``chosen`` or ``dense_layers`` is too large."""
@@ -103,3 +108,29 @@ class Latent(Mixture):
         Mixture.check(self, length)
         if self.head_size or self.kv_heads:
             raise SizeError("heads of latent attention have sizes of their own; head_size and kv_heads do not apply")
+
+
+@dataclass(frozen=True, slots=True)
+class Hybrid(Mixture):
+    """A mixture whose blocks are each one layer: of Mamba-2 (``M``), of attention (``*``) or of experts (``E``).
+
+    ``pattern`` has a letter for each block.  A Mamba-2 layer has ``mamba_heads`` of ``mamba_size`` elements, with a
+    state of ``state`` numbers for each; the heads of one of ``groups`` share what writes and reads their states.  It
+    takes sequences in chunks of ``chunk`` tokens, after a convolution over ``kernel`` of them.
+    """
+
+    pattern: str = "M*E"
+    mamba_heads: int = 64
+    mamba_size: int = 64
+    groups: int = 8
+    state: int = 128
+    kernel: int = 4
+    chunk: int = 128
+
+    def check(self, length: int) -> None:
+        """Raise SizeError as a mixture does, if layers are dense or predict further tokens, or are more than known."""
+        Mixture.check(self, length)
+        if self.dense_layers or self.mtp_layers:
+            raise SizeError("its pattern says which layers have experts; dense_layers and mtp_layers do not apply")
+        if self.layers > len(self.pattern):
+            raise SizeError(f"its pattern has {len(self.pattern)} layers, not {self.layers}")

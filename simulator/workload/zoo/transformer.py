@@ -11,8 +11,9 @@ from simulator.workload.operators import Copy, Elementwise, Embedding
 from simulator.workload.zoo.attention import Mask, self_attention
 from simulator.workload.zoo.builder import NetworkBuilder, Tensor
 from simulator.workload.zoo.entry import Outputs
+from simulator.workload.zoo.hybrid import hybrid_block
 from simulator.workload.zoo.llama import llama_block
-from simulator.workload.zoo.sizes import Decoder, Mixture
+from simulator.workload.zoo.sizes import Decoder, Hybrid, Mixture
 
 __all__ = ["decoder", "embed_positions", "new_gelu"]
 
@@ -28,7 +29,7 @@ def decoder(b: NetworkBuilder, tokens: Tensor, d: Decoder) -> Outputs:
     x = b.embedding(tokens, "embed", d.vocabulary, word_size)
     if word_size != d.hidden:
         x = b.linear(x, "project_in", d.hidden, bias=False)
-    rotary = d.family in ("llama", "nemotron")
+    rotary = d.family in ("llama", "nemotron", "nemotron_h")
     if d.family == "bloom":  # positions are part of the mask (ALiBi)
         x = b.layer_norm(x, "embed_norm")
     elif not rotary and not d.alibi:
@@ -36,9 +37,14 @@ def decoder(b: NetworkBuilder, tokens: Tensor, d: Decoder) -> Outputs:
     if d.family in ("gpt2", "gpt") and d.dropout:
         x = b.dropout(x, "drop")
     for i in range(d.layers):
-        x = llama_block(b, x, f"layers.{i}", d, i) if rotary else _gpt_block(b, x, f"layers.{i}", d)
+        if isinstance(d, Hybrid):
+            x = hybrid_block(b, x, f"layers.{i}", d, i)
+        else:
+            x = llama_block(b, x, f"layers.{i}", d, i) if rotary else _gpt_block(b, x, f"layers.{i}", d)
     if not d.norm_last:
-        x = b.layer_norm(x, "norm", kind="rms_norm" if d.family == "llama" else "layer_norm", bias=d.biases)
+        x = b.layer_norm(
+            x, "norm", kind="rms_norm" if d.family in ("llama", "nemotron_h") else "layer_norm", bias=d.biases
+        )
     if word_size != d.hidden:
         x = b.linear(x, "project_out", word_size, bias=False)
     further = [x]

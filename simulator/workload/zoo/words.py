@@ -51,9 +51,11 @@ _WORDS: tuple[tuple[str, str], ...] = (
     (r"ssd-resnet(.+)", "SSD300 on ResNet-{0}, NVIDIA's DeepLearningExamples"),
     (r"internlm-(.+)", "InternLM {0}"),
     (r"qwen([\d.]*)-(.+)", "Qwen {0} {1}"),
+    (r"gpt-oss-(.+)", "gpt-oss {0}, experts, every other block with a window of attention"),
     (r"mixtral-(.+)", "Mixtral {0}, experts"),
     (r"deepseek-(v\d)(.*)", "DeepSeek {0}{1}, experts and latent attention"),
     ("kimi-k2", "Kimi K2, experts and latent attention"),
+    (r"nemotron-3-(.+)", "Nemotron-3 {0}, Mamba-2, experts and some attention"),
     (r"nemotron3-(.+)", "Nemotron-3 {0}"),
     (r"nemotron4-(.+)", "Nemotron-4 {0}"),
 )

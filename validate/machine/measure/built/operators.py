@@ -100,6 +100,8 @@ def _conv(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
     s = layer.size
     if any(p.name.endswith(".norm") for p in layer.parameters):
         raise Unavailable(f"{layer.name}: what norms its weights is not in the description, and would be left out")
+    if len(layer.parameters) > 1 and not layer.sizes.get("bias"):
+        raise Unavailable(f"{layer.name}: torch has no kernels of Mamba-2; those of mamba_ssm are not built")
     kernel = s("kernel_h"), s("kernel_w")
     stride, pad = (s("stride_h", 1), s("stride_w", 1)), (s("pad_h"), s("pad_w"))
     dilation, groups = (s("dilation_h", 1), s("dilation_w", 1)), s("groups", 1)
@@ -186,6 +188,8 @@ def _attention(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
     s = layer.size
     if layer.sizes.get("library") == "flash1":
         raise Unavailable(f"{layer.name}: torch has no FlashAttention 1; --set attention=fused is what it runs")
+    if s("window") or layer.parameters:
+        raise Unavailable(f"{layer.name}: torch's scaled_dot_product_attention has neither windows nor learned sinks")
     batch, heads, kv_heads = s("batch"), s("heads"), s("kv_heads") or s("heads")
     sizes = (s("head_size"), s("head_size"), s("value_size") or s("head_size"))
     lengths, counts = (s("query_length"), s("key_length"), s("key_length")), (heads, kv_heads, kv_heads)

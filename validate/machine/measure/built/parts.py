@@ -92,7 +92,9 @@ def _cells(layer: Layer) -> Cells | str:
             return {"op": "elementwise", "variant": str(layer.sizes["function"]), "rows": 1, "cols": s("elements")}
         case "Embedding":
             return {"op": "embedding", "rows": s("rows"), "cols": s("cols")}
-        case "Attention" if s("kv_heads") in (0, s("heads")) and s("value_size") in (0, s("head_size")):
+        case "Attention" if (
+            s("kv_heads") in (0, s("heads")) and s("value_size") in (0, s("head_size")) and not s("window")
+        ):
             way: Cells = {"variant": "causal"} if layer.sizes.get("causal") else {}
             lengths = {"m": s("query_length"), "n": s("key_length"), "k": s("head_size")}
             return {"op": "attention", **way, "batch": s("batch") * s("heads"), **lengths}

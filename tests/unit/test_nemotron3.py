@@ -1,0 +1,114 @@
+"""Nemotron-3: blocks by a pattern, Mamba-2 as products of chunks; how ranks divide it, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from simulator.errors import InputError
+from simulator.workload.network import Layer, Network
+from simulator.workload.operators import Attention, Conv2d, Exchange, LayerNorm, Linear, MatMul
+from simulator.workload.split.context import context_split
+from simulator.workload.split.experts import expert_split
+from simulator.workload.split.tensor import tensor_split
+from simulator.workload.zoo.registry import build_network
+
+LENGTH = 1024
+SMALL: dict[str, Any] = {"layers": 6, "sequence_length": LENGTH}  # MEMEM*
+
+
+def by_name(network: Network) -> dict[str, Layer]:
+    return {layer.name: layer for layer in network.layers}
+
+
+def of_block(network: Network, number: int) -> int:
+    return sum(p.elements for p in network.parameters if p.name.startswith(f"layers.{number}."))
+
+
+@pytest.mark.parametrize(
+    ("name", "hidden", "heads", "experts", "chosen", "inner", "shared", "latent", "counts"),
+    [
+        ("nemotron-3-nano", 2688, 64, 128, 6, 1856, 3712, 0, (23, 23, 6)),
+        ("nemotron-3-super", 4096, 128, 512, 22, 2688, 5376, 1024, (40, 40, 8)),
+    ],
+)
+def test_parameters_by_arithmetic(
+    name: str,
+    hidden: int,
+    heads: int,
+    experts: int,
+    chosen: int,
+    inner: int,
+    shared: int,
+    latent: int,
+    counts: tuple[int, int, int],
+) -> None:
+    wide, mixed = 64 * heads, 64 * heads + 2 * 8 * 128
+    mamba = hidden * (wide + mixed + heads) + 5 * mixed + 3 * heads + wide + wide * hidden
+    expert = 2 * (latent or hidden) * inner
+    mixture = hidden * experts + experts * expert + 2 * hidden * shared + 2 * hidden * latent
+    attention = hidden * (32 + 2 * 2 + 32) * 128
+    network = build_network(name, batch=1)
+    assert (of_block(network, 0), of_block(network, 1)) == (mamba + hidden, mixture + hidden)
+    m, e, a = counts
+    total = m * mamba + e * mixture + a * attention + (m + e + a + 1) * hidden + 2 * 131072 * hidden
+    assert network.parameter_count == total
+    assert network.active_parameter_count == total - e * (experts - chosen) * expert
+
+
+def test_a_scan_multiplies_as_its_paper_counts() -> None:
+    layers = by_name(build_network("nemotron-3-nano", batch=2, **SMALL))
+    products = [layers[f"layers.0.{name}"].operator for name in ("states", "scores", "scan")]
+    assert all(isinstance(operator, MatMul) for operator in products)
+    tokens, inner, state, chunk, groups = 2 * LENGTH, 4096, 128, 128, 8
+    each = 2 * tokens * inner  # FLOPs per element of a state, or per token of a chunk
+    assert (
+        sum(operator.flop for operator in products) == each * (2 * state + chunk) + 2 * tokens * groups * chunk * state
+    )
+    conv = layers["layers.0.conv"].operator
+    assert isinstance(conv, Conv2d)
+    assert conv.flop == 2 * tokens * 6144 * 4
+    assert layers["layers.0.passing"].operator.output_elements == tokens // chunk * inner * state
+
+
+def test_ranks_divide_heads_groups_and_experts() -> None:
+    whole = build_network("nemotron-3-nano", batch=1, **SMALL)
+    part = expert_split(tensor_split(whole, 2, by_rows=True), 4)
+    before, after = by_name(whole), by_name(part)
+    for name in ("in", "conv", "states", "scores", "scan", "out"):
+        assert after[f"layers.0.{name}"].operator.flop * 2 == before[f"layers.0.{name}"].operator.flop
+    norm = after["layers.0.gated_norm"]
+    assert norm.operator == LayerNorm(LENGTH * 4, 512, "rms_norm")
+    assert [p.elements for p in norm.parameters] == [2048]
+    assert [p.elements for p in after["layers.0.decays"].parameters] == [32, 32, 32]
+    attention, up = after["layers.5.attention"].operator, after["layers.1.experts_up"].operator
+    assert isinstance(attention, Attention)
+    assert (attention.heads, attention.kv_heads) == (16, 1)
+    assert isinstance(up, Linear)
+    assert (up.experts, up.outputs) == (32, 1856)
+    exchanges = [layer for layer in part.layers if isinstance(layer.operator, Exchange) and "layers.0." in layer.name]
+    assert [layer.name for layer in exchanges] == ["layers.0.in.enter", "layers.0.out.sum"]
+
+
+def test_more_ranks_than_groups_are_refused() -> None:
+    with pytest.raises(InputError, match=r"tp=16 does not divide the 8 groups of layers\.0\.gated_norm; 1, 2, 4, 8"):
+        tensor_split(build_network("nemotron-3-nano", batch=1, layers=1, sequence_length=LENGTH), 16)
+
+
+def test_context_parallelism_is_refused() -> None:
+    with pytest.raises(InputError, match=r"cp=2 cannot divide layers\.0\.states, a product of whole sequences"):
+        context_split(build_network("nemotron-3-nano", batch=1, **SMALL), 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"sequence_length": 1000}, "chunks of 128 tokens do not divide a sequence of 1000"),
+        ({"layers": 53}, "its pattern has 52 layers, not 53"),
+        ({"mtp_layers": 1}, "mtp_layers do not apply"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused(options: dict[str, int], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        build_network("nemotron-3-nano", batch=1, **options)
