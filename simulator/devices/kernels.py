@@ -191,7 +191,10 @@ class Recurrence:
 
 @dataclass(frozen=True, slots=True)
 class FusedAttention:
-    """Attention whose scores stay on chip; ``library`` and ``window`` as in :class:`simulator.workload.operators.Attention`."""
+    """Attention whose scores stay on chip.
+
+    ``library`` and ``window`` are as in :class:`simulator.workload.operators.Attention`.
+    """
 
     direction: Literal["fwd", "bwd"]
     batch: int
