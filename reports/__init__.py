@@ -1,1 +1,1 @@
-"""Figures drawn from results.  Matplotlib is imported when one is drawn, and only here."""
+"""Figures of results.  Matplotlib is imported only here, when a figure is drawn."""

@@ -1,4 +1,4 @@
-"""Bus bandwidth over size: measured points, what is expected with its band, and the nearest explanation."""
+"""Bus bandwidth over size: measured points, the expected curve with its band, and the explanation that fits best."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from reports.file import figure_file
 
 __all__ = ["draw_check"]
 
-_EXPECTED, _MEASURED, _OTHER = "#0072b2", "#d55e00", "#7a5195"  # Okabe and Ito's, told apart by the colour-blind too
+_EXPECTED, _MEASURED, _OTHER = "#0072b2", "#d55e00", "#7a5195"  # from Okabe and Ito's colour-blind-safe palette
 _WIDTH = 84
 
 
 def draw_check(document: Mapping[str, Any], title: str, kind: str) -> bytes:
-    """Return a figure of *document*, as ``validate check --json`` prints it, as a file of *kind*: svg, png or pdf."""
+    """Return a figure of *document*, the output of ``validate check --json``, as a file: svg, png or pdf (*kind*)."""
     return figure_file(lambda: _figure(document, title), kind)
 
 
@@ -28,7 +28,7 @@ def _figure(document: Mapping[str, Any], title: str) -> Figure:
     sizes = [row["size_bytes"] for row in rows]
     figure = Figure(figsize=(7.6, 4.8))
     axes = figure.add_axes((0.11, 0.12, 0.86, 0.74))
-    per_s = [row["measured_busbw_Bps"] * row["measured_s"] / 1e9 for row in rows]  # GB on the bus
+    per_s = [row["measured_busbw_Bps"] * row["measured_s"] / 1e9 for row in rows]  # GB that cross the bus
     slow = [bus / row["healthy_to_s"] for bus, row in zip(per_s, rows, strict=True)]
     fast = [bus / row["healthy_from_s"] for bus, row in zip(per_s, rows, strict=True)]
     axes.fill_between(sizes, slow, fast, color=_EXPECTED, alpha=0.15, linewidth=0, label="healthy: the 80 % band")

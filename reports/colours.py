@@ -1,7 +1,7 @@
-"""One colour for one thing, over all figures.
+"""One colour per meaning, in all figures.
 
-What a device does and waits for has Okabe and Ito's colours, told apart by the colour-blind too; classes of kernels and
-what memory holds have families of their own, so that no two things share a colour.
+Activities of a device have Okabe and Ito's colours, which colour-blind readers can tell apart; kernel classes and
+memory contents have palettes of their own, so that no two meanings share a colour.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ __all__ = [
 ]
 
 INK = "#22262b"
-WARNING = "#b3261e"  # of what does not fit
+WARNING = "#b3261e"  # for what does not fit
 BEST = "#1f6f8b"
-OTHER = "#c3c9cf"  # what is compared with the best
+OTHER = "#c3c9cf"  # for alternatives to the best
 WAITING = "#b4bcc4"
 
 ACTIVITIES = {
     "computing": "#0072b2",
-    "slowest": "#56b4e9",  # what the slowest rank, copies and contention add
+    "slowest": "#56b4e9",  # added by the slowest rank, copies and contention
     "update": "#009e73",
     "host": "#6f7c88",
     "input": "#8c6d31",
@@ -41,7 +41,7 @@ ACTIVITIES = {
     "fill": "#7a5195",
     "waiting": WAITING,
 }
-"""What a device, or its host, does with its time; exchanges also by the axis of parallelism."""
+"""Activities of a device or its host; exchanges also by axis of parallelism."""
 
 KERNELS = {
     "gemm": "#33658a",
@@ -63,13 +63,13 @@ HELD = {
     "working": "#8fb8ad",
     "driver": "#ced4da",
 }
-"""What device memory holds."""
+"""Contents of device memory."""
 
 MARKED_SERIES = (
     *(("#2f86c4", "o"), ("#d9641e", "s"), ("#1f9d78", "^"), ("#b765a7", "D"), ("#b08a00", "v"), ("#7a6fd0", "P")),
     *(("#c0504d", "X"), ("#4d9aa8", "<"), ("#8a8f3c", ">"), ("#8d8d8d", "h")),
 )
-"""Colours and marks of series, seen on white and on black, and told apart in grey by their marks."""
+"""Colours and markers of series: visible on white and on black, and told apart in greyscale by their markers."""
 
 _STRATEGIES = (
     *("gpu0", "ring", "tree", "bidirectional-ring", "multi-ring", "parameter-server", "hierarchical"),
@@ -78,7 +78,7 @@ _STRATEGIES = (
 
 
 def strategy_series(name: str) -> tuple[str, str]:
-    """Return the colour and the mark of the strategy *name*, the same in every figure."""
+    """Return the colour and marker of the strategy *name*, the same in every figure."""
     if name == "nccl":
         return BEST, "o"
     if name in _STRATEGIES:

@@ -1,4 +1,4 @@
-"""A comparison of measurements with their prediction as one HTML page that needs nothing else."""
+"""A comparison of measurements with predictions as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _FEWEST_SCATTERED = 3
 
 
 def comparison_page(document: Document) -> str:
-    """Return the page of *document*, what ``validate compare --json`` prints; the same document, the same bytes."""
+    """Return the page of *document*, the output of ``validate compare --json``; deterministic to the byte."""
     folder = files("reports") / "html"
     parts = [
         _summary(document),

@@ -1,4 +1,4 @@
-"""The plots of a comparison, from its document: predicted against measured, errors, staircases, drift."""
+"""The plots of a comparison, drawn from its document: predicted against measured, errors, staircases, drift."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ __all__ = ["drift_figure", "errors_figure", "scatter_figure", "staircase_figure"
 Row = Mapping[str, Any]
 _CLASS = ("op", "model", "collective", "bench", "kind", "issue", "mode")
 _MOST_SERIES = len(SERIES)
-_WITHIN = 0.25  # the band beside the line of equal times
-_MOST_CLASSES = 36  # of the plot of errors
+_WITHIN = 0.25  # relative half-width of the band around equality
+_MOST_CLASSES = 36  # in the plot of errors
 _FEW_DECADES = 200.0
-_LONGEST = 24  # letters of a label, so that three stand side by side
+_LONGEST = 24  # letters of a legend label, so that three fit side by side
 
 
 def class_of(row: Row) -> str:
-    """Return the operator, network, bench or kind of *row*."""
+    """Return the operator, network, collective, bench or kind of *row*; else the name of its table."""
     cells: Mapping[str, str] = row.get("cells", {})
     return next((cells[column] for column in _CLASS if column in cells), str(row["table"]))
 
 
 def scatter_figure(rows: Sequence[Row]) -> Figure:
-    """Draw predicted over measured seconds of *rows*, which are scored, by class."""
+    """Draw predicted over measured seconds of the scored *rows*, by class."""
     figure = Figure(figsize=(6.4, 5.4))
     axes = _axes(figure)
     times = [row[name] for row in rows for name in ("predicted_s", "measured_s")]
@@ -67,7 +67,7 @@ def scatter_figure(rows: Sequence[Row]) -> Figure:
 
 
 def errors_figure(classes: Sequence[Row]) -> Figure:
-    """Draw the median error of each of *classes* with its interval, and the 90th percentile."""
+    """Draw the median error of each of *classes*, with its interval and the 90th percentile."""
     shown = classes[:_MOST_CLASSES]
     figure = Figure(figsize=(6.4, 0.9 + 0.24 * len(shown)))
     axes = _axes(figure)
@@ -106,19 +106,19 @@ def errors_figure(classes: Sequence[Row]) -> Figure:
 
 
 def _limit(classes: Sequence[Row]) -> float:
-    """Return to which error is drawn: of one class that is far beyond the others only that it goes further."""
+    """Return the largest error on the axis, so that one class far beyond the others does not stretch it."""
     ends: list[float] = sorted(item["p90"] for item in classes)
     return max(0.01, 1.05 * min(ends[-1], 3.0 * ends[(len(ends) - 1) // 2]))
 
 
 _SIZED = ("memory.csv", "copies.csv", "storage.csv", "collectives.csv")
-_BY_SIZE = ("GBps", "busbw_GBps", "latency_s")  # what is drawn over sizes, of which a row has one
+_BY_SIZE = ("GBps", "busbw_GBps", "latency_s")  # quantities drawn over size; each row has one
 
 
 def staircases(rows: Iterable[Row]) -> dict[str, dict[str, list[Row]]]:
-    """Return rows of bandwidths or latencies by size, as lists in rising size, by plot and by series.
+    """Return bandwidth and latency rows by plot and by series, each series a list in order of size.
 
-    Series of fewer than three sizes are none.
+    Series with fewer than three sizes are left out.
     """
     found: dict[str, dict[str, list[Row]]] = {}
     for row in rows:
@@ -154,7 +154,7 @@ def staircases(rows: Iterable[Row]) -> dict[str, dict[str, list[Row]]]:
 
 
 def staircase_figure(series: Mapping[str, Sequence[Row]]) -> Figure:
-    """Draw measured values over sizes, and beside them (dashed) what is predicted, where it is."""
+    """Draw measured values over size, and predicted ones (dashed) where they exist."""
     figure = Figure(figsize=(6.4, 3.9))
     axes = _axes(figure)
     is_latency = False
@@ -187,7 +187,7 @@ def staircase_figure(series: Mapping[str, Sequence[Row]]) -> Figure:
 
 
 def drift_figure(classes: Sequence[Row], bound: float) -> Figure:
-    """Draw the median and 90th percentile of abs(ratio - 1) of each table, and the *bound* that is asked for."""
+    """Draw the median and 90th percentile of abs(ratio - 1) of each table, and the required *bound*."""
     figure = Figure(figsize=(6.4, 0.9 + 0.3 * len(classes)))
     axes = _axes(figure)
     for i, item in enumerate(classes):
@@ -204,7 +204,7 @@ def drift_figure(classes: Sequence[Row], bound: float) -> Figure:
 
 
 def _series(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
-    """Return *rows* by class, the largest first; what is beyond the last colour is together."""
+    """Return *rows* by class, the largest class first; classes beyond the number of colours are joined."""
     found: dict[str, list[Row]] = {}
     for row in rows:
         found.setdefault(class_of(row), []).append(row)
@@ -232,7 +232,7 @@ def _axes(figure: Figure) -> Axes:
 
 
 def _ticks(axis: Axis, low: float, high: float) -> None:
-    """Label decades; 1, 2 and 5 of each where there are few."""
+    """Label decades; where there are few, also 2 and 5 within each."""
     few = high < _FEW_DECADES * low
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if few else (1.0,), numticks=9))
     axis.set_minor_formatter(NullFormatter())

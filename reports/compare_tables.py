@@ -1,4 +1,4 @@
-"""The tables of a comparison's page."""
+"""The HTML tables of a comparison's page."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ __all__ = [
 ]
 
 Document = Mapping[str, Any]
-_MOST = 200  # rows of one table; the others are in the JSON document
-_ENORMOUS = 10.0  # errors from here on are shown without a decimal
+_MOST = 200  # rows of a table; the JSON document has them all
+_ENORMOUS = 10.0  # errors of at least this size are shown without decimals
 
 
 def percent(value: float | None, sign: str = "") -> str:
-    """Return the fraction *value* in percent."""
+    """Return the fraction *value* as a percentage; "-" for None."""
     if value is None:
         return "-"
     return f"{value * 100:{sign}.3g} %" if abs(value) >= _ENORMOUS else f"{value * 100:{sign}.1f} %"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, figures: bool = True, marked: str = "") -> str:
-    """Return a table; all columns but the first are figures unless said otherwise.
+    """Return an HTML table; all columns but the first are right-aligned figures where *figures* is set.
 
-    Rows whose first cell starts with *marked* stand out.
+    Rows whose first cell ends with *marked* are highlighted.
     """
     if not rows:
         return ""
@@ -55,7 +55,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, figures: bool =
 
 
 def class_table(classes: Sequence[Document]) -> str:
-    """Return errors by class."""
+    """Return the table of errors by class."""
     rows = []
     for item in classes:
         interval = "-"
@@ -71,14 +71,14 @@ def class_table(classes: Sequence[Document]) -> str:
 
 
 def _band(row: Document, words: str) -> str:
-    """Return *words* with the band of *row* in them, nothing where it has none."""
+    """Return *words* formatted with the band of *row*; empty where it has none."""
     if "low_s" not in row:
         return ""
     return words.format(f"{format_duration(row['low_s'], 3)} to {format_duration(row['high_s'], 3)}")
 
 
 def list_of_worst(worst: Sequence[Document]) -> str:
-    """Return the worst rows, each with what is known to have moved it."""
+    """Return the list of the worst rows, each with its explanation."""
     items = [
         f"<li><span class='off'>{percent(item['error'], '+')}</span> "
         f"<span class='name'>{escape(item['table'])}:{item['line']} {escape(item['name'])}</span><br>"
@@ -90,7 +90,7 @@ def list_of_worst(worst: Sequence[Document]) -> str:
 
 
 def outlier_table(outliers: Sequence[Document], bound: float) -> str:
-    """Return the rows that are far from their class."""
+    """Return the table of rows far from their class."""
     if not outliers:
         return ""
     rows = [
@@ -104,7 +104,7 @@ def outlier_table(outliers: Sequence[Document], bound: float) -> str:
 
 
 def asked_table(rows: Sequence[Document]) -> str:
-    """Return steps that were asked for with both times, and both memories; nothing where there is none."""
+    """Return the table of requested steps, with predicted and measured times and memory; empty where there is none."""
 
     def shown(value: float | None, words: Callable[[float], str]) -> str:
         return "-" if value is None else words(value)
@@ -127,12 +127,12 @@ def asked_table(rows: Sequence[Document]) -> str:
 
 
 def own_code(rows: Sequence[Document]) -> str:
-    """Return what the Python between the operators of steps costs; nothing where none was measured by its own code."""
+    """Return the cost of the Python code between the operators of measured steps; empty where none was measured."""
     return "".join(f"<p>{escape(row['words'])}</p>" for row in rows)
 
 
 def judged_table(document: Document) -> str:
-    """Return errors before and after calibrations."""
+    """Return the table of errors before and after calibration."""
     rows = []
     for item in document["calibration"]:
         before, after = item["before"], item["after"]
@@ -148,7 +148,7 @@ def judged_table(document: Document) -> str:
 
 
 def left_part(document: Document) -> str:
-    """Return what is not judged, and what was not measured, by reason."""
+    """Return the tables of rows that are not judged and of cases that were not measured, by reason."""
     skipped = [
         [f"{name}: {reason}", str(count)]
         for name, reasons in document["skipped"].items()
@@ -163,7 +163,7 @@ def left_part(document: Document) -> str:
 
 
 def environment_part(environment: Document) -> str:
-    """Return what the machine reported: short facts as a table, lists of lines as they are."""
+    """Return the environment that the machine reported: short facts as a table, long lists verbatim."""
     rows, blocks = _facts(environment, "")
     return table(["", ""], rows, figures=False) + "".join(
         f"<h3>{escape(name)}</h3><pre>{escape(text)}</pre>" for name, text in blocks

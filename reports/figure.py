@@ -1,4 +1,4 @@
-"""One figure for a command: what was compared on the left, the machine on the right."""
+"""The figure of a collective: the comparison of strategies on the left, the machine on the right."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from simulator.units import format_bandwidth, format_duration, format_size
 
 __all__ = ["draw", "figure_of"]
 
-_LETTER_IN = 0.083  # width of a letter beside a bar
+_LETTER_IN = 0.083  # inches per letter of a label beside a bar
 
 
 def draw(by_size: Sequence[Sequence[Result]], kind: str) -> bytes:
-    """Return a figure of the results of each size (fastest first) as a file of *kind*: svg, png or pdf."""
+    """Return a figure of the results of each size (fastest first) as a file: svg, png or pdf (*kind*)."""
     return figure_file(lambda: figure_of(by_size), kind)
 
 
@@ -84,14 +84,14 @@ def figure_of(by_size: Sequence[Sequence[Result]]) -> Figure:
 
 
 def _names(results: Sequence[Result], best: Result) -> list[str]:
-    """Return the names that stand left of the bars."""
+    """Return the labels to the left of the bars."""
     if len(results) > 1:
         return [result.strategy for result in results]
     return [use.name for use in best.links if use.bytes > 0]
 
 
 def _answer(best: Result, *, over_sizes: bool) -> str:
-    """Return what *best* takes, and which strategy that is; of several sizes at the largest."""
+    """Return the best strategy and its time in words; for several sizes, at the largest."""
     takes = "takes" if best.counts_software else "needs at least"
     rate = f", {format_bandwidth(best.busbw_Bps, 3)} of bus bandwidth" if best.busbw_Bps else ""
     at = f" for {format_size(best.size_bytes)}" if over_sizes else ""

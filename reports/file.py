@@ -1,4 +1,4 @@
-"""A figure as the bytes of a file: the same figure gives the same bytes."""
+"""Figures as files; the same figure gives the same bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reports.colours import INK
 __all__ = ["figure_file"]
 
 _DOTS_PER_INCH = 150
-# No date and no version: the same results give the same file.
+# Without dates and versions, so that the same results give the same file.
 _METADATA = {
     "svg": {"Date": None, "Creator": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
@@ -24,8 +24,8 @@ _METADATA = {
 
 
 def figure_file(make: Callable[[], Figure], kind: str) -> bytes:
-    """Return what *make* draws as a file of *kind*: svg, png or pdf."""
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # standard error is the command line's
+    """Return the figure that *make* draws as a file: svg, png or pdf (*kind*)."""
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # keep standard error for the command line
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update({"svg.hashsalt": "topocast", "svg.fonttype": "none", "text.color": INK})
@@ -36,7 +36,7 @@ def figure_file(make: Callable[[], Figure], kind: str) -> bytes:
 
 
 def _told(svg: bytes, figure: Figure) -> bytes:
-    """Return *svg* with a title and a description for those who do not see it: what *figure* says in words."""
+    """Return *svg* with a title and a description for screen readers, taken from the texts of *figure*."""
     texts = sorted(figure.texts, key=lambda text: -float(text.get_fontsize()))  # the title is the largest
     said = [" ".join(text.get_text().split()) for text in texts if text.get_text().strip()]
     said += [title for axes in figure.axes if (title := " ".join(axes.get_title(loc="left").split()))]

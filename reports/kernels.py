@@ -1,4 +1,4 @@
-"""A step's kernels under the roofs of its device, and what memory holds while they run."""
+"""A step's kernels under the roofline of its device, and its memory over time."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 __all__ = ["draw_held", "draw_roofline"]
 
 _MOST_POINTS = 200
-_LARGEST = 130.0  # area of a mark whose kernels take all of the time, in square points
+_LARGEST = 130.0  # area, in square points, of a marker whose kernels take all of the time
 
 
 def draw_roofline(axes: Axes, points: Sequence[RooflinePoint], roofs: Roofs) -> None:
-    """Draw *points*, as large as the time that they take and in the colours of their classes, under *roofs*."""
+    """Draw *points* under *roofs*, with areas in proportion to their time and the colours of their classes."""
     shown = points[:_MOST_POINTS]
     whole_s = sum(point.time_s for point in shown)
     peak = max(roofs.peaks.values())
@@ -35,7 +35,7 @@ def draw_roofline(axes: Axes, points: Sequence[RooflinePoint], roofs: Roofs) -> 
         axes.plot([low, ridge, high], [low * roofs.memory_Bps, rate, rate], color=INK, linewidth=0.9, zorder=2)
         if rate == peak or len(roofs.peaks) < 3:
             text = f"{name} {_rate(rate)}".strip()
-            # Nothing computes above what memory feeds, so left of the ridge there is room.
+            # No point is above the sloping roof, so the space left of the ridge is free.
             axes.annotate(text, (ridge, rate), (-3, 3), textcoords="offset points", ha="right", fontsize=8)
     axes.scatter(
         [point.intensity for point in shown],
@@ -60,10 +60,10 @@ def draw_roofline(axes: Axes, points: Sequence[RooflinePoint], roofs: Roofs) -> 
 
 
 def draw_held(axes: Axes, held: Sequence[HeldAt], need: MemoryNeed) -> None:
-    """Draw what memory holds over the step, against what there is, in the colours of the bar of what is *need*ed."""
+    """Draw the memory in use over the step and the memory available, in the colours of the bar of *need*."""
     times, available_bytes = [each.at_s for each in held], need.available_bytes
     lasting = {"parameters": need.parameters_bytes, "optimiser": need.optimizer_bytes, "driver": need.context_bytes}
-    buckets = held[0].lasting_bytes - sum(lasting.values())  # copies of gradients
+    buckets = held[0].lasting_bytes - sum(lasting.values())  # buckets with copies of gradients
     layers = {
         **{name: [n_bytes] * len(held) for name, n_bytes in lasting.items()},
         "activations": [each.activations_bytes for each in held],

@@ -1,8 +1,8 @@
-"""Where each symbol of a machine is drawn.
+"""Positions of the symbols in a drawing of a machine.
 
-Rows from the top: the network, NICs, CPUs, PCIe switches, GPUs, NVSwitches.  GPUs stand in
-the order of the PCIe tree, sockets apart, so that no line of the tree crosses another; links
-between two devices of one row are arcs.  Coordinates are in steps between two GPUs.
+Rows from the top: the network, NICs, CPUs, PCIe switches, GPUs, NVSwitches.  GPUs are in the order of the PCIe tree,
+with gaps between sockets, so that no lines of the tree cross; links between two devices of one row are arcs.
+Coordinates are in units of the distance between two GPUs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NIC_STEP = 1.0
 class Layout:
     """A position for each symbol, and the extent (left, right, bottom, top) of all.
 
-    ``ports`` says for arcs between GPUs how far right of the middle of either end they start.
+    ``ports`` gives the horizontal offset of both ends of each arc between GPUs from the centres of the GPUs.
     """
 
     positions: tuple[tuple[float, float], ...]
@@ -32,7 +32,7 @@ class Layout:
 
 
 def lay_out_view(view: View) -> Layout:
-    """Return positions for the symbols of *view*; the same view gives the same ones."""
+    """Return the positions of *view*'s symbols; deterministic."""
     parents, depths = _tree(view)
     height = max((depths[i] for i, s in enumerate(view.symbols) if s.kind == "pcie-switch"), default=0)
     rows = {"gpu": 0.0, "cpu": height + 1.0, "nic": height + 2.0, "network-switch": height + 3.0, "nvlink-switch": -1.3}
@@ -54,12 +54,12 @@ def lay_out_view(view: View) -> Layout:
 
 
 def arc_depth(distance: float) -> float:
-    """Return how far an arc between two symbols *distance* apart leaves their row."""
+    """Return the distance of an arc's lowest point from its row, for symbols *distance* apart."""
     return 0.35 + 0.28 * distance if distance else 0.0
 
 
 def _ports(view: View, xs: list[float]) -> dict[Edge, tuple[float, float]]:
-    """Spread the arcs of each GPU over its width, so that arcs from one side do not cross at their ends."""
+    """Spread the arcs of each GPU over its width, so that arcs to one side do not cross near their ends."""
     arcs = [e for e in view.edges if view.symbols[e.a].kind == "gpu" and view.symbols[e.b].kind == "gpu"]
     at: dict[tuple[Edge, int], float] = {}
     for i in {end for edge in arcs for end in (edge.a, edge.b)}:
@@ -74,7 +74,7 @@ def _ports(view: View, xs: list[float]) -> dict[Edge, tuple[float, float]]:
 
 
 def _tree(view: View) -> tuple[dict[int, int], dict[int, int]]:
-    """Return the parent of each symbol in the PCIe tree, and how far it is from a CPU."""
+    """Return the parent of each symbol in the PCIe tree, and its depth below a CPU."""
     around: dict[int, list[int]] = {i: [] for i in range(len(view.symbols))}
     for edge in view.edges:
         if edge.kind in HOST_LINKS:
@@ -83,7 +83,7 @@ def _tree(view: View) -> tuple[dict[int, int], dict[int, int]]:
     depths = {i: 0 for i, symbol in enumerate(view.symbols) if symbol.kind == "cpu"}
     parents: dict[int, int] = {}
     level = list(depths)
-    if not level:  # no CPU: the switches are the roots
+    if not level:  # without a CPU, the switches are the roots
         level = [i for i, symbol in enumerate(view.symbols) if symbol.kind == "pcie-switch"]
         depths = dict.fromkeys(level, 1)
     while level:
@@ -138,7 +138,7 @@ def _columns(view: View, parents: dict[int, int]) -> list[float]:
 
 
 def _place_nics(view: View, parents: dict[int, int], xs: dict[int, float]) -> None:
-    """Put each NIC above what it hangs from."""
+    """Place each NIC above its parent in the PCIe tree."""
     nics = [i for i, symbol in enumerate(view.symbols) if symbol.kind == "nic"]
     for i in nics:
         xs[i] = xs.get(parents.get(i, -1), 0.0)
@@ -146,8 +146,8 @@ def _place_nics(view: View, parents: dict[int, int], xs: dict[int, float]) -> No
 
 
 def _spread(xs: dict[int, float], row: list[int], step: float) -> None:
-    """Move the symbols of *row* apart until there is *step* between each two, about where they were."""
-    blocks: list[tuple[list[int], float]] = []  # symbols side by side, and where their middle would be
+    """Move the symbols of *row* apart to at least *step*, as close to their positions as possible."""
+    blocks: list[tuple[list[int], float]] = []  # adjacent symbols, with the position of their middle
     for i in sorted(row, key=lambda i: (xs[i], i)):
         blocks.append(([i], xs[i]))
         while len(blocks) > 1:

@@ -1,4 +1,4 @@
-"""Draw a machine, its links coloured by use."""
+"""Draws a machine with its links coloured by utilisation."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ _FILL = {
     "pcie-switch": "#e9e9ec",
 }
 _NETWORK = "network-switch"
-_ASIDE = (0.55, -0.55, 0.75, -0.75, 1.1, -1.1)  # how far a line bends that would pass behind another symbol
+_ASIDE = (0.55, -0.55, 0.75, -0.75, 1.1, -1.1)  # offsets to try for lines that would pass behind another symbol
 _HALF_HEIGHT = 0.19
-_MOST_IN = 0.85  # inches from one GPU to the next, at most
-_LINE_IN = 0.165  # from one line of the legend to the next
-_SMALL_LETTER_IN = 0.064  # width of a letter there
-_MOST_SORTS = 8  # of links in the legend
-_LETTER_IN = 0.085  # width of a letter of the bottleneck's label
+_MOST_IN = 0.85  # largest distance of two GPUs, in inches
+_LINE_IN = 0.165  # line spacing of the legend
+_SMALL_LETTER_IN = 0.064  # width of a letter in the legend
+_MOST_SORTS = 8  # sorts of links in the legend
+_LETTER_IN = 0.085  # width of a letter in the bottleneck's label
 
 Point = tuple[float, float]
 Curve = tuple[Point, Point, Point, Point]  # a cubic Bezier curve
 
 
 def use_colours() -> ScalarMappable:
-    """Return the scale from no use to full use."""
+    """Return the colour scale of utilisation, in percent."""
     palette = LinearSegmentedColormap.from_list("use", colormaps["YlOrRd"](range(56, 256, 8)))
     return ScalarMappable(Normalize(0, 100), palette)
 
 
 def draw_machine(axes: Axes, view: View, layout: Layout, colours: ScalarMappable, size_in: tuple[float, float]) -> None:
-    """Draw *view* at the places of *layout* into *axes*, which are *size_in* inches wide and high."""
+    """Draw *view* at the positions of *layout* into *axes* of *size_in* inches (width, height)."""
     axes.set_axis_off()
     left, right, bottom, top = layout.extent
     step_x = min(_MOST_IN, size_in[0] / (right - left + 1.7))
@@ -92,17 +92,17 @@ def draw_machine(axes: Axes, view: View, layout: Layout, colours: ScalarMappable
 
 
 def _width(edge: Edge) -> float:
-    """Return the width of a line: in use, and of more links than others of the kind, it is wider."""
+    """Return the line width, in points: wider for links in use, and for edges of more links of their kind."""
     return (2.6 if edge.use > 0 else 1.1) * (0.55 + 0.9 * edge.weight)
 
 
 def legend_height(view: View) -> float:
-    """Return how many inches :func:`draw_legend` takes."""
+    """Return the height of the legend, in inches."""
     return _LINE_IN * (1 + max(len(_links(view)), len(view.models)))
 
 
 def draw_legend(figure: Figure, view: View, left_in: float, top_in: float, width_in: float) -> None:
-    """Write under the machine which parts its devices are, and kind, count and rate of each sort of link."""
+    """Write, under the machine, the parts of its devices and the kind, count and rate of each sort of link."""
     width, height = figure.get_size_inches()
 
     def write(x_in: float, line: int, text: str, **how: object) -> None:
@@ -122,7 +122,7 @@ def draw_legend(figure: Figure, view: View, left_in: float, top_in: float, width
 
 
 def _links(view: View) -> dict[str, Edge]:
-    """Return kind, count and rate of each sort of link that is drawn, with one that is so."""
+    """Return the kind, count and rate of each sort of link in words, with an edge of that sort."""
     found: dict[str, Edge] = {}
     for edge in sorted(view.edges, key=lambda edge: (list(LINK_WORDS).index(edge.kind), -edge.count)):
         rate = format_bandwidth(edge.nominal_Bps)
@@ -132,9 +132,9 @@ def _links(view: View) -> dict[str, Edge]:
 
 
 def curve_of(view: View, edge: Edge, layout: Layout) -> Curve:
-    """Return the edge as a cubic curve: an arc below GPUs of one row, over what is between others, else straight.
+    """Return the cubic curve of *edge*: an arc below for GPUs of one row, over symbols in between, else a line.
 
-    A line that would pass behind what it does not belong to bends around it.
+    A line that would pass behind an unrelated symbol bends around it.
     """
     (xa, ya), (xb, yb) = layout.positions[edge.a], layout.positions[edge.b]
     if ya == yb and view.symbols[edge.a].kind == "gpu":
@@ -155,7 +155,7 @@ def curve_of(view: View, edge: Edge, layout: Layout) -> Curve:
 
 
 def _bent(xa: float, ya: float, xb: float, yb: float, aside: float) -> Curve:
-    """Return a line from one point to another, whose middle is *aside* to the right of the straight one."""
+    """Return a curve between two points whose middle is *aside* to the right of the straight line."""
     move = aside * 4 / 3
     return (
         (xa, ya),
@@ -166,7 +166,7 @@ def _bent(xa: float, ya: float, xb: float, yb: float, aside: float) -> Curve:
 
 
 def _hides(curve: Curve, view: View, edge: Edge, layout: Layout) -> bool:
-    """Whether *curve* passes behind a symbol that it does not belong to."""
+    """Return whether *curve* passes behind a symbol other than its ends."""
     points = [_point(curve, i / 48) for i in range(49)]
     return any(
         abs(x - px) < _half_width(symbol) and abs(y - py) < _HALF_HEIGHT
@@ -177,7 +177,7 @@ def _hides(curve: Curve, view: View, edge: Edge, layout: Layout) -> bool:
 
 
 def _half_width(symbol: Symbol) -> float:
-    """Return half of what the box of *symbol* is wide: less than half a column, so that lines pass beside it."""
+    """Return half of the width of *symbol*'s box: less than half a column, so that lines can pass beside it."""
     return min(0.47, max(0.36, 0.055 * len(symbol.label) + 0.08))
 
 
@@ -192,7 +192,7 @@ def _point(curve: Curve, t: float) -> tuple[float, float]:
 def _label_bottleneck(
     axes: Axes, view: View, layout: Layout, curves: list[Curve], limits: tuple[float, ...], step_in: float
 ) -> None:
-    """Write the bottleneck's name where it hides least, close to the middle of its line."""
+    """Write the bottleneck's name near the middle of its line, where it covers least."""
     marked = [curve for edge, curve in zip(view.edges, curves, strict=True) if edge.is_bottleneck]
     marked += [
         (place,) * 4 for symbol, place in zip(view.symbols, layout.positions, strict=True) if symbol.is_bottleneck

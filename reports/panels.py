@@ -24,7 +24,7 @@ _DURATIONS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 
 
 def draw_comparison(axes: Axes, results: Sequence[Result]) -> None:
-    """Draw the time of each of *results*, fastest first, the best marked; what software does before bounds."""
+    """Draw the times of *results*, fastest first, with the best highlighted; bounds on bare links come last."""
     software = [r for r in results if r.counts_software]
     results = [*software, *(r for r in results if not r.counts_software)]
     times = [r.sync_time_s for r in results]
@@ -37,7 +37,7 @@ def draw_comparison(axes: Axes, results: Sequence[Result]) -> None:
     bands = [r.band for r in results]
     ends = [max(time, band.high_s if band else time) for time, band in zip(times, bands, strict=True)]
     wide = best > 0 and max(times) > _WIDE_RANGE * best
-    if wide:  # bars have no foot on a logarithmic scale
+    if wide:  # a logarithmic axis has no zero for bars to start from
         axes.hlines(rows, best / 2, times, color=OTHER, linewidth=1.2, zorder=2)
         axes.scatter(times, rows, color=colours, s=60, zorder=3)
         axes.set_xscale("log")
@@ -54,7 +54,7 @@ def draw_comparison(axes: Axes, results: Sequence[Result]) -> None:
         weight = "bold" if colours[i] == BEST else "normal"
         axes.annotate(text, (end, i), (7, 0), textcoords="offset points", va="center", fontsize=9, fontweight=weight)
     for i, band in enumerate(bands):
-        if band is not None:  # a whisker
+        if band is not None:  # drawn as a whisker
             axes.plot([band.low_s, band.high_s], [i, i], "|-", color=INK, linewidth=1.0, markersize=6, zorder=4)
     axes.set_yticks(rows, [r.strategy for r in results], fontsize=9)
     axes.set_ylim(len(results) - 0.4, -0.6)
@@ -64,7 +64,7 @@ def draw_comparison(axes: Axes, results: Sequence[Result]) -> None:
 
 
 def draw_links(axes: Axes, result: Result, colours: ScalarMappable) -> None:
-    """Draw the links of *result* that are used most, those used alike as one."""
+    """Draw the most used links of *result*; links with equal use share a bar."""
     alike: dict[tuple[float, float], list[str]] = {}
     for use in result.links:
         if use.bytes > 0:
@@ -86,7 +86,7 @@ def draw_links(axes: Axes, result: Result, colours: ScalarMappable) -> None:
 
 
 def draw_sweep(axes: Axes, by_size: Sequence[Sequence[Result]]) -> None:
-    """Draw the bus bandwidth of each strategy over the size, on logarithmic axes; bounds are dashed."""
+    """Draw the bus bandwidth of each strategy over size, on logarithmic axes; bounds are dashed."""
     last = by_size[-1]
     rates: list[float] = []
     for name in [r.strategy for r in sorted(last, key=lambda r: -r.busbw_Bps)]:

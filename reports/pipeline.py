@@ -1,4 +1,4 @@
-"""The passes of a pipeline's stages over a step, drawn."""
+"""The timeline of a pipeline's stages over a step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["draw_passes"]
 
 _MOST_ROWS = 16
-# What a stage does, with its colour: forward a lighter tint of what computes.
+# Colours of a stage's activities; forward is a lighter tint of computing.
 _COLOURS = {
     "forward": "#7fb8d8",
     "backward": ACTIVITIES["computing"],
@@ -25,7 +25,7 @@ _COLOURS = {
 
 
 def draw_passes(axes: Axes, result: TrainingResult) -> int:
-    """Draw what each stage does when, and return the number of rows; of many stages, some spread evenly."""
+    """Draw the activities of each stage over time (of many stages, a selection); return the number of rows."""
     stages = result.question.layout.pp
     step = -(-stages // _MOST_ROWS)
     shown = list(range(0, stages, step))
@@ -39,7 +39,7 @@ def draw_passes(axes: Axes, result: TrainingResult) -> int:
             bars.setdefault((stage, task.about.part), []).append((span.start_s, span.end_s - span.start_s))
         elif stream == STREAM and isinstance(task.about, Exchanged):
             bars.setdefault((stage, "communication"), []).append((span.start_s, span.end_s - span.start_s))
-    edge = 0.4 if sum(map(len, bars.values())) < 600 else 0.0  # lines between passes while they can be told apart
+    edge = 0.4 if sum(map(len, bars.values())) < 600 else 0.0  # outlines only while passes can be told apart
     for (stage, what), found in bars.items():
         low, tall = (0.22, 0.16) if what == "communication" else (-0.34, 0.52)
         row = shown.index(stage) + low

@@ -1,4 +1,4 @@
-"""One figure for a program: what each stream does over time, and the memory that queued work holds."""
+"""The figure of a program: the activity of each stream over time, and the memory that queued work holds."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _COLOURS = {
     "copy": ACTIVITIES["copies"],
 }
 _WORDS = {"issue": "issuing", "python": "Python", "wait": "waiting", "kernel": "operators", "copy": "copies"}
-_MOST = 1000  # pieces that are drawn; of more the first, and the figure says so
+_MOST = 1000  # bars drawn at most; the figure says so where it shows only the first ones
 
 
 def draw_program(result: ProgramResult, kind: str) -> bytes:
-    """Return a figure of *result* as a file of *kind*: svg, png or pdf."""
+    """Return a figure of *result* as a file: svg, png or pdf (*kind*)."""
     return figure_file(lambda: _figure(result), kind)
 
 
@@ -66,9 +66,9 @@ def _figure(result: ProgramResult) -> Figure:
 
 
 def _draw_streams(axes: Axes, result: ProgramResult, scale: float) -> tuple[set[str], float]:
-    """Draw a bar for each activity, that of repetitions which passed at once in shares.
+    """Draw a bar for each activity; skipped repetitions are drawn as one bar per use, in proportion.
 
-    Returns what is drawn, and until when.
+    Returns the uses drawn, and the end of the drawing in scaled time.
     """
     names = list(result.streams)
     used: set[str] = set()

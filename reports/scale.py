@@ -1,4 +1,4 @@
-"""One figure for a curve of scaling: samples a second over devices, and where the time of a step goes."""
+"""The figure of a scaling curve: samples per second over devices, and where the time of a step goes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST_TICKS = 12
 
 
 def draw_curve(curve: Curve, kind: str) -> bytes:
-    """Return a figure of *curve* as a file of *kind*: svg, png or pdf."""
+    """Return a figure of *curve* as a file: svg, png or pdf (*kind*)."""
     return figure_file(lambda: _figure(curve), kind)
 
 
@@ -46,7 +46,7 @@ def _figure(curve: Curve) -> Figure:
 
 
 def _machines(first: str, last: str) -> str:
-    """Return the name of machines that grow from the *first* to the *last*: 1 to 32 x dgx-h100."""
+    """Return the name of a range of machines from *first* to *last*: 1 to 32 x dgx-h100."""
     fewest, most = re.match(r"(\d+) x (?=.)", first), re.match(r"(\d+) x (?=.)", last)
     if first == last or most is None:
         return last
@@ -54,7 +54,7 @@ def _machines(first: str, last: str) -> str:
 
 
 def _draw_rate(axes: Axes, curve: Curve) -> None:
-    """Draw samples a second with their band, against what the first point promises."""
+    """Draw samples per second with their band, next to ideal scaling from the first point."""
     counts = [result.device_count for result in curve.results]
     rates = [result.throughput for result in curve.results]
     bands = [result.band for result in curve.results]
@@ -81,7 +81,7 @@ def _draw_rate(axes: Axes, curve: Curve) -> None:
 
 
 def _draw_shares(axes: Axes, curve: Curve) -> None:
-    """Draw what each device does with its time, as shares of the step."""
+    """Draw the device's time by activity, as shares of the step."""
     counts = [result.device_count for result in curve.results]
     found = [{s.name: s.seconds / r.step_time_s for s in shares_of(r)} for r in curve.results]
     names = [name for name in ACTIVITIES if any(shares.get(name, 0.0) >= 0.005 for shares in found)]

@@ -1,4 +1,4 @@
-"""A scenario whose runs are single operations: each answer as a bar next to its expected value."""
+"""The figure of a scenario of single operations: each answer as a bar next to its expected value."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_answers"]
 
-_PREDICTED, _EXPECTED = "#0072b2", "#e69f00"  # of Okabe and Ito
+_PREDICTED, _EXPECTED = "#0072b2", "#e69f00"  # from Okabe and Ito's palette
 _FORMATS = {"s": format_duration, "B": format_size, "B/s": format_bandwidth}
-_ROW, _HEAD, _FOOT = 0.34, 0.62, 0.55  # inches: of an answer, above and below those of one unit
+_ROW, _HEAD, _FOOT = 0.34, 0.62, 0.55  # inches: height of an answer, of the header, and below each group
 
 
 def draw_answers(scenario: Scenario, answers: Sequence[Answer], kind: str) -> bytes:
-    """Return a figure of the *answers* that are numbers, those of each unit on an axis, as a file of *kind*.
+    """Return a figure of the numeric *answers*, one axis per unit, as a file: svg, png or pdf (*kind*).
 
-    A mark stands at what is expected, a line where that is a range.
+    A mark shows an expected value, a line an expected range.
     """
     return figure_file(lambda: _figure(scenario, answers), kind)
 

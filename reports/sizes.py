@@ -1,4 +1,4 @@
-"""A single operation over sizes: the staircase of latencies, or how long copies, blocks and messages take."""
+"""The figure of a single operation over sizes: the staircase of latencies, or times of copies, blocks or messages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WIDTH = 80
 
 
 def draw_sizes(entries: Sequence[Mapping[str, Any]], title: str, kind: str) -> bytes:
-    """Return a figure of *entries*, as ``simulate --json`` lists them, over their sizes, both axes logarithmic.
+    """Return a figure of *entries*, as ``simulate --json`` lists them, over their sizes, with logarithmic axes.
 
     *kind*: svg, png or pdf.
     """

@@ -1,4 +1,4 @@
-"""One figure for a step: where its time goes, what would be faster, what its memory holds; or several compared."""
+"""The figure of a step: where its time goes, what would be faster, what its memory holds; or of several, compared."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 __all__ = ["draw_steps", "figure_of_steps"]
 
 _WIDTH, _HEIGHT = 10.5, 6.2  # inches
-_STREAMS = {"host": "host", "compute": "computing", "update": "update"}  # and else exchanges
+_STREAMS = {"host": "host", "compute": "computing", "update": "update"}  # any other stream: exchanges
 _LEGEND_COLUMNS = 5
-_TITLE = 1150  # letters of a line times their size in points, which fit into the width
+_TITLE = 1150  # letters times font size, in points, that fit on a line
 
 
 def draw_steps(results: Sequence[TrainingResult], kind: str) -> bytes:
-    """Return a figure of *results* (fastest first) as a file of *kind*: svg, png or pdf.
+    """Return a figure of *results* (fastest first) as a file: svg, png or pdf (*kind*).
 
-    Of one, where its time goes; of several, their times beside each other.
+    One result shows where its time goes; several are compared by their times.
     """
     return figure_file(lambda: figure_of_steps(results), kind)
 
@@ -50,7 +50,7 @@ def figure_of_steps(results: Sequence[TrainingResult]) -> Figure:
 def _figure(result: TrainingResult) -> Figure:
     step, several = result.step, result.device_count > 1
     rows = min(16, result.question.layout.pp) if several else 1
-    more = max(0.0, 0.2 * rows - 0.65)  # inches that a pipeline's stages need above those of streams
+    more = max(0.0, 0.2 * rows - 0.65)  # inches that a pipeline's stages need in addition to those of streams
     points, roofs, held = roofline_points(step), roofs_of(step), held_over(result)
     below = 2.75 if (points and roofs) or held else 0.0  # inches
     height = _HEIGHT + below + (1.5 + more if several else 0.0)
@@ -91,7 +91,7 @@ def _figure(result: TrainingResult) -> Figure:
 
 
 def _draw_title(figure: Figure, text: str) -> None:
-    """Write *text* above all else, in smaller letters or in two lines where it would leave the picture."""
+    """Write *text* as the title, in smaller letters or on two lines where it would not fit."""
     size = next((size for size in (12, 11, 10) if len(text) * size <= _TITLE), 11)
     lines = textwrap.wrap(text[0].upper() + text[1:], _TITLE // size)
     _, height = figure.get_size_inches()
@@ -100,7 +100,7 @@ def _draw_title(figure: Figure, text: str) -> None:
 
 
 def _draw_streams(axes: Axes, result: TrainingResult) -> None:
-    """Draw when each stream of a device is at work, or each stage of a pipeline."""
+    """Draw when each stream of a device, or each stage of a pipeline, is busy."""
     if result.question.layout.pp > 1:
         draw_passes(axes, result)
         _on_time_axis(axes, result.step_time_s)
@@ -114,7 +114,7 @@ def _draw_streams(axes: Axes, result: TrainingResult) -> None:
         held = spans.get(task.stream)
         if held is None or span.end_s <= span.start_s:
             continue
-        if held and span.start_s - held[-1][1] < 2e-3 * result.step_time_s:  # nearer than a line is wide
+        if held and span.start_s - held[-1][1] < 2e-3 * result.step_time_s:  # gap narrower than a line
             held[-1] = held[-1][0], max(held[-1][1], span.end_s)
         else:
             held.append((span.start_s, span.end_s))
@@ -130,7 +130,7 @@ def _draw_streams(axes: Axes, result: TrainingResult) -> None:
 
 
 def _draw_critical(axes: Axes, result: TrainingResult, names: Sequence[str]) -> None:
-    """Draw under each of the streams *names* when it is on the critical path of the step."""
+    """Draw, under each stream of *names*, when it is on the critical path of the step."""
     spans: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
     tasks = result.timeline.plan.tasks
     for number in critical_path(result.timeline):
@@ -152,7 +152,7 @@ def _on_time_axis(axes: Axes, step_time_s: float) -> None:
 
 
 def _compared(results: Sequence[TrainingResult]) -> Figure:
-    """Draw what a device does alone, waits for, and is slowed by, for each way to do the step."""
+    """Draw, for each result, the time of one device alone, its waits, and what slows it."""
     shown = [*(r for r in results if r.counts_software), *(r for r in results if not r.counts_software)]
     machines, ways = {r.machine for r in shown}, {r.way for r in shown}
     names = [
@@ -163,7 +163,7 @@ def _compared(results: Sequence[TrainingResult]) -> Figure:
     figure = Figure(figsize=(_WIDTH, height))
     step = shown[0].step
     samples = {r.samples for r in shown}
-    parts = [1 if len(samples) == 1 else r.samples for r in shown]  # of unlike steps, the time for a sample
+    parts = [1 if len(samples) == 1 else r.samples for r in shown]  # where batches differ, show the time per sample
     each = {r.step.samples for r in shown}
     batch = f"batch {step.samples} per device" if len(each) == len(samples) == 1 else "time for a sample"
     if len(samples) == 1 and len(each) > 1:
@@ -201,7 +201,7 @@ def _compared(results: Sequence[TrainingResult]) -> Figure:
     axes.set_yticks(rows, names)
     axes.set_ylim(len(shown) - 0.4, -0.6)
     axes.set_xlim(0, max(ends) * 1.02 or 1.0)
-    left = -0.35 if any(filling) else -0.005  # four entries need more room
+    left = -0.35 if any(filling) else -0.005  # four legend entries need more room
     axes.legend(fontsize=8, ncols=4, loc="lower left", bbox_to_anchor=(left, 0.99), frameon=False, handlelength=1.0)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_duration(value, 3)))
     _plain(axes)
@@ -209,7 +209,7 @@ def _compared(results: Sequence[TrainingResult]) -> Figure:
 
 
 def _draw_parts(axes: Axes, result: StepResult, waiting: str) -> None:
-    """Draw a bar for each part of the step, divided by classes of kernels; what is left is called *waiting*."""
+    """Draw a bar for each part of the step, divided by kernel class; the remainder is labelled *waiting*."""
     parts = list(result.parts_s)
     for place, kind in enumerate(result.kinds):
         widths = [kind.parts_s.get(part, 0.0) for part in parts]
@@ -242,7 +242,7 @@ def _draw_parts(axes: Axes, result: StepResult, waiting: str) -> None:
 
 
 def _draw_memory(axes: Axes, result: TrainingResult) -> None:
-    """Draw what memory holds as one bar, and what there is as a line."""
+    """Draw the memory needed as one stacked bar, and the memory available as a line."""
     device = result.tightest
     need = device.need
     held = {
@@ -278,7 +278,7 @@ def _draw_memory(axes: Axes, result: TrainingResult) -> None:
 
 
 def _draw_alternatives(axes: Axes, result: TrainingResult) -> None:
-    """Draw the step's time beside that of the changes that make it faster."""
+    """Draw the step's time next to those of the faster alternatives."""
     rows = [("as it is", result.step_time_s, True)]
     rows += [(change_words(other, result.step), other.step_time_s, other.fits) for other in result.alternatives[:5]]
     colours = [INK, *(BEST if fits else OTHER for _, _, fits in rows[1:])]

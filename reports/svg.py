@@ -1,4 +1,4 @@
-"""Figures as SVG inside a page: colours of the page, names that no other figure has."""
+"""Figures as inline SVG: with the colours of the page, and ids unique to the figure."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from reports.file import figure_file
 
 __all__ = ["GRID", "MUTED", "PAGE_INK", "inline_svg"]
 
-# Colours that stand for the page's own, which differ by day and by night.
+# Placeholders for the page's own colours, which differ between its light and dark themes.
 PAGE_INK, MUTED, GRID = "#010203", "#010204", "#010205"
 _OF_PAGE = {PAGE_INK: "currentColor", MUTED: "var(--muted)", GRID: "var(--grid)"}
 
 
 def inline_svg(name: str, label: str, make: Callable[[], Figure]) -> str:
-    """Return what *make* draws as an ``svg`` element; *label* says to those who do not see it what it shows."""
+    """Return the figure that *make* draws as an ``svg`` element, labelled *label* for screen readers."""
     text = figure_file(make, "svg").decode()
     text = text[text.index("<svg") :]
     for colour, of_page in _OF_PAGE.items():

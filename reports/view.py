@@ -1,8 +1,7 @@
-"""Which part of a machine a figure shows: symbols and the links between them.
+"""The part of a machine that a figure shows: symbols and the links between them.
 
-A cluster of more than two nodes is shown by one of them, a node of many GPUs by some of
-them; NVSwitches that join the same GPUs, and many NICs on one switch, are one symbol.  What
-is left out is said in ``note``.
+A cluster of more than two nodes is shown as one node, and a node with many GPUs by some of them.  NVSwitches that join
+the same GPUs share a symbol, as do many NICs on one switch.  ``note`` says what is left out.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _MAX_DEVICES = 24
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """One or more equal devices.  ``active``: a rank of the collective, or on the way of its bytes."""
+    """One or more equal devices.  ``active``: holds a rank of the collective, or is on a route of its bytes."""
 
     label: str
     kind: str
@@ -37,10 +36,10 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """The links between two symbols, ``count`` of a kind that give ``nominal_Bps`` in a direction.
+    """The links between two symbols: ``count`` of one kind, with ``nominal_Bps`` in total per direction.
 
-    ``use`` is that of the busiest direction of the busiest one; ``weight`` says how many of its kind there are beside
-    others, from 0 (fewest) to 1.
+    ``use`` is the utilisation of the busiest direction of the busiest link; ``weight`` ranks the edge by ``count``
+    among those of its kind, from 0 (fewest) to 1.
     """
 
     a: int
@@ -55,14 +54,14 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What is drawn.  ``busiest`` names the bottleneck, with its use; ``models`` says which parts the devices are."""
+    """What is drawn.  ``busiest`` names the bottleneck with its utilisation; ``models`` lists the devices' parts."""
 
     symbols: tuple[Symbol, ...]
     edges: tuple[Edge, ...]
     busiest: str
     note: str
     models: tuple[str, ...] = ()
-    more_nodes: int = 0  # that the network joins and that are not drawn
+    more_nodes: int = 0  # nodes on the network that are not drawn
 
 
 def make_view(result: Result) -> View:
@@ -90,7 +89,7 @@ def make_view(result: Result) -> View:
 
 
 def _devices_of(name: str, machine: Machine) -> list[int]:
-    """Return the devices at the ends of the link, or the one that holds the resource, called *name*."""
+    """Return the devices at the ends of the link called *name*, or the device with the resource of that name."""
     words = re.split(r"<?->", name.partition("#")[0])
     words += [name.rpartition(":")[0]]
     return [node.index for word in words if (node := machine.find(word)) is not None]
@@ -107,7 +106,7 @@ def _hosts(result: Result, machine: Machine, focus: Sequence[int]) -> list[int]:
 
 
 def _gpus(result: Result, machine: Machine, hosts: Sequence[int], focus: Sequence[int]) -> list[int]:
-    """Return the GPUs shown, at most so many: ranks first, those next to the bottleneck among them."""
+    """Return the GPUs to show, at most 16: those next to the bottleneck, or else the first ranks."""
     all_gpus = [gpu for host in hosts for gpu in machine.gpus_of(host)]
     if len(all_gpus) <= _MAX_GPUS:
         return all_gpus
@@ -120,7 +119,7 @@ def _gpus(result: Result, machine: Machine, hosts: Sequence[int], focus: Sequenc
 
 
 def _kept(machine: Machine, hosts: Sequence[int], gpus: Sequence[int]) -> list[int]:
-    """Return the devices shown: all of the hosts, or those that the shown GPUs hang from."""
+    """Return the devices to show: all of the nodes, or the shown GPUs with what connects them to CPUs and NVLink."""
     complete = sum(len(machine.gpus_of(host)) for host in hosts) == len(gpus)
     network = [node.index for node in machine.nodes if node.kind == "network-switch"]
     if complete:
@@ -142,7 +141,7 @@ def _kept(machine: Machine, hosts: Sequence[int], gpus: Sequence[int]) -> list[i
 
 
 def _groups(machine: Machine, kept: Sequence[int]) -> list[list[int]]:
-    """Return which devices share a symbol."""
+    """Return the groups of devices that share a symbol."""
     shown = set(kept)
     n_nics = sum(1 for node in kept if machine.nodes[node].kind == "nic")
     groups: dict[object, list[int]] = {}
@@ -183,7 +182,7 @@ def _edges(result: Result, machine: Machine, symbol_of: dict[int, int], bottlene
 
 
 def _models(machine: Machine, kept: Sequence[int]) -> tuple[str, ...]:
-    """Return which part the GPUs, CPUs and adapters are, those of one part as one: ``gpu0-7: NVIDIA H100``."""
+    """Return the parts of GPUs, CPUs and NICs, one line per part: ``gpu0-7: NVIDIA H100``."""
     found: dict[tuple[str, str], dict[str, None]] = {}
     for index in kept:
         node = machine.nodes[index]
@@ -204,7 +203,7 @@ def _label(machine: Machine, group: Sequence[int], n_hosts: int) -> str:
 
 
 def _joined(names: Sequence[str]) -> str:
-    """Return *names* in short: those that differ by their number as a range."""
+    """Return *names* in short; names that differ only by a number become a range."""
     if len(names) == 1:
         return names[0]
     stems = {re.sub(r"\d+$", "", name) for name in names}

@@ -1,9 +1,9 @@
-"""Every fault that a user can meet, and how it is worded.
+"""All errors that a user can meet, and their wording.
 
 ::
 
     TopocastError
-    ├── InputError           what the user wrote cannot be used: exit status 2
+    ├── InputError           the user's input cannot be used: exit status 2
     │   └── carries one or more Fault, each with its place
     ├── SimulationError      the model could not be run to its end: exit status 1
     └── MissingDependency    an optional library is needed and absent: exit status 4
@@ -32,15 +32,15 @@ __all__ = [
     "one_line",
 ]
 
-FAULTS_SHOWN = 20  # of one input; the others are counted
-_LONGEST_FAULT = 600  # characters of its line
-_COMPARED = 1_000  # names; of more only those that stand near, or differ in one character
-_A_SLIP = 0.8  # as like as a name with a letter or two amiss
+FAULTS_SHOWN = 20  # faults of one input; the others are counted
+_LONGEST_FAULT = 600  # characters per line
+_COMPARED = 1_000  # names; of more, only neighbours and those with one other character are compared
+_A_SLIP = 0.8  # similarity of a name with one or two wrong letters
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789-._"
 
 
 def escaped(text: str) -> str:
-    r"""Return *text* with what a terminal would obey or hide written as ``\x1b``; line breaks and tabs stay."""
+    r"""Return *text* with characters that a terminal would obey or hide written as ``\x1b``; newlines and tabs stay."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
@@ -53,12 +53,13 @@ def one_line(text: object, limit: int = 120) -> str:
 
 
 def nearest(found: str, allowed: Iterable[str], listed: int = 12, words: Mapping[str, str] | None = None) -> str:
-    """Say what would have been right in place of *found*.
+    """Return a hint at the right word in place of *found*.
 
-    Returns ``did you mean 'x'?`` where a name is close, or up to three that hold all words of *found* in their name or
-    in what *words* says of them; otherwise the allowed names (at most *listed* of them), otherwise an empty string.
+    That is ``did you mean 'x'?`` if a name is similar, or up to three names that contain all words of *found* in
+    themselves or in their description in *words*; otherwise the allowed names (at most *listed*), or an empty string if
+    there are none.
     """
-    names = sorted(dict.fromkeys(allowed))  # quick where they are sorted already
+    names = sorted(dict.fromkeys(allowed))  # fast if already sorted
     wanted = found.lower()[:_LONGEST_FAULT]
     lowered = {name.lower(): name for name in (names if len(names) <= _COMPARED else _around(wanted, names))}
     close = difflib.get_close_matches(wanted, list(lowered), n=8, cutoff=0.6)
@@ -66,14 +67,14 @@ def nearest(found: str, allowed: Iterable[str], listed: int = 12, words: Mapping
     alike = [name for name in slips if difflib.SequenceMatcher(None, name, wanted).ratio() > _A_SLIP]
     alike += [name for name in close if len(name) > 3 and wanted.startswith(name)]
     if wanted not in lowered and wanted in {word for name in lowered for word in _words_of(name)}:
-        alike = []  # a word of some names, as a100 is, and no slip of a10
+        alike = []  # a whole word of some names, like a100, is no typo of another
     meant = [] if alike or len(names) > _COMPARED else _by_words(wanted, names, words or {})
     if meant:
         quoted = [f"'{name}'" for name in meant[:3]]
         return f"did you mean {' or '.join(filter(None, [', '.join(quoted[:-1]), quoted[-1]]))}?"
     if close:
-        # What goes on after all that was written comes first: h200-sxm and not b200 for h200.  Of equally close
-        # names the one that begins alike: cpu0 and not gpu1 for cpu1.
+        # First the names that continue the text (h200-sxm, not b200, for h200); among equally similar ones, the longest
+        # common start (cpu0, not gpu1, for cpu1).
         def likeness(name: str) -> tuple[bool, float, int]:
             ratio = difflib.SequenceMatcher(None, name, wanted).ratio()
             alike = sum(name[: i + 1] == wanted[: i + 1] for i in range(len(name)))
@@ -88,7 +89,7 @@ def nearest(found: str, allowed: Iterable[str], listed: int = 12, words: Mapping
 
 
 def _by_words(wanted: str, names: Sequence[str], words: Mapping[str, str]) -> list[str]:
-    """Return those of *names* that hold every word of *wanted*, the name with the fewest others first."""
+    """Return the *names* that contain every word of *wanted*, those with the fewest other words first."""
     asked = _words_of(wanted)
     found = []
     for name in names:
@@ -101,19 +102,19 @@ def _by_words(wanted: str, names: Sequence[str], words: Mapping[str, str]) -> li
 
 
 def _holds(words: Sequence[str], asked: str) -> bool:
-    """Whether one of *words* is the number, or begins with the word, that was *asked* for."""
+    """Whether one of *words* equals the number *asked*, or starts with the word *asked*."""
     return any(word == asked if asked.isdigit() else word.startswith(asked) for word in words)
 
 
 def _words_of(text: str) -> list[str]:
-    """Return the words of *text*; ``8xh100`` is 8 and h100, ``25gbit`` 25 and gbit."""
+    """Return the words and numbers in *text*: ``8xh100`` is 8 and h100, ``25gbit`` is 25 and gbit."""
     pieces = re.findall(r"\d+(?=[a-z])|[a-z][a-z0-9]*|\d+", text)
     split = (re.sub(r"^x(?=[a-z])", "", piece) for piece in pieces)
     return [word for word in split if word != "x"]
 
 
 def _around(wanted: str, names: Sequence[str]) -> list[str]:
-    """Return, of many sorted *names*, those beside *wanted* and those that differ from it in one character."""
+    """Return those of many sorted *names* that are close to *wanted* in order, or differ from it in one character."""
     known = set(names)
     halves = [(wanted[:i], wanted[i:]) for i in range(min(len(wanted), 80) + 1)]
     one_off = {a + b[1:] for a, b in halves} | {
@@ -126,7 +127,7 @@ def _around(wanted: str, names: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One mistake and its place.  Lines and columns count from 1; 0 means not known."""
+    """One mistake and its place.  Lines and columns count from 1; 0 means unknown."""
 
     message: str
     file: str = ""
@@ -142,13 +143,13 @@ class Fault:
 
 
 class TopocastError(Exception):
-    """Root of all errors that this project raises on purpose."""
+    """Base class of all errors that this project raises on purpose."""
 
     exit_status = 1
 
 
 class InputError(TopocastError):
-    """The user's input holds one or more faults: ``faults`` has the first, ``more`` says how many others there are."""
+    """One or more faults in the user's input: the first ones in ``faults``, and the number of others in ``more``."""
 
     exit_status = 2
 
@@ -163,19 +164,19 @@ class InputError(TopocastError):
         super().__init__("\n".join([*map(str, self.faults), *rest]))
 
     def __reduce__(self) -> tuple[type[InputError], tuple[tuple[Fault, ...], int]]:
-        """As another process is told it."""
+        """Return the arguments to recreate the error in another process."""
         return type(self), (self.faults, self.more)
 
     def changed(self, change: Callable[[Fault], Fault]) -> InputError:
-        """Return the error with each fault as *change* makes of it."""
+        """Return the error with *change* applied to each fault."""
         return InputError([change(fault) for fault in self.faults], self.more)
 
 
 class SimulationError(TopocastError):
-    """The engine found a state that it cannot continue from."""
+    """The engine reached a state that it cannot continue from."""
 
 
 class MissingDependency(TopocastError):  # noqa: N818  the name says the fault
-    """An optional library is needed for what was asked."""
+    """An optional library is needed but not installed."""
 
     exit_status = 4

@@ -1,4 +1,4 @@
-"""Where a step runs: a machine's device, and the host that issues to it."""
+"""The devices of a machine, and the hosts that launch their kernels."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ __all__ = ["Place", "Places"]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A device and the node that issues to it, by their names in the machine.
+    """A device and the node that launches its kernels, by their names in the machine.
 
-    Where a CPU computes, ``name`` and ``host`` are the same.
+    For a CPU, ``name`` and ``host`` are the same.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Place:
 
 
 class Places:
-    """The devices of *machine*, each made once; *calibrations* are of single devices, by the name of their part."""
+    """The devices of *machine*, each created once, with *calibrations* by the name of their part."""
 
     def __init__(
         self,
@@ -46,13 +46,12 @@ class Places:
         self._kept: dict[tuple[object, ...], Gpu | Cpu] = {}
 
     def find(self, name: str | None = None, *, threads: int | None = None, library: CpuLibrary = "onednn") -> Place:
-        """Return the place called *name*, or the machine's first GPU, or its CPUs where it has none.
+        """Return the place called *name*; by default the machine's first GPU, or its CPUs if it has none.
 
-        ``cpu`` stands for all sockets of the (first) node together; ``cpu0`` for one; a part for the first
-        device of it.  *threads* are those of a CPU, one for each core otherwise; *library* is what its kernels
-        are from.
+        ``cpu`` means all sockets of the first node together, ``cpu0`` one socket, and a part's name the first device
+        with it.  *threads* are those of a CPU, by default one per core; *library* provides its kernels.
 
-        Raises InputError where there is no such device, or it computes nothing, or lacks a figure.
+        Raises InputError if there is no such device, or if it cannot compute or lacks a figure.
         """
         nodes = _nodes(self.machine, name)
         part, shown = nodes[0].part, nodes[0].part_name or nodes[0].name
@@ -71,18 +70,18 @@ class Places:
         return self._gpu(self.machine.nodes[self.machine.gpus[number]])
 
     def part(self, name: str | None = None) -> GpuPart | CpuPart:
-        """Return the part of the place called *name*, as :meth:`find` finds it; raises InputError."""
+        """Return the part of the place called *name*, found as by :meth:`find`; raises InputError."""
         part = _nodes(self.machine, name)[0].part
         assert isinstance(part, GpuPart | CpuPart)
         return part
 
     def place(self, gpu: int) -> Place:
-        """Return the place of the GPU that is node *gpu*; raises InputError."""
+        """Return the place of the GPU with node index *gpu*; raises InputError."""
         node = self.machine.nodes[gpu]
         return Place(node.name, node.part_name or node.name, self._gpu(node), _host(self.machine, node))
 
     def host_of(self, index: int | None, threads: int | None = None, sockets: int = 0) -> Cpu:
-        """Return the CPU that is node *index*, else all sockets of the first machine or so many; raises InputError."""
+        """Return the CPU at node *index*; by default *sockets* (0: all) of the first node as one; raises InputError."""
         cpus = [node for node in self.machine.nodes_of(0) if isinstance(node.part, CpuPart)]
         if index is not None:
             return self._cpu(self.machine.nodes[index], 1, threads, "onednn")
@@ -118,8 +117,8 @@ class Places:
 
 
 def _nodes(machine: Machine, name: str | None) -> list[Node]:
-    """Return the GPU, or the sockets, that *name* stands for."""
-    if machine.gpus:  # at once, however many nodes there are
+    """Return the node of the GPU or the nodes of the sockets called *name*; raises InputError."""
+    if machine.gpus:  # without a search through all nodes
         gpu = machine.nodes[machine.gpus[0]] if name is None else machine.find(name)
         if gpu is not None and isinstance(gpu.part, GpuPart):
             return [gpu]
@@ -139,7 +138,7 @@ def _nodes(machine: Machine, name: str | None) -> list[Node]:
 
 
 def _host(machine: Machine, gpu: Node) -> str:
-    """Return the CPU that issues to *gpu*: the first that stands beside it, else any of its machine."""
+    """Return the CPU that launches for *gpu*: the first one linked to it, or else the first of its node."""
     beside = [machine.nodes[link.dst] for link in machine.outgoing[gpu.index]]
     found = next((node for node in (*beside, *machine.nodes_of(gpu.host)) if isinstance(node.part, CpuPart)), None)
     return found.name if found else "host"

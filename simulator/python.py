@@ -1,6 +1,6 @@
 """The Python API: :func:`simulate` and :func:`compare`, with the command line's options.
 
-Both read their arguments by the command line's own way, so the same words give the same answer: ``--global-batch 64``
+Both parse their arguments as the command line does, so equal words give equal answers: ``--global-batch 64``
 is ``global_batch=64``, ``--parallel tp=8,pp=4`` is ``parallel="tp=8,pp=4"``, ``--set layers=12`` is
 ``sizes={"layers": 12}``.
 """
@@ -34,7 +34,7 @@ Answered = Result | TrainingResult
 _OF_THE_SCREEN = ("json", "trace", "plot", "quiet", "launch", "show_options", "what_if")
 _FIELDS = {field.name: field for field in fields(Written) if field.name not in _OF_THE_SCREEN}
 _OF_SEVERAL = {"parallel", "sizes"}
-_LISTS = {"topology", "strategy", "gpus", "overlap"}  # with commas between
+_LISTS = {"topology", "strategy", "gpus", "overlap"}  # comma-separated
 _SPELT = {"set": "sizes", "compile": "compiled", "no-fold": "fold", "no-prefetch": "prefetch"}
 _SPELT["no-contention"] = "contention"
 
@@ -55,28 +55,28 @@ def simulate(
     topology : str or path
         A built-in machine (``"p3.16xlarge"``), a YAML file, or a part.
     strategy : str, optional
-        How GPUs exchange; NCCL otherwise.
+        The exchange strategy; NCCL by default.
     workload : str, number, or torch.nn.Module
         A network whose gradients are exchanged (``"resnet50"``), a size (``"100 MB"``, or bytes as a number), or a
-        module of your own, which needs *inputs*; it is not run on data, and stays as it is.
+        torch module, which needs *inputs*; it is neither run on data nor changed.
     inputs : tensor, tuple of arguments, or dict of arguments by name
-        What goes into a module; the first dimension of the first is the batch.
+        The inputs of a module; the first dimension of the first one is the batch.
     loss : callable, optional
-        Of a module: makes one number of what it returns, as part of a step.
+        For a module: a function from its output to a single number, which becomes part of the step.
     **options
-        As the command line's: ``nodes=2``, ``gpus=4``, ``batch=64``, ``precision="amp-bf16"``,
+        Options of the command line: ``nodes=2``, ``gpus=4``, ``batch=64``, ``precision="amp-bf16"``,
         ``parallel="tp=2,dp=4"``, ``collective="all-gather"``, ...
 
     Returns
     -------
     Result or TrainingResult
-        Of an exchange (``sync_time_s``, ``busbw_Bps``, ``bottleneck``), or of a step (``step_time_s``,
+        The result of an exchange (``sync_time_s``, ``busbw_Bps``, ``bottleneck``), or of a step (``step_time_s``,
         ``throughput``, ``exposed_s``, ``fits``).
 
     Raises
     ------
     InputError
-        Where the words cannot be read, or name what is not there; with every fault.
+        If values cannot be parsed or name something that does not exist; with every fault.
     """
     exchanges = not isinstance(workload, str) or workload.partition(":")[0] not in KINDS
     found = compare(
@@ -96,9 +96,9 @@ def compare(
     loss: Callable[[Any], Any] | None = None,
     **options: object,
 ) -> list[Answered]:
-    """Return all answers, fastest first: for each strategy (default: all), machine and layout.
+    """Return the results of each strategy (all by default), machine and layout, fastest first.
 
-    What does not fit is left out; raises InputError where nothing fits, and otherwise as :func:`simulate`.
+    Those that do not fit are left out.  Raises InputError if none fits, and as :func:`simulate`.
     """
     session = Session()
     name, source = _workload(workload, inputs, loss, options)
@@ -133,7 +133,7 @@ def compare(
 def _workload(
     workload: object, inputs: object, loss: Callable[[Any], Any] | None, options: Mapping[str, object]
 ) -> tuple[str, NetworkSource | None]:
-    """Return the command line's name for *workload*, and its network if it is a module; raises InputError."""
+    """Return the command line's name of *workload*, and its network if it is a module; raises InputError."""
     if isinstance(workload, bool) or workload is None:
         raise InputError(f"workload: must be a network, a size, or a torch.nn.Module; got {workload!r}")
     if isinstance(workload, int | float):
@@ -172,7 +172,7 @@ def _written(options: Mapping[str, object]) -> Written:
 
 
 def _text(name: str, value: object, is_switch: bool) -> object:
-    """Return *value* as option text; raises TypeError that names the allowed types."""
+    """Return *value* as the text of an option; raises TypeError with the allowed types."""
     if is_switch or isinstance(value, bool):
         if not (is_switch and isinstance(value, bool)):
             raise TypeError("True or False" if is_switch else "text or a number")

@@ -1,9 +1,8 @@
-"""Quantities as text with units, and SI floats inside.
+"""Quantities as text with units, and as SI floats inside.
 
-A quantity is a number, one space or none, and a unit of a closed table.  ``K M G T`` are
-powers of 1000, ``Ki Mi Gi Ti`` powers of 1024.  ``B`` is a byte and ``bit`` a bit; ``b``
-alone is refused because it is read both ways.  A bare number is refused.  Numbers are
-taken as decimals, so that ``5 us`` is exactly the float ``5e-06``.
+A quantity is a number, at most one space, and a unit from a fixed table.  ``K M G T`` are powers of 1000, ``Ki Mi Gi
+Ti`` powers of 1024.  ``B`` is a byte and ``bit`` a bit; ``b`` is refused because it is ambiguous, and so are bare
+numbers.  Numbers are parsed as decimals, so that ``5 us`` is exactly the float ``5e-06``.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ _EXAMPLE = {
     "density": "1 Tbit/in2",
     "rate": "100 kIOP/s",
 }
-# What a file may say, in SI: far beyond what there is, and within what sums of floats keep apart.
+# Allowed values in SI units: far beyond real hardware, and within the precision of float sums.
 _RANGE = {
     "bandwidth": ("1 bit/s", 0.125, "1000 PB/s", 1e18),
     "size": ("0 B", 0.0, "1000 PB", 1e18),
@@ -91,7 +90,7 @@ _RANGE = {
     "density": ("1 Mbit/in2", float(10**6 / _INCH_M**2), "1e6 Tbit/in2", float(10**18 / _INCH_M**2)),
     "rate": ("1e-3 IOP/s", 1e-3, "1 PIOP/s", 1e15),
 }
-_LONGEST = 80  # characters; no quantity needs more, and a pattern must not be tried on a whole file
+_LONGEST = 80  # characters; guards the pattern against very long text
 _NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?"
 _PATTERN = re.compile(rf"\s*({_NUMBER})\s*(\S.*?)?\s*", re.ASCII | re.DOTALL)
 
@@ -130,15 +129,15 @@ def _unit_hint(unit: str, dimension: str) -> str:
 
 @lru_cache(maxsize=1)
 def unit_names() -> tuple[str, ...]:
-    """Return all units of all dimensions, longest first: none begins with one before it."""
+    """Return all units of all dimensions, longest first, so that no unit is a prefix of a later one."""
     return tuple(sorted({unit for table in _UNITS.values() for unit in table}, key=lambda unit: (-len(unit), unit)))
 
 
 @lru_cache(maxsize=4096)
 def in_si(number: str, unit: str) -> float:
-    """Return *number* of *unit*, whatever its dimension, in SI; no unit is in two.
+    """Return *number* of *unit* in SI units; each unit belongs to a single dimension.
 
-    Raises KeyError where there is no such unit.
+    Raises KeyError if the unit is unknown.
     """
     scale = next((table[unit] for table in _UNITS.values() if unit in table), None)
     if scale is None:
@@ -149,7 +148,7 @@ def in_si(number: str, unit: str) -> float:
 def parse_quantity(value: object, dimension: str, *, minimum: float = 0.0, positive: bool = False) -> float:
     """Return *value* (text with a unit) in SI: bytes, seconds, B/s, FLOP/s, Hz, W, m, bit/m2 or 1/s.
 
-    Raises ValueError where *value* is no text, has no unit or one of another dimension, or is out of range.
+    Raises ValueError if *value* is not text, has no unit or one of another dimension, or is out of range.
     """
     if isinstance(value, bool) or not isinstance(value, str):
         example = _EXAMPLE[dimension]
@@ -183,7 +182,7 @@ def _quantity_type(dimension: str, *, positive: bool) -> Any:
     return Annotated[float, BeforeValidator(validate), WithJsonSchema(schema)]
 
 
-# Inside a model each is a float in SI; what a file writes is text with a unit.
+# In a model each is a float in SI units; in a file it is text with a unit.
 if TYPE_CHECKING:
     Bandwidth: TypeAlias = float
     Size: TypeAlias = float
@@ -213,15 +212,15 @@ def _scaled(value: float, units: list[tuple[float, str]], digits: int) -> str:
 
 
 def _steady(value: float) -> float:
-    """Return *value* without the last bits, so that two orders of the same additions read the same."""
+    """Return *value* rounded to 12 digits, so that the order of additions does not show."""
     return float(f"{value:.12g}")
 
 
-_MANY_S = 9999.5  # from here on four digits of seconds have an exponent
+_MANY_S = 9999.5  # above it, four digits of seconds would need an exponent
 
 
 def format_duration(seconds: float, digits: int = 4) -> str:
-    """Return *seconds* for a reader, for example ``5.185 ms``."""
+    """Return *seconds* as text, for example ``5.185 ms``."""
     if seconds == 0:
         return "0 s"
     if abs(seconds) >= _MANY_S:
@@ -231,10 +230,10 @@ def format_duration(seconds: float, digits: int = 4) -> str:
 
 
 def format_bandwidth(bytes_per_s: float, digits: int = 4) -> str:
-    """Return *bytes_per_s* for a reader, for example ``54 GB/s``."""
+    """Return *bytes_per_s* as text, for example ``54 GB/s``."""
     return _scaled(bytes_per_s, [(1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s")], digits)
 
 
 def format_size(n_bytes: float, digits: int = 4) -> str:
-    """Return *n_bytes* for a reader, for example ``160 MB``."""
+    """Return *n_bytes* as text, for example ``160 MB``."""
     return _scaled(n_bytes, [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")], digits)

@@ -1,6 +1,6 @@
-"""How much work something is, counted in calls: the same on every machine, which seconds are not.
+"""Count work in function calls, which, unlike seconds, are the same on every machine.
 
-What may hang without a call has a limit of seconds so generous that it says nothing of speed.
+For hangs without any call there is a time limit so generous that it says nothing of speed.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from types import FrameType
 
 
 class TooManyCallsError(AssertionError):
-    """More calls than were allowed: ends what would not end."""
+    """More calls than allowed; ends a body that might never end."""
 
 
 @contextmanager
 def at_most_calls(limit: int) -> Iterator[None]:
-    """Fail where the body makes more than *limit* calls of functions, Python's and C's."""
+    """Fail if the body makes more than *limit* calls of Python and C functions."""
     calls = 0
 
     def count(_: FrameType, event: str, __: object) -> None:
@@ -41,7 +41,7 @@ _HANG_S = 300
 
 @contextmanager
 def hang_limit() -> Iterator[None]:
-    """Fail where the body waits for what never comes."""
+    """Fail if the body waits for something that never comes."""
 
     def end(_: int, __: FrameType | None) -> None:
         raise TimeoutError(f"still waiting after {_HANG_S} s")

@@ -1,11 +1,13 @@
-"""GPUs that are not there, with a clock: streams that run in order and beside each other, events, graphs, a host.
+"""Simulated GPUs with a clock: concurrent streams that each run in order, events, graphs, and a host.
 
-The host's clock goes on when it issues something, and when it waits; nothing else moves it.  What is issued starts
-when its stream is free and takes as long as it is said to; it reads the first half of its operands when it starts and
-the second when it ends, when it also writes, so that work which does not wait for what it needs, or is not waited for,
-has wrong operands.  A stream may run dry.
-Memory of all devices is the CPU's.  Kernels without operands are :meth:`Clock.kernel`.  With a bench of
-:func:`clocked_bench` whatever torch computes is a kernel on the current stream: it is done at once, and takes its time.
+Only issuing work and waiting advance the host's clock.  Work starts when its stream is free and takes the time it is
+given.  It reads the first half of its operands when it starts and the second half when it ends, when it also writes.
+Work that does not wait for its inputs, or whose end nobody waits for, therefore computes wrong values.  A stream may
+run dry.
+
+The memory of all devices is the CPU's.  :meth:`Clock.kernel` issues kernels without operands.  With a bench from
+:func:`clocked_bench`, every torch operator is a kernel on the current stream: it runs at once and takes a kernel's
+time.
 """
 
 from __future__ import annotations
@@ -31,17 +33,17 @@ __all__ = ["Clock", "ClockedBench", "clocked_bench", "clocked_gpus"]
 
 _GRAPH_LAUNCH_S, _LOOK_S = 10e-6, 1e-7
 _SLEEP_HZ = 1.5e9
-_KERNEL_S = 2e-6  # the shortest
-_Effect = tuple[Callable[[], Any], Callable[[Any], None]]  # what is read when it starts, and what with that is written
+_KERNEL_S = 2e-6  # least duration
+_Effect = tuple[Callable[[], Any], Callable[[Any], None]]  # reads at the start; writes the result at the end
 _NONE: _Effect = (lambda: None, lambda _: None)
 
 
 class Clock:
-    """The time of the host, and all that is under way on *count* devices.
+    """The host's time, and all pending work on *count* devices.
 
-    ``issue_s`` is what it costs the host to issue one thing, an event a fifth of that.  *uneven*, a seed, makes
-    copies and adds take anything from a fifth to five times as long as they would.  ``ignored`` are lines of source
-    whose waits do nothing.
+    ``issue_s`` is the host's cost of issuing one piece of work; an event costs a fifth of that.  *uneven*, a seed,
+    scales the duration of each copy and add by a random factor between 1/5 and 5.  Waits on the source lines in
+    ``ignored`` have no effect.
     """
 
     def __init__(self, count: int, issue_s: float = 5e-6, uneven: int | None = None) -> None:
@@ -49,7 +51,7 @@ class Clock:
         self.launch_s = _GRAPH_LAUNCH_S
         self.now_s = 1.0
         self.ignored: set[int] = set()
-        self.waits: set[int] = set()  # lines of source that have waited
+        self.waits: set[int] = set()  # source lines that have waited
         self.device = 0
         self.main = {i: Stream(self, i) for i in range(count)}
         self.current = dict(self.main)
@@ -59,14 +61,14 @@ class Clock:
         self._number = 0
         self._homes: dict[int, tuple[int, torch.Tensor]] = {}
 
-    # -- what is issued ----------------------------------------------------------------
+    # -- issued work -------------------------------------------------------------------
 
     def kernel(self, seconds: float) -> None:
-        """Issue a kernel that takes so long on the current stream."""
+        """Issue a kernel of this duration on the current stream."""
         self.issue(self.current[self.device], seconds, _NONE)
 
     def issue(self, stream: Stream, seconds: float, effect: _Effect, *, costs_host: bool = True) -> None:
-        """Put work on *stream*, or into the graph that is being captured."""
+        """Put work on *stream*, or into the graph being captured."""
         if self.capturing is not None:
             self.capturing.work.append((seconds, effect))
             return
@@ -83,17 +85,17 @@ class Clock:
         heapq.heappush(self._under_way, (when_s, rank, self._number, act))
 
     def wait(self, until_s: float) -> None:
-        """Have the host wait; what ends by then has happened."""
+        """Let the host wait until then, and apply everything that ends by then."""
         self.now_s = max(self.now_s, until_s)
         self.happen()
 
     def happen(self) -> None:
-        """Do what was to happen until now, in its order; of one moment what ends comes first."""
+        """Apply all effects due by now, in order; at equal times, ends come first."""
         while self._under_way and self._under_way[0][0] <= self.now_s:
             heapq.heappop(self._under_way)[3]()
 
     def may_wait(self) -> bool:
-        """Return whether the wait that the program's line asks for is to be done."""
+        """Return whether the wait on the calling program's line takes effect."""
         line = sys._getframe(2).f_lineno
         self.waits.add(line)
         return line not in self.ignored
@@ -101,23 +103,23 @@ class Clock:
     # -- memory ------------------------------------------------------------------------
 
     def put(self, tensor: torch.Tensor, device: int) -> torch.Tensor:
-        """Have *tensor* live on *device*."""
+        """Place *tensor* on *device*."""
         self._homes[tensor.untyped_storage().data_ptr()] = device, tensor
         return tensor
 
     def home(self, tensor: torch.Tensor) -> int | None:
-        """Return the device that *tensor* lives on; None for the host."""
+        """Return the device that holds *tensor*; None for the host."""
         found = self._homes.get(tensor.untyped_storage().data_ptr())
         return None if found is None else found[0]
 
     def lasts_s(self, tensor: torch.Tensor) -> float:
-        """Return how long work on *tensor* takes."""
+        """Return the duration of work on *tensor*, in seconds."""
         factor = 1.0 if self._chance is None else 5 ** self._chance.uniform(-1, 1)
         return factor * (_KERNEL_S + tensor.numel() * tensor.element_size() / 1e9)
 
 
 class Stream:
-    """Runs what is put on it one after the other; ``free_s`` is when all so far is done."""
+    """Runs its work in order; ``free_s`` is the time when all work so far is done."""
 
     def __init__(self, clock: Clock, device: Any = None) -> None:
         self._clock = clock
@@ -138,7 +140,7 @@ class Stream:
 
 
 class Event:
-    """A moment in a stream; one that was never recorded has always come."""
+    """A moment in a stream; an event that was never recorded counts as complete."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -166,7 +168,7 @@ class Event:
 
 
 class Graph:
-    """Holds what was issued while it was captured; a replay launches all of it at once."""
+    """Holds the work issued during capture; a replay launches all of it at once."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -182,7 +184,7 @@ class Graph:
 def clocked_gpus(
     monkeypatch: pytest.MonkeyPatch, count: int = 1, *, issue_s: float = 5e-6, uneven: int | None = None
 ) -> Clock:
-    """Return the clock of *count* GPUs that torch has as long as the test runs."""
+    """Return the clock of *count* GPUs that torch sees until the test ends."""
     clock = Clock(count, issue_s, uneven)
     # As a context torch.device remembers which functions it gives a device; what it learns here ends with the test.
     monkeypatch.setattr(torch_device, "_device_constructors", cache(torch_device._device_constructors.__wrapped__))
@@ -302,7 +304,7 @@ def clocked_gpus(
 
 
 class ClockedBench(Bench):
-    """Says that it is a GPU; its tensors are the CPU's, and streams, events and graphs those of the clock."""
+    """A bench that claims to be a GPU; its tensors are the CPU's, its streams, events and graphs the clock's."""
 
     @property
     def is_cuda(self) -> bool:
@@ -312,11 +314,11 @@ class ClockedBench(Bench):
         torch.cuda.synchronize()
 
     def release(self) -> None:
-        """Give nothing back: libraries of a GPU are not there."""
+        """Do nothing: there are no GPU libraries."""
 
 
 class _Everything(TorchDispatchMode):  # type: ignore[misc]
-    """While it is ``on``, each operator of torch takes a kernel's time on the current stream."""
+    """While ``on``, every torch operator takes a kernel's time on the current stream."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()
@@ -343,15 +345,15 @@ class _Everything(TorchDispatchMode):  # type: ignore[misc]
 
 
 def clocked_bench(monkeypatch: pytest.MonkeyPatch, folder: Path, count: int = 1) -> ClockedBench:
-    """Return a bench of the first of *count* GPUs that torch has as long as the test runs."""
-    # A slow host: what is repeated for so long by the clock is repeated a few times.
+    """Return a bench of the first of *count* GPUs that torch sees until the test ends."""
+    # A slow host, so that loops that run for a given clock time have few iterations.
     everything = _Everything(clocked_gpus(monkeypatch, count, issue_s=20e-6))
     monkeypatch.setattr(everything, "on", True)  # until the test ends
     return ClockedBench(torch.device("cpu"), "clocked", 8 << 30, 1 << 20, folder)
 
 
 def _halves(early: torch.Tensor, late: torch.Tensor) -> torch.Tensor:
-    """Return what work sees that reads the first half at its start and the second at its end."""
+    """Return what work reads: the first half as it was at its start, the second as it was at its end."""
     half = len(early) // 2
     return torch.cat((early[:half], late[half:]))
 

@@ -1,4 +1,4 @@
-"""The command that asks a question: :func:`command_of`."""
+"""Turn a question into the command that asks it: :func:`command_of`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def command_of(question: Question) -> list[str]:
     return words
 
 
-_SESSION = Session()  # that knows how many GPUs a machine has
+_SESSION = Session()  # looks up the number of GPUs of a machine
 
 
 def _collective(question: CollectiveQuestion) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def _collective(question: CollectiveQuestion) -> dict[str, Any]:
         "pairs": ",".join(f"{source}>{target}" for source, target in question.pairs) or None,
         "gpus_per_process": str(question.gpus_per_process) if question.strategy == "nccl" else None,
         "algorithm": question.algorithm,
-        "dtype": question.dtype if question.dtype in DTYPES else "fp8",  # all that no switch adds up take as long
+        "dtype": question.dtype if question.dtype in DTYPES else "fp8",  # formats that no switch adds take equally long
         "nccl": _nccl(question.software) if question.strategy == "nccl" else None,
     }
 
@@ -74,7 +74,7 @@ def _step(question: StepQuestion) -> dict[str, Any]:
     trains, alone = options.mode == "train", question.device is not None or len(gpus) <= 1
     sizes = dict(question.sizes)
     precision = options.precision if options.precision != "torch" else None
-    with suppress(InputError):  # what simulate takes for language models where nobody says
+    with suppress(InputError):  # simulate's default for language models
         entry = find_entry(question.workload)
         if entry.in_half:
             precision = options.precision
@@ -101,7 +101,7 @@ def _step(question: StepQuestion) -> dict[str, Any]:
         "threads": question.threads,
         "cpu_library": question.software.cpu_library if on_cpu else None,
     }
-    if alone or options.mode == "inference":  # which exchange nothing
+    if alone or options.mode == "inference":  # no exchange
         return said
     layout = (question.layout.words,) if question.layout != REPLICAS else ()
     said |= {"parallel": layout, "strategy": question.strategy if question.strategy != "nccl" else None}
@@ -123,7 +123,7 @@ def _convolves(question: StepQuestion) -> bool:
 
 
 def _gpus(gpus: Sequence[int] | None) -> str | None:
-    """Return what ``--gpus`` takes for them; a number alone would be how many."""
+    """Return the value of ``--gpus`` for these GPUs; a plain number would be a count."""
     if gpus is None:
         return None
     return ",".join(map(str, gpus)) if len(gpus) > 1 else f"{gpus[0]}-{gpus[0]}"

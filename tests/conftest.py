@@ -1,4 +1,4 @@
-"""Settings that all tests share."""
+"""Settings shared by all tests."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# The same examples on every run, and no deadline: test machines are shared and slow.
+# The same examples in every run, and no deadline: test machines are shared and slow.
 settings.register_profile("ci", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
-# As the commands do: to look for garbage as often as Python does takes a good part of the time.
+# As the commands do: Python's default frequency of garbage collection takes a good part of the time.
 gc.set_threshold(100_000, 20, 20)
 
-# Workers of pytest-xdist set the width of a terminal, which commands would wrap their lines to.
+# pytest-xdist's workers set the terminal width, to which commands would wrap their lines.
 os.environ.pop("COLUMNS", None)
 
 _ROOT = Path(__file__).resolve().parent.parent
@@ -25,7 +25,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 @pytest.fixture(scope="session")
 def corpus() -> Path:
-    """Return the folder of published measurements; skip where there is none."""
+    """Return the folder of published measurements; skip the test without it."""
     folder = Path(os.environ.get("TOPOCAST_CORPUS", _ROOT.parent / "shared" / "corpus"))
     if not (folder / "collectives.csv").is_file():
         pytest.skip(f"no published measurements at {folder} (TOPOCAST_CORPUS names another folder)")
@@ -33,10 +33,10 @@ def corpus() -> Path:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark whole folders as slow: random examples, and real commands in processes of their own.
+    """Mark whole folders as slow: property tests, and tests that run commands as processes.
 
-    Files with slow tests come first, those on published measurements before all, so that no worker is left with a
-    long one when the others are done.
+    Order files so that slow tests come first, those on published measurements before all others: no worker is then left
+    with a long test at the end.
     """
     longest: dict[Path, int] = {}
     for item in items:

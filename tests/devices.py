@@ -1,4 +1,4 @@
-"""Devices for tests: by the name of a built-in part, with constants other than those of the files."""
+"""Devices for tests: built-in parts, with changed constants where needed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from validate.tables.names import gpu_names
 
 
 def find_gpu(name: str, **changed: float) -> Gpu:
-    """Return the GPU called *name*; *changed* are constants by file and name: ``gemm__fetch=9``."""
+    """Return the GPU called *name*; *changed* overrides constants by file and name: ``gemm__fetch=9``."""
     part_name = gpu_names()[name]
     part = load_part(part_name)
     assert isinstance(part, GpuPart)
@@ -20,7 +20,7 @@ def find_gpu(name: str, **changed: float) -> Gpu:
 
 
 def with_constants(gpu: Gpu, **changed: float) -> Gpu:
-    """Return *gpu* with other constants, written as in :func:`find_gpu`."""
+    """Return *gpu* with only these constants, written as in :func:`find_gpu`."""
     if not changed:
         return gpu
     return replace(gpu, constants=Constants({name.replace("__", "."): value for name, value in changed.items()}))

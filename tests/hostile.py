@@ -1,6 +1,6 @@
-"""Inputs that once hung, filled the memory, ended in an internal error or reached the terminal, by name.
+"""Inputs that once hung, exhausted memory, caused an internal error or sent escape codes to the terminal, by name.
 
-Each is made here, as small as it still shows what was wrong; ``tests/unit/test_hostile_inputs.py`` says what is asked.
+Each is as small as still shows the fault; ``tests/unit/test_hostile_inputs.py`` says what is expected.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def _link(more: str) -> str:
 
 
 def mesh(n: int, linked: Callable[[int, int], int]) -> str:
-    """Return a machine of *n* GPUs at one PCIe switch, with so many NVLinks between each two."""
+    """Return a machine of *n* GPUs on one PCIe switch, with ``linked(a, b)`` NVLinks between GPUs a and b."""
     cells = [["X" if a == b else str(linked(min(a, b), max(a, b))) for b in range(n)] for a in range(n)]
     rows = "".join(f"      gpu{a} {' '.join(row)}\n" for a, row in enumerate(cells))
     return (
@@ -26,7 +26,7 @@ def mesh(n: int, linked: Callable[[int, int], int]) -> str:
     )
 
 
-# Graphs without a cycle through all GPUs, or with more of them than can be listed.
+# Graphs without a cycle through all GPUs, or with more such cycles than can be listed.
 MESHES = {
     "two sides of 5 and 7": mesh(12, lambda a, b: int(a < 5 <= b)),
     "two sides of 6 and 8": mesh(14, lambda a, b: int(a < 6 <= b)),
@@ -39,7 +39,7 @@ MESHES = {
     "16 with a hole in each third": mesh(16, lambda a, b: int((a * 7 + b * 3) % 3 > 0)),
 }
 
-# The file, and the start of what its first line says behind the place.
+# The file, and the beginning of the error's first line after the position.
 REFUSED: dict[str, tuple[str, str]] = {
     "ranges that do not pair up": (
         f"{HEAD}devices:\n  gpu[0-59999]: {{kind: gpu}}\nlinks:\n"

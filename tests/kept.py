@@ -1,4 +1,4 @@
-"""What autograd keeps of a torch module's forward pass, for tests that compare it with what is counted here."""
+"""Bytes that autograd saves in a torch module's forward pass, to compare with the simulator's count."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["kept_bytes", "masks_of_bytes"]
 
 
 def masks_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have dropout work as CUDA's kernel does it: with a mask of bytes."""
+    """Make dropout work like CUDA's kernel, with a mask of bytes."""
 
     def dropout(x: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
         del inplace
@@ -21,7 +21,7 @@ def masks_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def kept_bytes(example: Any) -> int:
-    """Return the bytes of all storages that autograd keeps, but for parameters and buffers."""
+    """Return the bytes of all storages that autograd saves, except parameters and buffers."""
     kept: dict[int, tuple[int, Any]] = {}
 
     def pack(tensor: Any) -> Any:

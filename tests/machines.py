@@ -1,4 +1,4 @@
-"""Machines for tests: small ones written down, and hypothesis strategies for random ones."""
+"""Machines for tests: small ones as YAML, and hypothesis strategies for random ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def machine_from(text: str, **options: object) -> Machine:
 
 
 def ring_machine(n: int, bandwidth: str = "54 GB/s", latency: str = "1 us") -> Machine:
-    """Return n GPUs joined to a ring by single links."""
+    """Return n GPUs joined in a ring by single links."""
     return machine_from(
         f"""
 schema_version: 1
@@ -28,7 +28,7 @@ links:
 
 
 def meshed(n: int, links: str) -> Machine:
-    """Return n GPUs with slow PCIe, and *links* between them: lines of YAML."""
+    """Return n GPUs with slow PCIe, and *links* between them, as lines of YAML."""
     return machine_from(f"""
 schema_version: 1
 name: mesh
@@ -43,7 +43,7 @@ transport: {{peer_to_peer: sys}}
 
 
 def crossbar(n: int, bandwidth: str = "50 GB/s", latency: str = "0 us") -> Machine:
-    """Return n GPUs on one NVLink switch; the latency is that of a whole GPU-to-GPU way."""
+    """Return n GPUs on one NVLink switch; *latency* is that of a whole path from GPU to GPU."""
     return machine_from(
         f"""
 schema_version: 1
@@ -63,7 +63,7 @@ _LATENCIES = st.sampled_from(["0 s", "0.5 us", "1 us", "7 us"])
 
 @st.composite
 def machines(draw: st.DrawFn, min_gpus: int = 2, max_gpus: int = 8, latencies: bool = True) -> Machine:
-    """Random boxes: a tree of PCIe switches under one or two sockets, some NVLinks between GPUs."""
+    """Draw random machines: a tree of PCIe switches under one or two sockets, and some NVLinks between GPUs."""
     n_gpus = draw(st.integers(min_gpus, max_gpus))
     n_cpus = draw(st.integers(1, 2))
     n_switches = draw(st.integers(0, 3))

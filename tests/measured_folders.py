@@ -1,4 +1,4 @@
-"""Folders of measurements made of the model's own predictions, so that what is wrong with them is known."""
+"""Folders of measurements made from the model's own predictions with known errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Factor = Callable[[Mapping[str, str], random.Random], float]
 
 
 def operators(count: int) -> list[Row]:
-    """Return *count* operators without a time."""
+    """Return *count* operators, without times."""
     limits = Limits(2e12, 4e9, ("fp32", "fp16", "bf16", "bf16", "tf32"))
     return [
         {**shape.cells, "device": DEVICE, "includes_dispatch": 0, "cache": "warm", "trust": "A"}
@@ -42,7 +42,7 @@ def operators(count: int) -> list[Row]:
 
 
 def steps(networks: Sequence[str] = ("resnet18", "resnet50", "vgg16", "alexnet"), batch: int = 16) -> list[Row]:
-    """Return training steps without a time."""
+    """Return training steps, without times."""
     return [
         {
             "row_id": f"{name}-{size}",
@@ -66,7 +66,7 @@ def steps(networks: Sequence[str] = ("resnet18", "resnet50", "vgg16", "alexnet")
 def timed(
     table: str, rows: Sequence[Row], factor: Factor, *, seed: int = 1, calibration: Calibration | None = None
 ) -> list[Row]:
-    """Return *rows* of *table* with the time that is predicted (with *calibration*) times *factor* of each."""
+    """Return *rows* of *table* with times: the prediction (with *calibration*) times each row's *factor*."""
     draw = random.Random(seed)
     named = {PART: calibration} if calibration is not None else {}
     scoring = Scoring(ScoringOptions(topology=TOPOLOGY, devices=(f"{DEVICE}={PART}",), calibrations=named))
@@ -91,17 +91,17 @@ class _Header:
 
 
 def constant(factor: float) -> Factor:
-    """Return a factor that is the same for all rows."""
+    """Return a factor that is equal for all rows."""
     return lambda cells, draw: factor
 
 
 def scattered(sigma: float, factor: float = 1.0) -> Factor:
-    """Return a factor around *factor* with a normal logarithm."""
+    """Return a factor that is log-normally distributed around *factor*."""
     return lambda cells, draw: factor * math.exp(draw.gauss(0.0, sigma))
 
 
 def write(path: Path, tables: Mapping[str, Sequence[Row]], **record: Any) -> Path:
-    """Write *tables* and the record of a run into the folder *path* and return it."""
+    """Write *tables* and the record of a run into the folder *path*; return *path*."""
     path.mkdir(parents=True, exist_ok=True)
     for name, rows in tables.items():
         with (path / name).open("w", newline="", encoding="utf-8") as file:
@@ -127,7 +127,7 @@ def write(path: Path, tables: Mapping[str, Sequence[Row]], **record: Any) -> Pat
 
 
 def bandwidths() -> list[Row]:
-    """Return a staircase of bandwidths as a GPU has it, and one of latencies."""
+    """Return the bandwidths and latencies of a GPU by working set."""
     found: list[Row] = []
     for i in range(16, 33):
         size = 2**i
@@ -142,7 +142,7 @@ def bandwidths() -> list[Row]:
 
 
 def without_times(rows: Sequence[Row]) -> list[Row]:
-    """Return *rows* as they were before they were measured."""
+    """Return *rows* without their measured times."""
     return [{key: value for key, value in row.items() if key not in ("time_s", "step_time_s")} for row in rows]
 
 

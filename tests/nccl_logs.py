@@ -1,4 +1,4 @@
-"""Logs of nccl-tests as its newer versions print them, made for tests."""
+"""Logs in the format of recent nccl-tests versions, generated for tests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def as_log(
     header: bool = True,
     wrong: int = 0,
 ) -> str:
-    """Return what nccl-tests prints for *times*: bytes and seconds, the same out of place and in place."""
+    """Return a log of nccl-tests with *times*, pairs of bytes and seconds, equal out of place and in place."""
     ranks = [(host, device) for host in range(hosts) for device in devices]
     lines = [
         f"# nccl-tests version 2.17.6 nccl-headers={version} nccl-library={version}",

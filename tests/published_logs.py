@@ -1,4 +1,4 @@
-"""Published rows of nccl-tests turned back into logs, and what is made of them."""
+"""Turn published rows of nccl-tests back into logs, and check these."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ RUN = (
     ),
     *("dtype", "placement", "algorithm_forced", "software", "trust"),
 )
-# What times NCCL by a program of its own, with nothing of a framework's inside.
+# Software that times NCCL itself, without a framework.
 _NCCL = re.compile(r"\bnccl\b", re.IGNORECASE | re.ASCII)
 _FRAMEWORK = re.compile(r"\b(?:xla|jax|torch|pytorch|horovod)\b", re.IGNORECASE | re.ASCII)
 
 
 def is_of_nccl(software: str) -> bool:
-    """Return whether a row of that *software* times NCCL itself, as nccl-tests does."""
+    """Return whether a row with this *software* times NCCL itself, as nccl-tests does."""
     return bool(_NCCL.search(software)) and not _FRAMEWORK.search(software)
 
 
 def judged(tables: Sequence[Path]) -> list[tuple[str, str, str]]:
-    """Return grade, machine and verdict of every log that the rows of *tables* make up.
+    """Return the grade, the machine and the verdict of each log that the rows of *tables* make up.
 
-    Of a log in which one group exchanged what NCCL itself chose, on a machine of the catalogue.
+    Only logs on built-in machines count, with a single group and NCCL's own choice of algorithm.
     """
     runs: dict[tuple[str, ...], list[dict[str, str]]] = {}
     for table in tables:
@@ -79,7 +79,7 @@ def judged(tables: Sequence[Path]) -> list[tuple[str, str, str]]:
 
 
 def _devices(text: str, count: int) -> Sequence[int]:
-    """Return the GPUs of each machine, the first where *text* names pairs or none."""
+    """Return the GPU indices of each machine; the first ones where *text* lists pairs or nothing."""
     try:
         listed = [
             gpu
@@ -93,5 +93,5 @@ def _devices(text: str, count: int) -> Sequence[int]:
 
 
 def _per_thread(run: dict[str, str]) -> int:
-    """Return the GPUs of a thread: all of one machine, as nccl-tests is mostly run, where nothing else is said."""
+    """Return the GPUs per thread: all of a machine, nccl-tests' usual mode, unless the run says otherwise."""
     return 1 if int(run["n_nodes"] or 1) > 1 or "mpi" in run["software"].lower() else int(run["n_gpus"])

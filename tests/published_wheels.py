@@ -1,4 +1,4 @@
-"""Small wheels of the layout of aiconfigurator, with made-up times."""
+"""Small wheels in aiconfigurator's layout, with made-up times."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ PLAIN = (0, 1, "float16", "float16", 0)
 
 
 def gemm(rows: Iterable[tuple[object, ...]]) -> str:
-    """Return a table of products of rows (dtype, m, n, k, milliseconds)."""
+    """Return a table of matrix products from rows of (dtype, m, n, k, milliseconds)."""
     return "\n".join([GEMM, *(f"X,1,NVIDIA,gemm,x,{','.join(map(str, row))}" for row in rows)]) + "\n"
 
 
 def attention(rows: Iterable[tuple[object, ...]]) -> str:
-    """Return a table of attention of rows (batch, length, heads, kv heads, size, window, beams, q, kv, step, ms)."""
+    """Return an attention table from rows of (batch, length, heads, kv heads, size, window, beams, q, kv, step, ms)."""
     return "\n".join([ATTENTION, *(f"X,1,NVIDIA,context,x,{','.join(map(str, row))}" for row in rows)]) + "\n"
 
 
 def nccl(rows: Iterable[tuple[object, ...]]) -> str:
-    """Return a table of collectives of rows (name, dtype, GPUs, elements, milliseconds)."""
+    """Return a table of collectives from rows of (name, dtype, GPUs, elements, milliseconds)."""
     lines = [f"X,2.99.1,NVIDIA,{name},NCCL,{','.join(map(str, rest))}" for name, *rest in rows]
     return "\n".join([NCCL, *lines]) + "\n"
 
 
 def wheel(path: Path, files: Mapping[str, str | bytes]) -> str:
-    """Write the wheel *path* with *files* by what follows ``systems/data/``; return its name."""
+    """Write the wheel *path* with *files*, named relative to ``systems/data/``; return its name."""
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("aiconfigurator/__init__.py", "")
         archive.writestr("aiconfigurator-9.dist-info/METADATA", "Name: aiconfigurator\n")
@@ -48,7 +48,7 @@ def wheel(path: Path, files: Mapping[str, str | bytes]) -> str:
 
 
 def unpacked(path: Path, files: Mapping[str, str]) -> str:
-    """Write the same as a folder."""
+    """Write the same files as a folder."""
     for name, content in files.items():
         file = path / DATA / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -57,12 +57,12 @@ def unpacked(path: Path, files: Mapping[str, str]) -> str:
 
 
 def products(dtype: str = "float16", factor: float = 1.0, shapes: Iterable[tuple[int, int, int]] = SHAPES) -> str:
-    """Return a table of products of *shapes*, the first of 10 us times *factor*."""
+    """Return a table of products of *shapes*: the i-th takes i times 10 us, multiplied by *factor*."""
     return gemm([(dtype, *shape, 0.01 * (i + 1) * factor) for i, shape in enumerate(shapes)])
 
 
 def good_files() -> dict[str, str | bytes]:
-    """Return tables of two devices, of each kind one at least."""
+    """Return tables of two devices, at least one of each kind."""
     return {
         "h200_sxm/sglang/0.5.9/gemm_perf.txt": products(),
         "h200_sxm/vllm/0.12.0/gemm_perf.txt": products(factor=1.2),
@@ -73,7 +73,7 @@ def good_files() -> dict[str, str | bytes]:
 
 
 def run_import(capsys: Any, *arguments: object) -> tuple[int, str]:
-    """Return the exit status of ``validate import aiconfigurator`` and what it says on standard error."""
+    """Run ``validate import aiconfigurator``; return its exit status and its standard error."""
     status = run_app(app, "validate", ["import", "aiconfigurator", *map(str, arguments)])
     out, err = capsys.readouterr()
     assert out == ""
@@ -81,5 +81,5 @@ def run_import(capsys: Any, *arguments: object) -> tuple[int, str]:
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    """Return all files under *folder* by their path in it."""
+    """Return the contents of all files under *folder*, by relative path."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -1,7 +1,7 @@
-"""Play a schedule with sets of contributions in place of numbers, and say whether it is its collective.
+"""Run a schedule on sets of contributions in place of numbers, and check that it performs its collective.
 
-Each rank holds, for each chunk, the set of ranks whose contribution is in its sum (a bit mask;
-0: nothing).  Sends of one repetition are simultaneous: all are read before any is written.
+For each chunk, a rank holds the set of ranks whose contributions are in its sum, as a bit mask; 0 means nothing.
+Sends of one repetition are simultaneous: all are read before any is written.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ State = list[list[int]]
 
 
 class WrongScheduleError(AssertionError):
-    """The schedule is not the collective; the message says at which rank and chunk."""
+    """The schedule does not perform the collective; the message names the rank and the chunk."""
 
 
 def initial(schedule: Schedule, collective: str, root: int = 0) -> State:
-    """Return who holds what at the start; helpers hold nothing."""
+    """Return the initial contents of all ranks; helpers hold nothing."""
     n, m = schedule.n_ranks, schedule.n_chunks
     ends = [max(s.src, s.dst) for r in schedule.rounds for s in r.sends]
     state = [[0] * m for _ in range(max([n - 1, *ends]) + 1)]
@@ -33,7 +33,7 @@ def _given(collective: str, n: int, m: int, rank: int, chunk: int, root: int) ->
         return True
     if collective == "broadcast":
         return rank == root
-    # Blocks of equal length: one a rank, or of all-to-all n a rank.
+    # Blocks of equal length: one per rank, or n per rank for all-to-all.
     return chunk * n // m == rank
 
 
@@ -45,8 +45,8 @@ def play(
 ) -> None:
     """Run *schedule* on *state*.
 
-    *ranks* names the rank of the state for each of the schedule's; *chunks* the chunks of the
-    state for each of the schedule's: so a schedule runs as a phase of a larger one.
+    *ranks* maps the schedule's ranks to those of *state*, and *chunks* its chunks, so that a schedule can run as a
+    phase of a larger one.
     """
     where = range(len(state)) if ranks is None else ranks
     m = schedule.n_chunks
@@ -81,7 +81,7 @@ def play(
 
 
 def expect(state: State, collective: str, n: int, m: int, root: int = 0, pairs: Sequence[tuple[int, int]] = ()) -> None:
-    """Raise :class:`WrongScheduleError` where *state* is not what *collective* must leave."""
+    """Raise :class:`WrongScheduleError` where *state* is not the result of *collective*."""
     everyone = (1 << n) - 1
     for rank in range(n):
         for chunk in range(m):
@@ -104,14 +104,14 @@ def expect(state: State, collective: str, n: int, m: int, root: int = 0, pairs: 
 
 
 def check(schedule: Schedule, collective: str, *, root: int = 0, pairs: Sequence[tuple[int, int]] = ()) -> None:
-    """Raise :class:`WrongScheduleError` unless *schedule* is *collective*, each contribution counted once."""
+    """Raise :class:`WrongScheduleError` unless *schedule* performs *collective*, counting each contribution once."""
     state = initial(schedule, collective, root)
     play(schedule, state)
     expect(state, collective, schedule.n_ranks, schedule.n_chunks, root, pairs)
 
 
 def sent_chunks(schedule: Schedule) -> dict[int, int]:
-    """Return how many chunks each rank and helper sends."""
+    """Return the number of chunks that each rank and helper sends."""
     sent: dict[int, int] = dict.fromkeys(range(schedule.n_ranks), 0)
     for step in schedule.rounds:
         for send in step.sends:
@@ -120,5 +120,5 @@ def sent_chunks(schedule: Schedule) -> dict[int, int]:
 
 
 def n_steps(schedule: Schedule) -> int:
-    """Return the rounds, repetitions counted."""
+    """Return the number of rounds, counting repetitions."""
     return sum(step.repeat for step in schedule.rounds)

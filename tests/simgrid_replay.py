@@ -1,17 +1,17 @@
-"""Replay rounds of flows in SimGrid, as an independent engine to compare with.
+"""Replay rounds of flows in SimGrid, an independent engine to compare with.
 
-Run by the Python that has Debian's ``python3-simgrid``, never imported.  Reads a list of cases
-from standard input and prints the time that each round took in each case, both as JSON::
+Run by the Python that has Debian's ``python3-simgrid``, never imported.  Reads a list of cases from standard input
+and prints the time of each round of each case, both as JSON::
 
     [{"links": [[bandwidth_Bps, latency_s], ...],
       "rounds": [[[[link, ...], bytes, cap_Bps or null, latency_s], ...], ...]}, ...]
 
-A flow is a list of links (one that it loads twice stands twice), its bytes, the cap of its
-rate and a latency of its own.  A round starts when the one before has ended.
+A flow is a list of links (a link that it loads twice appears twice), its size in bytes, a cap on its rate, and a
+latency of its own.  A round starts when the previous one has ended.
 
-The model is set to plain max-min sharing: no TCP window, no correction factors, no weight for
-long ways.  SimGrid lets a flow wait for its latency first and shares in inverse proportion to
-it, so that flows which share a link must have equal latencies to compare.
+The model is set to plain max-min sharing: no TCP window, no correction factors, no weights for long routes.  In
+SimGrid a flow first waits for its latency, and bandwidth is shared in inverse proportion to latency, so flows that
+share a link must have equal latencies to be comparable.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NO_LIMIT_BPS = 1e15
 
 
 def main() -> None:
-    """Replay the cases of standard input."""
+    """Replay the cases from standard input."""
     engine = Engine([sys.argv[0], "--log=root.thresh:critical", *(f"--cfg={setting}" for setting in _SETTINGS)])
     cases = json.load(sys.stdin)
     root = NetZone.create_full_zone("root")
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def _rounds(root: NetZone, number: int, case: dict) -> list[list[tuple[Host, Host, int]]]:
-    """Describe one case as a network of its own: each flow has two hosts and its links between them."""
+    """Describe a case as a separate network: each flow has two hosts, with its links between them."""
     zone = NetZone.create_full_zone(f"case{number}")
     zone.set_parent(root)
     links: list[Link] = []

@@ -1,4 +1,4 @@
-"""Mistakes in the file of a topology, and the lines that each is answered with."""
+"""Mistakes in topology files, and the expected error lines."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ LINK = "links:\n  - {between: [gpu0, gpu1], kind: pcie, bandwidth: 16 GB/s}\n"
 
 
 def devices(line: str) -> str:
-    """Return a file whose fourth line describes its devices."""
+    """Return a file with its devices described on the fourth line."""
     return f"{HEAD}devices:\n  {line}\n{LINK}"
 
 
 def link(inside: str) -> str:
-    """Return a file of two GPUs whose sixth line is one link."""
+    """Return a file of two GPUs with one link, on the sixth line."""
     return f"{HEAD}{GPUS}links:\n  - {{{inside}}}\n"
 
 
 def mesh(*rows: str) -> str:
-    """Return a file of two GPUs whose mesh begins in its eighth line."""
+    """Return a file of two GPUs with a mesh that begins on the eighth line."""
     matrix = "".join(f"      {row}\n" for row in rows)
     return f"{HEAD}{GPUS}meshes:\n  - kind: nvlink\n    bandwidth: 25 GB/s\n    matrix: |\n{matrix}"
 
@@ -53,7 +53,7 @@ t.yaml:14:31: meshes.0.bandwidth: 'Gb/s' is not a unit of bandwidth; did you mea
 t.yaml:15:27: transport.peer_to_peer: got 'far'; allowed: none, phb, pix, pxb, sys
 """  # noqa: E501
 
-# What is wrong: the file, and all lines of the answer.
+# By mistake: the file, and all lines of the error message.
 CASES: dict[str, tuple[str, list[str]]] = {
     "unknown_key": (
         HEAD + "devicse: {}\n" + GPUS + LINK,

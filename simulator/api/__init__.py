@@ -1,4 +1,4 @@
-"""The library's entry point: machines, collectives, steps, and one class that answers all questions."""
+"""The library's entry point: machines, collectives, steps, and the class that answers every question."""
 
 from simulator.api.collectives import compare, make_request, simulate
 from simulator.api.machines import load_machine

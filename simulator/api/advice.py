@@ -1,4 +1,4 @@
-"""A step with what would be faster, and what would make it fit into memory: :func:`advised`."""
+"""Advice on a step: changes that make it faster, and changes that make it fit in memory (:func:`advised`)."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 __all__ = ["advised"]
 
-_DEGREES = (1, 2, 4, 8)  # of tensor parallelism
+_DEGREES = (1, 2, 4, 8)  # degrees of tensor parallelism to try
 _MOST_DOUBLINGS = 13
-_OF_THE_UPDATE = {"optimizer", "fused_optimizer"}  # which servers do, at the rate of their memory
-_MOST_EVENTS = 20_000  # of a step through servers: one of more is simulated once, and not again for each change
+_OF_THE_UPDATE = {"optimizer", "fused_optimizer"}  # irrelevant with servers, which run the update at memory rate
+_MOST_EVENTS = 20_000  # a step through servers with more simulation events is simulated once, without trying changes
 
 
 def advised(session: Session, question: StepQuestion) -> TrainingResult:
-    """Return the result of *question* with ``alternatives`` that are faster and ``remedies`` that make it fit.
+    """Return the result of *question* with faster ``alternatives``, and ``remedies`` if it does not fit in memory.
 
     Raises
     ------
@@ -46,7 +46,7 @@ def advised(session: Session, question: StepQuestion) -> TrainingResult:
     count = result.device_count
     device = session.device(question.where, result.step.device, question.threads)
     ways = _ways(session, question, device, several=count > 1)
-    is_fed = result.input is None or result.input.bound == STEP  # else nothing but its input makes it faster
+    is_fed = result.input is None or result.input.bound == STEP  # otherwise only a faster input makes the step faster
     is_small = not question.has_servers or result.step.simulation_events <= _MOST_EVENTS
     alternatives = faster(result.step_time_s, question.programs * question.batch, ways) if is_fed and is_small else ()
     remedies: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ def _ways(session: Session, question: StepQuestion, device: Device, *, several: 
 
         return Way(words, changed.programs * changed.batch, run)
 
-    if question.layout.pp > 1:  # each would be a simulation of all stages
+    if question.layout.pp > 1:  # each would simulate all stages
         return
     for words, sizes in _variants(session, question):
         yield way(words, replace(question, sizes=sizes))
@@ -81,16 +81,16 @@ def _ways(session: Session, question: StepQuestion, device: Device, *, several: 
 
 
 def _variants(session: Session, question: StepQuestion) -> Iterator[tuple[str, tuple[tuple[str, int | str], ...]]]:
-    """Yield other ways to compute the network, and its sizes then."""
+    """Yield other variants of the network: the option in words, and the sizes with it."""
     for words, setting in session.source(question).variants:
         yield words, (*(size for size in question.sizes if size[0] != setting[0]), setting)
 
 
 def _more_devices(session: Session, question: StepQuestion, device: Device, count: int) -> Iterator[str]:
-    """Yield the fewest such devices, twice as many as there are or four times and so on, between which the step fits.
+    """Yield the smallest number of such devices (*count* times a power of two) on which the step fits, with its layout.
 
-    They share all parameters, if need be split layers as well, and run blocks again, in this order.  Where all GPUs
-    take part, it is so many of the machine.
+    All parameters are sharded.  For each number, layers are split among 1, 2, 4 or 8 ranks, each without and with
+    recomputation; the first that fits is yielded.  If all GPUs of the machine take part, the number is given in nodes.
     """
     all_take_part = 1 < count == len(session.machine(question.where).gpus)
     network = session.network(question)
@@ -102,7 +102,7 @@ def _more_devices(session: Session, question: StepQuestion, device: Device, coun
                 layout = Layout(tp=tp, sp=tp > 1, zero=3).on(number)
                 try:
                     own = divided(network, layout)
-                except InputError:  # heads or columns do not share out
+                except InputError:  # heads or columns cannot be divided evenly
                     continue
                 if device_memory(own, replace(question, options=options), device, layout).fits:
                     how = f"--parallel {replace(layout, dp=None, shards=None).words}{words}"
@@ -112,10 +112,10 @@ def _more_devices(session: Session, question: StepQuestion, device: Device, coun
 
 
 def _tighter(layout: Layout, n_ranks: int) -> Iterator[Layout]:
-    """Yield *layout* with more of what it holds split or shared, first what changes least.
+    """Yield layouts that hold less than *layout* on each of *n_ranks* ranks, the smallest change first.
 
-    Sequences are split too where layers are; then the optimiser's state is shared, then both; then parameters, where
-    there are no stages.
+    First sequence parallelism, if layers are split; then a sharded optimiser state, then both; then sharded
+    parameters, if there are no pipeline stages.
     """
     replicas = layout.cp * (layout.on(n_ranks).dp or 1)
     split = replace(layout, sp=True) if layout.tp > 1 and not layout.sp else None
@@ -132,7 +132,7 @@ def _tighter(layout: Layout, n_ranks: int) -> Iterator[Layout]:
 
 
 def _remedies(session: Session, question: StepQuestion, device: Device, count: int) -> Iterator[str]:
-    """Yield changes that would each make the step fit on each of *count* devices."""
+    """Yield changes, each of which alone makes the step fit on each of *count* devices."""
 
     def builder(of: StepQuestion) -> Callable[[int], Network]:
         return lambda batch: session.network(replace(of, batch=batch))

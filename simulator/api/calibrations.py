@@ -1,4 +1,4 @@
-"""What a short measurement of one device fixes, and the files that hold it."""
+"""Calibrations: the constants of one device that a short measurement gives, and the files that hold them."""
 
 from collections.abc import Mapping
 
@@ -11,6 +11,6 @@ __all__ = ["Calibration", "host_constants", "load_calibration", "read_calibratio
 
 
 def host_constants() -> Mapping[str, float]:
-    """Return the constants of dispatch that hold for any host, in seconds."""
+    """Return the launch-cost constants that hold for any host, in seconds by name."""
     costs = DEFAULT(DispatchCosts)
     return {name: getattr(costs, name) for name in HOST_TIMES}

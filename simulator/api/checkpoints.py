@@ -1,4 +1,4 @@
-"""What checkpoints and failures make of a run of equal steps: :func:`with_checkpoints`."""
+"""The cost of checkpoints and failures over a run of equal steps: :func:`with_checkpoints`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["with_checkpoints"]
 
 
 def with_checkpoints(session: Session, result: TrainingResult) -> TrainingResult:
-    """Return *result* with the checkpoints that its question asks about.
+    """Return *result* with the checkpoints that its question asks for.
 
-    A checkpoint is the parameters and what the optimiser keeps, once, on the first disk of the first node.  Raises
-    InputError where that disk has no rate.
+    A checkpoint holds the parameters and the optimiser state once, written to the first disk of the first node.  Raises
+    InputError if its time is not given and that disk has no write rate.
     """
     from simulator.results.checkpoints import Checkpoints, best_interval_s
     from simulator.step.memory import memory_need
@@ -31,7 +31,7 @@ def with_checkpoints(session: Session, result: TrainingResult) -> TrainingResult
     if write_s is None:
         question = result.question
         device = session.device(question.where, question.device, question.threads)
-        need = memory_need(session.network(question), question.options, device)  # as one device would have all of it
+        need = memory_need(session.network(question), question.options, device)  # the state of one undivided replica
         n_bytes = need.parameters_bytes + need.optimizer_bytes
         disk = DiskQuestion(where=result.question.where, kind="write_sequential", block_bytes=n_bytes)
         try:

@@ -1,4 +1,4 @@
-"""One simulated collective, and all strategies compared."""
+"""One simulated collective, and a comparison of all strategies."""
 
 from __future__ import annotations
 
@@ -52,19 +52,19 @@ def simulate(
     Parameters
     ----------
     gpus : sequence of int, optional
-        GPUs of the machine from 0, in rank order; all of them otherwise.
+        GPUs of the machine, counted from 0, in rank order; all by default.
     root : int
         The rank at which a broadcast starts and a reduce ends.
     pairs : sequence of (source, target)
-        Ranks of a send-recv; each rank to the next otherwise.
+        Ranks of a send-recv; by default each rank sends to the next.
     fold : bool
-        Pass repeated rounds as one event; the result is the same without.
+        Pass repeated rounds as one event; the result is the same either way.
     group : Communicator, optional
-        The ranks, in place of *gpus*, with what has been found for them.
+        The ranks with their cached routes and rings, instead of *gpus*.
     gpus_per_process : int
-        How many GPUs one host thread launches for, as nccl-tests' ``-g``; matters to ``nccl``.
+        GPUs that one host thread launches for, as nccl-tests' ``-g``; only ``nccl`` depends on it.
 
-    Raises InputError where the strategy is not known or does not fit; says why.
+    Raises InputError if the strategy is unknown or does not fit, with the reason.
     """
     request = make_request(
         machine,
@@ -85,13 +85,13 @@ def simulate(
 def run_collective(
     strategy: Strategy, requests: Sequence[Request], *, fold: bool = True, perturbations: Sequence[Perturbation] = ()
 ) -> Result:
-    """Simulate *requests*, one for each of several groups at once, amid *perturbations*; raises Unsuitable."""
+    """Simulate *requests*, one for each concurrent group, under *perturbations*; raises Unsuitable."""
     plan = replace(merge([strategy.plan(request) for request in requests]), perturbations=tuple(perturbations))
     return make_result(strategy.name, requests[0], execute(requests[0].machine, plan, fold=fold))
 
 
 def chosen_gpus(machine: Machine, gpus: Sequence[int] | None) -> tuple[int, ...]:
-    """Return the nodes of *gpus* of *machine*, all of them where None is said; raises InputError."""
+    """Return the node indices of *gpus* of *machine*, of all its GPUs by default; raises InputError."""
     chosen = range(len(machine.gpus)) if gpus is None else gpus
     wrong = [g for g in chosen if not 0 <= g < len(machine.gpus)]
     if wrong:
@@ -114,7 +114,7 @@ def make_request(
     group: Communicator | None = None,
     gpus_per_process: int = 1,
 ) -> Request:
-    """Return the request that :func:`simulate` plans; raises as it does."""
+    """Return the request that :func:`simulate` plans; raises InputError."""
     group = group or Communicator(machine, chosen_gpus(machine, gpus))
     n_ranks = group.n_ranks
     if not 0 <= root < n_ranks:
@@ -141,7 +141,10 @@ def compare(
     group: Communicator | None = None,
     gpus_per_process: int = 1,
 ) -> tuple[list[Result], dict[str, str]]:
-    """Simulate every strategy that fits; return the results, fastest first, and why others do not fit."""
+    """Simulate every strategy that fits; return the results, fastest first, and the reasons of those that do not fit.
+
+    Raises InputError if the request itself is wrong.
+    """
     request = make_request(
         machine,
         size_bytes,
@@ -173,11 +176,11 @@ def is_strategy(name: str) -> bool:
 
 @lru_cache(maxsize=1)
 def machines_fitted_to() -> tuple[str, ...]:
-    """Return the machines, as tables name them, whose measurements shaped the constants of NCCL."""
+    """Return the names, as in tables, of the machines whose measurements NCCL's constants were fitted to."""
     return tuple(constants_file("nccl")["fitted"]["nccl"]["machines"])
 
 
 def planned_nvlink_bps(compute_capability: str | None) -> float:
-    """Return what NCCL plans for one NVLink of a GPU of that compute capability (``9.0``), as its log shows it."""
+    """Return the bandwidth in B/s that NCCL plans for one NVLink of a GPU of this compute capability (``9.0``)."""
     major, _, minor = (compute_capability or "8.0").partition(".")
     return planned_nvlink(int(major) * 10 + int(minor or 0)) * 1e9

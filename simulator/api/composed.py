@@ -1,4 +1,4 @@
-"""What the answer to a question is made of, for how sure it is: :func:`composed`."""
+"""The error classes that an answer is composed of, from which its uncertainty follows: :func:`composed`."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ __all__ = ["COMPOSED", "composed"]
 
 
 def composed(session: Session, question: Any) -> Composition:
-    """Return what the answer to *question* is made of; of a step as a whole alone; raises InputError.
+    """Return the error classes of the answer to *question*, and the facts about it; raises InputError.
 
-    Of what nobody has measured nothing is known: an answer without classes.
+    For a step, only the classes of the whole are returned.  A kind of question that was never measured has no classes.
     """
     known = COMPOSED.get(type(question))
     if known is None:

@@ -1,4 +1,4 @@
-"""A batch that unlike devices share: :func:`run_divided`."""
+"""A batch divided among different devices: :func:`run_divided`."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ def run_divided(
     group: Communicator,
     strategy: Strategy,
 ) -> TrainingResult:
-    """Return the step in which the GPUs of *group* and the CPUs of the question share ``batch`` samples for each GPU.
+    """Return the step in which the GPUs of *group* and the question's helper CPUs share ``batch`` samples per GPU.
 
-    Each gets as many as let all finish together, computing alone.  Raises Unsuitable, InputError.
+    The samples are divided so that all devices finish at the same time, each computing alone.  Raises Unsuitable or
+    InputError.
     """
     from simulator.api.steps import alone_timeline, run_together
     from simulator.collectives.request import Unsuitable
@@ -41,15 +42,15 @@ def run_divided(
 
     machine = places.machine
     if not question.layout.on(group.n_ranks).has_replicas:
-        raise Unsuitable(f"a batch is divided over whole replicas, and {question.layout.words} has none such")
-    question = replace(question, layout=REPLICAS)  # with CPUs, and without those that would be last
+        raise Unsuitable(f"a batch is divided over whole replicas; {question.layout.words} has none")
+    question = replace(question, layout=REPLICAS)  # ranks gain CPUs and lose idle GPUs
     check_stragglers(machine, group.ranks, question.stragglers)
     helpers = [places.find(name) for name in question.helpers]
     for name, place in zip(question.helpers, helpers, strict=True):
         if place.name != place.host or machine.find(place.name) is None:
-            raise InputError(f"--divide {name}: is no CPU that could help")
+            raise InputError(f"--divide {name}: no such CPU can help")
     if helpers and question.strategy == "nccl":
-        raise Unsuitable("NCCL moves between GPUs, and a CPU takes part; --strategy ring, for example")
+        raise Unsuitable("NCCL works between GPUs, but a CPU takes part; use for example --strategy ring")
     members: list[tuple[int, Place]] = [(node, places.place(node)) for node in group.ranks]
     members += [(machine.node(place.name).index, place) for place in helpers]
 
@@ -60,7 +61,7 @@ def run_divided(
         return alone_timeline(machine, place, build(samples), own).end_s
 
     paces = [pace_of(machine, node, question.stragglers) for node, _ in members]
-    first: dict[object, Place] = {}  # of equal devices one is asked
+    first: dict[object, Place] = {}  # equal devices are simulated once
     asked = [first.setdefault((id(place.device), pace), place) for (_, place), pace in zip(members, paces, strict=True)]
     total = question.batch * group.n_ranks
     times = [partial(time_s, place, pace) for place, pace in zip(asked, paces, strict=True)]
@@ -77,7 +78,7 @@ def run_divided(
             roles[key] = Role(place, node, 1, issues_of(place.device, own, question.options), paces[i], own)
     together = Communicator(machine, [members[i][0] for i in working], group.router)
     if together.n_ranks < 2:
-        raise Unsuitable(f"{members[working[0]][1].name} is done sooner alone than with the others; --device it")
+        raise Unsuitable(f"{members[working[0]][1].name} is faster alone than with the others; choose it with --device")
     found = run_together(places, build(question.batch), question, together, strategy, roles=list(roles.values()))
     divided = tuple((members[i][1].name, members[i][1].part, shares[i]) for i in range(len(members)))
     return replace(found, shares=divided)

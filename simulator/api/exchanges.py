@@ -1,6 +1,6 @@
-"""A strategy's plan as what each rank sends, receives and adds, for whoever runs it on real devices.
+"""A strategy's plan as the sends and adds of each rank, to run it on real devices.
 
-It is plain data, which needs nothing of the simulator to be read: :meth:`Exchange.data`.
+The result is plain data (:meth:`Exchange.data`) that can be read without the simulator.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from simulator.questions.collective import CollectiveQuestion
 
 __all__ = ["Exchange", "Moved", "Stand", "exchange_of", "exchange_of_plan", "stands_of"]
 
-_OWN_BUFFERS = ("all-to-all", "send-recv")  # a buffer for each rank; the others are about one
+_OWN_BUFFERS = ("all-to-all", "send-recv")  # one buffer per rank; other collectives have one in all
 _MOST_MOVES = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Stand:
-    """Where a buffer stands: the device's name, whether it is a ``gpu`` or a ``cpu``, its machine, its number there."""
+    """The place of a buffer: its device's name and kind (``gpu`` or ``cpu``), its node, and its number on that node."""
 
     name: str
     kind: str
@@ -34,13 +34,13 @@ class Stand:
     index: int
 
     def data(self) -> dict[str, str | int]:
-        """Return it as what JSON can hold."""
+        """Return the fields as a dictionary for JSON."""
         return {"name": self.name, "kind": self.kind, "host": self.host, "index": self.index}
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """``count`` elements from ``first`` on, sent from one stand to another, and added there or stored."""
+    """``count`` elements from ``first`` on, sent from one stand to another, and there added or stored."""
 
     src: int
     dst: int
@@ -51,10 +51,10 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Rounds of moves between stands: the ranks first, then helpers (a CPU, servers), which begin with nothing.
+    """Rounds of moves between stands: the ranks first, then helpers (a CPU, servers), whose buffers start empty.
 
-    Moves of one round are simultaneous: all are read before any is written.  A rank begins a round when its own part
-    in those before has ended.
+    The moves of one round are simultaneous: all reads precede all writes.  A rank starts a round as soon as its own
+    moves in earlier rounds have ended.
     """
 
     strategy: str
@@ -66,7 +66,7 @@ class Exchange:
     rounds: tuple[tuple[Moved, ...], ...]
 
     def data(self) -> dict[str, Any]:
-        """Return it as what JSON can hold; a move is a list of its fields in order."""
+        """Return the fields as a dictionary for JSON; each move is a list of its fields in order."""
         return {
             "strategy": self.strategy,
             "collective": self.collective,
@@ -79,9 +79,9 @@ class Exchange:
 
 
 def exchange_of(session: Session, question: CollectiveQuestion, element_bytes: int = 4) -> Exchange:
-    """Return what *question* has its ranks do, with elements of so many bytes.
+    """Return the moves of each rank for *question*, with elements of *element_bytes*.
 
-    Raises InputError where the strategy does not fit, or is no schedule that can be run rank by rank (``nccl``).
+    Raises InputError if the strategy does not fit, or has no schedule that can run rank by rank (``nccl``).
     """
     strategy, requests = session.planned(question)
     if len(requests) > 1:
@@ -94,18 +94,18 @@ def exchange_of(session: Session, question: CollectiveQuestion, element_bytes: i
 
 
 def stands_of(session: Session, question: CollectiveQuestion) -> tuple[Stand, ...]:
-    """Return where the ranks of *question* stand; raises InputError."""
+    """Return the stand of each rank of *question*, in rank order; raises InputError."""
     _, requests = session.planned(question)
     return tuple(_stand(request.machine, node) for request in requests for node in request.ranks)
 
 
 def exchange_of_plan(name: str, request: Request, plan: Plan, element_bytes: int = 4) -> Exchange:
-    """Return the exchange that *plan* is, made for *request* by the strategy *name*; raises InputError."""
+    """Return *plan*, made for *request* by the strategy *name*, as an exchange; raises InputError."""
     size_bytes = request.size_bytes * (request.n_ranks if request.collective in _OWN_BUFFERS else 1)
     n_elements = floor(size_bytes / element_bytes)
     numbers = {node: rank for rank, node in enumerate(request.ranks)}
     rounds: dict[int, list[Moved]] = {}
-    ends: list[int] = []  # by activity: the round after its last
+    ends: list[int] = []  # per activity, the number of the round after its last
     streams: dict[str, int] = {}
     for task in plan.tasks:
         level = max((ends[i] for i in task.after), default=0)
@@ -117,7 +117,7 @@ def exchange_of_plan(name: str, request: Request, plan: Plan, element_bytes: int
                 into = rounds.setdefault(level, [])
                 for flow, carried in zip(task.flows, task.carries(repetition), strict=True):
                     src, dst = (numbers.setdefault(n, len(numbers)) for n in (flow.route.src, flow.route.dst))
-                    if src != dst:  # what a device hands to itself is there
+                    if src != dst:  # a device's own data are already there
                         into += _moves(src, dst, carried.region, n_elements, reduce=carried.reduce)
                 level += 1
         ends.append(level)
@@ -148,7 +148,7 @@ def _moves(
 
 
 def _first_stored(rounds: Sequence[tuple[Moved, ...]], n_ranks: int) -> list[tuple[Moved, ...]]:
-    """Return *rounds* in which what reaches a helper first is stored: it holds nothing to add to."""
+    """Return *rounds* with the first write to each part of a helper's buffer as a store, as nothing is there yet."""
     held: dict[int, list[tuple[int, int]]] = {}
     found = []
     for step in rounds:
@@ -167,7 +167,7 @@ def _first_stored(rounds: Sequence[tuple[Moved, ...]], n_ranks: int) -> list[tup
 
 
 def _split(start: int, stop: int, held: Sequence[tuple[int, int]]) -> list[tuple[int, int, bool]]:
-    """Return the stretches from *start* to *stop* that are held, one by one, and those that are not."""
+    """Return the intervals that cover *start* to *stop*, as (start, stop, whether it is in *held*)."""
     found = []
     for first, last in sorted(held):
         if first < stop and last > start:

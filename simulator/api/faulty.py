@@ -1,6 +1,6 @@
-"""Machines with something amiss, as faults and settings leave them: what a slow measurement is compared with.
+"""Faulty or misconfigured variants of a machine, to compare a slow measurement with.
 
-Each is a topology of which something is gone, or may not be used; the rest is as it was.
+Each is a copy of the topology in which one thing is missing, slower or disabled.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _DIRECT = ("nvlink", "xgmi")
 
 
 def faulty_machines(topology: Topology) -> Iterator[tuple[str, Topology]]:
-    """Yield what can be amiss with *topology*, in words, and what it then is."""
+    """Yield each possible fault of *topology*, in words, with the topology that has it."""
     nics = [device for device in topology.devices if isinstance(device.part, NicPart) and device.node >= 0]
     if topology.n_nodes > 1:
         for count in sorted({len(nics) // 2, len(nics) // 4, 1} - {0, len(nics)}, reverse=True):
@@ -38,7 +38,7 @@ def faulty_machines(topology: Topology) -> Iterator[tuple[str, Topology]]:
 
 
 def fewer_adapters(topology: Topology, count: int) -> Topology:
-    """Return *topology* with the first *count* adapters of each machine."""
+    """Return *topology* with only the first *count* adapters of each node."""
     kept: dict[int, int] = {}
     gone = set()
     for device in topology.devices:
@@ -50,12 +50,12 @@ def fewer_adapters(topology: Topology, count: int) -> Topology:
 
 
 def without_gpudirect(topology: Topology) -> Topology:
-    """Return *topology* whose adapters reach the memory of hosts alone."""
+    """Return *topology* with adapters that reach only host memory."""
     return replace(topology, transport=topology.transport.model_copy(update={"gpudirect_rdma": "none"}))
 
 
 def slower_adapters(topology: Topology, share: float) -> Topology:
-    """Return *topology* whose adapters have that *share* of their rate."""
+    """Return *topology* with adapters at *share* of their rate."""
     devices = tuple(
         replace(device, part=device.part.model_copy(update={"bandwidth": share * device.part.bandwidth}))
         if isinstance(device.part, NicPart)
@@ -71,19 +71,19 @@ def slower_adapters(topology: Topology, share: float) -> Topology:
 
 
 def without_nvlink(topology: Topology) -> Topology:
-    """Return *topology* without direct links between its GPUs, and without the switches of such links."""
+    """Return *topology* without direct links between GPUs, and without the switches of such links."""
     gone = {d.name for d in topology.devices if isinstance(d.part, SwitchPart) and d.part.of == "nvlink"}
     kept = tuple(wire for wire in topology.wires if wire.part.of not in _DIRECT)
     return _without(replace(topology, wires=kept), gone)
 
 
 def without_peers(topology: Topology) -> Topology:
-    """Return *topology* whose GPUs do not copy to each other over PCIe."""
+    """Return *topology* with GPUs that cannot copy to each other over PCIe."""
     return replace(topology, transport=topology.transport.model_copy(update={"peer_to_peer": "none"}))
 
 
 def narrower_pcie(topology: Topology, share: float) -> Topology:
-    """Return *topology* whose PCIe links have that *share* of their rate."""
+    """Return *topology* with PCIe links at *share* of their rate."""
     wires = (replace(w, part=_at(w.part, share)) if w.part.of == "pcie" else w for w in topology.wires)
     return replace(topology, wires=tuple(wires))
 

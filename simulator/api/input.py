@@ -1,4 +1,4 @@
-"""A step with its input pipeline, simulated until steady, with remedies (:func:`with_input`)."""
+"""A step with its input pipeline, simulated to a steady state, and remedies if it waits for input."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 __all__ = ["check_input", "with_input", "with_input_cures"]
 
-_SAME = 1e-3  # relative: cycles of workers that take as long as the one before
+_SAME = 1e-3  # relative difference between two cycles of workers that counts as steady
 _MOST_STEPS = 400
-_WORKERS, _AHEAD = 16, 2  # that are simulated one by one, and batches ahead of each then
-_WORTH = 1.03  # times as fast
-_FED = 1.01  # times the step by itself
+_WORKERS, _AHEAD = 16, 2  # most workers simulated one by one, and prefetched batches of each
+_WORTH = 1.03  # least speed-up that makes a change worth suggesting
+_FED = 1.01  # times the step without input: a step below it is fed
 _MOST_WORKERS = 64
-_SPARE = 1.02  # as many workers as that are never the last to be done
-_SHORT_SIDE = 256.0  # pixels: what images are made for networks of 224
+_SPARE = 1.02  # margin in the number of workers, so that they never limit the step
+_SHORT_SIDE = 256.0  # pixels: images resized beforehand for networks that read 224 x 224
 
 
 def check_input(session: Session, question: StepQuestion) -> None:
-    """Refuse (InputError) an input that does not go with the step of *question*."""
+    """Raise InputError if the input does not go with the step of *question*."""
     asked = question.input
     if asked is None:
         return
@@ -47,14 +47,14 @@ def check_input(session: Session, question: StepQuestion) -> None:
 
 
 def with_input(session: Session, question: StepQuestion, result: TrainingResult) -> TrainingResult:
-    """Return *result* with the input of *question*, where it has one; raises InputError."""
+    """Return *result* with the input of *question*, if it has one; raises InputError."""
     if question.input is None:
         return result
     return replace(result, input=_Input(session, question, result).run(question.input))
 
 
 def with_input_cures(session: Session, question: StepQuestion, result: TrainingResult) -> TrainingResult:
-    """Return *result*, whose step waits for its input, with what would feed it."""
+    """Return *result* with changes that would feed the step, if it waits for its input."""
     run = result.input
     if run is None or run.bound == "step":
         return result
@@ -67,7 +67,7 @@ def with_input_cures(session: Session, question: StepQuestion, result: TrainingR
         alone_s = own.run(changed).period_s
         if alone_s * _WORTH < run.period_s:
             cures.append(Cure(change, alone_s))
-        if found_s > run.step_s * _FED:  # together with those before
+        if found_s > run.step_s * _FED:  # still not fed: try this change together with the earlier ones
             both = _merged(run.asked, changed, found)
             both_s = alone_s if found == run.asked else own.run(both).period_s
             if both_s * _WORTH < found_s:
@@ -78,13 +78,13 @@ def with_input_cures(session: Session, question: StepQuestion, result: TrainingR
 
 
 def _merged(base: InputQuestion, changed: InputQuestion, found: InputQuestion) -> InputQuestion:
-    """Return *found* with what *changed* has otherwise than *base*."""
+    """Return *found* with the fields in which *changed* differs from *base*."""
     names = InputQuestion.__dataclass_fields__
     return replace(found, **{n: getattr(changed, n) for n in names if getattr(changed, n) != getattr(base, n)})
 
 
 class _Input:
-    """The input of the step *result*, of which nothing but the input changes."""
+    """The input of the step *result*; the step itself does not change."""
 
     def __init__(self, session: Session, question: StepQuestion, result: TrainingResult) -> None:
         self.session, self.question, self.result = session, question, result
@@ -97,7 +97,7 @@ class _Input:
         self.network = session.network(question)
 
     def _local(self) -> tuple[int, ...]:
-        """Return the GPUs of the first machine that take part, by number."""
+        """Return the numbers of the participating GPUs of the first node."""
         if self.on_cpu:
             return ()
         question, machine = self.question, self.machine
@@ -110,13 +110,13 @@ class _Input:
         return tuple(number for number in chosen if machine.nodes[machine.gpus[number]].host == first)
 
     def run(self, asked: InputQuestion) -> InputRun:
-        """Return the steps with the input *asked*."""
+        """Return the simulated steps with the input *asked*."""
         from simulator.host.input_costs import InputCosts, disks_of, hit_share
         from simulator.results.input import InputRun, begins_of, ends_of
 
         shape = self._shape()
         held = self.cpu.constants(InputCosts).cache_share * self.cpu.memory_bytes
-        buffers_bytes, feeding = 0.0, self._feeding(asked, 1.0)
+        feeding = self._feeding(asked, 1.0)
         buffers_bytes = self._buffers(feeding)
         cached = hit_share(asked, max(0.0, held - buffers_bytes)) if disks_of(asked, self.machine) else 0.0
         steps = -(-asked.samples // self.result.samples)
@@ -152,7 +152,7 @@ class _Input:
             timeline=later,
         )
 
-    # -- what is simulated ---------------------------------------------------------
+    # -- simulation ----------------------------------------------------------------
 
     def _shape(self) -> StepShape:
         from simulator.host.input_plan import StepShape
@@ -205,7 +205,7 @@ class _Input:
         return Feeding(asked, load, loaders, question.micro_batches, self.cpu.core_count, copies)
 
     def _steady(self, feeding: Feeding, shape: StepShape, steps: int) -> tuple[Timeline, float]:
-        """Return when several steps happen, all of an epoch where these are few, and how long each takes then."""
+        """Return the timeline of several steps (a short epoch as a whole) and the steady time of a step, in seconds."""
         from simulator.engine.executor import execute
         from simulator.host.input_plan import plan_input
         from simulator.results.input import ends_of
@@ -219,7 +219,7 @@ class _Input:
             count = min(count, steps or count)
             timeline = execute(self.machine, plan_input(self.machine, self.router, feeding, shape, count))
             ends = ends_of(timeline)
-            if count < steps or not steps:  # beside the last steps nothing more is loaded
+            if count < steps or not steps:  # at the end nothing more is loaded, so the last steps are faster
                 ends = ends[:-ahead]
             if len(ends) <= 2 * cycle:
                 many = min(cycle, len(ends) - 1)
@@ -230,7 +230,7 @@ class _Input:
             count = min(_MOST_STEPS, 2 * count)
 
     def _evaluation_s(self, asked: InputQuestion) -> float:
-        """Return what evaluating takes the first device, with the same input."""
+        """Return the seconds of evaluation on the first device, with the same input."""
         if not asked.evaluate:
             return 0.0
         question = self.question
@@ -252,10 +252,10 @@ class _Input:
         assert run is not None
         return run.first_s
 
-    # -- what bounds it ------------------------------------------------------------
+    # -- limits --------------------------------------------------------------------
 
     def _own_s(self, shape: StepShape) -> float:
-        """Return how long a step takes that finds its input: of steps that follow each other."""
+        """Return the seconds per step when input is always ready, for consecutive steps."""
         asked = self.question.input
         assert asked is not None
         under_way = asked.steps_under_way
@@ -263,7 +263,7 @@ class _Input:
         return max(free_s, shape.alone_s / under_way) if under_way > 1 else shape.alone_s
 
     def _limits(self, feeding: Feeding, shape: StepShape) -> tuple[Limit, ...]:
-        """Return what each stage takes for a step by itself, the longest first."""
+        """Return the seconds per step that each stage takes alone, the longest first."""
         from simulator.engine.executor import execute
         from simulator.plan.plan import PlanBuilder
         from simulator.results.input import Limit
@@ -305,15 +305,15 @@ class _Input:
         )
 
     def _buffers(self, feeding: Feeding) -> float:
-        """Return the bytes of batches that wait in the host's memory: with workers, and page-locked."""
+        """Return the bytes of host memory that hold waiting batches: the workers' and the page-locked ones."""
         asked = feeding.asked
         batches = asked.workers * asked.prefetch + (asked.workers * asked.prefetch if asked.pinned else 0)
         return feeding.loaders * (max(1, batches)) * feeding.load.batch_bytes
 
-    # -- what would feed it ----------------------------------------------------------
+    # -- remedies ------------------------------------------------------------------
 
     def cures(self, asked: InputQuestion, memory_bytes: float) -> Iterator[tuple[str, InputQuestion]]:
-        """Yield changes of the input in words, what costs least first."""
+        """Yield changes of the input, in words and as a question, the cheapest first."""
         if not asked.pinned and self.local:
             yield "pinned=yes", replace(asked, pinned=True, ahead=1)
         if asked.steps_under_way == 1:
@@ -337,7 +337,7 @@ class _Input:
             yield f"disk={name}", replace(asked, disks=(name,))
 
     def _enough(self, asked: InputQuestion) -> int:
-        """Return how many workers feed a step by themselves, as far as there are cores for them."""
+        """Return the number of workers that alone feed a step, limited by the cores."""
         shape, feeding = self._shape(), self._feeding(asked, 1.0)
         needed = ceil(feeding.batches * feeding.load.worker_s / self._own_s(shape) * _SPARE)
         cores = feeding.cores * max(1.0, feeding.load.worker_s / feeding.load.core_s)
@@ -345,9 +345,9 @@ class _Input:
 
 
 def _fewer(feeding: Feeding) -> Feeding:
-    """Return *feeding* by fewer workers where there are many, each of which does what several do, and as fast."""
+    """Return *feeding* with at most ``_WORKERS`` workers, each as fast as several, to simulate fewer of them."""
     asked = feeding.asked
-    if asked.workers * asked.prefetch > _WORKERS * _AHEAD:  # what waits longer changes nothing once it is steady
+    if asked.workers * asked.prefetch > _WORKERS * _AHEAD:  # once steady, a longer queue changes nothing
         asked = replace(asked, prefetch=min(_AHEAD, asked.prefetch))
     if asked.workers <= _WORKERS:
         return replace(feeding, asked=asked)
@@ -355,8 +355,8 @@ def _fewer(feeding: Feeding) -> Feeding:
 
 
 def _smaller(asked: InputQuestion) -> tuple[str, InputQuestion] | None:
-    """Return the set with images made smaller beforehand, to a short side that networks of 224 pixels crop."""
-    ratio = 1.25  # of the sides
+    """Return the data set with images resized beforehand to a short side of 256 pixels, or None if they are smaller."""
+    ratio = 1.25  # width to height, and area to the square of the short side
     pixels = _SHORT_SIDE * _SHORT_SIDE * ratio
     if pixels >= asked.pixels:
         return None

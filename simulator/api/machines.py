@@ -22,24 +22,24 @@ def load_machine(
     slow_links: Sequence[SlowLink] = (),
     neighbours: Sequence[Neighbour] = (),
 ) -> Machine:
-    """Return the machine of a topology file, a built-in name or a part, compiled for simulation.
+    """Return the compiled machine of a topology file, a built-in name or a part.
 
-    Raises InputError with every fault of the file; or where *fabric* is named for a single machine, or *slow_links* or
-    *neighbours* for what is not there.
+    Raises InputError with every fault of the file, if *fabric* is given for a single machine, or if *slow_links* or
+    *neighbours* name something that does not exist.
     """
     return machine_of(load_topology(topology, n_nodes=n_nodes, fabric=fabric), slow_links, neighbours)
 
 
 def perturbations_of(machine: Machine, slow_links: Sequence[SlowLink]) -> tuple[Perturbation, ...]:
-    """Return what those of *slow_links* that come or go while something runs do to *machine*; raises InputError."""
+    """Return the perturbations of *machine* by *slow_links* that start or end during a run; raises InputError."""
     return tuple(Perturbation(at_s, target, factor) for at_s, target, factor in passing(machine, slow_links))
 
 
 def refuse_passing(slow_links: Sequence[SlowLink], what: str) -> None:
-    """Raise InputError where one of *slow_links* comes or goes, of *what* is priced before its times are known."""
+    """Raise InputError if one of *slow_links* starts or ends during a run, as *what* is priced without a timeline."""
     for slow in slow_links:
         if slow.is_passing:
             raise InputError(
-                f"--slow-link {slow.ends}: with a time it is for exchanges and for steps of replicas or shards; {what} "
-                "is put together from parts that are simulated each by itself"
+                f"--slow-link {slow.ends}: with a time it applies to exchanges and to steps of replicas or shards; "
+                f"{what} is assembled from parts that are simulated separately"
             )

@@ -37,10 +37,10 @@ __all__ = ["PipelineRun", "run_pipeline"]
 
 @dataclass(frozen=True, slots=True)
 class PipelineRun:
-    """Stages, when a step of them happens, and by stage what a micro-batch waits for within its passes.
+    """The stages of a pipeline, the timeline of a step, and the streams' use within the passes of each stage.
 
-    ``exchanged`` are likewise the exchanges of a micro-batch, within its passes and before them, each with how often it
-    happens.  ``largest`` is the sum of gradients that takes longest.
+    ``exchanged`` holds for each stage the exchanges of a micro-batch, within its passes and before them, each with its
+    number of repetitions.  ``largest`` is the reduction of gradients that takes longest.
     """
 
     stages: tuple[StageWork, ...]
@@ -67,7 +67,7 @@ def run_pipeline(
     *,
     fold: bool = True,
 ) -> PipelineRun:
-    """Return a step of *network* (what all stages of one rank compute); raises InputError or Unsuitable."""
+    """Return a step of *network*, which is the work of all stages of one rank; raises InputError or Unsuitable."""
     layout = placement.layout
     refuse_passing(question.where.slow_links, "a pipeline")
     if layout.zero == 3:
@@ -101,7 +101,7 @@ def run_pipeline(
         issues = updates[key][0].issues
         work = StageWork(
             role=replace(role, issues=issues),
-            network=wholes[key],  # one object for stages that do the same, so that what is found of it is found once
+            network=wholes[key],  # one object for equal stages, so that results cached by network are shared
             chunks=tuple(each.chunk for each in found),
             received_s=tuple(_received_s(sends, placement, number, part.received_elements * element) for part in mine),
             received_bytes=tuple(float(part.received_elements * element) for part in mine),
@@ -122,10 +122,10 @@ def run_pipeline(
 
 
 def _paces(places: Places, question: StepQuestion, placement: Placement) -> list[float]:
-    """Return of each stage the pace of its slowest rank, for which the others wait.
+    """Return the pace of each stage's slowest rank, for which the others wait.
 
-    Raises InputError where ranks of a stage have unlike parts, or stages of different replicas are slow: one of them is
-    simulated and stands for all.
+    Raises InputError if the ranks of a stage have different parts, or if slow GPUs lie in several replicas: one replica
+    is simulated and stands for all.
     """
     machine, layout, nodes = places.machine, placement.layout, placement.group.ranks
     check_stragglers(machine, nodes, question.stragglers)
@@ -150,7 +150,7 @@ def _paces(places: Places, question: StepQuestion, placement: Placement) -> list
 
 
 class _Prices:
-    """What collectives take by themselves; of bundles that lie alike the first stands for all."""
+    """Times of collectives run alone; equally placed bundles are simulated once."""
 
     def __init__(self, machine: Machine, strategy: str | Strategy) -> None:
         self._machine = machine
@@ -180,10 +180,10 @@ class _Prices:
 
 
 def _received_s(sends: _Prices, placement: Placement, stage: int, size_bytes: float) -> float:
-    """Return how long it takes until *size_bytes* are with all ranks of *stage* that split layers.
+    """Return the seconds until all tensor-parallel ranks of *stage* have received *size_bytes*.
 
-    Each of those of the stage before has all of it and sends a part, which the others gather; with sequence parallelism
-    each has and needs a part only.
+    Each rank of the previous stage has all of it and sends a part, and the receivers gather the parts.  With sequence
+    parallelism each rank has and needs only its part.
     """
     layout = placement.layout
     if not size_bytes:
@@ -206,7 +206,7 @@ def _price(
     *,
     fold: bool,
 ) -> _Priced:
-    """Return what a part of the network takes for a micro-batch by itself."""
+    """Return the cost of one micro-batch on *network* (a chunk of a stage) alone."""
     from simulator.results.streams import stream_uses
 
     machine, device = places.machine, role.place.device
@@ -254,7 +254,7 @@ def _update(
     placement: Placement,
     layer_strategy: str | Strategy,
 ) -> tuple[Role, float]:
-    """Return *role* with all issues of a stage, and what its update takes."""
+    """Return *role* with all issues of its stage, and the seconds of its update."""
     issues = issues_of(role.place.device, network, question.options)
     acting = replace(role, issues=issues)
     plan = plan_chunk(places.machine, acting, question, placement, layer_strategy, "update")

@@ -1,4 +1,4 @@
-"""A program on a machine: written as a plan, executed, and what it comes to."""
+"""A program on a machine: written as a plan, executed and evaluated."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["run_program"]
 
 
 def run_program(session: Session, question: ProgramQuestion) -> ProgramResult:
-    """Return what the program of *question* does; raises InputError with every fault of its file."""
+    """Return the result of the program of *question*; raises InputError with every fault of its file."""
     from simulator.api.collectives import make_request
     from simulator.collectives.registry import strategy_of
     from simulator.engine.executor import execute
@@ -42,7 +42,7 @@ def run_program(session: Session, question: ProgramQuestion) -> ProgramResult:
 
     def collective(exchange: Exchanges) -> Plan:
         group = session.group(question.where, tuple(range(exchange.gpus)))
-        name: Collective = exchange.collective  # type: ignore[assignment]  # the reader knows them
+        name: Collective = exchange.collective  # type: ignore[assignment]  # the reader has checked it
         request = make_request(group.machine, exchange.size_bytes, collective=name, group=group)
         return strategy_of(exchange.strategy, TODAY, constants=session.constants).plan(request)
 
@@ -53,6 +53,6 @@ def run_program(session: Session, question: ProgramQuestion) -> ProgramResult:
         done = "compiled" if question.compiled else "captured"
         raise InputError(f"{question.workload}: the program runs no network that could be {done}; operators stay eager")
     if question.threads is not None and not writer.runs_on_cpu:
-        raise InputError(f"--threads: is about a CPU, and {question.workload} runs nothing on one")
+        raise InputError(f"--threads: applies to a CPU; {question.workload} runs nothing on one")
     timeline = execute(places.machine, writer.builder.build())
     return make_program_result(program, places.machine.name, writer.default, writer.state, timeline)

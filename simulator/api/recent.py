@@ -1,4 +1,4 @@
-"""What was found last, as long as there is room: :class:`Recent`."""
+"""A cache of bounded size that keeps the most recently used entries: :class:`Recent`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ V = TypeVar("V")
 
 
 class Recent(Generic[K, V]):
-    """The last *count* entries that were put in or asked for, and at most as many older ones.
+    """A mapping with the last *count* used entries and up to *count* older ones.
 
-    Where the young are as many they become the old, and the old are forgotten: no entry is moved for another.
+    When *count* entries have been used, they become the older ones, and the previous older ones are dropped.  So no
+    access has to reorder entries.
     """
 
     def __init__(self, count: int) -> None:

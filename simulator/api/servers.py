@@ -1,4 +1,4 @@
-"""Steps through parameter servers, one after the other until they are steady: :func:`run_servers`."""
+"""Steps through parameter servers, simulated until they are steady: :func:`run_servers`."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ if TYPE_CHECKING:
 
 __all__ = ["run_servers", "server_timeline"]
 
-_FEW, _MOST = 5, 40  # steps
-_SAME = 1e-3  # relative: steps that take as long as the one before; who shares what changes a little
+_FEW, _MOST = 5, 40  # steps simulated: at first, and at most
+_SAME = 1e-3  # relative difference of step times that counts as steady; the sharing of links still varies a little
 
 
 def server_timeline(
     places: Places, network: Network, question: StepQuestion, group: Communicator, *, fold: bool = True
 ) -> tuple[list[Team], tuple[int, ...], Timeline, bool]:
-    """Return the teams, the servers, when several steps happen, and whether these have become steady.
+    """Return the teams, the servers, the timeline of several steps, and whether they are steady.
 
-    Raises Unsuitable where there are fewer places than servers, or too many flows between nodes and these; InputError.
+    Raises Unsuitable if there are fewer places than servers, or too many flows between nodes and servers; InputError
+    for a wrong option.
     """
     from simulator.engine.executor import execute
     from simulator.results.servers import ends_of
@@ -66,9 +67,9 @@ def server_timeline(
 
 
 def _steady(ends: Sequence[Sequence[float]]) -> bool:
-    """Whether the last three steps of all that others follow took equally long.
+    """Return whether the last three steps before the final one took equally long for every team.
 
-    Two may while the host still runs ahead of its GPU, until its queue is full.
+    Two equal steps are not enough: they also occur while the host runs ahead of its GPU, until its queue is full.
     """
     lengths = [own[-i] - own[-i - 1] for own in ends for i in (2, 3, 4)]
     return max(lengths) - min(lengths) <= _SAME * max(lengths)
@@ -77,7 +78,7 @@ def _steady(ends: Sequence[Sequence[float]]) -> bool:
 def run_servers(
     places: Places, network: Network, question: StepQuestion, group: Communicator, *, fold: bool = True
 ) -> TrainingResult:
-    """Return the steps of *network* that the ranks of *group* do through servers; raises as :func:`server_timeline`."""
+    """Return the result of *network*'s steps on *group* through servers; raises as :func:`server_timeline`."""
     from simulator.api.steps import alone_s_of
     from simulator.results.servers import one_step, server_run
     from simulator.results.step import make_step_result
@@ -129,9 +130,9 @@ def _lost_s(
     timeline: Timeline,
     step: int,
 ) -> float:
-    """Return by how much later all is done where a server is lost in *step* of what *timeline* shows.
+    """Return the delay in seconds of the whole run if a server fails in *step* of *timeline*.
 
-    Raises InputError where it is no server, or the only one; or where nodes do not wait for each other.
+    Raises InputError if the name is no server or the only one, or if nodes do not wait for each other.
     """
     from simulator.engine.executor import execute
     from simulator.results.servers import ends_of, loss_at

@@ -1,6 +1,6 @@
 """Answers to all questions: :class:`Session`.
 
-Commands and tables of measurements ask here, with the same questions, and so get the same answers.
+The commands and the tables of measurements put the same questions here, and so get the same answers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 from simulator.results.result import Result
 
-if TYPE_CHECKING:  # the models of devices are imported when one is asked for
+if TYPE_CHECKING:  # device models are imported on first use
     from simulator.bands.composition import Composition
     from simulator.devices.predict import Device
     from simulator.engine.timeline import Timeline
@@ -64,20 +64,20 @@ Question = (
     | CoreQuestion
 )
 Q = TypeVar("Q")
-_WORDS = 128  # --make-vocab-size-divisible-by where a launch line does not say
-_Answer = float | str  # seconds, or why there is no prediction
-_ANSWERS = 4096  # that are kept; one is of some kB
+_WORDS = 128  # Megatron-LM's default of --make-vocab-size-divisible-by
+_Answer = float | str  # seconds, or the reason why there is no prediction
+_ANSWERS = 4096  # cached answers, a few kB each
 
 
 class Session:
-    """Answers questions; machines and devices are created once, and recent answers are cached.
+    """Answers questions.  Machines and devices are created once; recent answers are cached.
 
     Parameters
     ----------
     calibrations : mapping of str to Calibration, optional
         Constants of single devices, by the name of their part.
     constants : Constants, optional
-        Those that all devices share, where they are not what the files say.
+        Constants shared by all devices; by default those of the files.
     """
 
     def __init__(self, calibrations: Mapping[str, Calibration] | None = None, constants: Constants = DEFAULT) -> None:
@@ -97,23 +97,23 @@ class Session:
         other._networks = dict(self._networks)
         return other
 
-    # -- what there is -------------------------------------------------------------
+    # -- machines, devices and networks --------------------------------------------
 
     def know(self, where: Where, machine: Machine) -> None:
-        """Use *machine* for *where*, instead of a file or built-in machine."""
+        """Use *machine* for *where*, instead of a file or a built-in machine."""
         self._kept[where] = machine
 
     def know_network(self, workload: str, source: NetworkSource) -> None:
-        """Use *source* for the network named *workload*, instead of a file or built-in network."""
+        """Use *source* for the network named *workload*, instead of a file or a built-in network."""
         self._networks[workload] = source
 
     def machine(self, where: Where) -> Machine:
-        """Return the machine *where*; raises InputError."""
+        """Return the machine of *where*; raises InputError."""
         asked = {"n_nodes": where.nodes, "slow_links": where.slow_links, "neighbours": where.neighbours}
         return self._once(where, lambda: load_machine(where.topology, fabric=where.fabric, **asked))  # type: ignore[arg-type]
 
     def group(self, where: Where, gpus: tuple[int, ...] | None) -> Communicator:
-        """Return the *gpus* of the machine *where* as ranks; raises InputError."""
+        """Return the communicator of *gpus* (None: all) of the machine of *where*; raises InputError."""
         machine = self.machine(where)
         ranks = chosen_gpus(machine, gpus)
         whole: Communicator = self._once((where, "all"), lambda: Communicator(machine, machine.gpus))
@@ -121,24 +121,24 @@ class Session:
         return whole if ranks == machine.gpus else whole.part([place[node] for node in ranks])
 
     def router(self, where: Where) -> Router:
-        """Return the routes of the machine *where*, with or without GPUs; raises InputError."""
+        """Return the router of the machine of *where*, with or without GPUs; raises InputError."""
         machine = self.machine(where)
         return (
             self.group(where, None).router if machine.gpus else self._once((where, "router"), lambda: Router(machine))
         )
 
     def places(self, where: Where) -> Places:
-        """Return the devices of the machine *where*; raises InputError."""
+        """Return the devices of the machine of *where* and their hosts; raises InputError."""
         from simulator.places import Places
 
         return self._once((where, "places"), lambda: Places(self.machine(where), self.calibrations, self.constants))
 
     def device(self, where: Where, name: str | None = None, threads: int | None = None) -> Device:
-        """Return the device called *name* of the machine *where*; raises InputError."""
+        """Return the device *name* of the machine of *where*; raises InputError."""
         return self.places(where).find(name, threads=threads).device
 
     def kernel_classes(self, question: Question) -> frozenset[str]:
-        """Return the kernel classes of an operator, as named in calibrations; raises InputError."""
+        """Return the kernel classes of an operator, named as in calibrations; raises InputError."""
         from simulator.devices.predict import kernel_class
         from simulator.step.operator import operator_kernels
 
@@ -146,7 +146,7 @@ class Session:
         return frozenset(kernel_class(kernel) for kernel in operator_kernels(question))
 
     def last_cache_bytes(self, where: Where, name: str | None = None) -> float:
-        """Return the size in bytes of the last-level cache of the device *name*, 0 without one; raises InputError."""
+        """Return the bytes of the last-level cache of the device *name*, 0 if it has none; raises InputError."""
         from simulator.devices.gpu.gpu import Gpu
 
         device = self.device(where, name)
@@ -155,12 +155,12 @@ class Session:
         return device.caches[-1].size_bytes if device.caches else 0.0
 
     def source(self, question: StepQuestion) -> NetworkSource:
-        """Return a function that builds the network of *question* for a batch; raises InputError."""
+        """Return the function that builds the network of *question* for a batch size; raises InputError."""
         from simulator.workload.find import find_network
 
         if question.workload in self._networks:
             return self._networks[question.workload]
-        # Megatron-LM pads vocabularies so that each rank of those that split layers has whole 128 words.
+        # Megatron-LM pads the vocabulary so that each tensor-parallel rank has a multiple of 128 words.
         multiple = _WORDS * question.layout.tp if question.options.framework == "megatron" else 1
         key = question.workload, question.sizes, question.options.trains, multiple
         sizes = dict(question.sizes)
@@ -196,14 +196,14 @@ class Session:
     # -- answers -------------------------------------------------------------------
 
     def time_s(self, question: Question) -> float:
-        """Return the predicted seconds of *question*.
+        """Return the predicted time of *question*, in seconds.
 
-        Raises InputError where it cannot be predicted; says why.
+        Raises InputError, with the reason, if it cannot be predicted.
         """
         return self._answered("time", question, _TIMES)
 
     def bound_s(self, question: Question) -> float:
-        """Return the seconds from data sheet rates alone, a baseline for predictions; raises as :meth:`time_s`."""
+        """Return the seconds from data-sheet rates alone, a baseline for predictions; raises as :meth:`time_s`."""
         return self._answered("bound", question, _BOUNDS)
 
     def composed(self, question: Question) -> Composition:
@@ -213,7 +213,7 @@ class Session:
         return self._once(("composed", question), lambda: composed(self, question))
 
     def confidence(self, question: Question) -> Confidence:
-        """Return the uncertainty of :meth:`time_s` for *question*; raises like it."""
+        """Return the uncertainty of :meth:`time_s` for *question*; raises as it does."""
         from simulator.results.confidence import confidence_of
         from simulator.results.narrowing import narrowing_of
 
@@ -237,10 +237,10 @@ class Session:
         return answer
 
     def answer(self, question: Question) -> Answer:
-        """Return the answer to *question*, with its time and its limit; raises InputError."""
+        """Return the answer to *question*, with its time and its limiter; raises InputError."""
         kind = type(question)
         if kind not in ANSWERS:
-            raise InputError("of this only the time is known")
+            raise InputError("only the time of this is known")
         if question not in self._explained:
             try:
                 self._explained[question] = ANSWERS[kind](self, question)
@@ -252,18 +252,18 @@ class Session:
         return found
 
     def explained(self, question: Question) -> Answer | None:
-        """Return :meth:`answer`, or None for questions with only a time; raises InputError."""
+        """Return :meth:`answer`, or None for questions that only have a time; raises InputError."""
         return self.answer(question) if type(question) in ANSWERS else None
 
     def collective(self, question: CollectiveQuestion, *, fold: bool = True) -> Result:
-        """Return the result of a collective, with *fold* as :func:`simulate`; raises InputError, or Unsuitable."""
+        """Return the result of a collective, with *fold* as in :func:`simulate`; raises InputError or Unsuitable."""
         strategy, requests = self.planned(question)
         perturbations = perturbations_of(requests[0].machine, question.where.slow_links)
         result = run_collective(strategy, requests, fold=fold, perturbations=perturbations)
         return replace(result, asked=question)
 
     def planned(self, question: CollectiveQuestion) -> tuple[Strategy, list[Request]]:
-        """Return the strategy of *question*, and the request of each of its groups; raises InputError."""
+        """Return the strategy of *question* and one request for each of its groups; raises InputError."""
         group = self.group(question.where, question.gpus)
         size = question.group_size or group.n_ranks
         if question.group_size is not None and (not 1 < size <= group.n_ranks or group.n_ranks % size):
@@ -293,7 +293,7 @@ class Session:
         return strategy, requests
 
     def step(self, question: StepQuestion) -> TrainingResult:
-        """Return the result of a step, on one device or over several; raises InputError, or Unsuitable."""
+        """Return the result of a step on one or several devices; raises InputError or Unsuitable."""
         from simulator.api.checkpoints import with_checkpoints
         from simulator.api.input import check_input, with_input
 
@@ -322,15 +322,15 @@ class Session:
         return run_program(self, question)
 
     def advised(self, question: StepQuestion) -> TrainingResult:
-        """Return :meth:`step` with faster alternatives and changes that would make it fit; raises like it."""
+        """Return :meth:`step` with faster alternatives and changes that make it fit; raises as it does."""
         from simulator.api.advice import advised
 
         return advised(self, question)
 
     def account(self, question: Question) -> Account:
-        """Return how the model computes the time of an operator, or of a step on one device; raises InputError.
+        """Return how the model computes the time of an operator or of a step on one device; raises InputError.
 
-        Of other questions, what is known of the device.
+        For other questions, return only the facts about the device.
         """
         from simulator.results.account import device_account, operator_account, step_account
 
@@ -342,9 +342,9 @@ class Session:
         return device_account(self.device(question.where, getattr(question, "device", None)))
 
     def held_bytes(self, question: StepQuestion) -> float:
-        """Return the peak bytes of a step's tensors on a device, without the driver and libraries.
+        """Return the peak bytes of a step's tensors on a device, without driver and libraries.
 
-        Of several devices, on the one that holds most; raises InputError, or Unsuitable.
+        With several devices, on the one that holds most.  Raises InputError or Unsuitable.
         """
         from simulator.step.memory import Shares, memory_need
 
@@ -358,7 +358,7 @@ class Session:
         return max(need.total_bytes - need.context_bytes for need in needs)
 
     def slowed_host_s(self, question: StepQuestion, scale: float) -> float:
-        """Return the seconds of a step on one device whose host takes *scale* times as long; raises InputError."""
+        """Return the seconds of a step on one device if its host takes *scale* times as long; raises InputError."""
         from simulator.api.steps import alone_timeline
 
         places, network = self.places(question.where), self.network(question)
@@ -368,7 +368,7 @@ class Session:
         return alone_timeline(places.machine, place, network, question, host_scale=scale).end_s
 
     def step_timeline(self, question: StepQuestion) -> Timeline:
-        """Return the timeline of a step, without the analysis of :meth:`step`; raises like it."""
+        """Return the timeline of a step, without the analysis of :meth:`step`; raises as it does."""
         from simulator.api.steps import alone_timeline, together_timeline
 
         places, network = self.places(question.where), self.network(question)
@@ -388,7 +388,7 @@ class Session:
         return chosen, strategy_of("nccl", question.software, constants=self.constants)
 
     def _single(self, question: StepQuestion, places: Places) -> Place | None:
-        """Return the place of a single device, None if several take part."""
+        """Return the place of the only participating device, or None if there are several."""
         gpus = places.machine.gpus
         if question.device is None and question.helpers and gpus:
             return None
@@ -409,7 +409,7 @@ def _collective_bound_s(session: Session, question: CollectiveQuestion) -> float
 
 
 def _step_s(session: Session, question: StepQuestion) -> float:
-    # Of several steps, or of shares that are to be found.
+    # These have several steps, or shares that must be found first.
     if question.has_servers or question.divided or question.input is not None:
         return session.step(question).step_time_s
     return session.step_timeline(question).end_s
@@ -424,7 +424,7 @@ def _step_bound_s(session: Session, question: StepQuestion) -> float:
 
 
 def _program_bound_s(_session: Session, _question: ProgramQuestion) -> float:
-    raise InputError("of a program the data sheet says nothing")
+    raise InputError("a data sheet says nothing about programs")
 
 
 _TIMES: dict[type, Callable[[Session, Any], float]] = {

@@ -1,7 +1,7 @@
-"""One operation by itself: an operator, a copy, a launch, accesses to memory, a disk, a message, what a core waits for.
+"""One operation alone: an operator, a copy, a launch, memory accesses, a disk, a message, a core's latencies.
 
-Of operators the seconds are known (``TIMES``), of the others also what bounds them and why (``ANSWERS``).  ``LEAST`` is
-what the data sheet alone says of either.
+Operators have only a time (``TIMES``, seconds); the others also have a limiter with its reason (``ANSWERS``).
+``LEAST`` holds the baselines in seconds from the data sheet alone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from simulator.questions.launch import LaunchQuestion
 from simulator.questions.message import MessageQuestion
 from simulator.questions.operator import OperatorQuestion
 
-if TYPE_CHECKING:  # the models are imported when one is asked for
+if TYPE_CHECKING:  # the models are imported on first use
     from simulator.api.session import Session
     from simulator.host.answer import Answer
 else:
@@ -93,7 +93,7 @@ def _disk(session: Session, question: DiskQuestion) -> Answer:
     found = None if question.hit_percent else requests_plan(machine, question)
     if found is None:
         return answer
-    plan, blocks = found  # a queue with slots, which the engine serves
+    plan, blocks = found  # a queue with slots, which the engine simulates
     return replace(answer, time_s=max(answer.time_s, execute(machine, plan).end_s / blocks))
 
 

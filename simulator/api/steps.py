@@ -1,4 +1,4 @@
-"""One step of a network, on one device or over several.  Device models are imported on first use."""
+"""One step of a network on one or several devices.  Device models are imported on first use."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from simulator.results.training import TrainingResult
     from simulator.training.roles import Role
 
-_EXPLICIT = (3, 6, 12)  # micro-batches that are tried one by one, until each takes as long as the one before
+_EXPLICIT = (3, 6, 12)  # micro-batches simulated one by one, tried in turn until their times are periodic
 
 __all__ = [
     "alone_timeline",
@@ -56,19 +56,19 @@ def simulate_step(
     Parameters
     ----------
     options : StepOptions, optional
-        What a step does; a training step as PyTorch runs it when nothing is set otherwise.
+        The settings of the step; by default a training step as PyTorch runs it.
     device : str, optional
-        The machine's name of a GPU or a CPU, or ``cpu`` for all sockets; its first GPU otherwise, or its
-        CPUs where it has none.
+        The machine's name of a GPU or CPU, or ``cpu`` for all sockets; by default its first GPU, or its CPUs if it has
+        none.
     threads : int, optional
-        Of a CPU; one for each core otherwise.
+        Threads of a CPU; by default one per core.
     cpu_library : str
-        What a CPU's kernels are from: ``onednn``, or ``blas`` as frameworks of 2016 used it.
+        The library of a CPU's kernels: ``onednn``, or ``blas`` as frameworks of 2016 used it.
     calibrations : mapping of str to Calibration, optional
         Constants of single devices, by the name of their part.
 
-    Raises InputError where the machine has no such device, or the device lacks a figure that the step needs or cannot
-    do what *options* ask.
+    Raises InputError if the machine has no such device, or if the device lacks a figure that the step needs or a
+    feature that *options* ask for.
     """
     from simulator.places import Places
 
@@ -87,12 +87,12 @@ def simulate_training(
     fold: bool = True,
     **asked: Any,
 ) -> TrainingResult:
-    """Simulate one step of *network* on each of *gpus* of *machine* (all of them where None is said).
+    """Simulate one step of *network* on each of *gpus* of *machine* (all by default).
 
     *asked* are other fields of :class:`~simulator.questions.step.StepQuestion`: ``layout``, ``bucket_bytes``, ...
-    *fold*: ranks that do the same are simulated once; the result is the same without.
+    *fold*: simulate equal ranks once; the result is the same either way.
 
-    Raises InputError as :func:`simulate_step`; or where *strategy* does not fit, saying why.
+    Raises InputError as :func:`simulate_step`, and with the reason if *strategy* does not fit.
     """
     from simulator.api.collectives import chosen_gpus
     from simulator.places import Places
@@ -115,9 +115,9 @@ def _asked(machine: Machine, network: Network, options: StepOptions, **more: Any
 def alone_timeline(
     machine: Machine, place: Place, network: Network, question: StepQuestion, *, host_scale: float = 1.0
 ) -> Timeline:
-    """Return when a step of *network* happens at *place* by itself; raises InputError.
+    """Return the timeline of a step of *network* on *place* alone; raises InputError.
 
-    *host_scale*: by how much the host takes longer to issue than its constants say.
+    *host_scale* multiplies the host's launch times.
     """
     from simulator.step.issue import issues_of
     from simulator.training.plan import plan_step
@@ -139,7 +139,7 @@ def alone_timeline(
 
 
 def run_alone(machine: Machine, place: Place, network: Network, question: StepQuestion) -> StepResult:
-    """Return the step of *network* at *place* by itself; raises InputError."""
+    """Return the result of a step of *network* on *place* alone; raises InputError."""
     from simulator.results.step import make_step_result, of_programs
     from simulator.step.memory import Shares, memory_need
     from simulator.training.plan import PROGRAM
@@ -168,7 +168,7 @@ def together_timeline(
     fold: bool = True,
     roles: list[Role] | None = None,
 ) -> tuple[list[Role], Timeline]:
-    """Return the roles that the ranks of *group* play in a step, and when it happens; raises Unsuitable, InputError."""
+    """Return the roles of the ranks of *group* in a step, and its timeline; raises Unsuitable or InputError."""
     from simulator.training.divide import divided
     from simulator.training.placement import Placement
     from simulator.training.plan import plan_step
@@ -184,7 +184,7 @@ def together_timeline(
 
         run = run_pipeline(places, part, question, placement, strategy, layer_strategy, fold=fold)
         return [stage.role for stage in run.stages], run.timeline
-    fold_roles = fold and not question.one_process  # which issues to one after the other
+    fold_roles = fold and not question.one_process  # it launches for one rank after the other
     roles = roles or roles_of(
         places, group.ranks, part, question.options, stragglers=question.stragglers, fold=fold_roles
     )
@@ -204,16 +204,16 @@ def run_together(
     fold: bool = True,
     roles: list[Role] | None = None,
 ) -> TrainingResult:
-    """Return the step of *network* that the ranks of *group* do together, in *roles* or those that their parts give.
+    """Return the step of *network* that the ranks of *group* run together, in *roles* if given.
 
-    Raises Unsuitable or InputError.
+    Otherwise the roles follow from the ranks' parts.  Raises Unsuitable or InputError.
     """
     if question.has_servers:
         from simulator.api.servers import run_servers
 
         return run_servers(places, network, question, group, fold=fold)
     if question.strategy.startswith("parameter-server") and not question.layout.has_replicas:
-        raise Unsuitable(f"servers keep the parameters of whole replicas, and {question.layout.words} has none such")
+        raise Unsuitable(f"servers keep the parameters of whole replicas; {question.layout.words} has none")
     from simulator.results.step import make_step_result
     from simulator.results.training import together_result
     from simulator.training.divide import divided
@@ -257,9 +257,9 @@ def run_together(
 
 
 def _of_whole(step: StepResult, network: Network, micro_batches: int, layout: Layout) -> StepResult:
-    """Return *step*, what a rank does, with the tokens and parameters of all ranks that divide *network*.
+    """Return *step* of one rank with the tokens and parameters of the undivided *network*.
 
-    Its FLOPs are its share of those that the undivided network has, whatever a way to divide it leaves out or repeats.
+    Its FLOPs are an equal share of the undivided network's, whatever the layout leaves out or repeats.
     """
     from simulator.results.step import model_flop_of
 
@@ -282,7 +282,7 @@ def _run_stages(
     *,
     fold: bool,
 ) -> TrainingResult:
-    """Return the step of *network* whose layers are divided among pipeline stages; raises Unsuitable or InputError."""
+    """Return the step of *network* with its layers divided among pipeline stages; raises Unsuitable or InputError."""
     from simulator.api.pipeline import run_pipeline
     from simulator.results.step import make_step_result
     from simulator.results.training import Seen, pipeline_result
@@ -322,7 +322,7 @@ def _run_stages(
 
 @once
 def _computing_s(place: Place, pace: float, network: Network, options: StepOptions) -> tuple[float, float]:
-    """Return how long a micro-batch and an update take at *place* by themselves where nothing waits."""
+    """Return the seconds of a micro-batch and of an update on *place* alone, without any waiting."""
     from simulator.step.issue import issues_of
 
     host_s, device_s = [0.0, 0.0], [0.0, 0.0]
@@ -333,9 +333,9 @@ def _computing_s(place: Place, pace: float, network: Network, options: StepOptio
 
 
 def _ideal_s(role: Role, network: Network, own: Network, question: StepQuestion, layout: Layout) -> float:
-    """Return what a rank takes that has *role*'s part of a step, of which *own* is its network, and waits for nothing.
+    """Return the seconds of *role* for its part of a step if it waits for nothing; *own* is the rank's divided network.
 
-    Of *network* it computes its share of the samples, and updates its share of its own parameters.
+    The rank computes its share of the samples of *network*, and updates its share of its own parameters.
     """
     batch_s, _ = _computing_s(role.place, role.pace, network, question.options)
     _, update_s = _computing_s(role.place, role.pace, own, question.options)
@@ -347,7 +347,7 @@ def _ideal_s(role: Role, network: Network, own: Network, question: StepQuestion,
 
 
 def alone_s_of(machine: Machine, role: Role, network: Network, options: StepOptions, micro_batches: int) -> float:
-    """Return how long a step takes one device of *role* by itself."""
+    """Return the seconds of a step on one device of *role* alone."""
     return _alone_s(machine, role.place, role.pace, network, options, micro_batches)
 
 
@@ -368,7 +368,7 @@ def _timeline(
     fold: bool = True,
     perturbations: tuple[Perturbation, ...] = (),
 ) -> Timeline:
-    """Execute the plan that *write* returns; of *count* micro-batches those that are alike pass at once."""
+    """Execute the plan that *write* returns; periodic ones among *count* micro-batches pass at once."""
     from simulator.engine.executor import execute
     from simulator.training.micro_batches import Batches, periods_s
 

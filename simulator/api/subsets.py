@@ -1,4 +1,4 @@
-"""Which GPUs of a machine do a thing fastest, of those that its symmetries leave to choose from."""
+"""The fastest GPUs of a machine for a task, among sets that its symmetries do not make equal."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from simulator.workload.precision import ELEMENT_BYTES
 
 __all__ = ["Choice", "fastest_gpus"]
 
-_MOST_KINDS = ((16, 48), (64, 12), (10**9, 4))  # up to so many GPUs of a machine, so many kinds of sets of a size
-_MOST_STEPS = 3  # simulated whole; which ones, their exchange alone says
+_MOST_KINDS = ((16, 48), (64, 12), (10**9, 4))  # GPUs of the machine up to, kinds of sets tried at most
+_MOST_STEPS = 3  # simulated in full, chosen by their exchange alone
 Chosen = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The fastest ``gpus``, of so many ``kinds`` of sets that were tried; ``is_whole``: these are all there are."""
+    """The fastest ``gpus`` of the ``kinds`` of sets tried; ``is_whole``: no other kinds exist."""
 
     gpus: Chosen
     kinds: int
@@ -37,10 +37,10 @@ def fastest_gpus(
     count: int,
     tried: Callable[[str], None] = lambda _: None,
 ) -> Choice:
-    """Return which *count* GPUs of the machine of *question* answer it fastest; of equal ones those named first.
+    """Return the *count* GPUs that answer *question* fastest; among equals, those with the lowest numbers.
 
-    One set of each kind is tried, of so many that the search ends; *tried* hears of each.  Of a step, the exchange of
-    its gradients says which few are simulated whole.  Raises InputError where no set can do it.
+    One set of each kind is tried, up to a limit on kinds; *tried* is called with each.  For a step, the exchange of the
+    gradients selects the few sets that are simulated in full.  Raises InputError if no set can do it.
     """
     alone = replace(question, gpus=None)
     exchange_s = _exchange_seconds(session, alone, tried)
@@ -61,7 +61,7 @@ def fastest_gpus(
 def _exchange_seconds(
     session: Session, question: CollectiveQuestion | StepQuestion, tried: Callable[[str], None]
 ) -> Callable[[Chosen], float]:
-    """Return what says how long the exchange takes on a set: of a step that of its gradients, after its arithmetic."""
+    """Return a function from a set of GPUs to the seconds of its exchange; for a step, computation plus gradients."""
     if isinstance(question, StepQuestion):
         network = session.network(question)
         asked = CollectiveQuestion(
@@ -91,7 +91,7 @@ def _exchange_seconds(
 
 
 def _alone_s(session: Session, question: StepQuestion, chosen: Chosen) -> float:
-    """Return what the step takes on the slowest of *chosen* by itself, where the machine's GPUs differ."""
+    """Return the seconds of the step on the slowest of *chosen* alone, or 0 if all GPUs of the machine are equal."""
     machine = session.machine(question.where)
     of_part = {machine.nodes[node].part_name: gpu for gpu, node in reversed(list(enumerate(machine.gpus)))}
     if len(of_part) == 1:
@@ -110,5 +110,5 @@ def _step_s(session: Session, question: StepQuestion, tried: Callable[[str], Non
 
 
 def _rounded(seconds: float) -> float:
-    """Return *seconds* so that rounding alone does not put one set before another."""
+    """Return *seconds* to seven digits, so that rounding errors do not order equal sets."""
     return float(f"{seconds:.6e}")

@@ -1,6 +1,6 @@
-"""What a step would gain if one thing were otherwise: a link or a device twice as fast, or a switch of software.
+"""The gain of a step if one thing were different: a link or device twice as fast, or a software option.
 
-Each is a whole simulation of its own: of a machine whose parts were copied with other figures, or of another question.
+Each change is a full simulation, of a machine with modified parts or of a modified question.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 __all__ = ["faster_host_memory", "faster_links", "shorter_latencies", "what_if", "wider_fabrics", "with_gpudirect"]
 
 _TIMES = 2.0
-_LEAST = 1e-3  # of the step's time: a smaller gain is none
+_LEAST = 1e-3  # of the step's time: a smaller gain does not count
 _NAMES = {"nvlink": "NVLink", "xgmi": "xGMI", "pcie": "PCIe", "infiniband": "InfiniBand", "ethernet": "Ethernet"}
 
 
 def what_if(session: Session, question: StepQuestion, step_time_s: float) -> tuple[Alternative, ...]:
-    """Return what would make the step of *question* faster than *step_time_s*, the most first.
+    """Return the changes that make the step of *question* faster than *step_time_s*, the largest gain first.
 
-    A change that does not go with the step, or that the device has no figures for, is left out.
+    Changes that do not go with the step, or that the device lacks figures for, are left out.
     """
     found = []
     for words, other, asked in _changes(session, question):
@@ -47,8 +47,9 @@ def what_if(session: Session, question: StepQuestion, step_time_s: float) -> tup
 
 
 def _changes(session: Session, question: StepQuestion) -> Iterator[tuple[str, Session, StepQuestion]]:
-    """Yield each change in words, the session that knows of it, and what to ask it."""
-    where, several = question.where, question.gpus is not None and len(question.gpus) > 1
+    """Yield each change: in words, the session with the changed machine, and the question to ask it."""
+    where = question.where
+    several = question.device is None and len(question.gpus or session.machine(where).gpus) > 1
     if several and where.topology != "-":
         topology = load_topology(where.topology, n_nodes=where.nodes, fabric=where.fabric)
         kinds = sorted({wire.part.of for wire in topology.wires if wire.part.of != "storage"})
@@ -80,7 +81,7 @@ def _changes(session: Session, question: StepQuestion) -> Iterator[tuple[str, Se
 
 
 def _switches(session: Session, question: StepQuestion, *, several: bool) -> Iterator[tuple[str, StepQuestion]]:
-    """Yield other ways to run the step with the same software, in the words of the command line."""
+    """Yield other ways to run the step with the same software, in words of the command line."""
     options, layout = question.options, question.layout
     device = session.places(question.where).find(question.device, threads=question.threads).device
     for change in changes_of(options, device):
@@ -104,9 +105,9 @@ def _switches(session: Session, question: StepQuestion, *, several: bool) -> Ite
 
 
 def faster_links(topology: Topology, kind: str, times: float = _TIMES) -> Topology:
-    """Return *topology* whose links of *kind* (``nvlink``, ``pcie``, ...), and adapters to them, are so much faster.
+    """Return *topology* with links of *kind* (``nvlink``, ``pcie``, ...) and their adapters *times* as fast.
 
-    A switch of such links passes so much more.
+    The fabrics of switches of such links scale too.
     """
 
     def changed(part: Part) -> Part:
@@ -124,7 +125,7 @@ def faster_links(topology: Topology, kind: str, times: float = _TIMES) -> Topolo
 
 
 def shorter_latencies(topology: Topology, times: float = 1.0 / _TIMES) -> Topology:
-    """Return *topology* whose links, adapters and switches have so many times their latencies."""
+    """Return *topology* with the latencies of links, adapters and switches multiplied by *times*."""
 
     def changed(part: Part) -> Part:
         if isinstance(part, LinkPart | SwitchPart):
@@ -138,7 +139,7 @@ def shorter_latencies(topology: Topology, times: float = 1.0 / _TIMES) -> Topolo
 
 
 def faster_host_memory(topology: Topology, times: float = _TIMES) -> Topology:
-    """Return *topology* whose CPUs have memory so much faster, where its bandwidth is known."""
+    """Return *topology* with CPU memory *times* as fast where its bandwidth is known."""
 
     def changed(part: Part) -> Part:
         if isinstance(part, CpuPart) and part.memory_bandwidth:
@@ -149,7 +150,7 @@ def faster_host_memory(topology: Topology, times: float = _TIMES) -> Topology:
 
 
 def wider_fabrics(topology: Topology, times: float = _TIMES) -> Topology:
-    """Return *topology* whose switches, those of the network too, pass so much more at once."""
+    """Return *topology* with the fabrics of all switches, network switches included, *times* as fast."""
 
     def changed(part: Part) -> Part:
         if isinstance(part, SwitchPart) and part.fabric_bandwidth:
@@ -160,7 +161,7 @@ def wider_fabrics(topology: Topology, times: float = _TIMES) -> Topology:
 
 
 def with_gpudirect(topology: Topology) -> Topology:
-    """Return *topology* whose adapters read and write the memory of GPUs of their machine, however far apart."""
+    """Return *topology* with adapters that read and write the memory of all GPUs of their node, however distant."""
 
     def changed(part: Part) -> Part:
         return part.model_copy(update={"gpudirect": True}) if isinstance(part, NicPart) else part

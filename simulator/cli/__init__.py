@@ -22,13 +22,13 @@ COMMANDS = {
     "scenario": "simulator.cli.scenario_app",
     **dict.fromkeys(LISTS, "simulator.cli.list_app"),
 }
-"""A first word that asks for something else than a simulation, and the module with its options."""
+"""First words that select a command other than a simulation, with the modules of their options."""
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run ``simulate`` with *arguments* and return the exit code; a first word may ask for something of ``COMMANDS``.
+    """Run ``simulate`` with *arguments* and return the exit code; the first word may be one of ``COMMANDS``.
 
-    Where a shell asks what may follow, that is printed.
+    If a shell asks for completions, they are printed instead.
     """
     from simulator.console.run import run_app
 
@@ -41,16 +41,16 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _app(given: Sequence[str]) -> typer.Typer:
-    """Return the options of what *given* asks for."""
+    """Return the app with the options of the command in *given*."""
     found: typer.Typer = import_module(COMMANDS.get(given[0] if given else "", "simulator.cli.app")).app
     return found
 
 
 def main() -> None:
-    """Run ``simulate`` with the arguments of the process and leave it.
+    """Run ``simulate`` with the arguments of the process, and exit.
 
-    Plans of many flows stay until the end: looking for garbage among them as often as Python does takes a sixth of
-    the time.
+    The objects of large plans live until the end, so Python's default rate of garbage collection would waste a sixth of
+    the run time.
     """
     gc.set_threshold(100_000, 20, 20)
     raise SystemExit(run())

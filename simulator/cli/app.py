@@ -1,4 +1,4 @@
-"""The options of ``simulate``.  What each needs is imported only when used."""
+"""The options of ``simulate``.  Their code is imported only when used."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def simulate(
     epoch: Annotated[
         str | None, typer.Option(metavar="COUNT", help="Also show the time of an epoch of this many samples.")
     ] = None,
-    input: Annotated[  # noqa: A002  as the option is called
+    input: Annotated[  # noqa: A002  the option's name
         str | None,
         typer.Option(
             metavar="SET,KEY=VALUE,...",
@@ -361,7 +361,7 @@ def simulate(
     strategies (lists).
     """
     given = locals()
-    del debug  # read from the arguments where errors are shown
+    del debug  # read from the arguments when errors are shown
     if version:
         from simulator import __version__
 

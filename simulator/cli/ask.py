@@ -1,4 +1,4 @@
-"""The entry point of ``simulate``: picks the command for the question."""
+"""The entry point of ``simulate``, which selects the command for the question."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["run"]
 
 
 def run(written: Written) -> None:
-    """Answer what was *written*.
+    """Answer the question in *written*.
 
-    Raises TopocastError where the input cannot be used or the run failed; nothing has been printed or left
-    half-written then, but where a step does not fit into memory, which is said last.
+    Raises TopocastError if the input cannot be used or the run fails.  Nothing has been printed or partly written then,
+    except that a step that does not fit in memory raises after its output.
     """
     if written.launch is not None:
         from simulator.cli.launch_line import with_launch

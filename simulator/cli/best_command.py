@@ -1,4 +1,4 @@
-"""What ``simulate best`` does: find the fastest layouts of a step that fit into memory."""
+"""``simulate best``: find the fastest layouts of a step that fit in memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MOST_JOBS = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Options of the search as they were written."""
+    """The options of the search as text."""
 
     parallel: str | None = None
     micro_batch: str | None = None
@@ -44,12 +44,15 @@ class Wanted:
 
 
 def run_best(written: Written, wanted: Wanted) -> None:
-    """Search and print; raises TopocastError."""
+    """Search and print the layouts; raises TopocastError."""
     if written.global_batch is None:
         raise InputError("--global-batch is needed: the samples of a step, for example --global-batch 1024")
     if written.topology == "-":
         raise InputError("--topology -: several processes read the machine; write it to a file")
-    refuse({"--jobs": wanted.jobs is not None and wanted.dask is not None}, "is of this machine; --dask says where")
+    refuse(
+        {"--jobs": wanted.jobs is not None and wanted.dask is not None},
+        "starts processes on this machine; --dask uses a cluster",
+    )
     refuse(
         {f"--gpus {one_line(written.gpus or '', 60)}": wants_best(written.gpus)}, "is simulate's; name the GPUs here"
     )
@@ -104,5 +107,5 @@ def _count(option: str, text: str, most: int = _MOST) -> int:
 
 
 def _cores() -> int:
-    """Return the cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

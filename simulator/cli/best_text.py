@@ -1,4 +1,4 @@
-"""What a search found as text for a reader."""
+"""The result of a search as text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["best_lines"]
 
 
 def best_lines(space: Space, machine: str, network: Network, best: Best, style: Style) -> list[str]:
-    """Return the ways in order, what each loses time to, and what was not feasible."""
+    """Return the layouts in order with what each loses time to, and the infeasible ones."""
     options = space.question.options
     title = f"{machine}, {space.device_count} GPUs: {MODE_WORDS[options.mode]} of {network.name}, "
     title += f"{space.global_batch:,} {network.sample}, {options.precision}, {options.optimizer}"

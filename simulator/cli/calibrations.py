@@ -1,4 +1,4 @@
-"""The file of ``--calibration``, which must be of what is simulated."""
+"""The file of ``--calibration``, which must concern a simulated device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["read_calibrations"]
 
 
 def read_calibrations(path: str | None, machines: Sequence[Machine]) -> dict[str, Calibration]:
-    """Return the calibrations in the file *path*; at least one must be of a device of *machines*."""
+    """Return the calibrations in the file *path* by part; raises InputError if none is of a device of *machines*."""
     if path is None:
         return {}
     from simulator.devices.calibration_file import load_calibration

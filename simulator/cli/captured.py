@@ -1,4 +1,4 @@
-"""A command run here, by the way that every command goes, and what it prints."""
+"""A command run within this process, and its output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Captured", "captured"]
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """The exit status, and the text of both streams."""
+    """The exit status of a command, and the text of its output streams."""
 
     status: int
     out: str
@@ -22,7 +22,7 @@ class Captured:
 
     @property
     def document(self) -> dict[str, Any] | None:
-        """The JSON object on standard output; None where there is none."""
+        """The JSON object on standard output, or None."""
         try:
             found = json.loads(self.out)
         except ValueError:
@@ -36,7 +36,7 @@ class Captured:
 
 
 def captured(arguments: Sequence[str]) -> Captured:
-    """Return what ``simulate`` with *arguments* does and prints; an interrupt goes through."""
+    """Run ``simulate`` with *arguments* and return its status and output; an interrupt is passed on."""
     from simulator.cli import run
     from simulator.console.run import INTERRUPTED
 

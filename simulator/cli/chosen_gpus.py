@@ -1,4 +1,4 @@
-"""``--gpus best:5`` and ``--gpus 5``: the fastest five, and a hint if the first five are not the fastest."""
+"""``--gpus best:5`` and ``--gpus 5``: the fastest five GPUs, and a hint if the first five are not the fastest."""
 
 from __future__ import annotations
 
@@ -26,28 +26,27 @@ if TYPE_CHECKING:
 __all__ = ["Faster", "faster_gpus", "on_fastest"]
 
 Question = TypeVar("Question", CollectiveQuestion, StepQuestion)
-_MOST_LOOKED_AT = 16  # GPUs of a machine; where there are more, only best: looks for others
+_MOST_LOOKED_AT = 16  # GPUs of a machine; beyond it, only best: searches for others
 
 
 @dataclass(frozen=True, slots=True)
 class Faster:
-    """Other ``gpus``, as many as were asked for, that take ``seconds``."""
+    """Other ``gpus``, as many as asked for, that take ``seconds``."""
 
     gpus: tuple[int, ...]
     seconds: float
 
     def words(self, taken_s: float) -> str:
-        """Return what to say of them beside the time of those that were asked for."""
+        """Return the hint, given the time *taken_s* of the GPUs asked for."""
         which, count = ranges(self.gpus), len(self.gpus)
         times = f"{format_duration(self.seconds)} in place of {format_duration(taken_s)}"
         return f"other {count} GPUs are faster: {which} take {times} (--gpus best:{count} finds them)"
 
 
 def on_fastest(written: Written, session: Session, questions: Sequence[Question]) -> list[Question]:
-    """Return *questions*, on the fastest GPUs of each machine where ``--gpus best:`` asks for them.
+    """Return *questions*, on the fastest GPUs of each machine if ``--gpus best:`` asks for them; raises InputError.
 
-    Of several questions the same machine has one set, the fastest by NCCL or else by the first strategy.  Raises
-    InputError.
+    Questions about the same machine share one set of GPUs, the fastest with NCCL or else with the first strategy.
     """
     if not wants_best(written.gpus):
         return list(questions)
@@ -74,9 +73,9 @@ def on_fastest(written: Written, session: Session, questions: Sequence[Question]
 
 
 def faster_gpus(written: Written, session: Session, best: Result | TrainingResult, asked: Question) -> Faster | None:
-    """Return GPUs that are faster by more than a tie than the first so many, which *asked* and *best* are of.
+    """Return GPUs that are faster than the first *n*, which *asked* and *best* use, by more than a tie; otherwise None.
 
-    None where others were not left to choose from, or there are too many to look at.
+    Also None if the GPUs were chosen in another way, or if the machine has too many to search.
     """
     machine, count = session.machine(asked.where), len(asked.gpus or ())
     if written.gpus is None or not written.gpus.strip().isdigit() or not 1 < count < len(machine.gpus):

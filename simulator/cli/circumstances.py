@@ -1,4 +1,4 @@
-"""The options that say what is not as usual: slow devices and links, other jobs, where servers stand."""
+"""Options for special circumstances: slow devices and links, other jobs, places of servers, failures."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ASYNC = "async"
 
 
 def parse_slow_links(text: str | None) -> tuple[SlowLink, ...]:
-    """Return the links that *text* says, with what is left of each, from 0 to 1, and when."""
+    """Return the slow links in *text*, each with its remaining bandwidth fraction and times; raises InputError."""
 
     def one(word: str) -> SlowLink:
         said, at, when = word.partition("@")
@@ -59,7 +59,7 @@ def parse_slow_links(text: str | None) -> tuple[SlowLink, ...]:
 
 
 def parse_neighbours(text: str | None) -> tuple[Neighbour, ...]:
-    """Return the other jobs that *text* says."""
+    """Return the other jobs in *text*; raises InputError."""
 
     def one(word: str) -> Neighbour:
         ends, _, rate = word.rpartition(":")
@@ -72,7 +72,7 @@ def parse_neighbours(text: str | None) -> tuple[Neighbour, ...]:
 
 
 def parse_stragglers(text: str | None) -> tuple[tuple[str, float], ...]:
-    """Return the slow devices that *text* says, and how many times as long each takes."""
+    """Return the slow devices in *text*, each with the factor on its times; raises InputError."""
 
     def one(word: str) -> tuple[str, float]:
         name, factor = _times("--straggler", word, "gpu3:1.5x")
@@ -86,14 +86,14 @@ def parse_stragglers(text: str | None) -> tuple[tuple[str, float], ...]:
 
 
 def _refuse_twice(option: str, names: Sequence[str]) -> None:
-    """Raise InputError where one of *names* stands there twice."""
+    """Raise InputError if *names* has a name twice."""
     for number, name in enumerate(names):
         if name in names[:number]:
             raise InputError(f"{option}: {one_line(name, 60)} is given twice")
 
 
 def parse_servers(text: str | None, strategies: Sequence[str]) -> tuple[str, ...]:
-    """Return where servers stand."""
+    """Return the places of parameter servers in *text*; raises InputError."""
     if text is None:
         return ()
     if not any(name.startswith("parameter-server") for name in strategies):
@@ -105,7 +105,7 @@ def parse_servers(text: str | None, strategies: Sequence[str]) -> tuple[str, ...
 
 
 def parse_staleness(text: str) -> int | None:
-    """Return how many steps a worker may be ahead; None where it waits for nobody."""
+    """Return the number of steps that a worker may be ahead, or None if it never waits; raises InputError."""
     if text.strip().lower() == ASYNC:
         return None
     try:
@@ -118,7 +118,7 @@ def parse_staleness(text: str) -> int | None:
 
 
 def parse_checkpoints(written: Written) -> CheckpointQuestion | None:
-    """Return what is asked about failures and checkpoints."""
+    """Return the question about failures and checkpoints, or None; raises InputError."""
     if written.mtbf is None:
         others = {
             "--checkpoint-every": written.checkpoint_every is not None,
@@ -139,7 +139,7 @@ def parse_checkpoints(written: Written) -> CheckpointQuestion | None:
 
 
 def parse_divide(text: str) -> tuple[bool, tuple[str, ...]]:
-    """Return whether a batch is divided so that all finish together, and which CPUs get a part of it."""
+    """Return whether the batch is divided so that all finish together, and the CPUs that help; raises InputError."""
     how, *helpers = (word.strip() for word in text.split(","))
     if parse_choice("--divide", how, ("even", "best")) == "even":
         if helpers:
@@ -149,7 +149,7 @@ def parse_divide(text: str) -> tuple[bool, tuple[str, ...]]:
 
 
 def parse_loss(text: str | None) -> tuple[str, float] | None:
-    """Return which server is lost, and how long after the start of a step."""
+    """Return the server that fails and the seconds after the start of a step, or None; raises InputError."""
     if text is None:
         return None
     name, sign, time = text.strip().rpartition("@")
@@ -166,7 +166,7 @@ def _seconds(option: str, text: str) -> float:
 
 
 def _times(option: str, word: str, example: str) -> tuple[str, float]:
-    """Return a name and a factor out of ``gpu3:1.5x``."""
+    """Return the name and the factor in ``gpu3:1.5x``; raises InputError."""
     match = re.fullmatch(r"(.+):\s*(\d{1,6}(?:\.\d{1,9})?)\s*x", word.strip(), re.ASCII | re.IGNORECASE)
     if match is None:
         raise InputError(f"{option} {one_line(word, 60)}: write for example {example}")

@@ -1,7 +1,7 @@
-"""Completion in bash, zsh and fish: what may follow, and the script that asks for it.
+"""Completion in bash, zsh and fish: the possible words, and the scripts that ask for them.
 
-A shell runs ``simulate`` with ``_SIMULATE_COMPLETE`` in its environment and the words so far; Typer says which option
-is being written, and the functions here which values it takes.  What they look up is imported when they are asked.
+A shell runs ``simulate`` with ``_SIMULATE_COMPLETE`` and the words so far in its environment.  Typer finds the option
+to complete, and the functions here return its values.  Their data are imported only when needed.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _SCHEMES = ("bytes:", "sweep:8B-8GB", "op:", "copy:", "access:", "launch:", "dis
 
 
 def script(shell: str) -> str:
-    """Return what *shell* reads to complete ``simulate``; raises InputError where it is none of those known."""
-    from typer.completion import (  # type: ignore[attr-defined]  # imported there from a private module
+    """Return the completion script for *shell*; raises InputError if the shell is unknown."""
+    from typer.completion import (  # type: ignore[attr-defined]  # Typer re-exports it from a private module
         get_completion_script,
     )
 
@@ -44,11 +44,11 @@ def script(shell: str) -> str:
 
 
 def written_so_far() -> list[str]:
-    """Return the words before the one that is being written, without the program's name.
+    """Return the words before the one to complete, without the program's name.
 
-    Typer knows the shells then.
+    This also makes the shells known to Typer.
     """
-    from typer.completion import completion_init  # type: ignore[attr-defined]  # likewise
+    from typer.completion import completion_init  # type: ignore[attr-defined]  # as above
 
     completion_init()
     if "COMP_WORDS" in os.environ:

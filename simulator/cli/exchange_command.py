@@ -1,4 +1,4 @@
-"""What ``simulate`` does with an exchange: a collective by each strategy, on each machine, at each size."""
+"""``simulate`` for an exchange: a collective with each strategy, on each machine, at each size."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ __all__ = ["ExchangeRuns", "answer_exchanges", "exchange_questions", "run_exchan
 
 @dataclass(frozen=True, slots=True)
 class ExchangeRuns:
-    """``by_size`` holds, for each size, the results, fastest first; ``unfit`` why others do not fit, by name."""
+    """The results of each size, fastest first (``by_size``), and why strategies do not fit, by name (``unfit``)."""
 
     by_size: tuple[tuple[Result, ...], ...]
     unfit: dict[str, str]
-    faster: Faster | None = None  # other GPUs, as many as asked for, by the strategy that is named first
+    faster: Faster | None = None  # other GPUs, as many as asked for, with the first strategy
 
 
 def run_exchange(written: Written) -> None:
-    """Check the options, simulate, write the files asked for, and print the results; raises TopocastError."""
+    """Check the options, simulate, write the requested files and print the results; raises TopocastError."""
     session = Session()
     look_here(written.workload)
     payload, (questions, names) = read_all(
@@ -79,7 +79,7 @@ def run_exchange(written: Written) -> None:
 
 
 def exchange_questions(written: Written, session: Session) -> tuple[list[CollectiveQuestion], list[str]]:
-    """Return the questions about each machine, of no size yet, and what each strategy is told apart by."""
+    """Return the questions about each machine, still without a size, and the name that distinguishes each strategy."""
     machines, collective, strategies, algorithm, dtype, reduction, software, root, driven = read_all(
         lambda: find_machines(written, session),
         lambda: parse_collective(written.collective),
@@ -160,7 +160,7 @@ def _pairs(text: str | None, collective: str, n_ranks: int) -> tuple[tuple[int, 
 def answer_exchanges(
     written: Written, session: Session, questions: Sequence[CollectiveQuestion], names: Sequence[str], payload: Payload
 ) -> ExchangeRuns:
-    """Return the answers at each size of *payload*; raises InputError where no strategy fits."""
+    """Return the results for each size of *payload*; raises InputError if no strategy fits."""
     largest = float(max(payload.sizes))
     questions = on_fastest(written, session, [replace(question, size_bytes=largest) for question in questions])
     by_size: list[tuple[Result, ...]] = []
@@ -195,7 +195,7 @@ def answer_exchanges(
 def _faster(
     written: Written, session: Session, questions: Sequence[CollectiveQuestion], runs: ExchangeRuns
 ) -> Faster | None:
-    """Return other GPUs that are faster at the largest size, of one machine; None where there are none."""
+    """Return other GPUs of a single machine that are faster at the largest size, or None."""
     if len({question.where for question in questions}) > 1:
         return None
     best = best_of(runs.by_size[-1])

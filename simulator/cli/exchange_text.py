@@ -1,4 +1,4 @@
-"""Results as text for a reader: aligned on a wide screen or a pipe, stacked on a narrow one."""
+"""Results as text: aligned on a wide screen or in a pipe, stacked on a narrow screen."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from simulator.workload.parse import Payload
 __all__ = ["comparison", "detail", "sweep_lines", "sweep_trust", "title", "unfit_lines"]
 
 _SHOWN_LINKS = 8
-_SPARE = ("against first", "use", "algbw", "bottleneck", "GPUs")  # what a narrow screen goes without, the first first
+_SPARE = ("against first", "use", "algbw", "bottleneck", "GPUs")  # columns that a narrow screen drops, in this order
 _SHOWN_RINGS = 8
 
 
 def title(results: Sequence[Result], payload: Payload, n_gpus: Sequence[int], style: Style) -> list[str]:
-    """Return what was simulated; *n_gpus* are those of each machine."""
+    """Return the title lines; *n_gpus* holds the number of GPUs of each machine."""
     first = results[0]
     machines = dict.fromkeys(result.machine for result in results)
     what = payload.text if not payload.description else f"{payload.text}, {payload.description}"
@@ -48,12 +48,12 @@ def title(results: Sequence[Result], payload: Payload, n_gpus: Sequence[int], st
 
 
 def comparison(results: Sequence[Result], style: Style) -> list[str]:
-    """Return a table of *results*, what software does before ideal schedules, and the verdict."""
+    """Return a table of *results*, real software before ideal schedules, and the verdict."""
     software = [result for result in results if result.counts_software]
     bounds = [result for result in results if not result.counts_software]
     ordered = [*software, *bounds]
     first_s = ordered[0].sync_time_s
-    many = len(results) > 1 and first_s > 0  # one GPU exchanges nothing
+    many = len(results) > 1 and first_s > 0  # a single GPU exchanges nothing
     bandwidths = bandwidth_column([*(r.algbw_Bps for r in ordered), *(r.busbw_Bps for r in ordered)])
     columns = {
         "strategy": [r.strategy for r in ordered],
@@ -94,9 +94,9 @@ def comparison(results: Sequence[Result], style: Style) -> list[str]:
 
 
 def sweep_lines(by_size: Sequence[Sequence[Result]], style: Style) -> list[str]:
-    """Return the results of each size where nccl-tests' own columns do not fit: times, or bandwidths of one strategy.
+    """Return the results by size where nccl-tests' own format does not fit: times, or bandwidths of a single strategy.
 
-    What software does comes first, then what is fastest at the largest size; the last are left out for want of room.
+    Real software comes first, then what is fastest at the largest size; a narrow screen drops the last columns.
     """
     last = sorted(by_size[-1], key=lambda result: not result.counts_software)
     ways = list(dict.fromkeys((r.strategy, r.machine) for found in (last, *by_size) for r in found))
@@ -111,7 +111,7 @@ def sweep_lines(by_size: Sequence[Sequence[Result]], style: Style) -> list[str]:
         for way in ways:
             name = way[0] if len({machine for _, machine in ways}) == 1 else " on ".join(way)
             columns[name] = [format_duration(found[way].sync_time_s, 3) if way in found else "-" for found in of]
-    spare = list(range(len(columns) - 1, 0, -1)) if len(ways) > 1 else [2]  # the last named first
+    spare = list(range(len(columns) - 1, 0, -1)) if len(ways) > 1 else [2]  # the last columns are dropped first
     lines = table_lines(list(columns), list(columns.values()), [True] * len(columns), style, spare)
     lines += ["", *style.wrap(winners(by_size))]
     if trust := sweep_trust(by_size):
@@ -127,7 +127,7 @@ def sweep_trust(by_size: Sequence[Sequence[Result]]) -> str:
 
 
 def unfit_lines(unfit: Mapping[str, str], style: Style) -> list[str]:
-    """Return one line for each strategy that does not fit, and why."""
+    """Return one line for each strategy that does not fit, with the reason."""
     lines = [style.wrap(f"{name} does not fit: {reason}", "dim", hang=2) for name, reason in unfit.items()]
     return [line for wrapped in lines for line in wrapped]
 
@@ -154,7 +154,7 @@ def detail(result: Result, style: Style) -> list[str]:
 
 
 def _links(result: Result, style: Style) -> list[str]:
-    """Return the links by use, those that are used alike in one line."""
+    """Return the links by use, equally used ones on one line."""
     same: dict[tuple[float, float], list[LinkUse]] = {}
     for use in result.links:
         if use.bytes > 0:

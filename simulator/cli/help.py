@@ -59,23 +59,23 @@ GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         ("json", "trace", "plot", "quiet", "debug", "completion", "version", "help"),
     ),
 }
-"""Groups of options by title: an example, and the options."""
+"""Groups of options by title, each with an example and its options."""
 
 
 class GroupedCommand(TyperCommand):
-    """A command whose help lists its options by group."""
+    """A command with its options grouped in the help."""
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         """Return completions; the first word may also be a subcommand."""
         found: list[Any] = super().shell_complete(ctx, incomplete)
         if any(getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE" for name in ctx.params):
             return found
-        # Typer brings a Click of its own, or takes the one that is installed.
+        # Typer either bundles Click or uses the installed one.
         item = import_module(f"{type(ctx).__module__.rpartition('.')[0]}.shell_completion").CompletionItem
         return [*found, *(item(name) for name in COMMANDS if name.startswith(incomplete))]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the options by group; the rest last."""
+        """Write the options by group, ungrouped ones last."""
         records = {str(p.name): record for p in self.get_params(ctx) if (record := p.get_help_record(ctx)) is not None}
         for title, (example, names) in GROUPS.items():
             with formatter.section(title):

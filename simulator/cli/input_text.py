@@ -1,4 +1,4 @@
-"""The input of a step as text: whether it feeds the devices, what bounds it, what would feed it."""
+"""The input of a step as text: whether it feeds the devices, its limiter, and remedies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["input_lines"]
 
 
 def input_lines(run: InputRun, samples: int, sample: str, rate_of: Callable[[float], str], style: Style) -> list[str]:
-    """Return what bounds the steps of *run*, of so many samples each; *rate_of* writes a rate."""
+    """Return the lines about the input of *run*, with *samples* per step; *rate_of* formats a rate."""
     where = " and ".join(dict.fromkeys(run.disks)) if run.disks else "memory"
     name = "" if run.asked.name == "input" else f"{run.asked.name} "
     resized = "resized to what the network reads, " if run.load.is_resized else ""

@@ -1,4 +1,4 @@
-"""Options of ``simulate``: how the operators of a step are issued, and its gradients added up."""
+"""Options of ``simulate`` on how a step's operators are launched and its gradients accumulated."""
 
 from __future__ import annotations
 

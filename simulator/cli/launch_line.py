@@ -1,4 +1,4 @@
-"""``--launch``: what a launch line says, as if it had been written as options."""
+"""``--launch``: a launch line of another program, translated to options."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _ELSE = {field.name: field.default for field in fields(Written)}
 
 
 def with_launch(written: Written) -> tuple[Written, Sequence[str]]:
-    """Return *written* with what its launch line says, and what that says and is not simulated.
+    """Return *written* with the options of its launch line, and notes on what the line says that is not simulated.
 
-    Raises InputError where the line cannot be read, or options say something else than it does.
+    Raises InputError if the line cannot be read or contradicts other options.
     """
     launch = read_launch(written.launch or "")
     if written.batch is written.global_batch is None and "global_batch" not in launch.options:

@@ -41,7 +41,7 @@ def machines(
 
     simulate machines --gpu h100 --gpus 8
     """
-    del debug  # read from the arguments where errors are shown
+    del debug  # read from the arguments when errors are shown
     from simulator.cli.listing import list_machines
 
     list_machines(words or (), gpu=gpu, gpus=gpus, nodes=nodes, json_wanted=json)

@@ -1,4 +1,4 @@
-"""What ``simulate machines``, ``networks``, ``parts`` and ``strategies`` print."""
+"""The output of ``simulate machines``, ``networks``, ``parts`` and ``strategies``."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ Entry = dict[str, Any]
 def list_machines(
     words: Sequence[str], *, gpu: str | None, gpus: str | None, nodes: str | None, json_wanted: bool
 ) -> None:
-    """Print the built-in machines whose name or description has all *words*; raises InputError where none has.
+    """Print the built-in machines with all *words* in their name or description; raises InputError if there are none.
 
-    *gpu*: a part or what is in its name; *gpus*: so many in all; *nodes*: of so many computers.
+    *gpu*: a part, or a piece of its name; *gpus*: the number of GPUs in all; *nodes*: the number of nodes.
     """
     count = None if gpus is None else parse_count("--gpus", gpus)
     computers = None if nodes is None else parse_count("--nodes", nodes)
@@ -48,7 +48,10 @@ def list_machines(
 
 
 def list_networks(words: Sequence[str], *, sample: str | None, json_wanted: bool) -> None:
-    """Print the networks of the zoo, those of *sample* alone where it is said (images, sequences, ...)."""
+    """Print the networks of the zoo, only those for *sample* (images, sequences, ...) if given.
+
+    Raises InputError if none has all *words*.
+    """
     from simulator.workload.zoo.registry import find_entry, network_names
     from simulator.workload.zoo.words import described
 
@@ -65,7 +68,7 @@ def list_networks(words: Sequence[str], *, sample: str | None, json_wanted: bool
 
 
 def list_parts(words: Sequence[str], *, kind: str | None, json_wanted: bool) -> None:
-    """Print the catalogue of parts, those of a *kind* alone where it is said; raises InputError where none is so."""
+    """Print the catalogue of parts, only those of *kind* if given; raises InputError if none matches."""
     of = None if kind is None else parse_choice("--kind", kind, PART_KINDS)
     entries = [
         {
@@ -81,7 +84,7 @@ def list_parts(words: Sequence[str], *, kind: str | None, json_wanted: bool) -> 
 
 
 def list_strategies(words: Sequence[str], *, json_wanted: bool) -> None:
-    """Print the strategies, and what each does; raises InputError where none has all *words*."""
+    """Print the strategies with their descriptions; raises InputError if none has all *words*."""
     from simulator.collectives.registry import find_strategy, strategy_names
 
     names = strategy_names(named_only=True)
@@ -90,7 +93,7 @@ def list_strategies(words: Sequence[str], *, json_wanted: bool) -> None:
 
 
 def _machine(name: str, path: Path) -> Entry:
-    """Return what there is in the built-in machine called *name*, counted over all of its computers."""
+    """Return the entry of the built-in machine *name*, counted over all its nodes."""
     topology = load_topology(name)
     times = dict(topology.runs)
     counts: dict[str, Counter[str]] = {"gpu": Counter(), "cpu": Counter(), "nic": Counter()}
@@ -109,7 +112,7 @@ def _machine(name: str, path: Path) -> Entry:
 
 
 def _figures(name: str) -> dict[str, Any]:
-    """Return what the part *name* says of itself, in SI."""
+    """Return the figures of the part *name*, in SI units."""
     part = load_part(name)
     assert part is not None
     words = {"description", "aliases", "source", "sources", "kind"}
@@ -119,9 +122,9 @@ def _figures(name: str) -> dict[str, Any]:
 def _print(
     title: str, entries: Iterable[Entry], words: Sequence[str], columns: Sequence[str], json_wanted: bool, none: str
 ) -> None:
-    """Print those of *entries* that have all *words*, as text of *columns* or as one JSON document.
+    """Print the *entries* that have all *words*, as text with *columns* or as one JSON document.
 
-    Raises InputError, which says that there is *none*, where none has.
+    Raises InputError with the text *none* if no entry has all words.
     """
     found = [entry for entry in entries if all(word.lower() in _searched(entry) for word in words)]
     if not found:
@@ -140,7 +143,7 @@ def _searched(entry: Entry) -> str:
 
 
 def _cell(value: Any) -> str:
-    """Return *value* in one line; sizes as ``--set`` takes them, without those that are 0: by default."""
+    """Return *value* on one line; sizes as in ``--set``, without those that are 0 (the default)."""
     if isinstance(value, Mapping):
         return " ".join(f"{key}={_cell(size)}" for key, size in value.items() if size)
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

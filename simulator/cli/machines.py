@@ -1,4 +1,4 @@
-"""The machines that ``--topology`` names, from files, the catalogue or standard input."""
+"""The machines of ``--topology``, from files, the catalogue or standard input."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["find_machines"]
 
 
 def find_machines(written: Written, session: Session) -> list[Where]:
-    """Return the machines that were *written*, which *session* knows then; ``-`` is standard input.
+    """Return the machines in *written* and load them into *session*; ``-`` is standard input.
 
     Raises InputError with every fault of the files.
     """

@@ -1,4 +1,4 @@
-"""Parsing of option values; what cannot be parsed is refused in one line."""
+"""Parsing of option values; a value that cannot be parsed gets a one-line error."""
 
 from __future__ import annotations
 
@@ -46,20 +46,23 @@ WITHOUT_NCCL = "is NCCL's; --strategy nccl reads it"
 
 
 def refuse(given: Mapping[str, bool], why: str) -> None:
-    """Refuse the options in *given* that were written: here they would be read by nobody."""
+    """Raise InputError for the options in *given* that were set, because nothing would read them."""
     faults = [Fault(f"{option}: {why}") for option, written in given.items() if written]
     if faults:
         raise InputError(faults)
 
 
 def look_here(workload: str) -> None:
-    """Let the module of *workload* be found in the current folder, where it mostly is and no console script looks."""
+    """Add the current folder to the import path for the module of *workload*, as console scripts do not search it."""
     if workload.startswith("torch:") and "" not in sys.path:
         sys.path.insert(0, "")
 
 
 def check_outputs(files: Mapping[str, str | None]) -> None:
-    """Check the files that options name: no two the same, and a ``--plot`` that can be drawn."""
+    """Check the output files: all different, and a ``--plot`` that can be drawn.
+
+    Raises InputError, or MissingDependency if matplotlib is needed and missing.
+    """
     places: dict[str, str] = {}
     for option, path in files.items():
         other = places.setdefault(os.path.realpath(path), option) if path else option
@@ -80,7 +83,7 @@ def check_outputs(files: Mapping[str, str | None]) -> None:
 
 
 def parse_collective(text: str) -> Collective:
-    """Return the collective called *text*, with ``-`` or ``_`` between its words."""
+    """Return the collective called *text*, with ``-`` or ``_`` between its words; raises InputError."""
     name = text.strip().lower().replace("_", "-")
     for collective in COLLECTIVES:
         if name in (collective, collective.replace("-", "")):
@@ -89,7 +92,7 @@ def parse_collective(text: str) -> Collective:
 
 
 def parse_count(option: str, text: str) -> int:
-    """Return the whole number *text* that *option* was given."""
+    """Return the whole number *text* of *option*; raises InputError."""
     number = re.fullmatch(r"(-?)0*(\d+)", text.strip(), re.ASCII)
     if number is None:
         raise InputError(f"{option} {one_line(text, 60)}: must be a whole number")
@@ -99,7 +102,7 @@ def parse_count(option: str, text: str) -> int:
 
 
 def parse_choice(option: str, text: str, allowed: Sequence[T]) -> T:
-    """Return which of *allowed* the *text* that *option* was given means."""
+    """Return the one of *allowed* that *text* of *option* names; raises InputError."""
     name = text.strip().lower()
     name = _SYNONYMS.get(name, name)
     for choice in allowed:
@@ -109,12 +112,12 @@ def parse_choice(option: str, text: str, allowed: Sequence[T]) -> T:
 
 
 def parse_algorithm(text: str | None) -> str | None:
-    """Return the algorithm of NCCL called *text*."""
+    """Return the NCCL algorithm called *text*, or None; raises InputError."""
     return None if text is None else parse_choice("--algorithm", text.replace("-", "_"), ALGORITHMS)
 
 
 def parse_software(nccl: str | None, cpu_library: CpuLibrary = "onednn") -> Software:
-    """Return the versions of libraries: today's where none is said."""
+    """Return the versions of libraries, current ones by default; raises InputError."""
     if nccl is None:
         return Software(cpu_library=cpu_library)
     match = re.fullmatch(r"\s*(\d{1,2})\.(\d{1,3})(?:\.\d{1,3})?\s*", nccl, re.ASCII)
@@ -124,7 +127,7 @@ def parse_software(nccl: str | None, cpu_library: CpuLibrary = "onednn") -> Soft
 
 
 def software_notes(nccl: str | None) -> list[str]:
-    """Return what is to be known of a version of NCCL that nobody has seen yet; raises as :func:`parse_software`."""
+    """Return notes on an NCCL version newer than the known ones; raises as :func:`parse_software`."""
     version = parse_software(nccl).nccl
     if version <= NCCL_TODAY:
         return []
@@ -133,7 +136,7 @@ def software_notes(nccl: str | None) -> list[str]:
 
 
 def read_all(*readers: Callable[[], Any]) -> list[Any]:
-    """Return what each of *readers* returns; raises InputError with the faults of all of them."""
+    """Return the results of all *readers*; raises InputError with the faults of all of them."""
     found: list[Any] = []
     faults: list[Fault] = []
     more = 0
@@ -149,7 +152,7 @@ def read_all(*readers: Callable[[], Any]) -> list[Any]:
 
 
 def parse_list(option: str, text: str, read: Callable[[str], Any], example: str) -> list[Any]:
-    """Return what *read* makes of the words in *text* with commas between, each once."""
+    """Return the results of *read* for the comma-separated words of *text*, without repetitions; raises InputError."""
     words = [word.strip() for word in text.split(",")]
     if not all(words):
         raise InputError(f"{option} {one_line(text, 60)}: a name is missing; write for example {example}")
@@ -157,7 +160,7 @@ def parse_list(option: str, text: str, read: Callable[[str], Any], example: str)
 
 
 def parse_strategies(text: str) -> list[str]:
-    """Return the names in *text*, each once; all of them where one is ``all``."""
+    """Return the strategies in *text*, without repetitions; ``all`` means every strategy; raises InputError."""
 
     def names(word: str) -> tuple[str, ...]:
         if word == "all":
@@ -169,15 +172,15 @@ def parse_strategies(text: str) -> list[str]:
 
 
 def wants_best(text: str | None) -> bool:
-    """Whether ``--gpus`` asks for the fastest so many (``best:4``)."""
+    """Whether ``--gpus`` asks for the fastest GPUs (``best:4``)."""
     return text is not None and text.strip().startswith(_BEST)
 
 
 def parse_gpus(text: str | None, machine: Machine) -> Sequence[int]:
-    """Return which GPUs of *machine* are the ranks.
+    """Return the GPUs of *machine* that are the ranks; raises InputError.
 
-    ``4`` stands for the first four, ``0-4`` for five, ``0,2,5`` for three; ``best:4`` for four that are yet to be
-    found, the first four until then.
+    ``4`` means the first four, ``0-4`` five GPUs, ``0,2,5`` three; ``best:4`` means four GPUs that are still to be
+    found, and the first four until then.
     """
     total = len(machine.gpus)
     if text is None:

@@ -1,4 +1,4 @@
-"""Where a command's words go: results to standard output, everything else to standard error."""
+"""The outputs of commands: results go to standard output, everything else to standard error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Files", "show", "tell", "warn"]
 
 
 class Files:
-    """The files that were asked for: open, whole or not there at all."""
+    """The requested output files, each of which appears whole or not at all."""
 
     def __init__(self, written: Written, stack: ExitStack) -> None:
         self._written = written
@@ -25,16 +25,16 @@ class Files:
 
     @property
     def plot_kind(self) -> str:
-        """The suffix of the plot: svg, png or pdf; empty where none is asked for."""
+        """The suffix of the plot: svg, png or pdf; empty without a plot."""
         return self._written.plot.lower().rsplit(".", 1)[1] if self._written.plot is not None else ""
 
     @property
     def wants_trace(self) -> bool:
-        """Whether a trace is asked for."""
+        """Whether a trace was requested."""
         return self._trace is not None
 
     def trace(self, text: str, which: str = "") -> None:
-        """Write the trace; *which* says what it is of where that is not clear."""
+        """Write the trace; *which* names its content where that is not obvious."""
         assert self._trace is not None
         self._trace.write(text.encode("utf-8"))
         tell(self._written, f"wrote the trace{which} to {self._trace.shown}")
@@ -54,12 +54,12 @@ def show(lines: Sequence[str]) -> None:
 
 
 def tell(written: Written, line: str) -> None:
-    """Print a remark."""
+    """Print a remark, unless ``--quiet``."""
     if not written.quiet and sys.stderr is not None:
         sys.stderr.write(printable(line, sys.stderr) + "\n")
 
 
 def warn(written: Written, notes: Iterable[str]) -> None:
-    """Print what was written and is not simulated, a line each, once."""
+    """Print remarks on options that are not simulated, one line each, without repetitions."""
     for note in dict.fromkeys(notes):
         tell(written, f"warning: {note}")

@@ -1,4 +1,4 @@
-"""What ``simulate`` does with a program: answer on each machine, write the trace, print."""
+"""``simulate`` for a program: answer on each machine, write the trace, print."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["run_program_command"]
 
 
 def run_program_command(written: Written) -> None:
-    """Answer what was *written*; raises TopocastError."""
+    """Answer the question in *written*; raises TopocastError."""
     look_here(written.workload)
     session = Session()
     machines = find_machines(written, session)

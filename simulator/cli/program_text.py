@@ -1,4 +1,4 @@
-"""A program's result for a reader."""
+"""The result of a program as text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _USES = {"issue": "issuing", "python": "Python", "kernel": "operators", "copy": 
 
 
 def program_lines(result: ProgramResult, style: Style) -> list[str]:
-    """Return when the host returns and all is done, what bounds it, the marks and the streams."""
+    """Return the times of the host and the devices, the limiter, the marks and the streams."""
     head = f"{result.name} on {result.machine}, {result.device}"
     counted = f"{result.operators:,} operator{'s' if result.operators != 1 else ''}"
     copies = f", {result.copies:,} cop{'ies' if result.copies != 1 else 'y'}" if result.copies else ""

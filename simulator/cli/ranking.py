@@ -1,4 +1,4 @@
-"""Several machines ranked: steps by time, samples a second and price; exchanges by time, bus bandwidth and price."""
+"""Rankings of several machines: steps by time, throughput and price; exchanges by time, bus bandwidth and price."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class _Priced(Protocol):
 
 
 def price_words(price: Price | None) -> str:
-    """Return *price*, a dash where it is not known."""
+    """Return *price* as text, a dash if unknown."""
     return "-" if price is None else price.words()
 
 
 def ranking_lines(results: Sequence[TrainingResult], style: Style) -> list[str]:
-    """Return how machines rank that fit, by what: their fastest way each; and the cheapest where prices are known."""
+    """Return rankings of the machines that fit, by throughput, step time and price (if known); empty for one."""
     best: dict[str, TrainingResult] = {}
     for result in results:
         if result.fits:
@@ -46,7 +46,7 @@ def ranking_lines(results: Sequence[TrainingResult], style: Style) -> list[str]:
 
 
 def exchange_ranking_lines(results: Sequence[Result], style: Style) -> list[str]:
-    """Return how machines rank at one exchange, by what, where one of them has a price: their fastest strategy each."""
+    """Return the machines ranked at one exchange with their fastest strategies; empty unless one has a price."""
     best: dict[str, Result] = {}
     for result in results:
         best.setdefault(result.machine, result)
@@ -63,7 +63,7 @@ def exchange_ranking_lines(results: Sequence[Result], style: Style) -> list[str]
 def _lines(
     orders: Mapping[str, Sequence[_Priced]], found: Sequence[_Priced], what: str, cheapest: str, style: Style
 ) -> list[str]:
-    """Return *orders* by name, and the order by price: of a million of *what*."""
+    """Return the *orders* by name, and the order by the price of a million of *what*."""
     priced = [(result, price) for result in found if (price := result.price_per_million) is not None]
     currencies = {price.currency for _, price in priced}
     ranked: dict[str, Sequence[_Priced]] = dict(orders)

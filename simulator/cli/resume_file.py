@@ -1,4 +1,4 @@
-"""What a search has found so far, as lines of JSON in a file that it can go on from (``--resume``)."""
+"""The file from which a search resumes (``--resume``): its results so far, as lines of JSON."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ _NO_LINE = "is not a line of a search; --resume names a file of its own"
 
 
 def kept_in(path: str | None, space: Space, network: Network, stack: ExitStack) -> Kept:
-    """Return what the file *path* keeps of the search of *space*; what is found is added to it until *stack* is left.
+    """Return the results in the file *path* for the search of *space*; new ones are appended until *stack* closes.
 
-    *network* is what it is about, for any batch.
-    A line that was cut off where a run was ended is found again; a line that was changed is refused by its sum.
+    *network* is the searched one, at any batch.  A last line cut off by an interrupt is dropped, and its result found
+    again; a modified line is refused because of its checksum.
 
-    Raises InputError where it cannot be read or written, or is of another search: then it stays as it was.
+    Raises InputError if the file cannot be read or written, or belongs to another search; the file does not change
+    then.
     """
     if path is None:
         return Kept()
@@ -87,14 +88,14 @@ def _read(line: str) -> Any:
 
 
 def _sum(key: object, found: object) -> int:
-    """Return the check sum of an entry: a changed figure would be an answer."""
+    """Return the checksum of an entry, which protects its figures against changes."""
     return zlib.crc32(json.dumps([key, found]).encode())
 
 
 def _fingerprint(space: Space, network: Network) -> str:
-    """Return what tells searches apart: all that is asked, what files say of it, constants, the program's version.
+    """Return a hash that identifies a search: its question, machine, network, constants and program version.
 
-    Of a machine and a network what was read counts, whatever files it was read in.
+    Machines and networks count by content, not by file name.
     """
     where = space.question.where
     topology = load_topology(where.topology, n_nodes=where.nodes, fabric=where.fabric)

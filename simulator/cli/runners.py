@@ -1,4 +1,4 @@
-"""Where a search does its work: processes of this machine, or a Dask cluster."""
+"""Runners for the jobs of a search: processes of this machine, or a Dask cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CONNECT_S = 10
 
 
 def process_runner(count: int, stack: ExitStack) -> Runner:
-    """Return what runs jobs in *count* processes until *stack* is left; in this one where it is one."""
+    """Return a runner with *count* processes until *stack* closes, or this process alone for a count of 1."""
     if count == 1:
         return here
     pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"))
@@ -31,9 +31,9 @@ def process_runner(count: int, stack: ExitStack) -> Runner:
 
 
 def dask_runner(address: str, stack: ExitStack) -> Runner:
-    """Return what runs jobs on the Dask cluster at *address* until *stack* is left.
+    """Return a runner on the Dask cluster at *address* until *stack* closes.
 
-    Raises MissingDependency where Dask is not installed, InputError where no cluster answers.
+    Raises MissingDependency if Dask is not installed, InputError if no cluster answers.
     """
     try:
         from distributed import Client

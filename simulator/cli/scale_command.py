@@ -1,4 +1,4 @@
-"""What ``simulate scale`` does: the same step on more and more devices."""
+"""``simulate scale``: the same step on increasing numbers of devices."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def run_scale(written: Written, nodes: str | None, gpus: str | None) -> None:
 
 
 def _result(written: Written, option: str, count: int) -> TrainingResult:
-    """Return the step on so many machines, or GPUs; raises InputError that says which point cannot be simulated."""
+    """Return the step on *count* machines or GPUs, as *option* says; raises InputError that names the point."""
     point = replace(written, nodes=str(count)) if option == "--nodes" else replace(written, gpus=str(count))
     try:
         session, questions = ask_steps(replace(point, parallel=()) if option == "--gpus" and count == 1 else point)
@@ -79,7 +79,7 @@ def _result(written: Written, option: str, count: int) -> TrainingResult:
 def parse_counts(option: str, text: str | None) -> list[int]:
     """Return the numbers in *text*, ascending: ``1,2,4..64`` doubles from 4 to 64, ``8..64+8`` adds 8 each time.
 
-    Raises InputError where it cannot be read.
+    Raises InputError if it cannot be read.
     """
     found: set[int] = set()
     for word in (text or "").split(","):

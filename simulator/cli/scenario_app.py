@@ -1,4 +1,4 @@
-"""The options of ``simulate scenario``.  What each needs is imported only when used."""
+"""The options of ``simulate scenario``.  Their code is imported only when used."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def scenario(
 
     simulate scenario ./mine.yaml --plot mine.svg
     """
-    del debug  # read from the arguments where errors are shown
+    del debug  # read from the arguments when errors are shown
     from simulator.cli.scenario_command import Wanted, run_scenario
 
     wanted = Wanted(name, listed=listed, shown=shown, copy=copy, json=json, trace=trace, plot=plot, quiet=quiet)

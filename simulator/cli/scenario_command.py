@@ -1,4 +1,4 @@
-"""What ``simulate scenario`` does: list scenarios, show or copy one, or run it and print its answers."""
+"""``simulate scenario``: list scenarios, show or copy one, or run it and print its answers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _READS_STATUS = ("exit_status", "error")
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The options as they were written."""
+    """The options as text."""
 
     name: str | None
     listed: bool = False
@@ -48,7 +48,7 @@ class Wanted:
 
 
 def run_scenario(wanted: Wanted) -> None:
-    """Do what is *wanted* and print; raises TopocastError."""
+    """Run the command for *wanted* and print; raises TopocastError."""
     if wanted.listed:
         _list(wanted)
         return
@@ -89,7 +89,7 @@ def run_scenario(wanted: Wanted) -> None:
 
 
 def _alone(does: str, others: Mapping[str, object]) -> None:
-    """Raise InputError where one of the options *others*, of which what is asked reads none, is there."""
+    """Raise InputError if any of the options *others*, which the requested action does not read, is set."""
     for option, value in others.items():
         if value is not None and value is not False:
             raise InputError(f"{does} and runs nothing; leave {option} out")
@@ -98,10 +98,10 @@ def _alone(does: str, others: Mapping[str, object]) -> None:
 def answer_scenario(
     scenario: Scenario, *, trace: str | None = None, plot: str | None = None, quiet: bool = True
 ) -> tuple[tuple[Answer, ...], list[str]]:
-    """Run *scenario* and return its answers, and what its runs remarked.
+    """Run *scenario* and return its answers and the remarks of its runs.
 
-    *trace* and *plot* are files for the timeline of its main run, where that has one.  Runs of equal words are run
-    once.  The working folder is that of the scenario's file meanwhile.
+    *trace* and *plot* are files for the timeline of its main run, if it has one.  Runs with the same words are run
+    once.  The scenario's folder is the working folder during the runs.
 
     Raises InputError with the faults of all runs, or of all answers.
     """
@@ -136,7 +136,7 @@ def answer_scenario(
 
 
 def has_timeline(scenario: Scenario) -> bool:
-    """Whether the main run of *scenario* can be drawn by itself: a single operation is one figure, unless of sizes."""
+    """Whether the main run of *scenario* can be drawn: not a single operation, unless it is swept over sizes."""
     words = next(run.arguments for run in scenario.runs if run.name == scenario.timeline)
     given = next((later for word, later in pairwise(words) if word == "--workload"), "")
     scheme, colon, rest = given.partition(":")
@@ -145,7 +145,7 @@ def has_timeline(scenario: Scenario) -> bool:
 
 
 def _may_fail(scenario: Scenario, run: Run) -> bool:
-    """Whether an answer asks how *run* ended."""
+    """Whether an answer asks about the exit of *run*."""
     return any(
         path.run == run.name and path.steps and path.steps[0] in _READS_STATUS
         for asked in scenario.answers
@@ -165,7 +165,7 @@ def _list(wanted: Wanted) -> None:
 
 
 def _copy(scenario: Scenario, folder: str) -> None:
-    """Copy the files of *scenario* into *folder*; raises InputError where one is there or cannot be written."""
+    """Copy the files of *scenario* into *folder*; raises InputError if one exists or cannot be written."""
     source, target = scenario.path.parent, Path(folder)
     files = [Path(scenario.path.name), *needed_files(scenario)]
     there = [file for file in files if (target / file).exists()]

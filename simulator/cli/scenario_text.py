@@ -1,4 +1,4 @@
-"""A scenario's answers as text: what happens, the table, what falls short, and the commands to run alone."""
+"""A scenario's answers as text: description, table, shortfalls, and the commands for single runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from simulator.units import format_bandwidth, format_duration, format_size
 __all__ = ["error_words", "expected_words", "list_lines", "scenario_lines", "value_words"]
 
 _WIDTH = 80
-_WORDS_WIDTH = 24  # of a value that is words
+_WORDS_WIDTH = 24  # width of a value in words
 _GAP = 2
 _FORMATS = {"s": format_duration, "B": format_size, "B/s": format_bandwidth}
 _WITH_PREFIX = ("FLOP/s", "Hz", "IOP/s", "W", "T/s", "bit/s", "bit")
@@ -25,7 +25,7 @@ _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def list_lines(scenarios: Sequence[Scenario], style: Style) -> list[str]:
-    """Return the list of *scenarios*, which are in order, a heading for each chapter."""
+    """Return the list of the sorted *scenarios*, with a heading for each chapter."""
     width = max((len(each.name) for each in scenarios), default=0)
     lines: list[str] = []
     chapter = None
@@ -41,7 +41,7 @@ def list_lines(scenarios: Sequence[Scenario], style: Style) -> list[str]:
 
 
 def scenario_lines(scenario: Scenario, answers: Sequence[Answer], style: Style) -> list[str]:
-    """Return the whole answer, at most 80 columns wide."""
+    """Return the full answer, at most 80 columns wide."""
     style = Style(min(style.width or _WIDTH, _WIDTH), style.colour)
     lines = style.wrap(f"{scenario.chapter}: {scenario.title}", "bold")
     lines += ["", *style.wrap(scenario.about)]
@@ -65,7 +65,7 @@ def scenario_lines(scenario: Scenario, answers: Sequence[Answer], style: Style) 
 
 
 def value_words(value: float | str, unit: str) -> str:
-    """Return *value*, which is in SI, in *unit* with a prefix, for a reader."""
+    """Return *value*, given in SI units, as text in *unit* with a prefix."""
     if isinstance(value, str):
         return value
     if unit == "%":
@@ -81,7 +81,7 @@ def value_words(value: float | str, unit: str) -> str:
 
 
 def expected_words(answer: Answer) -> str:
-    """Return what *answer* is compared with, for a reader."""
+    """Return the expected value of *answer* as text."""
     unit = answer.asked.unit
     if answer.words is not None:
         return answer.words
@@ -94,7 +94,7 @@ def expected_words(answer: Answer) -> str:
 
 
 def error_words(answer: Answer) -> str:
-    """Return how far off *answer* is, for a reader."""
+    """Return the error of *answer* as text."""
     if answer.words is not None:
         return "same" if answer.value == answer.words else "differs"
     if answer.error is None:
@@ -106,7 +106,7 @@ def error_words(answer: Answer) -> str:
 
 
 def _table(answers: Sequence[Answer], style: Style) -> list[str]:
-    """Return the table; names and words are broken where it is too wide."""
+    """Return the table; names and words are wrapped if it is too wide."""
     header = ("answer", "predicted", "expected", "", "error")
     cells = [header]
     for answer in answers:
@@ -131,7 +131,7 @@ def _broken(text: str, width: int) -> list[str]:
 
 
 def _command(words: str, style: Style) -> list[str]:
-    """Return a command as a shell reads it, on as many lines as its options need."""
+    """Return a shell command, on as many lines as its options need."""
     pieces = re.split(r" (?=--)", words)
     lines = [pieces[0]]
     for piece in pieces[1:]:
@@ -143,7 +143,7 @@ def _command(words: str, style: Style) -> list[str]:
 
 
 def _sources(answers: Sequence[Answer], style: Style) -> list[str]:
-    """Return a line for each source, with what it says."""
+    """Return a line for each source, with the answers that cite it."""
     entries = []
     for answer in answers:
         expected = answer.asked.expected
@@ -158,7 +158,7 @@ def _sources(answers: Sequence[Answer], style: Style) -> list[str]:
 
 
 def _grouped(entries: Sequence[tuple[str, str]]) -> list[tuple[str, list[str]]]:
-    """Return the texts in their order, each with the names that it is said of."""
+    """Return the texts in order, each with the names it belongs to."""
     found: dict[str, list[str]] = {}
     for text, name in entries:
         names = found.setdefault(text, [])

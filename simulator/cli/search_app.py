@@ -1,4 +1,4 @@
-"""The options of ``simulate best`` and ``simulate scale``.  What each needs is imported only when used."""
+"""The options of ``simulate best`` and ``simulate scale``.  Their code is imported only when used."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def scale(
 
 
 def _written(given: dict[str, object]) -> Written:
-    """Return the options in the form of ``simulate``."""
-    del given["debug"]  # read from the arguments where errors are shown
+    """Return the options as those of ``simulate``."""
+    del given["debug"]  # read from the arguments when errors are shown
     given["sizes"] = tuple(given["sizes"] or ())  # type: ignore[arg-type]
     return Written(**given)  # type: ignore[arg-type]

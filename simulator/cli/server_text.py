@@ -1,4 +1,4 @@
-"""Servers, checkpoints and the division of a batch as text for a reader."""
+"""Parameter servers, checkpoints and the division of a batch as text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["checkpoint_lines", "server_lines", "share_lines"]
 
 
 def server_lines(run: ServerRun, style: Style) -> list[str]:
-    """Return the stages of a step, and how each node goes on."""
+    """Return the stages of a step, and the pace of each node."""
     whole_s = run.period_s or 1.0
     rows = [["through servers", "at work", "share of a step"]]
     rows += [[stage, format_duration(seconds), percent(seconds / whole_s)] for stage, seconds in run.stages_s.items()]
@@ -35,7 +35,7 @@ def server_lines(run: ServerRun, style: Style) -> list[str]:
 
 
 def checkpoint_lines(found: Checkpoints, style: Style) -> list[str]:
-    """Return what failures and checkpoints cost, and the interval with which they cost least."""
+    """Return the cost of failures and checkpoints, and the best interval."""
     title = f"a checkpoint every {found.every_steps:,} steps, a failure every {format_duration(found.mtbf_s)}"
     rows = [
         ["kept", percent(found.goodput), f"{format_duration(found.interval_s)} between checkpoints"],
@@ -47,7 +47,7 @@ def checkpoint_lines(found: Checkpoints, style: Style) -> list[str]:
 
 
 def share_lines(shares: Sequence[tuple[str, str, int]], style: Style) -> list[str]:
-    """Return how many samples each device computes."""
+    """Return the number of samples that each device computes."""
     rows = [["divided so that all finish together", "part", "samples"]]
     rows += [[name, part, f"{samples:,}"] for name, part, samples in shares]
     lines = lay_out(rows, [False, False, True])

@@ -1,4 +1,4 @@
-"""What ``simulate`` does with a single operation: an operator, a copy, accesses to memory, a launch, a disk, ..."""
+"""``simulate`` for a single operation: an operator, a copy, memory accesses, a launch, a disk, ..."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["run_single"]
 
 
 def run_single(written: Written) -> None:
-    """Answer on each machine, and print; raises TopocastError."""
+    """Answer on each machine and print; raises TopocastError."""
     session, by_size = _asked(written)
     is_sweep = by_size[0][0] is not None
     if written.plot is not None and not is_sweep:
@@ -67,7 +67,7 @@ def run_single(written: Written) -> None:
 
 
 def _asked(written: Written) -> tuple[Session, list[tuple[int | None, list[Single]]]]:
-    """Return what is asked of each machine, by its size where that is swept."""
+    """Return the session, and the questions about all machines for each size of a sweep."""
     session = Session()
     machines = find_machines(written, session)
     session = session.calibrated(read_calibrations(written.calibration, [session.machine(w) for w in machines]))
@@ -86,12 +86,12 @@ def _times_s(written: Written) -> Iterator[float]:
 def _entry(session: Session, question: Single, size_bytes: int | None) -> dict[str, Any]:
     time_s = session.time_s(question)
     known: dict[str, Any] = {}
-    with suppress(InputError):  # a machine that answers this may say too little of what computes on it
+    with suppress(InputError):  # the part may lack figures that only the account needs
         account = asdict(session.account(question))
         known = {name: value for name, value in account.items() if value and name != "is_gpu"}
     least_s = None
-    if not isinstance(question, LaunchQuestion):  # what a small kernel takes is in its figures; no data sheet says it
-        with suppress(InputError):  # nor a latency
+    if not isinstance(question, LaunchQuestion):  # the data sheet says nothing of launches
+        with suppress(InputError):  # nor of latencies
             least_s = session.bound_s(question)
     sure = session.confidence(question)
     entry = {
@@ -112,7 +112,7 @@ def _entry(session: Session, question: Single, size_bytes: int | None) -> dict[s
 
 
 def _lines(question: Single, entries: Sequence[dict[str, Any]], style: Style) -> list[str]:
-    """Return the answer: how long it takes, how long at the least by the data sheet, what bounds it, and why."""
+    """Return the answer: its time, the least time by the data sheet, and the limiter with its reason."""
     names = ["machine", "time", BAND_HEAD, "data sheet", "against it", "bound by"]
     rows = []
     for entry in entries:
@@ -140,7 +140,7 @@ def _bound(entry: dict[str, Any]) -> str:
 
 
 def _why(entries: Sequence[dict[str, Any]], style: Style) -> list[str]:
-    """Return the reasons, under the name of their machine where there are several."""
+    """Return the reasons, each with the name of its machine if there are several."""
     lines: list[str] = []
     for entry in entries:
         if entry.get("why"):
@@ -150,7 +150,7 @@ def _why(entries: Sequence[dict[str, Any]], style: Style) -> list[str]:
 
 
 def _sweep_lines(workload: str, entries: Sequence[dict[str, Any]], style: Style) -> list[str]:
-    """Return one line a size and machine."""
+    """Return one line for each size and machine."""
     rows = [["machine", "size", "time", BAND_HEAD, "bound by"]]
     rows += [
         [

@@ -1,4 +1,4 @@
-"""``simulate --batch``: a training step on one device or over several, with each strategy and layout."""
+"""``simulate --batch``: a training step on one or several devices, with each strategy and layout."""
 
 from __future__ import annotations
 
@@ -26,24 +26,23 @@ __all__ = ["StepRuns", "answer_steps", "notes_of", "run_steps"]
 
 
 def notes_of(session: Session, question: StepQuestion) -> list[str]:
-    """Return what *question* says, or means elsewhere, that is not simulated."""
+    """Return the notes of the network's source on what *question* says that is not simulated."""
     return list(session.source(question).notes)
 
 
 @dataclass(frozen=True, slots=True)
 class StepRuns:
-    """``found`` are results, fastest first; ``unfit`` says by name which ways do not fit, and why."""
+    """The results, fastest first (``found``), and why ways do not fit, by name (``unfit``)."""
 
     found: tuple[TrainingResult, ...]
     unfit: dict[str, str]
-    faster: Faster | None = None  # other GPUs, as many as asked for, in the fastest way
+    faster: Faster | None = None  # other GPUs, as many as asked for, with the fastest way
 
 
 def run_steps(written: Written) -> None:
-    """Check the options, simulate, write the files asked for, and print the results.
+    """Check the options, simulate, write the requested files and print the results.
 
-    Raises TopocastError where the input cannot be used; or, after the result has been printed, where the step does not
-    fit into the memory of its devices.
+    Raises TopocastError if the input cannot be used, or after printing the results if the step does not fit in memory.
     """
     with Progress(1, "reading the network", quiet=written.quiet):
         session, questions = ask_steps(written)
@@ -81,7 +80,7 @@ def run_steps(written: Written) -> None:
 
 
 def answer_steps(written: Written, session: Session, questions: Sequence[StepQuestion]) -> StepRuns:
-    """Return the answers to *questions*; raises InputError where no strategy fits."""
+    """Return the answers to *questions*; raises InputError if no strategy fits."""
     questions = on_fastest(written, session, questions)
     found: list[TrainingResult] = []
     unfit: dict[str, str] = {}
@@ -89,7 +88,7 @@ def answer_steps(written: Written, session: Session, questions: Sequence[StepQue
     with Progress(len(questions), "simulating", quiet=written.quiet) as progress:
         for question in questions:
             try:
-                # What would be faster takes longer than the step: it is for one answer.
+                # Advice takes longer than the step itself, so only a single question gets it.
                 found.append(session.advised(question) if len(questions) == 1 else session.step(question))
             except Unsuitable as reason:
                 of = f" on {session.machine(question.where).name}" if several else ""

@@ -1,4 +1,4 @@
-"""What the options of a step ask: :func:`ask_steps`, each machine and way a question."""
+"""From the options of a step to its questions, one for each machine and way: :func:`ask_steps`."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ _MOST_PROGRAMS = 64
 
 
 def ask_steps(written: Written, session: Session | None = None) -> tuple[Session, list[StepQuestion]]:
-    """Return what was asked, each machine and way a question, and a session that knows the machines.
+    """Return the session with the machines, and a question for each machine and way to run the step.
 
-    *session*: one that knows some already, or networks.  Raises InputError.
+    *session*: one that already knows some machines or networks.  Raises InputError.
     """
     look_here(written.workload)
     known = session or Session()
@@ -66,9 +66,9 @@ def ask_steps(written: Written, session: Session | None = None) -> tuple[Session
 
 
 def _ways(written: Written) -> list[StepQuestion]:
-    """Return the ways to do the step, each strategy, parallelism and overlap, of no machine yet.
+    """Return the ways to run the step (strategies, layouts and overlaps), still without a machine.
 
-    The batch is what was written, that of all devices together too.
+    The batch is still the number given, also if it is that of all devices together.
     """
     whole = written.global_batch is not None
 
@@ -96,7 +96,7 @@ def _ways(written: Written) -> list[StepQuestion]:
     )
     served = [name for name in strategies if name.startswith("parameter-server")]
     if len(served) == len(strategies) and any(size not in (0.0, BUCKET_BYTES) for size in overlaps):
-        refuse({"--overlap": True}, "servers exchange key by key, a layer at a time; none, or as it is")
+        refuse({"--overlap": True}, "servers exchange key by key, a layer at a time; leave it out or take none")
     if options.mode != "train":
         of_servers = {"--staleness": written.staleness != "0", "--lose": lost is not None}
         refuse(of_servers, f"is about training, and --mode {options.mode} updates nothing")
@@ -119,7 +119,7 @@ def _ways(written: Written) -> list[StepQuestion]:
         refuse({"--overlap": written.overlap != OVERLAP}, "is for --parallel dp; shards are gathered one unit ahead")
     if all(layout.process != "each" for layout in layouts):
         refuse({"--reduce-fp32": written.reduce_fp32}, "is for --parallel dp or fsdp; one process sums as it stores")
-        refuse({"--no-contention": not written.contention}, "is for a process each; of one process is none counted")
+        refuse({"--no-contention": not written.contention}, "applies to one process for each GPU")
     if not any(layout.zero for layout in layouts):
         refuse({"--no-prefetch": not written.prefetch}, "is for --parallel fsdp, or zero=1 or 2")
     base = StepQuestion(
@@ -155,33 +155,33 @@ def _ways(written: Written) -> list[StepQuestion]:
 
 
 def _has_buckets(layout: Layout) -> bool:
-    """Whether gradients are exchanged in buckets, or all after the backward pass."""
+    """Whether gradients can be exchanged in buckets during the backward pass."""
     return layout.zero < 3 and layout.process == "each"
 
 
 def _layouts(written: Sequence[str]) -> list[Layout]:
-    """Return the layouts of every ``--parallel``, each once."""
+    """Return the layouts of every ``--parallel``, without repetitions; raises InputError."""
     words = [word.strip() for text in written or ("dp",) for word in _ways_of(text)]
     return list(dict.fromkeys(read_all(*(partial(parse_layout, word) for word in words))))
 
 
 def _ways_of(text: str) -> list[str]:
-    """Return *text* in one, or where it names several layouts that have no degrees (``dp,fsdp``), each of them."""
+    """Return the layouts named in *text*: several if none has a degree (``dp,fsdp``), otherwise *text* alone."""
     return text.split(",") if "=" not in text else [text]
 
 
 def _programs(written: Written) -> int:
-    """Return how many programs share a GPU."""
+    """Return the number of programs that share a GPU; raises InputError."""
     value = parse_count("--programs", written.programs)
     if not 1 <= value <= _MOST_PROGRAMS:
         raise InputError(f"--programs {value}: from 1 to {_MOST_PROGRAMS}")
     if value > 1:
-        refuse({"--input": written.input is not None}, "is about one program; without --programs it is read")
+        refuse({"--input": written.input is not None}, "applies to one program; leave out --programs")
     return value
 
 
 def _micro_batch(written: Written) -> int | None:
-    """Return the samples of a micro-batch where they are said."""
+    """Return the samples of a micro-batch, or None if not given; raises InputError."""
     if written.micro_batch is None:
         return None
     if written.global_batch is None:
@@ -230,7 +230,7 @@ def _options(written: Written) -> StepOptions:
 def _questions(
     written: Written, session: Session, machines: Sequence[Where], ways: Sequence[StepQuestion]
 ) -> list[StepQuestion]:
-    """Return what is asked of each machine: each of *ways*, or one where one device steps alone."""
+    """Return the questions for each machine: one per way, or a single one if one device runs alone."""
     found: list[StepQuestion] = []
     how = None if written.accumulate is None else parse_choice("--accumulate", written.accumulate, ACCUMULATIONS)
     for where in machines:
@@ -238,12 +238,12 @@ def _questions(
         gpus = _gpus(written, machine)
         count = 1 if gpus is None else len(gpus)
         if count > 1:
-            refuse({"--programs": written.programs != "1"}, f"is about one GPU, and {count} take part; --gpus 1")
-            refuse({"--threads": written.threads is not None}, f"is about a CPU, and {count} GPUs take part")
+            refuse({"--programs": written.programs != "1"}, f"applies to one GPU, but {count} take part; take --gpus 1")
+            refuse({"--threads": written.threads is not None}, f"applies to a CPU; {count} GPUs take part")
         own = ways if count + len(ways[0].helpers) > 1 else [replace(ways[0], layout=REPLICAS)]
         asked = [accumulating(replace(_shared_out(written, way, count), where=where, gpus=gpus), how) for way in own]
         found += [_as_trained(written, session, question) for question in asked]
-    if written.optimizer is None and session.network(found[0]).sample == "sequences":  # as transformers are trained
+    if written.optimizer is None and session.network(found[0]).sample == "sequences":  # usual for transformers
         found = [replace(each, options=replace(each.options, optimizer="adam")) for each in found]
     _check_has(written, session, found)
     infers = ways[0].options.mode == "inference"
@@ -264,24 +264,24 @@ def _questions(
 
 
 def _check_has(written: Written, session: Session, questions: Sequence[StepQuestion]) -> None:
-    """Refuse options of what neither the network nor the devices have."""
+    """Raise InputError for options on features that neither the network nor the devices have."""
     options = questions[0].options
     if written.recompute or written.recompute_attention or written.channels_last:
         network = session.network(questions[0])
         repeats = any(block_name(layer.name) for layer in network.layers)
         convolves = any(isinstance(layer.operator, Conv2d) for layer in network.layers)
         none = f"and {written.workload} has none"
-        refuse({"--recompute": written.recompute and not repeats}, f"is about repeated blocks, {none}")
+        refuse({"--recompute": written.recompute and not repeats}, f"applies to repeated blocks, {none}")
         attends = bool(attention_tensors(network)[1])
-        refuse({"--recompute-attention": written.recompute_attention and not attends}, f"is about attention, {none}")
-        refuse({"--channels-last": written.channels_last and not convolves}, f"is about convolutions, {none}")
+        refuse({"--recompute-attention": written.recompute_attention and not attends}, f"applies to attention, {none}")
+        refuse({"--channels-last": written.channels_last and not convolves}, f"applies to convolutions, {none}")
     adds = any(q.micro_batches > 1 and q.layout.zero < 2 and q.options.mode in ("train", "backward") for q in questions)
     several = "is about gradients of several micro-batches (--micro-batches 4), which zero=2 and fsdp scatter"
     refuse({"--accumulate": written.accumulate is not None and not adds}, several)
     devices = {device for question in questions for device in _devices(session, question)}
     gpus = [device for device in devices if isinstance(device, Gpu)]
     if len(gpus) == len(devices) and not any(question.helpers for question in questions):
-        refuse({"--cpu-library": written.cpu_library != "onednn"}, "is of kernels on a CPU, and GPUs compute")
+        refuse({"--cpu-library": written.cpu_library != "onednn"}, "applies to kernels on a CPU, but GPUs compute")
     if not gpus:
         of_gpus = {
             "--channels-last": written.channels_last,
@@ -299,7 +299,7 @@ def _check_has(written: Written, session: Session, questions: Sequence[StepQuest
 
 
 def _sums_in_fp32(question: StepQuestion) -> bool:
-    """Whether gradients are exchanged in fp32 by themselves; those of shards are as parameters are stored."""
+    """Whether gradients are exchanged in fp32 anyway; shards have the format in which parameters are stored."""
     shard_bytes = ELEMENT_BYTES[storage_of(question.options.precision)]
     return (shard_bytes if question.layout.zero == 3 else gradient_bytes(question.options)) >= ELEMENT_BYTES["fp32"]
 
@@ -313,7 +313,7 @@ def _devices(session: Session, question: StepQuestion) -> list[Device]:
 
 
 def _as_trained(written: Written, session: Session, question: StepQuestion) -> StepQuestion:
-    """Return *question* with what its network is trained in and by, where nothing else was written."""
+    """Return *question* with the precision and attention its network is trained with, unless options set them."""
     source = session.source(question)
     if not source.in_half:
         return question
@@ -326,7 +326,7 @@ def _as_trained(written: Written, session: Session, question: StepQuestion) -> S
 
 
 def _gpus(written: Written, machine: Machine) -> tuple[int, ...] | None:
-    """Return the GPUs that take part, None where one device is named or there is no GPU."""
+    """Return the participating GPUs, or None for a named device or a machine without GPUs."""
     if written.device is not None:
         return None
     if not machine.gpus:
@@ -338,7 +338,7 @@ def _gpus(written: Written, machine: Machine) -> tuple[int, ...] | None:
 def _shared_out(written: Written, way: StepQuestion, count: int) -> StepQuestion:
     """Return *way* with the samples of one replica and one micro-batch, on *count* devices.
 
-    Raises InputError where the layout takes another number of them, or they do not share the samples evenly.
+    Raises InputError if the layout needs another number of devices, or if the samples cannot be divided evenly.
     """
     replicas = (way.layout.on(count).dp or 1) if count > 1 else 1
     if written.global_batch is None:
@@ -358,7 +358,7 @@ def _shared_out(written: Written, way: StepQuestion, count: int) -> StepQuestion
 
 
 def _overlap(text: str) -> float:
-    """Return the bytes of a bucket; 0 where nothing overlaps."""
+    """Return the bytes of a bucket, or 0 without overlap; raises InputError."""
     if text == "none":
         return 0.0
     name, _, size = text.partition(":")
@@ -385,7 +385,7 @@ def _size(option: str, text: str) -> int:
 
 
 def _sizes(written: Written) -> dict[str, int | str]:
-    """Return the sizes of the network: ``--seq-len``, ``--image``, and what ``--set`` was given."""
+    """Return the sizes of the network from ``--seq-len``, ``--image`` and ``--set``; raises InputError."""
     options = {"sequence_length": ("--seq-len", written.seq_len), "image": ("--image", written.image)}
     own = {name: (option, text) for name, (option, text) in options.items() if text is not None}
     found: dict[str, int | str] = {name: _size(option, text) for name, (option, text) in own.items()}

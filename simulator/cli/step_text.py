@@ -1,4 +1,4 @@
-"""A step's result as text for a reader."""
+"""The result of a step as text."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ __all__ = ["step_lines", "ways_lines"]
 
 _SHOWN_LAYERS = 8
 _OVER = {False: "over several devices", True: "whose network is divided among devices"}
-_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")  # of a block that repeats
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")  # the number of a repeated block
 
 
 def step_lines(result: TrainingResult, style: Style) -> list[str]:
-    """Return the whole answer: the verdict, where the time goes, memory, and what would be faster."""
+    """Return the full answer: the verdict, the parts of the time, memory, and faster alternatives."""
     step = result.step
     lines = style.wrap(_title(result), "bold")
     lines += outside_lines([result.confidence], style)
@@ -70,7 +70,7 @@ def step_lines(result: TrainingResult, style: Style) -> list[str]:
 
 
 def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], style: Style) -> list[str]:
-    """Return ways to do the same step as a table, what software does before ideal schedules, and the verdict."""
+    """Return a table of ways to run the same step, real software before ideal schedules, and the verdict."""
     software = [result for result in results if result.counts_software]
     bounds = [result for result in results if not result.counts_software]
     ordered = [*software, *bounds]
@@ -189,7 +189,7 @@ def _fit_words(result: TrainingResult) -> str:
 
 
 def _count(number: float) -> str:
-    """Return *number* with a letter for thousands, millions, milliards: 25.6 M."""
+    """Return *number* with a letter for thousands, millions or billions: 25.6 M."""
     scale, letter = next(((s, x) for s, x in ((1e9, " G"), (1e6, " M"), (1e3, " k")) if number >= s), (1.0, ""))
     return f"{number / scale:.{3 if scale > 1 else 9}g}{letter}"
 
@@ -201,7 +201,7 @@ def _parameters(step: StepResult) -> str:
 
 
 def _digits(number: float) -> str:
-    """Return *number* with three digits, and no exponent."""
+    """Return *number* with three digits, without an exponent."""
     return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
@@ -264,7 +264,7 @@ def _times(result: TrainingResult, style: Style) -> list[str]:
 
 
 def _trust(result: TrainingResult) -> str:
-    """Return in words how good predictions of such steps were."""
+    """Return the errors of predictions for such steps, in words."""
     trust = result.trust
     if trust is None:
         over = " over several devices" if result.device_count > 1 else ""
@@ -281,7 +281,7 @@ def _trust(result: TrainingResult) -> str:
 
 
 def _account(result: TrainingResult, style: Style) -> list[str]:
-    """Return what the step's time is made of; its rows add up."""
+    """Return the parts of the step's time, in rows that add up to it."""
     shares = shares_of(result)
     columns = [
         [SHARE_WORDS[share.name] for share in shares],
@@ -292,7 +292,7 @@ def _account(result: TrainingResult, style: Style) -> list[str]:
 
 
 def _streams(result: TrainingResult, style: Style) -> list[str]:
-    """Return what each stream waits for."""
+    """Return the waiting times of each stream."""
     whole_s = result.step_time_s or 1.0
     names = list(result.streams)
     uses = list(result.streams.values())
@@ -328,7 +328,7 @@ def _bound_of(kind: KindTime) -> str:
 
 
 def _layers(result: StepResult, style: Style) -> list[str]:
-    """Return the slowest layers, those of repeated blocks as one line."""
+    """Return the slowest layers, with those of repeated blocks combined on one line."""
     alike: dict[str, list[LayerTime]] = {}
     for layer in result.layers:
         alike.setdefault(_NUMBER.sub("*", layer.name), []).append(layer)
@@ -355,7 +355,7 @@ def _layers(result: StepResult, style: Style) -> list[str]:
 
 
 def _fits(result: TrainingResult) -> list[str]:
-    """Return what the fullest device needs, and whether it has that, as a row of the answer."""
+    """Return a row with the memory of the fullest device, and whether it suffices."""
     need = result.tightest.need
     has = f"of {format_size(need.available_bytes, 3)}" if isfinite(need.available_bytes) else ""
     too_much = "" if need.fits else f": {format_size(need.missing_bytes, 3)} too much, it does not fit"
@@ -365,7 +365,7 @@ def _fits(result: TrainingResult) -> list[str]:
 
 
 def _memory(device: DeviceMemory, of_part: Sequence[DeviceMemory], named: bool, style: Style) -> list[str]:
-    """Return what *device* needs, which needs most of those *of_part*: pipeline stages, where there are several."""
+    """Return the memory of *device*, the fullest among *of_part*, which are pipeline stages if there are several."""
     need = device.need
     rows = {
         "parameters": need.parameters_bytes,

@@ -1,4 +1,4 @@
-"""A table that stays one on a narrow screen: it gives up columns in a stated order, then wraps its last column."""
+"""A table for narrow screens: it drops columns in a given order, then wraps its last column, then becomes a list."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from simulator.results.columns import lay_out
 
 __all__ = ["table_lines"]
 
-_LEAST_WRAPPED = 20  # characters of the last column
+_LEAST_WRAPPED = 20  # least characters of a wrapped last column
 _GAP = 2
 
 
@@ -22,10 +22,10 @@ def table_lines(
     spare: Sequence[int] = (),
     marks: Mapping[int, str] | None = None,
 ) -> list[str]:
-    """Return a table, its heading marked.
+    """Return the lines of a table with a marked heading.
 
-    Where it is too wide, it goes without the columns *spare*, the first of them first; then words of the last column
-    are wrapped; and where that is not enough, it is a list.  *marks* are lines that stand before the row of a number.
+    If it is too wide, columns are dropped in the order of *spare*; then the last column is wrapped; as a last resort
+    the table becomes a list.  *marks* are lines to put before rows, by row number.
     """
     marks = marks or {}
     shown = list(range(len(header)))

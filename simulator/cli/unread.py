@@ -1,4 +1,4 @@
-"""Options that a single operation takes and does not depend on: said, so that nobody takes its answer for theirs."""
+"""Remarks on options that were given but do not affect the answer to a single operation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from simulator.errors import InputError, one_line
 
 __all__ = ["unread_options"]
 
-_WITHOUT = {  # what is left out together: a network needs machines that it joins
+_WITHOUT = {  # options removed together: a network needs several machines
     "nodes": ("nodes", "fabric"),
     "fabric": ("fabric",),
     "slow_link": ("slow_link",),
@@ -21,20 +21,20 @@ _WITHOUT = {  # what is left out together: a network needs machines that it join
 
 
 def unread_options(written: Written, ask: Callable[[Written], Iterable[float]], times_s: Iterable[float]) -> list[str]:
-    """Return a remark on each option of *written* without which all answers take the same *times_s*.
+    """Return a remark on each option of *written* that can be removed without changing *times_s*.
 
-    *ask* answers what was written, second by second, and is asked no further than to the first that differs.
+    *ask* answers a set of options with an iterator of seconds, which is read up to the first difference.
     """
     known = list(times_s)
     remarks = []
     for name, together in _WITHOUT.items():
         value = getattr(written, name)
-        if value is None or written.topology == "-":  # which can be read once
+        if value is None or written.topology == "-":  # standard input can be read only once
             continue
         try:
             without: Written = replace(written, **dict.fromkeys(together))  # type: ignore[arg-type]  # all may be None
             changed = any(a != b for a, b in zip(known, ask(without), strict=True))
-        except InputError:  # it cannot be asked without
+        except InputError:  # there is no answer without the option
             continue
         if not changed:
             remarks.append(f"{spelt(name)} {one_line(value, 60)}: changes nothing of this answer")

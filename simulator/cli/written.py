@@ -1,4 +1,4 @@
-"""The options as they were written, and which of them a question reads."""
+"""The options as text, and which of them each kind of question reads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _EXCHANGE, _STEP, _SINGLE, _PROGRAM = "exchange", "step", "single", "program"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """All options that say what is simulated, and how it is shown; with what stands for one that is not written."""
+    """All options on the question and its output, with their defaults."""
 
     topology: str | None = None
     workload: str = "resnet50"
@@ -88,7 +88,7 @@ class Written:
 
     @property
     def kind(self) -> str:
-        """What is asked: a single operation or a program by its workload, a step by its batch, else an exchange."""
+        """The kind of question: a single operation or a program (by workload), a step (by batch), or an exchange."""
         scheme, colon, _ = self.workload.partition(":")
         if colon and scheme in KINDS:
             return _SINGLE
@@ -156,12 +156,12 @@ _BY_WORD = "; an operator's is part of it (op:mat_mul,m=64,n=64,k=64,precision=b
 
 
 def spelt(name: str) -> str:
-    """Return the option that writes the field *name*."""
+    """Return the command-line option of the field *name*."""
     return _SPELT.get(name, f"--{name.replace('_', '-')}")
 
 
 def check_read(written: Written) -> None:
-    """Refuse (InputError) options that were written and that nobody would read."""
+    """Raise InputError for options that were given but that nothing would read."""
     said = [field.name for field in fields(Written) if getattr(written, field.name) != field.default]
     faults = []
     for name in said:
@@ -176,7 +176,7 @@ def check_read(written: Written) -> None:
 
 
 def command(written: Written) -> str:
-    """Return the command that writes what was *written*, for a shell."""
+    """Return the shell command that gives the options in *written*."""
     words = ["simulate"]
     for field in fields(Written):
         value = getattr(written, field.name)

@@ -44,7 +44,9 @@ class Gloo:
         builder.facts["software"] = "gloo"
         n = request.n_ranks
         if request.collective not in ("all-reduce", "broadcast"):
-            raise Unsuitable(f"of gloo, all-reduce and broadcast are modelled, not {request.collective}; ring does it")
+            raise Unsuitable(
+                f"gloo is modelled for all-reduce and broadcast, not for {request.collective}; ring does it"
+            )
         if n < 2:
             return builder.build()
         if request.collective == "all-reduce":

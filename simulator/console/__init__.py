@@ -1,1 +1,1 @@
-"""What the command lines share: error lines and exit codes, output files, terminals."""
+"""Shared by the command lines: error lines and exit codes, output files, terminals."""

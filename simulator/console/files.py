@@ -18,13 +18,12 @@ _HOST = re.sub(r"[^A-Za-z0-9-]", "", platform.node())[:40] or "host"
 
 
 class OutputFile:
-    """A file that *option* asks for, writable from the start and in place only when whole.
+    """The output file of *option*, which is tested for writing at once and appears only when it is complete.
 
-    Made before the work, so that a path that cannot be written is found before the work: the content goes to a file
-    beside it, which takes its name on :meth:`write`, or where it comes in parts (:meth:`add`) on :meth:`finish`.
-    Leaving the ``with`` block without that removes it.  What is no
-    regular file (``/dev/null``) is written to directly.  Raises InputError where nothing can be written there; says
-    why.
+    Create it before the work, so that an unwritable path is found early.  The content goes to a temporary file beside
+    it, which is renamed by :meth:`write`, or by :meth:`finish` after parts written with :meth:`add`.  Leaving the
+    ``with`` block before that removes it.  Special files (``/dev/null``) are written directly.  Raises InputError with
+    the reason if the path cannot be written.
     """
 
     def __init__(self, option: str, path: str) -> None:
@@ -62,12 +61,12 @@ class OutputFile:
             self._part = None
 
     def write(self, content: bytes) -> None:
-        """Write *content* and put the file in place."""
+        """Write *content* and put the file in place; raises InputError."""
         self.add(content)
         self.finish()
 
     def add(self, content: bytes) -> None:
-        """Write *content* behind what was written before."""
+        """Append *content* to the temporary file; raises InputError."""
         try:
             if self._stream is None:
                 self._stream = (self._part or self._target).open("wb")
@@ -76,7 +75,7 @@ class OutputFile:
             raise InputError(f"{self.option} {self.shown}: cannot be written: {_words(error)}") from None
 
     def finish(self) -> None:
-        """Put what was written in place."""
+        """Put the complete file in place; raises InputError."""
         try:
             if self._stream is not None:
                 self._stream.close()
@@ -92,9 +91,9 @@ class OutputFile:
 
 
 def _new_file(target: Path) -> Path:
-    """Make an empty file of a new name beside *target*, with the permissions that a new file has.
+    """Create an empty file with a new name beside *target*, with the permissions of a new file.
 
-    What a process of this machine left there that was killed is removed.
+    Files left by killed processes of this machine are removed.
     """
     stem = f".{target.name.encode()[:120].decode(errors='ignore')}.{_HOST}."
     _remove_left(target.parent, stem)
@@ -119,7 +118,7 @@ def _remove_left(folder: Path, stem: str) -> None:
             with suppress(OSError):
                 (folder / name).unlink()
         except OSError:
-            continue  # it is there, and another user's
+            continue  # another user's process, which is still alive
 
 
 def _words(error: Exception) -> str:

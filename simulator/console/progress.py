@@ -1,4 +1,4 @@
-"""Progress on a terminal, with the time left, for what takes longer than two seconds."""
+"""Progress on a terminal, with the remaining time, for work of more than two seconds."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 __all__ = ["Progress"]
 
 _SILENT_S = 2.0
-_SHOWN_S = 0.1  # as often the bar moves
+_SHOWN_S = 0.1  # seconds between updates of the bar
 
 
 class Progress:
-    """Counts *total* steps; shows a bar on standard error once two seconds have passed.
+    """Counts *total* steps, and shows a bar on standard error once two seconds have passed.
 
-    Nothing is shown, and nothing imported, before that, or where standard error is no terminal.
+    Before that, or if standard error is not a terminal, nothing is shown or imported.
     """
 
     def __init__(self, total: int, what: str, *, quiet: bool = False) -> None:
@@ -46,7 +46,7 @@ class Progress:
                 self._bar.stop()
 
     def advance(self, done: str = "") -> None:
-        """One step, called *done*, is done."""
+        """Count one step, called *done*."""
         with self._lock:
             self.done += 1
             if self._bar is not None and time.monotonic() >= self._next_s:
@@ -64,7 +64,7 @@ class Progress:
             columns += [progress.MofNCompleteColumn(), progress.TimeRemainingColumn()]
         bar = progress.Progress(*columns, progress.TimeElapsedColumn(), console=Console(stderr=True), transient=True)
         with self._lock:
-            if self._timer is None:  # it is over
+            if self._timer is None:  # already left
                 return
             self._task = bar.add_task(self.what, total=self.total if self.total > 1 else None, completed=self.done)
             bar.start()

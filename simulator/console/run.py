@@ -1,7 +1,7 @@
-"""Run a command line: one line for each fault, an exit code, no traceback.
+"""Run a command line: one line per fault, an exit code, no traceback.
 
-Exit codes: 0 ok; 1 the run failed; 2 usage or input; 3 outside the tolerance asked for; 4 an optional dependency is
-missing; 130 interrupted.  A reader that closes the pipe early (``| head``) has what it wanted: that is no fault.
+Exit codes: 0 success; 1 the run failed; 2 wrong usage or input; 3 outside the requested tolerance; 4 an optional
+dependency is missing; 130 interrupted.  A reader that closes the pipe early (``| head``) is not an error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ __all__ = ["FAILED", "INTERRUPTED", "USAGE", "error_lines", "run_app"]
 FAILED = 1
 USAGE = 2
 INTERRUPTED = 130
-# Click's words for its own errors are reached through the one class that Typer exports in all versions.
+# Part of Click's message about an option without a value. Click's error classes are found through the base of
+# typer.BadParameter, the only one that Typer exports in all versions.
 _NEEDS_VALUE = "requires an argument"
 
 
@@ -37,9 +38,9 @@ def error_lines(program: str, error: TopocastError) -> list[str]:
 def run_app(
     app: typer.Typer, program: str, arguments: Sequence[str] | None = None, commands: Iterable[str] = ()
 ) -> int:
-    """Run *app* with *arguments* (those of the process where None) and return the exit code.
+    """Run *app* with *arguments*, by default those of the process, and return the exit code.
 
-    *commands* are first words that ask for another app; a word that is like one of them is answered with it.
+    *commands* are first words that select another app; a word similar to one of them gets it as a hint.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
@@ -96,7 +97,7 @@ def _invoke(app: typer.Typer, program: str, given: list[str], commands: tuple[st
     try:
         status = command.main(given, prog_name=program, standalone_mode=False)
     except (typer.Exit, SystemExit) as stop:
-        if isinstance(stop.__context__, BrokenPipeError):  # Click leaves with 1 there
+        if isinstance(stop.__context__, BrokenPipeError):  # Click exits with 1 then
             raise BrokenPipeError from None
         code = getattr(stop, "exit_code", getattr(stop, "code", 0))
         return code if isinstance(code, int) else 0
@@ -104,13 +105,13 @@ def _invoke(app: typer.Typer, program: str, given: list[str], commands: tuple[st
         raise KeyboardInterrupt from None
     except usage_error as error:
         raise InputError(_usage_words(error, asked, commands)) from None
-    if status == INTERRUPTED:  # Click's answer to an interrupt
+    if status == INTERRUPTED:  # Click's status after an interrupt
         raise KeyboardInterrupt
     return status if isinstance(status, int) else 0
 
 
 def _asked(command: Any, given: list[str]) -> Any:
-    """Return the command of the group *command* that *given* names, or *command* where there is none."""
+    """Return the command of the group *command* that *given* names, or *command* itself."""
     named = next((word for word in given if not word.startswith("-")), "")
     return getattr(command, "commands", {}).get(named, command)
 
@@ -121,7 +122,7 @@ def _options(command: Any) -> dict[str, Any]:
 
 
 def _refuse_repeats(command: Any, given: list[str]) -> None:
-    """Refuse an option with one value that is given twice: the first would go unread."""
+    """Raise InputError if a single-valued option is given twice, as the first value would be ignored."""
     options = _options(command)
     seen: set[str] = set()
     for word in given:
@@ -137,13 +138,13 @@ def _refuse_repeats(command: Any, given: list[str]) -> None:
 
 
 def _usage_words(error: BaseException, command: Any, commands: tuple[str, ...] = ()) -> str:
-    """Return what *error*, one of Click's, says, in our words."""
+    """Return the text of *error*, one of Click's, in our words."""
     kind = type(error).__name__
     message = str(getattr(error, "message", error))
     options = [name for name in _options(command) if name.startswith("--")]
     if kind == "NoSuchOption":
         name = str(getattr(error, "option_name", ""))
-        # Without the hyphens, which all have in common.
+        # Compared without the hyphens, which all options share.
         hint = nearest(name.lstrip("-"), [option.lstrip("-") for option in options])
         hint = f"; {hint.replace(chr(39), chr(39) + '--', 1)}" if hint.startswith("did you mean") else ""
         return f"{one_line(name, 60)}: no such option{hint} (--help)"
@@ -173,13 +174,13 @@ def _say(line: str) -> None:
     if sys.stderr is None:
         return
     try:
-        print(escaped(line), file=sys.stderr)  # noqa: T201  this is where errors are printed
+        print(escaped(line), file=sys.stderr)  # noqa: T201  errors are printed here
     except (BrokenPipeError, ValueError):
         _abandon(sys.stderr)
 
 
 def _abandon(stream: Any) -> None:
-    """Point *stream* at nothing, so that closing it at exit cannot fail again."""
+    """Redirect *stream* to the null device, so that closing it at exit cannot fail again."""
     try:
         sink = os.open(os.devnull, os.O_WRONLY)
         os.dup2(sink, stream.fileno())

@@ -1,4 +1,4 @@
-"""How wide the output is and whether it is coloured."""
+"""The width of the output, and its colours."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ __all__ = ["PLAIN", "Style", "choose_style", "fold", "printable"]
 
 _MARKS = {"bold": "1", "dim": "2", "red": "31", "green": "32"}
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|[kMGT]?B|[mun]?s|x|[kMGT]?FLOP/s|GPUs?)(?![\w]))")
-_KEPT = "\u00a0"  # a space at which no line is broken
+_KEPT = "\u00a0"  # a space without a line break
 _MARK = re.compile(r"(\x1b\[(?:0|(?:1|2|31|32)(?:;(?:1|2|31|32))*)m)")
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """``width`` in characters, None where lines may be as long as they are; ``colour`` or plain text."""
+    """``width`` in characters, or None for lines of any length; ``colour`` or plain text."""
 
     width: int | None = None
     colour: bool = False
 
     def mark(self, text: str, *marks: str) -> str:
-        """Return *text* in bold, dim, red or green, where there is colour."""
+        """Return *text* in bold, dim, red or green, if there is colour."""
         if not self.colour or not text:
             return text
         return f"\x1b[{';'.join(_MARKS[m] for m in marks)}m{text}\x1b[0m"
 
     def wrap(self, text: str, *marks: str, hang: int = 0) -> list[str]:
-        """Return *text* as marked lines of the width, all but the first *hang* characters to the right."""
+        """Return *text* as marked lines of at most the width; all but the first are indented by *hang* characters."""
         lines = [text]
         if self.width is not None:
             lines = fold(text, self.width, hang)
@@ -42,7 +42,7 @@ class Style:
 
 
 def fold(text: str, width: int, hang: int = 0) -> list[str]:
-    """Return *text* as lines of *width*, all but the first *hang* characters to the right; no unit alone."""
+    """Return *text* as lines of at most *width*, all but the first indented by *hang*; numbers keep their units."""
     lines = textwrap.wrap(
         _BEFORE_UNIT.sub(_KEPT, text),
         width,
@@ -59,8 +59,8 @@ PLAIN = Style()
 def choose_style(stream: TextIO | None, environment: Mapping[str, str] | None = None) -> Style:
     """Return the style for *stream*.
 
-    Colour needs a terminal, a TERM that is not ``dumb``, and no NO_COLOR.  The width is the
-    terminal's, or COLUMNS where it is set; a pipe or a file has none.
+    Colour needs a terminal, a TERM that is not ``dumb``, and no NO_COLOR.  The width is COLUMNS if set, otherwise the
+    terminal's; a pipe or a file has none.
     """
     env = os.environ if environment is None else environment
     terminal = stream is not None and not stream.closed and stream.isatty()
@@ -72,7 +72,7 @@ def choose_style(stream: TextIO | None, environment: Mapping[str, str] | None = 
 
 
 def printable(text: str, stream: TextIO | None) -> str:
-    """Return *text* with control characters escaped, our own marks alone excepted, and those on a terminal only."""
+    """Return *text* with control characters escaped, except our own colour codes on a terminal."""
     if not choose_style(stream).colour:
         return escaped(text)
     return "".join(piece if i % 2 else escaped(piece) for i, piece in enumerate(_MARK.split(text)))

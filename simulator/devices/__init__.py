@@ -1,1 +1,1 @@
-"""What compute costs: devices, the kernels they run, and the time each kernel takes."""
+"""The cost of computing: devices, the kernels they run, and the time of each kernel."""

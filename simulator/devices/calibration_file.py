@@ -1,4 +1,4 @@
-"""Calibrations as a file: the YAML that ``validate calibrate`` writes and ``simulate --calibration`` reads.
+"""Calibration files: the YAML that ``validate calibrate`` writes and ``simulate --calibration`` reads.
 
 .. code-block:: yaml
 
@@ -11,8 +11,8 @@
         by_class: {gemm: 1.05}
         host: {forward_s: 9.1e-06}
 
-``host`` are seconds, in place of constants of :class:`~simulator.devices.dispatch.DispatchCosts`.
-``spread`` and ``points`` of a device say how sure its factors are and what they were fitted to.
+``host`` gives seconds that replace constants of :class:`~simulator.devices.dispatch.DispatchCosts`.
+``spread`` and ``points`` record how certain a device's factors are and the measurements they were fitted to.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from simulator.topology.yaml_source import read_yaml
 __all__ = ["CalibrationFile", "DeviceCalibration", "Points", "load_calibration", "read_calibration"]
 
 SCHEMA_VERSION = 1
-# A factor beyond these is no calibration but another device, or a slip of a unit.
+# A factor outside this range means a different device or a wrong unit, not a calibration.
 _Factor = Annotated[float, Field(gt=0.02, lt=50)]
 _Seconds = Annotated[float, Field(ge=0, lt=0.1)]
 
 
 class _Strict(BaseModel):
-    """Frozen, and no key goes unread."""
+    """A frozen model that rejects unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -56,7 +56,7 @@ class Points(_Strict):
 
 
 class DeviceCalibration(_Strict):
-    """The factors of one device; 1 where left out."""
+    """The factors of one device; each defaults to 1."""
 
     compute: _Factor = Field(1.0, description="On the sustained rate of arithmetic")
     bandwidth: _Factor = Field(1.0, description="On the bandwidth of the device's memory")
@@ -77,7 +77,7 @@ class DeviceCalibration(_Strict):
 
 
 class CalibrationFile(_Strict):
-    """Factors by the name of the device's part."""
+    """Factors of several devices, by the name of the device's part."""
 
     schema_version: Literal[1] = Field(..., description="Version of this form: 1")
     devices: dict[str, DeviceCalibration] = Field(..., description="Factors by the part of a device")
@@ -91,9 +91,9 @@ def read_calibration(path: str | Path, devices: Collection[str] | None = None) -
     path : str or Path
         The YAML file.
     devices : collection of str, optional
-        Parts that there are; others in the file are a mistake.  None: any name goes.
+        Names of known parts; any other name in the file is an error.  None accepts every name.
 
-    Raises InputError with every mistake and its place.
+    Raises InputError, which lists every mistake with its place in the file.
     """
     source = read_yaml(Path(path), one_line(path, 1000), needs="a calibration needs schema_version and devices")
     read = validate(source, CalibrationFile)
@@ -123,7 +123,7 @@ def read_calibration(path: str | Path, devices: Collection[str] | None = None) -
 
 
 def load_calibration(path: str | Path, devices: Collection[str] | None = None) -> dict[str, Calibration]:
-    """Return the factors in the file *path* by part; parameters and errors as :func:`read_calibration`."""
+    """Return the factors in the file *path*, by part; parameters and errors as for :func:`read_calibration`."""
     return {name: device.calibration for name, device in read_calibration(path, devices).devices.items()}
 
 

@@ -1,4 +1,4 @@
-"""What a kernel costs: seconds on the device, and what bounds them."""
+"""The cost of a kernel: its time on the device, in seconds, and what bounds that time."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Bound = Literal["compute", "memory", "latency"]
 
 @dataclass(frozen=True, slots=True)
 class KernelCost:
-    """What one kernel costs on the device, from its start to its end.
+    """The cost of one kernel on the device, from its start to its end.
 
-    ``bound`` says what the time is spent on; ``detail`` how it is done (the tile, the algorithm).
+    ``bound`` says what takes most of the time; ``detail`` names the implementation (tile, algorithm).
     """
 
     time_s: float
@@ -25,7 +25,7 @@ class KernelCost:
 
 
 def bound_of(time_s: float, compute_s: float, memory_s: float) -> Bound:
-    """Return what most of a time is spent on: latency where neither arithmetic nor memory explains half of it."""
+    """Return what bounds a kernel: latency where neither arithmetic nor memory accounts for half of *time_s*."""
     if max(compute_s, memory_s) < time_s / 2:
         return "latency"
     return "compute" if compute_s > memory_s else "memory"

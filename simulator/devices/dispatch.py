@@ -1,6 +1,6 @@
-"""The host's part: how long a framework takes to issue an operator.
+"""Host overhead: the time a framework takes to issue an operator.
 
-In a training loop the host runs ahead of the device, and only the rate counts at which it issues.
+In a training loop the host runs ahead of the device, so only the rate at which it issues operators matters.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = [
 @constants("dispatch")
 @dataclass(frozen=True, slots=True)
 class DispatchCosts:
-    """Constants of an eager framework (PyTorch 2) on a server's processor, the same for all hosts."""
+    """Constants of an eager framework (PyTorch 2) on a server CPU, the same for all hosts."""
 
     forward_s: float
     backward_s: float
@@ -57,30 +57,30 @@ class DispatchCosts:
 
 
 HOST_TIMES = tuple(field.name for field in fields(DispatchCosts) if field.name.endswith("_s"))
-"""Those of them that are seconds: what the calibration of one device's host may know better."""
+"""The constants that are times in seconds; a device's calibration may replace them for its own host."""
 
 
 @lru_cache(maxsize=1024)
 def host_costs(device: Gpu | Cpu) -> DispatchCosts:
-    """Return the constants, with those of them in place that the calibration of *device* knows of its own host."""
+    """Return the constants, with the host times that the calibration of *device* replaces."""
     costs = device.constants(DispatchCosts)
     return replace(costs, **{name: value for name, value in device.calibration.host.items() if name in HOST_TIMES})
 
 
 def framework_scale(device: Gpu | Cpu, framework: Framework) -> float:
-    """Return how many times as long *framework* takes to issue an operator as plain modules of PyTorch."""
+    """Return the time *framework* takes to issue an operator, relative to plain PyTorch modules."""
     return host_costs(device).megatron if framework == "megatron" and isinstance(device, Gpu) else 1.0
 
 
 def graph_launch_time(device: Gpu | Cpu) -> float:
-    """Return the seconds of the one call that launches a captured graph."""
+    """Return the host time of the call that launches a captured graph, in seconds."""
     return host_costs(device).graph_launch_s
 
 
 def dispatch_time(gpu: Gpu | Cpu, operator: Operator, phase: Phase) -> float:
-    """Return the seconds for which the host is busy until an eager framework has issued *operator* in *phase*.
+    """Return the host time, in seconds, to issue *operator* in *phase* from an eager framework.
 
-    On a CPU nothing is issued ahead: they come on top of the operator's own time.
+    On a CPU nothing is issued ahead, so this time adds to the operator's own.
     """
     if isinstance(gpu, Cpu):
         return cpu_dispatch_time(gpu, phase)
@@ -98,21 +98,21 @@ def dispatch_time(gpu: Gpu | Cpu, operator: Operator, phase: Phase) -> float:
     else:
         both = phase == "bwd"
         calls = 2 if both and isinstance(operator, Linear | MatMul) else 1
-        picks = 2 if both and isinstance(operator, Conv2d) else 1  # one call, but a kernel for each gradient
+        picks = 2 if both and isinstance(operator, Conv2d) else 1  # one call, but one kernel per gradient
         time_s = calls * (costs.backward_s + picks * besides_s)
     if isinstance(operator, CrossEntropy):
         time_s *= 2.0  # log-softmax, then the loss
     elif isinstance(operator, Softmax):
         time_s *= operator.calls
     elif isinstance(operator, Elementwise) and operator.function == "dropout_add":
-        time_s *= 2.0  # TorchScript saves a kernel, and not the time to issue what it joined
+        time_s *= 2.0  # TorchScript fuses the kernels but still spends the host time of both operators
     return time_s * gpu.calibration.dispatch
 
 
 def product_time(device: Gpu | Cpu, phase: Phase) -> float:
-    """Return the seconds for which the host is busy with one more product of a layer in *phase*, in the library alone.
+    """Return the host time, in seconds, of one more matrix product of a layer in *phase*: the library call alone.
 
-    Transformer Engine's GroupedLinear calls cuBLAS for each expert, in several streams (Megatron-LM,
+    Transformer Engine's GroupedLinear calls cuBLAS once per expert, on several streams (Megatron-LM,
     ``--moe-grouped-gemm``).
     """
     if isinstance(device, Cpu):
@@ -121,10 +121,10 @@ def product_time(device: Gpu | Cpu, phase: Phase) -> float:
 
 
 def gradient_time(device: Gpu | Cpu, parameters: int) -> float:
-    """Return the seconds in which the host keeps the gradients of so many parameters, as tensors."""
+    """Return the host time, in seconds, to store the gradients of *parameters* parameter tensors; 0 on a CPU."""
     return 0.0 if isinstance(device, Cpu) else parameters * host_costs(device).gradient_s * device.calibration.dispatch
 
 
 def update_time(device: Gpu | Cpu, parameters: int) -> float:
-    """Return the seconds in which the host gathers so many parameters, as tensors, for an update of all at once."""
+    """Return the host time, in seconds, to gather *parameters* parameter tensors for one fused update; 0 on a CPU."""
     return 0.0 if isinstance(device, Cpu) else parameters * host_costs(device).update_s * device.calibration.dispatch

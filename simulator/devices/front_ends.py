@@ -1,7 +1,7 @@
-"""Front ends: what Python pays to issue an operator, to wait, and to look at a result.
+"""Front ends: the Python time to issue an operator, to wait, and to read a result.
 
-PyTorch's dispatch is known operator by operator (:mod:`simulator.devices.dispatch`); of MXNet only what an operator
-takes on average.
+PyTorch's dispatch is modelled operator by operator (:mod:`simulator.devices.dispatch`); for MXNet, only the average
+time per operator is known.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["FrontEndCosts", "MxnetCosts", "PytorchCosts"]
 
 @dataclass(frozen=True, slots=True)
 class MxnetCosts:
-    """Seconds of MXNet 1.x for an operator from Python, as a block of Gluon, hybridised, backward; and for an array."""
+    """Seconds of MXNet 1.x per operator: from Python, in a Gluon block, hybridised, backward; and per array."""
 
     operator_s: float
     layer_s: float
@@ -27,7 +27,7 @@ class MxnetCosts:
 
 @dataclass(frozen=True, slots=True)
 class PytorchCosts:
-    """Seconds of PyTorch for a call that launches nothing, and for one that concerns an event."""
+    """Seconds of PyTorch per call that launches nothing (a view), and per call on an event."""
 
     view_s: float
     event_s: float
@@ -36,7 +36,7 @@ class PytorchCosts:
 @constants("front_ends")
 @dataclass(frozen=True, slots=True)
 class FrontEndCosts:
-    """Constants of front ends, the same for all hosts; ``wait_s`` is from the end of something to who waits for it."""
+    """Constants of front ends, the same for all hosts; ``wait_s``: from the end of the work to the waiter's wake-up."""
 
     PARTS: ClassVar = {"mxnet": MxnetCosts, "pytorch": PytorchCosts}
     mxnet: MxnetCosts

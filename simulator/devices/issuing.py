@@ -1,4 +1,4 @@
-"""How a kernel's time on a GPU depends on the way it is issued."""
+"""How the time of a kernel on a GPU depends on how it is issued."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class IssuingCosts:
 
 
 def in_graph(device: Device, kernel_s: float) -> float:
-    """Return the seconds of a kernel of *kernel_s* where it comes from a captured graph."""
+    """Return the seconds of a kernel when a captured graph launches it; *kernel_s* is its time otherwise."""
     if isinstance(device, Cpu) or device.vendor != "nvidia":
         return kernel_s
     saves_s = device.constants(IssuingCosts).graph_saves_s
@@ -32,7 +32,7 @@ def in_graph(device: Device, kernel_s: float) -> float:
 
 
 def stays(gpu: Gpu, kernel_s: float) -> float:
-    """Return the seconds of one pass of a kernel that stays: it starts no more, and all its blocks meet after each."""
+    """Return the seconds of one pass of a persistent kernel: no start, but a grid-wide barrier after each pass."""
     costs = gpu.constants(IssuingCosts)
     met_s = (costs.sync_cycles + gpu.sm_count * costs.sync_block_cycles) / gpu.boost_clock_Hz
     return max(0.0, kernel_s - gpu.constants(MemoryCosts).start_s) + met_s

@@ -1,7 +1,7 @@
-"""Kernels: what a device runs, as shapes in a precision.
+"""Kernels: the work that a device runs, as shapes in a precision.
 
-Few classes, by what bounds them.  An operator becomes one or more of them
-(:mod:`simulator.devices.lowering`); each class has its cost in a file of its own.
+There are few classes, distinguished by what bounds them.  An operator becomes one or more kernels
+(:mod:`simulator.devices.lowering`); the costs of each class are in a file of their own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 class Gemm:
     """``batch`` products ``C[m, n] = A[m, k] B[k, n]``.
 
-    ``epilogue_elements`` are read besides, when C is written (a bias).
+    ``epilogue_elements`` are read in addition when C is written (a bias).
     """
 
     m: int
@@ -39,8 +39,8 @@ class Gemm:
     batch: int = 1
     layout: Literal["NN", "NT", "TN", "TT"] = "NN"
     epilogue_elements: int = 0
-    out_bytes: int = 0  # of an element of C; 0: as the precision
-    plain: bool = False  # matrices lie as anyone's do, and not as a library of layers lays them out
+    out_bytes: int = 0  # per element of C; 0: that of the precision
+    plain: bool = False  # matrices in the ordinary row-major layout, not in one that a library of layers prepares
 
     @property
     def flop(self) -> int:
@@ -49,7 +49,7 @@ class Gemm:
 
     @property
     def bytes(self) -> int:
-        """Bytes that must move at least: A, B and C once."""
+        """Least bytes moved: A, B and C once."""
         element = ELEMENT_BYTES[self.precision]
         inputs = self.batch * (self.m * self.k + self.k * self.n) * element
         return inputs + self.batch * self.m * self.n * (self.out_bytes or element)
@@ -59,7 +59,7 @@ class Gemm:
 class Convolution:
     """One direction of a convolution; ``shape`` is always that of the forward pass.
 
-    ``channels_last``: images lie with their channels together, as matrix units read them.
+    ``channels_last``: images are stored with the channels of a pixel together (NHWC), as matrix units read them.
     """
 
     shape: Conv2d
@@ -74,17 +74,17 @@ class Convolution:
 
     @property
     def bytes(self) -> int:
-        """Bytes that must move at least: images, filters and result once."""
+        """Least bytes moved: images, filters and result once."""
         shape = self.shape
         return ELEMENT_BYTES[self.precision] * (shape.input_elements + shape.weight_elements + shape.output_elements)
 
 
 @dataclass(frozen=True, slots=True)
 class Streaming(WithoutProducts):
-    """A pass over memory: so many bytes read and written, so many operations on each of ``elements``.
+    """A pass over memory that reads and writes the given bytes and applies a function to each of ``elements``.
 
-    ``function`` says which (``add``, ``tanh``), for what it costs to compute.  ``transposed``: one side
-    is not in the order of memory.
+    ``function`` names it (``add``, ``tanh``), which sets the cost of computing it.  ``transposed``: one side is not
+    accessed in memory order.
     """
 
     function: str
@@ -101,12 +101,12 @@ class Streaming(WithoutProducts):
 
 @dataclass(frozen=True, slots=True)
 class Rowwise(WithoutProducts):
-    """Reductions over each of ``rows`` rows of ``cols``, and what is written from them.
+    """A reduction over each of ``rows`` rows of ``cols`` elements, and the output written from it.
 
-    ``kind``: softmax, log_softmax, masked_softmax and causal_softmax (a row in a warp's registers; of a causal one half
-    is read), layer_norm, rms_norm, batch_norm, each with ``_bwd``; sum (a reduction alone); for ``batch_norm`` a row is
-    a channel.  ``channels_last``: numbers of one channel do not lie together, and blocks share the pixels rather than
-    the channels.  ``in_warps``: a normalisation keeps a short row in a warp's registers, as softmax does.
+    ``kind``: softmax, log_softmax, masked_softmax and causal_softmax (a row in a warp's registers; a causal one reads
+    half of it), layer_norm, rms_norm, batch_norm, each with ``_bwd``; sum (a reduction alone).  For ``batch_norm`` a
+    row is a channel.  ``channels_last``: the elements of a channel are not contiguous, and blocks divide the pixels
+    rather than the channels.  ``in_warps``: a normalisation keeps a short row in a warp's registers, as softmax does.
     """
 
     kind: str
@@ -118,7 +118,7 @@ class Rowwise(WithoutProducts):
 
     @property
     def bytes(self) -> int:
-        """Bytes that must move at least."""
+        """Least bytes moved."""
         passes = {"sum": 1}.get(self.kind, 3 if self.kind.endswith("_bwd") else 2)
         return passes * self.rows * self.cols * ELEMENT_BYTES[self.precision]
 
@@ -136,14 +136,14 @@ class Pooling(WithoutProducts):
 
     @property
     def bytes(self) -> int:
-        """Bytes that must move at least; the largest's place is remembered in 8 bytes."""
+        """Least bytes moved, including 8 bytes for the index of each maximum."""
         index = 8 * self.output_elements if self.kind == "max" else 0
         return ELEMENT_BYTES[self.precision] * (self.input_elements + self.output_elements) + index
 
 
 @dataclass(frozen=True, slots=True)
 class Gather(WithoutProducts):
-    """``rows`` rows of ``cols`` picked from a table (``fwd``), or added into its gradient (``bwd``)."""
+    """``rows`` rows of ``cols`` elements gathered from a table (``fwd``) or added into its gradient (``bwd``)."""
 
     direction: Literal["fwd", "bwd"]
     rows: int
@@ -153,7 +153,7 @@ class Gather(WithoutProducts):
 
     @property
     def bytes(self) -> int:
-        """Bytes that must move at least; the gradient of the whole table is set to zero first."""
+        """Least bytes moved; backward, the gradient of the whole table is zeroed first."""
         element = ELEMENT_BYTES[self.precision]
         table = self.vocabulary * self.cols * element if self.direction == "bwd" else 0
         return 2 * self.rows * self.cols * element + table
@@ -161,7 +161,7 @@ class Gather(WithoutProducts):
 
 @dataclass(frozen=True, slots=True)
 class Recurrence:
-    """A recurrent layer as a vendor's library runs it, all its time steps."""
+    """All time steps of a recurrent layer, as a vendor's library runs it."""
 
     cell: Literal["rnn", "lstm", "gru"]
     direction: Literal["fwd", "bwd_data", "bwd_weight"]
@@ -173,7 +173,7 @@ class Recurrence:
 
     @property
     def gates(self) -> int:
-        """Products with the state for each hidden unit."""
+        """Gates per hidden unit, each a product with the state."""
         return {"rnn": 1, "lstm": 4, "gru": 3}[self.cell]
 
     @property
@@ -183,7 +183,7 @@ class Recurrence:
 
     @property
     def bytes(self) -> int:
-        """Bytes that must move at least: weights once, input, gates and states of each step."""
+        """Least bytes moved: weights once; inputs, gates and states of each step."""
         weights = self.gates * self.hidden * (self.inputs + self.hidden)
         states = self.timesteps * self.batch * (self.inputs + (self.gates + 1) * self.hidden)
         return ELEMENT_BYTES[self.precision] * (weights + states)
@@ -191,7 +191,7 @@ class Recurrence:
 
 @dataclass(frozen=True, slots=True)
 class FusedAttention:
-    """Attention that keeps the scores on the chip; ``library``: as :class:`simulator.workload.operators.Attention`."""
+    """Attention whose scores stay on chip; ``library`` as in :class:`simulator.workload.operators.Attention`."""
 
     direction: Literal["fwd", "bwd"]
     batch: int
@@ -206,14 +206,14 @@ class FusedAttention:
 
     @property
     def flop(self) -> float:
-        """FLOPs of the products that are done: 2 forward, 5 backward; half of each where masked."""
+        """FLOPs of the products computed: 2 forward, 5 backward; half of each where masked."""
         products = 2 if self.direction == "fwd" else 5
         each = 2 * self.batch * self.heads * self.query_length * self.key_length * self.head_size
         return products * each / (2 if self.causal and self.query_length == self.key_length else 1)
 
     @property
     def bytes(self) -> int:
-        """Bytes that must move at least."""
+        """Least bytes moved."""
         queries = self.batch * self.heads * self.query_length * self.head_size
         keys = self.batch * self.kv_heads * self.key_length * self.head_size
         passes = 1 if self.direction == "fwd" else 2

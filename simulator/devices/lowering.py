@@ -1,7 +1,7 @@
-"""Which kernels a library runs for an operator, forward and backward.
+"""The kernels that a library runs for an operator, forward and backward.
 
-As an eager framework calls cuDNN, cuBLAS and its own kernels: one operator after the other,
-nothing fused.  The backward pass of a product is two products, one for each gradient.
+This follows an eager framework that calls cuDNN, cuBLAS and its own kernels, one operator after the other without
+fusion.  The backward pass of a product is two products, one for each gradient.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ __all__ = ["NoKernels", "lower_operator"]
 Kernels = tuple[Kernel, ...]
 
 
-_DROPS = ("dropout", "dropout_add")  # which write a mask of a byte an element
+_DROPS = ("dropout", "dropout_add")  # these write a mask of one byte per element
 
 
 class NoKernels(InputError):  # noqa: N818  the name says the fault
-    """An operator that no kernels are known of."""
+    """An operator that has no known kernels."""
 
 
 @singledispatch
 def lower_operator(operator: Operator, phase: Phase, precision: Precision) -> Kernels:
     """Return the kernels of *operator* in *phase*, in order.
 
-    ``fwd`` is the forward pass, ``bwd_data`` the gradients of what comes in, ``bwd_weight`` those of
-    parameters, ``bwd`` both.  An operator without parameters has no kernels in ``bwd_weight``.
+    ``fwd`` is the forward pass, ``bwd_data`` the gradients of the inputs, ``bwd_weight`` those of the parameters, and
+    ``bwd`` both.  An operator without parameters has no kernels in ``bwd_weight``.
 
-    Raises NoKernels where none are known of such an operator.
+    Raises NoKernels where no kernels are known for this type of operator.
     """
     raise NoKernels(f"no kernels are known of {type(operator).__name__} ({phase}, {precision})")
 
@@ -70,14 +70,14 @@ def _in(phase: Phase, part: Phase) -> bool:
 
 
 def _sum(rows: int, cols: int, precision: Precision) -> Rowwise:
-    """Return the kernel that adds the gradients of a bias."""
+    """Return the kernel that sums the gradient of a bias."""
     return Rowwise("sum", rows, cols, precision)
 
 
 @lower_operator.register
 def _(operator: Linear, phase: Phase, precision: Precision) -> Kernels:
     inputs, outputs = operator.inputs, operator.outputs
-    rows, experts = operator.rows_each, operator.busy_experts  # a grouped product takes as long as one of a batch
+    rows, experts = operator.rows_each, operator.busy_experts  # a grouped product takes as long as a batched one
     if phase == "fwd":
         bias = outputs if operator.bias else 0
         return (Gemm(rows, outputs, inputs, precision, experts, "NT", epilogue_elements=bias),)
@@ -122,7 +122,7 @@ def _(operator: Conv2d, phase: Phase, precision: Precision) -> Kernels:
 
 
 def _transposed(operator: Conv2d, phase: Phase, precision: Precision) -> Kernels:
-    """Return the kernels of a transposed convolution: those of its mirror image, the other way about."""
+    """Return the kernels of a transposed convolution: those of the plain one with forward and bwd_data exchanged."""
     shape, out = replace(operator, transposed=False, bias=False), operator.output_elements
     kernels: list[Kernel] = []
     if phase == "fwd":
@@ -151,14 +151,14 @@ def _(operator: Elementwise, phase: Phase, precision: Precision) -> Kernels:
 
 
 def _spread(operator: Elementwise, size: int) -> Kernels:
-    """Return the kernels that put the gradient of a slice in its place among zeros."""
+    """Return the kernels that write the gradient of a slice into a zeroed tensor."""
     n, whole = operator.elements, operator.part_of
     return (Streaming("fill", whole, 0, whole * size), Streaming("copy", n, n * size, n * size)) if whole else ()
 
 
 def _elementwise_gradients(operator: Elementwise, precision: Precision) -> Kernels:
     size, n = ELEMENT_BYTES[precision], operator.elements
-    if operator.function in ("add", "sub", "add_scalar", "sub_scalar"):  # the gradient is handed on as it is, or summed
+    if operator.function in ("add", "sub", "add_scalar", "sub_scalar"):  # the gradient is passed on, or summed
         return (_sum(1, n, precision),) * operator.summed
     if operator.function in ("where", "masked_fill", "neg") or (operator.function == "mul" and operator.inputs == 1):
         return (Streaming(operator.function, n, n * size, n * size),)  # the other operand is small: a mask, a table
@@ -169,7 +169,7 @@ def _elementwise_gradients(operator: Elementwise, precision: Precision) -> Kerne
     if operator.function == "pow_scalar":  # a power, times the exponent, times the gradient
         one = Streaming("mul_scalar", n, n * size, n * size)
         return (Streaming("pow_scalar", n, n * size, n * size), one, Streaming("mul", n, 2 * n * size, n * size))
-    if operator.function in _DROPS:  # of a sum, the other's gradient is handed on as it is
+    if operator.function in _DROPS:  # for dropout_add, the gradient of the other operand is passed on as it is
         return (Streaming("dropout_bwd", n, n * size + n, n * size),)
     return (Streaming(f"{operator.function}_bwd", n, 2 * n * size, n * size),)
 
@@ -186,12 +186,12 @@ def _(operator: Softmax, phase: Phase, precision: Precision) -> Kernels:
     if operator.kernel:
         return (Rowwise(f"{kind}_bwd", operator.rows, operator.cols, precision),)
     n, size = operator.output_elements, ELEMENT_BYTES[precision]
-    product = Streaming("mul", n, 2 * n * size, n * size)  # PyTorch first multiplies gradient and result
+    product = Streaming("mul", n, 2 * n * size, n * size)  # PyTorch first multiplies the gradient by the result
     return (product, Rowwise("softmax_bwd", operator.rows, operator.cols, precision))
 
 
 def _apart(operator: Softmax, phase: Phase, precision: Precision) -> Kernels:
-    """Return a softmax with its casts to fp32 and back, its scale and its mask as kernels of their own."""
+    """Return a softmax with separate kernels for its casts to fp32 and back, its scale and its mask."""
     n, size, wide = operator.output_elements, ELEMENT_BYTES[precision], ELEMENT_BYTES["fp32"]
     widen, narrow = Streaming("copy", n, n * size, n * wide), Streaming("copy", n, n * wide, n * size)
     scale = Streaming("mul_scalar", n, n * wide, n * wide)
@@ -207,7 +207,7 @@ def _apart(operator: Softmax, phase: Phase, precision: Precision) -> Kernels:
 def _(operator: Reduction, phase: Phase, precision: Precision) -> Kernels:
     if phase == "fwd":
         return (Rowwise("sum", operator.rows, operator.cols, precision),)
-    if _in(phase, "bwd_data"):  # each gradient is written once for every element of its row
+    if _in(phase, "bwd_data"):  # the gradient of a row is written to every element of it
         n, size = operator.rows * operator.cols, ELEMENT_BYTES[precision]
         return (Streaming("fill", n, operator.rows * size, n * size),)
     return ()

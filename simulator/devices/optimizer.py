@@ -1,15 +1,15 @@
-"""The update of the parameters, as passes over all of them, or over one after the other.
+"""The optimiser's update, as passes over all parameters at once or over one tensor after the other.
 
-An optimiser that is one kernel (``fused``) reads parameter, gradient and state and writes parameter and
-state.  One that is written in steps over lists of tensors (PyTorch's default, ``foreach``) makes a
-pass of each step, with what is between them in memory.  One that goes from tensor to tensor does so for each, and
-what it looks at on the host, it waits for each time.
+A ``fused`` optimiser is one kernel: it reads parameter, gradient and state, and writes parameter and state.  One
+written in steps over lists of tensors (PyTorch's default, ``foreach``) makes one pass per step, with intermediate
+results in memory.  One that loops over tensors repeats its passes for each tensor and waits each time the host reads a
+value.
 
-``lamb`` is Adam whose step is scaled layer by layer (You et al., arXiv 1904.00962) as apex has it: norms of the
-gradients, of the parameters and of their steps, beside two kernels of all tensors (``multi_tensor_lamb.cu``).
-``bert-adam`` is Adam of Google's BERT as ported to PyTorch (``BertAdam`` of pytorch-pretrained-bert, which
-``run_squad.py`` of NVIDIA/DeepLearningExamples still has where it does not compute in fp16): from tensor to tensor,
-each gradient clipped by its own norm, which the host reads.
+``lamb`` is Adam with steps scaled per layer (You et al., arXiv 1904.00962), as in apex: norms of the gradients, of the
+parameters and of their steps, and two kernels over all tensors (``multi_tensor_lamb.cu``).  ``bert-adam`` is the Adam
+of Google's BERT as ported to PyTorch (``BertAdam`` of pytorch-pretrained-bert, which ``run_squad.py`` of
+NVIDIA/DeepLearningExamples still uses without fp16): it loops over tensors and clips each gradient by its own norm,
+which the host reads.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _FOREACH = {
     "adam": ((2, 1), (1, 1), (2, 1), (1, 1), (1, 1), (1, 1), (3, 1)),
     "lamb": _LAMB,
 }
-# Of the tensors that a pass reads, those that no pass before has read or written.
+# Tensors that each pass reads and no earlier pass has touched.
 _FIRST_FUSED = {"sgd": (2,), "momentum": (3,), "adam": (4,), "lamb": (1, 3, 0, 0, 0)}
 _FIRST = {"sgd": (2,), "momentum": (1, 1, 1), "adam": (2, 1, 0, 0, 0, 0, 1), "lamb": _FIRST_FUSED["lamb"]}
 
 
-# Of a graph that nothing fuses, as Google's BERT has it (AdamWeightDecayOptimizer of google-research/bert): passes, and
-# the readings that are the first of a tensor.
+# As a graph without fusion, in Google's BERT (AdamWeightDecayOptimizer of google-research/bert): tensors that each pass
+# reads, writes, and reads for the first time.
 _GRAPH = {
     "adam": (
         *((1, 0, 1), (1, 1, 0)),  # gradients clipped by the norm of all,
@@ -52,9 +52,9 @@ _GRAPH = {
 
 
 class TensorPass(NamedTuple):
-    """A call of an update from tensor to tensor: how often it reads and writes the tensor, or numbers alone.
+    """One call of an update that loops over tensors: how often it reads and writes the tensor (0, 0: scalars only).
 
-    ``first``: the readings that no call before has made.  ``looked_at``: the host reads what it gives, and waits.
+    ``first``: the reads that no earlier call has made.  ``looked_at``: the host reads the result, and waits for it.
     """
 
     reads: int
@@ -67,29 +67,29 @@ _NUMBER = TensorPass(0, 0)
 _BY_TENSOR = {
     "bert-adam": (
         TensorPass(1, 0, first=1),  # the norm of the gradient,
-        _NUMBER,  # of a list of one norm,
+        _NUMBER,  # the norm of a list of one norm,
         _NUMBER,
-        _NUMBER,  # what it may be over what it is,
+        _NUMBER,  # the largest allowed norm over the norm,
         TensorPass(0, 0, looked_at=True),
-        TensorPass(1, 1, first=1),  # mean, scaled,
-        TensorPass(2, 1),  # and the gradient added
-        TensorPass(1, 1, first=1),  # square, scaled,
-        TensorPass(2, 1),  # and added
-        TensorPass(1, 1),  # its root,
-        TensorPass(1, 1),  # epsilon,
+        TensorPass(1, 1, first=1),  # mean: scaled,
+        TensorPass(2, 1),  # plus the gradient
+        TensorPass(1, 1, first=1),  # square: scaled,
+        TensorPass(2, 1),  # plus the squared gradient
+        TensorPass(1, 1),  # root of the square,
+        TensorPass(1, 1),  # plus epsilon,
         TensorPass(2, 1),  # quotient
         TensorPass(1, 1, first=1),  # weight decay,
         TensorPass(2, 1),  # added
-        TensorPass(1, 1),  # by the rate of learning,
-        TensorPass(1, 1),  # its negative,
+        TensorPass(1, 1),  # times the learning rate,
+        TensorPass(1, 1),  # negated,
         TensorPass(2, 1),  # added to the parameter
-        TensorPass(0, 1),  # the gradient zeroed for the next step
+        TensorPass(0, 1),  # gradient zeroed for the next step
     ),
 }
 
 
 def first_reads(optimizer: Optimizer, *, fused: bool = False, graph: bool = False) -> tuple[int, ...]:
-    """Return how many tensors each pass reads that none before it has touched, in the order of the kernels."""
+    """Return the tensors that each pass reads and no earlier pass has touched, in the order of the kernels."""
     if graph and not fused and optimizer in _GRAPH:
         return tuple(first for _, _, first in _GRAPH[optimizer])
     return (_FIRST_FUSED if fused else _FIRST)[optimizer]
@@ -104,9 +104,9 @@ def optimizer_kernels(
     graph: bool = False,
     weight_decay: bool = False,
 ) -> tuple[Streaming, ...]:
-    """Return the kernels that update *elements* parameters, weight decay being a pass of its own unless fused.
+    """Return the kernels that update *elements* parameters; weight decay is a pass of its own unless *fused*.
 
-    *graph*: as a graph of operations that nothing fuses has them (TensorFlow), where that is another way.
+    *graph*: as a graph of operations without fusion runs them (TensorFlow), where that differs.
     """
     passes: tuple[tuple[int, int], ...] = (_FUSED if fused else _FOREACH)[optimizer]
     if graph and not fused and optimizer in _GRAPH:
@@ -118,5 +118,5 @@ def optimizer_kernels(
 
 
 def tensor_passes(optimizer: str) -> tuple[TensorPass, ...]:
-    """Return the calls that update one tensor, where *optimizer* goes from one to the next; else none."""
+    """Return the calls that update one tensor where *optimizer* loops over tensors; empty for other optimisers."""
     return _BY_TENSOR.get(optimizer, ())

@@ -1,4 +1,4 @@
-"""The time of a kernel, and of an operator, on a device: which file knows which class."""
+"""The cost of a kernel or an operator on a device, dispatched by kernel class."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ KERNEL_CLASSES = tuple(kind.__name__.lower() for kind in _COSTS)
 
 
 def kernel_class(kernel: Kernel) -> str:
-    """Return the name under which a calibration lists the class of *kernel*."""
+    """Return the name of *kernel*'s class in a calibration."""
     return type(kernel).__name__.lower()
 
 
@@ -66,9 +66,9 @@ def kernel_cost(device: Device, kernel: Kernel, cold: float = 0.0) -> KernelCost
     Parameters
     ----------
     cold : float
-        Share of the bytes it moves that no cache holds when it starts, though they would fit: parameters
-        last used a step ago, or operands of a measurement that turns through more buffers than caches
-        hold.  Between none (0) and all (1) the time is in proportion.
+        Share of the bytes moved that caches do not hold at the start, though they would fit: parameters last used
+        a step ago, or operands of a measurement that cycles through more buffers than caches hold.  The time is
+        linear between 0 (all cached) and 1 (none cached).
 
     Raises InputError where the device has no figure for the kernel's precision.
     """
@@ -87,9 +87,9 @@ def kernel_cost(device: Device, kernel: Kernel, cold: float = 0.0) -> KernelCost
 
 
 def _packed_cost(device: Device, kernel: Gemm | Convolution) -> KernelCost:
-    """Return the cost of a product of numbers of 4 bits: that of bytes with half as many to sum, two in each.
+    """Return the cost of a product of 4-bit numbers: that of int8 with half the reduction, two numbers per byte.
 
-    It takes at least what the peak rate of 4 bits gives; raises InputError where there is none.
+    It takes at least the time at the 4-bit peak rate; raises InputError where the device has no such rate.
     """
     if isinstance(device, Cpu):
         raise InputError(f"{device.name}: a CPU does not compute in int4; int8 where it has that")
@@ -108,26 +108,26 @@ def _packed_cost(device: Device, kernel: Gemm | Convolution) -> KernelCost:
 
 @lru_cache(maxsize=256)
 def cold_device(device: Device) -> Device:
-    """Return *device* with caches that hold nothing of what a kernel reads or writes when it starts."""
+    """Return *device* with caches that hold none of a kernel's data when it starts."""
     return replace(device, is_cold=True)
 
 
 @lru_cache(maxsize=256)
 def steady_device(device: Device) -> Device:
-    """Return *device* as it runs for minutes on end, hot: at its boost clock and no more.
+    """Return *device* after minutes of load, when it is hot and does not exceed its boost clock.
 
-    A board that runs above its boost clock as far as power allows does so while it is cool, as in a measurement of one
-    operator; the boost clock is what its maker found under load.
+    A board that may exceed its boost clock does so while it is cool, as in a measurement of one operator; the boost
+    clock is the vendor's figure for sustained load.
     """
     return replace(device, above_boost=False) if isinstance(device, Gpu) and device.above_boost else device
 
 
 @lru_cache(maxsize=256)
 def _by_data_sheet(device: Device) -> Device:
-    """Return *device* as its data sheet says, without what is known of that one."""
+    """Return *device* without its calibration."""
     return replace(device, calibration=Calibration())
 
 
 def operator_costs(device: Device, operator: Operator, phase: Phase, precision: Precision) -> tuple[KernelCost, ...]:
-    """Return the costs of the kernels of *operator* in *phase*, in order; raises as :func:`kernel_cost`."""
+    """Return the costs of the kernels of *operator* in *phase*, in order; raises as :func:`kernel_cost` does."""
     return tuple(kernel_cost(device, kernel) for kernel in lower_operator(operator, phase, precision))

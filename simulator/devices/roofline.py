@@ -1,4 +1,4 @@
-"""The roofline: the peak rates of the data sheet and nothing else; what a model must beat.
+"""The roofline: the bound from the data sheet's peak rates alone, which a model must improve on.
 
 Williams, Waterman, Patterson, "Roofline: an insightful visual performance model", 2009.
 """
@@ -13,7 +13,7 @@ __all__ = ["roofline_s"]
 
 
 def roofline_s(device: Device, kernel: Kernel) -> float:
-    """Return the longer of FLOPs at the peak rate and bytes at the bandwidth of memory, of a CPU all sockets'.
+    """Return the roofline time in seconds: FLOPs at the peak rate or bytes at the memory bandwidth (of all sockets).
 
     Raises InputError where the device has no figure for the kernel's precision.
     """

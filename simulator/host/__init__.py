@@ -1,1 +1,1 @@
-"""Everything apart from a network's operators: copies, memory accesses, launches, disks."""
+"""Host-side and single operations, apart from a network's operators: copies, memory accesses, launches, disks."""

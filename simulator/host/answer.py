@@ -10,11 +10,10 @@ __all__ = ["Answer"]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How long something takes, what bounds it, and why.
+    """The time of an operation, what bounds it, and why.
 
-    ``of`` says what the seconds are of: a pass, one access, a block.  ``bound`` is a few words; ``why`` whole
-    sentences with the figures that lead there.  ``figures`` are the same figures by name, in SI with their unit in the
-    name.
+    ``of`` names what is timed: a pass, one access, a block.  ``bound`` is a few words; ``why`` holds whole sentences
+    with the figures behind the time.  ``figures`` holds the same figures by name, in SI, with their unit in the name.
     """
 
     time_s: float

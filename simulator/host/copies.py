@@ -1,10 +1,9 @@
 """The time of a copy: a small plan on the machine's routes, run by the engine.
 
-A copy engine takes time to begin, then bytes flow along the route.  From or to pageable memory the driver
-copies through a buffer of its own, which one thread of the host fills or empties while the engine works: a
-pipeline, of which the first (or last) piece is in nobody's shadow.  Memory that nobody has touched yet costs that
-thread a page fault for each page besides.  Between GPUs that do not reach each
-other bytes go through host memory in the same way, by two engines.
+A copy engine starts after a delay; then bytes flow along the route.  From or to pageable memory the driver copies
+through a staging buffer, which one host thread fills or empties while the engine works: a pipeline whose first (or
+last) piece overlaps with nothing.  Memory that has not been touched yet also costs that thread one page fault per
+page.  Between GPUs that cannot reach each other, bytes go through host memory in the same way, with two engines.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ __all__ = [
     "thread_rate",
 ]
 
-PAGE_BYTES = 4096  # of Linux on x86
+PAGE_BYTES = 4096  # on Linux on x86
 _STAGED = "host-staged"
 
 
@@ -55,7 +54,7 @@ class CopyCosts:
 
 
 def copy_within_s(question: CopyQuestion, places: Places) -> float | None:
-    """Return the seconds of a copy within one memory; None where it crosses links, which :func:`copy_plan` is for."""
+    """Return the seconds of a copy within one memory; None where it crosses links, as in :func:`copy_plan`."""
     if question.kind == "h2h":
         cpu = places.host_of(None, question.threads)
         return cpu_call_time(cpu) + _pass_s(cpu, question.size_bytes) + page_faults_s(question, places)
@@ -71,16 +70,16 @@ def _pass_s(device: Gpu | Cpu, n_bytes: float) -> float:
 
 
 def page_faults_s(question: CopyQuestion, places: Places) -> float:
-    """Return the seconds in which the host first touches the pages that *question* writes; 0 where it has before."""
+    """Return the seconds of page faults on host pages that the copy is the first to touch; 0 where it is not."""
     if not question.fresh or question.kind not in ("h2h", "d2h"):
         return 0.0
     return question.size_bytes / PAGE_BYTES * places.constants(CopyCosts).page_s
 
 
 def copy_plan(question: CopyQuestion, places: Places, router: Router) -> Plan:
-    """Return the copy, or both, each on an engine of its own; where it is waited for, the host's part comes last.
+    """Return the plan of the copy, or of both, each on its own engine; a waited copy ends with the host's wait.
 
-    Raises InputError where the machine has no such GPU, no CPU, or no way between them.
+    Raises InputError where the machine has no such GPU, no CPU, or no route between them.
     """
     plan, costs = PlanBuilder(), places.constants(CopyCosts)
     machine = router.machine
@@ -113,7 +112,7 @@ def copy_plan(question: CopyQuestion, places: Places, router: Router) -> Plan:
 
 
 def copy_bound_s(question: CopyQuestion, places: Places, router: Router) -> float:
-    """Return bytes over the nominal rate of the slowest link or memory that they cross; raises as copy_plan."""
+    """Return the bytes over the nominal rate of the slowest link or memory, in seconds; raises as copy_plan does."""
     machine = router.machine
     if question.kind == "d2d":
         rate_Bps = places.gpu(question.src).memory_bandwidth_Bps
@@ -128,18 +127,18 @@ def copy_bound_s(question: CopyQuestion, places: Places, router: Router) -> floa
 
 
 def thread_rate(machine: Machine, places: Places, way: Route) -> float:
-    """Return at what rate one thread copies within the memory of the host at an end of *way*, in B/s."""
+    """Return the rate, in B/s, at which one thread copies within the memory of the host at an end of *way*."""
     host = next(end for end in (way.src, way.dst) if machine.nodes[end].kind == "cpu")
     return bandwidth(places.host_of(host, 1), float("inf"), 1) / 2.0
 
 
 def is_staged(route: Route) -> bool:
-    """Return whether what takes *route* is written to host memory on its way, by one engine, and read by another."""
+    """Return whether traffic on *route* is written to host memory by one engine and read from it by another."""
     return route.transport == _STAGED
 
 
 def copy_route(question: CopyQuestion, router: Router) -> Route:
-    """Return the way of a copy; raises InputError where there is none."""
+    """Return the route of a copy; raises InputError where none exists."""
     machine = router.machine
     src = _gpu_node(machine, question.src)
     if question.kind == "p2p":
@@ -158,7 +157,7 @@ def copy_route(question: CopyQuestion, router: Router) -> Route:
 
 
 def _socket(machine: Machine, name: str) -> int:
-    """Return the CPU called *name*; raises InputError."""
+    """Return the index of the CPU called *name*; raises InputError where there is none."""
     cpus = {node.name: node.index for node in machine.nodes if node.kind == "cpu"}
     if name not in cpus:
         raise InputError(f"{machine.name} has no CPU '{one_line(name, 40)}'; {nearest(name, cpus)}")
@@ -172,10 +171,10 @@ def _gpu_node(machine: Machine, number: int) -> int:
 
 
 def _through_host(machine: Machine, router: Router, src: int, dst: int) -> Route:
-    """Return the way up to the memory beside *src* and down from that beside *dst*.
+    """Return the route from *src* up to the memory next to it, and down to *dst* from the memory next to that.
 
-    Between sockets the buffer is read and written as memory, which is faster there than traffic of devices is,
-    and never the slowest.
+    Between sockets the buffer moves as ordinary memory traffic, which is faster than device traffic and never the
+    slowest part.
     """
     above, below = router.nearest_cpu(src), router.nearest_cpu(dst)
     if above is None or below is None:
@@ -184,7 +183,7 @@ def _through_host(machine: Machine, router: Router, src: int, dst: int) -> Route
 
 
 def _back(router: Router, route: Route) -> Route:
-    """Return *route* the other way."""
+    """Return *route* in the opposite direction."""
     if is_staged(route):
         return _through_host(router.machine, router, route.dst, route.src)
     return router.route(route.dst, route.src)

@@ -1,8 +1,7 @@
-"""Why a copy takes as long as it does: :func:`copy_answer`.
+"""What bounds the time of a copy: :func:`copy_answer`.
 
-A copy is bound by what takes most of its time: calls and the engine's start for a small one; of a large one the link
-that gives least, or the thread of the host that fills and empties the driver's buffer, or the pages that it touches
-first.
+The bound is whatever takes most of the time: calls and the engine's start for a small copy; for a large one the slowest
+link, the host thread that fills and empties the driver's buffer, or the page faults on memory touched first.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _OF = "a copy"
 
 
 def copy_answer(question: CopyQuestion, places: Places, router: Router, time_s: float) -> Answer:
-    """Return the answer to *question*, which takes *time_s*, with what bounds it; raises InputError as copy_plan."""
+    """Return the answer to *question*, which takes *time_s*, with its bound; raises InputError as copy_plan does."""
     if question.kind in ("h2h", "d2d"):
         return _within(question, places, time_s)
     costs, route = places.constants(CopyCosts), copy_route(question, router)
@@ -55,7 +54,7 @@ def copy_answer(question: CopyQuestion, places: Places, router: Router, time_s: 
 
 
 def _within(question: CopyQuestion, places: Places, time_s: float) -> Answer:
-    """Return the answer of a copy within one memory."""
+    """Return the answer for a copy within one memory."""
     figures = {"bandwidth_Bps": question.size_bytes / time_s}
     said = f"{format_size(question.size_bytes, 4)} are read and written"
     faults_s = page_faults_s(question, places)
@@ -77,6 +76,6 @@ def _faults(places: Places) -> str:
 
 
 def _slowest(machine: Machine, route: Route) -> tuple[str, float]:
-    """Return the link, memory or switch that gives a copy along *route* least, and how much that is."""
+    """Return the name of the slowest link, memory or switch along *route*, and its rate for the copy in B/s."""
     resource, share = min(route.loads, key=lambda load: (machine.capacity_Bps[load[0]] / load[1], load[0]))
     return machine.resource_names[resource], machine.capacity_Bps[resource] / share

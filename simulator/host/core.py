@@ -1,4 +1,4 @@
-"""Latencies of one core apart from memory: dependent arithmetic, mispredicted branches, locks."""
+"""Latencies of one core other than memory: dependent arithmetic, mispredicted branches, uncontended locks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ _WORDS = {
 
 
 def core_answer(question: CoreQuestion, machine: Machine) -> Answer:
-    """Return the seconds of *question* on the machine's first CPU, or that called ``device``; raises InputError."""
+    """Return the time of *question* on the machine's first CPU, or on that called ``device``.
+
+    Raises InputError where there is no such CPU, where it lacks the latency, or where ``count`` is below 1.
+    """
     cpus = [node for node in machine.nodes if isinstance(node.part, CpuPart)]
     named = [node for node in cpus if question.device in (None, "cpu", node.name, node.part_name)]
     if not named:

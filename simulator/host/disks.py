@@ -1,9 +1,9 @@
-"""Disks, flash and volumes: what a block takes, one request of each thread at a time.
+"""Disks, flash and volumes: the time per block when each thread has one request in flight.
 
-A disk that turns first moves its head, then waits for half a turn on average, then reads: one request after the other.
-Flash answers after a latency, several requests at once; what it writes it erases block by block, so that a small write
-in place costs a block read and a block written.  A volume counts operations, and has more of them while its credits
-last.  (Dive into Deep Learning, section 13.4.)
+A spinning disk moves its head, waits for half a turn on average, and then reads, one request after the other.  Flash
+answers after a latency and serves several requests at once; it erases whole blocks, so that a small write in place
+costs reading and writing one block.  A volume limits operations per second, and allows more while its credits last.
+(Dive into Deep Learning, section 13.4.)
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from simulator.units import format_bandwidth, format_duration, format_size
 __all__ = ["FileCosts", "block_time", "disk_answer", "disk_bound_s", "disk_of", "requests_plan"]
 
 _PERCENT = 100
-_SMALL_BYTES = 4096  # that latencies of disks are said of
-_ROUNDS = 4  # requests of each thread, for each that is served at once
+_SMALL_BYTES = 4096  # size of the requests for which disks' latencies are stated
+_ROUNDS = 4  # requests of each thread for each slot of the disk
 
 
 @constants("disks")
 @dataclass(frozen=True, slots=True)
 class FileCosts:
-    """What a request to a file takes besides the disk."""
+    """Constants of file requests, other than the disk's."""
 
     system_call_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """One request: what it waits for, what its bytes take on the one way to the disk, and how many are served at once.
+    """One request: its wait, the time of its bytes on the single path to the disk, and the requests served at once.
 
-    ``slots``: as many wait at once, 0: any number; ``holds``: its bytes hold the slot too.  ``is_ahead``: the disk
-    reads on before it is asked, so that the wait for one block passes while the bytes of another flow.
+    ``slots``: the number of requests in service at once (0: unlimited); ``holds``: the transfer occupies the slot too.
+    ``is_ahead``: the disk reads ahead, so that the wait for one block overlaps with the transfer of another.
     """
 
     wait_s: float
@@ -56,22 +56,26 @@ class _Request:
 
     @property
     def held_s(self) -> float:
-        """Return how long it holds its slot."""
+        """Seconds for which the request occupies its slot."""
         return self.wait_s + (self.bytes_s if self.holds else 0.0)
 
 
 def disk_answer(question: DiskQuestion, machine: Machine, places: Places) -> Answer:
-    """Return how long a block takes, and why; raises InputError."""
+    """Return the time per block and its reason.
+
+    Raises InputError where figures of the question are out of range or do not apply, where the machine has no such
+    disk, or where the disk lacks a figure.
+    """
     if not 0 <= question.hit_percent <= _PERCENT:
         raise InputError(f"hit-percent is from 0 to 100; got {question.hit_percent}")
     if question.threads < 1:
         raise InputError(f"threads is at least 1; got {question.threads}")
     part = None if question.cached else _part(machine, question)
     if question.sustained and (part is None or not part.burst_rate):
-        raise InputError("sustained is of a volume whose part has a burst_rate")
+        raise InputError("sustained applies to a volume whose part has a burst_rate")
     hits = 1.0 if question.cached else question.hit_percent / _PERCENT
     if question.kind.startswith("write") and hits > 0.0:
-        raise InputError("writes wait for the disk; cached and hit-percent are of reads")
+        raise InputError("writes wait for the disk; cached and hit-percent apply to reads")
     if not hits:
         assert part is not None
         return _block(part, question)
@@ -91,7 +95,7 @@ def disk_answer(question: DiskQuestion, machine: Machine, places: Places) -> Ans
 
 @dataclass(frozen=True, slots=True)
 class _FromMemory:
-    """A block that the system's memory holds: each thread calls, then copies."""
+    """A block served from the page cache: the system call of each thread, then its copy."""
 
     call_s: float
     copied_s: float
@@ -108,14 +112,14 @@ def _from_memory(host: Cpu, question: DiskQuestion) -> _FromMemory:
 
 
 def disk_bound_s(question: DiskQuestion, machine: Machine) -> float:
-    """Return the bytes over the disk's rate; raises InputError where memory serves them."""
+    """Return the block's bytes over the disk's rate, in seconds; raises InputError where memory serves the block."""
     if question.cached:
         raise InputError("memory serves it, not the disk")
     return question.block_bytes / _rate(_part(machine, question), question)
 
 
 def block_time(disk: StoragePart, question: DiskQuestion) -> float:
-    """Return the seconds of a block, by all threads together; raises InputError where the part lacks a figure."""
+    """Return the seconds per block, all threads together; raises InputError where the part lacks a figure."""
     return _block(disk, question).time_s
 
 
@@ -186,7 +190,7 @@ def _request(disk: StoragePart, question: DiskQuestion) -> _Request:
 
 
 def _operations(disk: StoragePart, question: DiskQuestion) -> tuple[float, list[str]]:
-    """Return the operations a second that bound accesses of this kind, 0 where none do, and how it comes."""
+    """Return the operations per second that bound such accesses (0: none do), and the reason in words."""
     if disk.of != "volume" and question.kind != "read_random":
         return 0.0, []
     base = disk.operation_rate or 0.0
@@ -200,10 +204,11 @@ def _operations(disk: StoragePart, question: DiskQuestion) -> tuple[float, list[
 
 
 def requests_plan(machine: Machine, question: DiskQuestion) -> tuple[Plan, int] | None:
-    """Return random requests of several threads as activities, and how many blocks these are; None for other questions.
+    """Return the plan of random requests by several threads and its number of blocks; None for other questions.
 
-    Each waits for a slot of the disk, then for the one way that all bytes take.  What the engine makes of it is
-    :func:`block_time`, but for operations that are counted.  Raises InputError where the part lacks a figure.
+    Each request waits for a slot of the disk, then for the single path of all bytes.  The engine's time per block is
+    that of :func:`block_time`, apart from limits on operations per second.  Raises InputError where the part lacks a
+    figure.
     """
     if question.threads < 2 or not question.kind.endswith("random") or question.cached:
         return None
@@ -231,7 +236,7 @@ def _rate(disk: StoragePart, question: DiskQuestion) -> float:
 
 
 def disk_of(machine: Machine, name: str = "") -> Node:
-    """Return the disk called *name*, the machine's first where none is named; raises InputError."""
+    """Return the disk called *name*, by default the machine's first; raises InputError where there is none."""
     disks = [n for n in machine.nodes if isinstance(n.part, StoragePart) and n.host == 0 and n.part.of != "dimm"]
     if not disks:
         raise InputError("the machine has no disk; devices needs for example ssd0: {part: nvme-gen4}")

@@ -1,8 +1,8 @@
-"""What a message becomes on Ethernet: frames with the headers of TCP or UDP, and what that leaves of the line rate.
+"""The Ethernet frames of a message, with the headers of TCP or UDP, and the share of the line rate that is payload.
 
-A frame has 14 B of header and 4 B of check sum, and 8 B before and 12 B after it in which nothing else is sent; at
-least 46 B lie in it (IEEE 802.3, clauses 3 and 4).  IP adds 20 B, TCP 20 B and with time stamps 12 B more (RFC 791,
-793, 7323), UDP 8 B once a datagram, which IP divides in multiples of 8 B (RFC 768).
+A frame has a header of 14 B and a checksum of 4 B, and occupies the line for another 8 B before and 12 B after it; it
+carries at least 46 B (IEEE 802.3, clauses 3 and 4).  IP adds 20 B; TCP 20 B, and with timestamps 12 B more (RFC 791,
+793, 7323); UDP 8 B per datagram, which IP fragments in multiples of 8 B (RFC 768).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _DATAGRAM_BYTES = 65_535 - _IP_BYTES - _UDP_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """``count`` frames that take ``wire_bytes`` of the line, of which ``payload_bytes`` are the message's."""
+    """``count`` frames that take ``wire_bytes`` on the line, of which ``payload_bytes`` belong to the message."""
 
     count: int
     payload_bytes: float
@@ -33,12 +33,12 @@ class Frames:
 
     @property
     def share(self) -> float:
-        """Return the share of the line rate that the message gets."""
+        """The share of the line rate that is payload."""
         return self.payload_bytes / self.wire_bytes
 
 
 def frames_of(size_bytes: float, protocol: Protocol, mtu_bytes: float) -> Frames:
-    """Return the frames of a message; raises InputError where packets of *mtu_bytes* are none of Ethernet."""
+    """Return the frames of a message; raises InputError where *mtu_bytes* is no valid packet size of Ethernet."""
     if not _LEAST_MTU <= mtu_bytes <= _MOST_MTU:
         raise InputError(
             f"mtu={format_size(mtu_bytes)}: a packet has {_LEAST_MTU} to {_MOST_MTU} B, 1500 B as a rule, or 9000 B"
@@ -54,7 +54,7 @@ def frames_of(size_bytes: float, protocol: Protocol, mtu_bytes: float) -> Frames
 
 
 def _cut(size_bytes: float, piece_bytes: float, header_bytes: int, once_bytes: int) -> Frames:
-    """Return frames that carry so much each, with headers in each and once in the first."""
+    """Return frames that carry *piece_bytes* each, with a header in each and another once in the first."""
     carried = size_bytes + once_bytes
     count = max(1, math.ceil(carried / piece_bytes))
     last = carried - (count - 1) * piece_bytes

@@ -1,4 +1,4 @@
-"""The latency of a load on a GPU: of shared memory, the L1 of a multiprocessor, the L2 and device memory."""
+"""The latency of a load on a GPU: from shared memory, L1, L2 or device memory."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ _WORDS = {"l1": "L1", "l2": "L2", "memory": "device memory"}
 
 
 def gpu_chase_answer(question: AccessQuestion, part: GpuPart) -> Answer:
-    """Return the latency of loads by one thread that wait for each other; raises InputError.
+    """Return the latency of dependent loads by one thread.
 
-    Each level serves as large a share of the loads as it holds of the set.
+    Each level serves the share of the loads that equals the share of the working set it holds.  Raises InputError where
+    the part lacks a latency, or where the working set exceeds shared memory.
     """
     if question.level == "scratchpad":
         return _shared_memory(question, part)

@@ -1,7 +1,7 @@
-"""What loading a batch takes: of the disks, of the cores, of the memory (:func:`batch_load`).
+"""The time that loading a batch takes on disks, cores and memory (:func:`batch_load`).
 
-A worker reads a sample, decodes it, augments it, and so on to the last of its batch, then copies all into one tensor;
-so it takes ``read_s + core_s``, in which it uses the disks and a core for a part of the time.
+A worker reads, decodes and augments the samples of its batch one by one, then copies them into one tensor.  This takes
+``read_s + core_s``; the disks and a core are each busy for part of it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from simulator.topology.parts import StoragePart
 
 __all__ = ["BatchLoad", "DiskUse", "InputCosts", "batch_load", "disks_of", "hit_share", "is_resized"]
 
-_DEEP = 256  # requests at once, of which no disk takes more in hand
+_DEEP = 256  # requests in flight: more than any disk serves at once
 _CHANNELS = 3
-_LABELS = 0.02  # of what is fed, at most
+_LABELS = 0.02  # largest share of labels in the input
 _EQUAL = 1.0 + 1e-9
 
 
@@ -44,9 +44,9 @@ class InputCosts:
 
 @dataclass(frozen=True, slots=True)
 class DiskUse:
-    """What a batch takes of the disk that is node ``node``: ``busy_s`` of it at depth, and ``bytes`` over its link.
+    """A batch's use of the disk at node ``node``: ``busy_s`` seconds at full queue depth, ``bytes`` over its link.
 
-    ``by_operations``: its operations a second bound it, not its bandwidth.
+    ``by_operations``: operations per second bound it, not bandwidth.
     """
 
     node: int
@@ -57,10 +57,11 @@ class DiskUse:
 
 @dataclass(frozen=True, slots=True)
 class BatchLoad:
-    """What a batch of ``samples`` takes a worker that has all to itself.
+    """The time of loading a batch of ``samples`` in a worker that has the machine to itself.
 
-    ``read_s`` it waits for disks, ``core_s`` it computes, of which ``decode_s`` decoding; ``pin_s`` is what copying
-    ``batch_bytes`` to page-locked memory takes, ``taken_s`` what taking the batch takes the process that feeds devices.
+    The worker waits for disks for ``read_s`` and computes for ``core_s``, of which ``decode_s`` is decoding.  Copying
+    ``batch_bytes`` to page-locked memory takes ``pin_s``; taking the batch costs the process that feeds the devices
+    ``taken_s``.
     """
 
     samples: int
@@ -71,11 +72,11 @@ class BatchLoad:
     taken_s: float
     batch_bytes: float
     disks: tuple[DiskUse, ...]
-    is_resized: bool = False  # images of the set have another size than the network reads, and are not cropped anyhow
+    is_resized: bool = False  # images differ in size from the network's input and are not cropped by augmentation
 
     @property
     def worker_s(self) -> float:
-        """Seconds of a worker."""
+        """Seconds of a worker per batch."""
         return self.read_s + self.core_s
 
 
@@ -90,10 +91,10 @@ def batch_load(
     is_image: bool,
     missed: float = 1.0,
 ) -> BatchLoad:
-    """Return what loading *samples* takes, each of so many elements as the network reads it.
+    """Return the load of *samples* samples, each of *sample_elements* elements as the network reads it.
 
-    *missed* is the share of them that is not in memory.  Raises InputError where the machine has no such disk, or the
-    disk lacks a figure.
+    *missed* is the share of the samples that is not in memory.  Raises InputError where the machine has no such disk,
+    or the disk lacks a figure.
     """
     costs = cpu.constants(InputCosts)
     clock_Hz = cpu.core_clock(cpu.core_count)
@@ -125,14 +126,14 @@ def batch_load(
 
 
 def is_resized(asked: InputQuestion, sample_elements: float) -> bool:
-    """Return whether images have another size than the network reads, in one channel or in three, but for labels."""
+    """Return whether images differ in size from the network's input, in one or three channels, labels left aside."""
     if not asked.pixels:
         return False
     return all(abs(sample_elements / (channels * asked.pixels) - 1.0) > _LABELS for channels in (1, _CHANNELS))
 
 
 def _reads(asked: InputQuestion, disks: Sequence[Node], samples: float) -> tuple[float, tuple[DiskUse, ...]]:
-    """Return for how long one worker waits for *samples*, and what they take of each disk."""
+    """Return the seconds that one worker waits for *samples*, and their use of each disk."""
     if not disks or not samples:
         return 0.0, ()
     packed = max(asked.block_bytes, asked.sample_bytes) if asked.block_bytes else asked.sample_bytes
@@ -152,7 +153,7 @@ def _reads(asked: InputQuestion, disks: Sequence[Node], samples: float) -> tuple
 
 
 def disks_of(asked: InputQuestion, machine: Machine) -> list[Node]:
-    """Return the disks that the set is spread over, none where it is in memory; raises InputError."""
+    """Return the disks over which the data set is spread, none where it is in memory; raises InputError."""
     if asked.disks == (MEMORY,):
         return []
     found = [node for node in machine.nodes_of(0) if isinstance(node.part, StoragePart)]
@@ -164,7 +165,7 @@ def disks_of(asked: InputQuestion, machine: Machine) -> list[Node]:
             )
         return found[:1]
     named = {node.name: node for node in found}
-    named.update({node.name.rpartition(".")[2]: node for node in found})  # of a cluster, those of its first machine
+    named.update({node.name.rpartition(".")[2]: node for node in found})  # in a cluster: those of its first machine
     for name in asked.disks:
         if name not in named:
             raise InputError(f"--input disk={name}: {machine.name} has no such disk; {nearest(name, [*named, MEMORY])}")
@@ -172,11 +173,11 @@ def disks_of(asked: InputQuestion, machine: Machine) -> list[Node]:
 
 
 def hit_share(asked: InputQuestion, memory_bytes: float) -> float:
-    """Return the share of samples that later epochs find in *memory_bytes*, of which what was used last is kept.
+    """Return the share of samples that later epochs find in *memory_bytes*, which keeps the most recently used.
 
-    In the same order again nothing is found where not all fits.  In a random order an item that was used at the share
-    u of one epoch and v of the next is found where what was used between, 1 - u (1 - v) of the set, fits: for a share c
-    that fits, with q = 1 - c, that is 1 - q + q ln q.
+    In a repeated order, nothing is found unless everything fits.  In a random order, a sample used at the fraction u of
+    one epoch and v of the next is found where the samples used in between, 1 - u (1 - v) of the set, fit.  Where a
+    share c of the set fits, with q = 1 - c, that is 1 - q + q ln q.
     """
     from math import log
 

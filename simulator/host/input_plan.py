@@ -1,10 +1,10 @@
-"""Loading samples concurrently with the steps that use them, as a plan: :func:`plan_input`.
+"""The plan of an input pipeline: samples are loaded concurrently with the steps that use them (:func:`plan_input`).
 
-Processes that do the same are one: what a worker loads the resources with, all like it do.  A worker loads whole
-batches, in turn with the others, and may be ``prefetch`` of them ahead of the loop.  A batch is copied to page-locked
-memory, then to the devices, as long as fewer than ``ahead`` wait there; the loop takes it, issues the step, and goes on
-while fewer than ``steps_under_way`` are (PyTorch's DataLoader with pin_memory, and a prefetcher on a stream of its
-own).  From pageable memory the loop itself copies, before it issues.
+Identical processes are simulated as one that loads the resources as all of them do.  Workers take turns to load whole
+batches, each up to ``prefetch`` batches ahead of the loop.  A batch is copied to page-locked memory and then to the
+devices, as long as fewer than ``ahead`` wait there; the loop takes it, issues the step, and continues while fewer than
+``steps_under_way`` are in flight (PyTorch's DataLoader with pin_memory, and a prefetcher on its own stream).  From
+pageable memory the loop itself copies before it issues.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ What = Literal["load", "pin", "copy", "loop", "issue", "step", "end"]
 
 
 class Loading(NamedTuple):
-    """What an activity is of: a stage of a step."""
+    """The stage of a step to which an activity belongs."""
 
     what: What
     step: int
@@ -35,10 +35,10 @@ class Loading(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StepShape:
-    """A step that has its input: the device waits ``lead_s`` for the host, and then takes ``device_s``.
+    """A step whose input is ready: the device waits ``lead_s`` for the host, then computes for ``device_s``.
 
-    The host issues for ``host_s``, in ``processes``, each on a core.  ``loads`` are the shares of links that the step
-    uses while the device computes; ``core_share`` of all cores, where these compute.
+    The host issues for ``host_s`` in each of ``processes`` processes, each on one core.  ``loads`` are the shares of
+    links that the step uses while the device computes; ``core_share`` is its share of all cores where these compute.
     """
 
     lead_s: float
@@ -50,16 +50,16 @@ class StepShape:
 
     @property
     def alone_s(self) -> float:
-        """Seconds of a step with nothing else around."""
+        """Seconds of a step that shares the machine with nothing else."""
         return self.lead_s + max(self.device_s, self.host_s - self.lead_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Feeding:
-    """What one machine loads for a step: ``batches`` by each of ``loaders`` processes, as ``load`` says.
+    """The work of one machine to feed a step: each of ``loaders`` processes loads ``batches`` batches of ``load``.
 
-    ``copies`` are those of a batch to all its devices.  The machine has so many ``cores``.  ``pace``: a worker stands
-    for so many, and is as fast as they are together.
+    ``copies`` are the copies of a batch to all devices of the machine, which has ``cores`` cores.  ``pace``: the number
+    of workers that one simulated worker stands for; it is as fast as all of them together.
     """
 
     asked: InputQuestion
@@ -72,7 +72,7 @@ class Feeding:
 
 
 def plan_input(machine: Machine, router: Router, feeding: Feeding, step: StepShape, steps: int) -> Plan:
-    """Return the plan of *steps* steps that are fed so."""
+    """Return the plan of *steps* steps with this input."""
     asked, load = feeding.asked, feeding.load
     plan = PlanBuilder()
     for worker in range(asked.workers):
@@ -142,7 +142,7 @@ def plan_input(machine: Machine, router: Router, feeding: Feeding, step: StepSha
 
 
 def _parts(router: Router, feeding: Feeding) -> list[Part]:
-    """Return what loading a batch is, by all processes at once: a worker's time, and bytes from the disks."""
+    """Return the parts of loading a batch, by all processes at once: the workers' time, and bytes from the disks."""
     load = feeding.load
     worker_s = load.worker_s / feeding.pace
     if not worker_s:
@@ -162,13 +162,13 @@ def _parts(router: Router, feeding: Feeding) -> list[Part]:
 
 
 def _of_cores(seconds: float, processes: int, cores: int) -> list[Part]:
-    """Return *seconds* of a core by each of so many processes at once."""
+    """Return the part in which each of *processes* processes uses a core for *seconds* at the same time."""
     duration_s = seconds * max(1.0, processes / cores)
     return [Work(duration_s, ((CORES, min(1.0, processes / cores)),))]
 
 
 def _copied(plan: PlanBuilder, feeding: Feeding, after: int, step: int) -> Sequence[int]:
-    """Add the copies of a batch to all devices of a machine, once there is room; return the last of them."""
+    """Add the copies of a batch to all devices of a machine, once there is room; return the last tasks."""
     if not feeding.copies:
         return [after]
     about = Loading("copy", step)

@@ -1,18 +1,18 @@
-"""The latency of a load on a CPU: which cache or memory serves it, and how its address is translated.
+"""The latency of a load on a CPU: the cache or memory that serves it, and the translation of its address.
 
-Loads go through a working set in no order, so each level holds as large a share of the set as it is large.  Where they
-go through it in the same order again, the first levels, which drop what was not used for longest, keep less
-(:mod:`simulator.host.cyclic`); last levels are more careful: 46 ns for 64 MB on 35 MB of them (Eshelman's table) are
-half of the set.  The same
-holds for translations: a buffer (TLB) of *n* entries knows *n* pages.  A translation that no buffer knows is read from
-the page table, whose entries of 8 bytes lie in caches and memory like other data (Drepper, What Every Programmer Should
-Know About Memory, sections 3.3.2 and 4.3).  Entries of the table and lines of the set compete for a cache; which of
-them it holds follows from how often each is used (Che, Tung, Wang: Hierarchical Web Caching Systems, 2002).
+Loads access the working set in random order, so each level holds a share of the set in proportion to its size.  Where
+loads repeat the same order, the inner levels, which evict the least recently used line, keep less
+(:mod:`simulator.host.cyclic`).  Last-level caches evict more cleverly: 46 ns for 64 MB on a cache of 35 MB (Eshelman's
+table) means that it holds half of the set.  The same holds for translations: a TLB of *n* entries knows *n* pages.  A
+translation that no TLB knows is read from the page table, whose 8-byte entries are in caches and memory like other data
+(Drepper, What Every Programmer Should Know About Memory, sections 3.3.2 and 4.3).  Entries of the table and lines of
+the set compete for a cache, which holds each according to how often it is used (Che, Tung, Wang: Hierarchical Web
+Caching Systems, 2002).
 
-In a guest the entry gives an address of the guest's memory, which a second table, the host's, translates (Bhargava et
-al., Accelerating Two-Dimensional Page Walks for Virtualized Systems, 2008): its last entry is read besides, the entries
-above it and those for the guest's own table being near.  Beside neighbours that read through the same cache, the set
-has as much of it as its own loads bring in, which are the fewer the longer each takes.
+In a guest, the entry holds an address of the guest's memory, which a second table, the host's, translates (Bhargava et
+al., Accelerating Two-Dimensional Page Walks for Virtualized Systems, 2008).  Its last entry is read as well; the
+entries above it, and those for the guest's own table, are cached nearby.  Beside neighbours that read through the same
+cache, the set's share of it is in proportion to the rate at which its own loads fetch lines.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ __all__ = ["LINE_BYTES", "Chase", "Place", "Stage", "chase", "kept_share", "memo
 LINE_BYTES = 64
 _ENTRY_BYTES = 8  # of a page table
 _LARGE_PAGE = 2 << 20
-_HALVINGS = 80  # of an interval, to the precision of a double
-_SETTLED = 1e-6  # of a latency, between two rounds
+_HALVINGS = 80  # bisections that reach the precision of a double
+_SETTLED = 1e-6  # relative change of the latency between two rounds
 _ROUNDS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Memory that loads come from: its words, and the latency to the first of them."""
+    """Memory that serves loads, and the latency to its first word."""
 
     name: str
     latency_s: float
@@ -56,7 +56,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Chase:
-    """The mean latency of a load: of the data, and of the translation of its address."""
+    """The mean latency of a load: that of the data, and that of translating its address."""
 
     stages: tuple[Stage, ...]
     translation_s: float
@@ -64,22 +64,22 @@ class Chase:
 
     @property
     def data_s(self) -> float:
-        """Return the mean over the levels."""
+        """Mean latency over the levels, in seconds."""
         return sum(stage.share * stage.latency_s for stage in self.stages)
 
     @property
     def latency_s(self) -> float:
-        """Return the whole."""
+        """Mean latency of a load with its translation, in seconds."""
         return self.data_s + self.translation_s
 
     @property
     def missed(self) -> float:
-        """Return the share of loads that memory serves."""
+        """Share of loads that memory serves."""
         return sum(stage.share for stage in self.stages if stage.is_memory)
 
 
 def memory_place(part: CpuPart, extra_s: float = 0.0, name: str = "memory") -> Place | None:
-    """Return the memory of the socket, *extra_s* away; None where the part has no latency of it."""
+    """Return the memory of the socket, *extra_s* farther away; None where the part has no memory latency."""
     return None if part.memory_latency is None else Place(name, part.memory_latency + extra_s)
 
 
@@ -92,10 +92,11 @@ def chase(
     *,
     is_cyclic: bool = False,
 ) -> Chase:
-    """Return the latency of loads by one core that go through *working_set_bytes* in no order.
+    """Return the latency of loads by one core that access *working_set_bytes* in random order.
 
-    *is_cyclic*: each line is used once before the first is used again.  *pages* are those that the set lies on, as many
-    as it fills where not given.  Raises InputError where the set goes beyond the caches and *memory* is None.
+    *is_cyclic*: each line is used once before the first is used again.  *pages* is the number of pages over which the
+    set is spread, by default as many as it fills.  Raises InputError where the set exceeds the caches and *memory* is
+    None.
     """
     stages = _stages(part, working_set_bytes, memory, page_bytes if is_cyclic else 0.0)
     pages = max(1.0, working_set_bytes / page_bytes if pages is None else pages)
@@ -104,9 +105,10 @@ def chase(
 
 
 def _stages(part: CpuPart, working_set_bytes: float, memory: Place | None, page_bytes: float) -> tuple[Stage, ...]:
-    """Return which levels serve the loads, beside neighbours that push out what is not soon used again.
+    """Return the levels that serve the loads, beside neighbours that evict lines from shared caches.
 
-    The longer a load takes the less of a cache it keeps, which makes it longer still: rounds go on until this settles.
+    The longer a load takes, the less of a cache the loads keep, which makes them slower still: iterate until the
+    latency settles.
     """
     found = _held_stages(part, working_set_bytes, memory, page_bytes, 0.0)
     if not any(level.neighbours for level in part.caches.values()):
@@ -124,16 +126,16 @@ def _stages(part: CpuPart, working_set_bytes: float, memory: Place | None, page_
 def _held_stages(
     part: CpuPart, working_set_bytes: float, memory: Place | None, page_bytes: float, latency_s: float
 ) -> tuple[Stage, ...]:
-    """Return which levels serve loads that take *latency_s* each; 0: as if there were no neighbours.
+    """Return the levels that serve loads of *latency_s* each; with 0, as if there were no neighbours.
 
-    *page_bytes* are those of a walk that uses each line in turn, 0 of one that does not.
+    *page_bytes* is the page size for a cyclic walk, and 0 for any other.
     """
     found: list[Stage] = []
     held, names = 0.0, list(part.caches)
     for name, level in part.caches.items():
         kept = own_share(level.neighbours, LINE_BYTES / latency_s) if level.neighbours and latency_s else 1.0
         if page_bytes and name != names[-1]:
-            # The first level goes by addresses as the program has them, in which all lies in a row.
+            # The first level is indexed by virtual addresses, which are contiguous.
             contiguous = math.inf if name == names[0] else page_bytes
             reach = cyclic_share(level.size, level.ways, working_set_bytes, contiguous)
         else:
@@ -151,7 +153,7 @@ def _held_stages(
 def _translation(
     part: CpuPart, working_set_bytes: float, memory: Place | None, pages: float, *, is_large: bool
 ) -> tuple[float, float]:
-    """Return the mean seconds of a translation, and the share of them that is read from the page table."""
+    """Return the mean seconds of a translation, and the share of translations read from the page table."""
     seconds = known = 0.0
     for level in part.tlb.values():
         entries = level.large_entries if is_large and level.large_entries is not None else level.entries
@@ -168,7 +170,7 @@ def _translation(
 
 
 def _walk_s(part: CpuPart, working_set_bytes: float, pages: float, memory: Place | None) -> float:
-    """Return the seconds in which the last entry of a table of *pages* is read, those above it being near."""
+    """Return the seconds to read the last entry in a table of *pages*; those above it are taken to be cached."""
     data, table = working_set_bytes / LINE_BYTES, max(1.0, pages * _ENTRY_BYTES / LINE_BYTES)
     seconds = held = 0.0
     for level in part.caches.values():
@@ -181,10 +183,10 @@ def _walk_s(part: CpuPart, working_set_bytes: float, pages: float, memory: Place
 
 
 def kept_share(lines: float, mine: float, others: Sequence[float]) -> float:
-    """Return the share of *mine* (of all *others*, itself among them) that a cache of *lines* holds.
+    """Return the share of *mine* that a cache of *lines* lines holds (*mine* is also among *others*).
 
-    Each number is of lines of which one is used at a time, all equally often.  A line stays for as long as it takes to
-    fill the cache, t uses; so the cache holds sum n (1 - exp(-t / n)), which gives t.
+    Each number is a set of lines; the sets are used in turn, one random line at a time.  A line stays for as long as it
+    takes to fill the cache, t uses; the cache thus holds sum n (1 - exp(-t / n)) lines, which determines t.
     """
     if sum(others) <= lines:
         return 1.0

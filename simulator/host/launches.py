@@ -1,4 +1,4 @@
-"""What issuing costs: on the device by way of issuing, and on the host by what is issued."""
+"""The cost of issuing work: on the device, by the way it is issued; on the host, by what is issued."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["launch_answer", "launch_kernels_s"]
 
 
 def launch_answer(question: LaunchQuestion, device: Device) -> Answer:
-    """Return how long a launch takes and what bounds it; raises InputError where *device* has no such thing."""
+    """Return the time of a launch and its bound; raises InputError where *question* does not apply to *device*."""
     time_s = launch_s(question, device)
     if question.call:
         return Answer(time_s, "a call", "the host's call")
@@ -32,7 +32,7 @@ def launch_answer(question: LaunchQuestion, device: Device) -> Answer:
 
 
 def launch_s(question: LaunchQuestion, device: Device) -> float:
-    """Return the seconds of what *question* asks of *device*; raises InputError where it has no such thing."""
+    """Return the seconds of *question* on *device*; raises InputError where it does not apply to the device."""
     if question.call:
         return _call_s(question, device)
     if question.operator is None:
@@ -57,7 +57,7 @@ def launch_s(question: LaunchQuestion, device: Device) -> float:
 
 
 def _call_s(question: LaunchQuestion, device: Device) -> float:
-    """Return the seconds of a call that runs no operator; raises InputError where the device has no such thing."""
+    """Return the seconds of a call that runs no operator; raises InputError where it does not apply to the device."""
     if question.operator is not None:
         raise InputError(f"call={question.call} runs no operator; leave op away")
     costs, call = device.constants(FrontEndCosts), question.call
@@ -73,7 +73,7 @@ def _call_s(question: LaunchQuestion, device: Device) -> float:
 
 
 def launch_kernels_s(question: LaunchQuestion, device: Device) -> float:
-    """Return what the kernels take, as if issuing were free; raises InputError where only the host is timed."""
+    """Return the seconds of the kernels alone, with free issuing; raises InputError where only the host is timed."""
     if question.timed == "host" or question.operator is None or question.call:
         raise InputError("the host's part has no kernels")
     kernel_s = _kernels_s(question, device)
@@ -83,7 +83,7 @@ def launch_kernels_s(question: LaunchQuestion, device: Device) -> float:
 
 
 def _graph_s(question: LaunchQuestion, device: Device) -> float:
-    """Return the seconds of a captured graph: of its launch, of launches that follow each other, or of one."""
+    """Return the seconds of a captured graph: of its launch call, of back-to-back launches, or of one launch."""
     if isinstance(device, Cpu):
         raise InputError("a CPU has no graphs")
     launched_s = graph_launch_time(device)
@@ -94,12 +94,12 @@ def _graph_s(question: LaunchQuestion, device: Device) -> float:
 
 
 def _chained_s(question: LaunchQuestion, device: Device, kernel_s: float) -> float:
-    """Return the seconds of a graph's kernels, the first of which starts as one alone does."""
+    """Return the seconds of a graph's kernels, the first of which starts like a single one."""
     return kernel_s + (question.kernels - 1) * in_graph(device, kernel_s)
 
 
 def _on_cpu(question: LaunchQuestion, device: Cpu) -> float:
-    """Return the time of a call where the host is the device: its kernels are in it."""
+    """Return the seconds of a call whose host is also the device, including its kernels."""
     if not question.is_taped:
         return cpu_call_time(device) + _kernels_s(question, device)
     return sum(cpu_dispatch_time(device, phase) + _kernels_s(question, device, phase) for phase in question.phases)

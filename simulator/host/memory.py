@@ -1,4 +1,4 @@
-"""Accesses to a device's memory: passes, strides, random places, picks of rows, loads that wait, shared lines."""
+"""Accesses to a device's memory: passes, strides, random accesses, gathers, dependent loads, shared lines."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _FLOAT_BYTES = 4
 
 
 def access_answer(question: AccessQuestion, machine: Machine, places: Places) -> Answer:
-    """Return how long what *question* asks takes, and why; raises InputError."""
+    """Return the time of the access in *question* and its reason; raises InputError where it does not apply."""
     part = places.part(question.device)
     if isinstance(part, GpuPart):
         return _on_gpu(question, part, places)
@@ -72,7 +72,7 @@ def _passed_on_cpu(question: AccessQuestion, cpu: Cpu, far_Bps: float | None, wh
 
 
 def _gather_bound(question: AccessQuestion, cpu: Cpu, by_bytes: str) -> tuple[str, str]:
-    """Return what picking rows is bound by, and what each part of it takes."""
+    """Return what bounds a gather, and the time of each of its parts in words."""
     kernel = _kernel(question)
     assert isinstance(kernel, Gather)
     times = gather_times(cpu, kernel)
@@ -91,7 +91,7 @@ def _gather_bound(question: AccessQuestion, cpu: Cpu, by_bytes: str) -> tuple[st
 
 def _on_gpu(question: AccessQuestion, part: GpuPart, places: Places) -> Answer:
     if question.kind in ("strided", "random", "shared"):
-        raise InputError(f"access:{question.kind} is of a CPU; --device cpu0, or stream, gather or chase of a GPU")
+        raise InputError(f"access:{question.kind} runs on a CPU; --device cpu0, or stream, gather or chase of a GPU")
     if question.node != "local":
         raise InputError(f"node={question.node}: a GPU's accesses are to its own memory; copy: crosses links")
     check_read(question, on_gpu=True)
@@ -110,7 +110,7 @@ def _on_gpu(question: AccessQuestion, part: GpuPart, places: Places) -> Answer:
 
 
 def access_bound_s(question: AccessQuestion, device: Device) -> float:
-    """Return the bytes over the nominal rate of memory; raises InputError where there is none."""
+    """Return the bytes over the nominal memory bandwidth, in seconds; raises InputError for latency questions."""
     if question.kind not in ("stream", "gather"):
         raise InputError("a latency has no rate")
     sockets = device.sockets if isinstance(device, Cpu) else 1

@@ -1,4 +1,4 @@
-"""A message between machines: what both ends take, its frames on the line, switches, and the way itself."""
+"""A message between machines: the overhead at both ends, its frames on the line, switches, and distance."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from simulator.units import format_bandwidth, format_duration, format_size
 __all__ = ["DistanceCosts", "message_answer", "message_bound_s"]
 
 _MTUS = (1500.0, 9000.0)
-_LARGE_BYTES = 1e9  # a message whose share of payload is that of any larger one
+_LARGE_BYTES = 1e9  # large enough for its payload share to be the limit
 
 
 @constants("distance")
 @dataclass(frozen=True, slots=True)
 class DistanceCosts:
-    """Constants of ways between machines, the same for all."""
+    """Constants of distances and switches, the same for all networks."""
 
     vacuum_mps: float
     glass_share: float
@@ -32,7 +32,10 @@ class DistanceCosts:
 
 
 def message_answer(question: MessageQuestion, places: Places, router: Router) -> Answer:
-    """Return how long a message takes one way, or there and back, and why; raises InputError."""
+    """Return the time of a message one way, or of a round trip, and its reason.
+
+    Raises InputError where the machines do not exist or are one, or where the question does not fit the link.
+    """
     machine, costs = router.machine, places.constants(DistanceCosts)
     if question.switches < 1:
         raise InputError(f"switches is at least 1; got {question.switches}")
@@ -73,16 +76,16 @@ def message_answer(question: MessageQuestion, places: Places, router: Router) ->
 
 
 def message_bound_s(question: MessageQuestion, router: Router) -> float:
-    """Return the bytes over the line rate, both ways where it comes back; raises InputError."""
+    """Return the bytes over the line rate, in seconds, twice for a round trip; raises InputError as message_answer."""
     line = _line(router.machine, question, router)
     return (2.0 if question.round_trip else 1.0) * question.size_bytes / line.nominal_Bps
 
 
 def _on_the_line(question: MessageQuestion, line: Link) -> tuple[float, str]:
-    """Return the bytes that cross the line, and what they are in words."""
+    """Return the bytes that cross the line, and a description of them."""
     if line.kind != "ethernet":
         if question.mtu_bytes:
-            raise InputError(f"mtu is of Ethernet; the machines are joined by {line.kind}")
+            raise InputError(f"mtu applies to Ethernet; the machines are joined by {line.kind}")
         share = line.bandwidth_Bps / line.nominal_Bps
         return question.size_bytes / share, f"{format_size(question.size_bytes, 4)} and what {line.kind} adds"
     mtu_bytes = question.mtu_bytes or min(
@@ -98,7 +101,7 @@ def _on_the_line(question: MessageQuestion, line: Link) -> tuple[float, str]:
 
 
 def _cpu(machine: Machine, host: int, name: str) -> int:
-    """Return the first CPU of *host*; raises InputError."""
+    """Return the index of *host*'s first CPU; raises InputError where there is none."""
     if not 0 <= host < machine.n_hosts:
         hint = "; --nodes 2 --fabric ethernet-10g makes two" if machine.n_hosts == 1 else ""
         raise InputError(f"{name}={host}: {machine.name} has {machine.n_hosts} machines, from 0{hint}")
@@ -118,6 +121,6 @@ def _line(machine: Machine, question: MessageQuestion, router: Router) -> Link:
 
 
 def _elsewhere_Bps(machine: Machine, links: tuple[tuple[int, float], ...]) -> float:  # noqa: N802  units keep their case
-    """Return what the links inside both machines give."""
+    """Return the lowest bandwidth of the links inside both machines, in B/s."""
     rates = [machine.links[i].bandwidth_Bps / share for i, share in links if machine.links[i].kind not in NETWORK_LINKS]
     return min(rates, default=float("inf"))

@@ -1,4 +1,4 @@
-"""Which memory an access goes to: of the core's own socket, of another one, or a module that keeps what it holds."""
+"""The memory that an access goes to: that of the core's own socket, of another socket, or a persistent module."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = ["Memory", "memory_of"]
 class Memory:
     """Memory as a core reaches it.
 
-    ``bandwidth_Bps`` bounds what arrives from there, None where only the socket's own figures do.  ``why`` says how far
-    away it is.
+    ``bandwidth_Bps`` limits traffic from it; None where only the socket's own figures do.  ``why`` describes its
+    distance.
     """
 
     place: Place | None
@@ -27,10 +27,11 @@ class Memory:
 
 
 def memory_of(machine: Machine, part: CpuPart, node: str, *, writes: bool = False) -> Memory:
-    """Return the memory that *node* names, as a core of the machine's first CPU, of *part*, reaches it.
+    """Return the memory that *node* names, as reached from a core of the machine's first CPU, of *part*.
 
-    ``local``; ``remote``, which is the next socket's; or a device of the machine: a CPU, or storage that is read like
-    memory.  *writes*: what is asked for are writes.  Raises InputError where there is no such thing.
+    *node* is ``local``, ``remote`` (the next socket's memory) or a device of the machine: a CPU, or storage that is
+    read like memory.  *writes*: the access writes.  Raises InputError where there is no such memory, no link to it, or
+    no latency of it.
     """
     if node == "local":
         return Memory(memory_place(part))
@@ -69,7 +70,7 @@ def _is_memory(node: Node) -> bool:
 
 
 def _hop(machine: Machine, own: Node, other: Node | None) -> Link | None:
-    """Return the link from one socket to *other*, or to any."""
+    """Return the link from one socket to *other*, or to any other socket; None where there is none."""
     return next(
         (
             link

@@ -1,8 +1,8 @@
-"""What few threads, or small blocks, get of a GPU's memory.
+"""The bandwidth that few threads, or small blocks, reach in a GPU's memory.
 
-A thread that waits for what it reads has so many bytes under way; by Little's law all of them together draw these bytes
-in one latency.  As the rate nears what memory gives, requests queue, so it bends.  Blocks are begun at a rate of their
-own, which small ones do not feed the multiprocessors with.
+A waiting thread has a fixed number of bytes in flight; by Little's law all threads together draw these bytes once per
+latency.  As the rate approaches the memory's, requests queue, so the curve bends.  Blocks start at a limited rate,
+which does not keep the SMs busy when blocks are small.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["OccupancyCosts", "with_few_threads"]
 @constants("occupancy")
 @dataclass(frozen=True, slots=True)
 class OccupancyCosts:
-    """Constants of threads under way, the same for all GPUs."""
+    """Constants of occupancy, the same for all GPUs."""
 
     sharpness: float
     blocks_per_clock: float
@@ -31,16 +31,17 @@ class OccupancyCosts:
 def with_few_threads(
     question: AccessQuestion, part: GpuPart, gpu: Gpu, time_s: float
 ) -> tuple[float, str | None, tuple[str, ...]]:
-    """Return what a pass of *time_s* takes with the threads that *question* names, what bounds it then, and why.
+    """Return the time of a pass with the threads of *question*, what bounds it (None: as before), and why.
 
-    Raises InputError where the part has no latency of its memory.
+    *time_s* is the time of the pass at full occupancy.  Raises InputError where the part lacks the latency of its
+    memory or L2.
     """
     costs = gpu.constants(OccupancyCosts)
     bound: str | None = None
     why: list[str] = []
     resident = question.resident
     if question.persistent and question.block_threads and not resident:
-        resident = gpu.sm_count * question.block_threads  # a block stays on each multiprocessor
+        resident = gpu.sm_count * question.block_threads  # one block stays on each SM
     if resident:
         latency_s = part.memory_latency if question.reads else part.l2_latency
         if latency_s is None:

@@ -1,10 +1,10 @@
-"""Accesses of a CPU one by one: at a stride, at random places, each waiting for the one before it.
+"""Single accesses of a CPU: at a stride, at random places, or each waiting for the one before it.
 
-Closed forms.  A stride up to half a page is followed by the core's prefetcher, so it is paid in bytes: a line for each
-element, or a share of one.  Beyond that, and at random places, a core waits for the latency, but for as many accesses
-at once as it or the program keeps under way (Little's law); banks of memory bound how many of them are served.  What
-lies behind the first word comes at the rate of memory (Drepper, What Every Programmer Should Know About Memory,
-sections 2.2 and 3.3).
+These are closed forms.  The core's prefetcher follows strides up to half a page, so they cost bandwidth only: a line,
+or a share of one, per element.  Longer strides and random accesses cost the latency, divided by the accesses that the
+core or the program keeps in flight (Little's law); memory banks bound the number that are served at once.  Bytes after
+the first word arrive at the memory's bandwidth (Drepper, What Every Programmer Should Know About Memory, sections 2.2
+and 3.3).
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from simulator.units import format_bandwidth, format_duration, format_size
 __all__ = ["chase_answer", "random_answer", "strided_answer"]
 
 _WORD_BYTES = 8
-_SHOWN = 0.005  # of the loads, that words speak of
+_SHOWN = 0.005  # smallest share of the loads that is mentioned in words
 
 
 def chase_answer(question: AccessQuestion, part: CpuPart, memory: Memory) -> Answer:
-    """Return the latency of loads that wait for each other; raises InputError."""
+    """Return the latency of dependent loads; raises InputError where the part has no memory latency."""
     found = chase(part, question.size_bytes, memory.place, question.page_bytes, is_cyclic=True)
     return Answer(found.latency_s, "a load", _level_words(found), (*_reasons(found), *memory.why), _figures(found))
 
 
 def random_answer(question: AccessQuestion, part: CpuPart, memory: Memory, cpu: Cpu) -> Answer:
-    """Return the mean time of an access at a random place; raises InputError."""
+    """Return the mean time of a random access; raises InputError where the question's figures are out of range."""
     if question.each_bytes > question.size_bytes:
         raise InputError(f"each={format_size(question.each_bytes)} is more than all of the memory that is touched")
     if question.outstanding < 1:
@@ -82,12 +82,12 @@ def random_answer(question: AccessQuestion, part: CpuPart, memory: Memory, cpu: 
 
 
 def strided_answer(question: AccessQuestion, part: CpuPart, memory: Memory, cpu: Cpu) -> Answer:
-    """Return the mean time of an element of a walk at a stride; raises InputError."""
+    """Return the mean time per element of a strided walk; raises InputError where the stride exceeds the memory."""
     stride = question.stride_bytes
     if stride > question.size_bytes:
         raise InputError(f"stride={format_size(stride)} is more than all of the memory that is walked through")
     threads = min(cpu.threads, cpu.core_count) if question.threads is not None else 1
-    lines = min(1.0, stride / LINE_BYTES)  # that an element takes anew
+    lines = min(1.0, stride / LINE_BYTES)  # new lines per element
     elements = question.size_bytes / stride
     touched = elements * lines * LINE_BYTES
     rate_Bps, used = _channel_rate(part, stride, _rate(cpu, memory, threads, touched))
@@ -124,7 +124,7 @@ def _rate(cpu: Cpu, memory: Memory, threads: int, touched_bytes: float) -> float
 
 
 def _channel_rate(part: CpuPart, stride: float, rate_Bps: float) -> tuple[float, int | None]:
-    """Return the rate of as many channels as a stride meets, and how many these are, None where all."""
+    """Return the rate of the channels that the stride uses, in B/s, and their number; None where it uses all."""
     dram = part.dram
     if dram is None or not dram.interleave or stride < dram.interleave or stride % dram.interleave:
         return rate_Bps, None
@@ -133,7 +133,7 @@ def _channel_rate(part: CpuPart, stride: float, rate_Bps: float) -> tuple[float,
 
 
 def _crossing(question: AccessQuestion) -> float:
-    """Return the share of accesses that lie on two lines."""
+    """Return the share of accesses that straddle two lines."""
     size = question.element_bytes if question.kind == "strided" else min(question.each_bytes, LINE_BYTES)
     return size / LINE_BYTES if question.misaligned and size > 1 else 0.0
 

@@ -1,9 +1,9 @@
-"""The platters of a disk that turns: what a track holds, and how much faster outer tracks are than inner ones.
+"""The platters of a spinning disk: the capacity of a track, and the speed of outer tracks relative to inner ones.
 
-Bits lie equally close on all tracks, so a track holds as much as it is long, and all pass the head in one turn: a disk
-gives in proportion to the diameter (zoned recording).  With D bits on an area and tracks that are ``bit_aspect`` times
-as wide as a bit is long, a length holds sqrt(D bit_aspect) bits.  Sectors' gaps, servo marks and codes are not taken
-off.
+Bits are equally dense on all tracks, so a track's capacity is proportional to its length, and it passes the head in
+one turn: bandwidth is proportional to the diameter (zoned recording).  With an areal density of D and tracks that are
+``bit_aspect`` times as wide as a bit is long, the linear density is sqrt(D bit_aspect).  Sector gaps, servo marks and
+codes are not subtracted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BITS = 8
 
 
 def track_figures(disk: StoragePart) -> dict[str, float]:
-    """Return the seconds of a turn and half of one, and the bytes of the outermost and innermost track where known."""
+    """Return the seconds of a turn and of half a turn and, where known, the bytes of the outer and inner tracks."""
     if not disk.rpm:
         return {}
     figures = {"half_turn_s": 30.0 / disk.rpm, "turn_s": 60.0 / disk.rpm}
@@ -33,9 +33,9 @@ def track_figures(disk: StoragePart) -> dict[str, float]:
 
 
 def track_share(disk: StoragePart, track: Track) -> float:
-    """Return what *track* gives of the part's bandwidth, which data sheets say of the outermost; 1 where none is named.
+    """Return the bandwidth on *track* relative to the part's, which data sheets state for the outermost track.
 
-    Raises InputError where the part does not say how large its tracks are.
+    1 where no track is named.  Raises InputError where the part does not give the diameters of its tracks.
     """
     if not track:
         return 1.0

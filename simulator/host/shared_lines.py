@@ -1,6 +1,6 @@
-"""Cores that write into one line: each write waits until the line has come from the core that wrote it last.
+"""Cores that write to one line: each write waits for the line to arrive from the core that wrote it last.
 
-Where the parts that cores write lie on lines of their own, each has its line in its first cache and waits for nobody.
+Where the cores' data is on separate lines, each core keeps its line in its first-level cache and waits for nobody.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ __all__ = ["shared_answer"]
 
 
 def shared_answer(question: AccessQuestion, part: CpuPart) -> Answer:
-    """Return the time of an access by the next of ``cores`` to what they share, or only seem to; raises InputError."""
+    """Return the time of an access by the next of ``cores`` cores to shared, or falsely shared, data.
+
+    Raises InputError where the question's figures are out of range or the part lacks one.
+    """
     if question.cores < 1:
         raise InputError(f"cores is at least 1; got {question.cores}")
     is_remote = question.node == "remote"

@@ -1,4 +1,4 @@
-"""How much a CPU's vector units could take in, against what reaches them, and the reuse that makes up for it."""
+"""The demand of a CPU's vector units against the bandwidth they get, and the data reuse that makes up for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Starvation", "starvation"]
 
 @dataclass(frozen=True, slots=True)
 class Starvation:
-    """What cores want: one vector register a cycle each; and what they get."""
+    """The demand of the cores, one vector register per cycle each, and the bandwidth they get."""
 
     cores: int
     wanted_Bps: float
@@ -20,11 +20,11 @@ class Starvation:
 
     @property
     def reuse(self) -> float:
-        """Return how often each byte has to be used, while it is near, for the cores never to wait."""
+        """Uses of each byte, while it is in a cache or a register, that keep the cores from waiting."""
         return max(1.0, self.wanted_Bps / self.given_Bps)
 
     def sentence(self, cpu: Cpu) -> str:
-        """Return it in words."""
+        """Return a sentence that says so."""
         head = (
             f"{self.cores} cores that load a register of {cpu.vector_bits} bits a cycle want "
             f"{format_bandwidth(self.wanted_Bps, 3)} and get {format_bandwidth(self.given_Bps, 3)}"
@@ -35,6 +35,6 @@ class Starvation:
 
 
 def starvation(cpu: Cpu, given_Bps: float) -> Starvation:
-    """Return what the threads of *cpu* want at its base clock for vectors, beside *given_Bps*."""
+    """Return the demand of *cpu*'s threads at its all-core vector clock, next to *given_Bps*."""
     cores = min(cpu.threads, cpu.core_count)
     return Starvation(cores, cores * cpu.clock_Hz * cpu.vector_bits / 8.0, given_Bps)

@@ -1,4 +1,4 @@
-"""What a question says and its kind does not read: refused, so that nothing goes unread."""
+"""Rejection of options that a question's kind does not use, so that none is silently ignored."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _OF_COPIES: dict[CopyKind, frozenset[str]] = {
     "d2h": frozenset(("src", "socket", "pinned", "both_ways", "waited", "fresh")),
     "p2p": frozenset(("src", "dst", "staged", "both_ways", "waited", "pinned")),
     "d2d": frozenset(("src", "both_ways", "waited", "pinned")),
-    "h2h": frozenset(("fresh", "pinned")),  # whose memory is the same, pinned or not
+    "h2h": frozenset(("fresh", "pinned")),  # takes as long pinned or not
 }
 
 
 def check_read(question: AccessQuestion, *, on_gpu: bool) -> None:
-    """Raise InputError where *question* says what accesses of its kind do not depend on."""
+    """Raise InputError where *question* sets options that accesses of its kind do not use."""
     read = (_ON_GPU if on_gpu else _ON_CPU).get(question.kind, frozenset())
     said = [f.name for f in fields(question) if f.name not in _ALWAYS and getattr(question, f.name) != f.default]
     unread = [name for name in said if name not in read]
@@ -46,13 +46,13 @@ def check_read(question: AccessQuestion, *, on_gpu: bool) -> None:
 
 
 def check_copy(question: CopyQuestion) -> None:
-    """Raise InputError where *question* says what copies of its kind do not depend on."""
+    """Raise InputError where *question* sets options that copies of its kind do not use."""
     kind, read = question.kind, _OF_COPIES[question.kind]
     said = [f.name for f in fields(question) if f.name not in _ALWAYS and getattr(question, f.name) != f.default]
     if kind in ("h2d", "d2h") and question.dst:
         raise InputError(f"copy:{kind} names its GPU by src; write src={question.dst}, not dst={question.dst}")
     if kind == "d2h" and question.fresh and question.pinned:
-        raise InputError("fresh is of pageable memory; add pinned=no")
+        raise InputError("fresh applies to pageable memory; add pinned=no")
     unread = [name.replace("_", "-") for name in said if name not in read]
     if unread:
         known = ", ".join(sorted(name.replace("_", "-") for name in read))

@@ -1,1 +1,1 @@
-"""What a Python program issues, statement by statement, and the plan that it makes."""
+"""Python programs: their statements, what these issue, and the resulting plan."""

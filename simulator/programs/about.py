@@ -1,4 +1,4 @@
-"""What the activities of a program are of, for those who read its timeline."""
+"""Labels of a program's activities, for the readers of its timeline."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ Use = Literal["issue", "python", "wait", "mark", "kernel", "copy", "hidden"]
 
 @dataclass(frozen=True, slots=True)
 class Did:
-    """An activity: the host issues, computes or waits, a device computes, something is copied.
+    """What an activity is: the host issues, computes or waits, a device computes, or data is copied.
 
-    ``hidden``: it stands for a time that is known, and is nothing by itself.
+    ``hidden``: it only represents a known delay.
     """
 
     use: Use
     bound: Bound = "given"
     bytes: float = 0.0
-    issue_s: float = 0.0  # of an operator that the host computes itself, its front end's part
+    issue_s: float = 0.0  # front end's share of an operator that the host itself computes
 
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """Repetitions that passed at once: how many, and for how long the stream was busy in one, by use and bound."""
+    """Repetitions that were skipped at once: their number, and the stream's busy seconds in all, by use and bound."""
 
     count: int
     busy_s: tuple[tuple[Use, Bound, float], ...]

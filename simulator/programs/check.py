@@ -1,6 +1,6 @@
-"""What a program asks of a machine that it cannot have: unknown devices and tensors, arithmetic across devices.
+"""Checks of a program against the machine: unknown devices and tensors, arithmetic across devices.
 
-The program is walked as it would run, loops twice, so that a tensor's device is known wherever it is used.
+The program is walked in the order of execution, with each loop twice, so that a tensor's device is known at every use.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["check_program"]
 
 
 def check_program(program: Program, places: Places, default: str | None) -> None:
-    """Raise InputError with every fault of *program* on the machine of *places*, each with its place."""
+    """Raise InputError with every fault of *program* on the machine of *places*, each with its position."""
     walk = _Walk(program, places, default)
     walk.block(program.body)
     if walk.faults:
@@ -45,7 +45,7 @@ class _Walk:
         self.faults: list[Fault] = []
         self.tensors: dict[str, str] = {}
         self.events: set[str] = set()
-        self.streams: dict[str, set[Path]] = {}  # which threads use each stream
+        self.streams: dict[str, set[Path]] = {}  # the threads that use each stream
         self.thread: Path = ()
         self.depth = 0
 
@@ -171,7 +171,7 @@ class _Walk:
         self.device(path, device)
 
     def fault(self, path: Path, message: str) -> None:
-        """Keep a fault, once for a place: what repeats is gone through twice."""
+        """Keep a fault, once per position, as loops are walked twice."""
         found = self.source.fault(path, message)
         if all((found.line, found.column) != (known.line, known.column) for known in self.faults):
             self.faults.append(found)

@@ -1,4 +1,4 @@
-"""What each operator of a program costs: on the host to issue, and on its device to run."""
+"""The cost of each operator of a program: the host time to issue it, and the device time to run it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["Bound", "Costs", "Priced"]
 
 Bound = Literal["arithmetic", "memory", "latency", "given"]
 _BOUNDS: dict[str, Bound] = {"compute": "arithmetic", "memory": "memory", "latency": "latency"}
-# A kernel that reaches half of the peak rate fills all multiprocessors; one that does less fills so many fewer.
+# A kernel that reaches half of the peak rate is taken to fill all SMs; a slower one fills proportionally fewer.
 _FILLS = 2.0
 Networks = Callable[[str, int, StepOptions], Network]
 Collectives = Callable[[Exchanges], Plan]
@@ -36,12 +36,12 @@ Collectives = Callable[[Exchanges], Plan]
 
 @dataclass(frozen=True, slots=True)
 class Priced:
-    """One call of the front end: seconds of the host, then of the device, and what its result holds.
+    """One call of the front end: seconds of the host and of the device, and the memory of its result.
 
-    ``holds_bytes`` are those of its result, where the front end allocates it for as long as it is queued: MXNet does,
-    and PyTorch hands out memory in the order of the stream, so that what is queued holds none besides.  ``back_s``
-    passes from its end until a host that waits for it goes on.  ``shares`` of the multiprocessors and of the memory are
-    what it uses while it runs alone.
+    ``holds_bytes`` is the result's memory where the front end allocates it while the call is queued.  MXNet does;
+    PyTorch allocates memory in stream order, so that queued calls hold none.  ``back_s`` passes from the call's end
+    until a waiting host continues.  ``shares`` are the shares of SMs and of memory bandwidth that the call uses when it
+    runs alone.
     """
 
     label: str
@@ -54,7 +54,7 @@ class Priced:
 
 
 class Costs:
-    """Prices what a program runs, each thing once.
+    """Prices the operations of a program, each distinct one once.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class Costs:
     collectives : callable
         Returns the plan of an exchange; raises Unsuitable.
     compiled, captured : bool
-        All networks of the program are.
+        Whether all networks of the program are compiled, or captured as graphs.
     """
 
     def __init__(
@@ -75,29 +75,29 @@ class Costs:
         self._fragments: dict[tuple[object, ...], Fragment] = {}
         self.compiled = compiled
         self.captured = captured
-        self.has_networks = False  # whether one was priced
+        self.has_networks = False  # whether a network has been priced
         self._kept: dict[tuple[object, ...], tuple[tuple[Priced, ...], float]] = {}
 
     def of(self, run: Run, place: Place) -> tuple[tuple[Priced, ...], float]:
-        """Return the calls of *run* at *place*, and the bytes of its result; raises InputError."""
+        """Return the calls of *run* at *place*, and the bytes of its result; raises InputError as pricing does."""
         key = run.what, place.name, run.batch, run.options, run.holds_bytes
         if key not in self._kept:
             self._kept[key] = self._price(run, place)
         return self._kept[key]
 
     def exchanged(self, exchange: Exchanges) -> Fragment:
-        """Return what *exchange* does, the same object for the same exchange; raises Unsuitable."""
+        """Return the plan fragment of *exchange*, the same object for equal exchanges; raises Unsuitable."""
         key = exchange.collective, exchange.size_bytes, exchange.gpus, exchange.strategy
         if key not in self._fragments:
             self._fragments[key] = Fragment(self.collectives(exchange))
         return self._fragments[key]
 
     def waiting_s(self, place: Place) -> float:
-        """Return what passes from the end of something at *place* until the host that waits for it goes on."""
+        """Return the seconds from the end of an operation at *place* until a waiting host continues."""
         return place.device.constants(FrontEndCosts).wait_s
 
     def call_s(self, place: Place) -> float:
-        """Return what issuing a copy, or another small operator, takes the host."""
+        """Return the host time, in seconds, to issue a copy or another small operator."""
         front = place.device.constants(FrontEndCosts)
         if self.software.front_end == "mxnet":
             return front.mxnet.operator_s
@@ -166,7 +166,7 @@ class Costs:
 def _together(
     device: Any, costs: Sequence[KernelCost], known_s: float | None
 ) -> tuple[float, Bound, tuple[float, float]]:
-    """Return the seconds of kernels one after the other, what bounds most of them, and what they use alone."""
+    """Return the seconds of kernels run in sequence, their predominant bound, and the shares of the device they use."""
     seconds = sum(cost.time_s for cost in costs) if known_s is None else known_s
     by_bound: dict[Bound, float] = {}
     for cost in costs:
@@ -182,7 +182,7 @@ def _together(
 
 
 def _captured(what: str, priced: Sequence[Priced], launch_s: float) -> Priced:
-    """Return all calls as the one that launches them as a graph."""
+    """Return all calls as one that launches them as a graph."""
     total_s = sum(each.compute_s for each in priced)
     by_bound: dict[Bound, float] = {}
     for each in priced:

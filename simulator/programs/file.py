@@ -1,4 +1,4 @@
-"""Whether a file is a program, found without reading all of it: :func:`is_program`."""
+"""Detection of program files without reading them in full: :func:`is_program`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _BEGINS = re.compile(rb"^[\"']?program[\"']?\s*:", re.MULTILINE)
 
 
 def is_program(path: str) -> bool:
-    """Whether the file at *path* is YAML that begins a program; False where it cannot be read."""
+    """Return whether the file at *path* is YAML with a program; False where it cannot be read."""
     if not path.endswith((".yaml", ".yml")):
         return False
     try:
-        with Path(path).open("rb") as stream:  # read bounded: a device or a pipe has no size
+        with Path(path).open("rb") as stream:  # bounded, as devices and pipes have no size
             return _BEGINS.search(stream.read(MAX_BYTES)) is not None
     except OSError:
         return False

@@ -1,10 +1,10 @@
-"""Loops: written out until they repeat evenly, then passed at once as far as they do: ``write_loop``.
+"""Loops: written out until they repeat evenly, then skipped ahead for as long as they do: ``write_loop``.
 
-While nothing changes who waits for whom, each stream goes on by a period of its own with each repetition: the host by
-what it issues, a device by what it computes.  So, once the last repetitions have been even, the next ones are known
-until a wait that has not mattered begins to matter, or one that has ceases to: a queue that fills, a host that falls
-behind.  So many pass as one activity on each stream, then some are written out again.  What is written is executed by
-the engine each time, so nothing here knows what an operator takes; it is exact but for rounding.
+While it does not change who waits for whom, each stream advances by a constant period per repetition: the host by what
+it issues, a device by what it computes.  Once the last repetitions have been even, the next ones are known until some
+wait starts or ceases to matter: a queue fills up, or the host falls behind.  That many repetitions become one activity
+on each stream; then some are written out again.  The engine executes everything that is written, so this module does
+not know the cost of an operator; the result is exact but for rounding.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 __all__ = ["busy_of", "write_loop"]
 
-_WRITTEN = 12  # repetitions of a loop that is no longer are all written out
-_EVEN = 3  # so many in a row must be alike
-_SAME = 1e-9  # relative: times that differ by rounding alone
-_LEAST = 8  # it is not worth it to pass fewer at once
+_WRITTEN = 12  # loops with up to this many repetitions are written out in full
+_EVEN = 3  # consecutive repetitions that must be alike
+_SAME = 1e-9  # relative difference that counts as rounding
+_LEAST = 8  # fewest repetitions that are worth skipping
 _LATER = "later/"
 
 
 @dataclass(frozen=True, slots=True)
 class _Repetition:
-    """What one repetition wrote: activities from ``first`` to before ``last``, and where all else stood after it."""
+    """The activities of one repetition, from ``first`` to before ``last``, and the writer's other state after it."""
 
     first: int
     last: int
@@ -50,7 +50,7 @@ class _Repetition:
 
 
 def write_loop(writer: Writer, loop: Repeat) -> None:
-    """Write *loop*; raises InputError where it does not repeat evenly and is too long to be written out."""
+    """Write *loop*; raises InputError where it does not repeat evenly and is too long to write out."""
     done, written, attempt = 0, [_standing(writer)], _EVEN
     may_pass = loop.count > _WRITTEN and not writer.locks
     while done < loop.count:
@@ -62,7 +62,7 @@ def write_loop(writer: Writer, loop: Repeat) -> None:
             continue
         passed = _pass(writer, written, left - 2)
         done += passed
-        # What is uneven now is looked at again after half as many repetitions more.
+        # An uneven loop is examined again after half as many further repetitions.
         attempt = _EVEN if passed else len(written) + len(written) // 2
         if passed:
             written = [_standing(writer)]
@@ -82,7 +82,7 @@ def _standing(writer: Writer) -> _Repetition:
 
 
 def _pass(writer: Writer, written: Sequence[_Repetition], most: int) -> int:
-    """Let as many of the next *most* repetitions pass at once as go on like the last; return how many."""
+    """Skip as many of the next *most* repetitions as continue like the last; return their number."""
     bounds = [(a.last, b.last) for a, b in itertools.pairwise(written)][-_EVEN:]
     tasks = writer.builder.tasks
     groups = [_by_stream(tasks[first:last]) for first, last in bounds]
@@ -115,7 +115,7 @@ def _by_stream(tasks: Sequence[Activity]) -> dict[str, list[int]]:
 
 
 def _periods(groups: Sequence[Mapping[str, list[int]]], spans: Sequence[Span]) -> dict[str, float] | None:
-    """Return how far each stream goes on with a repetition; None where its activities do not go on alike."""
+    """Return the period of each stream, in seconds per repetition; None where its activities are uneven."""
     found: dict[str, float] = {}
     for name in groups[0]:
         steps = [
@@ -138,7 +138,7 @@ def _periods(groups: Sequence[Mapping[str, list[int]]], spans: Sequence[Span]) -
 def _until_waits_change(
     own: Sequence[Activity], tasks: Sequence[Activity], spans: Sequence[Span], period_s: Mapping[str, float], first: int
 ) -> int:
-    """Return for how many repetitions all that *own* activities wait for comes no later than they begin."""
+    """Return the number of repetitions for which all dependencies of *own* activities end before these begin."""
     most = 10**18
     for task in own:
         if task.stream.startswith(_LATER):
@@ -147,10 +147,10 @@ def _until_waits_change(
         for number in task.after:
             other = tasks[number]
             if other.stream.startswith(_LATER):
-                continue  # an entry of a queue, which is looked at by itself
+                continue  # an entry of a queue, which _until_full examines
             theirs_s = period_s.get(other.stream, 0.0) if number >= first else 0.0
             if number < first and other.stream in period_s and other.stream != task.stream:
-                theirs_s = period_s[other.stream]  # of the repetition before
+                theirs_s = period_s[other.stream]  # that of the previous repetition
             gains_s = theirs_s - mine_s
             if gains_s > _SAME * max(mine_s, theirs_s):
                 slack_s = max(0.0, spans[task.id].start_s - spans[number].end_s)
@@ -159,7 +159,7 @@ def _until_waits_change(
 
 
 def _issues(group: Mapping[str, list[int]], stream: str, tasks: Sequence[Activity]) -> list[int]:
-    """Return the activities that issue what *stream* runs, in order."""
+    """Return the activities that issue the operators of *stream*, in order."""
     return [tasks[number].after[0] for number in group.get(stream, ()) if tasks[number].after]
 
 
@@ -173,7 +173,7 @@ def _until_full(
     name: str,
     tasks: Sequence[Activity],
 ) -> int:
-    """Return for how many repetitions each operator finds an entry free when the host comes to issue it."""
+    """Return the number of repetitions in which every operator finds a free entry when the host issues it."""
     device_s = period_s[name]
     base = [queue.entry(n) for n in range(queue.count - operators, queue.count)]
 
@@ -186,7 +186,7 @@ def _until_full(
 
     for place, issue in enumerate(issues[:operators]):
         host_s = period_s[tasks[issue].stream]
-        number = queue.count - operators + place - queue.depth  # whose entry it took
+        number = queue.count - operators + place - queue.depth  # the operator whose entry it takes
         begins_s = spans[issue].start_s
 
         def lacks(k: int, number: int = number, begins_s: float = begins_s, host_s: float = host_s) -> bool:
@@ -201,7 +201,7 @@ def _until_full(
             if lacks(begin):
                 most = min(most, begin - 1)
             elif lacks(end):
-                while end - begin > 1:  # times grow evenly in between, and so does what is lacking
+                while end - begin > 1:  # bisect: times are linear in between, and so is the delay
                     middle = (begin + end) // 2
                     begin, end = (begin, middle) if lacks(middle) else (middle, end)
                 most = min(most, end - 1)
@@ -219,12 +219,12 @@ def _skip(
     spans: Sequence[Span],
     period_s: Mapping[str, float],
 ) -> None:
-    """Write *times* repetitions as one activity on each stream, and set all else to where it stands after them."""
+    """Write *times* repetitions as one activity per stream, and advance all other state past them."""
     state, builder = writer.state, writer.builder
     moved: dict[int, int] = {}
 
     def later(number: int) -> int:
-        """Return what ends when *number*, or what was like it, does in the last of them."""
+        """Return an activity that ends when the counterpart of *number* in the last of them does."""
         if not before.last <= number < after.last or builder.tasks[number].stream not in period_s:
             return number
         if number not in moved:
@@ -268,7 +268,7 @@ def _skip(
 
 
 def busy_of(about: object, span: Span) -> list[tuple[tuple[Use, Bound], float]]:
-    """Return for how long an activity is at work, by what it does and what bounds it."""
+    """Return the busy seconds of an activity, by use and bound."""
     if isinstance(about, Passed):
         return [((use, bound), seconds) for use, bound, seconds in about.busy_s]
     if not isinstance(about, Did) or about.use in ("hidden", "mark"):

@@ -1,6 +1,6 @@
 """The memory that queued work holds over time: :func:`held_curve`.
 
-An operator holds its result's memory from when it has been issued until it is done.
+An operator holds the memory of its result from its issue until its end.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from simulator.programs.state import Held
 __all__ = ["held_curve"]
 
 _POINTS = 200
-_SAME = 1e-9  # relative: periods that differ by rounding alone
-_WRITTEN = 1000  # repetitions of an outer loop that are looked at one by one
+_SAME = 1e-9  # relative difference of periods that counts as rounding
+_WRITTEN = 1000  # up to this many repetitions of an outer loop are treated one by one
 
 
 def held_curve(held: Iterable[Held], spans: Sequence[Span]) -> tuple[float, tuple[tuple[float, float], ...]]:
-    """Return the most bytes that are held at once, and the curve: seconds and bytes, with straight lines between.
+    """Return the peak of the bytes held at once, and the curve as (seconds, bytes) points joined by straight lines.
 
-    What passed at once rises and falls evenly, to within what one repetition holds.  Where each repetition holds what
-    that before did it is left out, and those that were written show it.  The curve keeps at most 200 of its points, the
-    highest among them.
+    Skipped repetitions rise and fall linearly, which is exact to within the memory of one repetition.  Those that each
+    hold the same memory as the one before are left out, as the written ones show it.  The curve keeps at most about 200
+    points, the highest among them.
     """
     jumps: dict[float, float] = {}
     slopes: dict[float, float] = {}
@@ -35,7 +35,7 @@ def held_curve(held: Iterable[Held], spans: Sequence[Span]) -> tuple[float, tupl
         if outer and outer[-1][0] <= _WRITTEN:
             for k in range(1, outer[-1][0] + 1):
                 change(at_s + k * outer[-1][1], size_bytes, steps[:-1])
-        elif outer:  # an inner loop's are spread evenly over the outer one's repetition
+        elif outer:  # spread an inner loop's repetitions evenly over the outer loop's period
             change(at_s, size_bytes, ((times * outer[0][0], outer[0][1] / times), *outer[1:]))
         elif period_s <= 0:
             jumps[at_s] = jumps.get(at_s, 0.0) + times * size_bytes
@@ -67,7 +67,7 @@ def held_curve(held: Iterable[Held], spans: Sequence[Span]) -> tuple[float, tupl
 
 
 def _repeats(held: Held, spans: Sequence[Span]) -> bool:
-    """Whether repetitions that passed at once hold *held* one after the other, as the one that was written does."""
+    """Return whether skipped repetitions hold *held* one after the other, as the written repetition does."""
     if not held.again or any(abs(a.issue_s - a.done_s) > _SAME * a.done_s for a in held.again):
         return False
     return spans[held.done].end_s - spans[held.issued].end_s <= held.again[0].issue_s

@@ -1,7 +1,7 @@
-"""The queue of one stream: which operator has which number, also of those that passed at once.
+"""The queue of one stream: the number of each operator, including those skipped at once.
 
-An entry is taken when the host issues an operator and given back when that is done, in order; so operator ``n`` of a
-queue of ``depth`` entries cannot be issued before operator ``n - depth`` is done.
+The host takes an entry when it issues an operator, and the operator's end frees it, in order.  Operator ``n`` of a
+queue of ``depth`` entries thus cannot be issued before operator ``n - depth`` has ended.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["Entry", "StreamQueue"]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An operator: ``late_s`` after the end of the activity ``number``."""
+    """The end of an operator: ``late_s`` seconds after the end of activity ``number``."""
 
     number: int
     late_s: float = 0.0
@@ -22,7 +22,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class _Passed:
-    """``times`` repetitions of the operators ``base``, each ``period_s`` after that before; from operator ``first``."""
+    """``times`` repetitions of the operators ``base`` at intervals of ``period_s``, numbered from ``first``."""
 
     first: int
     base: tuple[Entry, ...]
@@ -37,7 +37,7 @@ class _Passed:
 
 @dataclass(slots=True)
 class StreamQueue:
-    """Operators of a stream in the order of issue; ``count`` is how many there have been."""
+    """The operators of a stream in order of issue; ``count`` is the number issued so far."""
 
     depth: int
     count: int = 0
@@ -45,34 +45,34 @@ class StreamQueue:
     _passed: list[_Passed] = field(default_factory=list)
 
     def add(self, number: int) -> None:
-        """Note that the activity *number* is the next operator."""
+        """Record the activity *number* as the next operator."""
         self._written[self.count] = number
         self.count += 1
 
     def entry(self, operator: int) -> Entry:
-        """Return when the operator of that number is done."""
+        """Return the end of the operator with that number."""
         number = self._written.get(operator)
         if number is not None:
             return Entry(number)
         return next(passed for passed in reversed(self._passed) if passed.first <= operator).at(operator)
 
     def blocker(self) -> Entry | None:
-        """Return what the next operator waits for; None where there is room."""
+        """Return the entry for which the next operator waits; None where the queue has room."""
         if not self.depth or self.count < self.depth:
             return None
         return self.entry(self.count - self.depth)
 
     def skip(self, operators: int, times: int, period_s: float) -> None:
-        """Note that the last *operators* came *times* more, each time *period_s* later."""
+        """Record *times* further repetitions of the last *operators*, each *period_s* after the one before."""
         if operators and times:
             base = tuple(self.entry(n) for n in range(self.count - operators, self.count))
             self._passed.append(_Passed(self.count, base, times, period_s))
             self.count += operators * times
 
     def pieces(self, first: int, last: int) -> list[tuple[int, int]]:
-        """Return the operators from *first* to before *last* in pieces, within each of which times grow evenly.
+        """Split the operators from *first* to before *last* into ranges within which their ends are evenly spaced.
 
-        Each is its first and last number.  Those to come count as evenly too.
+        Returns the first and last number of each range.  Operators yet to come count as evenly spaced.
         """
         cuts = {first, last, min(max(self.count, first), last)}
         for passed in self._passed:

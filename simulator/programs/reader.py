@@ -1,4 +1,4 @@
-"""From a YAML file to a program: ``load_program``."""
+"""Reads a program from a YAML file: ``load_program``."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _NAMES = ("tensor", "copy_", "move", "read", "wait", "record", "hold", "mark", "
 def load_program(path: str) -> s.Program:
     """Return the program in the file at *path*.
 
-    Raises InputError with every fault of the file, each with its place.
+    Raises InputError with every fault of the file, each with its position.
     """
     return _program(read_yaml(FilePath(path), path, needs=_NEEDS, instead=_INSTEAD))
 
 
 def program_from_text(text: str) -> s.Program:
-    """As :func:`load_program`, for a document at hand."""
+    """Return the program in the YAML document *text*; raises as :func:`load_program` does."""
     return _program(parse_yaml(text.encode(), "<text>", needs=_NEEDS, instead=_INSTEAD))
 
 
@@ -60,7 +60,7 @@ def _program(source: YamlSource) -> s.Program:
 
 
 class _Reader:
-    """Reads each statement by itself, collecting the faults."""
+    """Reads statements one by one and collects their faults."""
 
     def __init__(self, source: YamlSource, faults: list[Fault], precision: Precision) -> None:
         self.source = source
@@ -68,7 +68,7 @@ class _Reader:
         self.precision = precision
 
     def block(self, found: Sequence[Any], path: s.Path) -> tuple[s.Statement, ...]:
-        """Return the statements of the list *found* that hold no fault."""
+        """Return those statements of the list *found* that have no fault."""
         read: list[s.Statement] = []
         for i, raw in enumerate(found):
             here = (*path, i)
@@ -87,7 +87,7 @@ class _Reader:
         return tuple(read)
 
     def _inner(self, raw: dict[str, Any], here: s.Path) -> None:
-        """Read what stands within a statement that holds a fault, for the faults of its own."""
+        """Read the statements inside a faulty one, to collect their faults."""
         if isinstance(raw.get("do"), list):
             self.block(raw["do"], (*here, "do"))
 
@@ -163,7 +163,7 @@ class _Reader:
         return s.Run(here, self._file(known), batch=spec.batch or 1, options=options, **common)
 
     def _file(self, text: str) -> str:
-        """Return the network *text*; a file stands beside the program's own unless it is absolute."""
+        """Return the network *text*; a relative file name is relative to the program's own file."""
         if not text.endswith((".yaml", ".yml")):
             return text
         return str(FilePath(self.source.file).parent / text)

@@ -1,7 +1,7 @@
-"""The YAML of a program, as pydantic models; ``docs/programs.md`` explains it to people.
+"""The YAML of a program as pydantic models; the user documentation is ``docs/programs.md``.
 
-A statement is read on its own, so that a fault in one hides none in the others.  Its first word says what it does;
-:data:`VERBS` has those, with the keys that each needs and may have.
+Each statement is read on its own, so that a fault in one hides none in the others.  Its first word is its verb;
+:data:`VERBS` lists the verbs, with the keys that each needs and may have.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Names = Annotated[tuple[str, ...], PlainValidator(_names)]
 
 
 class TimesSpec(Strict):
-    """The times of an operator, where they are known."""
+    """The times of an operator whose times are known."""
 
     issue: Duration = Field(0.0, description="For which the host is busy")
     compute: Duration = Field(0.0, description="For which the device is")
@@ -40,7 +40,7 @@ class TimesSpec(Strict):
 
 
 class SoftwareSpec(Strict):
-    """What issues."""
+    """The software that issues operators."""
 
     front_end: Literal["pytorch", "mxnet"] = Field("pytorch", description="Whose dispatch costs")
     cpu_queue: bool = Field(False, strict=True, description="Operators of CPUs are queued too, and run beside Python")
@@ -50,7 +50,7 @@ class SoftwareSpec(Strict):
 
 
 class ProgramFile(Strict):
-    """The file; statements are read one by one."""
+    """A program file; its statements are read one by one."""
 
     schema_version: Literal[1]
     name: str = "program"
@@ -61,7 +61,7 @@ class ProgramFile(Strict):
 
 
 class StatementSpec(Strict):
-    """A statement; which keys go together is in ``VERBS``."""
+    """A statement; ``VERBS`` says which keys go together."""
 
     run: str | dict[str, Any] | None = None
     tensor: str | None = None
@@ -100,7 +100,7 @@ class StatementSpec(Strict):
     do: list[Any] | None = None
 
 
-# Of each verb: the keys that it needs, and those that it may have.
+# For each verb, the keys that it needs and those that it may have.
 VERBS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "run": (
         (),

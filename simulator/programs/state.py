@@ -1,4 +1,4 @@
-"""What is known while a program is written as a plan: tensors, streams, queues, marks, what is held."""
+"""The state of the writer of a program's plan: tensors, streams, queues, marks, and memory held."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Again", "Held", "Noted", "State", "Stream", "Tensor"]
 
 @dataclass(slots=True)
 class Tensor:
-    """Where it is, its bytes, and the activities after which it is there."""
+    """A tensor: its device, its bytes, and the activities after which it is ready."""
 
     device: str
     size_bytes: float
@@ -21,7 +21,7 @@ class Tensor:
 
 @dataclass(slots=True)
 class Stream:
-    """A stream of a device: its last activity, what the next one waits for besides, and what a wait then costs."""
+    """A stream of a device: its last activity, further ones the next must wait for, and the delay of a wait for it."""
 
     device: str
     queue: StreamQueue
@@ -32,7 +32,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """So many ``times`` more, each ``issue_s`` later on the host and ``done_s`` on the device than that before."""
+    """``times`` repetitions, each ``issue_s`` later on the host and ``done_s`` later on the device than the last."""
 
     times: int
     issue_s: float
@@ -41,9 +41,9 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Memory that an operator holds from its issue until it is done.
+    """Memory that an operator holds from its issue until its end.
 
-    ``again``: it stands for repetitions that passed at once, not itself among them; the innermost loop comes first.
+    ``again``: the skipped repetitions that it also stands for, itself not counted; the innermost loop comes first.
     """
 
     issued: int
@@ -54,7 +54,7 @@ class Held:
 
 @dataclass(slots=True)
 class Noted:
-    """A mark: the activities at which it was passed, and how often."""
+    """A mark: the activities that passed it, and their number."""
 
     numbers: list[int] = field(default_factory=list)
     count: int = 0
@@ -62,7 +62,7 @@ class Noted:
 
 @dataclass(slots=True)
 class State:
-    """All of it."""
+    """The whole state."""
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
     events: dict[str, tuple[int, ...]] = field(default_factory=dict)

@@ -1,6 +1,6 @@
-"""What a program consists of: statements, one dataclass each, and :class:`Program`.
+"""The statements of a program, one dataclass each, and :class:`Program`.
 
-``path`` is where a statement stands in its file, so that a fault in it can be told with its place.
+``path`` is a statement's position in its file, so that an error can name it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Form = Literal["number", "numpy", "print"]
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """An operator of which the seconds are known: to issue it, to compute it, and until the host learns of its end."""
+    """An operator with known times: to issue it, to compute it, and from its end until the host learns of it."""
 
     issue_s: float = 0.0
     compute_s: float = 0.0
@@ -48,10 +48,10 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Issues an operator, or all that a network issues, to a stream of a device."""
+    """Issue an operator, or all operators of a network, to a stream of a device."""
 
     path: Path
-    what: Times | OperatorQuestion | str  # a network by its name or file
+    what: Times | OperatorQuestion | str  # str: a network by its name or file
     device: str | None = None
     stream: str = "compute"
     reads: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Make:
-    """A tensor that is there when the program begins, and costs nothing."""
+    """A tensor that exists when the program begins, at no cost."""
 
     path: Path
     name: str
@@ -73,14 +73,14 @@ class Make:
 
 @dataclass(frozen=True, slots=True)
 class CopyTo:
-    """Copies a tensor to a device; *only_if_elsewhere*: nothing happens where it is there already (``x.to``)."""
+    """Copy a tensor to a device; *only_if_elsewhere*: a no-op where it is already there (``x.to``)."""
 
     path: Path
     name: str
     to: str
     gives: str
     pinned: bool = False
-    waits: bool | None = None  # None: as the front end does where nothing is said
+    waits: bool | None = None  # None: the front end's default
     only_if_elsewhere: bool = False
     fresh: bool = False
     stream: str | None = None
@@ -88,7 +88,7 @@ class CopyTo:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Waits for a tensor and has the host look at it: one number, all of it as an array, or printed."""
+    """Wait for a tensor and read it on the host: one number, the whole as an array, or printed."""
 
     path: Path
     name: str
@@ -97,7 +97,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The host waits: for all, or for a device, a stream of it (``gpu0/copies``), a tensor or an event."""
+    """The host waits for everything, a device, a stream of it (``gpu0/copies``), a tensor or an event."""
 
     path: Path
     what: str
@@ -105,7 +105,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Records an event behind what a stream has been given so far."""
+    """Record an event behind the work that a stream has been given so far."""
 
     path: Path
     event: str
@@ -114,7 +114,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Exchanges:
-    """GPUs exchange: a collective of ``size_bytes``, as nccl-tests counts them, among the first so many GPUs."""
+    """A collective of ``size_bytes``, as nccl-tests counts them, among the first ``gpus`` GPUs."""
 
     path: Path
     collective: str
@@ -136,7 +136,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Python:
-    """Work of the interpreter alone."""
+    """Work of the Python interpreter alone."""
 
     path: Path
     seconds: float
@@ -144,7 +144,7 @@ class Python:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Notes the time under a name; costs nothing."""
+    """Record the time under a name, at no cost."""
 
     path: Path
     name: str
@@ -161,7 +161,7 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Threads:
-    """Lists of statements, each on a thread of its own; one interpreter lock for all."""
+    """Lists of statements, each run by its own thread; all threads share one interpreter lock."""
 
     path: Path
     bodies: tuple[tuple[Statement, ...], ...]
@@ -172,10 +172,10 @@ Statement = Run | Make | CopyTo | Exchanges | Read | Wait | Record | Hold | Pyth
 
 @dataclass(frozen=True, slots=True)
 class Software:
-    """What issues: the front end, where it has a queue, and how many entries that has.
+    """The software that issues operators: the front end, and the queues of its streams.
 
-    ``queue``: operators of CPUs are queued as those of GPUs are, and run beside the front end.  ``depth``: of one
-    stream's queue; an operator more waits until one is done.  0: without bound.
+    ``cpu_queue``: operators on CPUs are queued like those on GPUs and run beside the front end.  ``depth``: the entries
+    of a stream's queue; with all taken, the next operator waits until one has ended.  0: unbounded.
     """
 
     front_end: Literal["pytorch", "mxnet"] = "pytorch"
@@ -185,7 +185,7 @@ class Software:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A whole program, and the file that it is from."""
+    """A whole program, and its source file."""
 
     name: str
     software: Software

@@ -1,9 +1,9 @@
-"""From a program to its plan: ``write_program``.
+"""Writes a program as a plan: :class:`Writer`.
 
-A host stream issues, computes in Python and waits; each stream of a device runs what has been issued to it, in order;
-a copy engine for each direction of a GPU copies.  An operator waits for its issue, for what it reads, and for its
-stream.  The host waits for an entry of the stream's queue (:mod:`simulator.programs.queues`), which is how a device
-that is behind holds it up.  Loops are in :mod:`simulator.programs.loops`.
+A host stream issues, runs Python and waits; each stream of a device runs what it has been issued, in order; a GPU has
+one copy engine per direction.  An operator waits for its issue, for the tensors it reads, and for its stream.  The host
+waits for a free entry in the stream's queue (:mod:`simulator.programs.queues`), so that a slow device holds it up.
+Loops are in :mod:`simulator.programs.loops`.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ __all__ = ["HOST", "LOCK", "Writer"]
 
 HOST = "host"
 LOCK = "interpreter lock"
-MAX_ACTIVITIES = 400_000  # of what does not repeat evenly, and is simulated one by one
+MAX_ACTIVITIES = 400_000  # that do not repeat evenly and are simulated one by one
 
 
 class Writer:
-    """Writes statements one after the other into ``builder``; ``state`` is where it has come to."""
+    """Writes statements one after the other into ``builder``; ``state`` holds the state reached so far."""
 
     def __init__(
         self, program: s.Program, places: Places, router: Router, costs: Costs, device: str | None, threads: int | None
@@ -54,10 +54,10 @@ class Writer:
         self.shared = _shared(program.body)
         self._found: dict[str, Place] = {}
 
-    # -- what there is -------------------------------------------------------------
+    # -- devices and streams -------------------------------------------------------
 
     def place(self, name: str | None) -> Place:
-        """Return the device *name*, or the program's own."""
+        """Return the device *name*, by default the program's own; raises InputError where there is none."""
         key = name or self.default
         if key not in self._found:
             is_cpu = key == "cpu" or self.places.machine.find(key) is None or self._is_cpu(key)
@@ -69,7 +69,7 @@ class Writer:
         return node is not None and node.kind == "cpu"
 
     def stream(self, device: str, name: str) -> Stream:
-        """Return the stream *name* of *device*, which begins empty."""
+        """Return the stream *name* of *device*, created empty at first use."""
         key = f"{device}/{name}"
         if key not in self.state.streams:
             self.state.streams[key] = Stream(device, StreamQueue(self.program.software.depth))
@@ -77,7 +77,7 @@ class Writer:
 
     @cached_property
     def front(self) -> FrontEndCosts:
-        """What front ends cost."""
+        """The constants of front ends."""
         return self.places.constants(FrontEndCosts)
 
     @cached_property
@@ -93,7 +93,7 @@ class Writer:
             self.statement(statement)
 
     def statement(self, statement: s.Statement) -> None:
-        """Write one; raises InputError where it cannot be simulated."""
+        """Write one statement; raises InputError where it cannot be simulated."""
         if len(self.builder.tasks) > MAX_ACTIVITIES:
             most = f"{MAX_ACTIVITIES:,} activities that do not repeat evenly"
             raise InputError(self.program.source.fault(statement.path, f"more than {most}; repeat it less often"))
@@ -132,7 +132,7 @@ class Writer:
                 self._threads(statement)
 
     def on_host(self, label: str, seconds: float, *, use: str, after: Sequence[int] = ()) -> int:
-        """Add what the host does, under the interpreter lock where threads share it; waiting needs no lock."""
+        """Add an activity of the host and return its number; where threads share the lock, all but waits need it."""
         locks = self.locks if use != "wait" and seconds > 0 else ()
         about = Did(use)  # type: ignore[arg-type]
         return self.builder.work(
@@ -140,7 +140,7 @@ class Writer:
         )
 
     def events_cost(self) -> None:
-        """Add what a call that concerns an event takes."""
+        """Add the host time of a call on an event."""
         self.on_host("event", self.front.pytorch.event_s, use="issue")
 
     def _named(self, name: str) -> Stream:
@@ -167,7 +167,7 @@ class Writer:
             self.state.tensors[run.gives] = Tensor(place.name, result_bytes, last, calls[-1].back_s if calls else 0.0)
 
     def _call(self, call: Priced, place: Place, name: str, needs: Sequence[int]) -> int:
-        """Add one call; return the activity that ends it."""
+        """Add one call; return its last activity."""
         self.state.operators += 1
         stream = self.stream(place.name, name)
         if place.name == place.host and not self.program.software.cpu_queue:
@@ -203,14 +203,14 @@ class Writer:
         return number
 
     def later(self, number: int, late_s: float) -> int:
-        """Return an activity that ends *late_s* after *number* does."""
+        """Return an activity that ends *late_s* after the end of *number*."""
         if not late_s:
             return number
         stream = f"later/{len(self.builder.tasks)}"
         return self.builder.work("", "", late_s, stream=stream, after=[number], about=Did("hidden"))
 
     def _loads(self, place: Place, call: Priced) -> tuple[tuple[Resource, float], ...]:
-        """Return what *call* uses of its device, where other streams of it may want the same."""
+        """Return the resources of its device that *call* uses, where other streams of the device may share them."""
         if len(self.shared.get(place.name, set()) | self.shared.get("", set())) < 2:
             return ()
         node = self.places.machine.find(place.name)
@@ -234,7 +234,7 @@ class Writer:
         self.state.tensors[copy.gives] = Tensor(to.name, tensor.size_bytes, (done,), self.front.wait_s)
 
     def copied(self, copy: s.CopyTo, tensor: Tensor, to: Place) -> tuple[int, bool]:
-        """Add the copy of *tensor* to the device *to*; return its last activity, and whether the host takes part."""
+        """Add the copy of *tensor* to the device *to*; return its last activity, and whether it blocks the host."""
         question = self._question(tensor, to, pinned=copy.pinned, fresh=copy.fresh)
         self.state.copies += 1
         issued = self.on_host(f"copy {copy.name}", self.costs.call_s(to), use="issue")
@@ -287,7 +287,7 @@ class Writer:
         )
 
     def _socket(self, device: str) -> str:
-        """Return the CPU *device* where it is one socket; all sockets together have no memory of their own."""
+        """Return the CPU *device* where it is one socket; "" for all sockets, which have no memory of their own."""
         return device if self._is_cpu(device) else ""
 
     def _exchange(self, exchange: s.Exchanges) -> None:
@@ -375,7 +375,7 @@ class Writer:
 
 
 def _shared(body: Sequence[s.Statement]) -> dict[str, set[str]]:
-    """Return which streams each device runs operators on; under ``""`` those of no device that is named."""
+    """Return the streams on which each device runs operators; those on the default device are under ``""``."""
     found: dict[str, set[str]] = {}
     for statement in body:
         if isinstance(statement, s.Run):

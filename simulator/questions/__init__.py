@@ -1,1 +1,1 @@
-"""What can be asked, as plain data: the one form in which commands and tables of measurements ask for a prediction."""
+"""Questions as plain data: the one form in which commands and tables of measurements ask for a prediction."""

@@ -14,21 +14,21 @@ AccessKind = Literal["stream", "strided", "random", "gather", "chase", "shared"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessQuestion:
-    """How long accesses take: a pass over ``size_bytes``, or one access of many that touch so much memory.
+    """The time of memory accesses: one pass over ``size_bytes``, or one of many accesses within that much memory.
 
-    ``stream``: a pass, of which ``reads`` and ``writes`` are arrays, each a share of the bytes.  ``gather``: ``rows``
-    of ``row_bytes`` each, picked from a table.  The others are of one access: ``strided``: an element every
-    ``stride_bytes``, forward or ``backward``.  ``random``: ``each_bytes`` at any place, ``outstanding`` of them under
-    way at once.  ``chase``: a load that waits for the one before it, in no order.  ``shared``: ``cores`` that write in
-    turn, each its own part of the bytes.
+    Kinds of a whole pass: ``stream`` goes through ``reads`` input and ``writes`` output arrays, each an equal part of
+    the bytes; ``gather`` picks ``rows`` of ``row_bytes`` each from a table.  Kinds of one access: ``strided``, an
+    element every ``stride_bytes``, ``backward`` if set; ``random``, ``each_bytes`` at a random address with
+    ``outstanding`` accesses in flight; ``chase``, a load whose address comes from the load before it, in random order;
+    ``shared``, ``cores`` that take turns writing, each to its own part of the bytes.
 
-    ``node``: where the memory is: ``local`` to the core, ``remote`` (the next socket's), or a device of the machine.
-    ``misaligned``: elements begin where no multiple of their size is.  ``page_bytes``: of the pages that memory is
-    divided into.  ``state``: of a shared line: another core has ``modified`` it, or only read it (``unchanged``).
+    ``node`` is the memory: ``local`` to the core, ``remote`` (of the next socket), or a device of the machine.
+    ``misaligned``: no element starts at a multiple of its size.  ``page_bytes``: the size of the memory's pages.
+    ``state``: another core has ``modified`` a shared line, or only read it (``unchanged``).
 
-    Of a GPU: ``level`` says which memory a chase goes through; ``resident`` threads are under way at once, in blocks of
-    ``block_threads``, as many as it holds where these are 0.  ``in_graph``: calls come from a captured graph;
-    ``persistent``: one kernel stays and waits for all its blocks between passes.
+    For GPUs, ``level`` is the memory that a chase goes through.  ``resident`` threads run at once, in blocks of
+    ``block_threads``; 0 means as many as the device holds.  ``in_graph``: the calls come from a captured graph;
+    ``persistent``: one kernel stays on the device and waits for all its blocks between passes.
     """
 
     where: Where

@@ -1,4 +1,4 @@
-"""The few constants of one device that a short measurement fixes; all 1 without it."""
+"""The few constants of one device that a short measurement gives; all 1 without it."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ ISOLATED = tuple(
     f"isolated_{name}_s"
     for name in ("elementwise", "softmax", "norm", "linear", "matmul", "convolution", "other", "backward", "end")
 )
-"""What two events around one operator show besides; measuring needs it, predicting does not."""
+"""The extra time that two events around one operator show; measurements need it, predictions do not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Factors on what the data sheet and the shared constants give.
+    """Factors on the values from the data sheet and the shared constants.
 
-    ``compute`` multiplies the sustained rate of arithmetic, ``bandwidth`` that of device memory,
-    ``dispatch`` the time in which the host issues an operator; ``by_class`` multiplies the time of
-    one class of kernels (``gemm``, ``convolution``, ``streaming``, ``rowwise``, ...).  Kernels of the classes
-    ``by_data_sheet`` cost what they do without any of these.  ``host`` holds
-    what a host was measured to take, in seconds, by the constants of
-    :class:`~simulator.devices.dispatch.DispatchCosts` in whose place it stands, or of ``ISOLATED``.
+    ``compute`` multiplies the sustained arithmetic rate, ``bandwidth`` that of device memory, ``dispatch`` the time in
+    which the host launches an operator, and ``by_class`` the time of one kernel class (``gemm``, ``convolution``,
+    ``streaming``, ``rowwise``, ...).  None of them applies to the kernel classes in ``by_data_sheet``.  ``host`` holds
+    measured host times in seconds, which replace the constants of the same name in
+    :class:`~simulator.devices.dispatch.DispatchCosts`, or ``ISOLATED``.
     """
 
     compute: float = 1.0

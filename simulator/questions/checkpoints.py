@@ -9,10 +9,11 @@ __all__ = ["CheckpointQuestion"]
 
 @dataclass(frozen=True, slots=True)
 class CheckpointQuestion:
-    """A run that fails once in ``mtbf_s`` on average, and goes on from its last checkpoint.
+    """A run that fails once in ``mtbf_s`` on average, and resumes from its last checkpoint.
 
-    ``every_steps``: a checkpoint after so many steps; None: as often as is best.  ``write_s``: seconds in which one is
-    written and nothing is trained; None: what the first disk takes.  ``restart_s``: from a failure to the first step.
+    ``every_steps``: steps between checkpoints; None: the best interval.  ``write_s``: seconds to write a checkpoint,
+    during which training stops; None: the time of the first disk.  ``restart_s``: seconds from a failure to the first
+    step.
     """
 
     mtbf_s: float

@@ -11,7 +11,8 @@ __all__ = ["DTYPES", "REDUCTIONS", "CollectiveQuestion"]
 
 DTYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "int8", "uint8", "fp8")
 REDUCTIONS = ("sum", "avg", "prod", "min", "max")
-# What a switch does with each type (ncclNvlsSupported): an average is a product and a sum to NCCL, which it does not.
+# Reductions that switches do, by type (ncclNvlsSupported). NCCL computes an average as a product and a sum, which they
+# do not do.
 _IN_SWITCH = {
     "sum": ("fp64", "fp32", "tf32", "fp16", "bf16"),
     "min": ("fp16", "bf16"),
@@ -21,31 +22,31 @@ _IN_SWITCH = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveQuestion:
-    """How long ``size_bytes`` (nccl-tests' size) take by ``strategy``.
+    """The time of a collective of ``size_bytes`` (nccl-tests' size) with ``strategy``.
 
     Parameters
     ----------
     gpus : tuple of int, optional
-        GPUs of the machine from 0, in rank order; all of them otherwise.
+        GPUs of the machine, counted from 0, in rank order; all by default.
     group_size : int, optional
-        Groups of so many consecutive ranks do the same at once; all are one group otherwise.
+        Ranks in each group of consecutive ranks, which all run the collective at once; by default one group.
     root : int
         The rank at which a broadcast starts and a reduce ends.
     pairs : tuple of (source, target)
-        Ranks of a send-recv; each rank to the next otherwise.
+        Ranks of a send-recv; by default each rank sends to the next.
     gpus_per_process : int
-        How many GPUs one host thread launches for, as nccl-tests' ``-g``; matters to ``nccl``.
+        GPUs that one host thread launches for, as nccl-tests' ``-g``; only ``nccl`` depends on it.
     algorithm : str, optional
-        NCCL's in place of its own choice (NCCL_ALGO): ``ring``, ``tree``, ``nvls``, ``nvls_tree``, ``pat``.
+        Replaces NCCL's own choice (NCCL_ALGO): ``ring``, ``tree``, ``nvls``, ``nvls_tree``, ``pat``.
     protocol : str, optional
-        NCCL's in place of its own choice (NCCL_PROTO): ``LL``, ``LL128``, ``Simple``.
+        Replaces NCCL's own choice (NCCL_PROTO): ``LL``, ``LL128``, ``Simple``.
     dtype : str
-        Type of the elements, of ``DTYPES``.
+        Type of the elements, one of ``DTYPES``.
     reduction : str
-        What is made of the elements of all ranks, of ``REDUCTIONS``.  Each takes the same bytes over the same links
-        and is bound by memory; what differs is whether a switch can do it.
+        The reduction over ranks, one of ``REDUCTIONS``.  All move the same bytes over the same links and are
+        memory-bound; they differ only in whether a switch can do them.
     servers : tuple of str
-        Where parameter servers stand: ``own`` machines, ``workers``, or names of CPUs; else as the strategy finds best.
+        Places of parameter servers: ``own`` machines, ``workers``, or names of CPUs; by default the strategy's best.
     """
 
     where: Where
@@ -66,5 +67,5 @@ class CollectiveQuestion:
 
     @property
     def in_switch(self) -> bool:
-        """Whether a switch can do the reduction in the type; in integers of 8 bits and fp8 none."""
+        """Whether a switch can do the reduction in this type; never for 8-bit integers and fp8."""
         return self.dtype in _IN_SWITCH.get(self.reduction, ())

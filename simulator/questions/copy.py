@@ -1,4 +1,4 @@
-"""A copy between places of a machine: :class:`CopyQuestion`."""
+"""A copy within a machine: :class:`CopyQuestion`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ CopyKind = Literal["h2d", "d2h", "d2d", "h2h", "p2p"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyQuestion:
-    """How long a copy of ``size_bytes`` takes, and the other way at once where ``both_ways``.
+    """The time of a copy of ``size_bytes``, with a simultaneous copy in the other direction if ``both_ways``.
 
     ``h2d`` and ``d2h`` go between the host and GPU ``src``, ``p2p`` from GPU ``src`` to ``dst``, ``d2d`` and ``h2h``
-    within a GPU's or the host's memory.  ``staged``: between GPUs through host memory, whatever the machine could do.
-    ``waited``: the host waits for it, and its part counts.  ``threads`` copy within the host, None all.
-    ``socket``: the CPU beside whose memory the host's end lies; else the nearest.
-    ``fresh``: the host's memory that is written has been allocated and not touched yet (pageable memory alone).
+    within the memory of a GPU or the host.  ``staged``: GPUs copy through host memory even if they could copy directly.
+    ``waited``: the host waits for the copy, and its time counts.  ``threads`` copy within the host; None means all.
+    ``socket``: the CPU whose memory is the host's end; by default the nearest.  ``fresh``: host memory is allocated but
+    untouched before the copy writes it (pageable memory only).
     """
 
     where: Where

@@ -1,4 +1,4 @@
-"""What one core of a CPU waits for: :class:`CoreQuestion`."""
+"""Latencies of one CPU core: :class:`CoreQuestion`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Operation = Literal["fma", "branch-miss", "mutex"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreQuestion:
-    """How long an operation takes whose result the next one needs, ``count`` of them.
+    """The time of ``count`` dependent operations, each of which needs the result of the one before.
 
-    A fused multiply-add, a branch that was predicted wrongly, or a mutex locked and unlocked that nobody else wants.
+    A fused multiply-add, a mispredicted branch, or locking and unlocking an uncontended mutex.
     """
 
     where: Where

@@ -1,4 +1,4 @@
-"""Blocks read from a disk or written to it: :class:`DiskQuestion`."""
+"""Reads and writes of blocks on a disk: :class:`DiskQuestion`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ DISK_ACCESSES: tuple[DiskAccess, ...] = get_args(DiskAccess)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskQuestion:
-    """How long a block takes, one after the other by each of ``threads``.
+    """The time of one block if each of ``threads`` reads or writes blocks one after the other.
 
-    ``cached``: memory serves all of it; ``hit_percent``: so much of it.  ``sustained``: a volume's credits are spent.
-    ``disk``: which of the machine's, the first where not said.  ``track``: where on a disk that turns the blocks lie.
+    ``cached``: memory serves all blocks; ``hit_percent``: this percentage of them.  ``sustained``: the burst credits of
+    a cloud volume are spent.  ``disk``: its name; by default the machine's first.  ``track``: position of the blocks on
+    a rotating disk.
     """
 
     where: Where

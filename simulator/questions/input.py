@@ -1,4 +1,4 @@
-"""Where the samples of a step come from, and how they get to its devices: :class:`InputQuestion`."""
+"""The input pipeline of a step, from storage to the devices: :class:`InputQuestion`."""
 
 from __future__ import annotations
 
@@ -13,55 +13,55 @@ Cache = Literal["none", "memory"]
 Held = Literal["images", "sequences", ""]
 HELD: tuple[Held, ...] = ("images", "sequences")
 CACHES: tuple[Cache, ...] = get_args(Cache)
-MEMORY = "memory"  # in place of a disk: all samples lie in memory from the start
+MEMORY = "memory"  # instead of a disk: all samples are in memory from the start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputQuestion:
-    """A data set, the disks it lies on, and the loader of each process that feeds devices.
+    """A data set, its disks, and the loader of each process that feeds devices.
 
     Parameters
     ----------
     name : str
-        What the set is called.
+        Name of the data set.
     sample_bytes : float
-        One sample as it is stored, on average.
+        Mean bytes of a stored sample.
     samples : int
-        Samples of the set; 0: not said.
+        Samples of the data set; 0: unknown.
     holds : str
-        ``images`` or ``sequences``; empty: not said.
+        ``images`` or ``sequences``; empty: unknown.
     pixels : float
-        Of a stored image; 0: it is no image.
+        Pixels of a stored image; 0: samples are not images.
     decode : str
         ``jpeg``, or ``none``: stored as it is used.
     sample_s : float, optional
-        What decoding and augmenting a sample take a core, in place of what the model says.
+        Seconds of one core to decode and augment a sample; by default the model's.
     block_bytes : float
-        Samples are packed into large files and read in such blocks; 0: each has a file of its own.
+        Samples are packed into large files and read in blocks of this size; 0: each sample is a file.
     disks : tuple of str
-        Devices of the machine among which the set is spread; none: its first disk; ``memory``: no disk.
+        Devices of the machine that the set is spread over; empty: its first disk; ``memory``: no disk.
     workers : int
-        Processes that load, for each process that feeds devices; 0: that process itself.
+        Loading processes for each process that feeds devices; 0: that process loads itself.
     prefetch : int
-        Batches that a worker may be ahead.
+        Batches that each worker loads ahead.
     shuffle : bool
-        Samples are read in random order, of packed files block by block; otherwise as they lie.
+        Samples are read in random order (packed files block by block), otherwise in stored order.
     cache : str
-        ``memory``: what was read stays in the host's memory as far as there is room.
+        ``memory``: data that were read stay in host memory as far as there is room.
     epochs : int
-        How often the set is read; the first time nothing is in memory.
+        Passes over the set; nothing is cached in the first.
     augment : bool
         Images are cropped at random and resized.
     pinned : bool
-        Batches are copied to page-locked memory, and from there to the device while it computes.
+        Batches go through page-locked memory, from which they are copied to the device while it computes.
     ahead : int
         Batches that wait on the device.
     batch_s : float
-        What the loop takes the host each step besides: metrics, logs, splitting the batch.
+        Other seconds of the host's training loop per step: metrics, logs, splitting the batch.
     steps_under_way : int
-        Steps that may have begun and not ended; 1: the host waits for the end of each.
+        Steps that may be in flight; 1: the host waits for the end of each.
     evaluate : int
-        Samples on which the first device alone evaluates after each epoch.
+        Samples that the first device alone evaluates after each epoch.
     """
 
     name: str
@@ -87,5 +87,5 @@ class InputQuestion:
 
     @property
     def set_bytes(self) -> float:
-        """Bytes of the whole set."""
+        """Bytes of the whole data set."""
         return self.samples * self.sample_bytes

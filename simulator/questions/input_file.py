@@ -1,7 +1,7 @@
 """An input as a file or in words: ``imagenet,from=ebs0,workers=8``, read by :func:`parse_input`.
 
-The first word may name a data set of the catalogue (``simulator/workload/data_sets``) or a YAML file of one's own;
-further words are the same keys, and what they say goes before what the file says.
+The first word may name a data set of the catalogue (``simulator/workload/data_sets``) or a YAML file.  The other words
+set the same keys and override the file.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _Count = Annotated[int, BeforeValidator(_whole), Field(strict=True)]
 
 
 class InputFile(BaseModel):
-    """An input as it is written."""
+    """The keys of an input file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
 
@@ -88,17 +88,17 @@ class InputFile(BaseModel):
         if self.decode == "jpeg" and not self.pixels and self.sample_time is None:
             raise ValueError("decode: jpeg needs pixels, for example 469x387, or sample_time")
         if self.pixels and self.holds == "sequences":
-            raise ValueError("pixels are of images, and it holds sequences")
+            raise ValueError("pixels apply to images; this set holds sequences")
         if self.epochs > 1 and not self.samples:
-            raise ValueError("epochs needs samples, those of the set")
+            raise ValueError("epochs needs samples, the size of the set")
         if self.cache == "memory" and not self.samples:
-            raise ValueError("cache: memory needs samples, those of the set")
+            raise ValueError("cache: memory needs samples, the size of the set")
         if not self.pinned and "ahead" in self.model_fields_set and self.ahead:
             raise ValueError("ahead needs pinned: a copy from pageable memory waits")
         return self
 
     def question(self, name: str) -> InputQuestion:
-        """Return what is asked, of the set called *name*."""
+        """Return the question of this input, with *name* for the data set."""
         return InputQuestion(
             name=name,
             sample_bytes=self.sample,
@@ -130,7 +130,7 @@ def data_sets() -> tuple[str, ...]:
 
 
 def parse_input(text: str) -> InputQuestion:
-    """Return the input that *text* says; raises InputError with all that is wrong in it."""
+    """Return the input described by *text*; raises InputError with all its faults."""
     first, *rest = [word.strip() for word in text.split(",")]
     if "=" in first:
         return _validated(_of_words([first, *rest])).question("input")
@@ -139,7 +139,7 @@ def parse_input(text: str) -> InputQuestion:
 
 
 def _named(first: str) -> tuple[str, dict[str, Any]]:
-    """Return the name of a data set or a file, and what it says."""
+    """Return the name of the data set or file *first*, and its keys; raises InputError."""
     if first.endswith((".yaml", ".yml")):
         source = read_yaml(Path(first), one_line(first, 1000), needs=_NEEDS)
         validate(source, InputFile)
@@ -153,7 +153,7 @@ def _named(first: str) -> tuple[str, dict[str, Any]]:
 
 
 def _of_words(words: list[str]) -> dict[str, str]:
-    """Return what *words* say; raises InputError."""
+    """Return the keys and values of *words*; raises InputError."""
     said: dict[str, str] = {}
     for word in words:
         key, equals, value = (part.strip() for part in word.partition("="))

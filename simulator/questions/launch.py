@@ -1,4 +1,4 @@
-"""What issuing costs: :class:`LaunchQuestion`."""
+"""The cost of launches: :class:`LaunchQuestion`."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ Call = Literal["", "view", "record", "hold", "wait", "read", "empty"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchQuestion:
-    """How long it takes to issue something, and to run it.
+    """The time to launch something, and to run it.
 
-    What is issued: an ``operator`` in ``phases``, by a framework that keeps its tape where ``is_taped``, whose
-    ``parameters`` get gradients; a captured graph of it so many times (``kernels``); or, without an operator, an
-    update of so many ``parameters``.  ``timed``: the ``host``, until it is free again; one after the other in a
-    ``stream``, or within a captured ``graph``; the ``device`` by itself, with the launch of what was captured; or one
-    pass of a kernel that is ``staying`` on the device and waits for all its blocks.
+    What is launched: an ``operator`` in ``phases``, by a framework that records its tape if ``is_taped``, with
+    gradients for ``parameters`` tensors; a captured graph of ``kernels`` such operators; or, without an operator, an
+    update of ``parameters`` tensors.  ``timed`` is what counts: the ``host``, until it is free again; one launch after
+    the other in a ``stream``, or within a captured ``graph``; the ``device`` alone, with the launch of the captured
+    work; or one pass of a kernel ``staying`` on the device, which waits for all its blocks.
 
-    ``call``: a call that runs no operator, for which the host is busy: a ``view``, to ``record`` an event, to have a
-    stream wait for one (``hold``), to ``wait`` for a device, to ``read`` one number of a device that is idle; or an
-    ``empty`` kernel, whose launch the host pays, and with ``timed=device`` its wait too.
+    ``call`` is a call without an operator that occupies the host: a ``view``; to ``record`` an event; to make a stream
+    wait for one (``hold``); to ``wait`` for a device; to ``read`` one number from an idle device; or to launch an
+    ``empty`` kernel, and with ``timed=device`` to wait for it too.
     """
 
     where: Where

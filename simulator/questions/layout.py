@@ -23,7 +23,7 @@ __all__ = [
 
 Axis = Literal["tp", "cp", "dp", "pp"]
 AXES: tuple[Axis, ...] = get_args(Axis)
-ORDER: tuple[Axis, ...] = ("tp", "cp", "dp", "pp")  # Megatron-LM's: neighbours first
+ORDER: tuple[Axis, ...] = ("tp", "cp", "dp", "pp")  # Megatron-LM's order, nearest ranks first
 Schedule = Literal["1f1b", "gpipe", "zero-bubble"]
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 Process = Literal["each", "loop", "dataparallel"]
@@ -32,7 +32,7 @@ PROCESSES: tuple[Process, ...] = get_args(Process)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Degrees of parallelism, and what goes with them.
+    """Degrees of parallelism, and the options that go with them.
 
     Parameters
     ----------
@@ -43,33 +43,33 @@ class Layout:
     cp : int
         Ranks that split each sequence (context parallelism).
     dp : int, optional
-        Ranks that split the samples; those that are left otherwise.
+        Ranks that split the samples; by default all ranks that the other degrees leave.
     ep : int
-        Ranks that split the experts of a layer (expert parallelism): of the ``tp x cp x dp`` ranks of a stage every
-        ``etp``-th.
+        Ranks that split the experts of a layer (expert parallelism): every ``etp``-th of the ``tp x cp x dp`` ranks of
+        a stage.
     etp : int, optional
-        Ranks that split each expert (expert tensor parallelism); as many as ``tp`` otherwise.
+        Ranks that split each expert (expert tensor parallelism); ``tp`` by default.
     flex : bool
-        A token goes once to each machine that has experts of it, and what these return is added up there (DeepEP,
-        HybridEP; ``--moe-token-dispatcher-type flex``); else once for each expert.
+        A token is sent once to each node that holds experts of it, and their results are added up there (DeepEP,
+        HybridEP; ``--moe-token-dispatcher-type flex``); otherwise it is sent once per expert.
     sp : bool
-        What tensor parallelism leaves whole is split along the sequence among its ranks (sequence parallelism).
+        Activations that tensor parallelism leaves whole are split along the sequence (sequence parallelism).
     tp_overlap : bool
-        What ``sp`` gathers and scatters passes piece by piece beside the products of blocks that read or write it
+        The gathers and scatters of ``sp`` go piece by piece, beside the products that read or write the data
         (user buffers of Transformer Engine, ``--tp-comm-overlap``).
     vp : int
-        Parts of the network that each stage has, which take turns (virtual, or interleaved, stages).
+        Chunks of the network per stage, which take turns (virtual, or interleaved, stages).
     zero : int
-        What the ranks with the same parameters keep a shard of: 1 the optimiser's state, 2 gradients too, 3 parameters
-        too (FSDP); 0: nothing.
+        What ranks with the same parameters shard: 1 the optimiser state, 2 gradients too, 3 parameters too (FSDP);
+        0: nothing.
     shards : int, optional
-        Ranks that make up a whole of shards; all ``cp x dp`` otherwise.  Fewer: each group is a replica (HSDP).
+        Ranks that hold one full set of shards; all ``cp x dp`` by default.  Fewer: each such group is a replica (HSDP).
     schedule : str
-        The order of forward and backward passes of a pipeline.
+        The order of forward and backward passes in a pipeline.
     order : tuple of str
-        The axes from that whose ranks are neighbours to that whose ranks are farthest apart.
+        The axes, from the one with neighbouring ranks to the one with the most distant ranks.
     process : str
-        Which process feeds a rank: one for each; or one for all, with replicas in a Python loop (``loop``) or by
+        ``each``: one process per rank; or one process for all, with replicas in a Python loop (``loop``) or by
         nn.DataParallel (``dataparallel``; :mod:`simulator.training.one_process`).
     """
 
@@ -91,12 +91,12 @@ class Layout:
 
     @property
     def model_ranks(self) -> int:
-        """Ranks that hold one replica of the network between them, each sample on all."""
+        """Ranks that together hold one replica of the network; each sample passes through all of them."""
         return self.tp * self.pp * self.cp
 
     @property
     def divides_network(self) -> bool:
-        """Whether layers, or what they compute, are divided among ranks: more than replicas and shards of them."""
+        """Whether the layers or their computation are divided among ranks, beyond replicas and their shards."""
         return self.model_ranks > 1 or self.ep > 1
 
     @property
@@ -106,32 +106,35 @@ class Layout:
 
     @property
     def expert_tp(self) -> int:
-        """Ranks that split each expert."""
+        """Ranks that split each expert (``etp``, or ``tp`` by default)."""
         return self.tp if self.etp is None else self.etp
 
     @property
     def expert_ranks(self) -> int:
-        """Ranks that hold the experts of a layer between them."""
+        """Ranks that together hold the experts of a layer."""
         return self.ep * self.expert_tp
 
     @property
     def has_experts_apart(self) -> bool:
-        """Whether other ranks share the parameters of experts than share all else."""
+        """Whether the parameters of experts are replicated over other ranks than all other parameters."""
         return self.expert_ranks != self.tp
 
     @property
     def expert_shards(self) -> int:
-        """Ranks that make up a whole of shards of the same experts: as many of a stage's ranks as do of all else."""
+        """Ranks that hold one full set of shards of an expert's parameters, at least 1.
+
+        As for all other parameters, a set spans ``shards * tp`` ranks of a stage.
+        """
         return max(1, (self.shards or 1) * self.tp // self.expert_ranks)
 
     def kept_share(self, count: float, of_experts: float) -> float:
-        """Return the share of *count* elements that a rank keeps; *of_experts* of them are those of its experts."""
+        """Return the fraction of *count* elements that a rank keeps; *of_experts* of them belong to experts."""
         if not count:
             return 1.0
         return ((count - of_experts) / (self.shards or 1) + of_experts / self.expert_shards) / count
 
     def on(self, n_ranks: int) -> Layout:
-        """Return the layout with all degrees known, over *n_ranks*; raises InputError, saying what would do."""
+        """Return the layout over *n_ranks* with all degrees set; raises InputError with degrees that would fit."""
         each = self.model_ranks
         named = " x ".join(f"{axis}={getattr(self, axis)}" for axis in ("tp", "pp", "cp") if getattr(self, axis) > 1)
         if n_ranks % each:
@@ -153,7 +156,7 @@ class Layout:
         return replace(self, dp=data, shards=shards)
 
     def _check_experts(self, group: int, shards: int | None) -> None:
-        """Raise InputError where experts do not share out over the ``tp`` x *group* ranks of a stage."""
+        """Raise InputError if the experts cannot be divided evenly among the ``tp`` x *group* ranks of a stage."""
         tp, each, stage = self.tp, self.expert_tp, self.tp * group
         if each != tp > 1 and not self.sp:
             raise InputError(
@@ -170,7 +173,7 @@ class Layout:
 
     @property
     def words(self) -> str:
-        """The layout as :func:`parse_layout` reads it: what is not as usual."""
+        """The settings that differ from the defaults, as :func:`parse_layout` reads them."""
         if self.process != "each":
             return self.process
         said = []
@@ -198,9 +201,9 @@ def _divisors(number: int) -> str:
 
 
 def parse_layout(text: str) -> Layout:
-    """Return the layout that *text* says: ``dp``, ``fsdp``, ``loop``, or items as ``tp=8,pp=8,dp=64,sp,zero=1``.
+    """Return the layout of *text*: ``dp``, ``fsdp``, ``loop``, or items such as ``tp=8,pp=8,dp=64,sp,zero=1``.
 
-    Raises InputError where it cannot be read; names the nearest word.
+    Raises InputError with the nearest word if it cannot be read.
     """
     for process in PROCESSES[1:]:
         if text.strip() == process:
@@ -221,17 +224,13 @@ def parse_layout(text: str) -> Layout:
             found[key] = _value(text, key, said, bool(equals) or name == "fsdp")
     layout = Layout(**found)  # type: ignore[arg-type]
     if layout.sp and layout.tp == 1:
-        raise InputError(f"--parallel {one_line(text, 60)}: sp splits what tp leaves whole; say tp=2 or more with it")
+        raise InputError(f"--parallel {one_line(text, 60)}: sp splits what tp leaves whole; add tp=2 or more")
     if layout.tp_overlap and not layout.sp:
-        raise InputError(
-            f"--parallel {one_line(text, 60)}: tp_overlap is of what sp gathers and scatters; say sp with it"
-        )
+        raise InputError(f"--parallel {one_line(text, 60)}: tp_overlap overlaps what sp gathers and scatters; add sp")
     if layout.flex and layout.ep == 1:
-        raise InputError(f"--parallel {one_line(text, 60)}: flex is how tokens go to experts; say ep=2 or more with it")
+        raise InputError(f"--parallel {one_line(text, 60)}: flex dispatches tokens to experts; add ep=2 or more")
     if layout.pp == 1 and (layout.vp > 1 or layout.schedule != "1f1b"):
-        raise InputError(
-            f"--parallel {one_line(text, 60)}: vp and schedule are of a pipeline; say pp=2 or more with them"
-        )
+        raise InputError(f"--parallel {one_line(text, 60)}: vp and schedule apply to a pipeline; add pp=2 or more")
     if layout.vp > 1 and layout.schedule != "1f1b":
         raise InputError(f"--parallel {one_line(text, 60)}: vp={layout.vp} goes with schedule=1f1b")
     return layout

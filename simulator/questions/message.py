@@ -1,4 +1,4 @@
-"""A message from one machine to another: :class:`MessageQuestion`."""
+"""A message between two nodes: :class:`MessageQuestion`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Protocol = Literal["tcp", "udp"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageQuestion:
-    """How long a message of ``size_bytes`` takes from machine ``src`` to ``dst``, and back where ``round_trip``.
+    """The time of a message of ``size_bytes`` from node ``src`` to ``dst``, and back if ``round_trip``.
 
-    ``protocol`` says which headers it has on Ethernet, ``mtu_bytes`` how large packets are (0: what the link's share of
-    payload says, 1500 or 9000).  ``switches`` stand on the way, ``distance_km`` of glass lie on it, or of air and space
-    where ``in_vacuum``.
+    ``protocol`` sets the headers on Ethernet, ``mtu_bytes`` the packet size (0: 1500 or 9000, from the link's payload
+    fraction).  The path has ``switches`` switches and ``distance_km`` of glass fibre, or of air and space if
+    ``in_vacuum``.
     """
 
     where: Where

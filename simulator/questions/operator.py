@@ -16,23 +16,23 @@ Issued = Literal["", "graph", "stream"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorQuestion:
-    """How long an operator's kernels take in a phase.
+    """The time of an operator's kernels in one phase.
 
     Parameters
     ----------
     device : str, optional
-        Of the machine, by its name or that of its part; else its first GPU, or its CPUs.
+        A device of the machine, by its name or its part's; by default its first GPU, or its CPUs.
     channels_last : bool
         Images lie in memory pixel by pixel.
     is_cold : bool
-        Nothing of what it reads and writes is in a cache when it starts.
+        No input or output is in a cache at the start.
     issued : str
-        How a GPU's kernels come: ``graph``, from a captured graph; ``stream``, one call after the other, so that
-        the host may be slower; nothing: they wait for nobody.
+        How a GPU's kernels are launched: ``graph``, from a captured graph; ``stream``, one call after the other, so
+        that the host may be slower; empty: without waiting for launches.
     calls : bool
-        Of a CPU: with the framework's call.
+        On a CPU, include the framework's call.
     threads : int, optional
-        Of a CPU; one for each core otherwise.
+        Threads of a CPU; by default one per core.
     """
 
     where: Where

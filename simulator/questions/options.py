@@ -1,4 +1,4 @@
-"""How a step is run: what it does, in which precision, with which optimiser."""
+"""How a step runs: its mode, precision, optimiser and framework."""
 
 from __future__ import annotations
 
@@ -47,32 +47,50 @@ ACCUMULATIONS: tuple[Accumulation, ...] = get_args(Accumulation)
 MODES: tuple[Mode, ...] = get_args(Mode)
 OPTIMIZERS: tuple[Optimizer, ...] = get_args(Optimizer)
 POLICIES: tuple[Policy, ...] = get_args(Policy)
-QUANTISED: tuple[Policy, ...] = ("int8", "int4")  # of inference alone
+QUANTISED: tuple[Policy, ...] = ("int8", "int4")  # for inference only
 
 
 @dataclass(frozen=True, slots=True)
 class StepOptions:
-    """What one step does.
+    """The settings of one step.
 
-    ``mode``: ``train`` is forward, backward and update; ``forward`` and ``backward`` are these parts
-    of it alone (what forward saves is counted in both); ``inference`` is forward with nothing saved.
-    ``precision`` is a policy (:mod:`simulator.step.precision`): ``torch`` is what PyTorch does when nothing is
-    set.  ``compiled``: pointwise operators are fused as compilers do.  ``cuda_graph``: all kernels are
-    launched by one call; ``cuda_graph_blocks``: in either pass those of each repeated block but its experts
-    (Transformer Engine's ``make_graphed_callables``).  ``recompute``: of repeated blocks only the inputs are kept,
-    and their forward pass runs again; ``recompute_attention``: of attention alone, from queries, keys and values
-    (selective).
-    ``channels_last``: images lie in memory pixel by pixel, as tensor cores read them, and are not copied
-    around each convolution (TensorFlow's way in half precision; PyTorch's ``memory_format``).
-    ``fused_optimizer``: the update is one kernel over all parameters (PyTorch's ``fused=True``), not one for each
-    of its operations; a compiled model leaves it as it is.
-    ``framework``: what issues operators, plain modules of PyTorch, or Megatron-LM's, which do more for each; or
-    TensorFlow, whose kernels do one operation each unless the step is ``compiled`` (XLA); or Caffe and its kin without
-    cuDNN, whose convolutions go image by image.
-    ``launch_blocking``: the host issues nothing before the device has done all before it (``CUDA_LAUNCH_BLOCKING=1``).
-    ``accumulation``: what adds gradients of a micro-batch to those before: the ``product`` that makes them
-    (Megatron-LM's fusion; or there is nothing to add), a pass that reads both (``add``, PyTorch's), or passes into a
-    copy in fp32 besides (``fp32``, DeepSpeed's ``BF16_Optimizer``).
+    Parameters
+    ----------
+    mode : str
+        ``train`` is forward, backward and update; ``forward`` and ``backward`` are these parts alone (tensors saved by
+        forward count in both); ``inference`` is forward with nothing saved.
+    precision : str
+        A policy (:mod:`simulator.step.precision`); ``torch`` is PyTorch's default.
+    optimizer : str
+        The rule of the update.
+    compiled : bool
+        Pointwise operators are fused, as compilers do.
+    cuda_graph : bool
+        One call launches all kernels.
+    cuda_graph_blocks : bool
+        In each pass, one call launches the kernels of a repeated block, except its experts (Transformer Engine's
+        ``make_graphed_callables``).
+    recompute : bool
+        Only the inputs of repeated blocks are kept, and their forward pass runs again.
+    recompute_attention : bool
+        Only attention runs again, from queries, keys and values (selective recomputation).
+    channels_last : bool
+        Images lie in memory pixel by pixel, as tensor cores read them, and are not copied around each convolution
+        (TensorFlow's default in half precision; PyTorch's ``memory_format``).
+    fused_optimizer : bool
+        The update is one kernel over all parameters (PyTorch's ``fused=True``) instead of one per operation; compiling
+        the model does not change it.
+    framework : str
+        Plain PyTorch modules; Megatron-LM's modules, with more host work per operator; TensorFlow, with one kernel per
+        operation unless ``compiled`` (XLA); or Caffe and similar frameworks without cuDNN, whose convolutions go image
+        by image.
+    launch_blocking : bool
+        The host launches nothing until the device has finished everything before it (``CUDA_LAUNCH_BLOCKING=1``).
+    accumulation : str
+        How gradients of micro-batches are added up: by the ``product`` that computes them (Megatron-LM's fusion; also
+        if
+        there is nothing to add), by a pass that reads both (``add``, PyTorch's), or by passes into an extra fp32 copy
+        (``fp32``, DeepSpeed's ``BF16_Optimizer``).
     """
 
     mode: Mode = "train"
@@ -91,7 +109,7 @@ class StepOptions:
 
     @property
     def trains(self) -> bool:
-        """Whether what the backward pass needs is kept."""
+        """Whether tensors are saved for the backward pass."""
         return self.mode != "inference"
 
 

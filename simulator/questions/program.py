@@ -11,10 +11,10 @@ __all__ = ["ProgramQuestion"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramQuestion:
-    """How long the program in the file ``workload`` takes, or that is written in ``text``, and when each part happens.
+    """The time of the program in the file ``workload``, or in ``text``, and the timeline of its parts.
 
-    ``device`` is where it runs what names no device: else the machine's first GPU, or its CPUs.  ``threads`` are a
-    CPU's.  ``compiled`` and ``captured``: all its networks are, whatever the file says of each.
+    ``device`` runs everything that names no device; by default the machine's first GPU, or its CPUs.  ``threads`` are a
+    CPU's.  ``compiled`` and ``captured`` apply to all its networks, whatever the file says.
     """
 
     where: Where

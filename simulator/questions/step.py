@@ -17,59 +17,59 @@ BUCKET_BYTES = 25 * 2**20  # bucket_cap_mb of PyTorch's DistributedDataParallel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepQuestion:
-    """How long a step takes in which each replica computes ``micro_batches`` of ``batch`` samples.
+    """The time of a step in which each replica computes ``micro_batches`` of ``batch`` samples.
 
-    A replica is a device, or those that divide the network between them (``layout``).
+    A replica is one device, or several that divide the network among them (``layout``).
 
     Parameters
     ----------
     workload : str
         A network of the zoo, a YAML file of layers, or ``torch:package.module:factory``.
     sizes : tuple of (name, value)
-        Of a network of the zoo other than its own: ``sequence_length``, ``image``, ``layers``, ``attention``, ...,
-        and ``loss`` (0: no cross-entropy comes last).
+        Sizes of a zoo network that differ from its defaults: ``sequence_length``, ``image``, ``layers``, ``attention``,
+        ..., and ``loss`` (0: no cross-entropy at the end).
     device : str, optional
-        One device of the machine by its name (``gpu0``, ``cpu0``, ``cpu`` for all sockets); else its GPUs.
+        One device of the machine by its name (``gpu0``, ``cpu0``, ``cpu`` for all sockets); by default its GPUs.
     gpus : tuple of int, optional
-        GPUs of the machine from 0; all of them otherwise.
+        GPUs of the machine, counted from 0; all by default.
     layout : Layout
-        How several divide the work; otherwise each has a replica of the network.
+        How several devices divide the work; by default each has a replica of the network.
     strategy : str
-        How they exchange gradients, or shards; what is divided within layers goes by NCCL.
+        The strategy that exchanges gradients or shards; exchanges within layers use NCCL.
     bucket_bytes : float
-        Gradients are exchanged in buckets of so many bytes while the backward pass goes on; 0: all after it.  Shards of
-        parameters (``zero=3``) go unit by unit.
+        Gradients are exchanged in buckets of this size during the backward pass; 0: all after it.  Shards of parameters
+        (``zero=3``) are exchanged unit by unit.
     sums_in_fp32 : bool
-        Gradients of 16 bits are summed in fp32.
+        16-bit gradients are summed in fp32.
     prefetches : bool
-        Of ``zero=3``: backward, the next unit is gathered while one computes (BACKWARD_PRE); else after it.  Of
-        ``zero=1`` and 2: parameters are gathered while the next step computes; else after the update.
+        With ``zero=3``, the next unit of the backward pass is gathered while one computes (BACKWARD_PRE), otherwise
+        after it.  With ``zero=1`` and 2, parameters are gathered during the next step, otherwise after the update.
     contention : bool
-        What computes and what exchanges at the same time slow each other, gradients are copied into buckets and out
-        of them, and all wait for the slowest rank; otherwise each runs as if alone, on equal devices.
+        Concurrent computation and communication slow each other, gradients are copied into and out of buckets, and all
+        ranks wait for the slowest; otherwise everything runs as if alone, on equal devices.
     threads : int, optional
-        Of a CPU; one for each core otherwise.
+        Threads of a CPU; by default one per core.
     stragglers : tuple of (name, factor)
-        A GPU, or a node with all its GPUs, whose devices take so many times as long as others of their part.
+        A GPU, or a node with all its GPUs, that takes *factor* times as long as others of its part.
     servers : tuple of str
-        Where parameter servers stand, as :class:`~simulator.questions.collective.CollectiveQuestion` has it.
+        Places of parameter servers, as in :class:`~simulator.questions.collective.CollectiveQuestion`.
     staleness : int, optional
-        Of parameter servers: a worker goes on while it is no more than so many steps ahead of the slowest; 0: all
-        wait for all; None: nobody waits for others.
+        With parameter servers, the steps that a worker may be ahead of the slowest; 0: all wait for all; None: nobody
+        waits.
     epoch_samples : int
-        Samples of an epoch; 0: nobody asks.
+        Samples of an epoch; 0: not asked for.
     divided : bool
-        Of replicas: ``batch`` samples for each GPU are divided so that all finish together, not evenly.
+        The samples (``batch`` per GPU) are divided among replicas so that all finish together, not evenly.
     helpers : tuple of str
-        CPUs that get a part of them too.
+        CPUs that also get a part of these samples.
     lost : (name, seconds), optional
-        A CPU with a server on it that is gone so long after the start of a step.
+        A CPU whose server fails, and the time of the failure after the start of a step.
     checkpoints : CheckpointQuestion, optional
         Failures and checkpoints of a run of such steps.
     input : InputQuestion, optional
-        Where the samples come from; otherwise each step finds them on its devices.
+        The input pipeline; by default each step finds its samples on the devices.
     programs : int
-        Processes that each do such a step on one GPU, which runs kernels of one of them at a time.
+        Processes that each run such a step on the same GPU, which runs kernels of one process at a time.
     """
 
     where: Where
@@ -101,7 +101,7 @@ class StepQuestion:
 
     @property
     def one_process(self) -> bool:
-        """Whether one process feeds all GPUs."""
+        """Whether one process launches for all GPUs."""
         return self.layout.process != "each"
 
     @property
@@ -137,9 +137,9 @@ class StepQuestion:
 
 
 def accumulating(question: StepQuestion, said: Accumulation | None) -> StepQuestion:
-    """Return *question* with how gradients of its micro-batches are added up: as *said*, else as its framework does it.
+    """Return *question* with the way its gradients are accumulated: *said*, or by default its framework's.
 
-    Where gradients are scattered in every micro-batch, each rank adds up a shard of them, which is left out.
+    If gradients are scattered after every micro-batch, each rank accumulates only a shard, whose cost is neglected.
     """
     options, parts = question.options, question.micro_batches > 1 and question.layout.zero < 2
     usual: Accumulation = "product" if options.framework == "megatron" else "add"

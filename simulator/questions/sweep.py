@@ -1,4 +1,4 @@
-"""A question over sizes: ``access:chase,sweep:4KiB-256MiB`` is one question for each size."""
+"""A question over many sizes: ``access:chase,sweep:4KiB-256MiB`` is one question for each size."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _SWEEP = "sweep:"
 
 
 def swept(text: str) -> list[tuple[int | None, str]]:
-    """Return each size of the sweep that *text* names with the question about it; *text* alone where it names none.
+    """Return each size in bytes of the sweep in *text*, with its question; without a sweep, only None and *text*.
 
-    Raises InputError where the sweep cannot be read, or there are two.
+    Raises InputError if the sweep cannot be read, or if there are two.
     """
     kind, _, rest = text.partition(":")
     items = [item.strip() for item in rest.split(",")]

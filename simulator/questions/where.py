@@ -1,4 +1,4 @@
-"""Where something happens: which machine, how many of it, with which software."""
+"""The machine of a question: its topology, number of nodes, links and software."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ CPU_LIBRARIES: tuple[CpuLibrary, ...] = get_args(CpuLibrary)
 
 @dataclass(frozen=True, slots=True)
 class SlowLink:
-    """The links between two devices, both ways, at ``factor`` of what they give; 0: there are none.
+    """The links between two devices, in both directions, at ``factor`` of their bandwidth; 0: no links.
 
-    ``ends`` are the names of both with ``-`` between (``gpu0-gpu1``).  With a time it is so from ``from_s`` to
-    ``until_s`` after the start, and what is chosen before (rings, routes) stays as chosen.
+    ``ends`` are both names joined by ``-`` (``gpu0-gpu1``).  With times, this holds from ``from_s`` to ``until_s``
+    after the start, and choices made before the start (rings, routes) do not change.
     """
 
     ends: str
@@ -28,13 +28,13 @@ class SlowLink:
 
     @property
     def is_passing(self) -> bool:
-        """Whether it begins or ends while something runs."""
+        """Whether the change starts or ends during the run."""
         return self.from_s > 0.0 or self.until_s < math.inf
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """Another job that moves ``rate_Bps`` from the first of two devices to the second, all the time."""
+    """Another job that constantly moves ``rate_Bps`` from the first device of ``ends`` to the second."""
 
     ends: str
     rate_Bps: float
@@ -42,10 +42,10 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """A machine: ``topology`` is a path, a built-in name, or a GPU or CPU of the catalogue by itself.
+    """A machine: ``topology`` is a path, a built-in name, or a single GPU or CPU of the catalogue.
 
-    So many ``nodes`` of it are joined, by links of the part ``fabric`` in place of the adapters' own.  ``slow_links``
-    are not as the file says, and ``neighbours`` use what the rest then has no more.
+    ``nodes`` of it are joined by links of the part ``fabric``, or by default of the adapters' own.  ``slow_links``
+    change the bandwidth given by the file, and ``neighbours`` take bandwidth away.
     """
 
     topology: str
@@ -57,9 +57,9 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Software:
-    """Libraries and their versions: today's unless said.
+    """Libraries and their versions; current ones by default.
 
-    ``cpu_library`` is what kernels of CPUs are from; ``blas``: as frameworks of 2016 used it.
+    ``cpu_library`` provides the kernels of CPUs; ``blas``: as frameworks of 2016 used it.
     """
 
     nccl: tuple[int, int] = NCCL_TODAY

@@ -1,9 +1,8 @@
-"""Questions of one thing in words, as ``--workload`` takes them: ``op:linear,rows=512,inputs=1024,outputs=4096,bwd``.
+"""Questions about one operation in words, as in ``--workload op:linear,rows=512,inputs=1024,outputs=4096,bwd``.
 
-After the kind and a colon come items with commas between: what it is (an operator, or the way of a copy), a size with
-its unit where one is asked for, ``name=value``, and names alone for what holds (``cold``).  A word that is a value of
-one field only may stand alone too (``bwd`` for ``phase=bwd``).  The names are those of the question's fields, and of
-the operator's.
+After the kind and a colon come items separated by commas: the operator or the direction of a copy, a size with its
+unit where one is needed, ``name=value``, and the names of flags (``cold``).  A value that fits only one field may
+stand alone (``bwd`` for ``phase=bwd``).  The names are those of the fields of the question and of the operator.
 """
 
 from __future__ import annotations
@@ -50,13 +49,13 @@ _EXAMPLES = {
     "message": "message:4KiB,udp",
     "core": "core:mutex",
 }
-_ELSEWHERE = ("where", "device", "threads")  # options of their own
+_ELSEWHERE = ("where", "device", "threads")  # have options of their own
 
 
 def parse_question(text: str, where: Where, device: str | None = None, threads: int | None = None) -> Single:
-    """Return the question *text* about the machine *where*, and its *device* where one is named.
+    """Return the question *text* about the machine *where*, and its *device* if named.
 
-    Raises InputError where it cannot be read; names the nearest word.
+    Raises InputError with the nearest word if it cannot be read.
     """
     kind, _, rest = text.partition(":")
     cls = KINDS[kind]
@@ -74,7 +73,7 @@ def parse_question(text: str, where: Where, device: str | None = None, threads: 
 
 
 def question_words(question: Single) -> str:
-    """Return the words that :func:`parse_question` reads as *question*, whatever machine and device it is about."""
+    """Return the words that :func:`parse_question` reads as *question*, without its machine and device."""
     kind = next(name for name, cls in KINDS.items() if cls is type(question))
     return f"{kind}:{','.join(_written(question, kind))}"
 
@@ -109,7 +108,7 @@ def _item(field: Field[Any], value: object) -> str:
 
 
 def _read(cls: type[Single], items: list[str], kind: str) -> dict[str, Any]:
-    """Return the fields of *cls* that *items* say."""
+    """Return the values of the fields of *cls* in *items*; raises ValueError."""
     operator: type[Any] | None = None
     found: dict[str, Any] = {}
     inner: dict[str, Any] = {}
@@ -138,7 +137,7 @@ def _read(cls: type[Single], items: list[str], kind: str) -> dict[str, Any]:
 
 
 def _made(operator: type[Any], values: Mapping[str, Any]) -> Any:
-    """Return the *operator* with *values*; raises ValueError where no such shape is."""
+    """Return the *operator* with *values*; raises ValueError if the shape is impossible."""
     made = operator(**values)
     if isinstance(made, operators.Elementwise):
         check_function(made.function)
@@ -150,7 +149,7 @@ def _made(operator: type[Any], values: Mapping[str, Any]) -> Any:
 
 
 def _field(cls: type[Any], operator: type[Any] | None, name: str, value: str) -> tuple[Field[Any], type[Any]]:
-    """Return the field that an item means, and the class that it is of: of *cls* or of the *operator*."""
+    """Return the field of an item, and the class that has it: *cls* or *operator*; raises ValueError."""
     owners = [owner for owner in (operator, cls) if owner is not None]
     known = {
         _name(field.name): (field, owner)
@@ -180,7 +179,7 @@ def _field(cls: type[Any], operator: type[Any] | None, name: str, value: str) ->
 
 
 def _alone(owner: type[Any], field: Field[Any], value: str) -> str:
-    """Return the value that a word alone means: that something holds, or the word itself."""
+    """Return the value of a word that stands alone: ``yes`` for a flag, otherwise the word."""
     return "yes" if _hints(owner)[field.name] is bool else value
 
 
@@ -202,7 +201,7 @@ def _value(owner: type[Any], field: Field[Any], text: str) -> Any:
         return text
     if not re.fullmatch(r"\d{1,15}", text, re.ASCII):
         raise ValueError(f"{name} is a whole number; got '{one_line(text, 20)}'")
-    # Sizes of an operator; what may be none of them has that as its default, or says so.
+    # Sizes of an operator are at least 1, unless their default is 0 or their metadata say otherwise.
     least = field.metadata.get("least", 0 if field.default == 0 or owner in KINDS.values() else 1)
     if int(text) < least:
         raise ValueError(f"{name} is at least {least}; got {text}")
@@ -224,7 +223,7 @@ def _check_complete(cls: type[Any], values: Mapping[str, Any], what: str) -> Non
 
 
 def _choices(hint: Any) -> tuple[str, ...]:
-    """Return the words that a field may hold; empty where it is no such field."""
+    """Return the words that a field accepts; empty if it accepts any value."""
     if get_origin(hint) is Literal:
         return tuple(get_args(hint))
     return tuple(choice for part in get_args(hint) for choice in _choices(part))
@@ -247,7 +246,7 @@ def _operator(name: str) -> type[Any]:
 
 
 def _name(field: str) -> str:
-    """Return how words call a field: ``is_cold`` is ``cold``, ``size_bytes`` is ``size``."""
+    """Return a field's name in words: ``is_cold`` is ``cold``, ``size_bytes`` is ``size``."""
     return field.removeprefix("is_").removesuffix("_bytes").replace("_", "-")
 
 

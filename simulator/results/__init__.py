@@ -1,1 +1,1 @@
-"""What a user sees, computed from the timeline: tables, JSON, traces."""
+"""The outputs for users, computed from the timeline: tables, JSON, traces."""

@@ -1,4 +1,4 @@
-"""How the model came to a time, in figures that a measurement can be held against: :class:`Account`."""
+"""The figures behind a predicted time, to compare with a measurement: :class:`Account`."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ __all__ = ["Account", "device_account", "operator_account", "step_account"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """Figures behind a prediction; 0 and "" where there are none.
+    """Figures behind a prediction; 0 and "" if unknown.
 
     Attributes
     ----------
     is_gpu : bool
-        Whether a GPU computes it.
+        Whether the device is a GPU.
     bound, detail : str
-        What most of the time goes to: compute, memory, latency, host; and how it is done: the tile, the algorithm.
+        The limiter of most of the time (compute, memory, latency, host), and the tile or algorithm used.
     kernels_s, host_s : float
-        What kernels take on the device; what the host takes to issue them.
+        Seconds of the kernels on the device, and of the host to launch them.
     waiting_share : float
-        Of a step, the share in which the device waits for the host.
+        Fraction of a step in which the device waits for the host.
     working_set_bytes, cache_bytes, memory_bytes : float
-        What is touched, the device's last cache, and its memory.
+        Bytes accessed, and the sizes of the device's last-level cache and memory.
     clock_Hz : float
-        At which the device is taken to run.
+        The device's clock in the model.
     sm_count : int
-        Its multiprocessors.
+        Its streaming multiprocessors.
     """
 
     is_gpu: bool = False
@@ -55,7 +55,7 @@ class Account:
 
 
 def device_account(device: Device) -> Account:
-    """Return what is known of *device* alone."""
+    """Return the figures of *device* alone."""
     memory_bytes = device.memory_bytes if device.memory_bytes < float("inf") else 0.0
     if isinstance(device, Gpu):
         return Account(is_gpu=True, cache_bytes=device.l2_bytes, memory_bytes=memory_bytes, sm_count=device.sm_count)
@@ -63,7 +63,7 @@ def device_account(device: Device) -> Account:
 
 
 def operator_account(question: OperatorQuestion, device: Device) -> Account:
-    """Return the account of an operator on *device*; raises InputError where it cannot be predicted."""
+    """Return the account of an operator on *device*; raises InputError if it cannot be predicted."""
     cold = 1.0 if question.is_cold else 0.0
     costs = [kernel_cost(device, kernel, cold) for kernel in operator_kernels(question)]
     longest = max(costs, key=lambda cost: cost.time_s)
@@ -103,7 +103,7 @@ def step_account(result: StepResult, device: Device) -> Account:
 
 
 def _sustained_Hz(gpu: Gpu, precision: Precision) -> float:  # noqa: N802  units keep their case
-    """Return the clock that products in *precision* sustain; 0 where the part has no figure for them."""
+    """Return the sustained clock of matrix products in *precision*, in Hz; 0 if the part has no figure for them."""
     with contextlib.suppress(InputError):
         return sustained_clock(gpu, precision)
     return 0.0

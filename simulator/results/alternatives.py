@@ -1,4 +1,4 @@
-"""What would be faster: the same step with one thing changed, simulated."""
+"""Faster alternatives: the same step with one change, simulated."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["NOT_TRIED", "Alternative", "Way", "faster"]
 
 NOT_TRIED = "no changes tried: each takes as long to simulate as this step; ask for one, as --precision or --batch"
 
-_WORTH_SAYING = 1.03  # times as fast
+_WORTH_SAYING = 1.03  # least speed-up worth mentioning
 
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """What else could be done, with a batch of ``batch``, and the time for as many samples as the step has."""
+    """A change, with a batch of ``batch`` and the time for as many samples as the original step has."""
 
     change: str
     step_time_s: float
@@ -26,7 +26,7 @@ class Alternative:
 
 
 class Way(NamedTuple):
-    """A change in words, the batch with it, and what simulates it: returns the seconds, and whether it fits."""
+    """A change in words, its batch, and a function that simulates it and returns its seconds and whether it fits."""
 
     words: str
     batch: int
@@ -34,10 +34,10 @@ class Way(NamedTuple):
 
 
 def faster(step_time_s: float, batch: int, ways: Iterable[Way]) -> tuple[Alternative, ...]:
-    """Return those of *ways* that are faster than *step_time_s* for *batch* samples, the best first.
+    """Return the *ways* that are faster than *step_time_s* for *batch* samples, the best first.
 
-    A way that the device has no figures for is left out; one that does not fit in memory says so.  A larger batch is
-    compared at equal samples.
+    A way that the device lacks figures for is left out; one that does not fit in memory is marked so.  Larger batches
+    are compared at equal numbers of samples.
     """
     found: list[Alternative] = []
     for way in ways:

@@ -1,4 +1,4 @@
-"""Which link, memory bus or fabric bounds exchanges: :func:`binding`, :func:`bottleneck_of`."""
+"""The link, memory bus or fabric that limits exchanges: :func:`binding`, :func:`bottleneck_of`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["LinkUse", "binding", "bottleneck_of", "mean_factors"]
 
 
 class LinkUse(NamedTuple):
-    """Bytes over a link (or through a memory bus or a switch's fabric), and the share of its capacity used."""
+    """Bytes over a link (or through a memory bus or a switch's fabric), and the fraction of its capacity used."""
 
     names: Sequence[str]
     number: int
@@ -24,14 +24,14 @@ class LinkUse(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name of the link or resource."""
         return self.names[self.number]
 
 
 def mean_factors(perturbations: Iterable[Perturbation], end_s: float) -> dict[str, float]:
-    """Return which part of its capacity each resource or place that *perturbations* name has until *end_s* on average.
+    """Return the mean fraction of its capacity until *end_s* for each resource or place that *perturbations* name.
 
-    Those of capacity 0 all the time are left out: nothing crosses them.
+    Those with capacity 0 throughout are left out, as nothing crosses them.
     """
     since: dict[str, tuple[float, float]] = {}
     whole_s: dict[str, float] = {}
@@ -46,17 +46,17 @@ def mean_factors(perturbations: Iterable[Perturbation], end_s: float) -> dict[st
 
 
 def binding(machine: Machine, plan: Plan, used: Mapping[int, float]) -> int:
-    """Return the resource that bounds *plan*, of the seconds that each is *used* at its full rate.
+    """Return the resource that limits *plan*, given the seconds that each would be *used* at its full rate.
 
-    It is the one used longest.  A plan that keeps below a link's bandwidth (NCCL on PCIe) says which link that is, and
-    how much of it can be used at most: so much less of it is as good as all of another.
+    It is the resource used longest.  A plan that stays below a link's bandwidth (NCCL on PCIe) names the link and the
+    fraction of its bandwidth that can be used; the link's seconds are divided by that fraction.
     """
     least = {resource: round(seconds, 12) for resource, seconds in used.items()}
     link = machine.link(str(plan.facts.get("bound_link")))
     if link is not None and used.get(link.resource):
         least[link.resource] = round(used[link.resource] / float(plan.facts.get("bound_share", 1.0)), 12)
         most = max(least.values())
-        if least[link.resource] >= most * (1 - 1e-9):  # of equals, the one that the plan names
+        if least[link.resource] >= most * (1 - 1e-9):  # on a tie, the link that the plan names
             return link.resource
     return max(least, key=lambda resource: (least[resource], -resource))
 
@@ -67,7 +67,7 @@ def bottleneck_of(
     end_s: float,
     perturbations: Sequence[Perturbation] = (),
 ) -> LinkUse | None:
-    """Return what bounds *exchanges*, each done so many times, for most of their time, and its use until *end_s*."""
+    """Return the resource that limits *exchanges* (with counts) longest, and its use until *end_s*, or None."""
     times = Counter[Fragment]()
     for fragment, count in exchanges:
         times[fragment] += count
@@ -88,7 +88,7 @@ def bottleneck_of(
 
 
 def _bound_amid(machine: Machine, fragment: Fragment, slowed: Mapping[int, float]) -> int:
-    """Return the resource that bounds *fragment* where each of *slowed* has that part of its capacity; -1: none."""
+    """Return the resource that limits *fragment* at the given fractions of capacity in *slowed*; -1: none."""
     moved = alone(machine, fragment).resource_bytes
     listed = moved.carried() if slowed else moved.firsts()
     used = {r: n_bytes / machine.capacity_Bps[r] / slowed.get(r, 1.0) for r, n_bytes in listed}
@@ -97,5 +97,5 @@ def _bound_amid(machine: Machine, fragment: Fragment, slowed: Mapping[int, float
 
 @lru_cache(maxsize=4096)
 def _bound_by(machine: Machine, fragment: Fragment) -> int:
-    """Return the resource that bounds *fragment* where nothing is slowed; -1: none.  Found once, as it runs once."""
+    """Return the resource that limits *fragment* at full capacities; -1: none.  Cached, like its run."""
     return _bound_amid(machine, fragment, {})

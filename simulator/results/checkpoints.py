@@ -1,4 +1,4 @@
-"""What failures and checkpoints cost a run: :class:`Checkpoints`."""
+"""The cost of failures and checkpoints over a run: :class:`Checkpoints`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Checkpoints", "best_interval_s"]
 
 
 def best_interval_s(write_s: float, mtbf_s: float) -> float:
-    """Return the seconds of training between two checkpoints with which least time is lost.
+    """Return the interval between checkpoints that loses least time, in seconds of training.
 
     J. T. Daly, "A higher order estimate of the optimum checkpoint interval for restart dumps", Future Generation
     Computer Systems 22 (2006), equation 37; to first order sqrt(2 write_s mtbf_s), as J. W. Young found ("A first
@@ -23,9 +23,9 @@ def best_interval_s(write_s: float, mtbf_s: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
-    """A run with a checkpoint after every ``every_steps`` steps of ``step_s``, and failures at random.
+    """A run with a checkpoint after every ``every_steps`` steps of ``step_s``, and random failures.
 
-    Failures come independently of each other, ``mtbf_s`` apart on average, while writing and restarting too.
+    Failures are independent, ``mtbf_s`` apart on average, and also occur while writing and restarting.
     """
 
     step_s: float
@@ -41,10 +41,10 @@ class Checkpoints:
 
     @property
     def goodput(self) -> float:
-        """The share of all time that ends in steps which are kept.
+        """Fraction of the run spent on steps that are kept.
 
-        The reciprocal of M / t exp(R / M) (exp((t + w) / M) - 1) for an interval t, writing w, restarting R and a mean
-        time M between failures (Daly 2006, equation 20).
+        The reciprocal of M / t exp(R / M) (exp((t + w) / M) - 1) for an interval t, write time w, restart time R and
+        mean time between failures M (Daly 2006, equation 20).
         """
         m = self.mtbf_s
         exponent = (self.interval_s + self.write_s) / m
@@ -54,26 +54,26 @@ class Checkpoints:
 
     @property
     def written_share(self) -> float:
-        """The share of all time that goes to writing checkpoints that are kept."""
+        """Fraction of the run spent on writing checkpoints that are kept."""
         return self.goodput * self.write_s / self.interval_s
 
     @property
     def failed_share(self) -> float:
-        """The share of all time that goes to steps done again, and to restarting."""
+        """Fraction of the run spent on repeated steps and restarts."""
         return 1.0 - self.goodput - self.written_share
 
     @property
     def young_s(self) -> float:
-        """The best interval to first order."""
+        """Young's first-order estimate of the best interval, in seconds."""
         return sqrt(2.0 * self.write_s * self.mtbf_s)
 
     @property
     def best_steps(self) -> int:
-        """The interval with which least is lost, in whole steps."""
+        """The best interval, in whole steps."""
         return max(1, round(best_interval_s(self.write_s, self.mtbf_s) / self.step_s))
 
     @property
     def best_goodput(self) -> float:
-        """The goodput with that."""
+        """The goodput with the best interval."""
         best = Checkpoints(self.step_s, self.best_steps, self.write_s, self.restart_s, self.mtbf_s)
         return best.goodput

@@ -1,4 +1,4 @@
-"""Aligned columns of figures with their units, for readers."""
+"""Aligned columns of figures with units, for terminal output."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ _SIZES: tuple[_Scale, ...] = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"
 
 
 def duration_column(seconds: Sequence[float]) -> list[str]:
-    """Return *seconds* in one unit, the smallest with three digits or four."""
+    """Return *seconds* as text in one common unit, with three or four digits."""
     return _column(seconds, _DURATIONS, by_least=True)
 
 
 def bandwidth_column(bytes_per_s: Sequence[float]) -> list[str]:
-    """Return *bytes_per_s* in one unit, the smallest with three digits or four."""
+    """Return *bytes_per_s* as text in one common unit, with three or four digits."""
     return _column(bytes_per_s, _BANDWIDTHS)
 
 
 def size_column(n_bytes: Sequence[float]) -> list[str]:
-    """Return *n_bytes* in one unit, the smallest with three digits or four."""
+    """Return *n_bytes* as text in one common unit, with three or four digits."""
     return _column(n_bytes, _SIZES)
 
 
 def rate_words(number: float) -> str:
-    """Return *number* with four digits, and no exponent."""
+    """Return *number* with four digits, without an exponent."""
     return f"{number:,.0f}" if number >= 1000 else f"{number:.4g}"
 
 
 def percent(share: float) -> str:
-    """Return *share* of 1 in percent."""
+    """Return the fraction *share* as a percentage."""
     return f"{share * 100:.1f} %"
 
 
@@ -53,7 +53,7 @@ def _column(values: Sequence[float], scales: Sequence[_Scale], *, by_least: bool
     if not some:
         return [f"0 {scales[-1][1]}" for _ in values]
     least = min(some)
-    if max(some) > 1e4 * least:  # no one unit shows both ends
+    if max(some) > 1e4 * least:  # the range is too wide for one unit
         return [_column([v], scales)[0] for v in values]
     most = least if by_least else max(some)
     scale, unit = next(((s, u) for s, u in scales if most >= s * 0.99995 and least >= s / 100), scales[-1])
@@ -64,7 +64,7 @@ def _column(values: Sequence[float], scales: Sequence[_Scale], *, by_least: bool
 
 
 def lay_out(rows: Sequence[Sequence[str]], right: Sequence[bool], indent: str = "") -> list[str]:
-    """Return *rows* (the first is the header) as lines of aligned columns."""
+    """Return *rows*, of which the first is the header, as lines of aligned columns."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = []
     for row in rows:
@@ -77,7 +77,7 @@ def lay_out(rows: Sequence[Sequence[str]], right: Sequence[bool], indent: str = 
 
 
 def shortened_ring(ring: Sequence[int]) -> str:
-    """Return the numbers of *ring* with runs of four and more as ``first..last``, the middle of a long one left out."""
+    """Return the numbers of *ring*, runs of four or more as ``first..last``, the middle of a long ring left out."""
     parts: list[str] = []
     i = 0
     while i < len(ring):
@@ -98,7 +98,7 @@ def shortened_ring(ring: Sequence[int]) -> str:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """Return *numbers* ascending, those that follow each other as one: ``0-4,7``."""
+    """Return *numbers* in ascending order, consecutive ones as a range: ``0-4,7``."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and number == runs[-1][1] + 1:

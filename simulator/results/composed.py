@@ -1,4 +1,4 @@
-"""What collectives and steps are made of, for how sure their times are (:mod:`simulator.bands`)."""
+"""The error classes that collectives and steps are composed of, for their uncertainty (:mod:`simulator.bands`)."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from simulator.topology.parts import GpuPart
 from simulator.topology.parts import Part as AnyPart
 from simulator.workload.precision import Precision
 
-if TYPE_CHECKING:  # what exchanges alone need no models of devices
+if TYPE_CHECKING:  # exchanges alone need no device models
     from simulator.results.training import TrainingResult
 
 __all__ = ["collective_composition", "device_facts", "generation_of", "main_format", "step_composition", "steps_alike"]
 
 
 def main_format(flop_by_format: Mapping[Precision, int]) -> Precision | None:
-    """Return the format in which most FLOPs of products are done; None where there is no product."""
+    """Return the format of most FLOPs of matrix products, or None without products."""
     return max(flop_by_format.items(), key=lambda item: item[1], default=(None, 0))[0]
 
 
 def generation_of(part: AnyPart) -> str:
-    """Return the generation of a GPU, as its architecture begins; ``cpu`` of all CPUs."""
+    """Return the generation of a GPU, the first word of its architecture in lower case; ``cpu`` for every CPU."""
     if not isinstance(part, GpuPart):
         return "cpu"
     return part.architecture.split()[0].lower() if part.architecture else ""
@@ -34,7 +34,7 @@ def generation_of(part: AnyPart) -> str:
 def collective_composition(
     machine: Machine, ranks: Sequence[int], collective: str, size_bytes: float, strategy: str
 ) -> Composition:
-    """Return what a collective of *size_bytes* among the nodes *ranks* of *machine* is; measured were NCCL's alone."""
+    """Return the composition of a collective of *size_bytes* among the nodes *ranks*; only NCCL's were measured."""
     is_measured = strategy == "nccl"
     several = len(machine.hosts_of(ranks)) > 1
     facts = Facts(
@@ -62,7 +62,7 @@ def steps_alike(
     calibrated: bool,
     unmeasured: str = "",
 ) -> Composition:
-    """Return what a step is as a whole, without what it is made of; *form* is that of most of its products."""
+    """Return the composition of a step as a whole, without its parts; *form* is the format of most of its products."""
     processor = "CPU" if generation == "cpu" else "GPU"
     way = "divided" if divided else "several" if gpus > 1 else "one"
     shown = None if form is None else FORMATS.get(form, form)
@@ -81,14 +81,14 @@ def steps_alike(
 
 
 def device_facts(part: str, generation: str, form: str, *, calibrated: bool) -> Facts:
-    """Return what an operator on a device is about."""
+    """Return the facts of an operator on a device."""
     return Facts(
         kind="operator", place=part, generation=generation, form=FORMATS.get(form, form), calibrated=calibrated
     )
 
 
 def step_composition(result: TrainingResult) -> Composition:
-    """Return what a step is, with its kernels and what it waits for of its exchanges."""
+    """Return the composition of a step: the whole, its kernels and its exposed communication."""
     step, question = result.step, result.question
     whole = steps_alike(
         part=step.part,
@@ -113,7 +113,7 @@ def step_composition(result: TrainingResult) -> Composition:
 
 
 def _unmeasured(result: TrainingResult) -> str:
-    """Return in words what of a step no published measurement has."""
+    """Return in words the aspect of a step that no published measurement covers; empty if there is none."""
     question = result.question
     for found, words in (
         (result.servers is not None, "through parameter servers"),

@@ -1,4 +1,4 @@
-"""How certain an answer is: its band, what lies outside the measurements, and what would narrow the band."""
+"""The uncertainty of an answer: its band, the aspects outside the measurements, and how to narrow the band."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _BOUNDS = {"compute": "arithmetic", "memory": "memory", "latency": "latency"}
 
 @dataclass(frozen=True, slots=True)
 class Confidence:
-    """The band of an answer, None if nothing similar was measured; ``outside``: what no measured row covers.
+    """The band of an answer (None if nothing similar was measured), and its aspects ``outside`` all measured rows.
 
-    ``estimate`` is the band in logarithms, ``known`` says in words what was measured; ``narrowed`` is the command that
-    would narrow it.
+    ``estimate`` is the band in logarithms, ``known`` says in words what was measured, and ``narrowed`` is the command
+    that would narrow the band.
     """
 
     band: Band | None
@@ -37,12 +37,12 @@ class Confidence:
     narrowed: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as ``--json`` has it."""
+        """Return the band and ``outside`` as in ``--json``."""
         return {"band": None if self.band is None else asdict(self.band), "outside": list(self.outside)}
 
     @property
     def why(self) -> str:
-        """Why the band is this wide, and what would narrow it; empty without a band."""
+        """The reason for the band's width, and how to narrow it; empty without a band."""
         found = self.estimate
         if found is None:
             return ""
@@ -54,7 +54,7 @@ class Confidence:
 def confidence_of(
     time_s: float, composition: Composition, narrowed: str = "", known: Evidence | None = None
 ) -> Confidence:
-    """Return how certain *time_s* is for an answer of *composition*; *narrowed* is the command that narrows it."""
+    """Return the uncertainty of *time_s* for an answer of *composition*; *narrowed* is the command that narrows it."""
     known = known or evidence()
     state, outside = distance(composition.facts, known.seen)
     found = estimate(composition, known) if time_s > 0.0 else None
@@ -63,12 +63,12 @@ def confidence_of(
 
 
 def of_a_bound() -> Confidence:
-    """Return that of an ideal schedule: a lower bound, which has no band."""
+    """Return the confidence of an ideal schedule: a lower bound, which has no band."""
     return Confidence(None, (), None, "", "")
 
 
 def _class_words(name: str) -> str:
-    """Return a class of errors in words: errors of matrix products bound by arithmetic."""
+    """Return a class of errors in words, for example: errors of matrix products bound by arithmetic."""
     head, *rest = name.split()
     if head == "step":
         return "time outside kernels"
@@ -84,7 +84,7 @@ def _class_words(name: str) -> str:
 
 
 def _widths(found: Estimate) -> str:
-    """Return in words from how much below the prediction the band goes to how much above."""
+    """Return the ends of the band relative to the prediction, in words."""
     below, above = math.expm1(found.low), math.expm1(found.high)
     if below < 0.0 < above < -2.0 * below and -below < 2.0 * above:
         return f"band of {50 * (above - below):.0f} % either way"

@@ -15,7 +15,7 @@ SCHEMA_VERSION = 1
 
 
 def document(topology: str, workload: str, results: Sequence[Result], unfit: Mapping[str, str]) -> dict[str, Any]:
-    """Return *results* (and why strategies in *unfit* do not fit) as plain data."""
+    """Return *results*, and the reasons of the strategies in *unfit*, as plain data."""
     return {
         "schema_version": SCHEMA_VERSION,
         "topology": topology,
@@ -26,12 +26,12 @@ def document(topology: str, workload: str, results: Sequence[Result], unfit: Map
 
 
 def to_json(data: Mapping[str, Any]) -> str:
-    """Return *data* as text that ends with a line break; the same data give the same text."""
+    """Return *data* as JSON text with a final line break; equal data give equal text."""
     return json.dumps(data, indent=2, allow_nan=False) + "\n"
 
 
 def result_entry(result: Result) -> dict[str, Any]:
-    """Return one of the results that :func:`document` lists."""
+    """Return one entry of the results in :func:`document`."""
     busiest = result.bottleneck
     prices = {
         "price_per_hour": price_entry(result.price_per_hour),
@@ -63,7 +63,7 @@ def result_entry(result: Result) -> dict[str, Any]:
 
 
 def whole_number(value: float) -> int | float:
-    """Return *value* as an integer where it is one but for rounding."""
+    """Return *value* as an integer if it differs from one only by rounding."""
     nearest = round(value)
     return nearest if abs(value - nearest) <= 1e-9 * max(1.0, abs(value)) else value
 

@@ -1,4 +1,4 @@
-"""What device memory holds over a step, from its first kernel to its last."""
+"""The contents of device memory over a step, from its first kernel to its last."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["HeldAt", "held_over", "not_followed"]
 
 @dataclass(frozen=True, slots=True)
 class HeldAt:
-    """Bytes at a time: what stays all the time, and what comes and goes."""
+    """Bytes in use at ``at_s``: those that last the whole step, and those that come and go."""
 
     at_s: float
     lasting_bytes: float
@@ -26,12 +26,12 @@ class HeldAt:
 
     @property
     def total_bytes(self) -> float:
-        """All together."""
+        """All bytes in use."""
         return self.lasting_bytes + self.activations_bytes + self.gradients_bytes + self.working_bytes
 
 
 def not_followed(result: TrainingResult) -> str:
-    """Return why the memory of *result* is not followed over the step; empty where it is."""
+    """Return why the memory of *result* cannot be followed over the step; empty if it can."""
     options, layout = result.step.options, result.question.layout
     if not options.trains:
         return "memory over time is drawn for training steps"
@@ -45,9 +45,9 @@ def not_followed(result: TrainingResult) -> str:
 
 
 def held_over(result: TrainingResult) -> list[HeldAt]:
-    """Return what one rank of *result* holds after each layer, forward and backward, in each micro-batch.
+    """Return the memory use of one rank of *result* after each layer, forward and backward, in each micro-batch.
 
-    Its most is what the step needs.  Empty where :func:`not_followed` says why.
+    Its maximum is the memory that the step needs.  Empty if :func:`not_followed` gives a reason.
     """
     step, need = result.step, result.tightest.need
     if not_followed(result):
@@ -73,7 +73,7 @@ def held_over(result: TrainingResult) -> list[HeldAt]:
 
 
 def _ends(step: StepResult) -> list[tuple[float, str, str, int]]:
-    """Return when each layer has run, forward and backward in each micro-batch: in order, a layer's last kernel."""
+    """Return the end of each layer's last kernel, as sorted (end, layer, part, micro-batch)."""
     found: dict[tuple[str, str, int], float] = {}
     for task, span in zip(step.timeline.plan.tasks, step.timeline.spans, strict=True):
         about = task.about

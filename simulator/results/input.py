@@ -1,4 +1,4 @@
-"""Whether its input feeds a step, and what bounds it if not: :class:`InputRun`."""
+"""Whether the input feeds a step, and its limiter if not: :class:`InputRun`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 __all__ = ["STEP", "Cure", "InputRun", "Limit", "begins_of", "ends_of"]
 
 STEP = "step"
-_EQUAL = 1.01  # a step that is hardly longer than by itself is not bound by its input
+_EQUAL = 1.01  # a step at most this much longer than with ready input counts as fed
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What one thing alone would take for a step: ``step``, or a stage of the input."""
+    """Seconds per step of one stage alone: of ``step``, or of a stage of the input."""
 
     name: str
     seconds: float
@@ -27,7 +27,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Cure:
-    """A change of the input in the words of ``--input``, and the step's time with it."""
+    """A change of the input in words of ``--input``, and the step time with it."""
 
     change: str
     step_time_s: float
@@ -35,14 +35,15 @@ class Cure:
 
 @dataclass(frozen=True, slots=True)
 class InputRun:
-    """Steps one after the other with their input, once they are steady.
+    """Consecutive steps with their input, in the steady state.
 
-    ``period_s`` is from one step to the next in the last epoch, ``first_period_s`` in the first, in which nothing is in
-    memory; ``first_s`` and ``later_s`` are such epochs from their start, 0 where the samples of the set are not said.
-    ``filled_s`` is when the first step can begin.  ``step_s`` is a step whose input is there.  ``limits`` are what each
-    stage alone would take, of the last epoch, the longest first; ``cached_share`` is what of the set it finds in
-    memory.  ``buffers_bytes`` are batches that wait in the host's memory, ``kept_bytes`` what of the set lies there.
-    ``cure`` is what feeds the step at least cost, or feeds it best; ``cures`` are changes by themselves.
+    ``period_s`` is the time from one step to the next in the last epoch, ``first_period_s`` in the first, when nothing
+    is cached; ``first_s`` and ``later_s`` are the durations of such epochs from their start, 0 if the number of samples
+    is unknown.  ``filled_s`` is when the first step can start, ``step_s`` the step time with ready input.  ``limits``
+    are the times of each stage alone in the last epoch, the longest first; ``cached_share`` is the cached fraction of
+    the set in that epoch.  ``buffers_bytes`` of batches wait in host memory, and ``kept_bytes`` of the set stay there.
+    ``cure`` is the cheapest combination of changes that feeds the step, or the one that feeds it best; ``cures`` are
+    single changes.
     """
 
     asked: InputQuestion
@@ -67,14 +68,14 @@ class InputRun:
 
     @property
     def bound(self) -> str:
-        """What a step waits for: a stage of its input, or ``step`` where that is its own time."""
+        """The stage that a step waits for: one of its input, or ``step`` itself."""
         if self.period_s <= self.step_s * _EQUAL:
             return STEP
         return next(limit.name for limit in self.limits if limit.name != STEP)
 
     @property
     def idle_share(self) -> float:
-        """Share of the time for which the devices wait for their input."""
+        """Fraction of the time in which the devices wait for input."""
         return max(0.0, 1.0 - self.step_s / self.period_s) if self.period_s else 0.0
 
     @property
@@ -84,7 +85,7 @@ class InputRun:
 
 
 def ends_of(timeline: Timeline) -> list[float]:
-    """Return when each step ended."""
+    """Return the end of each step, in seconds."""
     from simulator.host.input_plan import Loading
 
     return [
@@ -95,7 +96,7 @@ def ends_of(timeline: Timeline) -> list[float]:
 
 
 def begins_of(timeline: Timeline) -> float:
-    """Return when the first step began to be issued."""
+    """Return the time in seconds at which the host starts to launch the first step."""
     from simulator.host.input_plan import Loading
 
     return next(

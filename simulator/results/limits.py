@@ -1,9 +1,8 @@
-"""What a step would be shorter without: its critical path, by what each part of it is spent on (:func:`limits_of`).
+"""The critical path of a step, divided by what its time is spent on (:func:`limits_of`).
 
-Whatever happens, something has kept it from happening before: what ended last of all that it waited for.  From the end
-of the step back to its start that is a chain without gaps, and each of its activities is the host's, a kernel's, which
-arithmetic, memory or latency bounds, a copy, or an exchange.  What is not on it may be as busy as it likes: without
-that the step takes as long.
+Each activity starts when the last of the activities it waits for ends.  From the end of the step back to its start
+these form a chain without gaps.  Each activity of the chain belongs to the host, a kernel (bound by arithmetic, memory
+or latency), a copy or an exchange.  Work off this chain, however long, does not lengthen the step.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from simulator.training.worker import Issued, Skipped
 
 __all__ = ["critical_path", "limits_of"]
 
-_DIGITS = 12  # of seconds: what ends later by less ends at the same time
+_DIGITS = 12  # decimal places of seconds: ends that agree so far are simultaneous
 
 
 def critical_path(timeline: Timeline) -> list[int]:
     """Return the activities that follow each other without a gap from the start of *timeline* to its end.
 
-    What an activity waits for: the one before it on its stream, those that it names, and whoever gave back a slot that
-    it took.  Of those that ended at the same time, the first of these counts.
+    An activity waits for the one before it on its stream, for its dependencies, and for the activities that freed the
+    slots it took.  If several ended at the same time, the first of these counts.
     """
     tasks, spans = timeline.plan.tasks, timeline.spans
     before: dict[int, int] = {}
@@ -53,7 +52,7 @@ def critical_path(timeline: Timeline) -> list[int]:
 
 
 def _last_given(ends: Sequence[tuple[float, int, int]], start_s: float, path: Mapping[int, None]) -> list[int]:
-    """Return who gave back a slot last of those that ended by *start_s* and are not on *path*: the first of equals.
+    """Return the activity not on *path* that last freed a slot by *start_s*, the first of equals, or nothing.
 
     *ends* are (end, place, activity), sorted; a queue may have a million of them.
     """
@@ -73,10 +72,10 @@ def _last_given(ends: Sequence[tuple[float, int, int]], start_s: float, path: Ma
 
 
 def limits_of(timeline: Timeline, seen: str = "") -> dict[str, float]:
-    """Return the seconds of the critical path of a step by what they are spent on, the most first.
+    """Return the seconds of a step's critical path by what they are spent on, the most first.
 
-    ``host`` issues, ``compute``, ``memory`` and ``latency`` are kernels, ``copies``, ``exchange``; ``fill`` are passes
-    of a pipeline's other stages than that whose streams begin with *seen*.
+    ``host`` launches; ``compute``, ``memory`` and ``latency`` limit kernels; ``copies`` and ``exchange`` move data;
+    ``fill`` is pipeline fill: passes of stages other than the one whose streams start with *seen*.
     """
     found: dict[str, float] = {}
     skipped_s = 0.0
@@ -89,14 +88,14 @@ def limits_of(timeline: Timeline, seen: str = "") -> dict[str, float]:
         for name, share in _shares(task, seen).items():
             found[name] = found.get(name, 0.0) + share * seconds
     whole_s = sum(found.values())
-    if skipped_s and whole_s:  # micro-batches that passed at once are as those before them
+    if skipped_s and whole_s:  # skipped micro-batches are divided like those before them
         found = {name: seconds * (1.0 + skipped_s / whole_s) for name, seconds in found.items()}
     ranked = sorted(found.items(), key=lambda item: (-round(item[1], 12), item[0]))
     return {name: seconds for name, seconds in ranked if seconds > 0}
 
 
 def _shares(task: Activity, seen: str) -> dict[str, float]:
-    """Return on what an activity's time is spent, as shares of it."""
+    """Return what an activity's time is spent on, as fractions of it."""
     about = task.about
     if isinstance(about, Issued):
         if not about.on_host:
@@ -117,7 +116,7 @@ def _shares(task: Activity, seen: str) -> dict[str, float]:
 
 
 def _of_pass(run: ChunkRun, duration_s: float) -> dict[str, float]:
-    """Return on what a pass of a stage is spent: kernels, and exchanges within layers or the host that it waits for."""
+    """Return what a stage's pass is spent on: kernels, and waiting for exchanges within layers or else for the host."""
     own = [issue for issue in run.issues if issue.part == run.part]
     kernels_s = run.share * sum(issue.device_s for issue in own)
     on_device = min(1.0, kernels_s / duration_s) if duration_s else 1.0
@@ -128,12 +127,12 @@ def _of_pass(run: ChunkRun, duration_s: float) -> dict[str, float]:
 
 
 def _computes_on_host(task: Activity, about: Issued) -> bool:
-    """Whether the host computes what it issues: it takes longer than issuing."""
+    """Whether the host computes the operator itself: the activity lasts longer than the launch."""
     return task.duration_s > about.issue.host_s
 
 
 def _of_kernels(issues: Sequence[Issue]) -> dict[str, float]:
-    """Return by what kernels are bound, as shares of their time; what has none is the host's."""
+    """Return the limiters of kernels as fractions of their time; without kernels, all of it is the host's."""
     found: dict[str, float] = {}
     for issue in issues:
         for cost in issue.work.costs:

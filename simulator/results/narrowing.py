@@ -1,6 +1,6 @@
-"""Which measurement would narrow an answer's band: the command of ``validate run`` for what was asked.
+"""The measurement that would narrow an answer's band, as a ``validate run`` command.
 
-A step that plain torch runs is measured as it is.  Of any other its parts are: operators, launches and exchanges.
+A step that plain torch can run is measured whole; any other through its parts: operators, launches and exchanges.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ __all__ = ["narrowing_of"]
 
 _GROUPS: Mapping[type, str] = {CopyQuestion: "copies", AccessQuestion: "memory", LaunchQuestion: "launch"}
 _FLAGS = ("recompute", "recompute_attention", "channels_last", "fused_optimizer", "cuda_graph")
-_OF_OTHERS = ("graph", "master", "int")  # policies of frameworks other than torch
+_OF_OTHERS = ("graph", "master", "int")  # policies that need frameworks other than torch
 _SIZES = {"sequence_length": "--seq-len", "image": "--image"}
 _CALIBRATED = ", then validate calibrate measured/ --out mine.yaml and --calibration mine.yaml"
 
 
 def narrowing_of(question: object, facts: Facts) -> str:
-    """Return what to measure, as a command, and what to do with it; nothing where no measurement is known to help.
+    """Return the command that measures, and what to do with its result; empty if no measurement is known to help.
 
     *facts* are those of the answer.
     """
@@ -61,7 +61,7 @@ def _of_step(question: StepQuestion, device: str, *, calibrated: bool) -> str:
 
 
 def _torch_runs(question: StepQuestion) -> bool:
-    """Return whether ``validate run`` measures this step: replicas or full shards, and what torch itself has."""
+    """Return whether ``validate run`` can measure this step: replicas or full shards, with features that torch has."""
     layout, options = question.layout, question.options
     plain = not (question.servers or question.input or question.stragglers or question.programs > 1 or question.divided)
     return (
@@ -82,7 +82,7 @@ def _torch_runs(question: StepQuestion) -> bool:
 
 
 def _words(question: StepQuestion, device: str) -> Iterator[str]:
-    """Yield the options that say which step it is, on torch's *device* if it names one."""
+    """Yield the command-line options that describe the step; *device* is torch's name, used if the step names one."""
     options = question.options
     if question.where.nodes is not None and question.where.nodes > 1:
         yield f"--nodes {question.where.nodes} --prepare"

@@ -9,7 +9,7 @@ __all__ = ["html_table"]
 
 
 def html_table(rows: Mapping[str, str]) -> str:
-    """Return *rows*, a name and a value each, as an HTML table; text is escaped."""
+    """Return *rows*, a value by name, as an HTML table with escaped text."""
     lines = (
         f"<tr><th style='text-align:left'>{escape(name)}</th><td>{escape(text)}</td></tr>"
         for name, text in rows.items()

@@ -1,4 +1,4 @@
-"""What a program comes to: when the host returned, when all was done, who was busy, and what bounds it."""
+"""The result of a program: the times of the host and the devices, their use, and the limiter."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from simulator.results.limits import critical_path
 
 __all__ = ["MarkTimes", "ProgramResult", "StreamTimes", "make_program_result"]
 
-_MOSTLY = 0.7  # what so much of the critical path is spent on sets the pace; below, host and device take turns
+_MOSTLY = 0.7  # fraction of the critical path from which one side sets the pace; below it, host and device take turns
 _NAMES = {"issue": "host", "python": "host", "copy": "copies", "wait": "waiting"}
 
 
 @dataclass(slots=True)
 class StreamTimes:
-    """Seconds for which a stream is at work, by what it does (``issue``, ``kernel``, ...) and what bounds it.
+    """Seconds of a stream's work, by its kind (``issue``, ``kernel``, ...) and by its limiter.
 
-    ``waiting_s`` is what it waits explicitly (a host's synchronisation); the rest of the time it is idle.
+    ``waiting_s`` is explicit waiting (a host's synchronisation); the stream is idle for the rest of the time.
     """
 
     by_use: dict[str, float] = field(default_factory=dict)
@@ -36,13 +36,13 @@ class StreamTimes:
 
     @property
     def busy_s(self) -> float:
-        """All but waiting."""
+        """All of the work, without waiting."""
         return sum(self.by_use.values())
 
 
 @dataclass(frozen=True, slots=True)
 class MarkTimes:
-    """When a mark was passed: first and last, and how often."""
+    """The first and last time that a mark was passed, in seconds, and how often."""
 
     first_s: float
     last_s: float
@@ -51,10 +51,10 @@ class MarkTimes:
 
 @dataclass(frozen=True, slots=True)
 class ProgramResult:
-    """``issued_s``: when the host had been through all statements; ``done_s``: when all devices were done as well.
+    """The result of a program: ``issued_s``, when the host is through, and ``done_s``, when devices are done too.
 
     ``bound`` is what sets the pace: host, arithmetic, memory, latency, copies, waiting (host and device take turns), or
-    what is given in the file.  ``held`` is the curve of memory that queued work holds, ``held_bytes`` its peak.
+    a duration given in the file.  ``held`` is the memory held by queued work over time, ``held_bytes`` its peak.
     """
 
     name: str
@@ -74,12 +74,12 @@ class ProgramResult:
 
     @property
     def confidence(self) -> Confidence:
-        """How sure ``done_s`` is: nobody has published what programs take."""
+        """The uncertainty of ``done_s``: there are no published measurements of programs."""
         return confidence_of(self.done_s, Composition((), (), Facts(kind="host", place=self.machine, what="program")))
 
     @property
     def answers(self) -> dict[str, float]:
-        """The figures by name: of a mark that is passed several times the first and the mean step too."""
+        """The figures by name; a mark passed several times also has its first time and mean step."""
         found = {"issued_s": self.issued_s, "done_s": self.done_s, "held_bytes": self.held_bytes}
         for name, mark in self.marks.items():
             found[name] = mark.last_s
@@ -90,7 +90,7 @@ class ProgramResult:
 
 
 def make_program_result(program: Program, machine: str, device: str, state: State, timeline: Timeline) -> ProgramResult:
-    """Return what *program*, written as far as *state* says, came to in *timeline*."""
+    """Return the result of *program*, written to the point given by *state*, and run in *timeline*."""
     streams: dict[str, StreamTimes] = {}
     issued_s = 0.0
     for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True):
@@ -131,17 +131,17 @@ def make_program_result(program: Program, machine: str, device: str, state: Stat
 
 
 def _bound(streams: Mapping[str, StreamTimes], timeline: Timeline) -> tuple[str, str]:
-    """Return what sets the pace, and on which stream: what most of the critical path is spent on.
+    """Return what sets the pace, and on which stream, from the critical path.
 
-    Of the host and the devices, the side that is at work for most of the path, and of devices what bounds most of it.
-    Where the host waits, and neither side is at work for most of the path, they take turns.
+    The side with more of the path, host or devices, counts; of the devices, their main limiter.  If the host waits, and
+    neither side has most of the path, they take turns.
     """
     spent: dict[tuple[str, str], float] = {}
     since: dict[tuple[str, str], float] = {}
     for number in critical_path(timeline):
         task, span = timeline.plan.tasks[number], timeline.spans[number]
         if isinstance(task.about, Passed) and (whole_s := sum(since.values())):
-            share = (span.end_s - span.start_s) / whole_s  # repetitions that passed at once are as those before them
+            share = (span.end_s - span.start_s) / whole_s  # skipped repetitions are divided like those before them
             found, since = {key: share * seconds for key, seconds in since.items()}, {}
         else:
             found = {}

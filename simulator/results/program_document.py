@@ -12,7 +12,7 @@ __all__ = ["programs_document"]
 
 
 def programs_document(workload: str, results: Sequence[ProgramResult]) -> dict[str, Any]:
-    """Return *results*, one machine each, as plain data; with one machine its figures stand at the top too."""
+    """Return *results*, one per machine, as plain data; those of a single machine are repeated at the top."""
     document: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "workload": workload}
     entries = [_entry(result) for result in results]
     if len(entries) == 1:

@@ -1,4 +1,4 @@
-"""A program's timeline as a Chrome trace: what the host does, and each stream of each device."""
+"""A program's timeline as a Chrome trace: the host's activities, and each stream of each device."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["program_trace"]
 
 
 def program_trace(result: ProgramResult) -> str:
-    """Return the text of the trace; the same result gives the same text."""
+    """Return the trace as JSON text; equal results give equal text."""
     timeline = result.timeline
     machine = timeline.machine
     pids, sheet = processes(machine), Sheet()

@@ -1,4 +1,4 @@
-"""Which strategy to take, and why: computed from the results."""
+"""The recommended strategy and the reason for it, computed from the results."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from simulator.results.input import STEP
 from simulator.results.result import LinkUse, Result
 from simulator.units import format_duration, format_size
 
-if TYPE_CHECKING:  # what exchanges alone need no models of devices
+if TYPE_CHECKING:  # exchanges alone need no device models
     from simulator.results.training import TrainingResult
 
 __all__ = ["BOUNDS", "TIE", "best_of", "bound_of", "by_time", "rounds_in_sequence", "steps_verdict", "verdict"]
 
 BOUNDS = "lower bounds: ideal schedules on the bare links, without launches and protocols"
 Answer = TypeVar("Answer", Result, "TrainingResult")
-TIE = 1e-2  # relative; no model of a real machine tells less apart, and most tell much more alone (the bands)
-_EQUAL = 1e-6  # relative; rounding apart, the same time
+TIE = 1e-2  # relative; no model of a real machine resolves less, and most resolve far less (see the bands)
+_EQUAL = 1e-6  # relative; times that differ only by rounding
 
 
 def rounds_in_sequence(plan: Plan) -> int:
-    """Return how many rounds of transfers follow one another on the longest chain of *plan*."""
+    """Return the number of consecutive rounds of transfers on the longest chain of *plan*."""
     depth: list[int] = []
     last_on: dict[str, int] = {}
     for task in plan.tasks:
@@ -35,20 +35,20 @@ def rounds_in_sequence(plan: Plan) -> int:
 
 
 def by_time(results: Iterable[Result]) -> list[Result]:
-    """Return *results*, fastest first; rounding alone does not put one before the other."""
+    """Return *results*, fastest first; times that differ only by rounding keep their order."""
     return sorted(results, key=lambda result: float(f"{result.sync_time_s:.9e}"))
 
 
 def best_of(results: Sequence[Answer]) -> Answer:
-    """Return the first of *results* that software does, as nobody can select a bound; else the first bound."""
+    """Return the first result of real software, as users cannot select a bound; if there is none, the first bound."""
     return next((result for result in results if result.counts_software), results[0])
 
 
 def verdict(results: Sequence[Result]) -> str:
-    """Return in a sentence or two which of *results* (fastest first) to take, and why.
+    """Return a recommendation among *results* (fastest first), with the reason, in a sentence or two.
 
-    What software does (launches and protocols are in its time) is ranked by itself; ideal schedules on the bare links
-    are bounds, which say what is left to gain.
+    Results of real software, whose times include launches and protocols, are ranked among themselves.  Ideal schedules
+    on the bare links are bounds, and show what is left to gain.
     """
     software = [result for result in results if result.counts_software]
     bounds = [result for result in results if not result.counts_software]
@@ -57,7 +57,7 @@ def verdict(results: Sequence[Result]) -> str:
 
 
 def _ranked(ranked: Sequence[Result], among: Sequence[Result]) -> str:
-    """Say which of *ranked*, of one sort and fastest first, is first and why."""
+    """Return which of *ranked* is first and why; they are all software or all bounds, fastest first."""
     best, tied = ranked[0], _tied(ranked)
     noun = "" if best.counts_software else "bound"
     if len(ranked) == 1:
@@ -74,21 +74,21 @@ def _ranked(ranked: Sequence[Result], among: Sequence[Result]) -> str:
 
 
 def _close_words(ratio: float) -> str:
-    """Return within what answers are equal of which the last takes *ratio* times as long as the first, or nothing."""
+    """Return how close times are if the largest is *ratio* times the smallest; empty if exactly equal."""
     if ratio <= 1 + _EQUAL:
         return ""
     return "equal within 1 %" if ratio <= 1 + TIE else "equal within the model's error"
 
 
 def _all_equal(names: Sequence[str], noun: str, close: str) -> str:
-    """Say that all are equal, as *close* says it; of bounds, *noun* says of what."""
+    """Return that all *names* are equal, with the tolerance *close*; *noun* is not empty for bounds."""
     if noun:
         return f"{_joined(names)} have the same {noun}{f' ({close})' if close else ''}"
     return f"{_joined(names)} {f'are {close}' if close else 'are equally fast'}"
 
 
 def _first(names: Sequence[str], other: str, ratio: float, noun: str, close: str) -> str:
-    """Say that *names* come before the *other*, which takes *ratio* times as long; of bounds, *noun* says of what."""
+    """Return that *names* come first and *other* takes *ratio* times as long; *noun* is not empty for bounds."""
     close = f" ({close})" if close else ""
     if noun:
         has = "has" if len(names) == 1 else "have"
@@ -97,7 +97,7 @@ def _first(names: Sequence[str], other: str, ratio: float, noun: str, close: str
 
 
 def _beside(best: Result, bounds: Sequence[Result], among: Sequence[Result]) -> str:
-    """Say how far *best* is from the lowest of *bounds*."""
+    """Return how far *best* is from the lowest of *bounds*."""
     lowest, name = bounds[0], _name(best, among)
     least = format_duration(lowest.sync_time_s)
     if lowest.sync_time_s >= best.sync_time_s:
@@ -113,9 +113,9 @@ def _tied(results: Sequence[Result]) -> list[Result]:
 
 
 def _unsure(one: Answer, other: Answer) -> float:
-    """Return by how much, relative, two times may differ without the model telling which is shorter.
+    """Return the relative difference below which the model cannot tell which of two times is shorter.
 
-    What both are off alike cancels: on one machine all but what answers of different ways differ by.
+    Common errors cancel: on the same machine, only the error between ways to do the task counts.
     """
     mine, theirs = one.confidence.estimate, other.confidence.estimate
     if mine is None or theirs is None:
@@ -125,7 +125,7 @@ def _unsure(one: Answer, other: Answer) -> float:
 
 
 def _name(result: Result, among: Sequence[Result]) -> str:
-    """Return what tells *result* apart: its strategy, and its machine where there are several."""
+    """Return a name that distinguishes *result* *among* others: its strategy, its machine, or both."""
     if len({other.machine for other in among}) == 1:
         return result.strategy
     if len({other.strategy for other in among}) == 1:
@@ -144,11 +144,10 @@ def _times(ratio: float) -> str:
 
 
 def _because(best: Result, other: Result, name: str, called: str) -> str:
-    """Say which of two factors makes the difference: what the bottleneck carries, or for how long it is in use.
+    """Return which factor makes the difference: the bytes over the bottleneck, or the fraction of time it is in use.
 
-    *best* goes by *name*, *other* by the name *called*.
-    A time is the bottleneck's bytes at full rate over the share of the time that it is in
-    use; so the logarithm of the ratio of two times is a sum of two parts.
+    *best* is called *name*, *other* is called *called*.  A time equals the bottleneck's bytes at full rate, divided by
+    the fraction of the time that it is in use; so the logarithm of the ratio of two times is a sum of two terms.
     """
     mine, theirs = best.bottleneck, other.bottleneck
     if mine is None or theirs is None:
@@ -184,7 +183,10 @@ def _term(result: Result, use: LinkUse, *, carries: bool, used: bool) -> str:
 
 
 def _directions(result: Result, use: LinkUse) -> str:
-    """Return whether both directions of the link *use* carry bytes ``at once`` or ``in turn``, or only ``one`` does."""
+    """Return whether the two directions of the link *use* carry bytes ``at once``, ``in turn``, or only ``one`` does.
+
+    Empty if *use* is not a link with two directions.
+    """
     machine = result.timeline.machine
     src, arrow, dst = use.name.partition("->")
     forth, back = machine.link(use.name), machine.link(f"{dst}->{src}")
@@ -203,7 +205,7 @@ def _directions(result: Result, use: LinkUse) -> str:
 
 
 def _overlap(some: list[tuple[float, float]], others: list[tuple[float, float]], least_s: float) -> bool:
-    """Whether an interval of *some* and one of *others* have more than *least_s* in common."""
+    """Return whether an interval of *some* and one of *others* overlap by more than *least_s*."""
     marked = sorted([(start, end, 0) for start, end in some] + [(start, end, 1) for start, end in others])
     last_end = [-math.inf, -math.inf]
     for start, end, side in marked:
@@ -217,7 +219,7 @@ def _overlap(some: list[tuple[float, float]], others: list[tuple[float, float]],
 
 
 def bound_of(result: TrainingResult) -> str:
-    """Return what bounds a step: its input, or what its critical path is mostly spent on.
+    """Return what bounds a step: ``input``, or what most of its critical path is spent on.
 
     That is ``host``, ``compute``, ``memory``, ``latency``, ``copies``, ``exchange`` or a pipeline's ``fill``.
     """
@@ -227,7 +229,7 @@ def bound_of(result: TrainingResult) -> str:
 
 
 def steps_verdict(results: Sequence[TrainingResult]) -> str:
-    """Return in a sentence or two which way to do a step is fastest, and why; of machines, by samples a second."""
+    """Return the fastest way to run a step and why, in a sentence or two; machines are compared by throughput."""
     software = [result for result in results if result.counts_software and result.fits]
     bounds = [result for result in results if not result.counts_software and result.fits]
     ranked = software or bounds

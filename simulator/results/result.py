@@ -25,7 +25,7 @@ __all__ = ["LinkUse", "Result", "make_result"]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Result:
-    """What a user asks for.  ``rings`` and ``gpus`` count the machine's GPUs from 0; ``asked`` is its question."""
+    """The answer to a collective.  ``rings`` and ``gpus`` count the machine's GPUs from 0; ``asked``: the question."""
 
     strategy: str
     machine: str
@@ -45,19 +45,19 @@ class Result:
     asked: CollectiveQuestion | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
-        """Return the answer in a line."""
+        """Return the answer in one line."""
         what = f"{self.collective} of {format_size(self.size_bytes)} over {self.n_ranks} GPUs"
         rate = f", {format_bandwidth(self.busbw_Bps)} bus bandwidth" if self.busbw_Bps else ""
         return f"<{self.strategy} on {self.machine}: {what} takes {format_duration(self.sync_time_s)}{rate}>"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as ``--json`` has it, without the timeline."""
+        """Return the result as in ``--json``, without the timeline."""
         from simulator.results.document import result_entry
 
         return result_entry(self)
 
     def _repr_html_(self) -> str:
-        """Return the result as a table, for notebooks."""
+        """Return the result as an HTML table, for notebooks."""
         return html_table(
             {
                 "machine": self.machine,
@@ -72,7 +72,7 @@ class Result:
 
     @property
     def confidence(self) -> Confidence:
-        """How sure ``sync_time_s`` is; of ideal schedules, which no clock shows, without a band."""
+        """The uncertainty of ``sync_time_s``; ideal schedules, which cannot be measured, have no band."""
         if not self.counts_software:
             return of_a_bound()
         machine = self.timeline.machine
@@ -82,28 +82,28 @@ class Result:
 
     @property
     def band(self) -> Band | None:
-        """Where the time lies with a probability of 80 %."""
+        """The interval that holds the time with a probability of 80 %."""
         return self.confidence.band
 
     @property
     def price_per_hour(self) -> Price | None:
-        """What an hour of the whole machine costs, where its file says it."""
+        """The price of the whole machine per hour, if its file has one."""
         return self.timeline.machine.price_per_hour
 
     @property
     def price_per_million(self) -> Price | None:
-        """What a million such exchanges cost."""
+        """The price of a million such exchanges, if the machine's file has one."""
         price = self.price_per_hour
         return price.times(1e6 / 3600.0 * self.sync_time_s) if price is not None and self.sync_time_s > 0 else None
 
     @property
     def n_ranks(self) -> int:
-        """How many GPUs took part."""
+        """The number of participating GPUs."""
         return len(self.gpus)
 
     @property
     def counts_software(self) -> bool:
-        """Whether launches and protocols are in the time; without them it is a bound on what software can reach."""
+        """Whether the time includes launches and protocols; otherwise it is a lower bound for software."""
         return "software" in self.facts
 
 
@@ -130,12 +130,12 @@ def make_result(strategy: str, request: Request, timeline: Timeline) -> Result:
         if timeline.resource_bytes[r] > 0
     ]
     used = [u for u in [*links, *shared] if u.bytes > 0]
-    # The first of equals is taken, so that ties are broken by the order of the file.
+    # On a tie the first counts, so that the order of the file decides.
     most = round(max((u.utilisation for u in used), default=0.0), 9)
     busiest = next((u for u in used if round(u.utilisation, 9) == most), None)
     named = machine.link(str(timeline.plan.facts.get("bound_link")))
     if busiest is not None and named is not None and links[named.index].bytes:
-        # A plan that keeps below a link's bandwidth (NCCL on PCIe) knows which link that is.
+        # A plan that stays below a link's bandwidth (NCCL on PCIe) names that link.
         at_most = float(timeline.plan.facts.get("bound_share", 1.0))
         if links[named.index].utilisation / at_most >= busiest.utilisation * (1 - 1e-9):
             busiest = links[named.index]
@@ -160,7 +160,7 @@ def make_result(strategy: str, request: Request, timeline: Timeline) -> Result:
 
 
 def _launch_note(timeline: Timeline) -> list[str]:
-    """Say so where the time is that of launching, and not of moving bytes."""
+    """Return a note if the time is that of launches rather than of moving bytes."""
     launches = {task.id for task in timeline.plan.tasks if task.label == "launch"}
     last_s = max((span.end_s for span in timeline.spans if span.task not in launches), default=0.0)
     if not launches or last_s >= timeline.end_s:

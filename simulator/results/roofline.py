@@ -1,4 +1,4 @@
-"""A step's kernels under the roofs of its device: FLOPs a second over FLOPs for each byte.
+"""A step's kernels under the roofline of its device: FLOP/s over arithmetic intensity (FLOP/B).
 
 Williams, Waterman, Patterson, "Roofline: an insightful visual performance model", 2009.
 """
@@ -17,12 +17,12 @@ from simulator.training.worker import Issued
 
 __all__ = ["RooflinePoint", "Roofs", "roofline_points", "roofs_of"]
 
-_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")  # of a block that repeats
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")  # the number of a repeated block
 
 
 @dataclass(frozen=True, slots=True)
 class RooflinePoint:
-    """Kernels of one class, in one part of the step, of layers that are alike but for their block's number."""
+    """Kernels of one class in one part of the step, of layers that differ only in the number of their block."""
 
     kind: str
     layers: str
@@ -33,27 +33,27 @@ class RooflinePoint:
 
     @property
     def intensity(self) -> float:
-        """FLOPs for each byte of device memory."""
+        """Arithmetic intensity: FLOPs per byte of device memory."""
         return self.flop / self.bytes
 
     @property
     def rate(self) -> float:
-        """FLOP/s."""
+        """FLOP/s achieved."""
         return self.flop / self.time_s
 
 
 @dataclass(frozen=True, slots=True)
 class Roofs:
-    """What the data sheet says of a device: the peaks of the formats that the step computes in, and its memory."""
+    """The data-sheet limits of a device: the peaks in FLOP/s of the step's formats, and the memory bandwidth in B/s."""
 
     peaks: dict[str, float]
     memory_Bps: float
 
 
 def roofline_points(step: StepResult) -> list[RooflinePoint]:
-    """Return the kernels of *step* that compute and read memory, by class and layers, the longest first.
+    """Return the kernels of *step* that compute and access memory, by class and layers, the longest first.
 
-    Each counts once, as it runs alone.
+    Each kernel counts once, with its time alone.
     """
     sums: dict[tuple[str, str, str], list[float]] = {}
     for issue in _issues(step):
@@ -68,7 +68,7 @@ def roofline_points(step: StepResult) -> list[RooflinePoint]:
 
 
 def roofs_of(step: StepResult) -> Roofs | None:
-    """Return the roofs of the device of *step*; None where its part says too little."""
+    """Return the roofs of the device of *step*, or None if its part lacks figures."""
     node = step.timeline.machine.find(step.device)
     part = node.part if node is not None else None
     if isinstance(part, GpuPart) and part.memory_bandwidth:
@@ -82,7 +82,7 @@ def roofs_of(step: StepResult) -> Roofs | None:
 
 
 def _issues(step: StepResult) -> Iterator[Issue]:
-    """Yield what the device of *step* runs of one micro-batch."""
+    """Yield the issues that the device of *step* runs for one micro-batch."""
     seen: set[int] = set()
     first: int | None = None
     for task in step.timeline.plan.tasks:

@@ -1,4 +1,4 @@
-"""What training through parameter servers comes to once it is steady: :class:`ServerRun`."""
+"""The steady state of training through parameter servers: :class:`ServerRun`."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from simulator.training.worker import Issued
 __all__ = ["COMPUTE", "Pace", "ServerRun", "ends_of", "one_step", "server_run"]
 
 COMPUTE = "forward and backward"
-BACK = (PULL, TO_GPUS, SPREAD)  # what brings parameters back
-_SAME = 1e-9  # relative: instants that differ by rounding alone
+BACK = (PULL, TO_GPUS, SPREAD)  # stages that bring parameters back
+_SAME = 1e-9  # relative; times that differ only by rounding
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How a team of ``node_count`` nodes goes on: ``period_s`` a step, of which its GPUs compute ``busy_s``.
+    """The pace of a team of ``node_count`` nodes: ``period_s`` per step, in which its GPUs compute for ``busy_s``.
 
-    ``staleness_mean`` and ``staleness_max`` count the updates by other nodes between the moment when the parameters
-    of a key were read and the moment when the gradient computed with them is applied.  ``lead`` is the most steps that
-    the slowest node had not ended before the one that it ended.
+    ``staleness_mean`` and ``staleness_max`` count the updates by other nodes between the time when a key's parameters
+    were read and the time when the gradient computed with them is applied.  ``lead`` is the largest number of steps
+    that the team was ahead of the slowest one.
     """
 
     node: str
@@ -42,17 +42,16 @@ class Pace:
 
     @property
     def slack_s(self) -> float:
-        """Seconds of a step for which its GPUs do not compute: they wait for others, or for the exchange."""
+        """Seconds per step in which its GPUs do not compute, but wait for other nodes or the exchange."""
         return max(0.0, self.period_s - self.busy_s)
 
 
 @dataclass(frozen=True, slots=True)
 class ServerRun:
-    """``stages_s`` is how long each stage of the slowest team's step is at work; stages overlap.
+    """A steady run; ``stages_s`` is the busy time of each stage in a step of the slowest team, and stages overlap.
 
-    ``measured``: the step of each team that stands for those that follow.  ``is_steady``: the last steps took as long
-    as those before.  ``lost_s``: by how much later the step after it ends where a server
-    was lost.
+    ``measured`` is the representative step of each team.  ``is_steady``: the last steps took equally long.
+    ``lost_s``: the delay in seconds by the loss of a server.
     """
 
     servers: tuple[str, ...]
@@ -66,34 +65,34 @@ class ServerRun:
 
     @property
     def period_s(self) -> float:
-        """Seconds of a step of the slowest node."""
+        """Seconds per step of the slowest node."""
         return max(pace.period_s for pace in self.paces)
 
     @property
     def devices_per_s(self) -> float:
-        """Steps a second, of each GPU, all GPUs together."""
+        """Steps per second, summed over all GPUs."""
         return sum(pace.gpu_count / pace.period_s for pace in self.paces)
 
     @property
     def staleness_mean(self) -> float:
-        """Of all nodes, each as often as it steps."""
+        """The mean over all nodes, weighted by their step rates."""
         rates = [pace.node_count / pace.period_s for pace in self.paces]
         weighted = sum(rate * pace.staleness_mean for rate, pace in zip(rates, self.paces, strict=True))
         return weighted / sum(rates)
 
     @property
     def staleness_max(self) -> int:
-        """Of all nodes."""
+        """The maximum over all nodes."""
         return max(pace.staleness_max for pace in self.paces)
 
     @property
     def longest_stage(self) -> str:
-        """The stage that is at work longest in a step."""
+        """The stage with the longest busy time in a step."""
         return max(self.stages_s, key=lambda name: round(self.stages_s[name], 12))
 
 
 def ends_of(timeline: Timeline, teams: Sequence[Team]) -> list[list[float]]:
-    """Return when each team has computed each of its steps."""
+    """Return for each team the time at which each of its steps was computed, in seconds."""
     places = [{role.place.name for role in team.roles} for team in teams]
     found: list[dict[int, float]] = [{} for _ in teams]
     for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True):
@@ -107,10 +106,10 @@ def ends_of(timeline: Timeline, teams: Sequence[Team]) -> list[list[float]]:
 def server_run(
     timeline: Timeline, teams: Sequence[Team], servers: Sequence[int], *, staleness: int | None, is_steady: bool
 ) -> ServerRun:
-    """Return what *timeline* comes to; what happens before the steps are as long as the next ones is left out."""
+    """Return the steady state of *timeline*; the first steps, whose lengths still change, are left out."""
     machine = timeline.machine
     ends = ends_of(timeline, teams)
-    until_s = min(own[-2] for own in ends)  # no step follows the last, which has the links for itself
+    until_s = min(own[-2] for own in ends)  # the last step has the links to itself, as no step follows it
     windows = [_window(own, until_s) for own in ends]
     periods = [(own[last] - own[first]) / (last - first) for own, (first, last) in zip(ends, windows, strict=True)]
     events = _Events(timeline)
@@ -127,7 +126,7 @@ def server_run(
         name = machine.nodes[team.cpus[0]].name
         node = name.partition(".")[0] if machine.n_hosts > 1 else machine.name
         paces.append(Pace(node, len(team.cpus), team.gpu_count, periods[number], busy_s, mean, most, lead))
-    measured = tuple(max(1, last - 1) for _, last in windows)  # one that another follows
+    measured = tuple(max(1, last - 1) for _, last in windows)  # a step that another follows
     stages = dict.fromkeys((STAGES[0], COMPUTE, *STAGES[1:]), 0.0)
     stages[COMPUTE] = paces[slowest].busy_s
     for task, span in events.served:
@@ -146,20 +145,20 @@ def server_run(
 
 
 def _window(ends_s: Sequence[float], until_s: float) -> tuple[int, int]:
-    """Return the steps between whose ends a period is measured: the last half of those that end by *until_s*."""
+    """Return the two steps between whose ends the period is measured: the last half of those that end by *until_s*."""
     count = bisect_right(ends_s, until_s * (1 + _SAME))
     last = max(1, count - 1)
     return min(last - 1, last // 2), last
 
 
 class _Events:
-    """When keys were read and applied, of a timeline."""
+    """The times at which keys were read and applied in a timeline."""
 
     def __init__(self, timeline: Timeline) -> None:
         self.served: list[tuple[Activity, Span]] = []
-        self.read_s: dict[tuple[int, int, int], float] = {}  # team, step, key: when the servers were read
+        self.read_s: dict[tuple[int, int, int], float] = {}  # (team, step, key) -> time of the read from the servers
         self.applied_s: dict[tuple[int, int, int], float] = {}
-        self.by_key: dict[tuple[int, int], list[float]] = {}  # of a team and a key, in order
+        self.by_key: dict[tuple[int, int], list[float]] = {}  # (team, key) -> times in order
         for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True):
             about = task.about
             if not isinstance(about, Served):
@@ -176,7 +175,7 @@ class _Events:
     def staleness(
         self, number: int, teams: Sequence[Team], steps: Sequence[int], bound: int | None
     ) -> tuple[float, int]:
-        """Return the mean and the most updates by other nodes between reading and applying, over keys and *steps*."""
+        """Return the mean and maximum number of other nodes' updates between read and apply, over keys and *steps*."""
         if bound == 0:
             return 0.0, 0
         own = len(teams[number].cpus)
@@ -191,14 +190,14 @@ class _Events:
                 for (v, k), times in self.by_key.items()
                 if k == key and v != number
             )
-            total += others + (own - 1) / 2  # those of its own team are applied one after the other
+            total += others + (own - 1) / 2  # updates of the same team are applied one after the other
             most = max(most, others + own - 1)
             count += 1
         return (total / count, most) if count else (0.0, 0)
 
 
 def _busy(timeline: Timeline, team: Team, steps: Sequence[int]) -> float:
-    """Return the seconds for which the slowest GPU of *team* computes in *steps*."""
+    """Return the seconds for which the busiest GPU of *team* computes in *steps*."""
     busy_s: dict[str, float] = {role.place.name: 0.0 for role in team.roles}
     for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True):
         about = task.about
@@ -208,7 +207,7 @@ def _busy(timeline: Timeline, team: Team, steps: Sequence[int]) -> float:
 
 
 def _bottleneck(timeline: Timeline, events: _Events, steps: Sequence[int], periods: Sequence[float]) -> LinkUse | None:
-    """Return the capacity that is most in use while each team does its *steps* again and again."""
+    """Return the resource with the highest use while each team repeats its *steps*, or None if no bytes move."""
     machine = timeline.machine
     rate_Bps: dict[int, float] = {}
     for task, _ in events.served:
@@ -231,13 +230,13 @@ def _bottleneck(timeline: Timeline, events: _Events, steps: Sequence[int], perio
 
 
 def loss_at(timeline: Timeline, teams: Sequence[Team], step: int, server: int, after_s: float) -> Loss:
-    """Return the loss of *server* so long after the start of *step*, in the run *timeline*."""
+    """Return the loss of *server*, *after_s* seconds after the start of *step*, in the run *timeline*."""
     start_s = max(own[step - 1] for own in ends_of(timeline, teams))
     spans_s: dict[tuple[str, int, int], tuple[float, float]] = {}
     for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True):
         about = task.about
         if isinstance(about, Served) and about.step >= 0:
-            # Keys that stay on their node are pushed once they are there, and pulled once they are updated.
+            # Keys that stay on their node count as pushed when they reach its CPU, and as pulled when they are updated.
             stages = {TO_CPU: (TO_CPU, PUSH), UPDATE: (UPDATE, PULL)}.get(about.stage, (about.stage,))
             for stage in stages:
                 at = stage, about.step, about.key
@@ -255,9 +254,9 @@ def loss_at(timeline: Timeline, teams: Sequence[Team], step: int, server: int, a
 
 
 def one_step(timeline: Timeline, teams: Sequence[Team], number: int, step: int) -> Timeline:
-    """Return the *step* of team *number* out of *timeline*, from the end of its computing of the step before.
+    """Return *step* of team *number* from *timeline*, from the end of its previous step's computation.
 
-    What is pulled is what it computes with: the pulls of the step before.
+    Its pulls are those of the previous step, which bring the parameters that it computes with.
     """
     ends_s = ends_of(timeline, teams)[number]
     start_s = ends_s[step - 1]
@@ -280,7 +279,7 @@ def one_step(timeline: Timeline, teams: Sequence[Team], number: int, step: int) 
             tasks.append(task._replace(id=len(tasks), after=after))
             moved = replace(span, task=len(spans), start_s=span.start_s - start_s, end_s=span.end_s - start_s)
             spans.append(moved)
-        elif about == ARRIVES and len(task.after) == 1 and task.after[0] in kept:  # what arrives a latency later
+        elif about == ARRIVES and len(task.after) == 1 and task.after[0] in kept:  # an arrival, one latency later
             kept[task.id] = kept[task.after[0]]
     plan = replace(timeline.plan, tasks=tuple(tasks), perturbations=())
     return replace(timeline, plan=plan, spans=tuple(spans), end_s=ends_s[step] - start_s)

@@ -1,4 +1,4 @@
-"""Where the time of a step goes, in parts that add up to it: :func:`shares_of`."""
+"""The time of a step, divided into parts that add up to it: :func:`shares_of`."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ SHARE_WORDS = {
 class Share(NamedTuple):
     """A part of the step's time.
 
-    Its name is ``computing``, ``slowest`` (what the slowest of the ranks takes longer), ``update``, ``host`` (the
-    device waits for it), ``input`` (all devices do), ``fill`` (a pipeline stage waits for others), or the axis of an
-    exchange that nothing is computed beside: ``tensor``, ``context``, ``expert``, ``data``.
+    Its name is ``computing``, ``slowest`` (extra time of the slowest rank), ``update``, ``host`` (the device waits for
+    the host), ``input`` (all devices wait for input), ``fill`` (a pipeline stage waits for others), or the axis of
+    exposed communication: ``tensor``, ``context``, ``expert``, ``data``.
     """
 
     name: str
@@ -37,13 +37,13 @@ class Share(NamedTuple):
 
 
 def shares_of(result: TrainingResult) -> tuple[Share, ...]:
-    """Return where the time goes of the device that *result* is seen from, the largest part first.
+    """Return the parts of the step's time on the device that *result* describes, the largest first.
 
-    They add up to the step's time.  What a pipeline's stage waits for after the last backward pass of any is the
-    exchange of gradients, before it its fill.
+    They add up to the step's time.  The waiting time of a pipeline stage is split into the exchange of gradients or
+    parameters, while no stage computes, and pipeline fill.
     """
     found: dict[str, float] = {}
-    several = f"{result.step.device}/compute"  # where ranks have several roles
+    several = f"{result.step.device}/compute"  # if ranks have several roles
     compute = result.streams.get(several, result.streams.get("compute", StreamUse()))
     for stream, waited_s in compute.waits_s.items():
         axis = stream.rpartition("/")[2].removesuffix(STREAM).strip()
@@ -69,7 +69,7 @@ def shares_of(result: TrainingResult) -> tuple[Share, ...]:
 
 
 def _summing_s(result: TrainingResult) -> float:
-    """Return for how long a pipeline's gradients, or parameters, are exchanged while no stage computes."""
+    """Return the seconds in which a pipeline's gradients or parameters are exchanged while no stage computes."""
     spans = [
         (task.about.part, span)
         for task, span in zip(result.timeline.plan.tasks, result.timeline.spans, strict=True)

@@ -1,4 +1,4 @@
-"""Where bytes go to the network through the memory of the host, and why: :func:`staging_notes`."""
+"""Notes on transfers that reach the network through host memory, with the reason: :func:`staging_notes`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STAGED = "bytes go to the NIC through host memory"
 
 
 def staging_notes(machine: Machine, plans: Iterable[Plan]) -> list[str]:
-    """Return a note where bytes of one of *plans* go to a NIC through host memory, else nothing."""
+    """Return a note if any of *plans* sends bytes to a NIC through host memory, otherwise an empty list."""
     staged = next((plan.staged for plan in plans if plan.staged is not None), None)
     if staged is None:
         return []

@@ -45,7 +45,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class KindTime:
-    """Seconds that one class of kernels takes on the device, and what they are spent on."""
+    """Seconds of one class of kernels on the device, and what limits them."""
 
     kind: str
     time_s: float
@@ -55,12 +55,12 @@ class KindTime:
     compute_s: float
     memory_s: float
     latency_s: float
-    parts_s: dict[str, float]  # of the time, what each part of the step takes
+    parts_s: dict[str, float]  # seconds by part of the step
 
 
 @dataclass(frozen=True, slots=True)
 class LayerTime:
-    """Seconds of one layer on the device, all parts together; the rest is of its longest kernel."""
+    """Seconds of one layer on the device, over all parts of the step; the other fields are of its longest kernel."""
 
     name: str
     time_s: float
@@ -71,12 +71,12 @@ class LayerTime:
 
 @dataclass(frozen=True)
 class StepResult:
-    """What a user asks for of one step.
+    """The answer to one step on one device.
 
-    ``busy_s`` is how long the device computes, ``host_s`` how long the host issues; what is left of
-    ``step_time_s`` the device waits for the host.  ``model_flop`` are the FLOPs of products as torch
-    counts them, forward and backward; ``flop_by_format`` are those of the forward pass, by number format.
-    ``family``: what kind of network it is.  ``kernel_parts`` are its kernels by class of errors, in seconds.
+    The device computes for ``busy_s`` and the host launches for ``host_s``; for the rest of ``step_time_s`` the device
+    waits for the host.  ``model_flop`` counts the FLOPs of products as torch does, forward and backward;
+    ``flop_by_format`` counts those of the forward pass, by number format.  ``family`` is the family of the network,
+    ``kernel_parts`` are its kernels by error class, in seconds.
     """
 
     machine: str
@@ -87,7 +87,7 @@ class StepResult:
     family: Family | None
     samples: int
     sample: str
-    tokens: int  # of all samples together; 0 where there are none
+    tokens: int  # of all samples together; 0 if there are none
     options: StepOptions
     calibrated: bool
     step_time_s: float
@@ -106,31 +106,31 @@ class StepResult:
     trained_count: int
     simulation_events: int
     timeline: Timeline
-    network: Network = field(repr=False, compare=False)  # what one rank computes
-    on_host: bool  # a CPU, which computes where it issues
+    network: Network = field(repr=False, compare=False)  # the network that one rank computes
+    on_host: bool  # whether the device is a CPU, which computes where it launches
     micro_batches: int = 1
-    prefix: str = ""  # of the streams of the device in the timeline
+    prefix: str = ""  # prefix of the device's streams in the timeline
 
     @property
     def throughput(self) -> float:
-        """Samples a second."""
+        """Samples per second."""
         return self.samples / self.step_time_s if self.step_time_s > 0 else 0.0
 
     @property
     def waiting_s(self) -> float:
-        """Seconds that the device waits for the host."""
+        """Seconds in which the device waits for the host."""
         return max(0.0, self.step_time_s - self.busy_s)
 
     @property
     def utilisation(self) -> float:
-        """Model FLOPs against what the device's peak would do in the same time (MFU)."""
+        """Model FLOPs over those that the device could do at its peak in the same time (MFU)."""
         possible = self.peak_flops_per_s * self.step_time_s
         return self.model_flop / possible if possible > 0 else 0.0
 
     def trust_of(self, device_count: int, *, divided: bool = False) -> Trust | None:
-        """Return how good predictions of such steps over so many devices were, where others have measured them.
+        """Return the errors of predictions for such steps over *device_count* devices, or None if nobody measured them.
 
-        *divided*: the devices divide the network between them.
+        *divided*: the devices divide the network among them.
         """
         main = main_format(self.flop_by_format)
         form = None if main is None else format_of(main)
@@ -138,12 +138,12 @@ class StepResult:
 
     @cached_property
     def limits_s(self) -> dict[str, float]:
-        """Seconds that the step would be shorter without each, the most first (:mod:`simulator.results.limits`)."""
+        """Seconds of the critical path by limiter, the most first (:mod:`simulator.results.limits`)."""
         return limits_of(self.timeline, self.prefix)
 
     @property
     def bound(self) -> str:
-        """What most of the critical path goes to: compute, memory, latency, host, copies, exchange or fill."""
+        """What most of the critical path is spent on: compute, memory, latency, host, copies, exchange or fill."""
         return next(iter(self.limits_s), "host")
 
 
@@ -158,9 +158,9 @@ def make_step_result(
     prefix: str = "",
     micro_batches: int = 1,
 ) -> StepResult:
-    """Return the result of *timeline* at *place*, whose streams have *prefix* before their names there.
+    """Return the result of *timeline* on *place*, whose streams there start with *prefix*.
 
-    Samples, tokens and FLOPs are those of one device, all *micro_batches* together.
+    Samples, tokens and FLOPs are those of one device, over all *micro_batches*.
     """
     ran = _ran(timeline, place, prefix)
     passes = [] if ran else _passes(timeline, prefix)
@@ -202,7 +202,7 @@ def make_step_result(
 
 
 def of_programs(step: StepResult, count: int) -> StepResult:
-    """Return *step*, that of one of *count* programs that share its device, as what the device does for all of them."""
+    """Return *step*, of one of *count* programs on the same device, as the device's work for all of them."""
     if count == 1:
         return step
     names = ("time_s", "count", "flop", "bytes", "compute_s", "memory_s", "latency_s")
@@ -227,7 +227,7 @@ def of_programs(step: StepResult, count: int) -> StepResult:
 
 
 def model_flop_of(network: Network, options: StepOptions) -> float:
-    """Return the FLOPs of products that a step of *network* asks for, without those of what is computed again."""
+    """Return the FLOPs of products in a step of *network*, without recomputation."""
     if options.mode not in ("train", "backward"):
         return float(network.flop)
     return float(training_flop(network) - (network.flop if options.mode == "backward" else 0))
@@ -235,7 +235,7 @@ def model_flop_of(network: Network, options: StepOptions) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Ran:
-    """An issue that the device ran, ``times`` so: when it ended first, and how long it took."""
+    """An issue that the device ran ``times`` times: the end of the first run, and its busy time, in seconds."""
 
     issue: Issue
     end_s: float
@@ -245,12 +245,12 @@ class _Ran:
 
     @property
     def stretch(self) -> float:
-        """How long it took against what all of it takes alone: of a share less, where others slowed it more."""
+        """The busy time relative to the issue's time alone: less than 1 for a part of it, more under contention."""
         return self.busy_s / self.issue.device_s if self.issue.device_s else 1.0
 
 
 def _ran(timeline: Timeline, place: Place, prefix: str) -> list[_Ran]:
-    """Return what the device at *place* ran, in order; of micro-batches that passed at once, the one like them."""
+    """Return the issues that the device at *place* ran, in order; skipped micro-batches count with their like."""
     stream = prefix + ("host" if place.name == place.host else "compute")
     mine = [
         (task, span) for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True) if task.stream == stream
@@ -271,7 +271,7 @@ def _ran(timeline: Timeline, place: Place, prefix: str) -> list[_Ran]:
 
 
 def _passes(timeline: Timeline, prefix: str) -> list[tuple[ChunkRun, float]]:
-    """Return the passes that a stage ran, and how long each took."""
+    """Return the passes that a stage ran, with their seconds."""
     return [
         (task.about, span.end_s - span.start_s)
         for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True)
@@ -291,7 +291,7 @@ def _host_s(run: ChunkRun) -> float:
 
 
 def _of_passes(passes: Sequence[tuple[ChunkRun, float]]) -> list[_Ran]:
-    """Return what a stage's device ran, each issue once with how often it did."""
+    """Return the issues that a stage's device ran, each once with its count."""
     counts: dict[tuple[int, str], float] = {}
     issues: dict[tuple[int, str], tuple[Issue, ...]] = {}
     for run, _ in passes:
@@ -299,7 +299,7 @@ def _of_passes(passes: Sequence[tuple[ChunkRun, float]]) -> list[_Ran]:
         counts[key] = counts.get(key, 0.0) + run.share
         issues[key] = run.issues
     return [
-        _Ran(issue, 0.0, issue.device_s * counts[key] / times, 0, times)  # of an update in shards, a part
+        _Ran(issue, 0.0, issue.device_s * counts[key] / times, 0, times)  # a sharded update runs only in part
         for key, found in issues.items()
         for times in [max(1, round(counts[key]))]
         for issue in found
@@ -312,7 +312,7 @@ def _loads(task: Activity) -> bool:
 
 
 def flop_by_format_of(network: Network, options: StepOptions, place: Place) -> dict[Precision, int]:
-    """Return the FLOPs of products and convolutions, forward, by the number format that they are done in."""
+    """Return the FLOPs of products and convolutions in the forward pass, by number format."""
     flop: dict[Precision, int] = {}
     for layer in network.layers:
         if layer.operator.flop:
@@ -322,7 +322,7 @@ def flop_by_format_of(network: Network, options: StepOptions, place: Place) -> d
 
 
 def _kernel_parts(ran: Sequence[_Ran], main: Precision) -> tuple[BandPart, ...]:
-    """Return the kernels by class of errors, in seconds; products are taken for such in the format *main*."""
+    """Return the kernels by error class, in seconds; all products count as products in the format *main*."""
     times_s = (
         (kernel_chain(kind, cost.bound, main), (kind, cost), each.times * each.stretch * cost.time_s)
         for each in ran
@@ -332,30 +332,30 @@ def _kernel_parts(ran: Sequence[_Ran], main: Precision) -> tuple[BandPart, ...]:
 
 
 def _peak(flop: dict[Precision, int], options: StepOptions, place: Place) -> float:
-    """Return the device's peak in FLOP/s, of formats mixed as the network's FLOPs are."""
+    """Return the device's peak in FLOP/s, averaged over the formats of the network's FLOPs."""
     if not flop:
         return _rate(place.device, product_precision(options.precision, place.device))
     return sum(flop.values()) / sum(count / _rate(place.device, precision) for precision, count in flop.items())
 
 
 def _rate(device: Device, precision: Precision) -> float:
-    """Return the peak rate in *precision*, or that at which the device computes it where it has no units for it."""
+    """Return the peak rate in *precision*, in FLOP/s, or without units for it the rate of the substitute."""
     if isinstance(device, Gpu) and (precision not in device.peak_flops_per_s or computes_in_fp32(device, precision)):
         return arithmetic_rate(device, precision)
     return device.peak(precision)
 
 
 def _host(ran: Sequence[_Ran], timeline: Timeline, place: Place, prefix: str) -> float:
-    """Return how long the host issues: where a graph is launched, by one call; a CPU, all that is not a kernel."""
+    """Return the seconds of the host's launches: of a graph, those of one call; on a CPU, all but the kernels."""
     if place.name == place.host:
         return sum(each.times * each.issue.host_s for each in ran)
     spans = zip(timeline.plan.tasks, timeline.spans, strict=True)
-    own = (f"{prefix}host", "host")  # its own, or that of one process for all
+    own = (f"{prefix}host", "host")  # its own host stream, or the only one of one process
     return sum(span.end_s - span.start_s for task, span in spans if task.stream in own)
 
 
 def _parts(ran: Sequence[_Ran]) -> dict[str, float]:
-    """Return how long each part lasts: from the end of the one before to its own last kernel, all times together."""
+    """Return the seconds of each part, from the end of the one before to its last kernel, summed over its runs."""
     lengths: dict[str, float] = {}
     before_s = 0.0
     for place, each in enumerate(ran):
@@ -364,20 +364,20 @@ def _parts(ran: Sequence[_Ran]) -> dict[str, float]:
             part = each.issue.part
             lengths[part] = lengths.get(part, 0.0) + each.times * (each.end_s - before_s)
             before_s = each.end_s
-            if after is not None and after.micro_batch > each.micro_batch + 1:  # what passed at once is counted above
+            if after is not None and after.micro_batch > each.micro_batch + 1:  # skipped ones are counted above
                 before_s += (each.times - 1) * (each.end_s - _batch_start(ran, place))
     return lengths
 
 
 def _batch_start(ran: Sequence[_Ran], place: int) -> float:
-    """Return when the micro-batch of *ran* at *place* began: at the end of the one before."""
+    """Return the start of the micro-batch of *ran* at *place*, which is the end of the one before."""
     number = ran[place].micro_batch
     return max((each.end_s for each in ran[:place] if each.micro_batch < number), default=0.0)
 
 
 @dataclass(slots=True)
 class _Sums:
-    """What is added up of one class of kernels."""
+    """Sums over the kernels of one class."""
 
     count: int = 0
     flop: float = 0.0

@@ -22,7 +22,7 @@ __all__ = ["steps_document"]
 
 
 def steps_document(results: Sequence[TrainingResult], unfit: Mapping[str, str]) -> dict[str, Any]:
-    """Return *results* (fastest first) as plain data: the best as one of its devices sees it, and all of them."""
+    """Return *results* (fastest first) as plain data: the best from the view of one device, and a list of all."""
     best = best_of(results)
     return {
         **_seen(best.step),
@@ -99,7 +99,7 @@ def _servers(run: ServerRun) -> dict[str, Any]:
 
 
 def _input(run: InputRun, samples: int) -> dict[str, Any]:
-    """Return whether a step's input feeds it."""
+    """Return the figures of a step's input."""
     return {
         "set": run.asked.name,
         "disks": list(run.disks),
@@ -146,7 +146,7 @@ def _memory(need: MemoryNeed) -> dict[str, Any]:
 
 
 def _seen(result: StepResult) -> dict[str, Any]:
-    """Return a step as one device sees it."""
+    """Return a step from the view of one device."""
     return {
         "schema_version": SCHEMA_VERSION,
         "topology": result.machine,

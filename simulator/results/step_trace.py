@@ -1,4 +1,4 @@
-"""A step's timeline as a Chrome trace: what hosts issue, the kernels of devices, collectives and the links they use."""
+"""A step's timeline as a Chrome trace: launches, kernels, collectives and the links they use."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ __all__ = ["step_trace"]
 
 
 def step_trace(timeline: Timeline, name: str, n_ranks: int = 1) -> str:
-    """Return *timeline* as the text of a trace called *name*; the same timeline gives the same text.
+    """Return *timeline* as the JSON text of a trace called *name*; equal timelines give equal text.
 
-    Of ranks that do the same, the one that was simulated is drawn.
+    Of equal ranks, only the simulated one is drawn.
     """
     machine = timeline.machine
     pids = processes(machine)
@@ -46,7 +46,7 @@ def step_trace(timeline: Timeline, name: str, n_ranks: int = 1) -> str:
 def _places(timeline: Timeline, machine: Machine) -> dict[str, int]:
     """Return the node at which each stream is drawn.
 
-    What a pipeline stage sends or sums is drawn at its GPU, and collectives, which are on all, at the first GPU.
+    Sends and reductions of a pipeline stage are drawn at its GPU, and collectives, which concern all, at the first GPU.
     """
     places = {task.stream: machine.find(task.place) for task in timeline.plan.tasks if task.place}
     at = {stream: node.index if node else -1 for stream, node in places.items()}
@@ -74,7 +74,7 @@ def _told(task: Activity) -> dict[str, Any]:
 
 
 def _issue(pid: int, track: str, task: Activity, span: Span, about: Issued) -> Iterator[Slice]:
-    """Yield what *task* does of an issue: the operator on a host, its kernels on a device, or both on a CPU."""
+    """Yield the slices of an issue: the operator on a host, its kernels on a device, or both on a CPU."""
     issue = about.issue
     if not about.on_host:
         yield from _kernels(pid, issue, span.start_s, _stretch(issue, span), _told(task))
@@ -84,17 +84,17 @@ def _issue(pid: int, track: str, task: Activity, span: Span, about: Issued) -> I
     told = {**_told(task), "part": issue.part}
     drawn = nanoseconds(span.start_s), nanoseconds(span.end_s)
     yield Slice(pid, track, f"{issue.name}, {issue.part}", "cpu_op", *drawn, told)
-    if span.end_s - span.start_s > issue.host_s + 1e-12:  # a CPU, which computes where it issues
+    if span.end_s - span.start_s > issue.host_s + 1e-12:  # a CPU, which computes where it launches
         yield from _kernels(pid, issue, span.start_s + issue.host_s, 1.0, {"task": task.id})
 
 
 def _stretch(issue: Issue, span: Span) -> float:
-    """Return by how much the kernels of *issue* took longer than alone."""
+    """Return the time of the kernels of *issue* relative to their time alone."""
     return (span.end_s - span.start_s) / issue.device_s if issue.device_s > 0 else 1.0
 
 
 def _kernels(pid: int, issue: Issue, start_s: float, stretch: float, args: dict[str, Any]) -> Iterator[Slice]:
-    """Yield the kernels of *issue*, which run one after the other from *start_s*, each *stretch* times as long."""
+    """Yield the kernels of *issue*, one after the other from *start_s*, each *stretch* times as long as alone."""
     for kind, cost in zip(issue.work.kinds, issue.work.costs, strict=True):
         end_s = start_s + stretch * cost.time_s
         start_ns, end_ns = nanoseconds(start_s), nanoseconds(end_s)
@@ -108,7 +108,7 @@ def _kernels(pid: int, issue: Issue, start_s: float, stretch: float, args: dict[
 
 
 def _add_rates(timeline: Timeline, task: Activity, span: Span, sheet: Sheet) -> None:
-    """Draw the mean rate of each link that the fragments of *task* use."""
+    """Add the mean rate of each link that the fragments of *task* use to *sheet*."""
     for part in task.parts:
         if isinstance(part, Fragment):
             for link, n_bytes in alone(timeline.machine, part).link_bytes.carried():

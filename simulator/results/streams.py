@@ -1,4 +1,4 @@
-"""What each stream of a timeline does, and what it waits for while it does nothing."""
+"""The busy and waiting times of the streams of a timeline."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["StreamUse", "stream_uses", "times_of"]
 
 @dataclass(slots=True)
 class StreamUse:
-    """Seconds for which a stream is at work, and for which it waits, by the stream whose activity it waits for."""
+    """Seconds for which a stream works, and for which it waits, by the stream that it waits for."""
 
     busy_s: float = 0.0
     waits_s: dict[str, float] = field(default_factory=dict)
 
 
 def times_of(timeline: Timeline) -> list[int]:
-    """Return how often each activity happened: those of a micro-batch that stands for others, as often as these."""
+    """Return the number of runs of each activity; a representative micro-batch counts for the skipped ones."""
     tasks = timeline.plan.tasks
     skipped = next((task.about for task in tasks if isinstance(task.about, Skipped)), None)
     if skipped is None:
@@ -32,8 +32,8 @@ def times_of(timeline: Timeline) -> list[int]:
 def stream_uses(timeline: Timeline) -> dict[str, StreamUse]:
     """Return the use of each stream, from the start to the end of *timeline*.
 
-    A stream waits for what ends last of all that its next activity names; after its own last activity, for the
-    stream that ends the whole.  Micro-batches that passed at once count as the one like them did.
+    A stream waits for the dependency of its next activity that ends last; after its own last activity, for the stream
+    that ends last of all.  Skipped micro-batches count like the one that represents them.
     """
     tasks, spans = timeline.plan.tasks, timeline.spans
     times = times_of(timeline)

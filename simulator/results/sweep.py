@@ -1,8 +1,8 @@
-"""A sweep over sizes as nccl-tests prints it, so that what reads its tables reads ours.
+"""A sweep over sizes in the format of nccl-tests, so that tools for its tables can read ours.
 
-The columns, widths and rounding are those of nccl-tests' ``src/util.cu``
-(``writeResultHeader``, ``writeBenchmarkLinePreamble``, ``getFloatStr``).  A simulation has no
-buffers that overlap, so in-place equals out-of-place; it moves no data, so ``#wrong`` is N/A.
+The columns, widths and rounding are those of nccl-tests' ``src/util.cu`` (``writeResultHeader``,
+``writeBenchmarkLinePreamble``, ``getFloatStr``).  A simulation has no overlapping buffers, so in-place equals
+out-of-place; it moves no data, so ``#wrong`` is N/A.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from simulator.workload.collective import Collective
 
 __all__ = ["SWEEP_WIDTH", "sweep_table", "winners"]
 
-SWEEP_WIDTH = 119  # characters of a line of the table
+SWEEP_WIDTH = 119  # characters per line of the table
 
-# As nccl-tests calls types, and their bytes.
+# The types' names in nccl-tests, and their bytes.
 _TYPES = {
     "fp64": ("double", 8),
     "fp32": ("float", 4),
@@ -30,13 +30,13 @@ _TYPES = {
     "fp8": ("fp8_e4m3", 1),
 }
 _REDUCES = ("all-reduce", "reduce-scatter", "reduce")
-_PER_RANK = ("all-gather", "reduce-scatter", "all-to-all")  # the table counts elements of one rank's part
+_PER_RANK = ("all-gather", "reduce-scatter", "all-to-all")  # the table counts the elements of one rank's part
 _TITLES = ("size", "count", "type", "redop", "root")
 _UNITS = ("(B)", "(elements)", "", "", "")
 
 
 def sweep_table(results: Sequence[Result], question: CollectiveQuestion) -> str:
-    """Return the table of *results*, one line for each size, of one strategy on one machine, as *question* says."""
+    """Return the table of *results* of one strategy on one machine, one line per size, for *question*."""
     first = results[0]
     lines = [
         f"# {first.machine}: {first.collective}, strategy {first.strategy}, {first.n_ranks} GPUs, simulated",
@@ -67,12 +67,12 @@ def _line(result: Result, question: CollectiveQuestion) -> str:
 
 
 def element_count(size_bytes: int, collective: Collective, n_ranks: int, element_bytes: int) -> int:
-    """Return the elements that nccl-tests lists in the column ``count``."""
+    """Return the number of elements in nccl-tests' column ``count``."""
     return size_bytes // element_bytes // (n_ranks if collective in _PER_RANK else 1)
 
 
 def fit(value: float, width: int) -> str:
-    """Return *value* in at most *width* characters, with fewer digits the larger it is."""
+    """Return *value* in at most *width* characters, with fewer decimals for larger values."""
     power = 0
     while value >= 10**power:
         power += 1
@@ -86,7 +86,7 @@ def fit(value: float, width: int) -> str:
 
 
 def winners(by_size: Sequence[Sequence[Result]]) -> str:
-    """Say which strategy is fastest from which size on; of software, where there is any, as nobody selects a bound."""
+    """Return which strategy is fastest from which size on; bounds count only if no result is of real software."""
     runs: list[tuple[str, float]] = []
     for found in by_size:
         software = [result for result in found if result.counts_software]

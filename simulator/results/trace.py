@@ -1,11 +1,11 @@
-"""A timeline as a Chrome trace, in the shape that Kineto writes, for Perfetto.
+"""A timeline as a Chrome trace in Kineto's format, for Perfetto.
 
-One process for each device and host thread, one thread for each stream and peer, an ``X`` slice for each flow and piece
-of work, a counter for each link in GB/s, and on each rank one slice for the collective, named and described as NCCL's
-kernels are.  Times are whole nanoseconds, written in microseconds with three decimals.
+It has one process for each device and host thread, one thread for each stream and peer, an ``X`` slice for each flow
+and piece of work, and a counter in GB/s for each link.  On each rank, one slice stands for the collective, named and
+described as NCCL's kernels are.  Times are whole nanoseconds, written in microseconds with three decimals.
 
-What the timeline does not hold is not drawn: a flow's slice ends when its last byte has arrived, and a link's counter
-is the mean rate of the flows whose slices cover that instant, so that its area is the bytes that crossed the link.
+Only the content of the timeline is drawn: a flow's slice ends when its last byte has arrived, and a link's counter
+is the mean rate of the flows with slices at that time, so that its area is the bytes that crossed the link.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from simulator.results.trace_sheet import Sheet, Slice, nanoseconds, processes, 
 
 __all__ = ["MAX_ROUNDS", "MAX_SLICES", "chrome_trace"]
 
-MAX_ROUNDS = 64  # rounds of one transfer that are drawn one by one
-MAX_SLICES = 20_000  # flows' slices in one trace, above which rounds are drawn together
+MAX_ROUNDS = 64  # rounds of one transfer that are drawn separately
+MAX_SLICES = 20_000  # flow slices in one trace; beyond it, rounds are drawn together
 _FP32_BYTES = 4
 _KINETO_NAMES = {
     "all-reduce": ("allreduce", "AllReduce_Sum_f32"),
@@ -36,7 +36,7 @@ _KINETO_NAMES = {
 
 
 def chrome_trace(result: Result) -> str:
-    """Return *result*'s timeline as the text of a trace; the same result gives the same text."""
+    """Return the timeline of *result* as the JSON text of a trace; equal results give equal text."""
     timeline = result.timeline
     machine = timeline.machine
     pids = processes(machine)
@@ -53,11 +53,11 @@ def chrome_trace(result: Result) -> str:
     return trace_text(sheet, machine, name=name, n_ranks=result.n_ranks)
 
 
-# -- what is drawn -----------------------------------------------------------------
+# -- slices and counters -----------------------------------------------------------
 
 
 def _collective_slices(result: Result, pids: dict[int, int], sheet: Sheet) -> None:
-    """On each rank, one slice over the whole collective, as the kernel that NCCL would launch."""
+    """Add one slice per rank for the whole collective, as the kernel that NCCL would launch."""
     called, kernel = _KINETO_NAMES[result.collective]
     how = str(result.facts.get("algorithm", result.strategy)).upper().replace("-", "_")
     protocol = str(result.facts.get("protocol", "SIMPLE")).upper()
@@ -90,7 +90,7 @@ def _collective_slices(result: Result, pids: dict[int, int], sheet: Sheet) -> No
 def _work_slice(task: Activity, span: Span, machine: Machine, pids: dict[int, int], sheet: Sheet) -> None:
     start_ns, end_ns = nanoseconds(span.start_s), nanoseconds(span.end_s)
     if start_ns == end_ns and task.duration_s == 0:
-        return  # joins streams, takes no time
+        return  # a join of streams, which takes no time
     found = machine.find(task.place)
     node = found.index if found else -1
     category = "kernel" if node in machine.gpus else "cpu_op"
@@ -127,7 +127,7 @@ def _flow_slices(
 
 
 def _stretches(task: Activity, span: Span, rounds_drawn: int) -> Iterator[tuple[int, int, float, float]]:
-    """Yield (first round, last round, start, length) of what is drawn as one slice a flow."""
+    """Yield (first round, last round, start, length) of each group of rounds that is one slice per flow."""
     total_s = span.end_s - span.start_s
     if task.repeat == 1:
         yield 1, 1, span.start_s, total_s
@@ -142,7 +142,7 @@ def _stretches(task: Activity, span: Span, rounds_drawn: int) -> Iterator[tuple[
 
 
 def _flow_ends_s(task: Activity, span: Span) -> list[float]:
-    """Return when each flow of *task* ends within its round; copies that ran apart count as one."""
+    """Return the end of each flow of *task* within its round; copies that ran separately count as one."""
     ends = list(span.flow_ends_s)
     if len(ends) == len(task.parts):
         each = zip(task.parts, ends, strict=True)

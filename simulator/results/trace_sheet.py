@@ -1,7 +1,7 @@
-"""A Chrome trace as text: what is drawn, in the shape that Kineto writes, for Perfetto.
+"""The slices and counters of a Chrome trace, and its text in Kineto's format, for Perfetto.
 
-One process for each device and host thread, one thread for each stream, an ``X`` slice for each piece of work, a
-counter for each link in GB/s.  Times are whole nanoseconds, written in microseconds with three decimals.
+It has one process for each device and host thread, one thread for each stream, an ``X`` slice for each piece of work
+and a counter in GB/s for each link.  Times are whole nanoseconds, written in microseconds with three decimals.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Sheet", "Slice", "nanoseconds", "processes", "trace_text"]
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """``track`` is the thread it belongs to, by name, within the process ``pid``."""
+    """A slice of the thread named ``track`` in the process ``pid``."""
 
     pid: int
     track: str
@@ -32,14 +32,14 @@ class Slice:
 
 @dataclass(slots=True)
 class Sheet:
-    """What is drawn, before threads have numbers."""
+    """The slices and counters of a trace, before threads are numbered."""
 
     slices: list[Slice] = field(default_factory=list)
-    rates: dict[int, list[tuple[int, float]]] = field(default_factory=dict)  # link -> changes of GB/s
+    rates: dict[int, list[tuple[int, float]]] = field(default_factory=dict)  # link -> changes in GB/s
 
 
 def trace_text(sheet: Sheet, machine: Machine, *, name: str, n_ranks: int) -> str:
-    """Return the trace of *sheet*; the same sheet gives the same text."""
+    """Return the trace of *sheet* as JSON text; equal sheets give equal text."""
     pids = processes(machine)
     events = [*_thread_events(sheet, machine, pids), *_counter_events(sheet, machine, pids)]
     head = {
@@ -55,7 +55,7 @@ def trace_text(sheet: Sheet, machine: Machine, *, name: str, n_ranks: int) -> st
 
 
 def processes(machine: Machine) -> dict[int, int]:
-    """Return the process of each node: a GPU's number, then the other devices, then (-1) the host thread."""
+    """Return the process number of each node: GPUs by their number, then other devices, and -1 for the host thread."""
     pids = {node: i for i, node in enumerate(machine.gpus)}
     for node in machine.nodes:
         if node.index not in pids:
@@ -65,7 +65,7 @@ def processes(machine: Machine) -> dict[int, int]:
 
 
 def _thread_events(sheet: Sheet, machine: Machine, pids: dict[int, int]) -> Iterator[str]:
-    """Yield names and slices.  Slices of one thread follow one another: those that overlap get threads of their own."""
+    """Yield names and slices; overlapping slices of one thread are moved to threads of their own."""
     names = {pid: machine.nodes[node].name if node >= 0 else "host" for node, pid in pids.items()}
     tracks: dict[int, dict[str, list[Slice]]] = {}
     for item in sheet.slices:

@@ -1,4 +1,4 @@
-"""The result of a step, on one device or over several: :class:`TrainingResult`."""
+"""The result of a step on one or several devices: :class:`TrainingResult`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """What ``count`` devices of a part need each, all of one pipeline ``stage`` where there are several."""
+    """The memory that each of ``count`` devices of a part needs, all of one pipeline ``stage`` if there are several."""
 
     part: str
     count: int
@@ -58,14 +58,14 @@ class DeviceMemory:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TrainingResult:
-    """What a user asks for of a step.
+    """The answer to a step.
 
-    ``step`` is the step as the first device of the slowest role sees it, or of the busiest pipeline stage.  ``alone_s``
-    is what such a device takes by itself for its part of the samples, at the pace that is usual for its part.
-    ``exposed_s`` is for how long it waits for an exchange, ``exchanging_s``, never less, how long exchanges take in
-    all; ``bubble_s`` for how long a stage waits for others.  ``exchanges`` are the times that a rank exchanges in a
-    step, of ``exchanged_bytes`` as nccl-tests counts them.  ``counts_software``: launches and protocols are in the time
-    of an exchange; without them nobody can select it, and it is a bound.
+    ``step`` is the view of the first device of the slowest role, or of the busiest pipeline stage.  ``alone_s`` is that
+    device's time for its part of the samples alone, at the usual pace of its part.  ``exposed_s`` is exposed
+    communication, ``exchanging_s`` (never less) all communication, ``bubble_s`` a stage's wait for other stages.
+    ``exchanges`` is the number of exchanges of a rank in a step, of ``exchanged_bytes`` in all as nccl-tests counts
+    them.  ``counts_software``: the times of exchanges include launches and protocols; otherwise the result is a bound,
+    which users cannot select.
     """
 
     question: StepQuestion
@@ -83,17 +83,17 @@ class TrainingResult:
     bubble_s: float = 0.0
     exchanges: int = 0
     exchanged_bytes: float = 0.0
-    pace: float = 1.0  # by how much the slowest of the ranks takes longer than the mean
+    pace: float = 1.0  # time of the slowest rank relative to the mean
     servers: ServerRun | None = None
     checkpoints: Checkpoints | None = None
     shares: tuple[tuple[str, str, int], ...] = ()
     alternatives: tuple[Alternative, ...] = ()
     remedies: tuple[str, ...] = ()
     input: InputRun | None = None
-    what_if: tuple[Alternative, ...] = ()  # one thing otherwise: what would gain most first
+    what_if: tuple[Alternative, ...] = ()  # gains of single changes, the largest first
 
     def __repr__(self) -> str:
-        """Return the answer in a line."""
+        """Return the answer in one line."""
         on = f"{self.device_count} x {self.step.part} of {self.machine}"
         rate = f"{self.throughput:.4g} {self.step.sample}/s"
         does = "" if self.fits else ", does not fit into memory"
@@ -101,13 +101,13 @@ class TrainingResult:
         return f"<{self.step.workload}, {self.samples} {self.step.sample} a step on {on}: {time}, {rate}{does}>"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as ``--json`` has it, without the timeline."""
+        """Return the result as in ``--json``, without the timeline."""
         from simulator.results.step_document import steps_document
 
         return steps_document([self], {})
 
     def _repr_html_(self) -> str:
-        """Return the result as a table, for notebooks."""
+        """Return the result as an HTML table, for notebooks."""
         tightest = self.tightest.need
         return html_table(
             {
@@ -125,28 +125,28 @@ class TrainingResult:
 
     @property
     def machine(self) -> str:
-        """The machine's name."""
+        """The name of the machine."""
         return self.step.machine
 
     @property
     def price_per_hour(self) -> Price | None:
-        """What an hour of the whole machine costs, where its file says it."""
+        """The price of the whole machine per hour, if its file has one."""
         return self.timeline.machine.price_per_hour
 
     @property
     def price_per_million(self) -> Price | None:
-        """What a million samples cost."""
+        """The price of a million samples, if the machine's file has one."""
         price = self.price_per_hour
         return price.times(1e6 / 3600.0 / self.throughput) if price is not None and self.throughput > 0 else None
 
     @property
     def strategy(self) -> str:
-        """How gradients or shards are exchanged; nothing where none are."""
+        """The strategy for gradients or shards; empty if nothing is exchanged."""
         return self.question.strategy if self.exchanging_s else ""
 
     @property
     def parallel(self) -> str:
-        """How devices divide the work, as ``--parallel`` says it; nothing where each steps alone."""
+        """How devices divide the work, in words of ``--parallel``; empty if each computes alone."""
         return self.question.layout.words if self.exchanging_s else ""
 
     @property
@@ -158,69 +158,69 @@ class TrainingResult:
 
     @property
     def step_time_s(self) -> float:
-        """Seconds of the step; with its input, or through servers, of one of many once they are steady."""
+        """Seconds of the step; with an input or servers, of a step in the steady state."""
         if self.input is not None:
             return self.input.period_s
         return self.timeline.end_s if self.servers is None else self.servers.period_s
 
     @property
     def replicas(self) -> int:
-        """Devices, or groups of them that divide the network between them."""
+        """The number of replicas, each of one device or of several that divide the network."""
         return self.device_count // self.question.layout.model_ranks
 
     @property
     def samples(self) -> int:
-        """Samples of all devices."""
+        """Samples of all devices in a step."""
         if self.shares:
             return sum(samples for _, _, samples in self.shares) * self.step.micro_batches
         return self.step.samples * self.replicas
 
     @property
     def tokens(self) -> int:
-        """Tokens of all devices; 0 where there are none."""
+        """Tokens of all devices in a step; 0 if there are none."""
         if self.shares:
             return self.step.tokens // self.step.samples * self.samples
         return self.step.tokens * self.replicas
 
     @property
     def throughput(self) -> float:
-        """Samples a second, of all devices."""
+        """Samples per second of all devices."""
         if self.servers is not None:
             return self.step.samples * self.servers.devices_per_s
         return self.samples / self.step_time_s if self.step_time_s > 0 else 0.0
 
     @property
     def epoch_steps(self) -> int:
-        """Steps of an epoch of all devices, the last of them with fewer samples but as long; 0 where nobody asks."""
+        """Steps of an epoch; the last may have fewer samples, but takes as long.  0 if no epoch was asked for."""
         return -(-self.question.epoch_samples // self.samples)
 
     @property
     def epoch_s(self) -> float:
-        """Seconds of an epoch: its samples over the throughput where nodes go on at their own pace, else its steps."""
+        """Seconds of an epoch: its steps, or with asynchronous servers its samples over the throughput."""
         if self.servers is not None and self.question.staleness is None:
             return self.question.epoch_samples / self.throughput
         return self.epoch_steps * self.step_time_s
 
     @property
     def scaling_efficiency(self) -> float:
-        """Throughput against that of as many devices that exchange nothing, none of them a straggler."""
+        """Throughput relative to that of as many devices without any exchange or straggler."""
         if self.servers is not None:
             return self.alone_s * self.servers.devices_per_s / self.device_count
         return self.alone_s / self.step_time_s if self.step_time_s > 0 else 1.0
 
     @property
     def fits(self) -> bool:
-        """Whether each device has the memory."""
+        """Whether the step fits in the memory of each device."""
         return all(device.need.fits for device in self.memory)
 
     @property
     def tightest(self) -> DeviceMemory:
-        """Those devices that have least memory left, or lack most."""
+        """The devices with the least memory left, or that lack most."""
         return max(self.memory, key=lambda device: device.need.total_bytes - device.need.available_bytes)
 
     @property
     def confidence(self) -> Confidence:
-        """How sure ``step_time_s`` is; of ideal schedules, which no clock shows, without a band."""
+        """The uncertainty of ``step_time_s``; ideal schedules, which cannot be measured, have no band."""
         if not self.counts_software and self.servers is None:
             return of_a_bound()
         composition = step_composition(self)
@@ -228,19 +228,19 @@ class TrainingResult:
 
     @property
     def band(self) -> Band | None:
-        """Where the step's time lies with a probability of 80 %."""
+        """The interval that holds the step time with a probability of 80 %."""
         return self.confidence.band
 
     @property
     def trust(self) -> Trust | None:
-        """How good predictions of such steps were, where others have measured them."""
+        """The errors of predictions for such steps, or None if nobody measured them."""
         if self.servers is not None or self.question.one_process or self.shares or self.question.programs > 1:
             return None
         return self.step.trust_of(self.device_count, divided=self.question.layout.divides_network)
 
 
 def alone_result(question: StepQuestion, step: StepResult) -> TrainingResult:
-    """Return the result of a *step* on one device."""
+    """Return the result of *step* on one device."""
     return TrainingResult(
         question=question,
         step=step,
@@ -267,13 +267,13 @@ def together_result(
     usual_s: float,
     timeline: Timeline,
 ) -> TrainingResult:
-    """Return the result of *timeline*, in which the ranks of *group* played *roles*.
+    """Return the result of *timeline*, in which the ranks of *group* had *roles*.
 
-    *steps*, *memory* and *alone_s* are by role: the step as it sees it, what it needs, how long it takes alone.
-    *usual_s*: how long the slowest of them takes alone at the pace that is usual for its part.
+    *steps*, *memory* and *alone_s* are by role: the role's view of the step, its memory, and its seconds alone.
+    *usual_s*: the seconds of the slowest role alone, at the usual pace of its part.
     """
     slowest = max(range(len(roles)), key=lambda i: alone_s[i])
-    uses = dict(sorted(stream_uses(timeline).items(), key=lambda use: use[0].endswith(STREAM)))  # devices first
+    uses = dict(sorted(stream_uses(timeline).items(), key=lambda use: use[0].endswith(STREAM)))  # compute streams first
     prefix = f"{roles[slowest].place.name}/" if len(roles) > 1 else ""
     exchanged = _exchanged(timeline)
     compute = uses.get(f"{prefix}compute", StreamUse())
@@ -306,13 +306,13 @@ def together_result(
 
 
 def _notes(machine: Machine, largest: Fragment | None, fragments: Sequence[Fragment]) -> tuple[str, ...]:
-    """Return what the largest exchange notes, and of all of *fragments* whether bytes are staged in host memory."""
+    """Return the notes of the largest exchange, and a note if any of *fragments* stages bytes in host memory."""
     own = () if largest is None else largest.plan.notes
     return (*own, *staging_notes(machine, [fragment.plan for fragment in dict.fromkeys(fragments)]))
 
 
 def _pace(question: StepQuestion, roles: Sequence[Role], slowest: int) -> float:
-    """Return by how much the slowest of the ranks takes longer that have the same device as role *slowest*."""
+    """Return the time of the slowest rank with the same device as role *slowest*, relative to the mean."""
     device, pace = roles[slowest].place.device, roles[slowest].pace
     contends = question.contention and (question.options.trains or question.layout.zero == 3)
     if not contends or question.one_process:
@@ -333,9 +333,9 @@ def server_result(
     pace: float,
     exchanged_bytes: float,
 ) -> TrainingResult:
-    """Return the result of *timeline*, whose steps come to *run*; *step* is the one step *one* as a GPU sees it.
+    """Return the result of *timeline*, whose steady state is *run*; *step* is a GPU's view of the one step *one*.
 
-    *pace*: of that GPU; *exchanged_bytes* are those of all keys.
+    *pace* is that GPU's; *exchanged_bytes* is the sum over all keys.
     """
     uses = {name: use for name, use in stream_uses(one).items() if use.busy_s}
     prefix = f"{step.device}/" if f"{step.device}/compute" in uses else ""
@@ -363,7 +363,7 @@ def server_result(
 
 
 def _by_part(memory: Sequence[DeviceMemory]) -> tuple[DeviceMemory, ...]:
-    """Return *memory*, devices of one part that need the same together."""
+    """Return *memory* with devices of equal part and need combined."""
     counts: dict[tuple[str, MemoryNeed], int] = {}
     for device in memory:
         counts[device.part, device.need] = counts.get((device.part, device.need), 0) + device.count
@@ -371,7 +371,7 @@ def _by_part(memory: Sequence[DeviceMemory]) -> tuple[DeviceMemory, ...]:
 
 
 def _exchanged(timeline: Timeline, prefix: str = "") -> list[tuple[int, float]]:
-    """Return of each exchange on the streams that begin with *prefix* how often it happens, and the bytes of all."""
+    """Return the (count, total bytes) of each exchange on the streams that start with *prefix*."""
     return [
         (times, times * task.about.size_bytes)
         for task, times in zip(timeline.plan.tasks, times_of(timeline), strict=True)
@@ -380,10 +380,10 @@ def _exchanged(timeline: Timeline, prefix: str = "") -> list[tuple[int, float]]:
 
 
 class Seen(NamedTuple):
-    """What the busiest stage of a pipeline, number ``stage``, does within the passes of a micro-batch.
+    """The work of the busiest pipeline stage, number ``stage``, within the passes of a micro-batch.
 
-    ``streams`` are their use, ``sent`` what it exchanges within layers, ``parts`` these exchanges, and those with the
-    stage before, each with how often it happens for a micro-batch.
+    ``streams`` are the uses of its streams, ``sent`` its exchanges within layers, and ``parts`` these exchanges and
+    those with the previous stage, each with its count per micro-batch.
     """
 
     stage: int
@@ -403,9 +403,9 @@ def pipeline_result(
     seen: Seen,
     largest: Fragment | None,
 ) -> TrainingResult:
-    """Return the result of *timeline*, in which stages played *roles*, as the busiest of them sees it: *step*.
+    """Return the result of *timeline*, in which stages had *roles*; *step* is the view of the busiest stage.
 
-    *memory* is by stage.  *largest*: the sum of gradients that takes longest.
+    *memory* is by stage; *largest* is the reduction of gradients that takes longest.
     """
     mine = f"stage {seen.stage}/"
     within_layers = [(question.micro_batches, float(question.micro_batches * each.size_bytes)) for each in seen.sent]
@@ -455,5 +455,5 @@ def pipeline_result(
 
 
 def _pieces(timeline: Timeline, prefix: str) -> int:
-    """Return in how many parts a stage's gradients are summed."""
+    """Return the number of reductions of a stage's gradients."""
     return sum(task.stream == f"{prefix}{STREAM}" and task.label != "all-gather" for task in timeline.plan.tasks)

@@ -1,8 +1,8 @@
-"""How far to trust a step's time: the error of steps of the same kind that others have measured.
+"""How far to trust a step's time: the errors of predictions for measured steps of the same kind.
 
-The figures are in ``trust.json`` beside this file; ``python docs/make_tables.py FOLDER`` writes it, from
-the measurements that ``validate score training.csv`` scores.  They say how good predictions
-were, and no prediction reads them.
+The figures are in ``trust.json`` beside this file.  ``python docs/make_tables.py FOLDER`` writes it, from
+the measurements that ``validate score training.csv`` scores.  They only describe past predictions; no prediction reads
+them.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _FORMATS: dict[Precision, Format] = {"fp32": "fp32", "tf32": "tf32", "fp16": "ha
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Errors of ``rows`` measured steps: median and 90th percentile of the size, and the mean with its sign.
+    """Errors over ``rows`` measured steps: median and 90th percentile of their magnitude, and the signed mean.
 
-    ``early_rows`` of them ran software of before 2019, of which the fastest framework counts alone: others took
-    several times as long for the same.  ``several``: steps over several devices; ``divided``: that
-    divide the network between them, not its samples alone.
+    ``early_rows`` of them ran software from before 2019, of which only the fastest framework counts: others took
+    several times as long for the same step.  ``several``: steps over several devices; ``divided``: devices that divide
+    the network, not only the samples.
     """
 
     processor: Processor
@@ -44,7 +44,7 @@ class Trust:
 
 
 def format_of(precision: Precision) -> Format | None:
-    """Return the format under which steps that compute in *precision* were scored, None where nobody measured."""
+    """Return the format under which steps in *precision* were scored, or None if nobody measured them."""
     return _FORMATS.get(precision)
 
 
@@ -56,9 +56,9 @@ def trust_in(
     several: bool = False,
     divided: bool = False,
 ) -> Trust | None:
-    """Return the errors of measured steps of that family and format on one *processor*, or over *several*; or None.
+    """Return the errors of measured steps of that family and format on one *processor* or *several*, or None.
 
-    *divided*: of those that divide the network between them.
+    *divided*: steps that divide the network among devices.
     """
     entries = json.loads(files("simulator.results").joinpath("trust.json").read_text(encoding="utf-8"))
     for entry in entries:

@@ -1,4 +1,4 @@
-"""What readers get to read for the names that the code uses."""
+"""Words for readers in place of the names used in code."""
 
 from __future__ import annotations
 
@@ -76,28 +76,28 @@ FORMAT_WORDS = {"fp32": "fp32", "tf32": "TF32", "half": "half precision", "fp8":
 
 
 def bound_words(result: TrainingResult) -> str:
-    """Return what bounds a step; of one that waits for its input, which stage of that."""
+    """Return what bounds a step; if it waits for input, with the stage of the input."""
     name = bound_of(result)
     words = BOUND_WORDS[name]
     return f"{words}: {INPUT_WORDS[result.input.bound]}" if result.input is not None and name == "input" else words
 
 
 def precision_words(result: StepResult) -> str:
-    """Return the precision of a step; of what PyTorch does when nothing is set, what that is on the device."""
+    """Return the precision of a step; for PyTorch's default, the formats that this means on the device."""
     if result.options.precision != "torch":
         return result.options.precision
     return "fp32, convolutions in TF32" if result.flop_by_format.get("tf32") else "fp32"
 
 
 def change_words(other: Alternative, result: StepResult) -> str:
-    """Return what is changed; of another batch, that its time is for as many samples as the step has."""
+    """Return the change; with another batch, also the number of samples that its time is for."""
     if other.batch * result.micro_batches == result.samples:
         return other.change
     return f"{other.change}, for {result.samples} {result.sample if result.samples != 1 else result.sample[:-1]}"
 
 
 def divided_words(result: TrainingResult) -> str:
-    """Return how the devices divide the step, and exchange."""
+    """Return how the devices divide the step and exchange."""
     layout = result.question.layout
     if layout.divides_network or layout.zero in (1, 2) or layout.process != "each" or result.servers is not None:
         return result.way

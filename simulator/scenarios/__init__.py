@@ -1,1 +1,1 @@
-"""Ready scenarios: files that name runs and say what of their answers is compared with what figure."""
+"""Ready scenarios: files that define runs, and compare their answers with expected values."""

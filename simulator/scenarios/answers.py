@@ -1,4 +1,4 @@
-"""Answers of a scenario's runs, with their expected values."""
+"""The answers of a scenario's runs, with their expected values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One line of the answer: ``value`` in SI or words; it should be from ``low`` to ``high``, or ``words``."""
+    """One answer: ``value`` in SI units or words, expected between ``low`` and ``high``, or equal to ``words``."""
 
     asked: Asked
     value: float | str
@@ -28,12 +28,12 @@ class Answer:
 
     @property
     def is_compared(self) -> bool:
-        """Whether there is a figure beside it."""
+        """Whether there is an expected value."""
         return self.asked.expected is not None
 
     @property
     def error(self) -> float | None:
-        """How far off it is, as a signed share of the nearest expected value; None where that has no meaning."""
+        """The signed relative error to the nearest expected value; None if undefined."""
         if isinstance(self.value, str) or (self.low is None and self.high is None):
             return None
         nearest = self.value
@@ -47,7 +47,7 @@ class Answer:
 
     @property
     def holds(self) -> bool | None:
-        """Whether it is as near as the file promises, or says just that in words; None where nothing is promised."""
+        """Whether the answer is within the file's tolerance, or equals the expected words; None without either."""
         expected = self.asked.expected
         if expected is None or (expected.within is None and self.words is None):
             return None
@@ -60,9 +60,9 @@ class Answer:
 
 
 def answers_of(scenario: Scenario, documents: Mapping[str, Any]) -> tuple[Answer, ...]:
-    """Return the answers that *documents*, the JSON of its runs by name, give to *scenario*.
+    """Return the answers of *scenario*, from *documents*: the JSON of its runs by name.
 
-    Raises InputError with a fault for each value that cannot be had.
+    Raises InputError with a fault for each value that cannot be found.
     """
     faults: list[Fault] = []
     answers = []
@@ -99,7 +99,7 @@ def _bound(end: Expression | None, documents: Mapping[str, Any]) -> float | None
 
 
 def answers_document(scenario: Scenario, answers: tuple[Answer, ...]) -> dict[str, Any]:
-    """Return *answers* as plain data; a figure that others state counts as measured."""
+    """Return *answers* as plain data; published figures count as measured."""
     return {
         "schema_version": SCHEMA_VERSION,
         "scenario": scenario.name,

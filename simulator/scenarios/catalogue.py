@@ -1,4 +1,4 @@
-"""Where scenarios lie: a path is the user's own file, a name is a built-in one."""
+"""Finding scenarios: a path is the user's own file, a name is a built-in one."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _IS_SCENARIO = re.compile(r"^(?:runs|answers):", re.MULTILINE)
 
 @lru_cache(maxsize=1)
 def builtin_scenarios() -> dict[str, Path]:
-    """Return the files of the built-in scenarios by name; machines and programs lie among them."""
+    """Return the files of the built-in scenarios by name; the folder also holds machines and programs."""
     files = sorted(_FOLDER.glob("*.yaml"))
     return {path.stem: path for path in files if _IS_SCENARIO.search(path.read_text(encoding="utf-8"))}
 
 
 def find_scenario(name: str) -> Scenario:
-    """Return the scenario that *name* stands for: a path, or a built-in name.
+    """Return the scenario of *name*, a path or a built-in name.
 
-    Raises InputError where there is none, naming the nearest, or with all faults of its file.
+    Raises InputError with the nearest name if there is none, or with all faults of its file.
     """
     if name.endswith(_SUFFIXES) or os.sep in name:
         path = Path(name)
@@ -45,13 +45,13 @@ def find_scenario(name: str) -> Scenario:
 
 
 def in_order() -> list[Scenario]:
-    """Return the built-in scenarios in the order of a course: by chapter, then as their files say."""
+    """Return the built-in scenarios in course order: by chapter, then by the order in their files."""
     found = [read_scenario(path, path.name) for path in builtin_scenarios().values()]
     return sorted(found, key=lambda scenario: (_place(scenario.chapter), scenario.order, scenario.name))
 
 
 def _place(chapter: str) -> tuple[bool, str, tuple[int, ...]]:
-    """Return where a chapter stands: those of the book without a name first; last what has no number."""
+    """Return the sort key of a chapter: numbered chapters first, by book and number, then chapters without a number."""
     match = re.fullmatch(r"(\d+(?:\.\d+)*)\s*(.*)", chapter, re.ASCII)
     if match is None:
         return True, chapter, ()
@@ -59,7 +59,7 @@ def _place(chapter: str) -> tuple[bool, str, tuple[int, ...]]:
 
 
 def needed_files(scenario: Scenario) -> Iterator[Path]:
-    """Yield the files beside *scenario* that its runs name, and those that these name, by their place in its folder."""
+    """Yield the files beside *scenario* that its runs need, directly or through other files, relative to its folder."""
     folder = scenario.path.parent
     words = {part for run in scenario.runs for word in run.arguments for part in re.split(r"[,=:@]", word) if part}
     found: dict[Path, None] = {}
@@ -73,7 +73,7 @@ def needed_files(scenario: Scenario) -> Iterator[Path]:
 
 
 def _named_in(folder: Path, path: Path) -> list[Path]:
-    """Return the files that the YAML file *path* of *folder* names: nodes of a cluster, networks of a program."""
+    """Return the files that the YAML file *path* names: nodes of a cluster, networks of a program."""
     if path.suffix not in _SUFFIXES:
         return []
     text = (folder / path).read_text(encoding="utf-8")
@@ -82,7 +82,7 @@ def _named_in(folder: Path, path: Path) -> list[Path]:
 
 
 def _beside(folder: Path, within: Path, word: str) -> Path | None:
-    """Return the file of *folder* that *word* names in its folder *within*; None where there is none."""
+    """Return the path of the file *word*, relative to *within*, if it lies in *folder*; otherwise None."""
     if os.path.isabs(word):
         return None
     path = Path(os.path.normpath(within / word))

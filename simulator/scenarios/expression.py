@@ -1,4 +1,4 @@
-"""Values as scenario files write them: numbers with units, arithmetic, and places in what runs answered.
+"""Values in scenario files: numbers with units, arithmetic, and paths into the answers of runs.
 
 ::
 
@@ -8,8 +8,8 @@
     call       = ("min" | "max" | "count") "(" expression { "," expression } ")"
     path       = RUN { "." key | "[" position "]" | "[" key "=" text "]" | "[" '"' any key '"' "]" }
 
-``2 * 7/8 * 160 MB / (3 * 18 GB/s)`` is a number in SI; ``asked.results[0].links[name=gpu0->gpu1].bytes`` is what stands
-there in the JSON of the run *asked*.  ``[-1]`` is the last entry.  ``count`` is the length of a list.
+``2 * 7/8 * 160 MB / (3 * 18 GB/s)`` is a number in SI units.  ``asked.results[0].links[name=gpu0->gpu1].bytes`` is a
+value in the JSON of the run *asked*.  ``[-1]`` is the last entry; ``count`` is the length of a list.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from simulator.units import in_si, unit_names
 __all__ = ["Expression", "Missing", "Path", "parse_expression"]
 
 _LONGEST = 2000  # characters
-_DEEPEST = 30  # parentheses within each other
+_DEEPEST = 30  # nesting depth
 _UNITS = "|".join(re.escape(unit) for unit in (*unit_names(), "%"))
 _NUMBER = re.compile(
     rf"(?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{{1,3}})?)(?:\s*(?P<unit>{_UNITS})(?![\w%])(?!\s*\())?", re.ASCII
@@ -41,13 +41,13 @@ _FUNCTIONS = ("min", "max", "count")
 Step: TypeAlias = str | int | tuple[str, str]
 
 
-class Missing(LookupError):  # noqa: N818  what it says of a path
-    """There is no such place in what a run answered; the words say what there is."""
+class Missing(LookupError):  # noqa: N818  it describes a path
+    """A path leads nowhere in the answer of a run; the message lists what exists there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """A place in the answer of *run*: keys, positions in lists, and (key, text) for the entry where that holds."""
+    """A path into the answer of *run*: keys, list positions, and (key, text) for the first entry with that value."""
 
     run: str
     steps: tuple[Step, ...]
@@ -56,7 +56,7 @@ class Path:
         return self.run + "".join(map(_shown, self.steps))
 
     def of(self, documents: Mapping[str, Any]) -> Any:
-        """Return what stands here; raises Missing, which names the nearest key."""
+        """Return the value at this path; raises Missing with the nearest key."""
         found, place = documents[self.run], self.run
         for step in self.steps:
             found = _entry(found, step, place)
@@ -113,7 +113,7 @@ Node: TypeAlias = "float | Path | tuple[str, tuple[Node, ...]]"
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """What was parsed from ``text``; ``unit`` is the one that a number alone was written in."""
+    """The parsed form of ``text``; ``unit`` is that of a single number."""
 
     text: str
     node: Node
@@ -121,18 +121,18 @@ class Expression:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """Return the places that it reads."""
+        """The paths that it reads."""
         return tuple(_paths(self.node))
 
     @property
     def is_number(self) -> bool:
-        """Whether it is a number alone, without arithmetic."""
+        """Whether it is a single number, without arithmetic."""
         return isinstance(self.node, float)
 
     def value(self, documents: Mapping[str, Any]) -> float:
-        """Return its value in SI, from the answers of runs by their name.
+        """Return its value in SI units, given the answers of runs by name.
 
-        Raises Missing if a path leads nowhere, ValueError if something is not a number or the result is not finite.
+        Raises Missing if a path leads nowhere, ValueError if a value is not a number or the result is not finite.
         """
         value = _value(self.node, documents)
         if not math.isfinite(value):
@@ -140,7 +140,7 @@ class Expression:
         return value
 
     def found(self, documents: Mapping[str, Any]) -> Any:
-        """Return what stands at the one place that it names, whatever that is, or its value."""
+        """Return the data at its path if it is a single path, otherwise its value; raises as :meth:`value`."""
         return self.node.of(documents) if isinstance(self.node, Path) else self.value(documents)
 
 
@@ -157,7 +157,7 @@ def _value(node: Node, documents: Mapping[str, Any]) -> float:
         return node
     if isinstance(node, Path):
         found = node.of(documents)
-        if not isinstance(found, int | float):
+        if isinstance(found, bool) or not isinstance(found, int | float):
             raise ValueError(f"{node} is not a number: it is {_kind(found)}")
         return float(found)
     name, inner = node
@@ -188,7 +188,7 @@ def _count(node: Node, documents: Mapping[str, Any]) -> int:
 
 
 def parse_expression(text: str) -> Expression:
-    """Return what *text* says; raises ValueError, which says where it stops being understood."""
+    """Return *text* as an expression; raises ValueError with the position of the fault."""
     if len(text) > _LONGEST:
         raise ValueError(f"is longer than {_LONGEST} characters")
     parser = _Parser(text)
@@ -198,7 +198,7 @@ def parse_expression(text: str) -> Expression:
 
 
 class _Parser:
-    """Recursive descent over ``text`` from ``at`` on."""
+    """A recursive-descent parser of ``text``, at position ``at``."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -269,7 +269,7 @@ class _Parser:
             self.at += 1
 
     def taken(self, *signs: str) -> str | None:
-        """Return which of *signs* comes next, and go past it."""
+        """Return the next character and move past it if it is one of *signs*, otherwise None."""
         self.blanks()
         if self.at < len(self.text) and self.text[self.at] in signs:
             self.at += 1

@@ -1,6 +1,6 @@
-"""The YAML of a scenario, read: which runs there are, and what of their answers is compared with what.
+"""The YAML file of a scenario: its runs, and the expected values of their answers.
 
-Every fault of a file is told at once, with its line and column.
+All faults of a file are reported at once, with line and column.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from simulator.units import unit_names
 
 __all__ = ["WORDS", "Asked", "Expected", "Run", "Scenario", "read_scenario", "scenario_from"]
 
-WORDS = "words"  # the unit of an answer that is not a number
+WORDS = "words"  # the unit of an answer in words
 _NEEDS = "a scenario needs schema_version, title, chapter, about, runs and answers"
 _KINDS = ("ideal", "measured", "published")
 _OUTPUTS = ("--json", "--plot", "--trace", "--quiet", "-q", "--debug", "--help", "-h", "--version")
@@ -31,7 +31,7 @@ _SEVERAL = re.compile(r"(?P<low>.+?)\s+to\s+(?P<high>.+)|at least\s+(?P<least>.+
 
 
 class AnswerSpec(Strict):
-    """One line of the answer; one of the keys ideal, measured and published says what it is compared with."""
+    """One answer; at most one of the keys ideal, measured and published holds its expected value."""
 
     name: str = Field(..., min_length=1)
     value: str | float
@@ -45,7 +45,7 @@ class AnswerSpec(Strict):
 
 
 class ScenarioFile(Strict):
-    """A whole file."""
+    """A scenario file."""
 
     schema_version: Literal[1]
     title: str = Field(..., min_length=1)
@@ -60,7 +60,7 @@ class ScenarioFile(Strict):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One command of ``simulate``: its ``words`` as they are written, and the arguments that they are."""
+    """One ``simulate`` command: its ``words`` as written, and its arguments."""
 
     name: str
     words: str
@@ -69,10 +69,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What an answer is compared with: from ``low`` to ``high`` (None: no bound), which are the same mostly; or words.
+    """The expected value of an answer: from ``low`` to ``high`` (None: no bound), usually equal; or words.
 
-    ``kind`` is ideal (arithmetic), measured, or published (a figure that others state); ``within`` is how far off it
-    may be, as a share of it, where anything is promised.
+    ``kind`` is ideal (from arithmetic), measured, or published (a figure stated by others); ``within`` is the tolerance
+    as a fraction of the value, if there is one.
     """
 
     kind: str
@@ -84,13 +84,13 @@ class Expected:
 
     @property
     def is_plain(self) -> bool:
-        """Whether ``source`` says nothing that the figure does not."""
+        """Whether ``source`` adds nothing to the figure itself."""
         return not self.source or (self.low is not None and self.low.is_number and self.source == self.low.text)
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One answer that is asked for; ``unit`` is what it is shown in."""
+    """A requested answer; it is shown in ``unit``."""
 
     name: str
     value: Expression
@@ -101,7 +101,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A file that was read; ``timeline`` names the run that is drawn."""
+    """A parsed file; ``timeline`` names the run to draw."""
 
     name: str
     path: Path
@@ -121,12 +121,12 @@ class Scenario:
 
 
 def read_scenario(path: Path, shown_as: str | None = None) -> Scenario:
-    """Return the scenario in the file *path*, which messages call *shown_as*; raises InputError with all its faults."""
+    """Return the scenario in the file *path*, called *shown_as* in messages; raises InputError with all its faults."""
     return scenario_from(read_yaml(path, shown_as, needs=_NEEDS, instead="write it out"), path)
 
 
 def scenario_from(source: YamlSource, path: Path) -> Scenario:
-    """Return the scenario that *source* says, whose files lie beside *path*; raises InputError with all its faults."""
+    """Return the scenario in *source*, with its files beside *path*; raises InputError with all its faults."""
     spec, told = validate_in_part(source, ScenarioFile, ("runs", "answers"))
     if spec is None:
         assert told is not None
@@ -135,7 +135,7 @@ def scenario_from(source: YamlSource, path: Path) -> Scenario:
 
 
 class _Reader:
-    """Read what :func:`validate_in_part` has left of a file on, and add its *faults* to those found already."""
+    """Reads what :func:`validate_in_part` left of a file, and adds its own *faults* to those found before."""
 
     def __init__(self, source: YamlSource, spec: ScenarioFile, told: InputError | None) -> None:
         self.source = source
@@ -241,7 +241,7 @@ class _Reader:
         return Expected(kind, low, high, None, one_line(spec.source, 200) if spec.source else text, within)
 
     def bare(self, text: str, unit: str) -> str:
-        """Return *text* without a *unit* that is a word of the file's own."""
+        """Return *text* without *unit* if the unit is the file's own word."""
         return text.removesuffix(unit) if unit not in unit_names() and unit not in ("%", "1") else text
 
     def within(self, place: tuple[str | int, ...], text: str | None) -> float | None:

@@ -1,1 +1,1 @@
-"""Which layout of a step is best on a machine, and how a step scales with it."""
+"""The search for the best layout of a step on a machine, and how a step scales with the number of devices."""

@@ -1,4 +1,4 @@
-"""What a search found, as the ``--json`` document."""
+"""The result of a search as the ``--json`` document."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WORTH_SAYING = 0.01
 
 
 def best_document(space: Space, machine: str, best: Best) -> dict[str, Any]:
-    """Return *best* of *space* as plain data, SI units in the names of the keys."""
+    """Return *best* of *space* as plain data in SI units, which the keys name."""
     return {
         "schema_version": SCHEMA_VERSION,
         "topology": machine,
@@ -50,7 +50,7 @@ def best_document(space: Space, machine: str, best: Best) -> dict[str, Any]:
 
 
 def reason_of(shares: tuple[Share, ...], most: int = 3) -> str:
-    """Return what keeps a step from computing all the time, the largest parts first."""
+    """Return what keeps a step from computing all the time, in words, the largest *most* parts first."""
     whole_s = sum(share.seconds for share in shares) or 1.0
     lost = [s for s in shares if s.name != "computing" and s.seconds >= _WORTH_SAYING * whole_s]
     said = [f"{SHARE_WORDS[share.name]} {100 * share.seconds / whole_s:.0f} %" for share in lost[:most]]

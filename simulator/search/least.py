@@ -1,4 +1,4 @@
-"""What a way to do a step takes at least, without simulating it: :func:`least_s`."""
+"""A lower bound of a step's time without simulating it: :func:`least_s`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from simulator.training.slowest import slowest_of
 
 __all__ = ["least_s"]
 
-_ROUNDED = 1 - 1e-9  # what sums of the same seconds in another order may differ by
+_ROUNDED = 1 - 1e-9  # allows for rounding when the same seconds are added in another order
 
 
 def least_s(session: Session, question: StepQuestion) -> float:
-    """Return seconds that the step of *question* takes at least; raises InputError where it cannot be divided so.
+    """Return a lower bound of the step time of *question*, in seconds; raises InputError where it cannot be divided.
 
-    The slowest device runs the kernels of all micro-batches one after the other, each for at least as long as by
-    itself.  Nothing (0) is said of a step that does not fit into memory, of stages, and of unlike devices.
+    The slowest device runs the kernels of all micro-batches one after the other, each for at least its time alone.  The
+    bound is 0 for steps that do not fit in memory, and for pipelines, unlike devices, parameter servers and single
+    processes for all GPUs.
     """
     group = session.group(question.where, question.gpus)
     layout = question.layout.on(group.n_ranks)
@@ -32,6 +33,6 @@ def least_s(session: Session, question: StepQuestion) -> float:
     if not most_needed(part, question, device, layout).fits:
         return 0.0
     issues = [issue for issue in issues_of(device, part, question.options) if issue.part != "update"]
-    batch_s = sum(issue.device_s for issue in issues if not issue.adds)  # the first micro-batch adds nothing up
+    batch_s = sum(issue.device_s for issue in issues if not issue.adds)  # the first micro-batch accumulates nothing
     pace = slowest_of(group.n_ranks, device.constants) if contend(question) else 1.0
     return question.micro_batches * pace * batch_s * _ROUNDED

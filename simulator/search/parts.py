@@ -1,4 +1,4 @@
-"""What the parts of a step cost by themselves: units of a network, pieces of it in memory, exchanges."""
+"""Costs of the parts of a step: units of a network, the memory they hold, and exchanges, each by itself."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from simulator.workload.split.stages import Stage, stages_of, units_of
 
 __all__ = ["Divided", "Exchanges", "UnitCost", "units_apart"]
 
-_GRID = 8.0  # exchanges are simulated at powers of it, and lie on a straight line between two
+_GRID = 8.0  # exchanges are simulated at powers of this size and interpolated linearly
 
 
 _Seconds = tuple[float, float, float]  # forward, backward, update
 
 
 class UnitCost(NamedTuple):
-    """Seconds of a unit in each part of a step, and its parameters."""
+    """Seconds of a unit in each part of a step, and its parameter counts."""
 
     forward_s: float
     backward_s: float
@@ -51,7 +51,7 @@ class UnitCost(NamedTuple):
 
 
 class Exchanges:
-    """What collectives take by themselves, from those of some sizes."""
+    """Times of collectives by themselves, interpolated between simulated sizes."""
 
     def __init__(self, session: Session, question: StepQuestion, machine: Machine) -> None:
         self._machine = machine
@@ -59,7 +59,7 @@ class Exchanges:
         self._found: dict[Hashable, float] = {}
 
     def seconds(self, bundles: Sequence[Bundle], op: Collective, size_bytes: float) -> float:
-        """Return what *op* of *size_bytes* takes in all of *bundles* at once; raises Unsuitable."""
+        """Return the seconds of *op* of *size_bytes* in all of *bundles* at once; raises Unsuitable."""
         if size_bytes <= 0 or bundles[0].n_ranks == 1:
             return 0.0
         below = _GRID ** max(3, math.floor(math.log(size_bytes, _GRID)))
@@ -77,9 +77,9 @@ class Exchanges:
 
 @dataclass(frozen=True)
 class Divided:
-    """What a rank computes of a network, in units, of which equal ones are computed once.
+    """The part of a network that one rank computes, in units; equal units are computed once.
 
-    *question* has a layout of which ``tp``, ``cp``, ``ep`` and ``sp`` alone count, its options and its micro-batch.
+    *question* gives the options and the micro-batch; of its layout, only ``tp``, ``cp``, ``ep`` and ``sp`` count.
     """
 
     session: Session
@@ -88,12 +88,12 @@ class Divided:
 
     @cached_property
     def short(self) -> Shortened:
-        """The network undivided, with fewer equal blocks."""
+        """The undivided network with fewer of its equal blocks."""
         return shortened(self.session.network(self.question))
 
     @cached_property
     def network(self) -> Network:
-        """What a rank computes of it; raises InputError where it cannot be divided so."""
+        """The part of it that one rank computes; raises InputError where it cannot be divided."""
         return divided(self.short.network, self.question.layout)
 
     @cached_property
@@ -101,16 +101,16 @@ class Divided:
         return stages_of(self.network, len(units_of(self.network)))
 
     def received_elements(self, unit: int) -> int:
-        """Return the elements that *unit* of the whole network reads of those before it."""
+        """Return the elements that *unit* of the whole network reads from units before it."""
         return self._units[self.short.like(unit)].received_elements
 
     # -- time ----------------------------------------------------------------------
 
     @cached_property
     def costs(self) -> tuple[UnitCost, ...]:
-        """Of each unit of the whole network; raises InputError or Unsuitable.
+        """Costs of each unit of the whole network; raises InputError or Unsuitable.
 
-        Blocks that do the same are computed once, whatever stands before or after them in their unit.
+        Blocks that do the same are computed once, whatever comes before or after them in their unit.
         """
         known: dict[Hashable, _Seconds] = {}
         of = {unit: self._cost(self._units[unit].network, known) for unit in set(map(self.short.like, self._numbers))}
@@ -118,7 +118,7 @@ class Divided:
 
     @property
     def _numbers(self) -> range:
-        """The units of the whole network."""
+        """The numbers of the whole network's units."""
         return range(self.short.unit_count)
 
     def _cost(self, network: Network, known: dict[Hashable, _Seconds]) -> UnitCost:
@@ -144,7 +144,7 @@ class Divided:
         )
 
     def _seconds(self, network: Network) -> _Seconds:
-        """Return what *network* takes by itself forward, backward and in the update."""
+        """Return the seconds of *network* by itself: forward, backward and update."""
         places = self.session.places(self.question.where)
         node = self.group.ranks[0]
         place = places.place(node)
@@ -166,7 +166,7 @@ class Divided:
         return {}
 
     def gathered(self, layout: Layout) -> int:
-        """Return the parameters that are there in full at once where each rank has a shard."""
+        """Return the largest number of parameters gathered in full at once, where each rank holds a shard."""
         keeps_experts = layout.expert_shards == 1
         if keeps_experts not in self._gathered:
             self._gathered[keeps_experts] = gathered_elements(self.network, layout)
@@ -177,7 +177,7 @@ class Divided:
         return {}
 
     def held(self, units: Iterable[int]) -> Held:
-        """Return what a rank holds that computes *units* of the whole network, by their numbers in order."""
+        """Return the memory of a rank that computes *units* of the whole network, given by number in order."""
         mine = tuple(units)
         if not self.short.left_out:
             return self._held(mine)
@@ -187,9 +187,10 @@ class Divided:
         return self._held(sample) if not more else self._longer(sample, more)
 
     def _longer(self, sample: tuple[int, ...], more: int) -> Held:
-        """Return :meth:`_held` with *more* of the equal blocks: those before it keep more, those after it have more.
+        """Return :meth:`_held` of *sample* with *more* of the equal blocks.
 
-        Each moment of the backward pass is one of the last block, which all others come after, or of the first.
+        The first half of the moments belongs to the last block's backward pass, when all blocks still save activations;
+        the second half to the first block's, when all others already have gradients.
         """
         key = sample, more
         if key in self._kept:
@@ -218,7 +219,7 @@ class Divided:
 
 
 def units_apart(network: Network, count: int) -> tuple[range, ...]:
-    """Return which units of *network* each of *count* parts has; raises InputError where there are fewer."""
+    """Return the units of *network* in each of *count* parts; raises InputError where it has too few units."""
     found, start = [], 0
     for stage in stages_of(network, count):
         end = start + len(units_of(stage.network))

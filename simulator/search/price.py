@@ -1,8 +1,8 @@
-"""What ways to do a step cost, in closed form from the costs of their parts: :class:`Pricer`.
+"""Step times of candidates, in closed form from the costs of their parts: :class:`Pricer`.
 
-A pipeline takes ``m`` times its slowest stage, and the others once more to fill and drain, divided by the chunks of a
-stage (Narayanan et al., SC 2021, section 2.2); then what is left of the sums of gradients when the last backward pass
-ends, and the update.  Memory is counted as for a simulated step.
+A pipeline takes ``m`` times its slowest stage, plus one pass of the other stages to fill and drain, divided by the
+chunks per stage (Narayanan et al., SC 2021, section 2.2), plus the gradient sums still exposed after the last backward
+pass, and the update.  Memory is computed as for a simulated step.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ __all__ = ["MEMORY", "Outcome", "Pricer"]
 MEMORY = "memory"
 _UNEVEN = "samples do not share out evenly"
 _TURNS = "virtual stages do not share the micro-batches"
-_EXPLICIT = 3  # micro-batches that are followed one by one; all others take as long as the last of them
-_PIECES = 8  # into which a pipeline's gradients are cut while its last backward pass goes on
+_EXPLICIT = 3  # micro-batches that are followed one by one; all further ones take as long as the last of them
+_PIECES = 8  # most pieces into which a pipeline's gradients are cut during its last backward pass
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Ways that fit, each with its seconds and the bytes that a device needs; and how many do not, by the reason.
+    """Feasible candidates with their step time in seconds and memory in bytes, and counts of others, by reason.
 
-    ``nearest`` is, of those that do not fit into memory, what needs the fewest bytes, and these.
+    ``nearest`` is the smallest need, in bytes, among candidates that do not fit in memory, and that candidate in words.
     """
 
     priced: tuple[tuple[Candidate, float, float], ...] = ()
@@ -51,7 +51,7 @@ class Outcome:
 
 
 class Pricer:
-    """Prices the ways of *space*; what they share is found once."""
+    """Prices the candidates of *space*; intermediate results are shared among them."""
 
     def __init__(self, space: Space, session: Session) -> None:
         self.space = space
@@ -68,17 +68,17 @@ class Pricer:
 
     @cached_property
     def unit_count(self) -> int:
-        """Blocks of the network, or layers where none repeat."""
+        """Number of blocks of the network, or of layers where none repeat."""
         return Divided(self.session, replace(self.space.question, batch=1), self.group).short.unit_count
 
     def outcome(self, division: Division) -> Outcome:
-        """Return all ways with *division*."""
+        """Return the outcome for all candidates with *division*."""
         found: list[tuple[Candidate, float, float]] = []
         infeasible: Counter[str] = Counter()
         layouts = list(self.space.layouts(division, self.unit_count))
         too_large: list[tuple[float, str]] = []
         for recompute in self.space.recomputes(self.network):
-            full = False  # with smaller micro-batches nothing fits
+            full = False  # once set, no larger micro-batch fits
             for size in self.space.micro_sizes():
                 ways: list[Candidate] = []
                 for layout in layouts:
@@ -119,7 +119,7 @@ class Pricer:
     def _priced(
         self, part: Divided, ways: list[Candidate], infeasible: Counter[str], too_large: list[tuple[float, str]]
     ) -> list[tuple[Candidate, float, float]]:
-        part.network  # noqa: B018  raises where it cannot be divided
+        part.network  # noqa: B018  raises where the network cannot be divided
         found = []
         for way in ways:
             try:
@@ -136,7 +136,7 @@ class Pricer:
     # -- memory --------------------------------------------------------------------
 
     def _memory_bytes(self, part: Divided, way: Candidate) -> float:
-        """Return what the device needs that needs most."""
+        """Return the bytes that the fullest device needs."""
         layout = way.layout
         most = 0.0
         for stage in sorted({0, min(1, layout.pp - 1), layout.pp - 1}):
@@ -166,19 +166,19 @@ class Pricer:
             return self._sharded_s(costs, way, question, narrow)
         stages = [_Stage.of(costs, self._chunks(layout)[stage :: layout.pp]) for stage in range(layout.pp)]
         pace = 1.0
-        if layout.pp > 1 and question.contention:  # the stage that is slowest is so among fewer
+        if layout.pp > 1 and question.contention:  # the slowest stage waits for the slowest of fewer ranks
             pace = slowest_of(self.group.n_ranks // layout.pp, known) / slowest_of(self.group.n_ranks, known)
         passes_s = [pace * (stage.forward_s + stage.backward_s) for stage in stages]
         if layout.pp > 1:
             elements = part.received_elements(self._chunks(layout)[1].start)
             sent_s = 2 * self._received_s(layout, elements * narrow)
-            waited_s = sent_s if layout.vp == 1 else 0.0  # else it is sent while the stage goes on
+            waited_s = sent_s if layout.vp == 1 else 0.0  # otherwise sending overlaps with the stage's other chunks
             passes_s = [pass_s + waited_s for pass_s in passes_s]
         slowest = max(range(layout.pp), key=lambda stage: passes_s[stage])
         fill_s = (sum(passes_s) - passes_s[slowest]) / layout.vp
         time_s = count * passes_s[slowest] + fill_s
         first = stages[0]
-        if layout.zero == 2:  # gradients of each micro-batch are scattered, while the next computes
+        if layout.zero == 2:  # the gradients of each micro-batch are scattered while the next one computes
             scatter_s = self._scatter_s(layout, first.trained * wide, first.trained_of_experts * wide)
             time_s += (count - 1) * max(0.0, scatter_s - passes_s[slowest])
         time_s += self._exposed_s(layout, first, question, wide)
@@ -193,7 +193,7 @@ class Pricer:
         return min(_PIECES, pieces) if layout.pp > 1 else pieces
 
     def _exposed_s(self, layout: Layout, stage: _Stage, question: StepQuestion, element: int) -> float:
-        """Return for how long sums of gradients go on after the last backward pass."""
+        """Return the seconds of gradient sums that remain exposed after the last backward pass."""
         n_bytes = (stage.trained - stage.trained_of_experts) * element
         pieces = self._pieces(layout, n_bytes, question, element)
         sum_s = self._sum_s(layout, n_bytes / pieces)
@@ -201,7 +201,7 @@ class Pricer:
         return max(sum_s, pieces * sum_s - stage.backward_s * (pieces - 1) / pieces)
 
     def _gathered_s(self, layout: Layout, stage: _Stage, question: StepQuestion, element: int) -> float:
-        """Return for how long parameters that were updated in shards are gathered before anything can go on."""
+        """Return the exposed seconds of gathering parameters that were updated in shards."""
         pieces = self._pieces(layout, stage.elements * element, question, element)
         each = element / pieces
         gather_s = self._exchange_s(layout, "shards", "all-gather", (stage.elements - stage.of_experts) * each)
@@ -209,14 +209,14 @@ class Pricer:
         return max(gather_s, pieces * gather_s - stage.forward_s * (pieces - 1) / pieces)
 
     def _sharded_s(self, costs: tuple[UnitCost, ...], way: Candidate, question: StepQuestion, element: int) -> float:
-        """Return what a step takes whose parameters are gathered unit by unit, one ahead.
+        """Return the seconds of a step that gathers parameters unit by unit, one unit ahead.
 
-        Units compute one after the other, and so pass exchanges, as :mod:`simulator.training.sharded` writes them.
+        Units compute one after the other, and so do exchanges, as in :mod:`simulator.training.sharded`.
         """
         layout = way.layout
         units = [self._sharded_unit(cost, layout, question, element) for cost in costs]
         passes = [(unit, False) for unit in units] + [(unit, True) for unit in reversed(units)]
-        end_s = exchanged_s = 0.0  # when computing ends, and exchanging
+        end_s = exchanged_s = 0.0  # ends of computation and of exchanges
         before_s = batch_s = 0.0
         explicit = min(way.micro_batches, _EXPLICIT)
         for number in range(explicit):
@@ -253,24 +253,24 @@ class Pricer:
     # -- exchanges -----------------------------------------------------------------
 
     def _scatter_s(self, layout: Layout, n_bytes: float, of_experts: float) -> float:
-        """Return what it takes to scatter *n_bytes* of gradients, *of_experts* among those that have the same."""
+        """Return the seconds to reduce-scatter *n_bytes* of gradients, *of_experts* of them among expert replicas."""
         scatter_s = self._exchange_s(layout, "shards", "reduce-scatter", n_bytes - of_experts)
         return scatter_s + self._exchange_s(layout, "shards", "reduce-scatter", of_experts, experts=True)
 
     def _sum_s(self, layout: Layout, size_bytes: float, *, experts: bool = False) -> float:
-        """Return what the sum of *size_bytes* of gradients takes, of *experts* among those that have the same."""
+        """Return the seconds to sum *size_bytes* of gradients; *experts*: those of experts, among their replicas."""
         if not layout.zero:
             return self._exchange_s(layout, "data", "all-reduce", size_bytes, experts=experts)
         scatter_s = self._exchange_s(layout, "shards", "reduce-scatter", size_bytes, experts=experts)
         return scatter_s + self._replicas_s(layout, size_bytes, experts=experts)
 
     def _replicas_s(self, layout: Layout, size_bytes: float, *, experts: bool = False) -> float:
-        """Return what ranks with the same shard of *size_bytes* of gradients take to sum it."""
+        """Return the seconds that ranks with the same shard of *size_bytes* of gradients need to sum it."""
         shards = layout.expert_shards if experts else layout.shards or 1
         return self._exchange_s(layout, "replicas", "all-reduce", size_bytes / shards, experts=experts)
 
     def _exchange_s(self, layout: Layout, which: str, op: str, size_bytes: float, *, experts: bool = False) -> float:
-        """Return what the first stage's groups of a sort take together."""
+        """Return the seconds of *op* in all of the first stage's groups of one kind at once."""
         if not size_bytes:
             return 0.0
         key = replace(layout, sp=False, vp=1, zero=min(1, layout.zero)), which, experts, op, size_bytes
@@ -285,7 +285,7 @@ class Pricer:
         return self._seconds[key]
 
     def _received_s(self, layout: Layout, size_bytes: float) -> float:
-        """Return how long it takes until a stage has what the one before it sends."""
+        """Return the seconds until a stage has received *size_bytes* from the one before it."""
         key = replace(layout, vp=1, zero=0, shards=None), "next", size_bytes
         if key not in self._seconds:
             placement = self._placement(key[0])
@@ -303,7 +303,7 @@ class Pricer:
 
 
 class _ShardedUnit(NamedTuple):
-    """Seconds of a unit's passes and exchanges, the last of those among replicas of its shards."""
+    """Seconds of a unit's passes and exchanges; ``sum_s`` is that among replicas of its shards."""
 
     forward_s: float
     backward_s: float
@@ -314,7 +314,7 @@ class _ShardedUnit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """What the units of a stage cost together."""
+    """The costs of a stage's units together."""
 
     forward_s: float
     backward_s: float
@@ -339,7 +339,7 @@ class _Stage:
 
 
 def _reason(error: Exception) -> str:
-    """Return *error* without the names of layers and networks, so that equal reasons are counted together."""
+    """Return *error* without names of layers and networks, so that equal reasons are counted together."""
     text = str(error)
     axis = re.match(r"--parallel: (\w+)=", text)
     return f"{axis[1]} does not divide the network" if axis else text

@@ -1,4 +1,4 @@
-"""A network with fewer of its equal blocks: enough to find what one costs, and what it keeps (:func:`shortened`)."""
+"""A network with fewer of its equal blocks, enough to find the cost and memory of one (:func:`shortened`)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from simulator.workload.split.stages import units_of
 
 __all__ = ["KEPT", "Shortened", "part_of", "shortened"]
 
-KEPT = 3  # of the equal blocks: one in the middle has one like it on either side
+KEPT = 3  # equal blocks that are kept: the middle one has an equal block on either side
 
 
 @dataclass(frozen=True, eq=False)
 class Shortened:
-    """``network`` without the ``left_out`` blocks that are like those before them; ``unit_count`` are those of all.
+    """``network`` without ``left_out`` of its equal blocks; ``unit_count`` is the number of units of the whole.
 
-    Units are blocks with what follows them outside of any, or layers where nothing repeats.
+    A unit is a block with the layers that follow it outside any block, or a single layer where nothing repeats.
     """
 
     network: Network
@@ -25,7 +25,7 @@ class Shortened:
     left_out: int
 
     def like(self, unit: int) -> int:
-        """Return which unit of ``network`` is like *unit* of the whole: of those that repeat the one in the middle."""
+        """Return the unit of ``network`` that stands for *unit* of the whole: the middle one for repeated blocks."""
         if not self.left_out or unit == 0:
             return unit
         return KEPT + 1 if unit == self.unit_count - 1 else 2
@@ -33,12 +33,12 @@ class Shortened:
 
 @once
 def shortened(network: Network) -> Shortened:
-    """Return *network* with three of its blocks between the first and the last, where all between them are alike."""
+    """Return *network* with three of the blocks between its first and its last, where all of those are alike."""
     units = units_of(network)
     middle = units[1:-1]
     if len(middle) <= KEPT or any(_shape(unit) != _shape(middle[0]) for unit in middle):
         return Shortened(network, len(units), 0)
-    stands_for: dict[int, int] = {}  # a tensor of a block that is left out, by that which stands for it
+    stands_for: dict[int, int] = {}  # outputs of omitted blocks, with the kept outputs that replace them
     for unit in middle[KEPT:]:
         for layer, other in zip(unit, middle[KEPT - 1], strict=True):
             stands_for[layer.output] = other.output
@@ -52,7 +52,7 @@ def _shape(unit: Sequence[Layer]) -> object:
 
 
 def part_of(network: Network, layers: Sequence[Layer]) -> Network:
-    """Return some *layers* of *network* as one of its own, which gets from others what it does not write."""
+    """Return some *layers* of *network* as a network of their own, whose inputs other layers may have written."""
     written = {layer.output for layer in layers}
     before = {layer.output for layer in network.layers} - written
     read = {tensor for layer in layers for tensor in layer.inputs}

@@ -1,6 +1,6 @@
-"""The search: every division priced, the cheapest ways simulated in full, all cores (:func:`find_best`).
+"""The search: every division is priced and the cheapest candidates are simulated in full (:func:`find_best`).
 
-What a process does is a function of its arguments alone, so that the result is the same however many there are.
+The result of each job depends on its arguments alone, so any number of processes gives the same result.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LEAST_SIMULATED = 16
 
 
 class Ranked(NamedTuple):
-    """One way that was simulated: its seconds, what a device needs, where the time goes, and how sure that is."""
+    """A simulated candidate: its step time, the memory a device needs, where the time goes, and its uncertainty."""
 
     candidate: Candidate
     step_time_s: float
@@ -42,7 +42,7 @@ class Ranked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """Ways that fit, the best first; how many were priced, and how many are not feasible, by the reason."""
+    """The ranking, best first; the number of feasible candidates; and the numbers of infeasible ones, by reason."""
 
     ranking: tuple[Ranked, ...]
     feasible_count: int
@@ -51,26 +51,26 @@ class Best:
 
 
 class Runner(Protocol):
-    """Yields what a function returns for each of some arguments, in their order."""
+    """Yields the results of a function for each of several argument tuples, in their order."""
 
     def __call__(self, function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
-        """Run *function* with each of *jobs*, from one process or from many."""
+        """Run *function* with each of *jobs*, in one process or in many."""
 
 
 def here(function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
-    """Run *jobs* one after the other in this process."""
+    """Run *jobs* one after the other in this process, in their order."""
     return (function(*job) for job in jobs)
 
 
 @dataclass
 class Kept:
-    """What was found before, by what it is of, as JSON; *write* keeps what is found now."""
+    """Earlier results as JSON, by key; *write* stores new ones."""
 
     found: dict[str, Any] = field(default_factory=dict)
     write: Callable[[str, Any], None] | None = None
 
     def put(self, key: str, found: Any) -> None:
-        """Keep what was *found* of *key*."""
+        """Keep the result *found* under *key*."""
         self.found[key] = found
         if self.write is not None:
             self.write(key, found)
@@ -84,12 +84,12 @@ def find_best(
     kept: Kept | None = None,
     progress: Callable[[int, str], None] | None = None,
 ) -> Best:
-    """Return the best *top* ways of *space*.
+    """Return the best *top* candidates of *space*.
 
-    *runner* says where work is done, *kept* what has been done before; *progress* is told of how many parts in all one
-    is done, and which.
+    *runner* runs the jobs, and *kept* holds the results of earlier ones; *progress* is called with the total number of
+    jobs and the name of each that ends.
 
-    Raises InputError where nothing is feasible; says why.
+    Raises InputError, with the reasons, where no candidate is feasible.
     """
     space.check_degrees()
     kept = kept or Kept()
@@ -129,7 +129,7 @@ def find_best(
     ranking: list[Ranked] = []
     why: dict[str, None] = {}
     slower = 0
-    for ways in (chosen[:top], chosen[top:]):  # of the others, what would not be among the best anyway is left out
+    for ways in (chosen[:top], chosen[top:]):  # the second group skips candidates that cannot reach the top
         bound_s = ranking[top - 1].step_time_s if len(ranking) >= top else math.inf
         answers = done(f"simulated below {bound_s:.9e} s", simulate_way, {w.words: (space, w, bound_s) for w in ways})
         for way, answer in zip(ways, answers, strict=True):
@@ -151,10 +151,10 @@ def find_best(
 
 
 def _chosen(priced: Sequence[list[Any]], count: int) -> list[list[Any]]:
-    """Return *count* of *priced* to simulate: half of them the cheapest, half the cheapest of each sort in turn.
+    """Return *count* of *priced* to simulate: half are the cheapest overall, half the cheapest of each kind in turn.
 
-    Sorts are pipelines, shards of parameters, and replicas: a price may be farther off for one than for another.  Of
-    ways that cost the same (an order of ranks that changes nothing) there is one.
+    The kinds are pipelines, sharded parameters and plain replicas, as prices may be less accurate for one than for
+    another.  Of candidates with the same price (a rank order that changes nothing), one is kept.
     """
     alike = {(f"{entry[1]:.9e}", re.sub(r",order=[\w-]+", "", entry[0])): entry for entry in reversed(priced)}
     priced = list(alike.values())[::-1]
@@ -175,7 +175,7 @@ def _words(division: Division) -> str:
 
 
 def _candidate(space: Space, words: str) -> Candidate:
-    """Return the candidate of these *words* (:attr:`Candidate.words`)."""
+    """Return the candidate whose :attr:`Candidate.words` are *words*."""
     layout, micro_batch, recompute = words.split(" ")
     size = int(micro_batch.partition("=")[2])
     found = parse_layout(layout).on(space.device_count)
@@ -183,14 +183,14 @@ def _candidate(space: Space, words: str) -> Candidate:
     return Candidate(found, size, count, recompute.partition("=")[2])  # type: ignore[arg-type]
 
 
-# -- what a process does -----------------------------------------------------------------
+# -- jobs of a process -------------------------------------------------------------------
 
 
 _last: list[tuple[Space, Pricer]] = []
 
 
 def _pricer(space: Space) -> Pricer:
-    """Return what prices *space*; that of the last one is kept, by equality: calibrations have no hash."""
+    """Return the pricer of *space*; the last one is cached and compared by equality, as calibrations have no hash."""
     if not _last or _last[0][0] != space:
         _last[:] = [(space, Pricer(space, Session(dict(space.calibrations))))]
     return _last[0][1]
@@ -208,7 +208,7 @@ def price(space: Space, division: Division) -> dict[str, Any]:
 
 
 def simulate_way(space: Space, way: Candidate, bound_s: float) -> dict[str, Any]:
-    """Return what the full simulation of *way* says, as plain data; nothing where it takes longer than *bound_s*."""
+    """Return the full simulation of *way* as plain data; without a time if it takes longer than *bound_s* or fails."""
     session, question = _pricer(space).session, space.asked(way)
     try:
         if bound_s < math.inf and least_s(session, question) > bound_s:

@@ -1,4 +1,4 @@
-"""A step on more and more devices: what each more is worth, where that falls most, and why (:class:`Curve`)."""
+"""A step on more and more devices: the gain of each increase, where it drops most, and why (:class:`Curve`)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from simulator.results.training import TrainingResult
 
 __all__ = ["Curve", "Knee", "curve_document", "curve_of"]
 
-_WORTH_SAYING = 0.02  # of the throughput that twice the devices would have
+_WORTH_SAYING = 0.02  # smallest drop of the doubling efficiency that counts as a knee
 
 
 @dataclass(frozen=True, slots=True)
 class Knee:
-    """From ``before`` to ``after`` devices twice as many give less than from step to step before: by ``drop`` of two.
+    """The increase from ``before`` to ``after`` devices at which the doubling efficiency falls most, by ``drop``.
 
-    ``cause`` is what each sample takes more of then than before.
+    ``cause`` is the part of the step whose time per sample grows most.
     """
 
     before: int
@@ -32,9 +32,10 @@ class Knee:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Results by the number of devices; ``efficiency``: samples a second and device, against those of the first.
+    """Results by number of devices; ``efficiency``: samples per second and device, relative to the first result.
 
-    ``gains`` are by what share of it a doubling of devices doubles the samples a second, from each to the next.
+    ``gains`` are doubling efficiencies, one per increase: the factor by which throughput grows per doubling of
+    devices, over two.
     """
 
     results: tuple[TrainingResult, ...]
@@ -44,19 +45,19 @@ class Curve:
 
     @property
     def is_weak(self) -> bool:
-        """Whether each device has as many samples, whatever their number."""
+        """Whether every result has the same number of samples per device."""
         each = {result.samples / result.device_count for result in self.results}
         return max(each) - min(each) < 1e-9 * max(each)
 
 
 def curve_of(results: Sequence[TrainingResult]) -> Curve:
-    """Return the curve of *results*, in the order of their devices; two at least for a knee."""
+    """Return the curve of *results*, in order of device count; a knee needs at least two results."""
     each = [result.throughput / result.device_count for result in results]
     gains = []
     for i in range(1, len(results)):
         doublings = math.log2(results[i].device_count / results[i - 1].device_count)
         gains.append((each[i] / each[i - 1]) ** (1.0 / doublings))
-    worth = [min(1.0, gain) for gain in gains]  # what is worth more than twice as much does not bend the curve
+    worth = [min(1.0, gain) for gain in gains]  # superlinear gains do not count
     drops = [before - after for before, after in zip([1.0, *worth], worth, strict=False)]
     worst = max(range(len(drops)), key=lambda i: round(drops[i], 9), default=None)
     knee = None
@@ -67,7 +68,7 @@ def curve_of(results: Sequence[TrainingResult]) -> Curve:
 
 
 def _cause(before: TrainingResult, after: TrainingResult) -> str:
-    """Return what takes most more time of a device for each sample than before."""
+    """Return, in words, the part of the step whose device time per sample has grown most."""
 
     def spent(result: TrainingResult) -> dict[str, float]:
         scale = result.device_count / result.samples
@@ -86,7 +87,7 @@ def _cause(before: TrainingResult, after: TrainingResult) -> str:
 
 
 def curve_document(curve: Curve) -> dict[str, Any]:
-    """Return *curve* as plain data, SI units in the names of the keys."""
+    """Return *curve* as plain data in SI units, which the keys name."""
     first = curve.results[0]
     return {
         "schema_version": SCHEMA_VERSION,

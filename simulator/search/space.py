@@ -19,13 +19,13 @@ __all__ = ["RECOMPUTES", "Candidate", "Division", "Recompute", "Space", "parse_f
 
 Recompute = Literal["none", "selective", "full"]
 RECOMPUTES: tuple[Recompute, ...] = get_args(Recompute)
-_LEAST_TOKENS = 1024  # of a sequence on each rank: what is shorter does not fill a device
-_MOST_CHUNKS = 8  # of a pipeline stage
-_FAR: tuple[Axis, ...] = ("tp", "cp", "pp", "dp")  # stages beside each other, replicas far apart
+_LEAST_TOKENS = 1024  # of a sequence on each rank: fewer do not fill a device
+_MOST_CHUNKS = 8  # per pipeline stage
+_FAR: tuple[Axis, ...] = ("tp", "cp", "pp", "dp")  # pipeline stages close together, data-parallel replicas far apart
 
 
 class Division(NamedTuple):
-    """How each layer is divided, which says what a rank computes of it."""
+    """How each layer is divided, which determines the part of it that one rank computes."""
 
     tp: int
     sp: bool
@@ -36,7 +36,7 @@ class Division(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One way to do the step; all degrees of ``layout`` are known."""
+    """One candidate of the search; all degrees of ``layout`` are known."""
 
     layout: Layout
     micro_batch: int
@@ -45,16 +45,16 @@ class Candidate:
 
     @property
     def words(self) -> str:
-        """All of it on a line, by which it is known again."""
+        """The candidate on one line, which identifies it."""
         return f"{self.layout.words} micro-batch={self.micro_batch} recompute={self.recompute}"
 
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """All ways to do a step of ``global_batch`` samples on ``device_count`` devices.
+    """All candidates for a step of ``global_batch`` samples on ``device_count`` devices.
 
-    ``question`` is the step but for what is searched.  ``fixed`` are fields of the layout that are not searched, nor
-    are ``micro_batch`` and ``recompute`` where they are said.  ``node_size``: devices of a machine.
+    ``question`` gives everything that is not searched.  ``fixed`` lists fields of the layout that are not searched;
+    ``micro_batch`` and ``recompute`` are not searched where they are given.  ``node_size``: devices per node.
     """
 
     question: StepQuestion
@@ -67,7 +67,7 @@ class Space:
     calibrations: tuple[tuple[str, Calibration], ...] = ()
 
     def asked(self, candidate: Candidate) -> StepQuestion:
-        """Return the step done in the way of *candidate*."""
+        """Return the step's question for *candidate*."""
         asked = replace(
             self.question,
             layout=candidate.layout,
@@ -78,13 +78,13 @@ class Space:
         return accumulating(asked, None)
 
     def options(self, recompute: Recompute) -> StepOptions:
-        """Return the options of the step with *recompute*."""
+        """Return the options of the step for *recompute*."""
         return replace(
             self.question.options, recompute=recompute == "full", recompute_attention=recompute == "selective"
         )
 
     def check_degrees(self) -> None:
-        """Raise InputError where a degree that is fixed does not divide the devices, alone or with those before it."""
+        """Raise InputError where a fixed degree does not divide the devices, alone or together with those before it."""
         known, left = dict(self.fixed), self.device_count
         for axis in ("tp", "cp", "pp", "dp"):
             degree = known.get(axis, 1)
@@ -96,12 +96,12 @@ class Space:
                 )
             left //= degree
 
-    # -- what is tried -------------------------------------------------------------
+    # -- candidates ----------------------------------------------------------------
 
     def divisions(self, network: Network) -> list[Division]:
-        """Return how layers can be divided: within a machine, in pieces that fill a device, unless degrees are fixed.
+        """Return the divisions to try: within a node, with parts that fill a device, unless degrees are fixed.
 
-        *network* is of one sample.
+        *network* is that of one sample.
         """
         experts = max((o.experts for layer in network.layers if isinstance(o := layer.operator, Linear)), default=1)
         attends = any(isinstance(layer.operator, Attention) for layer in network.layers)
@@ -121,24 +121,24 @@ class Space:
 
     @property
     def tp_overlap(self) -> bool:
-        """Whether exchanges of those that split layers pass beside products, which is tried where it is fixed."""
+        """Whether tensor-parallel exchanges overlap with matrix products; only where it is fixed."""
         return bool(dict(self.fixed).get("tp_overlap"))
 
     @property
     def flex(self) -> bool:
-        """Whether tokens go once to each machine with experts of them, which is tried where it is fixed."""
+        """Whether a token is sent once to each node that has experts for it; only where it is fixed."""
         return bool(dict(self.fixed).get("flex"))
 
     def recomputes(self, network: Network) -> tuple[Recompute, ...]:
-        """Return what can be computed again of *network*: blocks where there are any, attention where there is."""
+        """Return the recomputations to try: of blocks where the network has any, of attention where it saves scores."""
         if self.recompute is not None:
             return (self.recompute,)
         blocks = any(block_name(layer.name) for layer in network.layers)
-        keeps = bool(attention_tensors(network)[0])  # a fused kernel keeps no weights of attention
+        keeps = bool(attention_tensors(network)[0])  # a fused kernel saves no attention scores
         return tuple(r for r in RECOMPUTES if r == "none" or (blocks if r == "full" else keeps))
 
     def layouts(self, division: Division, unit_count: int) -> Iterator[Layout]:
-        """Yield every layout with *division* of a network of *unit_count* blocks; degrees that fit the devices."""
+        """Yield every layout with *division*, for a network of *unit_count* blocks, whose degrees fit the devices."""
         tp, sp, cp, ep, etp = division
         left = self.device_count // (tp * cp)
         for pp in self._degrees("pp", unit_count):
@@ -158,7 +158,7 @@ class Space:
                         yield replace(usual, order=order, **rest)
 
     def micro_sizes(self) -> list[int]:
-        """Return samples of a micro-batch, the smallest first."""
+        """Return the micro-batch sizes to try, in samples, smallest first."""
         if self.micro_batch is not None:
             return [self.micro_batch]
         sizes = [1]
@@ -167,7 +167,7 @@ class Space:
         return sizes
 
     def _degrees(self, axis: str, most: int) -> list[int]:
-        """Return the degrees of *axis* up to *most* that divide the devices, or the one that is fixed."""
+        """Return the degrees of *axis* up to *most* that divide the number of devices, or the fixed degree."""
         known = dict(self.fixed)
         if axis in known:
             return [known[axis]]
@@ -184,7 +184,7 @@ class Space:
                 yield 0, None
                 continue
             if zero > 1 and pp > 1 and "zero" not in known:
-                continue  # shards of gradients would be scattered in every micro-batch, which DeepSpeed refuses with pp
+                continue  # gradient shards would be scattered in every micro-batch, which DeepSpeed refuses with pp
             if "shards" in known:
                 yield zero, known["shards"]
                 continue
@@ -198,7 +198,7 @@ class Space:
 
 
 def parse_fixed(text: str | None) -> tuple[tuple[str, Any], ...]:
-    """Return the fields of a layout that *text* fixes (``tp=8,zero=1``); raises InputError."""
+    """Return the layout fields that *text* fixes (``tp=8,zero=1``), as (name, value) pairs; raises InputError."""
     found: dict[str, Any] = {}
     for item in (text or "").split(",") if text else ():
         word = item.strip()
@@ -223,6 +223,6 @@ def parse_fixed(text: str | None) -> tuple[tuple[str, Any], ...]:
             found[field.name] = getattr(layout, field.name)
     if found.get("tp_overlap") and (found.get("sp") is False or found.get("tp") == 1):
         raise InputError(
-            f"--parallel {one_line(text or '', 60)}: tp_overlap is of what sp gathers and scatters; say sp with it"
+            f"--parallel {one_line(text or '', 60)}: tp_overlap overlaps what sp gathers and scatters; add sp"
         )
     return tuple(found.items())

@@ -1,4 +1,4 @@
-"""``validate cluster`` on a network that is really there; skips where there is no right to make one."""
+"""``validate cluster`` on a real network; skipped without the right to create one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LONG = [*COMMAND, "--nodes", "3", "--rate", "20Mbit/s", "--sizes", "16MB", "--bu
 
 @pytest.fixture(scope="module", autouse=True)
 def possible() -> None:
-    """Skip where this machine cannot hold the network, in the words of the command."""
+    """Skip, with the command's own reason, where this machine cannot host the network."""
     try:
         check_machine()
         check_torch()
@@ -87,7 +87,7 @@ def test_measured_and_predicted_agree(tmp_path: Path) -> None:
     link = found["links"][0]
     if link["probe_Bps"] < 0.9 * link["payload_Bps"]:
         pytest.skip("this machine is too busy for 100 Mbit/s: no measure of the prediction")
-    # The requirement is 10 %; a machine that others use as well is given some more.
+    # The requirement is 10 %; the margin allows for other load on the machine.
     assert found["errors"]["all"]["median"] < 0.15
     wrong = [order for order in found["orders"] if order["wrong_pairs"]]
     assert len(wrong) <= len(found["orders"]) // 4
@@ -118,7 +118,7 @@ def test_a_killed_run_is_cleaned_up_after_and_others_are_not() -> None:
         process.kill()
         process.communicate(timeout=60)
         time.sleep(0.5)
-        assert [pid for pid in workers if process_start(pid) is not None] == []  # they end with their controller
+        assert [pid for pid in workers if process_start(pid) is not None] == []  # workers end with their controller
         assert len(namespaces_of(process.pid)) == 4
         done = subprocess.run([*COMMAND, "--clean"], cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == 0
@@ -146,7 +146,7 @@ def test_a_worker_that_dies_ends_the_run_in_one_line(number: int) -> None:
 
 
 def test_nothing_of_the_machine_itself_changes() -> None:
-    """Making and removing the network leaves interfaces, routes and rules of the machine as they were."""
+    """Creating and removing the network leaves the machine's interfaces, routes and rules as they were."""
     from validate.machine.cluster.commands import Shape
     from validate.machine.cluster.network import Network
 

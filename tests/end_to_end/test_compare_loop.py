@@ -1,4 +1,4 @@
-"""Measure this machine for a moment, and set what was measured beside its prediction."""
+"""Measure this machine briefly, and compare the results with their prediction."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
 
 ROOT = Path(__file__).resolve().parents[2]
-_ENOUGH = 20  # rows of operators, to calibrate on
-_MOST_S = 60  # of a processor: with the loop on GPUs by a clock (test_first_gpu_run.py) two minutes in all
+_ENOUGH = 20  # rows of operators needed to calibrate
+_MOST_S = 60  # CPU time; together with the loop on simulated GPUs (test_first_gpu_run.py), two minutes
 
 
 def validate(*arguments, cwd):
@@ -28,20 +28,20 @@ def validate(*arguments, cwd):
     )  # fmt: skip
 
 
-_AGAIN_S = []  # what runs took that were too short
+_AGAIN_S = []  # CPU time of runs that were too short
 
 
 def used_s():
-    """Return the processor's time of all commands so far."""
+    """Return the CPU time of all commands so far, in seconds."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 @pytest.fixture(scope="module", autouse=True)
 def in_time():
-    """Fail where describing, measuring, comparing and calibrating took too long in all: CI does it at each change.
+    """Fail where describing, measuring, comparing and calibrating take too long for CI, in CPU time.
 
-    What was measured for nothing on a busy machine is not counted.
+    Runs that measured too little on a busy machine do not count.
     """
     before_s = used_s()
     _AGAIN_S.clear()
@@ -55,7 +55,7 @@ def measured(tmp_path_factory):
     assert validate("describe", "--out", "mine.yaml", cwd=folder).returncode == 0
     common = ["--topology", "mine.yaml", "--device", "cpu", "--within", "30%"]
     for name in ("first", "second"):
-        for budget in ("6s", "20s", "60s"):  # a busy machine measures little in six seconds
+        for budget in ("6s", "20s", "60s"):  # a busy machine measures little in 6 s
             began_s = used_s()
             shutil.rmtree(folder / name, ignore_errors=True)
             done = validate("run", *common, "--only", "launch,ops", "--budget", budget, "--out", name, cwd=folder)

@@ -1,7 +1,7 @@
-"""The commands of docs/first-gpu-run.md, in its order, against GPUs that are not there: each starts, and ends well.
+"""Run the commands of docs/first-gpu-run.md, in order, on simulated GPUs: each must start and succeed.
 
-So the whole loop runs without a GPU and without root: describe, run, compare, calibrate, report.  What torch computes
-takes a clock's time in place of its own; of each group a few cases are measured.
+This covers the whole loop without a GPU or root rights: describe, run, compare, calibrate, report.  torch operators
+take simulated time, and only a few cases of each group are measured.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ pytestmark = [pytest.mark.torch, pytest.mark.slow]
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "first-gpu-run.md").read_text(encoding="utf-8")
 BLOCKS = [body.splitlines() for body in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)]
-_FEW = 5  # cases of a group
-_MOST_S = 30  # of a processor: with the loop on a CPU (test_compare_loop.py) two minutes in all
+_FEW = 5  # cases per group
+_MOST_S = 30  # CPU time; together with the loop on a CPU (test_compare_loop.py), two minutes
 MACHINE = """\
 schema_version: 1
 name: mine
@@ -56,7 +56,7 @@ def count(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, count: int) -> Path:
-    """A folder to work in, on a machine of *count* H200 by a clock."""
+    """Return a working folder on a machine of *count* simulated H200s."""
     bench = clocked_bench(monkeypatch, tmp_path, count)
     clock_kernel = torch.cuda._sleep
     facts = {"device": "nvidia-h200", "torch": "2.13.0", "driver": "570.1", "gpu": FACTS | {"count": count}}
@@ -69,7 +69,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, count: int) -> Path
         return ClockedBench(bench.device, "nvidia-h200", 1 << 20, 64 << 10, scratch)
 
     def few(name: str, bench: Any, machine: str) -> Any:
-        if name == "storage":  # a disk's time is no matter of a GPU's clock
+        if name == "storage":  # disks do not use the GPU's clock
             return iter(())
         return islice(groups.cases_of(name, bench, machine), _FEW)
 
@@ -114,7 +114,7 @@ def test_every_line_starts_and_ends_well(machine: Path, count: int, capsys: pyte
     for line in BLOCKS[0 if count == 1 else 1]:
         status = 0
         if line.startswith("validate describe"):
-            assert validate(line.replace("mine.yaml", "drafted.yaml")) == 0  # of the machine that is really here
+            assert validate(line.replace("mine.yaml", "drafted.yaml")) == 0  # describes the real machine
         elif line.startswith("validate"):
             status = validate(line.replace("160MB", "64kB"))
         elif line.startswith("torchrun"):
@@ -125,7 +125,7 @@ def test_every_line_starts_and_ends_well(machine: Path, count: int, capsys: pyte
             assert line.startswith("pip install")
         said = capsys.readouterr().err
         if "nccl" in line or (count > 1 and line.startswith("validate run") and "--parallel" in line):
-            assert "NCCL" in said  # ranks of GPUs need it, and a build for CPUs has it not
+            assert "NCCL" in said  # GPU ranks need NCCL, which CPU builds of torch lack
             continue
         if "compare spread/" in line:
             continue

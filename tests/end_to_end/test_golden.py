@@ -1,4 +1,4 @@
-"""Every example of ``tests/golden`` prints what it printed."""
+"""Every example in ``tests/golden`` still prints its recorded output."""
 
 from __future__ import annotations
 

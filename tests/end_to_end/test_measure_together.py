@@ -1,4 +1,4 @@
-"""What several ranks do, measured and compared without a GPU or any right: exchanges, and a step over more ranks."""
+"""Measure and compare the work of several ranks without a GPU or special rights: exchanges, and data-parallel steps."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ def test_strategies_are_measured_between_processes_and_predicted_by_the_same_wor
     assert "3 of 3 rows predicted" in compared.stdout
     before = (tmp_path / "m" / "collectives.csv").read_text(encoding="utf-8")
     assert run("validate", "run", "--topology", "hosts.yaml", *what, folder=tmp_path).returncode == 0
-    assert (tmp_path / "m" / "collectives.csv").read_text(encoding="utf-8") == before  # nothing was missing
+    assert (tmp_path / "m" / "collectives.csv").read_text(encoding="utf-8") == before  # nothing was measured again
 
 
 def launched(folder: Path, *words: str) -> None:
-    """Have torchrun measure what *words* say over two nodes of a rank each, which are processes of this machine."""
+    """Let torchrun measure as *words* say, over two nodes of one rank each, both processes of this machine."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Pages of HTML in a browser: nothing on the console, nothing wider than the window, no text too small to read."""
+"""HTML pages in a browser: an empty console, nothing wider than the window, no text too small to read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BROWSER = next(
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason="Chromium is not installed")]
 
 LEAST_PX = 11.0
-# A frame as wide as the window would be: headless windows have a least width.  What it finds stands in its title.
+# A frame of the wanted width, since headless windows have a minimum width.  The title receives the findings.
 AROUND = """<!DOCTYPE html><html><head><title>nothing yet</title></head><body style="margin:0">
 <iframe id="page" src="page.html" style="border:0;width:{width}px;height:3000px"></iframe>
 <script>
@@ -82,7 +82,7 @@ def test_a_page_can_be_read(pages, name: str, width: int, colours: str, tmp_path
 
 
 def test_the_picture_of_a_checked_log_can_be_read(tmp_path: Path):
-    """The only file that ``validate check`` writes, at its own size; ``validate trace`` writes none."""
+    """The figure, the only file that ``validate check`` writes, is legible at its own size."""
     log = read_nccl_tests(as_log([(1 << 20, 1e-4), (1 << 24, 4e-4), (1 << 28, 9e-3)]), "a.log")
     checked = check(Session(), log, "dgx-h100")
     picture = draw_check(as_document(checked), headline(checked), "svg").decode()
@@ -93,7 +93,7 @@ def test_the_picture_of_a_checked_log_can_be_read(tmp_path: Path):
 
 
 def shown(page: str, width: int, colours: str, tmp_path: Path) -> dict[str, Any]:
-    """Return what a browser finds in *page*, after it has written nothing to the console."""
+    """Return what a browser finds in *page*, having checked that its console stays empty."""
     assert BROWSER is not None
     (tmp_path / "page.html").write_text(page, encoding="utf-8")
     around = tmp_path / "around.html"

@@ -1,4 +1,4 @@
-"""What the project promises of its main job, through its own commands."""
+"""The project's promises about collectives, checked through its commands."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ links:
 
 
 def run(*arguments: str, module: str = "simulator") -> str:
-    """Return what a command prints."""
+    """Run a command and return its standard output."""
     done = subprocess.run(
         [sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=False, timeout=300
     )
@@ -111,20 +111,20 @@ links:
 
 
 def test_without_a_ring_of_nvlinks_the_search_goes_on() -> None:
-    """GPU 4 hangs at GPU 0 alone: NCCL's search ends at one ring through a neighbour, both ways (37 GB/s measured)."""
+    """GPU 4 is linked to GPU 0 alone: NCCL finds one ring, through a neighbour both ways (37 GB/s measured)."""
     document = json.loads(
         run("--topology", "p3.16xlarge", "--gpus", "0-4", "--strategy", "nccl", "--workload", "bytes:256MB", "--json")
     )
     result = document["results"][0]
     over_pcie = sum(link["bytes"] for link in result["links"] if "plx" in link["name"])
     assert over_pcie == 0
-    assert 30e9 < result["busbw_Bps"] < 45e9  # one ring over PCIe reaches 6
+    assert 30e9 < result["busbw_Bps"] < 45e9  # a ring over PCIe reaches 6 GB/s
     assert any("NCCL_GRAPH_FILE" in note for note in result["notes"])
 
 
 @pytest.mark.corpus
 def test_the_published_measurements(corpus: Path, tmp_path: Path) -> None:
-    """Coverage and median errors over rows of grade A and B; the cube mesh was held out of the fit."""
+    """Check coverage and median errors on rows of grades A and B; the cube mesh was held out of the fit."""
     out = tmp_path / "predictions.csv"
     text = run("score", str(corpus / "collectives.csv"), "--json", "--out", str(out), module="validate")
     table = json.loads(text)["tables"][0]

@@ -1,4 +1,4 @@
-"""What the project promises of operators and steps, through its own commands."""
+"""The project's promises about operators and steps, checked through its commands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests.end_to_end.test_promises import run
 
-# Mean of the absolute error over systematic measurements, from the data sheet and shared constants.
+# Mean absolute error on systematic measurements, predicted from the data sheet and shared constants.
 _MEAN_OF_OPERATORS = {
     "linear": 0.14,
     "bmm": 0.14,
@@ -47,7 +47,7 @@ def test_published_steps_of_shared_networks_on_hopper() -> None:
 
 
 def test_a_step_where_its_arithmetic_fits_on_paper(tmp_path: Path) -> None:
-    """One product of 8,192-cubed matrices: no faster than the peak, no slower than twice the time at the peak."""
+    """One product of 8192-cubed matrices: not faster than at the peak, and at most twice that time."""
     file = tmp_path / "product.yaml"
     file.write_text(
         "schema_version: 1\nname: product\ninput: {features: 8192}\n"

@@ -1,4 +1,4 @@
-"""``simulate`` as a process: what it imports, pipes that close, standard input, exit codes."""
+"""``simulate`` as a process: imported modules, closed pipes, standard input, exit codes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def simulate(arguments: list[str], **options: object) -> subprocess.CompletedPro
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
 @pytest.mark.parametrize("arguments", [RING, [*RING, "--json"], ["--help"], ["machines"]], ids=" ".join)
 def test_nothing_heavy_is_imported_and_little_memory_used(arguments: list[str]) -> None:
-    # VmHWM begins anew at exec; ru_maxrss would count the parent's memory too.
+    # VmHWM is reset at exec; ru_maxrss would include the parent's memory.
     code = (
         "import sys, pathlib; from simulator.cli import run; status = run(sys.argv[1:]);"
         "peak = pathlib.Path('/proc/self/status').read_text().partition('VmHWM:')[2].split()[0];"

@@ -1,4 +1,4 @@
-"""The documents as a site: built strictly, so that a link that leads nowhere fails, with every public name."""
+"""The documentation site builds in strict mode, so that broken links fail, and lists every public name."""
 
 from __future__ import annotations
 

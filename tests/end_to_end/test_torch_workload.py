@@ -1,4 +1,4 @@
-"""``simulate --workload torch:...`` on a user's own file in the current directory, as a process of its own."""
+"""``simulate --workload torch:...`` on a user's file in the current directory, run as a process."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def wrong(batch):
 
 
 def simulate(directory: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    """Run the command as its console script does: without the current directory on the path."""
+    """Run the command like its console script, without the current directory on the path."""
     (directory / "models.py").write_text(MODELS, encoding="utf-8")
     root = Path(__file__).parents[2]
     code = (

@@ -1,1 +1,1 @@
-"""Random inputs for the commands: nothing may hang, end in an internal error, or print what a terminal obeys."""
+"""Random inputs for the commands: none may hang, end in an internal error, or print terminal control codes."""

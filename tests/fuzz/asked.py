@@ -1,4 +1,4 @@
-"""Commands that search, list, run programs and scenarios, and what goes amiss: almost right files and options."""
+"""Damaged inputs of commands that search, list, run programs and scenarios: almost valid files and options."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ _RESUMED = (
 
 @functools.cache
 def _search() -> str:
-    """Return the file of a search that has come to its end."""
+    """Return the file of a completed search."""
     from simulator.cli import run
 
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):

@@ -1,4 +1,4 @@
-"""What people and damage do to a text: :func:`mutated`."""
+"""Damage a text as people and faults do: :func:`mutated`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WORDS = (
 
 
 def mutated(text: str, rng: random.Random) -> bytes:
-    """Return *text* after one to six changes: words replaced, lines lost, doubled and moved, bytes damaged."""
+    """Return *text* after one to six changes: words replaced, lines lost, doubled or moved, bytes damaged."""
     raw = text
     for _ in range(rng.randint(1, 6)):
         lines = raw.split("\n")

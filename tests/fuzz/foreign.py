@@ -1,4 +1,4 @@
-"""Files that other programs write, almost right: dumps of machines, logs, traces, configurations, launch lines."""
+"""Damaged files of other programs: machine dumps, logs, traces, configurations, launch lines."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _launched(rng: random.Random, folder: Path) -> list[str]:
     smaller = LLAMA3_8B.replace("--num-layers 32", "--num-layers 2").replace(" --", " \\\n --")
     text = rng.choice((own, own, smaller, MIXTRAL.replace(" --", " \\\n --"), SCRIPT, TRAINER))
     script.write_bytes(mutated(text, rng))
-    shown = ["--show-options"] if text is not own or rng.random() < 0.5 else []  # large steps take their time
+    shown = ["--show-options"] if text is not own or rng.random() < 0.5 else []  # large steps take long
     return ["simulator", "--topology", "dgx-h100", "--launch", f"@{script}", *shown]
 
 

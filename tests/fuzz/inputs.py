@@ -1,4 +1,4 @@
-"""Files and command lines that are almost right: made from good ones by what people and damage do to them."""
+"""Almost valid files and command lines, made by damaging valid ones as people and faults do."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def _folder(rng: random.Random, folder: Path) -> list[str]:
 
 
 def _steps_and_others(rng: random.Random) -> list[tuple[str, tuple[str, ...]]]:
-    """Return some options; a batch among half of them, as most are about a step."""
+    """Return random options; half include a batch, since most options concern a step."""
     chosen = rng.sample(_OPTIONS, rng.randint(1, 6))
     if rng.random() < 0.5:
         chosen = [("--topology", _TOPOLOGIES[:3]), ("--batch", ("1", "8")), *chosen]
@@ -222,6 +222,6 @@ KINDS: dict[str, Callable[[random.Random, Path], list[str]]] = {
 
 
 def command(seed: int, folder: Path, kinds: Sequence[str] = tuple(KINDS)) -> list[str]:
-    """Return the program and the arguments that *seed* stands for; its files are written into *folder*."""
+    """Return the program and arguments that *seed* stands for, writing their files into *folder*."""
     rng = random.Random(seed)
     return KINDS[kinds[seed % len(kinds)]](rng, folder)

@@ -1,8 +1,8 @@
-"""Run commands on random inputs for as long as is asked: ``python -m tests.fuzz.run --minutes 60``.
+"""Run commands on random inputs for a given time: ``python -m tests.fuzz.run --minutes 60``.
 
-Each input follows from a number, so that ``--seed`` and ``--count`` run it again.  Commands run one by one in a
-process that is replaced where one hangs (10 s of its CPU) or takes more than 1 GiB.  What fails, with its files, is
-copied to ``tests/fuzz/crashes/<kind>-<seed>``; ``tests/fuzz/test_fuzz.py`` runs all that lies there again.
+Each input follows from a number, so ``--seed`` and ``--count`` reproduce it.  Commands run one by one in a process
+that is replaced when one hangs (10 s of CPU time) or takes more than 1 GiB.  Failing commands and their files are
+copied to ``tests/fuzz/crashes/<kind>-<seed>``; ``tests/fuzz/test_fuzz.py`` runs everything there again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _OUT_OF_MEMORY = re.compile(r"\w+: out of memory: .* too little; what would fit:
 
 
 class _TooLongError(BaseException):
-    """The command used up its seconds."""
+    """The command exceeded its time limit."""
 
 
 def _stop(_: int, __: FrameType | None) -> None:
@@ -43,7 +43,7 @@ def _stop(_: int, __: FrameType | None) -> None:
 
 
 def fault_of(words: list[str]) -> str:
-    """Return what is wrong with how the command *words* ends, empty where nothing is."""
+    """Return the fault in how the command *words* ends; empty where there is none."""
     from simulator.cli import run as simulate
     from simulator.console.run import run_app
     from validate.cli.app import app as validate
@@ -57,14 +57,14 @@ def fault_of(words: list[str]) -> str:
             status = commands[words[0]](words[1:])
     except _TooLongError:
         return f"took more than {LIMIT_S:g} s"
-    except BaseException as error:  # nothing may come out of a command
+    except BaseException as error:  # no exception may escape from a command
         return f"raised {type(error).__name__}: {error}"
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, before)
     said = out.getvalue() + err.getvalue()
-    too_large = status == 1 and _OUT_OF_MEMORY.match(err.getvalue())  # of the device that is simulated: an answer
-    slow = status == 3 and words[:2] == ["validate", "check"]  # the log, which is an answer
+    too_large = status == 1 and _OUT_OF_MEMORY.match(err.getvalue())  # on the simulated device: a valid answer
+    slow = status == 3 and words[:2] == ["validate", "check"]  # a slow log, which is a valid answer
     if status not in (0, 2) and not too_large and not slow:
         return f"ended with {status}: {err.getvalue()[-300:]}"
     if status == 2 and not err.getvalue().strip():
@@ -118,7 +118,7 @@ class _Runner:
 
 
 def main() -> int:
-    """Run what the command line asks for; 1 where something failed."""
+    """Run the fuzzer; return 1 where a command failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.run", description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--count", type=int, default=1 << 62, help="of inputs, at most")
@@ -140,7 +140,7 @@ def main() -> int:
             shutil.copytree(folder, kept, dirs_exist_ok=True)
             words = [word.replace(folder, "{folder}") for word in words]
             (kept / "command.json").write_text(json.dumps({"words": words, "fault": fault[:500]}, indent=1) + "\n")
-            print(f"{kept.name}: {fault[:300]}", flush=True)  # noqa: T201  what the command is for
+            print(f"{kept.name}: {fault[:300]}", flush=True)  # noqa: T201  the tool's output
     print(f"{n} inputs, {n_failed} failed, {time.monotonic() - began_s:.0f} s")  # noqa: T201  likewise
     return int(n_failed > 0)
 

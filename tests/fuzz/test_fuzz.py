@@ -1,4 +1,4 @@
-"""A short run of the fuzzer with a fixed seed, and all that it ever found."""
+"""A short run of the fuzzer with a fixed seed, and all inputs on which it ever failed."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Examples of the command line and what they print, and how to write them anew.
+"""Examples of the command line with their output, and a command to update them.
 
-Each ``*.txt`` here holds a command in its first line (``$ simulate ...`` or ``$ validate ...``), then what it
-prints on both streams, then its exit status where it is not 0.  To accept a change of the
-outputs: ``python -m tests.golden.run``, and read the difference.
+Each ``*.txt`` here has a command on its first line (``$ simulate ...`` or ``$ validate ...``), followed by its output
+on both streams, and its exit status where that is not 0.  To accept changed outputs, run
+``python -m tests.golden.run`` and read the diff.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ PROGRAMS = {"simulate": "simulator.cli", "validate": "validate"}
 
 
 def example_files() -> list[Path]:
-    """Return the examples, sorted."""
+    """Return the example files, sorted."""
     return sorted(FOLDER.glob("*.txt"))
 
 
 def printed(file: Path) -> str:
-    """Run the command in the first line of *file* and return what the file should hold."""
+    """Run the command on the first line of *file* and return the file's expected content."""
     command = file.read_text(encoding="utf-8").splitlines()[0]
     words = shlex.split(command)
     environment = {k: v for k, v in os.environ.items() if k != "COLUMNS"}
-    while words[1] not in PROGRAMS:  # settings before the command, as in a shell
+    while words[1] not in PROGRAMS:  # environment settings before the command, as in a shell
         name, _, value = words.pop(1).partition("=")
         environment[name] = value
     done = subprocess.run(

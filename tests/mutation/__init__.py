@@ -1,1 +1,1 @@
-"""How much of the code can be broken without a test that fails: ``python -m tests.mutation.run``."""
+"""Mutation testing, the share of broken code that tests notice: ``python -m tests.mutation.run``."""

@@ -1,4 +1,4 @@
-"""Small changes to a module, each of which is wrong in most places: another number, the other comparison, ..."""
+"""Small changes to a module, most of which break it: another number, another comparison, ..."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _CALLED = {"min": "max", "max": "min", "any": "all", "all": "any", "sorted": "li
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """The change number ``index`` of a module, in lines ``line`` to ``last_line``: ``what`` became what.
+    """Change number ``index`` of a module, in lines ``line`` to ``last_line``; ``what`` describes it.
 
-    ``function`` says whether it is in the body of a function: all else happens when the module is imported.
+    ``function`` says whether the change is in the body of a function; other code runs when the module is imported.
     """
 
     index: int
@@ -49,7 +49,7 @@ class Mutant:
 
 
 def _skipped(tree: ast.Module) -> set[int]:
-    """Return what no test can notice: annotations, checks of what cannot be, and how a result or a class is kept."""
+    """Return nodes whose change no test can notice: annotations, impossible cases, storage of results and classes."""
     roots: list[ast.AST] = []
     for node in ast.walk(tree):
         roots += [note for name in ("annotation", "returns") if isinstance(note := getattr(node, name, None), ast.AST)]
@@ -61,7 +61,7 @@ def _skipped(tree: ast.Module) -> set[int]:
 
 
 def _places(tree: ast.Module) -> Iterator[tuple[ast.AST, int]]:
-    """Yield each node that can be changed, and which of its operators."""
+    """Yield each node that can be changed, with the index of its operator."""
     skipped = _skipped(tree)
     for node in ast.walk(tree):
         if id(node) in skipped:
@@ -79,7 +79,7 @@ def _places(tree: ast.Module) -> Iterator[tuple[ast.AST, int]]:
 
 
 def mutants(source: str) -> list[Mutant]:
-    """Return all changes of the module *source*, in the order of its lines."""
+    """Return all changes of the module *source*, in the order of lines."""
     tree = ast.parse(source)
     inside = {
         id(node)
@@ -102,7 +102,7 @@ def mutants(source: str) -> list[Mutant]:
 
 
 def mutated(source: str, index: int) -> ast.Module:
-    """Return the module *source* with its change number *index*."""
+    """Return the module *source* with change number *index* applied."""
     tree = ast.parse(source)
     node, which = list(_places(tree))[index]
     changed = _changed(node, which)

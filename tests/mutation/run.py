@@ -1,9 +1,9 @@
-"""Break modules in one place at a time, and see whether their tests fail: ``python -m tests.mutation.run units``.
+"""Break modules in one place at a time, and check that their tests fail: ``python -m tests.mutation.run units``.
 
-Without a name all modules are broken, in all places; ``--sample 40`` takes so many of each, evenly over its lines, the
-same each time.  A change is tried on the tests that run its lines, fastest first, until one fails or ``--seconds`` of
-them have passed.  What survives is listed with its line; what of that is known to change nothing, or nothing that a
-test may ask, stands with its reason in ``survivors.md``, beside the scores.
+Without names, all modules are broken in all places.  ``--sample 40`` takes 40 changes of each, spread evenly over its
+lines and the same each time.  A change is tried on the tests that run its lines, fastest first, until one fails or
+``--seconds`` have passed.  Surviving changes are listed with their lines; those known to change nothing, or nothing
+that a test should check, are listed with reasons in ``survivors.md``, beside the scores.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.mutation.workers import Ran, prepare, ran, survives
 _ROOT = Path(__file__).resolve().parents[2]
 _COLLECTIVES = "simulator/collectives"
 _ENGINE = (*("unit/test_engine", "unit/test_activities", "unit/test_kernel_and_events", "unit/test_circumstances"),)
-# By what is asked for: the module, and the tests that are to notice.
+# By name: the module, and the tests that should notice changes.
 MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "units": ("simulator/units.py", ("unit/test_units", "property/test_units")),
     "fairshare": ("simulator/network/fairshare.py", ("unit/test_fairshare", "property/test_fairshare")),
@@ -45,7 +45,7 @@ def _parts(lines: str) -> list[tuple[str, str, str]]:
 
 
 def main() -> int:
-    """Run what the command line asks for; 1 where fewer than 90 % of the changes are noticed."""
+    """Run the command line; return 1 where tests notice fewer than 90 % of the changes."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutation.run", description=__doc__)
     parser.add_argument("modules", nargs="*", help=f"of {', '.join(MODULES)}; all if none is named")
     parser.add_argument("--sample", type=int, help="so many changes of each module")
@@ -74,7 +74,7 @@ def main() -> int:
         for mutant in chosen:
             if survives(path, sources[name], mutant, tests, given.seconds):
                 n_left += 1
-                print(f"  {path.relative_to(_ROOT)}:{mutant.line}: {mutant.what}", flush=True)  # noqa: T201  its purpose
+                print(f"  {path.relative_to(_ROOT)}:{mutant.line}: {mutant.what}", flush=True)  # noqa: T201  output
         noticed, made = noticed + n - n_left, made + n
         print(f"{name}: {n - n_left} of {n} noticed (of {len(every)} changes)", flush=True)  # noqa: T201  likewise
     print(f"all: {noticed} of {made} noticed, {100 * noticed / max(made, 1):.0f} %")  # noqa: T201  likewise

@@ -1,4 +1,4 @@
-"""Processes that run tests on a changed module: forked from one that has imported all, so that each costs little."""
+"""Run tests on a changed module in processes forked from one that has imported everything, which makes them cheap."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tests.mutation.mutants import Mutant, mutated
 __all__ = ["Ran", "prepare", "ran", "survives"]
 
 _LIMIT_BYTES = 4 << 30
-_NOT_CHANGED = 98  # the exit status where the file is no longer what was imported
-_LEAST_S, _TIMES = 2.0, 5.0  # of its CPU a test has so much, and so many times what it takes without a change
+_NOT_CHANGED = 98  # exit status where the file differs from what was imported
+_LEAST_S, _TIMES = 2.0, 5.0  # a test's CPU time limit: its usual time times _TIMES, at least _LEAST_S
 _IMPORTED_BEFORE = "ignore::pytest.PytestAssertRewriteWarning"
-Ran = dict[str, tuple[float, dict[str, list[int]]]]  # of each test its seconds, and the lines of each file that it runs
+Ran = dict[str, tuple[float, dict[str, list[int]]]]  # by test: its seconds, and the lines of each file that it runs
 
-# As tests/conftest.py has it; an example that fails is enough, and need not be made small.
+# As in tests/conftest.py, except that a failing example is not minimised.
 settings.register_profile(
     "mutation",
     derandomize=True,
@@ -43,7 +43,7 @@ settings.register_profile(
 
 
 class _Chosen:
-    """For pytest: run these tests only, in this order; one that takes far longer than before ends the process."""
+    """pytest plugin: run only these tests, in this order; end the process where one takes far longer than before."""
 
     def __init__(self, took_s: Mapping[str, float]) -> None:
         self.took_s = took_s
@@ -63,7 +63,7 @@ class _Chosen:
 
 
 class _Watch:
-    """For pytest: note the seconds of each test, and the lines of some files that it runs."""
+    """pytest plugin: record the duration of each test, and the lines of certain files that it runs."""
 
     def __init__(self, paths: Iterable[str]) -> None:
         self.found: Ran = {}
@@ -99,21 +99,21 @@ def _pytest(arguments: Sequence[str], plugins: Sequence[object]) -> int:
 
 
 def _forget() -> None:
-    """Empty all caches of functions, so that what was found before a change does not hide it."""
+    """Clear all function caches, so that results from before a change do not hide it."""
     for found in gc.get_objects():
         if isinstance(found, functools._lru_cache_wrapper) and str(found.__module__).startswith("simulator"):
             found.cache_clear()
 
 
 def prepare(files: Sequence[str]) -> None:
-    """Import all that *files* need, without running a test."""
+    """Import everything that *files* need, without running tests."""
     os.environ["HYPOTHESIS_PROFILE"] = "mutation"
     if status := _pytest(["--collect-only", *files], []):
         raise SystemExit(f"pytest cannot collect {' '.join(files)}: exit status {status}")
 
 
 def _forked(run: Callable[[], int]) -> int:
-    """Return the exit status of *run* in a process of its own; one that takes too much memory fails."""
+    """Run *run* in a forked process with a memory limit; return its exit status."""
     child = os.fork()
     if child == 0:
         status = 99
@@ -130,7 +130,7 @@ def _forked(run: Callable[[], int]) -> int:
 
 
 def ran(paths: Sequence[Path], files: Sequence[str]) -> Ran:
-    """Return what each test of *files* takes, and which lines of *paths* it runs; all must pass."""
+    """Return the duration of each test of *files*, and the lines of *paths* that it runs; all tests must pass."""
     with tempfile.TemporaryDirectory() as folder:
         noted = Path(folder, "ran.json")
 
@@ -146,10 +146,10 @@ def ran(paths: Sequence[Path], files: Sequence[str]) -> Ran:
 
 
 def survives(path: Path, source: str, mutant: Mutant, tests: Ran, limit_s: float) -> bool:
-    """Whether no test notices the change *mutant* of *path*; of those that run its lines the fastest, for *limit_s*.
+    """Return whether no test notices the change *mutant* of *path*, trying the fastest tests for *limit_s* seconds.
 
-    What no test runs may have been run when the module was imported; then, as for what stands outside of functions, the
-    changed module is imported anew, and all tests may notice.
+    Usually only tests that run its lines are tried.  Where no test runs them, or the change is outside any function, it
+    may act at import time: the changed module is then imported anew, and all tests are tried.
     """
     lines = set(range(mutant.line, mutant.last_line + 1))
     took_s = {
@@ -177,7 +177,7 @@ def survives(path: Path, source: str, mutant: Mutant, tests: Ran, limit_s: float
 
 
 def _codes(code: types.CodeType) -> dict[tuple[str, int], types.CodeType]:
-    """Return all code within *code*, by name and first line."""
+    """Return all code objects within *code*, by name and first line."""
     found = {}
     for inner in code.co_consts:
         if isinstance(inner, types.CodeType):
@@ -187,7 +187,7 @@ def _codes(code: types.CodeType) -> dict[tuple[str, int], types.CodeType]:
 
 
 def _change(path: str, code: types.CodeType) -> None:
-    """Let every function of *path* that there is do what that of the same name in *code* does."""
+    """Replace the code of every existing function of *path* by that of the same name in *code*."""
     new = _codes(code)
     changed = 0
     for function in gc.get_objects():
@@ -201,7 +201,7 @@ def _change(path: str, code: types.CodeType) -> None:
 
 
 def _import_changed(path: str, code: types.CodeType) -> None:
-    """Forget all modules of ours, and import *code* in the place of *path* from now on."""
+    """Unload all project modules, and import *code* in place of *path* from now on."""
     from importlib.machinery import SourceFileLoader
 
     before = SourceFileLoader.get_code

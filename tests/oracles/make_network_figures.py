@@ -1,7 +1,7 @@
-"""Write ``network_figures.json``: what torch counts of the networks of the zoo.
+"""Write ``network_figures.json``: torch's own counts for the networks of the zoo.
 
-``python -m tests.oracles.make_network_figures`` from the root of the repository, with torch,
-torchvision and transformers installed; takes some minutes.
+Run ``python -m tests.oracles.make_network_figures`` in the root of the repository, with torch, torchvision and
+transformers installed; it takes some minutes.
 """
 
 from __future__ import annotations

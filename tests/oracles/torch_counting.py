@@ -1,8 +1,7 @@
-"""What torch counts of a module on the meta device: parameters, FLOPs, sizes of results.
+"""torch's own counts for a module on the meta device: parameters, FLOPs, shapes of outputs.
 
-:data:`NAMES` holds a function for each network of the zoo that builds it anew, from torch's
-own modules (``torch_written``) or from libraries (``torch_libraries``); ``torch_networks``
-has them all.
+:data:`NAMES` holds a function for each network of the zoo that builds it independently, from torch's own modules
+(``torch_written``) or from libraries (``torch_libraries``); ``torch_networks`` registers all of them.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ NAMES: dict[str, tuple[str, Callable[[], tuple[nn.Module, tuple[torch.Tensor, ..
 
 @dataclass(frozen=True)
 class Figures:
-    """What is compared: parameters, shapes of the outputs, FLOPs forward and of a training step."""
+    """The compared figures: parameters, shapes of the outputs, FLOPs of the forward pass and of a training step."""
 
     parameters: int
     outputs: list[list[int]]
@@ -32,7 +31,7 @@ class Figures:
 
 
 def measure(name: str) -> Figures:
-    """Run *name* forward, then forward and backward, under torch's counter."""
+    """Return the figures of *name*: run it forward, then forward and backward, under torch's FLOP counter."""
     with torch.device("meta"):
         module, inputs = NAMES[name][1]()
         with FlopCounterMode(display=False) as forward, torch.no_grad():
@@ -49,7 +48,7 @@ def measure(name: str) -> Figures:
 
 
 def _tensors(result: Any) -> list[torch.Tensor]:
-    """Return what a loss would be computed from, of what libraries return."""
+    """Return the tensors from which a loss would be computed, whatever a library returns."""
     if isinstance(result, torch.Tensor):
         return [result]
     if type(result) is tuple:
@@ -62,7 +61,7 @@ def _tensors(result: Any) -> list[torch.Tensor]:
 
 
 def oracle(*names: str, needs: str = "torch") -> Callable[[Any], Any]:
-    """Register a function that builds the networks *names*, with the library that it needs."""
+    """Register a function that builds the networks *names*, and the library that it needs."""
 
     def register(function: Any) -> Any:
         for name in names:

@@ -1,4 +1,4 @@
-"""Networks of the zoo that say something of each place, pixel, voxel or sample, written anew of torch's modules."""
+"""Zoo networks with one output per location, pixel, voxel or audio sample, rebuilt from torch's modules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.oracles.torch_written import Residual
 
 
 class Halves(nn.Module):
-    """A U-Net of images without padding: what the decoder reads of the encoder is cropped."""
+    """A U-Net for images without padding: the decoder crops what it reads of the encoder."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ def halves(name: str) -> Any:
 
 
 class Volumes(nn.Module):
-    """MLPerf's U-Net of volumes."""
+    """MLPerf's U-Net for volumes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ class Boxes(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """A bottleneck of a ResNet."""
+    """A ResNet bottleneck."""
 
     def __init__(self, c_in: int, planes: int, stride: int) -> None:
         super().__init__()
@@ -146,7 +146,7 @@ def boxes(name: str) -> Any:
 
 
 class Flows(nn.Module):
-    """WaveGlow: 12 flows of 8 samples at once, each with 8 layers of 512 channels that see 640 of the spectrum."""
+    """WaveGlow: 12 flows on groups of 8 samples, each with 8 layers of 512 channels that also read a spectrogram."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -200,7 +200,7 @@ def flows(name: str) -> Any:
 
 
 class Masks(nn.Module):
-    """Mask R-CNN with the first stage frozen; regions are taken as zeros that hang together with all levels."""
+    """Mask R-CNN with the first stage frozen; region features are zeros that depend on all levels."""
 
     def __init__(self) -> None:
         super().__init__()

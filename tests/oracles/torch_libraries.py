@@ -1,4 +1,4 @@
-"""Networks of the zoo as torchvision and transformers have them."""
+"""Zoo networks as implemented by torchvision and transformers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STUBS = torch.library.Library("torchvision", "FRAGMENT")
 
 
 def torchvision_models() -> ModuleType:
-    """Import torchvision also where its compiled part does not fit the torch that is there."""
+    """Import torchvision even where its compiled part does not fit the installed torch."""
     for _ in range(20):
         try:
             return importlib.import_module("torchvision.models")
@@ -63,7 +63,7 @@ def torchvision_residual(name: str) -> tuple[nn.Module, tuple[torch.Tensor, ...]
 
 
 class Tokens(nn.Module):
-    """A model of transformers that is called with tokens alone."""
+    """A transformers model that is called with tokens alone."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -77,9 +77,9 @@ class Tokens(nn.Module):
 
 
 def language(model: type[nn.Module], config: Any, length: int, *, causal: bool = True) -> Any:
-    """Return *model* with eager attention, and tokens; a ready mask, as checks of one need its values."""
+    """Return *model* with eager attention, and tokens; the mask is given, since computing one needs real values."""
     config._attn_implementation = "eager"
-    config._experts_implementation = "batched_mm"  # a product for each token and choice; loops need numbers
+    config._experts_implementation = "batched_mm"  # one product per token and choice; loops need real values
     tokens = torch.zeros(BATCH, length, dtype=torch.int64)
     mask = torch.zeros(BATCH, 1, length, length) if causal else None
     return Tokens(model(config)), (tokens, mask)
@@ -183,7 +183,7 @@ def opt(name: str) -> Any:
     return language(OPTForCausalLM, config, 2048)
 
 
-# hidden, heads, layers, inner, heads of keys, vocabulary, length
+# hidden, heads, layers, inner, key heads, vocabulary, length
 _LLAMA = {
     "llama-7b": (4096, 32, 32, 11008, 32, 32000, 2048),
     "llama-13b": (5120, 40, 40, 13824, 40, 32000, 2048),
@@ -217,7 +217,7 @@ def llama(name: str) -> Any:
     return language(LlamaForCausalLM, config, length)
 
 
-# hidden, heads, layers, inner, heads of keys, vocabulary
+# hidden, heads, layers, inner, key heads, vocabulary
 _QWEN2 = {
     "qwen-7b": (4096, 32, 32, 11008, 32, 151936),
     "qwen2-7b": (3584, 28, 28, 18944, 4, 152064),
@@ -269,7 +269,7 @@ def mixtral(name: str) -> Any:
     return language(MixtralForCausalLM, config, 4096)
 
 
-# hidden, heads, layers, inner, vocabulary, experts, chosen, their width, shared experts, dense layers, rank of queries
+# hidden, heads, layers, inner, vocabulary, experts, chosen, expert width, shared experts, dense layers, query rank
 _DEEPSEEK = {
     "deepseek-v2-lite": (2048, 16, 27, 10944, 102400, 64, 6, 1408, 2, 1, None),
     "deepseek-v2": (5120, 128, 60, 12288, 102400, 160, 6, 1536, 2, 1, 1536),
@@ -283,7 +283,7 @@ def deepseek(name: str) -> Any:
     from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
 
     hidden, heads, layers, inner, words, experts, chosen, width, shared, dense, rank = _DEEPSEEK[name]
-    config = DeepseekV3Config(  # version 2 differs in how experts are scored alone
+    config = DeepseekV3Config(  # version 2 differs only in the scoring of experts
         hidden_size=hidden,
         num_attention_heads=heads,
         num_key_value_heads=heads,
@@ -341,7 +341,7 @@ def nemotron(name: str) -> Any:
 
 
 class Pairs(nn.Module):
-    """A model with an encoder and a decoder, called with the tokens of both."""
+    """An encoder-decoder model, called with the tokens of both."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -351,7 +351,7 @@ class Pairs(nn.Module):
         return self.model(input_ids=source, decoder_input_ids=written, use_cache=False).logits
 
 
-# hidden, heads, layers, inner, size of a head
+# hidden, heads, layers, inner, head size
 _T5 = {
     "t5-small": (512, 8, 6, 2048, 64),
     "t5-base": (768, 12, 12, 3072, 64),
@@ -372,7 +372,7 @@ def t5(name: str) -> Any:
     return Pairs(T5ForConditionalGeneration(config)), tokens
 
 
-# side of a patch, hidden, heads, layers
+# patch size, hidden, heads, layers
 _VIT = {
     "vit-b16": (16, 768, 12, 12),
     "vit-b32": (32, 768, 12, 12),
@@ -393,5 +393,5 @@ def vit(name: str) -> Any:
     return ViTForImageClassification(config), images(224)
 
 
-# The zoo runs some of these with fused attention.
+# The zoo can run some of these with fused attention.
 EAGER = frozenset((*_GPT2, *_LLAMA, *_QWEN2, *_QWEN3, *_MIXTRAL, *_DEEPSEEK, *_NEMOTRON, *_VIT))

@@ -1,4 +1,4 @@
-"""What autograd keeps of small networks, asked of torch on the meta device, each storage once."""
+"""Bytes that autograd saves for small networks, measured with torch on the meta device; each storage counts once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.oracles.torch_written import Residual
 
 
 def dropped(x: torch.Tensor) -> torch.Tensor:
-    """Dropout as CUDA's kernel does it, with a mask of bytes."""
+    """Return dropout as CUDA's kernel does it, with a mask of bytes."""
     return torch.native_dropout(x, 0.1, True)[0]
 
 
@@ -25,7 +25,7 @@ class NewGelu(nn.Module):
 
 
 class Block(nn.Module):
-    """A block of GPT-2 with eager attention."""
+    """A GPT-2 block with eager attention."""
 
     def __init__(self, hidden: int, heads: int, length: int) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Block(nn.Module):
 
 
 class Gpt(nn.Module):
-    """GPT-2 with its first and last weight in one."""
+    """GPT-2 with tied input and output embeddings."""
 
     def __init__(self, hidden: int, heads: int, layers: int, vocabulary: int, length: int) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ NUMBERS = {"resnet18-28x28": 1, "alexnet-owt": 1, "lenet": 1, "gpt2": 10}
 
 
 def saved_bytes(name: str, batch: int) -> int:
-    """Return the bytes of all storages that autograd keeps, but for parameters and buffers."""
+    """Return the bytes of all storages that autograd saves, except parameters and buffers."""
     kept: dict[int, tuple[int, Any]] = {}
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""All networks of the zoo as torch modules for a batch of 2; nothing here reads the zoo."""
+"""All networks of the zoo as torch modules for a batch of 2; independent of the zoo's code."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ __all__ = ["BATCH", "NAMES", "measure", "options"]
 
 
 def options(name: str) -> Mapping[str, Any]:
-    """Return how the zoo is asked for the same."""
+    """Return the options that make the zoo build the same network."""
     return {"attention": "eager"} if name in EAGER else SIZES.get(name, {})

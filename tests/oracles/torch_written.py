@@ -1,4 +1,4 @@
-"""Networks of the zoo that no library has, written anew of torch's modules."""
+"""Zoo networks that no library has, rebuilt from torch's modules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import nn
 
 from tests.oracles.torch_counting import BATCH, conv, dense, images, oracle
 
-# What is asked for in other than its own size, which takes torch too long.
+# Smaller sizes for networks whose own size takes torch too long.
 SIZES = {"tacotron2": {"frames": 12}}
 
 
@@ -47,7 +47,7 @@ def multilayer(name: str) -> Any:
 
 
 class Residual(nn.Module):
-    """A basic block; its shortcut a convolution or, padded, channels of zeros."""
+    """A basic block; its shortcut is a convolution or, if *padded*, pads channels with zeros."""
 
     def __init__(self, c_in: int, c_out: int, stride: int, padded: bool) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ def small_residual(name: str) -> Any:
 
 
 class Branches(nn.Module):
-    """Modules side by side, joined by channels."""
+    """Parallel modules, concatenated along channels."""
 
     def __init__(self, *branches: nn.Module) -> None:
         super().__init__()
@@ -171,7 +171,7 @@ def words(name: str) -> Any:
 
 
 class Translation(nn.Module):
-    """GNMT as NVIDIA's DeepLearningExamples have it: 4 layers of 1024, a vocabulary of 32320."""
+    """GNMT as in NVIDIA's DeepLearningExamples: 4 layers of 1024, a vocabulary of 32320."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -205,7 +205,7 @@ def gnmt(name: str) -> Any:
 
 
 class Filtering(nn.Module):
-    """NeuMF with 64 factors and a perceptron of 256, 128 and 64 on 256, for MovieLens 20M."""
+    """NeuMF with 64 factors and a perceptron of 256, 128 and 64 on 256 inputs, for MovieLens 20M."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -226,7 +226,7 @@ def filtering(name: str) -> Any:
 
 
 class Remembering(nn.Module):
-    """Transformer-XL with a whole softmax over WikiText-103's 267,735 words."""
+    """Transformer-XL with a full softmax over WikiText-103's 267,735 words."""
 
     def __init__(self, d: int, heads: int, layers: int, inner: int) -> None:
         super().__init__()
@@ -254,7 +254,7 @@ class Remembering(nn.Module):
             q = q[:, -length:]
             far = self.far[i](positions).reshape(reach, self.heads, size).transpose(0, 1)
             by_content = split(q + self.content, length) @ split(k, reach).transpose(-1, -2)
-            # One product a head, with the rows of all samples.
+            # One product per head, with the rows of all samples.
             turned = split(q + self.place, length).transpose(0, 1).reshape(self.heads, n * length, size)
             by_place = (turned @ far.transpose(-1, -2)).reshape(self.heads, n, length, reach).transpose(0, 1)
             seen = torch.softmax(by_content + by_place, -1) @ split(v, reach)

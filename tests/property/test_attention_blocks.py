@@ -1,4 +1,4 @@
-"""Blocks of attention on SMs: against all blocks one by one, started on whatever SM is free first."""
+"""Attention's thread blocks on SMs, compared with starting each block on the SM that is free first."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def kernel(batch: int, heads: int, length: int, *, kv_heads: int = 0, causal: bo
 
 
 def all_steps(asked: FusedAttention) -> list[int]:
-    """Return the steps of each block, the longest first."""
+    """Return the number of steps of each block, the longest first."""
     found = []
     for row in range(0, asked.query_length, ROWS):
         seen = min(row + ROWS, asked.query_length) if asked.causal else asked.key_length
@@ -29,7 +29,7 @@ def all_steps(asked: FusedAttention) -> list[int]:
 
 
 def simulated(steps: list[int], sms: int) -> float:
-    """Return when the last block ends, each started on the SM that is free first."""
+    """Return the end of the last block, each started on the SM that is free first."""
     free = [0.0] * sms
     for count in steps:
         heapq.heappush(free, heapq.heappop(free) + count * STEP + BLOCK)

@@ -1,4 +1,4 @@
-"""Every topology that is accepted is simulated, and in a number of events that its size bounds."""
+"""Every accepted topology is simulated, in a number of events bounded by its size."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_CALLS = 2_000_000  # about a second
 
 @st.composite
 def topologies(draw: st.DrawFn) -> str:
-    """Draw up to 16 GPUs under switches and CPUs, linked at random, with figures up to the ends of their ranges."""
+    """Draw up to 16 GPUs under switches and CPUs, linked at random, with values up to the ends of their ranges."""
     n = draw(st.integers(2, 16))
     n_switches, n_cpus = draw(st.integers(0, 3)), draw(st.integers(0, 2))
     bandwidth = st.sampled_from(["1 bit/s", "1 kB/s", "3 GB/s", "16 GB/s", "450 GB/s", "1000 PB/s"])
@@ -54,7 +54,7 @@ def test_what_is_accepted_is_simulated_in_bounded_steps(text: str, strategy: str
     try:
         machine = compile_machine(topology_from_text(text))
     except InputError:
-        return  # GPUs that nothing links
+        return  # GPUs that no link connects
     group = Communicator(machine, machine.gpus)
     with at_most_calls(_MOST_CALLS):
         try:

@@ -1,4 +1,4 @@
-"""No prediction beats the bandwidth bounds of its machine, and what it moves adds up."""
+"""No prediction beats the bandwidth bounds of its machine, and the bytes moved add up."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from simulator.network.machine import Machine
 from simulator.results.result import Result
 from tests.machines import crossbar, machines
 
-_HELPED = ("cpu", "parameter-server")  # the CPU adds: the GPUs send less
+_HELPED = ("cpu", "parameter-server")  # the CPU adds, so the GPUs send less
 _S = 160e6
 
 
 def fitting(machine: Machine, strategy: str) -> Result:
-    """Return the result of *strategy* on *machine*; pass over machines that it does not fit."""
+    """Return the result of *strategy* on *machine*; discard machines that it does not fit."""
     try:
         return simulate(machine, strategy, _S)
     except InputError:
@@ -26,7 +26,7 @@ def fitting(machine: Machine, strategy: str) -> Result:
 
 
 def port_Bps(machine: Machine, gpu: int, *, into: bool) -> float:  # noqa: N802  units keep their case
-    """Return what all links out of (or into) a GPU carry together, each capacity counted once."""
+    """Return the total bandwidth of all links out of (or into) a GPU, each shared capacity counted once."""
     links = [link for link in machine.links if (link.dst if into else link.src) == gpu]
     return sum(machine.capacity_Bps[r] for r in {link.resource for link in links})
 
@@ -34,7 +34,7 @@ def port_Bps(machine: Machine, gpu: int, *, into: bool) -> float:  # noqa: N802 
 @settings(max_examples=60)
 @given(st.data())
 def test_no_all_reduce_beats_the_cuts(data: st.DataObject) -> None:
-    """Each byte of every GPU's data leaves it once and its sum enters once; 2(n-1)S are sent in all."""
+    """Each GPU's data leaves it once and the sums enter it once; 2(n-1)S bytes are sent in all."""
     machine = data.draw(machines())
     name = data.draw(st.sampled_from(strategy_names()))
     result = fitting(machine, name)

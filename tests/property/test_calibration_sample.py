@@ -1,4 +1,4 @@
-"""The choice of calibrating rows sees what is asked and nothing else."""
+"""The choice of calibration rows depends on their questions and not on their times."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Whatever a folder holds: figures, or one line for each fault; never a traceback, never a number that JSON has not."""
+"""Any folder gives figures or one line per fault; never a traceback, never a number invalid in JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolutions of any shape: finite, never below what must be done, never cheaper for more work."""
+"""Convolutions of any shape: finite cost, never below the least possible, never cheaper for more work."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simulator.workload.operators import Conv2d
 from tests.devices import find_gpu
 
 DEVICES = ("k80-die", "m40", "p100-pcie-16gb", "t4", "v100-sxm2-16gb", "a100-sxm4-80gb", "h100-sxm5-80gb", "vega-fe")
-MOST_SAVED = 9.0  # what FFT and Winograd leave of the direct algorithm's arithmetic is no less than one in so many
+MOST_SAVED = 9.0  # the most by which FFT and Winograd reduce the arithmetic of the direct algorithm
 
 
 @st.composite
@@ -57,9 +57,9 @@ def test_costs_are_finite_and_no_less_than_what_must_be_done(device: str, kernel
         kernel = replace(kernel, precision="fp32")
     cost = convolution_cost(this, kernel)
     least_s = kernel.flop / (MOST_SAVED * max(this.peak("fp32"), this.peak(kernel.precision)))
-    assert least_s / 1.2 < cost.time_s < 1e4  # 1.2: gamers' boards run above the boost clock
+    assert least_s / 1.2 < cost.time_s < 1e4  # 1.2: consumer boards run above the boost clock
     shape = kernel.shape
-    if shape.kernel_h * shape.kernel_w > 1:  # one tap steps over rows of pixels
+    if shape.kernel_h * shape.kernel_w > 1:  # a 1x1 kernel can skip rows of pixels
         assert cost.bytes >= kernel.bytes
     assert cost.bytes * shape.stride_h >= kernel.bytes
     assert cost.flop == kernel.flop
@@ -73,5 +73,5 @@ def test_twice_the_images_cost_no_less(device: str, kernel: Convolution) -> None
     if kernel.precision not in this.peak_flops_per_s:
         kernel = replace(kernel, precision="fp32")
     doubled = replace(kernel, shape=replace(kernel.shape, batch=2 * kernel.shape.batch))
-    # More blocks on an SM hide each other's latencies, so that a few per cent may be won.
+    # More blocks on an SM hide each other's latencies, so that a few per cent may be gained.
     assert convolution_cost(this, doubled).time_s >= 0.95 * convolution_cost(this, kernel).time_s

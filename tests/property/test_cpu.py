@@ -1,4 +1,4 @@
-"""CPUs: what holds for every size, working set and number of threads."""
+"""CPU properties that hold for every size, working set and number of threads."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_costs_are_positive_and_never_beat_the_peak(operator: Operator, threads:
     cpu = replace(CPU, threads=threads, library=library)  # type: ignore[arg-type]
     for cost in operator_costs(cpu, operator, phase, "fp32"):  # type: ignore[arg-type]
         assert 0 < cost.time_s < math.inf
-        # The clock of few cores is higher than of all; a small kernel may use fewer threads than there are.
+        # A few cores clock higher than all together; a small kernel may use fewer threads than available.
         assert cost.flop <= cost.time_s * 64 * 3e9 * min(threads, CPU.core_count)
 
 

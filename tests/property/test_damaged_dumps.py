@@ -1,4 +1,4 @@
-"""Dumps, logs and traces that were cut, doubled or altered anywhere: read, or refused in a line."""
+"""Dumps, logs and traces with random damage are read, or refused in one line."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PIECES = (
 
 
 def damaged(text: str, dice: random.Random) -> str:
-    """Return *text* with some letters gone, doubled or put in, some numbers others, or its end cut off."""
+    """Return *text* with characters deleted, doubled or inserted, numbers changed, or its end cut off."""
     for _ in range(dice.choice((1, 1, 2, 5, 20))):
         place, other = sorted((dice.randrange(len(text) + 1), dice.randrange(len(text) + 1)))
         how = dice.randrange(5)

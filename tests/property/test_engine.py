@@ -1,4 +1,4 @@
-"""The engine over random machines and plans: folding changes nothing, bounds hold, output repeats."""
+"""The engine on random machines and plans: folding changes nothing, bounds hold, results are reproducible."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.machines import machines
 
 @st.composite
 def plans(draw: st.DrawFn, machine: Machine) -> Plan:
-    """Plans of several streams whose transfers repeat, overlap, wait for each other and start late."""
+    """Draw plans of several streams whose transfers repeat, overlap, wait for each other and start late."""
     router = Router(machine)
     builder = PlanBuilder()
     n_streams = draw(st.integers(1, 3))
-    caps_Bps = draw(st.sampled_from([[float("inf"), 2e9], [1e8, 2e9, 7e9]]))  # where all have one, few fill a link
+    caps_Bps = draw(st.sampled_from([[float("inf"), 2e9], [1e8, 2e9, 7e9]]))  # if all flows have caps, few links fill
     for _ in range(draw(st.integers(1, 5))):
         stream = f"s{draw(st.integers(0, n_streams - 1))}"
         earlier = range(len(builder.tasks))
@@ -59,7 +59,7 @@ def test_folded_equals_unfolded(data: st.DataObject) -> None:
 
 @st.composite
 def disturbed_rounds(draw: st.DrawFn, machine: Machine) -> Plan:
-    """Rounds that repeat, and transfers that join them at any moment of any round."""
+    """Draw repeated rounds, and transfers that start at any moment of any round."""
     router = Router(machine)
     builder = PlanBuilder()
     gpus = machine.gpus
@@ -67,7 +67,7 @@ def disturbed_rounds(draw: st.DrawFn, machine: Machine) -> Plan:
     size_lists = st.lists(st.sampled_from([1e6, 2.5e6, 7e6]), min_size=len(hops), max_size=len(hops))
     sizes = draw(size_lists)
     for i in range(draw(st.integers(1, 2))):
-        if draw(st.booleans()):  # else in step with the one before, for another number of rounds
+        if draw(st.booleans()):  # otherwise in step with the previous stream, for another number of rounds
             sizes = draw(size_lists)
         flows = [Flow(router.route(a, b), n_bytes) for (a, b), n_bytes in zip(hops, sizes, strict=True)]
         builder.transfer("rounds", flows, stream=f"rounds {i}", repeat=draw(st.integers(5, 30)))

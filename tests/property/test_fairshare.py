@@ -1,4 +1,4 @@
-"""Max-min fair shares: what defines them, and an exact water-filling beside them."""
+"""Max-min fair shares: their defining properties, and a comparison with exact water-filling."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CAPS = st.one_of(st.just(INFINITE), st.sampled_from([0.5, 1.0, 2.0, 2e9]), st.f
 
 @st.composite
 def cases(draw: st.DrawFn, max_flows: int = 10, max_resources: int = 6) -> Case:
-    """Flows over a few resources; a flow that loads nothing has a cap."""
+    """Draw flows over a few resources; a flow that loads none has a cap."""
     capacities = draw(st.lists(_CAPACITIES, min_size=1, max_size=max_resources))
     loads, caps = [], []
     for _ in range(draw(st.integers(1, max_flows))):
@@ -33,7 +33,7 @@ def cases(draw: st.DrawFn, max_flows: int = 10, max_resources: int = 6) -> Case:
 
 
 def water_filling(loads: Loads, caps: list[float], capacities: list[float]) -> list[Fraction]:
-    """Return the max-min rates without rounding: raise all rates together, freeze who meets a bound."""
+    """Return the exact max-min rates: raise all rates together, freeze each flow that meets a bound."""
     weights = [{r: Fraction(w) for r, w in load} for load in loads]
     left = [Fraction(c) for c in capacities]
     rates: dict[int, Fraction] = {}
@@ -79,7 +79,7 @@ def test_no_capacity_and_no_cap_is_passed(case: Case) -> None:
 @settings(max_examples=300)
 @given(cases())
 def test_each_flow_has_a_bottleneck(case: Case) -> None:
-    """At its cap, or on a full resource on which no flow is faster."""
+    """Each flow is at its cap, or on a full resource on which no flow is faster."""
     loads, caps, capacities = case
     rates = fair_rates(loads, caps, capacities)
     used = [0.0] * len(capacities)
@@ -123,7 +123,7 @@ def test_order_of_flows_and_names_of_resources_do_not_matter(case: Case, data: s
 
 @given(cases(max_flows=6), st.integers(2, 5))
 def test_copies_of_a_flow_are_one_of_their_joint_weight(case: Case, count: int) -> None:
-    """What folding rests on: ``count`` equal flows get the rate of one that loads ``count`` times as much."""
+    """The basis of folding: ``count`` equal flows get the rate of one that loads ``count`` times as much."""
     loads, caps, capacities = case
     stepped = fair_rates([*loads, *[loads[0]] * (count - 1)], [*caps, *[caps[0]] * (count - 1)], capacities)
     bundle = [(r, w * count) for r, w in loads[0]]
@@ -133,9 +133,9 @@ def test_copies_of_a_flow_are_one_of_their_joint_weight(case: Case, count: int) 
 
 
 def test_known_shares() -> None:
-    # The middle flow crosses both links; each of the others has what it leaves.
+    # The middle flow crosses both links; each of the others gets the rest.
     assert fair_rates([[(0, 1.0)], [(0, 1.0), (1, 1.0)], [(1, 1.0)]], [INFINITE] * 3, [10.0, 4.0]) == [8.0, 2.0, 2.0]
-    # A capped flow leaves its rest to the others, a weight of two takes twice its rate.
+    # A capped flow leaves the rest to the others; a weight of two takes twice the rate.
     assert fair_rates([[(0, 1.0)], [(0, 1.0)], [(0, 2.0)]], [1.0, INFINITE, INFINITE], [10.0]) == [1.0, 3.0, 3.0]
 
 
@@ -154,7 +154,7 @@ def test_no_flow_no_rate() -> None:
 
 
 def test_many_flows_that_share_little_are_soon_done() -> None:
-    """Each of 20,000 links is full at a level of its own: not every link is looked at for each of them."""
+    """Each of 20,000 links fills at a level of its own, but not every level looks at all links."""
     n = 20_000
     links = [[(i, 1.0), (i + 1, 0.5)] for i in range(n)]
     with at_most_calls(100 * n):

@@ -1,4 +1,4 @@
-"""Products of matrices of any size on any device: never faster than physics, never faster for more work."""
+"""Matrix products of any size on any device: never faster than physics, never faster for more work."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_more_power_never_lowers_the_clock(gpu: Gpu, power_W: float, factor: flo
         for watt in (power_W, power_W * factor)
     )
     assert 0.0 < low <= high <= POWER.headroom * gpu.boost_clock_Hz
-    if gpu.name != "p4":  # the only board of these that runs above it
+    if gpu.name != "p4":  # the only one of these boards that exceeds it
         assert high <= gpu.boost_clock_Hz
 
 

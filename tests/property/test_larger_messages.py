@@ -1,4 +1,4 @@
-"""A larger message is never faster, unless NCCL itself takes another algorithm or protocol for it."""
+"""A larger message is never faster, unless NCCL itself switches algorithm or protocol."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _COLLECTIVES: tuple[Collective, ...] = (
 )
 _LEAST, _MOST = 8, 8 * 2**30
 _FASTER = 1.02
-# So much faster gets all-reduce of 256 KiB than of 128 KiB over four H100, where NCCL takes another protocol
-# (validate/measurements/published-nvidia): the most that NVIDIA's rows of all-reduce show beyond 1 KiB.
+# Speed-up from 128 KiB to 256 KiB of all-reduce over four H100s, where NCCL switches its protocol
+# (validate/measurements/published-nvidia): the largest in NVIDIA's all-reduce rows above 1 KiB.
 _FASTER_WHERE_NCCL_CHANGES = 1.2
 
 
 def _drops(machine: Machine, collective: Collective, factor: int) -> list[str]:
-    """Return the steps up in size that get faster than they may."""
+    """Return the size steps at which the time drops by more than allowed."""
     found = []
     request = make_request(machine, float(_LEAST), collective=collective)
     size, before = _LEAST, None
@@ -56,7 +56,7 @@ def test_a_larger_message_is_not_faster(name: str, n_nodes: int | None, collecti
 @pytest.mark.parametrize("name", sorted(builtin_topologies()))
 @pytest.mark.parametrize("n_nodes", [1, 2, 4])
 def test_a_larger_message_is_not_faster_on_any_machine(name: str, n_nodes: int) -> None:
-    """With TOPOCAST_LONG on four machines of each as well, and at twice as many sizes, which takes many minutes."""
+    """TOPOCAST_LONG adds four machines of each and twice as many sizes, which takes many minutes."""
     is_long = "TOPOCAST_LONG" in os.environ
     if n_nodes > 2 and not is_long:
         pytest.skip("takes many minutes: TOPOCAST_LONG=1 runs it")
@@ -69,5 +69,5 @@ def test_a_larger_message_is_not_faster_on_any_machine(name: str, n_nodes: int) 
     for collective in _COLLECTIVES:
         try:
             assert not _drops(machine, collective, 2 if is_long else 4)
-        except Unsuitable:  # no hardware that NCCL runs on
+        except Unsuitable:  # NCCL does not run on this hardware
             continue

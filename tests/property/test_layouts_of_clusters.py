@@ -1,4 +1,4 @@
-"""What other simulators were found to get wrong, as properties of collectives and of divided steps."""
+"""Properties of collectives and of divided steps that other simulators were found to violate."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_group_over_two_nodes_never_beats_its_physical_cut(inside: int, size: 
     machine = SESSION.machine(A100)
     cut_Bps = sum(link.bandwidth_Bps for link in machine.links if machine.nodes[link.src].name.startswith("node0.ib"))
     for strategy in ("ring", "nccl"):
-        assert exchange_s(size, gpus=gpus, strategy=strategy) >= size / cut_Bps  # what one side lacks
+        assert exchange_s(size, gpus=gpus, strategy=strategy) >= size / cut_Bps  # the data that one side lacks
 
 
 @given(st.floats(1e5, 1e9))

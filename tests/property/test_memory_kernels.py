@@ -1,4 +1,4 @@
-"""Memory-bound kernels of any size on any GPU: no faster than the peaks, no slower for less."""
+"""Memory-bound kernels of any size on any GPU: never above the peak bandwidth, never slower for less data."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_without_a_cache_nothing_beats_the_memory_of_the_data_sheet(gpu: Gpu, ke
 
 @given(gpus, kinds, rows, cols, precisions, st.integers(2, 8))
 def test_more_rows_take_no_less_time(gpu: Gpu, kind: str, n: int, width: int, precision: Precision, more: int) -> None:
-    # Batch normalisation is the exception: more channels fill the machine, but never for less.
+    # Batch normalisation is the exception: more channels fill the machine better, but never take less time.
     fewer, many = (kernel_cost(gpu, Rowwise(kind, count, width, precision)).time_s for count in (n, n * more))
     assert many >= fewer * (1 - 1e-9)
 

@@ -1,4 +1,4 @@
-"""What holds of every network: of random ones, and of random documents."""
+"""Properties of every network, checked on random networks and random documents."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STEPS = ("conv", "norm", "relu", "in-place", "gelu", "pool", "avg", "add", "con
 
 @st.composite
 def networks(draw: st.DrawFn) -> Network:
-    """Draw a network for images of some layers that may read any result before them."""
+    """Draw an image network of some layers that may read any earlier result."""
     b = NetworkBuilder("random", training=draw(st.booleans()))
     found: list[Tensor] = [b.input(2, 3, 12, 12)]
     for i, step in enumerate(draw(st.lists(st.sampled_from(_STEPS), min_size=1, max_size=12))):
@@ -63,7 +63,7 @@ def test_every_parameter_is_ready_once_and_flop_are_bounded(network: Network) ->
 
 @given(networks())
 def test_memory_is_bounded_by_all_tensors_and_grows_with_the_precision(network: Network) -> None:
-    whole = 4 * sum(network.elements) + 8 * 2  # labels are of 8 bytes
+    whole = 4 * sum(network.elements) + 8 * 2  # labels take 8 bytes
     peak = peak_forward_bytes(network, "fp32")
     assert 4 * network.elements[0] <= peak <= whole
     assert peak_forward_bytes(network, "fp16") <= peak <= 2 * peak_forward_bytes(network, "fp16")

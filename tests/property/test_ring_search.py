@@ -1,4 +1,4 @@
-"""Rings on random meshes of links: valid, within the links there are, and as many as brute force finds."""
+"""Rings on random meshes: valid, within the available links, and as many as brute force finds."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.machines import meshed
 
 Counts = dict[tuple[int, int], int]
 _UNIT_BPS = 20e9
-_PLENTY = 1_000_000  # steps
+_PLENTY = 1_000_000  # search steps
 
 
 @st.composite
 def meshes(draw: st.DrawFn, max_gpus: int) -> tuple[int, Counts]:
-    """Return a number of GPUs and how many links join each pair."""
+    """Draw a number of GPUs, and the number of links between each pair."""
     n = draw(st.integers(2, max_gpus))
     pairs = [(a, b) for a in range(n) for b in range(a + 1, n)]
     counts = draw(st.lists(st.sampled_from([0, 0, 1, 1, 2, 3]), min_size=len(pairs), max_size=len(pairs)))
@@ -32,7 +32,7 @@ def meshes(draw: st.DrawFn, max_gpus: int) -> tuple[int, Counts]:
 
 
 def search(n: int, counts: Counts, *, both: bool) -> list[FoundRing]:
-    """Return the rings over GPUs with these links between them, and slow PCIe."""
+    """Return the rings over GPUs with these links and slow PCIe."""
     links = "".join(
         f"  - {{between: [gpu{a}, gpu{b}], kind: nvlink, bandwidth: 20 GB/s, count: {count}}}\n"
         for (a, b), count in counts.items()
@@ -42,7 +42,7 @@ def search(n: int, counts: Counts, *, both: bool) -> list[FoundRing]:
 
 
 def hamiltonian(n: int, counts: Counts) -> list[Counts]:
-    """Return the undirected Hamiltonian cycles by the links that they take, by trying every order."""
+    """Return all undirected Hamiltonian cycles as the links they use, by trying every order."""
     found = []
     for rest in permutations(range(1, n)):
         if n > 2 and rest[0] > rest[-1]:
@@ -55,7 +55,7 @@ def hamiltonian(n: int, counts: Counts) -> list[Counts]:
 
 
 def most(cycles: list[Counts], counts: Counts) -> int:
-    """Return how many of *cycles*, repeated or not, fit into *counts* at once, by trying all."""
+    """Return how many of *cycles*, possibly repeated, fit into *counts* at once, by trying all."""
 
     def visit(start: int, left: Counts) -> Iterator[int]:
         yield 0
@@ -68,7 +68,7 @@ def most(cycles: list[Counts], counts: Counts) -> int:
 
 
 def check_valid(n: int, counts: Counts, rings: list[FoundRing], *, both: bool) -> None:
-    """Each ring visits all ranks, and together they use no link more than it has units each way."""
+    """Check that each ring visits all ranks and that together they use no more links each way than there are."""
     graph = nx.MultiDiGraph()
     for (a, b), count in counts.items():
         for _ in range(count):
@@ -79,7 +79,7 @@ def check_valid(n: int, counts: Counts, rings: list[FoundRing], *, both: bool) -
         assert ring.kind == "nvlink"
         assert ring.bandwidth_Bps == _UNIT_BPS
         for a, b in pairwise((*ring.order, ring.order[0])):
-            graph.remove_edge(a, b)  # raises where none is left
+            graph.remove_edge(a, b)  # raises if none is left
     if both and n > 2:
         hops = Counter(frozenset(pairwise((*ring.order, ring.order[0]))) for ring in rings)
         assert hops == Counter({frozenset((b, a) for a, b in ring): times for ring, times in hops.items()})
@@ -96,7 +96,7 @@ def test_as_many_rings_as_brute_force_finds(mesh: tuple[int, Counts], both: bool
         assert rings
         return
     if any(ring.kind != "nvlink" for ring in rings):
-        # Hops over a neighbour only where they make more rings than straight ones alone.
+        # Detours through a neighbour are used only if they give more rings than straight hops alone.
         assert len(rings) > best * (2 if both and n > 2 else 1)
         return
     check_valid(n, counts, rings, both=both)
@@ -139,7 +139,7 @@ def test_packing_stops_at_its_bound() -> None:
 
 @pytest.mark.parametrize("n", [3, 4, 5, 6, 7, 8])
 def test_a_complete_mesh_has_as_many_cycles_as_fit(n: int) -> None:
-    """K_n falls into (n-1)/2 Hamiltonian cycles where n is odd, (n-2)/2 and a matching where it is even."""
+    """K_n decomposes into (n-1)/2 Hamiltonian cycles for odd n, and (n-2)/2 and a perfect matching for even n."""
     counts = {(a, b): 1 for a in range(n) for b in range(a + 1, n)}
     rings = search(n, counts, both=False)
     straight = [ring for ring in rings if ring.kind == "nvlink"]

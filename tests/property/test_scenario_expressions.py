@@ -1,4 +1,4 @@
-"""Expressions of scenarios against Python's own arithmetic: the same operations in the same order, to the last bit."""
+"""Scenario expressions equal Python's own arithmetic, with the same operations in the same order, to the last bit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from simulator.scenarios.expression import parse_expression
 
-# A text for the parser, and one that Python evaluates, without units and paths.
+# An expression for the parser, and its equivalent for Python without units and paths.
 Pair = tuple[str, str]
 UNITS = {"": 1, "s": 1, "ms": Fraction(1, 1000), "MB": 10**6, "GB/s": 10**9, "KiB": 1024, "%": Fraction(1, 100)}
 PATHS = {"r.a": 7, "r.list[1]": 5, "r.list[-1]": 5, "s.by[name=x].n": 3}

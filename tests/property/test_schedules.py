@@ -1,4 +1,4 @@
-"""Schedules of any number of ranks, chunks and any root are their collectives; so are two levels of rings."""
+"""Schedules for any number of ranks, chunks and any root perform their collectives; so do two levels of rings."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _schedule(what: str, n: int, m: int, root: int) -> Schedule:
 
 
 def _play_inside(state: State, what: str, nodes: int, local: int, root: int) -> None:
-    """All nodes at once; block l of the buffer belongs to local rank l."""
+    """Run the phase within all nodes at once; block l of the buffer belongs to local rank l."""
     width = len(state[0]) // local
     for node in range(nodes):
         if what == "" or local == 1 or (what in ("scatter", "gather") and node != root // local):
@@ -109,7 +109,7 @@ def _play_inside(state: State, what: str, nodes: int, local: int, root: int) -> 
 
 
 def _play_between(state: State, what: str, nodes: int, local: int, root: int) -> None:
-    """Each local rank's block among the nodes."""
+    """Run the phase among the nodes, for each local rank's block."""
     for i in range(local):
         members = [node * local + i for node in range(nodes)]
         play(_schedule(what, nodes, nodes, root // local), state, members, lambda c, i=i: [i * nodes + c])
@@ -122,7 +122,7 @@ def test_the_phases_of_hierarchical_make_up_its_collective(nodes, local, data):
     collective = data.draw(st.sampled_from(sorted(PHASES)))
     first, middle, last = PHASES[collective]
     state = initial(Schedule(n, n, ()), collective, root)
-    if collective == "all-gather":  # block l, node by node: chunk l * nodes + node is that of rank node * local + l
+    if collective == "all-gather":  # block l, node by node: chunk l * nodes + node belongs to rank node * local + l
         state = [[(1 << r) * (c == r % local * nodes + r // local) for c in range(n)] for r in range(n)]
     _play_inside(state, first, nodes, local, root)
     _play_between(state, middle, nodes, local, root)

@@ -1,4 +1,4 @@
-"""Whatever a table holds: rows are scored or skipped, or the mistake is one line."""
+"""Any table: rows are scored or skipped, or the fault is reported in one line."""
 
 import contextlib
 import csv
@@ -47,7 +47,7 @@ def constant():
 
 
 def score(raw: bytes):
-    """Score *raw*; return the document and the predictions, or the error's text."""
+    """Score *raw*; return the document and the predictions, or the text of the error."""
     printed = io.StringIO()
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(printed):
         path, out = Path(folder) / "t.csv", Path(folder) / "p.csv"

@@ -1,4 +1,4 @@
-"""Whatever a table of operators or of steps holds: rows are scored or skipped, or the mistake is one line."""
+"""Any table of operators or steps: rows are scored or skipped, or the fault is reported in one line."""
 
 import csv
 import io

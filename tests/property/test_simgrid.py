@@ -1,8 +1,7 @@
-"""The engine beside SimGrid, whose network model is set to plain max-min sharing.
+"""The engine compared with SimGrid, whose network model is set to plain max-min sharing.
 
-Flows of random machines move in rounds; each round must take the same time in both.  SimGrid
-weighs flows by their latency, so all flows of a machine have the same one here (none, or one
-of their own beside links without).
+Flows of random machines run in rounds; each round must take the same time in both.  SimGrid weights flows by their
+latency, so all flows of a machine have the same one here: none, or a latency of their own over links without any.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from tests.machines import machine_from, machines
 
 pytestmark = pytest.mark.simgrid
 
-_PYTHON = "/usr/bin/python3"  # Debian's package is for Debian's Python
+_PYTHON = "/usr/bin/python3"  # Debian's package supports only Debian's Python
 _REPLAY = Path(__file__).resolve().parent.parent / "simgrid_replay.py"
 _TOLERANCE = 1e-6
 _N_CASES = 400
@@ -36,7 +35,7 @@ _N_CASES = 400
 
 @pytest.fixture(scope="module")
 def simgrid() -> str:
-    """Return the Python that imports SimGrid; skip where there is none."""
+    """Return the Python that can import SimGrid; skip without one."""
     try:
         tried = subprocess.run([_PYTHON, "-c", "import simgrid"], capture_output=True, text=True, check=False)
     except OSError as error:
@@ -47,7 +46,7 @@ def simgrid() -> str:
 
 
 def replay(python: str, cases: Sequence[dict[str, Any]]) -> list[list[float]]:
-    """Return how long each round of each case takes in SimGrid."""
+    """Return the duration of each round of each case in SimGrid, in seconds."""
     done = subprocess.run(
         [python, str(_REPLAY)], input=json.dumps(list(cases)), capture_output=True, text=True, check=False
     )
@@ -57,10 +56,10 @@ def replay(python: str, cases: Sequence[dict[str, Any]]) -> list[list[float]]:
 
 
 def as_case(machine: Machine, plan: Plan) -> dict[str, Any]:
-    """Return *plan*, whose tasks stand one after the other on one stream, for SimGrid.
+    """Return *plan*, a sequence of tasks on one stream, as a case for SimGrid.
 
-    What flows share there are resources, so that links used both ways by turns and memory that is
-    crossed twice are compared as well.
+    SimGrid's links are our resources, so that half-duplex links and memory that a flow crosses twice are compared as
+    well.
     """
     rounds = []
     for task in plan.tasks:
@@ -76,7 +75,7 @@ def as_case(machine: Machine, plan: Plan) -> dict[str, Any]:
 
 
 def ours(machine: Machine, plan: Plan, *, fold: bool) -> list[float]:
-    """Return how long each round takes in our engine; repeated rounds count as their mean."""
+    """Return the duration of each round in our engine, in seconds; repeated rounds have their mean."""
     took = []
     for task, span in zip(plan.tasks, execute(machine, plan, fold=fold).spans, strict=True):
         assert task.flows == task.parts
@@ -86,7 +85,7 @@ def ours(machine: Machine, plan: Plan, *, fold: bool) -> list[float]:
 
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[Machine, Plan]:
-    """Random machines without latencies; rounds of flows that all have one latency, or none."""
+    """Draw machines without latencies, and rounds of flows that all have the same latency, or none."""
     machine = draw(machines(latencies=False))
     router = Router(machine)
     latency_s = draw(st.sampled_from([0.0, 0.0, 1e-6, 3e-4]))
@@ -129,7 +128,7 @@ def test_random_rounds_take_the_same_time(simgrid: str) -> None:
 
 
 def test_a_ring_over_two_switches(simgrid: str) -> None:
-    """Eight GPUs, four a PCIe switch: 14 rounds of 20 MB at 12.8 GB/s, each four hops of 1 us behind."""
+    """Eight GPUs, four per PCIe switch: 14 rounds of 20 MB at 12.8 GB/s, each after four hops of 1 us."""
     machine = machine_from("""
 schema_version: 1
 name: two switches
@@ -154,7 +153,7 @@ transport: {peer_to_peer: phb}
 
 
 def test_the_replay_tells_shares_apart(simgrid: str) -> None:
-    """A link shared by two, a link loaded twice by one flow, a cap, a latency: known times."""
+    """A shared link, a link that one flow loads twice, a cap and a latency have known times."""
     case = {
         "links": [[1e9, 0.0], [2e9, 0.0]],
         "rounds": [
@@ -169,7 +168,7 @@ def test_the_replay_tells_shares_apart(simgrid: str) -> None:
 
 
 def _fat_tree(n_hosts: int, n_spines: int) -> Machine:
-    """Return hosts under leaves, below spines that carry as much as a leaf's hosts."""
+    """Return hosts under leaf switches, below spines that together carry as much as a leaf's hosts."""
     leaf = math.isqrt(n_hosts)
     leaves, under = n_hosts // leaf, ",".join(str(host // leaf) for host in range(n_hosts))
     spines = "".join(
@@ -189,7 +188,7 @@ links:
 
 
 def _spread(machine: Machine, plan: Plan) -> dict[str, Any]:
-    """Return *plan* for SimGrid, each way over several spines as a flow over each of them; equal rounds once."""
+    """Return *plan* for SimGrid, splitting routes over several spines into one flow each; equal rounds appear once."""
     rounds = []
     for task in plan.tasks:
         flows = []
@@ -216,13 +215,13 @@ def _spread(machine: Machine, plan: Plan) -> dict[str, Any]:
         (16, "sharded", 4),
         (256, "ring", 16),
         (1024, "ring", 32),
-        # One thick spine in place of many: SimGrid then has a flow where it had one over each spine.
+        # One thick spine stands for many, for which SimGrid would need one flow each.
         (256, "halving-doubling", 1),
         (64, "sharded", 1),
     ],
 )
 def test_a_fat_tree_uses_all_its_spines(simgrid: str, n_hosts: int, strategy: str, n_spines: int) -> None:
-    """No strategy waits for a spine where as much goes on above a leaf as hosts send below it."""
+    """No strategy waits for a spine if a leaf's uplinks carry as much as its hosts send."""
     machine = _fat_tree(n_hosts, n_spines)
     size = 256_000_000
     plan = find_strategy(strategy).plan(make_request(machine, size))

@@ -1,4 +1,4 @@
-"""No step reads its parameters faster than the data sheet's bandwidth, where the last cache cannot hold them."""
+"""No step reads its parameters faster than the data sheet's bandwidth, unless the last-level cache holds them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from simulator.workload.zoo.registry import build_network
 
 MACHINES = {name: load_machine(name) for name in ("p3.2xlarge", "dgx-a100-80gb", "dgx-h100", "2x-rtx4090-desktop")}
 PLACES = [(name, device) for name in MACHINES for device in ("gpu0", "cpu")]
-PASSES = {"inference": 1, "forward": 1, "train": 2}  # in which every weight is read
+PASSES = {"inference": 1, "forward": 1, "train": 2}  # number of passes that read every weight
 
 
 def chain(widths: list[int], rows: int) -> Network:
-    """Return linear layers from width to width, with a relu after each."""
+    """Return linear layers from width to width, each followed by a ReLU."""
     layers: list[Layer] = []
     elements = [rows * widths[0]]
     for place, (inputs, outputs) in enumerate(pairwise(widths)):
@@ -39,7 +39,7 @@ def chain(widths: list[int], rows: int) -> Network:
 
 
 def sheet(machine: str, name: str) -> tuple[float, float]:
-    """Return the data sheet's bandwidth of a device, and the bytes of its last cache."""
+    """Return the data sheet's memory bandwidth of a device, in B/s, and the size of its last-level cache in bytes."""
     device = Places(MACHINES[machine]).find(name).device
     if isinstance(device, Gpu):
         return device.memory_bandwidth_Bps, device.l2_bytes
@@ -85,7 +85,7 @@ def test_parameters_beyond_the_last_cache_come_from_memory(
 def test_one_token_takes_as_long_as_the_weights(
     machine: str, device: str, network: str, sizes: dict[str, int], precision: Policy
 ) -> None:
-    """Generating a token is a pass over all weights but the tables that are looked up in."""
+    """Generating one token is a pass over all weights except lookup tables."""
     built = build_network(network, batch=1, training=False, sequence_length=1, **sizes)
     read = sum(p.elements for layer in built.layers if isinstance(layer.operator, Linear) for p in layer.parameters)
     options = StepOptions(mode="inference", precision=precision, cuda_graph=device != "cpu")
@@ -95,7 +95,7 @@ def test_one_token_takes_as_long_as_the_weights(
 
 
 def test_a_small_network_stays_in_the_cache() -> None:
-    """Parameters that the last cache holds, with all else of the step, are read from there."""
+    """Parameters are read from the last-level cache if it holds them along with the rest of the step."""
     network = chain([512] * 9, 8)
     machine = "2x-rtx4090-desktop"
     _, cache_bytes = sheet(machine, "gpu0")

@@ -1,4 +1,4 @@
-"""Products on tensor cores of any size: never faster than physics, never faster for more work."""
+"""Tensor-core products of any size: never faster than physics, never faster for more work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.devices import find_gpu
 _NAMES = ("a100-sxm4-80gb", "a40", "l4", "l40s", "h100-pcie", "h100-sxm5-80gb", "h200-sxm", "b200")
 GPUS = [find_gpu(name) for name in _NAMES]
 sizes = st.integers(1, 30000)
-whole = st.integers(1, 3750).map(lambda size: 8 * size)  # rows of whole 16 bytes
+whole = st.integers(1, 3750).map(lambda size: 8 * size)  # rows that are multiples of 16 bytes
 gpus = st.sampled_from(GPUS)
 precisions = st.sampled_from(("bf16", "fp16", "tf32"))
 

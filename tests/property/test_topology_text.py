@@ -1,4 +1,4 @@
-"""Whatever is in a file: a topology, or faults of one line each, soon."""
+"""Any file gives a topology, or one line per fault, within a bounded number of calls."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _SNIPPETS = st.sampled_from(
 
 
 def check_refused_or_read(text: str) -> None:
-    """Whatever *text* is: a topology, or faults of one printable line each, soon."""
+    """Check that *text* gives a topology, or one printable line per fault, within a bounded number of calls."""
     try:
         with at_most_calls(5_000_000):
             topology_from_text(text)

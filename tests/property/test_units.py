@@ -1,4 +1,4 @@
-"""Every accepted spelling of a quantity means what pint says it means; all else is refused in words."""
+"""Every accepted spelling of a quantity agrees with pint; all else is refused with a message."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ _SPELLINGS = [(dimension, unit) for dimension, table in _UNITS.items() for unit 
 
 
 def by_pint(unit: str, dimension: str) -> Decimal:
-    """Return what one *unit* is in the base unit of *dimension*, as pint has it."""
+    """Return one *unit* in the base unit of *dimension*, according to pint."""
     name, slash, per = unit.partition("/")
     prefix, stem = re.fullmatch(r"([kKMGTP]i?|[mµunpc])??(B|bit|s|min|h|FLOP|Hz|W|IOP|T|m|in)", name).groups()  # type: ignore[union-attr]
     stem = {"B": "byte", "T": "transfer", "min": "minute", "h": "hour", "in": "inch"}.get(stem, stem)
-    if prefix == "K":  # pint has Ki, and k for 1000; K is common usage for it
+    if prefix == "K":  # pint knows Ki, and k for 1000; K is common usage for k
         prefix = "k"
     quantity = _REGISTRY.Quantity(Decimal(1), f"{prefix or ''}{stem}{slash}{per.replace('in2', 'inch ** 2')}")
     if dimension == "rate":
         quantity = quantity / _REGISTRY.Quantity(Decimal(1), stem)
-    if dimension == "frequency":  # pint takes 1 Hz for 1/s
+    if dimension == "frequency":  # pint reads Hz as 1/s
         return Decimal(quantity.to("hertz").magnitude)
     return Decimal(quantity.to(_BASE[dimension]).magnitude)
 

@@ -1,4 +1,4 @@
-"""Accesses to memory one by one: which level serves them, what their addresses cost, what banks and strides do."""
+"""Single memory accesses: the level that serves them, the cost of their addresses, banks and strides."""
 
 from __future__ import annotations
 
@@ -103,8 +103,8 @@ def test_backward_is_as_fast_as_forward_and_far_strides_wait(session) -> None:
         assert seconds(session, f"strided,64GiB,stride={stride},backward") == seconds(
             session, f"strided,64GiB,stride={stride}"
         )
-    most = 16  # lines that a core awaits
-    far = seconds(session, "strided,64GiB,stride=16448B")  # no multiple of four lines
+    most = 16  # lines in flight per core
+    far = seconds(session, "strided,64GiB,stride=16448B")  # not a multiple of four lines
     assert far == pytest.approx(100e-9 / most)
 
 
@@ -120,7 +120,7 @@ def test_translation_costs_nothing_where_a_buffer_reaches_and_a_walk_beyond() ->
     beyond = chase(PAGED, 4096 * 4096, memory)
     assert beyond.walked == pytest.approx(0.75)
     known_s = (1024 - 64) / 4096 * 2e-9
-    assert known_s + 0.75 * 1e-9 < beyond.translation_s < known_s + 0.75 * 4e-9  # entries lie in the first two caches
+    assert known_s + 0.75 * 1e-9 < beyond.translation_s < known_s + 0.75 * 4e-9  # page table entries are in L1 and L2
 
 
 def test_large_pages_reach_farther() -> None:
@@ -177,7 +177,7 @@ def test_what_fits_stays() -> None:
 
 @pytest.mark.parametrize(
     ("words", "published_ns"),
-    [  # Eshelman's table, Dive into Deep Learning, section 13.4; 256 MB local is where the part's latency is from
+    [  # Eshelman's table, Dive into Deep Learning, section 13.4; 256 MB local is the source of the part's latency
         ("chase,16KiB", 1.5),
         ("chase,128KiB", 5),
         ("chase,16MiB", 16),
@@ -288,7 +288,7 @@ def test_neighbours_push_out_what_waits_long_before_it_is_used_again() -> None:
         assert alone.translation_s == few.translation_s
     half = chase(with_neighbours(10e9), 16 << 20, memory)
     assert half.missed > 0.5 > chase(PAGED, 16 << 20, memory).missed
-    # What is kept is what the loads bring in of all that comes in while they go round.
+    # The cache keeps the walk's own share of all the data that arrive during one round.
     own_Bps = 64 / half.data_s
     kept = next(stage.share for stage in half.stages if stage.name == "l3") * (16 << 20) + (256 << 10)
     assert kept == pytest.approx((32 << 20) * own_Bps / (own_Bps + 10e9), rel=1e-3)
@@ -301,13 +301,13 @@ def test_a_guests_addresses_are_translated_twice() -> None:
     size = 1 << 30
     once, twice, nearly = (chase(part, size, memory) for part in (PAGED, nested, large))
     assert once.translation_s < nearly.translation_s < twice.translation_s
-    assert chase(nested, 128 << 10, memory) == chase(PAGED, 128 << 10, memory)  # all pages are known
+    assert chase(nested, 128 << 10, memory) == chase(PAGED, 128 << 10, memory)  # the TLB covers all pages
 
 
 def walked_in_turn(lines: int, sets: int, ways: int, lines_of_page: int, seed: int) -> float:
-    """Return the share of hits of a walk through so many lines in one order, of a cache that drops the oldest.
+    """Return the hit rate of a cyclic walk over *lines* lines in a cache that evicts the oldest line.
 
-    Pages lie anywhere; a line's set follows from its address.
+    Pages lie at random addresses; a line's set follows from its address.
     """
     draw = random.Random(seed)
     pages = -(-lines // lines_of_page)
@@ -341,18 +341,18 @@ def test_lines_in_a_row_fit_until_the_cache_is_full() -> None:
     assert cyclic_share(32768, 8, 32768, math.inf) == 1.0
     assert cyclic_share(32768, 8, 32768 * 17 / 16, math.inf) == pytest.approx(0.5)
     assert cyclic_share(32768, 8, 65536, math.inf) == 0.0
-    assert cyclic_share(32768, 8, 65536, 4096.0) == 0.0  # a way is a page
+    assert cyclic_share(32768, 8, 65536, 4096.0) == 0.0  # a way is as large as a page
     assert walked_in_turn(64 * 8, 64, 8, 1024, 0) == 1.0
     assert walked_in_turn(64 * 16, 64, 8, 1024, 0) == 0.0
 
 
 def test_a_chase_goes_in_turn_and_random_places_do_not(session) -> None:
-    size = 64 << 10  # twice the first level
+    size = 64 << 10  # twice the size of the first level
     chased = session.answer(parse_question(f"access:chase,{size}B", Where(SERVER)))
     alone = session.answer(parse_question(f"access:random,{size}B,each=8B,outstanding=1", Where(SERVER)))
     assert chased.figures.get("l1_share", 0.0) == 0.0
     assert alone.figures["l1_share"] == pytest.approx(0.5)
     memory = memory_place(PAGED)
     one, other = (chase(PAGED, 256 << 10, memory, page, is_cyclic=True) for page in (4096.0, float(2 << 20)))
-    assert one.data_s > other.data_s  # small pages meet each other in the second level
+    assert one.data_s > other.data_s  # small pages conflict with each other in the second level
     assert chase(PAGED, 48 << 20, memory, is_cyclic=True).missed == pytest.approx(1 - 32 / 48)

@@ -1,4 +1,4 @@
-"""Gradients of micro-batches that are added up, and launches that block."""
+"""Accumulation of micro-batch gradients, and launches that block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Activities that share, wait, are slowed and are cancelled: closed forms, and what is conserved."""
+"""Activities that share, wait, are slowed and are cancelled: closed forms, and conserved quantities."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MEMORY = "gpu0:memory"
 
 
 def ends(builder: PlanBuilder) -> list[float]:
-    """Return when each activity ends; folding must change nothing."""
+    """Return the end time of each activity; folding must change nothing."""
     folded, stepped = (execute(MACHINE, builder.build(), fold=fold) for fold in (True, False))
     found = [span.end_s for span in folded.spans]
     assert found == pytest.approx([span.end_s for span in stepped.spans], rel=1e-9)
@@ -33,7 +33,7 @@ def moved(n_bytes: float, src: int = 0, dst: int = 1, rounds: int = 1) -> Plan:
 
 
 def works(*wanted: tuple[float, float], on: Resource = CORES) -> PlanBuilder:
-    """Return works of (seconds alone, share of a resource), each on a stream of its own."""
+    """Return works, given as (seconds alone, share of a resource), each on its own stream."""
     builder = PlanBuilder()
     for number, (seconds, share) in enumerate(wanted):
         builder.work("work", "gpu0", seconds, stream=f"s{number}", loads=((on, share),))
@@ -52,7 +52,7 @@ def test_two_that_fit_beside_each_other_do_not_slow_each_other() -> None:
 
 
 def test_each_goes_at_the_same_share_of_its_rate_alone() -> None:
-    # Rate r of both: 0.5 r + 1.0 r = 1, so r = 2/3; the second ends at 1.5, when the first has done 1 of 2 s.
+    # Both run at rate r: 0.5 r + 1.0 r = 1, so r = 2/3; the second ends at 1.5 s, when the first has done 1 of 2 s.
     assert ends(works((2.0, 0.5), (1.0, 1.0))) == pytest.approx([2.5, 1.5])
 
 
@@ -63,7 +63,7 @@ def test_a_small_user_is_not_starved_by_a_large_one() -> None:
 
 
 def beside(kernel_s: float, kernel_share: float, channels: float, n_bytes: float = 10e9) -> tuple[float, float]:
-    """Return when a collective over a link of 10 GB/s ends, and a kernel that runs beside it from the start."""
+    """Return the end of a collective over a 10 GB/s link, and that of a kernel that starts with it."""
     builder = PlanBuilder()
     fragment = Fragment(moved(n_bytes), loads=((CORES, channels),))
     builder.splice(fragment, label="all-reduce", stream="communication")
@@ -87,7 +87,7 @@ def test_neither_is_starved_and_work_is_conserved(kernel_s: float, kernel_share:
     assert 1.0 - 1e-9 <= communicating_s <= slowest + 1e-9
     assert kernel_s - 1e-9 <= computing_s <= kernel_s * slowest + 1e-9
     needed = kernel_share * kernel_s + channels * 1.0
-    if slowest > 1.0:  # together they keep all busy until the first has ended, and the other goes on alone
+    if slowest > 1.0:  # together they keep everything busy until the first has ended; then the other runs alone
         first = min(communicating_s, computing_s)
         left = max(communicating_s, computing_s) - first
         share = kernel_share if computing_s > communicating_s else channels
@@ -109,7 +109,7 @@ def test_whoever_runs_alone_takes_what_the_plan_of_it_takes() -> None:
 
 
 def test_what_cannot_meet_costs_no_events() -> None:
-    """Kernels that end before the first exchange begins are never shared out."""
+    """Kernels that end before the first exchange begins cause no sharing computations."""
     builder = PlanBuilder()
     last = 0
     for _ in range(100):
@@ -137,7 +137,7 @@ def test_a_queue_serves_in_order_of_arrival() -> None:
 
 
 def test_a_queue_of_bounded_depth_holds_the_host_back() -> None:
-    """The host issues in 0.1 s each what the device needs 1 s for; two may be under way."""
+    """The host takes 0.1 s to issue work of 1 s for the device; at most two may be in flight."""
     builder = PlanBuilder()
     builder.queues["launches"] = 2
     for _ in range(4):

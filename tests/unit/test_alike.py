@@ -1,4 +1,4 @@
-"""Flows of equal machines that one stands for: as many as there are roles, and the same answers as one by one."""
+"""One flow stands for equal flows of equal machines: one per role, with the same results as all flows."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_firsts_are_those_that_all_carried() -> None:
     request, plan = _plan("dgx-h100", 12, "all-reduce", "tree")
     moved = execute(request.machine, plan).resource_bytes
     firsts = dict(moved.firsts())
-    assert all(moved[number] == n_bytes for number, n_bytes in firsts.items())  # asked before they are spread
+    assert all(moved[number] == n_bytes for number, n_bytes in firsts.items())  # queried before they are expanded
     carried = dict(moved.carried())
     assert len(firsts) < len(carried) / 3
     assert firsts.items() <= carried.items()
@@ -93,12 +93,12 @@ def test_flows_grow_with_roles_alone(algorithm: str) -> None:
 
 
 def test_two_groups_at_once_are_as_one_by_one() -> None:
-    """Of several collectives each flow counts on the links that they share."""
+    """On links that several collectives share, the flows of each count."""
     machine = load_machine("dgx-h100", n_nodes=4)
     whole = Communicator(machine, machine.gpus)
     plans = [Nccl("ring").plan(Request(whole.part(range(i, 32, 2)), "all-reduce", 1e8)) for i in range(2)]
     sites = {flow.at.sites for plan in plans for flow in _parts(plan) if flow.at is not None}
-    assert len(sites) == 1  # equal machines are looked at once
+    assert len(sites) == 1  # equal machines share one entry
     both = merge(plans)
     together, single = execute(machine, both), execute(machine, _apart(both))
     assert together.end_s == pytest.approx(single.end_s, rel=1e-9)
@@ -111,7 +111,7 @@ def test_two_groups_at_once_are_as_one_by_one() -> None:
 def test_rings_over_equal_machines_are_as_one_by_one(
     strategy: Strategy, collective: Collective, name: str, nodes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Here no flow has a cap: what one machine shares, all do."""
+    """Without caps on flows, everything that one machine shares, all machines share."""
     machine = load_machine(name, n_nodes=nodes, fabric="ethernet-10g")
     plan = strategy.plan(Request(Communicator(machine, machine.gpus), collective, 3e7))
     assert all(flow.at is not None for flow in _parts(plan))

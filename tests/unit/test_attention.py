@@ -1,4 +1,4 @@
-"""Attention in one kernel, against the rates that its authors published."""
+"""Fused attention kernels compared with the rates that their authors published."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.devices import find_gpu
 def attention(
     direction: str, length: int, head: int, *, causal: bool = False, precision: Precision = "fp16"
 ) -> FusedAttention:
-    """Return 16384 tokens of a hidden size of 2048, as in the papers."""
+    """Return attention over 16384 tokens with a hidden size of 2048, as in the papers."""
     heads = 2048 // head
     return FusedAttention(
         direction,  # type: ignore[arg-type]
@@ -32,7 +32,7 @@ def attention(
 
 
 def rate(device: str, kernel: FusedAttention) -> float:
-    """Return FLOP/s, of the half that is computed where a mask hides the other."""
+    """Return the rate in FLOP/s; with a causal mask, only the computed half counts."""
     return kernel.flop / attention_cost(find_gpu(device), kernel).time_s
 
 
@@ -134,7 +134,7 @@ def test_a_tiny_call_takes_a_few_microseconds() -> None:
 
 
 def test_gradients_of_short_sequences_cost_more_than_products_alone_say() -> None:
-    """BERT and ViT train on 128 to 512 tokens, where starting and ending a block counts."""
+    """BERT and ViT train on 128 to 512 tokens, where starting and ending a block takes a noticeable share."""
     for length, least in ((128, 0.3), (512, 0.6)):
         rates = [rate("a100-sxm4-80gb", attention(way, length, 64)) for way in ("fwd", "bwd")]
         long = [rate("a100-sxm4-80gb", attention(way, 8192, 64)) for way in ("fwd", "bwd")]
@@ -142,7 +142,7 @@ def test_gradients_of_short_sequences_cost_more_than_products_alone_say() -> Non
 
 
 def test_the_first_version_takes_up_to_twice_as_long() -> None:
-    """Around 2x (Dao, "FlashAttention-2", 2023, abstract); short ones wait for what both do."""
+    """A factor of around 2 (Dao, "FlashAttention-2", 2023, abstract); short sequences are bound by common costs."""
     device = find_gpu("a100-sxm4-80gb")
     for length, least in ((128, 1.0), (16384, 1.9)):
         second = attention("fwd", length, 128, causal=True)
@@ -152,7 +152,7 @@ def test_the_first_version_takes_up_to_twice_as_long() -> None:
 
 @pytest.mark.parametrize(("device", "gain"), [("h100-sxm5-80gb", 2.0), ("b200", 1.0)])
 def test_blackwell_keeps_twice_the_rows_in_a_block(device: str, gain: float) -> None:
-    """Half as many heads take half as long where their blocks of 128 rows filled all SMs in two waves."""
+    """With half as many heads, whose blocks of 128 rows filled all SMs in two waves, the time halves."""
     sms = find_gpu(device).sm_count
     kernel = FusedAttention("fwd", 1, sms, 1, 256, 65536, 128, causal=False, precision="bf16", library="native")
     half = replace(kernel, heads=sms // 2)

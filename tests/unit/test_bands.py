@@ -1,4 +1,4 @@
-"""How sure answers are: bands of sums, distance from evidence, and how both are shown."""
+"""Uncertainty of answers: bands of sums, distance from the evidence, and their presentation."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_step_is_off_by_its_kernels_and_by_more() -> None:
     chain = step_chain("GPU", "CNN", "fp32", "one")
     facts = Facts(kind="step", place="a", generation="old", form="fp32", way="one")
     parts = parts_of([(GEMM, 0, 1.0)], 1.0)
-    step = spread(chain[0], half=0.5, of_parts=(0.3, 0.3))  # and 0.4 of its own
+    step = spread(chain[0], half=0.5, of_parts=(0.3, 0.3))  # and 0.4 of the step itself
     assert width(Composition(chain, (), facts), step) == pytest.approx(1.0)
     usual, better, worse = (
         width(Composition(chain, parts, facts), step, spread("kernel gemm", shared=1.0, half=half))

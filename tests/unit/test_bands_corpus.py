@@ -1,4 +1,4 @@
-"""What bands hold of published measurements: of devices and machines left out, and of a collection made later."""
+"""Coverage of bands on published measurements: devices and machines left out, and a later collection."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KINDS = {"ops.csv": OPERATORS, "collectives.csv": COLLECTIVES}
 
 
 def rows_of(tables: Iterable[Path]) -> list[Measured]:
-    """Return some of the rows of operators and collectives of *tables*."""
+    """Return a sample of the operator and collective rows of *tables*."""
     scoring = Scoring(ScoringOptions())
     found: list[Measured] = []
     for path in tables:

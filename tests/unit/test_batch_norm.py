@@ -1,4 +1,4 @@
-"""Batch normalisation: against kernel profiles of a whole network, and its limits."""
+"""Batch normalisation compared with kernel profiles of a whole network, and its limits."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def time_s(device: Gpu, channels: int, numbers: int, precision: Precision = "fp3
 def test_a_network_in_half_precision_takes_what_profiles_show(
     phase: str, channels_last: bool, profiled_s: float
 ) -> None:
-    """ResNet-50 at batch 128 in fp16 on an A100: all kernels of its batch normalisation together."""
+    """ResNet-50 at batch 128 in fp16 on an A100: the total of all batch norm kernels."""
     a100 = gpu("a100-sxm4-40gb")
     total_s = 0.0
     for layer in build_network("resnet50", batch=128, training=True).layers:
@@ -58,7 +58,7 @@ def test_few_channels_do_not_fill_the_machine() -> None:
 
 def test_a_channel_waits_for_its_own_block() -> None:
     a100 = gpu("a100-sxm4-40gb")
-    one, hundred = (time_s(a100, channels, 12_544) for channels in (1, 100))  # kept, an SM each
+    one, hundred = (time_s(a100, channels, 12_544) for channels in (1, 100))  # kept in registers, one SM each
     assert hundred == pytest.approx(one, rel=0.1)
 
 
@@ -71,7 +71,7 @@ def test_half_precision_plane_by_plane_is_no_faster_than_its_threads() -> None:
 
 
 def test_channels_that_fit_registers_are_read_once() -> None:
-    """On a GPU whose memory is the bound, one number more a channel makes three passes of two."""
+    """On a memory-bound GPU, one element more per channel turns two passes into three."""
     slow = replace(gpu("a100-sxm4-40gb"), memory_bandwidth_Bps=1e11, l2_bytes=0.0)
     fits = int(BATCH_NORM.kept_bytes / 4)
     once, twice = (time_s(slow, 1024, numbers) for numbers in (fits, fits + 1))

@@ -1,4 +1,4 @@
-"""docs/book.md and docs/scenarios.md say what the program answers, and an item that counts as right is right."""
+"""docs/book.md and docs/scenarios.md agree with the program, and items marked as right are right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is named as the bottleneck binds; NCCL chooses by what links say and runs on what they give."""
+"""The reported bottleneck is binding; NCCL chooses by nominal link speeds and runs at achieved ones."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_full_link_binds_rather_than_one_that_nccl_keeps_half_empty() -> None:
     found = of("nccl", topology="8x-titanx-maxwell-dual-root").bottleneck
     assert found is not None
     assert (found.name, found.utilisation > 0.9) == ("cpu0->cpu1", True)
-    found = of("nccl", topology="8x-a100-pcie").bottleneck  # what comes through a CPU, at all that NCCL reaches there
+    found = of("nccl", topology="8x-a100-pcie").bottleneck  # traffic through a CPU, at the most that NCCL reaches there
     assert found is not None
     assert found.name == "plx0->gpu0"
 

@@ -1,4 +1,4 @@
-"""How large Megatron-core's buckets of gradients are, where its modules run and nobody says another size."""
+"""Megatron-core's default sizes of gradient buckets, where its modules run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ELEMENTS = 40_000_000
 
 
 def sent(options: StepOptions, words: str, op: str, bucket_bytes: float = BUCKET_BYTES) -> list[float]:
-    """Return the bytes of each exchange of that sort."""
+    """Return the bytes of each exchange of type *op*."""
     result = simulate_training(MACHINE, LLAMA, options, layout=parse_layout(words), bucket_bytes=bucket_bytes)
     found = [task.about for task in result.timeline.plan.tasks if getattr(task.about, "op", "") == op]
     return [about.size_bytes for about in found]

@@ -1,4 +1,4 @@
-"""Networks that are written out, built for measuring: parameters, FLOPs and what is kept are the simulator's."""
+"""Networks built from descriptions for measuring: parameters, FLOPs and saved activations match the simulator's."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NETWORKS: dict[str, dict[str, int | str]] = {
     "bloom-560m": {**TINY, "attention": "fused"},
     "gpt": {**TINY, "attention": "eager", "dropout": 0},
 }
-# cuDNN keeps its own; torch's RMSNorm is one kernel on a GPU and several elsewhere.
+# cuDNN saves its own data; torch's RMSNorm is one kernel on a GPU and several elsewhere.
 KEPT_OTHERWISE = ("lstm-shi2016", "llama-7b", "t5-small")
 LAYERS = """
 schema_version: 1
@@ -124,7 +124,7 @@ def _bytes_for_masks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def flops(built: Built, training: bool) -> tuple[int, int]:
-    """Return the FLOPs of the forward pass, and of all."""
+    """Return the FLOPs of the forward pass, and of the whole step."""
     with FlopCounterMode(display=False) as counter:
         if not training:
             with torch.no_grad():
@@ -137,7 +137,7 @@ def flops(built: Built, training: bool) -> tuple[int, int]:
 
 
 def again(network: Network) -> int:
-    """Return the FLOPs of scores that fused attention computes anew; on meta it is not fused."""
+    """Return the FLOPs of attention scores that fused attention recomputes; on meta it is not fused."""
     operators = [layer.operator for layer in network.layers if isinstance(layer.operator, Attention)]
     return sum(operator.backward_flop - 2 * operator.flop for operator in operators)
 
@@ -147,10 +147,10 @@ def test_parameters_and_flop_are_those_that_the_simulator_reads(name: str, tmp_p
     for training in (True, False):
         network = network_of(name, training)
         built = build_network(written_out(network, tmp_path), torch.device("meta"))
-        named = dict(built.module.named_parameters())  # each once, also where it is shared
+        named = dict(built.module.named_parameters())  # shared parameters appear once
         assert sum(p.numel() for p in named.values()) == network.parameter_count
         forward, everything = flops(built, training)
-        if name != "lstm-shi2016":  # the counter knows no recurrent layer
+        if name != "lstm-shi2016":  # the counter ignores recurrent layers
             assert forward == network.flop
             assert not training or everything == training_flop(network) - again(network)
 
@@ -160,7 +160,7 @@ def test_parameters_and_flop_are_those_that_the_simulator_reads(name: str, tmp_p
 def test_what_is_kept_for_the_backward_pass_is_what_the_simulator_counts(name: str, tmp_path: Path) -> None:
     network = network_of(name)
     fused = any(isinstance(layer.operator, Attention) for layer in network.layers)
-    place = "cpu" if fused else "meta"  # where it is one operator too
+    place = "cpu" if fused else "meta"  # attention is one operator there too
     kept = kept_bytes(build_network(written_out(network, tmp_path), torch.device(place)))
     assert kept == pytest.approx(saved_tensors(network, "fp32").total_bytes, rel=0.02)
 
@@ -202,7 +202,7 @@ def test_what_is_not_kept_runs_again_and_gradients_stay_the_same(recompute: str,
         for layer in network.layers
         if layer.name.startswith("blocks.") and (recompute == "full" or type(layer.operator).__name__ == "MatMul")
     )
-    # Of the last product of a span nothing is kept, so checkpointing stops before it where nothing follows.
+    # A span's last product saves nothing, so checkpointing stops before it if nothing follows.
     assert 0 < again_[2] - plain[2] <= blocks
     for a, b in zip(plain[3], again_[3], strict=True):
         torch.testing.assert_close(a, b)
@@ -296,7 +296,7 @@ def test_parts_ask_for_the_operators_of_the_network_and_no_other(name: str, tmp_
         assert question.precision == "bf16" if products else question.precision in ("bf16", "fp32")
     mine = {layer.operator for layer in network.layers}
     plain = {replace(op, vocabulary=0) if isinstance(op, Embedding) else op for op in mine}
-    # A product's bias is in its row only as far as a fused one has it; a convolution's is a kernel of its own.
+    # A linear row includes a bias only if it is fused; a convolution's bias is a separate kernel.
     assert {_bare(op) for op in asked} <= {_bare(op) for op in plain}
     by_name = {layer.name: layer.operator for layer in network.layers}
     missing = {_bare(op) for op in plain} - {_bare(op) for op in asked}

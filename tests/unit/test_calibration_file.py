@@ -1,4 +1,4 @@
-"""The YAML of a calibration: what it may say, and how mistakes are told."""
+"""Calibration files: their YAML, and the errors for mistakes."""
 
 import pytest
 

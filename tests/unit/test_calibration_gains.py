@@ -1,4 +1,4 @@
-"""A calibration changes what its own rows show to gain by it, and leaves the data sheet where they do not."""
+"""A calibration changes what its own rows show to improve, and otherwise leaves the data sheet's values."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def scattered(factor: float, count: int = 15) -> list[float]:
 
 
 def test_a_class_of_kernels_that_gains_nothing_keeps_the_data_sheet() -> None:
-    mixed = [0.7 if i % 2 else 1.4 for i in range(15)]  # two sources that disagree
+    mixed = [0.7 if i % 2 else 1.4 for i in range(15)]  # two contradictory sources
     found = fit_calibration(NAMES.session, PART, [*rows_of("linear", mixed), *rows_of("elementwise", scattered(1.3))])
     assert found.calibration.by_data_sheet == ("gemm",)
     calibrated = NAMES.session.calibrated({PART: found.calibration})
@@ -83,7 +83,7 @@ def test_errors_of_rows_that_had_no_part_are_those_of_fits_without_them() -> Non
         refitted = least_errors(priors, errors(others), ["x"] * len(others)).values
         (without,) = errors([row])(refitted)
         assert unseen[row] == pytest.approx(without, abs=0.012)
-        assert abs(unseen[row]) >= abs(plain[row])  # a row that has no part is farther off
+        assert abs(unseen[row]) >= abs(plain[row])  # rows outside the calibration have larger errors
 
 
 def test_kernels_by_the_data_sheet_cost_what_they_do_without_a_calibration() -> None:

@@ -1,4 +1,4 @@
-"""What one row that is far off does to the factors of a calibration."""
+"""The effect of a single outlier on the factors of a calibration."""
 
 import math
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""A log of nccl-tests beside what the machine should do: read, judged, and explained."""
+"""An nccl-tests log compared with the machine's expected behaviour: read, judged, explained."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SIZES = [1 << power for power in (14, 18, 22, 25, 28, 30)]
 
 
 def times_on(topology: Topology, sizes: Sequence[int] = SIZES, **asked: object) -> list[tuple[int, float]]:
-    """Return what NCCL takes on *topology* at all *sizes*."""
+    """Return NCCL's time on *topology* for all *sizes*, as (bytes, seconds)."""
     session, where = Session(), Where("as it is")
     session.know(where, machine_of(topology))
     question = CollectiveQuestion(where=where, size_bytes=0.0)

@@ -1,4 +1,4 @@
-"""``--gpus best:5`` finds the fastest five, and ``--gpus 5`` says where others are faster."""
+"""``--gpus best:5`` finds the fastest five GPUs, and ``--gpus 5`` points out faster ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slow and failed links, neighbours, lost servers, checkpoints: scenario B8, with closed forms beside it."""
+"""Slow and failed links, neighbours, lost servers, checkpoints: scenario B8, with closed forms."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from simulator.results.checkpoints import Checkpoints, best_interval_s
 
 pytestmark = pytest.mark.slow
 
-PCIE = Where("4gpu-pcie")  # every link 16 GB/s, no latency
+PCIE = Where("4gpu-pcie")  # all links 16 GB/s, no latency
 S = 160e6
 VGG = StepQuestion(where=Where("p3.16xlarge", 4), workload="vgg16", batch=32, strategy="parameter-server-sharded")
 
@@ -33,7 +33,7 @@ def test_a_slow_link_gives_its_share_in_both_directions() -> None:
     half = replace(PCIE, slow_links=(SlowLink("gpu0-switch0", 0.5),))
     assert time_s(half) == pytest.approx(3 * S / 8e9 * 2, rel=1e-9)
     other = replace(PCIE, slow_links=(SlowLink("switch0-gpu3", 0.5),))
-    assert time_s(other) == pytest.approx(0.060, rel=1e-9)  # its third of gpu0's link is less
+    assert time_s(other) == pytest.approx(0.060, rel=1e-9)  # its third of gpu0's link is slower anyway
 
 
 def test_a_failed_link_is_gone_around_or_refused() -> None:
@@ -44,9 +44,9 @@ def test_a_failed_link_is_gone_around_or_refused() -> None:
 
 
 def test_a_link_that_slows_in_mid_run_costs_what_is_left() -> None:
-    """Three GPUs send 480 MB to gpu0 in 30 ms and receive in 30 ms; from 10 ms to 50 ms the link gives half."""
+    """Three GPUs send 480 MB to gpu0 in 30 ms and receive in 30 ms; from 10 ms to 50 ms the link runs at half speed."""
     slow = replace(PCIE, slow_links=(SlowLink("gpu0-switch0", 0.5, 0.010, 0.050),))
-    # 160 MB by 10 ms, 320 MB more by 50 ms, and as long as ever for what comes back.
+    # 160 MB by 10 ms, another 320 MB by 50 ms, and 30 ms for the way back as before.
     assert time_s(slow) == pytest.approx(0.080, rel=1e-9)
     for_good = replace(PCIE, slow_links=(SlowLink("gpu0-switch0", 0.5, 0.010),))
     assert time_s(for_good) == pytest.approx(0.010 + 0.040 + 0.060, rel=1e-9)
@@ -111,8 +111,8 @@ def test_b8_a_lost_server_costs_what_is_sent_again() -> None:
         assert result.step_time_s == plain.step_time_s
         assert result.servers is not None
         assert result.servers.lost_s is not None
-        # At least a quarter of the parameters goes from one node to the others; at most a step is done again, and all
-        # keys are exchanged anew, by three servers in place of four.
+        # At least a quarter of the parameters goes from one node to the others; at most one step is repeated, and
+        # three servers in place of four exchange all keys again.
         quarter_s = 4 * result.step.parameter_count / 4 / 2.94e9
         assert quarter_s / 2 < result.servers.lost_s < quarter_s + 4 / 3 * 2 * plain.step_time_s
     for lost, told in [
@@ -149,7 +149,7 @@ def test_b8_goodput_is_that_of_failures_drawn_at_random() -> None:
         if clock_s + 310.0 <= fails_s:
             clock_s, kept_s = clock_s + 310.0, kept_s + 300.0
             continue
-        while True:  # a failure while restarting starts that anew
+        while True:  # a failure during a restart begins it again
             clock_s = fails_s + 20.0
             fails_s += random.expovariate(1 / 2000.0)
             if fails_s > clock_s:
@@ -177,6 +177,6 @@ def test_a_checkpoint_is_written_by_the_first_disk() -> None:
     result = Session().step(question)
     found = result.checkpoints
     assert found is not None
-    # Parameters and a velocity of 138 M numbers, on a volume of 250 MB/s.
+    # Parameters and momentum of 138 M elements, on a volume of 250 MB/s.
     assert found.write_s == pytest.approx(2 * 4 * result.step.parameter_count / 250e6, rel=0.01)
     assert found.every_steps == found.best_steps

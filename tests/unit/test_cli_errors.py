@@ -1,4 +1,4 @@
-"""Each mistake on the command line is one line with what would be right, and exit status 2."""
+"""Each mistake on the command line gives one line that suggests the remedy, and exit status 2."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def test_an_interrupt_is_one_line(monkeypatch, capsys) -> None:
 
 def test_nothing_is_left_where_the_run_fails(monkeypatch, tmp_path, capsys) -> None:
     def fail(*_args: object, **_kwargs: object) -> None:
-        assert list(tmp_path.iterdir())  # the place was tried before the run
+        assert list(tmp_path.iterdir())  # the output location was tested before the run
         raise ZeroDivisionError
 
     monkeypatch.setattr("simulator.api.session.Session.collective", fail)

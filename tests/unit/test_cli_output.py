@@ -1,4 +1,4 @@
-"""What ``simulate`` prints: tables, JSON, sweeps, lists; on wide and narrow terminals."""
+"""The output of ``simulate``: tables, JSON, sweeps and lists, on wide and narrow terminals."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_software_is_ranked_and_bounds_stand_below_it(capsys) -> None:
     out = shown(["--topology", "p3.16xlarge", "--strategy", "ring,multi-ring,nccl"], capsys)
     table = out.split("\n\n")[1].splitlines()
     names = [line.split()[0] for line in table]
-    assert names == ["strategy", "nccl", "lower", "multi-ring", "ring"]  # multi-ring's time is less than nccl's
+    assert names == ["strategy", "nccl", "lower", "multi-ring", "ring"]  # multi-ring takes less time than nccl
     assert float(table[3].split()[1]) < float(table[1].split()[1])
     assert re.search(
         r"^nccl takes 1\.\d+ ms; the lowest bound, that of multi-ring, is 1\.\d+ ms: \d\d % of the time of nccl$",

@@ -1,4 +1,4 @@
-"""Progress shows on a terminal, after a while, and nowhere else."""
+"""Progress appears only on a terminal, and only after a while."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def test_cases_are_all_combinations_in_the_order_named() -> None:
     assert [c.n_nodes for c in found[:18:6]] == [2, 4, 5]
     assert {c.shape for c in found} == {Shape(12.5e6, 1e-3), Shape(125e6, 1e-3)}
     assert [c.strategy.name for c in found[:2]] == ["sharded", "ring"]
-    assert found[0].shape == found[17].shape != found[18].shape  # cases of one link stand together
+    assert found[0].shape == found[17].shape != found[18].shape  # cases of one link are consecutive
 
 
 def test_sizes_are_whole_numbers_of_floats() -> None:
@@ -145,7 +145,7 @@ def test_every_command_stays_in_namespaces_of_the_run() -> None:
         elif words[1] == "-n":
             assert words[0] in ("ip", "tc")
             assert words[2] in ours
-        else:  # a wire: both ends are made inside namespaces
+        else:  # a wire: both ends are created inside namespaces
             assert words[:3] == ["ip", "link", "add"]
             assert [words[i + 1] for i, word in enumerate(words) if word == "netns"] == [NAMES.switch, words[-1]]
             assert words[-1] in ours
@@ -164,7 +164,7 @@ def test_both_ends_of_every_wire_have_the_rate() -> None:
 
 @pytest.mark.parametrize("rate_Bps", [125e3, 12.5e6, 125e6, 12.5e9])
 def test_no_packet_is_longer_than_the_bucket(rate_Bps: float) -> None:
-    # tbf would cut it, at the processor's cost; and half a bucket is what a timer may be late for.
+    # tbf would split larger packets, at the processor's cost; half a bucket covers a late timer.
     shape = Shape(rate_Bps)
     assert 1514 < shape.packet_bytes <= 65_536
     assert shape.packet_bytes <= shape.bucket_bytes / 2
@@ -172,7 +172,7 @@ def test_no_packet_is_longer_than_the_bucket(rate_Bps: float) -> None:
 
 @pytest.mark.parametrize(("shape", "most"), [(Shape(125e6), 125_000), (Shape(12.5e6, 2e-3), 24_224 + 50_000)])
 def test_a_connection_waits_with_what_its_link_passes_in_a_moment(shape: Shape, most: int) -> None:
-    # 1 ms at the link's rate, 16 frames at least; and what is on the way, there and back.
+    # 1 ms at the link's rate, at least 16 frames, and the bytes in flight of a round trip.
     assert [c[-1].split()[1] for c in limit_commands(NAMES, 2, shape)] == [str(most)] * 2
 
 
@@ -298,7 +298,7 @@ def test_what_is_not_allowed_or_there_is_said_and_the_trial_removed(monkeypatch,
     assert commands[-1] == f"ip netns delete {NAMES.probe}"
 
 
-# -- what runs -----------------------------------------------------------------------
+# -- operations ----------------------------------------------------------------------
 
 
 def test_hosts_do_what_the_simulator_plans() -> None:
@@ -317,7 +317,7 @@ def test_a_host_checks_what_it_has(monkeypatch, strategy) -> None:
     from validate.machine.measure import over_ranks
 
     class Alone:
-        """A group in which nothing is ever exchanged."""
+        """A group without communication."""
 
         @staticmethod
         def new_group(ranks: list[int]) -> None:
@@ -342,7 +342,7 @@ def test_a_host_checks_what_it_has(monkeypatch, strategy) -> None:
     host.prepare(strategy, 2, 4000, Predictor().exchange(case(strategy, 2, 4000)))
     host.run()
     assert not host.is_right()
-    host.prepare(strategy, 1, 4000, None)  # it takes no part
+    host.prepare(strategy, 1, 4000, None)  # takes no part
     host.run()
     assert host.is_right()
 
@@ -352,7 +352,7 @@ def test_a_host_sends_first_to_the_next_one(monkeypatch) -> None:
     posted: list[tuple[str, int]] = []
 
     class Recorded:
-        """A group that keeps whom it was asked to send to and receive from."""
+        """A group that records the peers it sends to and receives from."""
 
         def wait(self) -> None:
             return None
@@ -420,7 +420,7 @@ def test_the_probe_of_messages_finds_what_they_cost(monkeypatch, n: int, cpus: i
     message_s, round_s = 40e-6, 90e-6
 
     class Busy:
-        """Hosts whose processors do nothing but messages."""
+        """Hosts whose processors only handle messages."""
 
         def ask(self, question: dict[str, Any], within_s: float) -> list[dict[str, Any]]:
             if question["do"] == "prepare":
@@ -448,10 +448,10 @@ def test_links_are_called_by_rate_and_delay() -> None:
 
 def test_order_counts_pairs_that_are_apart() -> None:
     same = [outcome(1.0, 1.0), outcome(0.9, 1.01, strategy="sharded"), outcome(3, 3, strategy="parameter-server")]
-    assert [order.wrong for order in orders(same)] == [()]  # level as predicted: either may be faster
+    assert [order.wrong for order in orders(same)] == [()]  # predicted as equal: either may be faster
     swapped = [outcome(3.0, 1.0), outcome(1.0, 3.0, strategy="parameter-server")]
     assert orders(swapped)[0].wrong == (("ring", "parameter-server"),)
-    assert orders([outcome(1, 1), outcome(1, 1, strategy="broadcast")]) == []  # another collective is no rival
+    assert orders([outcome(1, 1), outcome(1, 1, strategy="broadcast")]) == []  # a different collective is not compared
 
 
 def test_report_and_document_say_the_same() -> None:
@@ -502,7 +502,7 @@ def test_files_are_written_whole_and_only_what_is_asked_for(tmp_path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["one.yaml"]
     assert f"efficiency: {EFFICIENCY / 2:.6g}" in (tmp_path / "one.yaml").read_text()
     with ExitStack() as stack:
-        Files(stack, str(tmp_path / "new" / "folder"), None, [FAST, Shape(125e6)], 4)  # nothing came of it
+        Files(stack, str(tmp_path / "new" / "folder"), None, [FAST, Shape(125e6)], 4)  # nothing was written
     assert list((tmp_path / "new" / "folder").iterdir()) == []
     with ExitStack() as stack:
         both = Files(stack, str(tmp_path / "out"), None, [FAST, Shape(125e6)], 4)
@@ -513,7 +513,7 @@ def test_files_are_written_whole_and_only_what_is_asked_for(tmp_path) -> None:
     assert f"efficiency: {EFFICIENCY:.6g}" in (tmp_path / "out" / "netns-100mbit.yaml").read_text()
     assert json.loads((tmp_path / "out" / "cluster.json").read_text())["environment"] == {"cpu": "x"}
     rows = csv.DictReader((tmp_path / "out" / "collectives.csv").read_text().splitlines())
-    assert [row["trust"] for row in rows] == ["C"]  # the probe reached half of what the link carries
+    assert [row["trust"] for row in rows] == ["C"]  # the probe reached half of the payload rate
 
 
 def test_links_that_the_machine_cannot_fill_are_told() -> None:

@@ -1,4 +1,4 @@
-"""Each command of documents and scenarios that asks for a step or an exchange is measured, or refused with a reason."""
+"""Each command in documents and scenarios that asks for a step or an exchange is measured, or refused with a reason."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from validate.machine.measure.groups import GROUPS
 
 ROOT = Path(__file__).resolve().parents[2]
 SCENARIOS = ROOT / "simulator" / "scenarios" / "files"
-# Why torch alone does not do a step that has none but the options of validate run, in the words of the refusal.
+# Refusals of steps that only have options of validate run, but that torch alone cannot run.
 REFUSED = re.compile(
     r"divides layers, as Megatron-LM does|is one process for all GPUs|is DeepSpeed's and Megatron-LM's"
     r"|torch's own exchanges are measured|one machine is measured|is torch's|whole numbers|on the first so many"
@@ -34,7 +34,7 @@ REFUSED = re.compile(
 )
 
 
-# Commands of simulate that ask no question of one machine, and why nothing is measured for them.
+# simulate commands that ask no question about a single machine, and why they are not measured.
 OTHERS = {
     "scenario": "asks the commands of its file, which stand here one by one",
     "best": "ranks layouts; the one that is chosen is measured in its own words",
@@ -47,7 +47,7 @@ OTHERS = {
 
 
 def lines() -> Iterator[tuple[str, str]]:
-    """Yield where a command of simulate is, and the command: of all documents, and of all scenarios."""
+    """Yield the location and the text of every simulate command in documents and scenarios."""
     for document, text in DOCUMENTS.items():
         for kind, _, body in tables.blocks(text):
             if kind in ("sh", "console"):
@@ -63,7 +63,7 @@ def lines() -> Iterator[tuple[str, str]]:
 
 
 def written(command: str, monkeypatch: pytest.MonkeyPatch) -> Written | None:
-    """Return the options of *command*; None where it prints something about itself."""
+    """Return the options of *command*; None where it only prints information about itself."""
     seen: list[Written] = []
     monkeypatch.setattr("simulator.cli.ask.run", seen.append)
     words = shlex.split(command, comments=True)[1:]
@@ -76,7 +76,7 @@ def test_every_step_and_exchange_has_a_twin_or_a_reason(monkeypatch: pytest.Monk
     defaults = Written()
     found: Counter[str] = Counter()
     for where, command in lines():
-        if where.endswith(".md"):  # where the document's own files are
+        if where.endswith(".md"):  # with the document's own files
             folder = tmp_path / where.replace("/", "-")
             folder.mkdir(exist_ok=True)
             tables.write_files(DOCUMENTS[where], folder)

@@ -1,4 +1,4 @@
-"""Calibrating on a folder: what was put in is found, and nothing that is judged is fitted to."""
+"""Calibrating on a folder recovers the errors put in, and never fits to the rows that judge it."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def issues(*times):
 
 
 def step_time(steps_of, scale=1.0):
-    """Return the seconds of a step whose host takes *scale* times as long: it runs ahead, the device follows."""
+    """Return the seconds of a step whose host time is multiplied by *scale*: the host leads, the device follows."""
     host_s = device_s = 0.0
     for issue in steps_of:
         host_s += issue.host_s * scale
@@ -113,7 +113,7 @@ def step_time(steps_of, scale=1.0):
 
 
 def played(steps_of, scale=1.0):
-    """Return the same, as a worker writes it into a plan and the engine runs it."""
+    """Return the same time as the engine computes it from a worker's plan."""
     machine = load_machine("1x-t4")
     builder = PlanBuilder()
     worker = Worker(builder, machine, Places(machine).find(None))
@@ -143,7 +143,7 @@ def test_a_session_slows_the_host_of_a_step_and_nothing_else(scale):
 def test_the_scale_of_a_host_is_found(scale):
     steps_of = [issues(*[(20e-6, 2e-6)] * n) for n in (10, 40, 100, 30, 60, 80)]
     found = scale_of_steps([(partial(step_time, step), step_time(step, scale)) for step in steps_of])
-    assert found == pytest.approx(scale, rel=0.04)  # drawn a little to 1
+    assert found == pytest.approx(scale, rel=0.04)  # shrunk slightly towards 1
 
 
 def test_steps_that_do_not_wait_for_the_host_say_nothing_of_it():
@@ -174,7 +174,7 @@ def test_steps_use_the_host_of_the_calibration(measured):
 
 
 def test_a_host_of_half_the_speed_in_steps_is_found_and_predicted(tmp_path):
-    """Launches say one thing and steps take half of it: what is fitted predicts the steps."""
+    """Launch rows suggest one host time and steps half of it; the fit predicts the steps."""
     half = {name: value / 2 for name, value in host_seconds_put_in().items()}
     rows = steps(("resnet18", "resnet50", "densenet121", "mobilenet-v2"), batch=1)
     tables = {
@@ -205,7 +205,7 @@ def test_calibrations_mend_what_they_have_not_seen(measured):
 
 
 def test_what_is_judged_has_no_say_in_what_is_fitted(measured, monkeypatch):
-    """Falsify every row that is judged: the constants stay the same to the bit."""
+    """Falsify every row used for judging: the fitted constants stay the same to the bit."""
     rows = [row for row in rows_of(measured) if row.kind == "operators"]
     seen = []
     original = Bench.fit

@@ -1,4 +1,4 @@
-"""What a machine reports stands against what is said of it: wrong machines are refused, right ones are not."""
+"""A machine's report is checked against its description: wrong machines are refused, right ones are not."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_folder_whose_own_topology_is_another_machine_s_is_refused(tmp_path, c
 @pytest.mark.parametrize(
     ("record", "count"),
     [
-        ({"load_at_start": 0.3, "load_at_end": 2.2, "environment": CPU}, 0),  # at the end its own two threads
+        ({"load_at_start": 0.3, "load_at_end": 2.2, "environment": CPU}, 0),  # at the end with its own two threads
         ({"load_at_start": 3.1, "load_at_end": 2.2, "environment": CPU}, 1),
         ({"load_at_start": 3.1, "load_at_end": 4.2, "environment": CPU}, 2),
         ({"load_at_start": 3.0, "environment": {"cpu": {"logical_cores": 16}, "gpu": FACTS}}, 0),

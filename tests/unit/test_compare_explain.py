@@ -1,4 +1,4 @@
-"""Each rule speaks where its cause is in the facts and moves the time to that side, and is silent otherwise."""
+"""Each rule applies where its cause is present and shifts the time in that direction, and not otherwise."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_cause_of_little_effect_does_not_explain_a_tenfold_error():
 @pytest.mark.parametrize(
     ("cells", "sizes", "odd"),
     [
-        ({"op": "linear"}, {"m": 1235, "n": 1024, "k": 512}, ""),  # how many rows there are aligns nothing
+        ({"op": "linear"}, {"m": 1235, "n": 1024, "k": 512}, ""),  # the number of rows affects no alignment
         ({"op": "linear"}, {"m": 1235, "n": 1024, "k": 513}, "k=513"),
         ({"op": "bmm"}, {"m": 7, "n": 9, "k": 8}, "n=9"),
         ({"op": "conv2d"}, {"c_in": 3, "c_out": 64}, ""),

@@ -1,4 +1,4 @@
-"""A folder beside its prediction: the error found is the error put in; what is left out is said."""
+"""A folder compared with its prediction: the error found is the error put in, and omissions are reported."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_the_error_found_is_the_one_put_in(capsys, slow_by_a_quarter):
     assert classes["ops.csv", "conv2d"]["bias"] == pytest.approx(-0.2, rel=1e-6)
     assert classes["training.csv",]["bias"] == pytest.approx(0.25, rel=1e-6)
     assert classes["training.csv", "alexnet"]["scored"] == 2
-    assert [item for item in found["outliers"] if item["table"] != "memory.csv"] == []  # of which nothing was put in
+    assert [item for item in found["outliers"] if item["table"] != "memory.csv"] == []  # which has no planted errors
 
 
 def test_tables_that_no_scorer_predicts_are_listed_as_measured_only(slow_by_a_quarter, monkeypatch):
@@ -110,7 +110,7 @@ def test_the_topology_of_a_part_has_enough_of_them():
 
 
 def test_a_topology_in_the_folder_is_used_and_the_option_goes_before(tmp_path, capsys):
-    bare = {"device": DEVICE, "gpu": {"name": "a GPU"}}  # which says neither its model nor its size
+    bare = {"device": DEVICE, "gpu": {"name": "a GPU"}}  # gives neither model nor size
     write(tmp_path, {"ops.csv": timed("ops.csv", operators(5), constant(1.0))}, environment=bare)
     from simulator.topology.catalogue import builtin_topologies
 
@@ -122,7 +122,7 @@ def test_a_topology_in_the_folder_is_used_and_the_option_goes_before(tmp_path, c
 
 
 def test_a_folder_of_several_devices_and_machines_mixes_none_of_them(tmp_path):
-    """Tables of others, without a record: rows of a device that is not known stay that."""
+    """Tables without a record: rows of an unknown device stay unknown."""
     ops = timed("ops.csv", operators(6), constant(1.0))
     for row, name in zip(ops, ("t4", "t4", "v100-pcie-32gb", "no-such", "t4", "no-such"), strict=True):
         row |= {"device": name, "dtype": "fp32"}
@@ -224,7 +224,7 @@ def test_planted_outliers_are_named_and_no_others(tmp_path):
     found = compare(read_folder(str(write(tmp_path, {"ops.csv": rows}))), Asked())
     named = {outlier.row.line for outlier in found.outliers}
     assert {i + 2 for i in planted} <= named
-    assert len(named) <= len(planted) + 5  # of 150 normal ones three deviations leave hardly one
+    assert len(named) <= len(planted) + 5  # of 150 normal rows, hardly one exceeds three deviations
     assert all(outlier.deviations < -3 for outlier in found.outliers if outlier.row.line in {i + 2 for i in planted})
 
 
@@ -242,7 +242,7 @@ def test_a_class_of_four_has_no_outliers(slow_by_a_quarter):
 
 
 def test_the_interval_of_the_median_covers_it_as_often_as_it_says(slow_by_a_quarter):
-    """Of draws with a known median of abs(error), 95 % of the intervals hold it; the share of 200 is within 4 sigma."""
+    """Of draws with a known median of abs(error), 95 % of intervals contain it; the share in 200 is within 4 sigma."""
     import random
     from dataclasses import replace
 
@@ -260,7 +260,7 @@ def test_the_interval_of_the_median_covers_it_as_often_as_it_says(slow_by_a_quar
 
 @pytest.mark.parametrize("n", [900, 1000, 1001, 5000, 100_000])
 def test_thousands_of_rows_have_an_interval_too(n):
-    """Ranks of the sign test tend to n/2 -+ 0.98 sqrt(n), and where the one takes over from the other none jumps."""
+    """Ranks of the sign test tend to n/2 -+ 0.98 sqrt(n), without a jump where the approximation takes over."""
     found = median_interval([float(i) for i in range(n)])
     assert found.low == pytest.approx(n / 2 - 0.98 * math.sqrt(n), abs=1.5)
     assert found.low + found.high == n - 1
@@ -294,7 +294,7 @@ def test_the_environment_is_in_the_document(slow_by_a_quarter, capsys):
 
 
 def test_how_an_operator_could_be_issued_is_no_part_of_what_was_asked(tmp_path):
-    """Captured in one run, and not in the next, it is the same operator: the two are compared."""
+    """An operator captured in one run and not in the next is the same operator: the two are compared."""
     text = "device,op,m,n,k,issue,time_s\nh100-sxm5-80gb,linear,64,64,64,graph,1e-5\n"
     tables = []
     for issue in ("graph", "queued"):

@@ -1,4 +1,4 @@
-"""Steps that were asked for, and the memory of steps, beside their prediction."""
+"""Requested steps, and the memory of steps, compared with their prediction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of a comparison: whole in itself, the same twice, nothing of a table's text taken for markup."""
+"""The page of a comparison is self-contained and reproducible, and escapes all text of tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VOID = {"meta", "br", "link", "img", "hr", "input"}
 
 
 class Reader(HTMLParser):
-    """Remembers what is open, all names, and what is fetched from elsewhere."""
+    """Records open tags, IDs, and external resources."""
 
     def __init__(self):
         super().__init__()

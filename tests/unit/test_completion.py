@@ -1,4 +1,4 @@
-"""Completion in a shell, and the lists of what is built in."""
+"""Shell completion, and the lists of built-in names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Constants are data: each says what it is and rests on, is read by a model, and goes where the program goes."""
+"""Constants are data: each is described and sourced, read by a model, and installed with the program."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def entries() -> list[tuple[str, dict[str, Any]]]:
 
 
 def readers() -> dict[str, type]:
-    """Return the class that each file fills."""
+    """Return the class that each file of constants fills."""
     found = {}
     for package in PACKAGES:
         for path in sorted(package.rglob("*.py")):
@@ -55,7 +55,7 @@ def test_there_is_something_to_check() -> None:
     assert len(entries()) >= 300
 
 
-# -- what each says --------------------------------------------------------------------
+# -- descriptions ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -92,7 +92,7 @@ def test_what_is_fitted_says_so() -> None:
 
 
 def test_files_are_as_a_fit_writes_them() -> None:
-    """So that the next fit changes the lines of its constants alone."""
+    """Files are formatted as a fit writes them, so that the next fit changes only the lines of its constants."""
     for name, path in FILES.items():
         assert constants_text(document(name)) == path.read_text(encoding="utf-8"), name
 
@@ -109,18 +109,18 @@ def test_constants_at_a_bound_and_files_are_in_the_document() -> None:
 
 
 def test_a_value_is_at_the_bound_that_it_is_said_to_be_at() -> None:
-    """To 5 %: bounds are those of the next fit, values those of the last."""
+    """Within 5 %: bounds are those of the next fit, values those of the last."""
     priors = {name: prior for family in FAMILIES for stage in family.stages for name, prior in stage.free.items()}
     for name, entry in entries():
         if entry.get("bound"):
             assert any(entry["value"] == pytest.approx(end, rel=0.05) for end in (priors[name].low, priors[name].high))
 
 
-# -- who reads them --------------------------------------------------------------------
+# -- readers ---------------------------------------------------------------------------
 
 
 def flat(cls: type, value: Any) -> set[str]:
-    """Return the names of the constants that fill *value*, as its file has them."""
+    """Return the names of the constants that fill *value*, as written in its file."""
     found = set()
     for field in fields(cls):
         inner = getattr(value, field.name)
@@ -143,7 +143,7 @@ def test_every_file_has_a_reader_and_every_reader_a_file() -> None:
 
 @pytest.mark.parametrize("name", sorted(READERS))
 def test_fields_and_constants_are_the_same(name: str) -> None:
-    """Apart from fields that have a default: a protocol without channels has no rate of one."""
+    """Except for fields with a default: a protocol without channels has no rate per channel."""
     said, filled = set(document(name)["constants"]), flat(READERS[name], DEFAULT(READERS[name]))
     assert said <= filled
     assert name == "nccl" or said == filled
@@ -185,7 +185,7 @@ def test_other_values_are_of_constants_that_there_are() -> None:
 
 
 def test_an_installed_program_has_them() -> None:
-    """A wheel has all that lies in a package but what it leaves out, and what Git does."""
+    """A wheel contains everything in a package except what its settings or Git exclude."""
     settings = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
     wheel = settings["tool"]["hatch"]["build"]["targets"]["wheel"]
     ignored = [line.rstrip("/") for line in (PROJECT / ".gitignore").read_text(encoding="utf-8").split()]

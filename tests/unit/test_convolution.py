@@ -1,4 +1,4 @@
-"""Convolutions: blocks in closed form, which algorithm, and what measurements say."""
+"""Convolutions: blocks in closed form, the choice of algorithm, and agreement with measurements."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from validate.tables.names import Names
 CONVOLUTION = DEFAULT(ConvolutionCosts)
 IDEAL = replace(CONVOLUTION, residency=0.0, quantisation=1.0)
 DIRECTIONS = ("fwd", "bwd_data", "bwd_weight")
-# ResNet-50's layers: 3x3 in the middle, the first, a 1x1, and one that halves the image.
+# Layers of ResNet-50: a 3x3 in the middle, the first, a 1x1, and one that halves the image.
 MIDDLE = Conv2d(64, 256, 256, 14, 14, 3, 3, 1, 1, 1, 1)
 FIRST = Conv2d(64, 3, 64, 224, 224, 7, 7, 2, 2, 3, 3)
 POINTWISE = Conv2d(64, 256, 1024, 14, 14, 1, 1)
@@ -106,7 +106,7 @@ def test_kepler_has_no_fused_winograd_and_before_pascal_none_serves_weights(dire
 def test_only_winograd_beats_the_peak_and_no_more_than_its_arithmetic_allows(device: str, direction: str) -> None:
     peak = find_gpu(device).peak("fp32")
     rate = MIDDLE.flop / cost_s(find_gpu(device), MIDDLE, direction)
-    assert 0.2 * peak < rate < 4.0 * peak  # F(4x4, 3x3) multiplies 36 times for 144
+    assert 0.2 * peak < rate < 4.0 * peak  # F(4x4, 3x3) multiplies 36 times in place of 144
     assert POINTWISE.flop / cost_s(find_gpu(device), POINTWISE, direction) < peak
 
 
@@ -223,7 +223,7 @@ def test_a_calibration_speeds_what_it_names() -> None:
 @pytest.mark.parametrize(
     ("device", "network", "batch", "images_per_s"),
     [
-        # Published steps in fp32 (tf_cnn_benchmarks, 2017; NVIDIA's examples): convolutions are most of one.
+        # Published steps in fp32 (tf_cnn_benchmarks, 2017; NVIDIA's examples), mostly convolutions.
         ("p100-sxm2-16gb", "resnet50", 64, 219.0),
         ("p100-sxm2-16gb", "vgg16", 64, 147.0),
         ("p100-sxm2-16gb", "inception3", 64, 142.0),
@@ -236,7 +236,7 @@ def test_the_convolutions_of_a_network_fill_most_of_a_published_step(
     shapes = [layer.operator for layer in build_network(network, batch=batch).layers]
     convolutions = [shape for shape in shapes if isinstance(shape, Conv2d)]
     total_s = sum(cost_s(find_gpu(device), shape, d) for shape in convolutions for d in DIRECTIONS)
-    total_s -= cost_s(find_gpu(device), convolutions[0], "bwd_data")  # nobody asks for the pictures' gradients
+    total_s -= cost_s(find_gpu(device), convolutions[0], "bwd_data")  # the image's gradient is not needed
     assert 0.55 < total_s / (batch / images_per_s) < 1.0
 
 
@@ -261,4 +261,4 @@ def test_fused_winograd_computes_past_the_edges_of_small_images() -> None:
         return winograd_fused(problem(device, kernel, 4)).compute_s
 
     assert fused_s(16) == pytest.approx(fused_s(15), rel=0.02)
-    assert 1.9 < fused_s(17) / fused_s(16) < 2.5  # blocks of 4 images, 2 rows, 16 columns: 9 by 2 for 8 by 1
+    assert 1.9 < fused_s(17) / fused_s(16) < 2.5  # blocks of 4 images, 2 rows, 16 columns: 9 by 2 in place of 8 by 1

@@ -1,7 +1,7 @@
-"""What one core draws from its caches and from memory, beside what was published of servers of the same design.
+"""Bandwidth of one core from its caches and from memory, compared with published figures for the same design.
 
-The figures are of Kerncraft 0.8.18's machine files (RRZE-HPC): likwid-bench on one core at a fixed clock, the median of
-load, copy and triad, in GB/s.
+The figures are from Kerncraft 0.8.18's machine files (RRZE-HPC): likwid-bench on one core at a fixed clock, the median
+of load, copy and triad, in GB/s.
 """
 
 from statistics import median
@@ -13,7 +13,7 @@ from simulator.devices.cpu.memory import bandwidth, own_share
 from simulator.topology.catalogue import load_part
 from simulator.topology.parts import CpuPart
 
-# machine: a built-in part of its design, GHz, and load, copy and triad of the second level, the third, and memory
+# By machine: a built-in part of its design; GHz; load, copy and triad from the second level, the third, and memory.
 PUBLISHED = {
     "E5-2680": ("xeon-e5-2670", 2.7, (31.5, 36.7, 37.8), (23.5, 21.9, 24.7), (12.3, 11.1, 12.4)),
     "E5-2690 v2": ("xeon-e5-2697-v2", 3.0, (35.1, 40.9, 42.4), (27.0, 24.9, 27.5), (15.7, 12.1, 12.2)),
@@ -26,7 +26,7 @@ PUBLISHED = {
 
 
 def rates(name: str, clock_Hz: float) -> tuple[float, float, float]:
-    """Return what one core of a part at that clock draws from the second level, the third, and memory."""
+    """Return the bandwidth of one core, at this clock, from the second level, the third level and memory."""
     part = load_part(name)
     assert isinstance(part, CpuPart)
     part = part.model_copy(update={"clock": clock_Hz, "turbo_clock": None, "vector_clock": None})

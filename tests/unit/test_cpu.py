@@ -1,4 +1,4 @@
-"""CPUs as devices that compute: their figures, threads, caches, and the cost of each class of kernels."""
+"""CPUs as compute devices: their figures, threads, caches, and the cost of each class of kernels."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from simulator.workload.operators import (
     Softmax,
 )
 
-# 2 sockets of 4 cores at 2 GHz with 32 FLOPs a cycle, 2 threads each; 40 GB/s a socket, 10 GB/s a core.
+# 2 sockets of 4 cores at 2 GHz, with 32 FLOPs per cycle and 2 threads per core; 40 GB/s per socket, 10 GB/s per core.
 PLAIN = Cpu(
     name="plain",
     vendor="other",
@@ -305,6 +305,6 @@ def test_rows_picked_from_a_table_beyond_the_caches_await_their_first_lines() ->
     near, far = (time_s(100_000, 16, table, memory_latency_s=400e-9) for table in (1000, 10_000_000))
     assert far > 3 * near
     later = time_s(100_000, 16, 10_000_000, memory_latency_s=500e-9)
-    waits = 100_000 * 100e-9 / (4 * 8) * (1 - 2 * 8e6 / 640e6)  # four rows ahead on each of eight cores
+    waits = 100_000 * 100e-9 / (4 * 8) * (1 - 2 * 8e6 / 640e6)  # four rows in flight on each of eight cores
     assert later - far == pytest.approx(waits, rel=1e-3)
     assert time_s(100, 16_000, 10_000, memory_latency_s=400e-9) < 1.02 * time_s(100, 16_000, 10_000)

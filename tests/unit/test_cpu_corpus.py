@@ -1,4 +1,4 @@
-"""CPUs against published measurements: products on a Xeon Phi, training on CPUs with 1 to 32 threads."""
+"""CPUs compared with published measurements: products on a Xeon Phi, training with 1 to 32 threads."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def device(name: str, sockets: int = 1, threads: int | None = None, library: str
 
 
 def step_s(cpu: Cpu, model: str, batch: int, halves: str = "fwd bwd") -> float:
-    """Return forward and backward, or one of them, operator after operator."""
+    """Return the time of the forward and backward pass, or one of them, summed over operators."""
     total_s = 0.0
     for i, layer in enumerate(build_network(model, batch=batch).layers):
         phases: tuple[Phase, ...] = ("fwd", "bwd" if i else "bwd_weight")
@@ -86,7 +86,7 @@ def test_training_on_cpus_of_2016(corpus: Path) -> None:
 
 
 def test_networks_that_nothing_was_fitted_to(corpus: Path) -> None:
-    """VGG and ResNet in Torch7, which takes every hardware thread."""
+    """VGG and ResNet in Torch7, which uses every hardware thread."""
     errors = []
     with (corpus / "training.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):

@@ -1,4 +1,4 @@
-"""Drafts of topologies: what a system's files, a driver's listing and its matrix of links amount to."""
+"""Drafts of topologies from a system's files, a driver's listing and its matrix of links."""
 
 from dataclasses import replace
 
@@ -354,7 +354,7 @@ def test_two_machines_do_not_share_a_name() -> None:
         ("amd", 25, 1, 1, "Milan"),
         ("amd", 25, 17, 1, "Genoa"),
         ("amd", 26, 2, 1, "Turin"),
-        ("intel", 6, 158, 10, ""),  # of a desktop
+        ("intel", 6, 158, 10, ""),  # a desktop's
         ("amd", 25, 33, 0, ""),
         ("amd", 6, 85, 4, ""),
         ("arm", 0, -1, -1, ""),

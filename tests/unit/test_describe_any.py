@@ -1,4 +1,4 @@
-"""Whatever a system and a driver say: the draft is a machine."""
+"""Any output of system and driver gives a draft that is a valid machine."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""The processor as the files of a system tell it."""
+"""The processor as read from a system's files."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from validate.machine.describe.processor import CacheFacts, Processor, read_proc
 
 
 def system(root: Path, packages: int = 2, cores: int = 3, threads: int = 2) -> Path:
-    """Write the files of a system whose logical processors go through cores first, as Linux numbers them."""
+    """Write the files of a system that numbers its logical processors core by core, as Linux does."""
     count = packages * cores * threads
     blocks = []
     for i in range(count):
@@ -117,7 +117,7 @@ def test_a_disk_hangs_at_the_first_processor(tmp_path) -> None:
 
 
 def guest(root: Path, cores: int, size: str = "32768K", model: str = "AMD EPYC") -> Processor:
-    """Return the processor of a guest that has *cores* of a chip of Zen 4."""
+    """Return the processor of a guest that has *cores* cores of a Zen 4 chip."""
     flags = "sse2 avx fma avx512f hypervisor"
     block = f"vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\nstepping\t: 1\nmodel name\t: {model}\n"
     blocks = [
@@ -153,7 +153,7 @@ def test_a_guest_has_neighbours_on_its_cache_two_page_tables_and_its_designs_clo
     of_two, of_six = part.caches["l3"].neighbours, few.caches["l3"].neighbours
     assert of_two is not None
     assert of_six is not None
-    assert of_two == pytest.approx(3 * of_six, rel=1e-3)  # six cores of others, and two
+    assert of_two == pytest.approx(3 * of_six, rel=1e-3)  # neighbours on six cores, and on two
     assert part_of_draft(guest(tmp_path / "all", 8)).caches["l3"].neighbours is None
 
 

@@ -1,4 +1,4 @@
-"""Disks: seek, rotation and transfer; requests at once and erased blocks; volumes; a queue that the engine serves."""
+"""Disks: seek, rotation and transfer; concurrent requests; erased blocks; volumes; a queue served by the engine."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ def test_an_outer_track_holds_more_and_gives_more_in_a_turn(session) -> None:
     assert (outer, inner) == pytest.approx((10e-3, 20e-3))
     assert seconds(session, "read_sequential,1MB,disk=old0") == outer
     figures = session.answer(parse_question("disk:read_sequential,1MB,disk=old0", WHERE)).figures
-    # a square inch is a million tracks of a million bits where both lie equally close; here tracks are four bits wide
+    # If tracks and bits were equally dense, a square inch would have a million tracks of a million bits; here tracks
+    # are four bits wide.
     bits_a_metre = 2e6 / 0.0254
     assert figures["outer_track_bytes"] == pytest.approx(3.14159265 * 0.06 * bits_a_metre / 8)
     assert figures["inner_track_bytes"] == pytest.approx(figures["outer_track_bytes"] / 2)
@@ -136,7 +137,7 @@ devices: {{cpu0: {{part: generic-desktop-cpu}}, disk0: {{part: mine}}}}
     plan, blocks = found
     each_s, least_s = execute(machine, plan).end_s / blocks, block_time(part, question)
     assert each_s >= least_s * (1 - 1e-9)
-    assert each_s <= least_s * 1.35  # until all are under way, and when the last are
+    assert each_s <= least_s * 1.35  # the start, until all are in flight, and the end
 
 
 @pytest.mark.parametrize(
@@ -146,7 +147,7 @@ devices: {{cpu0: {{part: generic-desktop-cpu}}, disk0: {{part: mine}}}}
         ("read_random,4KiB,hit-percent=101", "hit-percent is from 0 to 100; got 101"),
         ("read_random,4KiB,threads=0", "threads is at least 1; got 0"),
         ("write_random,4KiB,cached", "writes wait for the disk"),
-        ("read_random,4KiB,sustained", "sustained is of a volume whose part has a burst_rate"),
+        ("read_random,4KiB,sustained", "sustained applies to a volume whose part has a burst_rate"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(session, words, message) -> None:

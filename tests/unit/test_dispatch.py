@@ -1,4 +1,4 @@
-"""The host: what it takes to issue, and what two events around one call show."""
+"""The host: its time to launch, and what two events around one call measure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TIMING = DEFAULT(TimingCosts)
 
 
 def isolated_time(operator: Operator, kernels_s: float, calibration: Calibration | None = None) -> float:
-    """Return what two events around a call on a T4 show."""
+    """Return the time between two events around a call on a T4, in seconds."""
     session = Session({"t4": calibration} if calibration else None)
     return between_events("t4", operator, "fwd").shown_s(kernels_s, session)
 
@@ -53,7 +53,7 @@ def test_beyond_the_floor_kernels_add_to_what_comes_before_them() -> None:
 
 
 def test_floors_are_those_that_were_measured() -> None:
-    # Least of the measured operators on T4, in launch.csv of the published measurements.
+    # The fastest of the operators measured on T4, in launch.csv of the published measurements.
     for operator, measured_s in (
         (RELU, 30e-6),
         (Softmax(8, 8), 33e-6),
@@ -90,7 +90,7 @@ def test_one_call_for_both_gradients_of_a_convolution_picks_two_kernels(t4: Gpu)
 
 @pytest.mark.parametrize(("network", "least_s", "most_s"), [("resnet18", 2.1e-3, 4e-3), ("resnet50", 6.5e-3, 10.5e-3)])
 def test_networks_are_issued_forward_in_what_was_measured(t4: Gpu, network: str, least_s: float, most_s: float) -> None:
-    """At batch 1 the device waits: hosts between 2 and 4 GHz took 2.1 ms; 6.7 ms (ResNeXt-50) to 10.4 ms."""
+    """At batch 1 the device waits: hosts from 2 to 4 GHz took 2.1 ms here, and 6.7 ms (ResNeXt-50) to 10.4 ms."""
     layers = build_network(network, batch=1).layers
     assert least_s < sum(dispatch_time(t4, layer.operator, "fwd") for layer in layers) < most_s
 

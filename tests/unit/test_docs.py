@@ -1,4 +1,4 @@
-"""The documents against the program: commands run, files load, links lead somewhere, numbers are true."""
+"""The documents agree with the program: commands run, files load, links resolve, numbers are right."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ AGAIN = "run python docs/make_tables.py"
 
 
 def named_blocks(wanted: Iterable[str]) -> list[tuple[str, str, str]]:
-    """Return (document, name of the file, content) of the blocks of these kinds."""
+    """Return (document, file name, content) of the blocks of these kinds."""
     return [(d, n, body) for d, text in DOCUMENTS.items() for kind, n, body in tables.blocks(text) if kind in wanted]
 
 
 def commands() -> list[tuple[str, str]]:
-    """Return (document, command line) of each line of a shell block that starts one of our programs."""
+    """Return (document, command line) for each line of a shell block that starts one of our programs."""
     found = []
     for document, _, body in named_blocks(["sh"]):
         for line in body.splitlines():
@@ -62,7 +62,7 @@ def commands() -> list[tuple[str, str]]:
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """A folder to run commands in, with the picture's folder; lines as long as they are."""
+    """Return a working folder with the figure's folder; output lines are not wrapped."""
     monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "docs" / "images").mkdir(parents=True)
@@ -102,11 +102,11 @@ def test_every_page_is_listed() -> None:
 def test_a_command_runs(document: str, command: str, here, capsys) -> None:
     words = shlex.split(command)
     tables.write_files(DOCUMENTS[document], here)
-    for other, earlier in commands():  # what it would write, of the device that it names
+    for other, earlier in commands():  # the calibration that it would write, for the device that it names
         calibrated = re.match(r"validate calibrate --device (\S+) .*--out (\S+)", earlier)
         if other == document and calibrated is not None:
             Path(calibrated[2]).write_text(f"schema_version: 1\ndevices:\n  {calibrated[1]}: {{compute: 1.02}}\n")
-    if words[0] == "validate":  # needs a table: only that its options are there
+    if words[0] == "validate":  # needs a table, so only its options are checked
         assert run_app(validate_app, "validate", [*words[1:2], "--help"]) == 0
         shown = capsys.readouterr().out
         assert [w for w in words[2:] if w.startswith("--") and w not in shown] == []
@@ -131,7 +131,7 @@ def test_the_pictures_are_current(command: str, here) -> None:
     (here / "docs" / "images").mkdir(parents=True, exist_ok=True)
     tables.printed(command)
     picture = Path(command.split("--plot ")[1])
-    # Words and times; where the lines run depends on Matplotlib's version.
+    # Text and tick labels; the positions of lines depend on Matplotlib's version.
     drawn, kept = (re.findall(r">([^<]+)</text>", (top / picture).read_text(encoding="utf-8")) for top in (here, ROOT))
     assert len(kept) > 30
     assert drawn == kept, AGAIN
@@ -173,7 +173,7 @@ def test_a_gpu_and_a_cpu_of_ones_own_run_steps_and_need_what_the_document_says(h
     tables.write_files(document, here)
     text = Path("own-gpu.yaml").read_text(encoding="utf-8")
     parts = yaml.safe_load(text)["parts"]
-    # The table's second cell: what is needed; the third: what else counts.
+    # The table's second cell: required keys; the third: other keys that count.
     rows = {row[0]: row[1:] for row in re.findall(r"^\| `([gc]pu)` \| (`[^|]*) \| ([^|]*) \|$", document, re.MULTILINE)}
     for kind, device in (("gpu", "gpu0"), ("cpu", "cpu0")):
         step = ["--topology", "own-gpu.yaml", "--workload", "resnet18", "--batch", "2", "--quiet", "--device", device]
@@ -245,7 +245,7 @@ def test_named_files_are_there(document: str) -> None:
 
 
 def error_rows() -> dict[str, list[str]]:
-    """Return the cells of the table of errors by their label."""
+    """Return the cells of the table of errors, by row label."""
     table = DOCUMENTS["docs/accuracy.md"].partition("<!-- errors -->")[2].partition("<!-- /errors -->")[0]
     rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in table.strip().splitlines()]
     return {row[0]: row[1:] for row in rows[2:]}

@@ -1,4 +1,4 @@
-"""The tables of operators and of steps in docs/accuracy.md against the program; and how they are written."""
+"""The tables of operators and steps in docs/accuracy.md against the program, and their format."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ tables = _make_tables()
 
 
 def shown(what: str) -> dict[str, list[str]]:
-    """Return the cells of a table by their label."""
+    """Return the cells of a table, by row label."""
     body = ACCURACY.partition(f"<!-- {what} -->\n")[2].partition(f"<!-- /{what} -->")[0]
     return {cells[0]: cells[1:] for cells in tables.table_cells(body)}
 
 
 class Remembering(tables.Answers):  # type: ignore[misc,name-defined]
-    """Answers as the documents were made with them; one in eight, of those that take long one in 80, anew.
+    """Answers recorded when the documents were made; one in eight, or one in 80 of the slow ones, is computed again.
 
-    What is answered anew must be what was written.
+    Recomputed answers must equal the recorded ones.
     """
 
     written_down: ClassVar[Mapping[str, list[float | str]]] = json.loads(tables.PREDICTED.read_text(encoding="utf-8"))
@@ -97,7 +97,7 @@ def scored(
 
 
 def assert_complete(table: str) -> None:
-    """Each row of the first line is in one of the others, apart from those that say of what they are a part."""
+    """The counts of the other rows add up to that of the first, except for rows that are parts of others."""
     counts = {cells[0]: int(cells[1]) for cells in tables.table_cells(table) if not cells[0].startswith("of these")}
     assert counts.pop("all steps") == sum(counts.values()) > 50
 
@@ -108,7 +108,7 @@ def test_every_table_has_rows() -> None:
 
 
 def test_the_tables_of_what_is_part_of_the_project_are_current() -> None:
-    """Of all but the devices left out of a fit, which needs the whole of what was published."""
+    """Covers everything but leave-one-out fits, which need all published measurements."""
     texts = [ACCURACY, (ROOT / "docs" / "published.md").read_text(encoding="utf-8")]
     old = {match["what"]: match["body"] for text in texts for match in tables._MARKED.finditer(text)}
     found = tables.nvidia_tables(old, None) | {"own-steps": tables.own_step_table()}
@@ -178,7 +178,7 @@ def test_operators_stand_by_their_number_of_rows() -> None:
     cells = {line[0]: line[1:] for line in tables.table_cells(text)}
     assert list(cells) == ["all", "`b`", "`a`", "1 of fewer than 5 rows"]
     assert cells["`a`"] == ["5", "10.0 %", "10.0 %", "3 %", "4 %", "5.0 %", "5.0 %", "20.0 %", "20.0 %"]
-    assert cells["`b`"] == ["6", "20.0 %", "20.0 %", "-", "-", "-", "-", "40.0 %", "40.0 %"]  # one row left is too few
+    assert cells["`b`"] == ["6", "20.0 %", "20.0 %", "-", "-", "-", "-", "40.0 %", "40.0 %"]  # a single row is too few
     assert cells["1 of fewer than 5 rows"] == ["1", "900.0 %", "900.0 %", *["-"] * 4, "1800.0 %", "1800.0 %"]
     assert cells["all"][:5] == ["12", "20.0 %", "89.2 %", "1 %", "2 %"]
 

@@ -1,4 +1,4 @@
-"""Topologies from dumps of machines: NCCL's XML, hwloc's, matrices, trees of lspci, logs; alone and together."""
+"""Topologies from dumps: NCCL's XML, hwloc's, matrices, lspci trees and logs, alone and combined."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def test_hwloc_says_host_switches_and_devices(tmp_path) -> None:
     assert machine.node("gpu0").part_name == "a100-pcie-80gb"
     assert machine.node("cpu1").part_name == "xeon-platinum-8360y"
     assert machine.node("nic0").part_name == "connectx-6-hdr"
-    machine, _ = described(tmp_path, HWLOC.replace("15b3:101b", "15b3:1019"))  # by its number, not by its slot
+    machine, _ = described(tmp_path, HWLOC.replace("15b3:101b", "15b3:1019"))  # by its device ID, not by its slot
     assert machine.node("nic0").part_name in ("connectx-4-edr", "connectx-5-edr")
 
 
@@ -241,8 +241,8 @@ def test_hwloc_says_nvlinks_by_their_rate(tmp_path) -> None:
         )
     text = '[10de:1533] a1"'.join(gpus)
     machine, _ = described(tmp_path, text.replace("PCIDev:83", "PCIDev:84"))
-    assert {node.part_name for node in machine.nodes if node.kind == "gpu"} == {"v100-sxm2-16gb"}  # by its PCI number
-    assert {link.count for link in machine.links if link.kind == "nvlink"} == {2}  # of 25 GB/s
+    assert {node.part_name for node in machine.nodes if node.kind == "gpu"} == {"v100-sxm2-16gb"}  # by its PCI ID
+    assert {link.count for link in machine.links if link.kind == "nvlink"} == {2}  # of 25 GB/s each
     switch = '<object type="PCIDev" gp_index="83" pci_busid="0000:61:00.0" pci_type="0680 [10de:1ac2] [0000:0000] a1"/>'
     text = text.replace("0 50000 300000", "0 0 150000").replace("50000 0 0 300000 0 0", "0 0 150000 150000 150000 0")
     machine, _ = described(
@@ -267,7 +267,7 @@ def test_lspci_s_tree_is_read_by_its_columns(tmp_path) -> None:
     machine, remarks = described(tmp_path, LSPCI)
     assert [node.part_name for node in machine.nodes if node.kind == "gpu"] == ["a100-pcie-80gb"] * 3
     assert {"gpu0-cpu0", "gpu1-plx0", "gpu2-plx0", "nic0-plx0", "plx0-cpu0"} <= joined(machine)
-    assert sum(node.kind == "nic" for node in machine.nodes) == 1  # no card of 1 Gbit/s
+    assert sum(node.kind == "nic" for node in machine.nodes) == 1  # the 1 Gbit/s card is left out
     assert any("at which socket" in remark for remark in remarks)
     words = ["GPU0 GPU1 GPU2 CPU Affinity", "GPU0 X SYS SYS 0-9", "GPU1 SYS X PIX 10-19", "GPU2 SYS PIX X 10-19"]
     machine, remarks = described(tmp_path, LSPCI, "\n".join(words))
@@ -392,7 +392,7 @@ def test_processors_beside_the_gpus_say_which_of_the_machines_like_it(processors
     assert f"cpu[0-1]: {{part: {cpu}, " in text
 
 
-# The dump, what it does not say, the built-in machine of the same name, and whether adapters stand there as well.
+# The dump, what it lacks, the built-in machine of the same name, and whether adapters are compared.
 PUBLISHED = [
     ("nccl-xml/H100-topology.xml", None, None, "dgx-h100", True),
     ("nccl-xml/ndv2-topo.xml", "v100-sxm2-32gb", None, "azure-nd40rs-v2", False),

@@ -1,4 +1,4 @@
-"""What shares, what is woken and what is counted by the engine: on a crossbar of 10 GB/s, and worked out by hand."""
+"""Sharing, waking and accounting in the engine, on a crossbar of 10 GB/s, calculated by hand."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ SECOND = 10e9  # bytes that a link carries in a second
 
 
 def flow(src: int, dst: int, seconds: float = 1.0, **more: float) -> Flow:
-    """Return a flow that takes *seconds* when alone."""
+    """Return a flow that takes *seconds* alone."""
     return Flow(ROUTER.route(MACHINE.gpus[src], MACHINE.gpus[dst]), seconds * SECOND, **more)  # type: ignore[arg-type]
 
 
 def both(builder: PlanBuilder) -> tuple[Timeline, Timeline]:
-    """Return the timelines with and without folding, which must be equal."""
+    """Return the timelines with and without folding, having checked that they are equal."""
     folded, stepped = (execute(MACHINE, builder.build(), fold=fold) for fold in (True, False))
     assert [s.end_s for s in folded.spans] == pytest.approx([s.end_s for s in stepped.spans], rel=1e-9)
     assert [s.start_s for s in folded.spans] == pytest.approx([s.start_s for s in stepped.spans], rel=1e-9)
@@ -46,7 +46,7 @@ def test_a_flow_of_nothing_holds_up_none_that_starts_with_it() -> None:
 
 
 def test_what_leaves_gives_its_share_to_those_that_can_use_it() -> None:
-    """The first is held at 1 GB/s by its cap throughout; the second has 4.5 beside the third, and 9 without it."""
+    """The first is capped at 1 GB/s throughout; the second has 4.5 GB/s beside the third, and 9 without it."""
     builder = PlanBuilder()
     builder.transfer("capped", [flow(0, 1, 0.1, cap_Bps=1e9)], stream="a")
     builder.transfer("long", [flow(0, 1, 0.675)], stream="b")
@@ -55,7 +55,7 @@ def test_what_leaves_gives_its_share_to_those_that_can_use_it() -> None:
 
 
 def test_an_end_that_was_foreseen_too_late_does_not_come_again() -> None:
-    """At half its rate the first flow would have ended at 0.4 s; it ends at 0.3 s, the batch at 1 s, and not before."""
+    """At half its rate the first flow would have ended at 0.4 s; it ends at 0.3 s, and the batch at 1 s, not before."""
     builder = PlanBuilder()
     builder.transfer("two", [flow(0, 1, 0.2), flow(2, 3, 1.0)], stream="a")
     builder.transfer("short", [flow(0, 1, 0.1)], stream="b")
@@ -63,7 +63,7 @@ def test_an_end_that_was_foreseen_too_late_does_not_come_again() -> None:
 
 
 def test_chains_of_flows_that_share_are_shared_out_together() -> None:
-    """0-1 and 0-3 share what leaves 0; 2-3 shares what arrives at 3 with the latter: all of them are one set."""
+    """0-1 and 0-3 share 0's output; 2-3 shares 3's input with the latter: the three form one set."""
     builder = PlanBuilder()
     builder.transfer("a", [flow(0, 1, 1.0)], stream="a")
     builder.transfer("b", [flow(0, 3, 0.5)], stream="b")
@@ -79,7 +79,7 @@ def test_who_has_no_bandwidth_is_named_at_once() -> None:
 
 
 def test_instants_that_rounding_parts_are_one() -> None:
-    """Ten steps of 0.1 s against one of 1 s, on streams of their own: the third waits for both at one instant."""
+    """Ten steps of 0.1 s against one of 1 s, on separate streams: the third transfer waits for both at one instant."""
     builder = PlanBuilder()
     last = 0
     for _ in range(10):
@@ -97,7 +97,7 @@ def events(builder: PlanBuilder, fold: bool = True) -> int:
 
 
 def test_bytes_without_latency_end_where_they_arrive() -> None:
-    """One event to share, one at the end: none more for an arrival at the same instant."""
+    """One event to share, one at the end, and none for an arrival at the same instant."""
     builder = PlanBuilder()
     builder.transfer("move", [flow(0, 1)])
     once = events(builder)
@@ -119,7 +119,7 @@ def test_flows_of_nothing_are_shared_out_by_nobody() -> None:
 @pytest.mark.parametrize("begins_s", [0.05, 0.1, 0.35, 0.4, 0.95, 1.0, 1.05])
 @pytest.mark.parametrize("after_s", [0.0, 3.0])
 def test_rounds_are_woken_where_they_are(begins_s: float, after_s: float) -> None:
-    """Ten rounds of 0.1 s; a flow of 0.1 s comes to the same link, in the middle of one or at its end."""
+    """Ten rounds of 0.1 s; a flow of 0.1 s joins on the same link, in the middle or at the end of a round."""
     builder = PlanBuilder()
     first = builder.work("wait", "cpu0", after_s, stream="host")
     builder.transfer("rounds", [flow(0, 1, 0.1), flow(0, 1, 0.05, latency_s=0.01)], after=[first], repeat=10)
@@ -131,7 +131,7 @@ def test_rounds_are_woken_where_they_are(begins_s: float, after_s: float) -> Non
 
 @pytest.mark.parametrize("begins_s", [0.03, 0.22, 0.47, 0.61])
 def test_rounds_of_several_rates_are_woken_within_a_round(begins_s: float) -> None:
-    """Of each round the short flow ends first, and the long one has the link from then on: two rates to look up."""
+    """In each round the short flow ends first, and the long one then has the link alone: two rates to look up."""
     builder = PlanBuilder()
     first = builder.work("wait", "cpu0", 2.0, stream="host")
     builder.transfer("rounds", [flow(0, 1, 0.05), flow(0, 2, 0.15), flow(3, 4, 0.0)], after=[first], repeat=6)
@@ -141,7 +141,7 @@ def test_rounds_of_several_rates_are_woken_within_a_round(begins_s: float) -> No
 
 
 def test_one_link_in_use_is_enough_not_to_sleep_on_it() -> None:
-    """The rounds use two links; the flow that comes at the end of the first round uses one of them."""
+    """The rounds use two links; the flow that arrives at the end of the first round uses one of them."""
     builder = PlanBuilder()
     builder.transfer("rounds", [flow(2, 3, 0.1), flow(0, 1, 0.1)], stream="a", repeat=5)
     builder.transfer("before", [flow(4, 5, 0.1)], stream="b")
@@ -234,7 +234,7 @@ def test_a_link_gives_nothing_for_a_while_and_then_all_again() -> None:
 
 
 def test_shares_of_a_resource_that_shrinks() -> None:
-    """Two works that just fit go at half their pace where half of it is left."""
+    """Two works that just fit run at half speed when half of the resource is left."""
     builder = PlanBuilder()
     for stream in ("a", "b"):
         builder.work("work", "gpu0", 1.0, stream=stream, loads=((CORES, 0.5),))
@@ -242,7 +242,7 @@ def test_shares_of_a_resource_that_shrinks() -> None:
     assert ends(builder) == pytest.approx([1.5, 1.5])
 
 
-# -- what may start, and what is counted -------------------------------------------------
+# -- start conditions and accounting -----------------------------------------------------
 
 
 def test_bytes_of_all_rounds_and_of_equal_flows_are_counted() -> None:
@@ -271,7 +271,7 @@ def test_bytes_of_fragments_are_counted_as_often_as_they_run() -> None:
 
 
 def test_a_collective_that_uses_half_of_a_link_leaves_the_other_half() -> None:
-    """It moves for a second and waits for as long: on average half of the link, and another has the other half."""
+    """It moves for a second and waits for a second: on average it uses half of the link, and a flow gets the rest."""
     inner = PlanBuilder()
     inner.transfer("move", [flow(0, 1, 1.0, latency_s=1.0)])
     builder = PlanBuilder()
@@ -281,7 +281,7 @@ def test_a_collective_that_uses_half_of_a_link_leaves_the_other_half() -> None:
 
 
 def test_what_a_fragment_uses_for_a_part_of_its_time_counts_in_proportion() -> None:
-    """0.5 s of the memory in 2 s: beside a work that uses all of it, both go at 1 / 1.25."""
+    """0.5 s of memory in 2 s: beside a work that uses all of the memory, both run at 1 / 1.25."""
     inner = PlanBuilder()
     inner.transfer("move", [flow(0, 1, 2.0)])
     builder = PlanBuilder()
@@ -291,7 +291,7 @@ def test_what_a_fragment_uses_for_a_part_of_its_time_counts_in_proportion() -> N
 
 
 def test_a_share_above_all_is_all() -> None:
-    """A collective that holds 1.5 times the multiprocessors holds all of them, and alone takes no longer."""
+    """A collective that asks for 1.5 times the multiprocessors holds all of them, and alone takes no longer."""
     inner = PlanBuilder()
     inner.transfer("move", [flow(0, 1, 1.0)])
     fragment = Fragment(inner.build(), ((CORES, 1.5),))
@@ -322,7 +322,7 @@ def test_two_queues_are_taken_one_after_the_other() -> None:
     for number in range(2):
         builder.work("both", "gpu0", 1.0, stream=f"s{number}", takes=("first", "second"), gives=("second", "first"))
     builder.work("second alone", "gpu0", 0.25, stream="s2", takes=("second",), gives=("second",))
-    assert ends(builder) == pytest.approx([1.25, 2.25, 0.25])  # it waits for one queue only, and so is there first
+    assert ends(builder) == pytest.approx([1.25, 2.25, 0.25])  # it waits for one queue only, and so is first
 
 
 def test_what_a_round_takes_is_told_of_the_first() -> None:
@@ -337,7 +337,7 @@ def test_what_a_round_takes_is_told_of_the_first() -> None:
 
 
 def test_equal_flows_that_nobody_can_slow_are_one_and_told_apart() -> None:
-    """Caps together stay below the links: folded, the equal ones pass as one, and each is told when it has arrived."""
+    """Caps sum to less than the links: when folded, equal flows pass as one, and each is reported when it arrives."""
     builder = PlanBuilder()
     slow = {"cap_Bps": 1e9}
     builder.transfer("move", [flow(0, 1, 0.1, **slow), flow(0, 1, 0.1, **slow), flow(0, 1, 0.2, **slow)])
@@ -363,7 +363,7 @@ def test_caps_on_several_streams_add_up() -> None:
 
 
 def test_a_flow_and_a_collective_share_by_what_each_takes_alone() -> None:
-    """Two equal flows take the link for a second, as the collective does: side by side each takes two."""
+    """Two equal flows take the link for a second, as does the collective: together each takes two seconds."""
     inner = PlanBuilder()
     inner.transfer("move", [flow(0, 1, 1.0)])
     builder = PlanBuilder()
@@ -398,7 +398,7 @@ def test_what_ends_at_one_instant_ends_in_the_order_in_which_it_began() -> None:
 
 
 def test_what_is_cancelled_as_its_rounds_end_ends_once_and_alone() -> None:
-    """Two channels sleep through their rounds; at the instant at which both end, one of them is cancelled."""
+    """Two channels sleep through their rounds; at the instant when both end, one of them is cancelled."""
     builder = PlanBuilder()
     first = builder.transfer("cancelled", [flow(0, 1, 0.125)], stream="a", repeat=5)
     second = builder.transfer("beside", [flow(0, 1, 0.125)], stream="b", repeat=5)
@@ -410,9 +410,9 @@ def test_what_is_cancelled_as_its_rounds_end_ends_once_and_alone() -> None:
 @pytest.mark.parametrize("into_s", [0.02, 0.05, 0.15, 0.22, 0.27])
 @pytest.mark.parametrize("after_s", [0.0, 2.0])
 def test_who_has_ended_within_a_round_arrives_when_it_would_have(into_s: float, after_s: float) -> None:
-    """The first flow is sent in 0.05 s and arrives at 0.25 s, the second takes 0.2 s: a round is bound by the first.
+    """The first flow is sent in 0.05 s and arrives at 0.25 s, the second takes 0.2 s: the first bounds a round.
 
-    In the third round another comes to the second's link, and slows it by less than it waits for the first.
+    In the third round another flow joins the second's link, and slows it by less than its wait for the first.
     """
     builder = PlanBuilder()
     first = builder.work("wait", "cpu0", after_s, stream="host")
@@ -472,7 +472,7 @@ def test_rounds_are_folded_unless_it_is_asked_not_to() -> None:
 
 
 def test_caps_count_as_often_as_the_bytes_cross() -> None:
-    """Staged in a memory of 16 GB/s, which is written and read: 8 GB/s, though the cap of 10 is less than its 16."""
+    """Staging in a memory of 16 GB/s, written and read, gives 8 GB/s, although the cap of 10 is below 16."""
     machine = machine_from("""
 schema_version: 1
 name: staged
@@ -490,7 +490,7 @@ transport: {peer_to_peer: none}
 
 
 def test_a_work_that_loads_a_link_slows_what_is_capped_on_it() -> None:
-    """The work takes all of the link when alone; the flow a tenth: both go at 1 / 1.1."""
+    """The work takes all of the link when alone, the flow a tenth: both run at 1 / 1.1."""
     builder = PlanBuilder()
     move = flow(0, 1, 0.1, cap_Bps=1e9)
     builder.transfer("capped", [move], stream="a")

@@ -1,4 +1,4 @@
-"""Equal nodes of a cluster: compiled, routed and simulated once, with what each would have by itself."""
+"""Equal nodes of a cluster: compiled, routed and simulated once, with the same results as each by itself."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SLOW = (SlowLink("node2.nic0-network", 0.5),)
 
 
 def written_out(cluster: Topology) -> Topology:
-    """Return one machine that has all devices and wires of *cluster*, each by its own name."""
+    """Return a single machine with all devices and wires of *cluster*, each under its own name."""
 
     def of(name: str, node: int) -> str:
         return name.replace("*", str(node))
@@ -127,8 +127,8 @@ def test_rings_over_equal_nodes_get_what_all_their_hops_would() -> None:
 
 
 def test_nodes_of_which_nothing_is_asked_cost_nothing() -> None:
-    load_machine("dgx-h100")  # parts are read once
-    with at_most_calls(10_000):  # as for two nodes
+    load_machine("dgx-h100")  # so that parts are cached
+    with at_most_calls(10_000):  # the same as for two nodes
         machine = load_machine("dgx-h100", n_nodes=4096)
     with at_most_calls(10_000):
         assert Router(machine).route(machine.gpus[7], machine.gpus[-1]).path_class == "net"
@@ -137,7 +137,7 @@ def test_nodes_of_which_nothing_is_asked_cost_nothing() -> None:
 def test_an_exchange_over_many_nodes_takes_few_events_and_calls() -> None:
     few = simulate(load_machine("dgx-h100", n_nodes=16), "nccl", 1e8)
     machine = load_machine("dgx-h100", n_nodes=256)
-    with at_most_calls(1_700_000):  # 3,400 more for each node, of 47 flows
+    with at_most_calls(1_700_000):  # 3,400 more for each node, for 47 flows
         many = simulate(machine, "nccl", 1e8)
     assert many.simulation_events == few.simulation_events < 50
 

@@ -1,4 +1,4 @@
-"""Every strategy as what each rank sends and adds: the sum is exact, whichever rank runs ahead of which."""
+"""Every strategy as each rank's sends and adds: the sum is exact in whatever order the ranks advance."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from validate.machine.measure.over_ranks import OverRanks
 SESSION = Session()
 STRATEGIES = [*[n for n in strategy_names() if n != "nccl"], "gpu2", "gloo", "parameter-server-2"]
 STRATEGIES += ["parameter-server-colocated"]
-N_ELEMENTS = 1009  # no multiple of any number of ranks
+N_ELEMENTS = 1009  # not a multiple of any number of ranks
 HOSTS = Where("linux-host", fabric="ethernet-10g")
 
 
@@ -35,7 +35,7 @@ def question(where: Where, strategy: str, collective: str = "all-reduce", **more
 
 
 def exchange(*args: Any, **more: Any) -> Exchange | None:
-    """Return the exchange; None where the strategy does not fit there."""
+    """Return the exchange; None where the strategy does not fit."""
     try:
         return exchange_of(SESSION, question(*args, **more))
     except InputError as error:
@@ -45,7 +45,7 @@ def exchange(*args: Any, **more: Any) -> Exchange | None:
 
 
 class Post:
-    """Messages between threads that each are a process: gloo pairs them by their tags, NCCL by their order."""
+    """Messages between threads that stand for processes: gloo matches them by tag, NCCL by order."""
 
     def __init__(self) -> None:
         self._boxes: dict[tuple[object, ...], Queue[torch.Tensor]] = {}
@@ -63,7 +63,7 @@ class Post:
         return _Work(partial(_arrive, tensor, self._box(src, self._here.process, tag)))
 
     def _box(self, *key: object) -> Queue[torch.Tensor]:
-        return self._boxes.setdefault(key, Queue())  # one for both ends, whoever comes first
+        return self._boxes.setdefault(key, Queue())  # created by whichever end comes first
 
     def P2POp(self, act: Any, tensor: torch.Tensor, peer: int) -> Any:  # noqa: N802  torch's name
         return act, tensor, peer
@@ -97,9 +97,9 @@ def run(
     *,
     grouped: bool = False,
 ) -> list[OverRanks]:
-    """Run *found* on a thread for each process and return what they have; *brought* in place of whole numbers.
+    """Run *found* with one thread per process and return the ranks; *brought* replaces the default inputs.
 
-    *grouped*: what a round has is posted as one group, as to NCCL.
+    *grouped*: post a round as one group, as with NCCL.
     """
     post = Post()
     monkeypatch.setattr(over_ranks, "dist", post)

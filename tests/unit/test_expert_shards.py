@@ -1,4 +1,4 @@
-"""Shards of what all ranks share, and of experts that fewer ranks have; of the optimiser, and of gradients too."""
+"""Sharding of parameters that all ranks share, and of experts that fewer ranks hold; of optimiser and gradients."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def step_of(words: str, machine=MACHINE, network=MIXTRAL, **asked) -> TrainingRe
 
 
 def kept(words: str, n_ranks: int) -> float:
-    """Return the parameters of which a rank updates its shard, counted from their names."""
+    """Return the number of parameters whose shard a rank updates, counted by name."""
     layout = parse_layout(words).on(n_ranks)
     own = divided(MIXTRAL, layout)
     names = expert_parameters(own)
@@ -70,7 +70,7 @@ def test_those_with_the_same_experts_share_them(shards: int, size: int, replicas
     for groups in (placement.shard_groups, placement.replica_groups):
         for bundle in groups(0, experts=True):
             for group in bundle.groups:
-                assert len({rank % 4 for rank in group.ranks}) == 1  # the same experts
+                assert len({rank % 4 for rank in group.ranks}) == 1  # with the same experts
 
 
 def test_shards_that_cut_through_experts_are_refused() -> None:
@@ -101,5 +101,5 @@ def test_shards_of_gradients_need_a_share_of_them_and_a_bucket() -> None:
     )
     n_bytes = 4 * LLAMA.trained_count
     bucket = 25 * 2**20 + 4 * max(p.elements for p in LLAMA.parameters)
-    # Replicas' gradients are there twice, at the moment when all are; the others with the moment that needs most.
+    # With ZeRO-1 all gradients exist twice at the peak; with ZeRO-2 the peak is at another moment.
     assert 2 * n_bytes - n_bytes / 8 - bucket >= first - second > 0.5 * n_bytes

@@ -1,4 +1,4 @@
-"""Experts split by tensor parallelism: which ranks split them, what each computes, holds, and exchanges."""
+"""Experts split by tensor parallelism: the ranks that split them, and each rank's computation, memory and exchanges."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def layout_of(words: str, n_ranks: int = 8) -> Layout:
     return parse_layout(words).on(n_ranks)
 
 
-# -- what a rank computes and holds --------------------------------------------------
+# -- computation and memory of a rank ------------------------------------------------
 
 
 @pytest.mark.parametrize("words", WORDS)
@@ -56,7 +56,7 @@ def test_what_is_exchanged_follows_from_degrees(words: str) -> None:
     layout = layout_of(words)
     own = divided(MIXTRAL, layout)
     sent = [layer.operator for layer in own.layers if layer.part == "experts" and isinstance(layer.operator, Exchange)]
-    rows = CHOSEN * TOKENS // (layout.tp if layout.sp else 1)  # of copies of tokens that a rank has
+    rows = CHOSEN * TOKENS // (layout.tp if layout.sp else 1)  # rows of token copies per rank
     found = Counter((e.axis, e.forward, e.backward, e.elements) for e in sent)
     expected: Counter[object] = Counter()
     if layout.ep > 1:
@@ -83,7 +83,7 @@ def test_optimisers_share_experts_among_those_that_hold_the_same_part() -> None:
         assert need.optimizer_bytes == pytest.approx(8 * kept)
 
 
-# -- which ranks ---------------------------------------------------------------------
+# -- choice of ranks -----------------------------------------------------------------
 
 
 def groups(bundles: list) -> list[list[int]]:

@@ -1,4 +1,4 @@
-"""What Megatron-LM's host does for experts, what graphs of blocks save it, and short rows of its normalisation."""
+"""Megatron-LM's host work for experts, its savings by graphs of blocks, and normalisation of short rows."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_graphs_of_blocks_are_a_launch_on_either_side_of_the_experts() -> None:
     launch_s = host_costs(DEVICE).graph_launch_s * host_costs(DEVICE).megatron
     apart = {layer.name for layer in divided(QWEN, parse_layout("ep=8").on(8)).layers if layer.part == "experts"}
     plain, captured = (issued(QWEN, options, "ep=8") for options in (MEGATRON, graphs))
-    for part, count in (("forward", 2), ("backward", 1)):  # backward nothing runs for the sum after the experts
+    for part, count in (("forward", 2), ("backward", 1)):  # the sum after the experts runs nothing backward
         for block in range(LAYERS):
             mine = [
                 issue

@@ -1,4 +1,4 @@
-"""Max-min fair shares, worked out by hand: caps that are met one after another, links that fill one after another."""
+"""Max-min fair shares calculated by hand: caps met one after another, links filled one after another."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ INFINITE = float("inf")
 @pytest.mark.parametrize(
     ("caps", "rates"),
     [
-        ([1.0, 2.0, 10.0], [1.0, 2.0, 4.0]),  # what the slow ones leave is the fast one's
+        ([1.0, 2.0, 10.0], [1.0, 2.0, 4.0]),  # the fast flow gets what the slow ones leave
         ([10.0, 2.0, 1.0], [4.0, 2.0, 1.0]),
         ([2.0, 2.0, INFINITE], [2.0, 2.0, 3.0]),  # two caps at once
         ([1.0, 3.0, 3.0], [1.0, 3.0, 3.0]),  # caps that the link just carries
-        ([1.0, 1.5, 2.0], [1.0, 1.5, 2.0]),  # and that leave some of it
+        ([1.0, 1.5, 2.0], [1.0, 1.5, 2.0]),  # and caps that leave some of it
         ([7 / 3, 7 / 3, 7 / 3], [7 / 3, 7 / 3, 7 / 3]),
     ],
 )
@@ -26,7 +26,7 @@ def test_caps_on_one_link(caps: list[float], rates: list[float]) -> None:
 
 
 def test_links_fill_one_after_another() -> None:
-    """Of 4, 12 and 30: the first is full at 2 each, the second at 5 for those that the first does not hold."""
+    """Links of 4, 12 and 30: the first fills at 2 each; the second at 5, for flows that the first does not hold."""
     loads = [[(0, 1.0)], [(0, 1.0), (1, 1.0)], [(1, 1.0)], [(1, 1.0), (2, 1.0)], [(2, 1.0)]]
     assert fair_rates(loads, [INFINITE] * 5, [4.0, 12.0, 30.0]) == [2.0, 2.0, 5.0, 5.0, 25.0]
 
@@ -37,13 +37,13 @@ def test_links_that_fill_at_once() -> None:
 
 
 def test_a_link_that_a_cap_makes_room_on_is_looked_at_again() -> None:
-    """The capped flow crosses both links; the level of each rises when it is held back."""
+    """The capped flow crosses both links; the level of each rises when the flow is held back."""
     loads = [[(0, 1.0), (1, 1.0)], [(0, 1.0)], [(1, 1.0)], [(1, 1.0)]]
     assert fair_rates(loads, [0.5, INFINITE, INFINITE, INFINITE], [4.0, 6.5]) == [0.5, 3.5, 3.0, 3.0]
 
 
 def test_weights_on_links() -> None:
-    """A flow that is written and read takes twice its rate of a memory of 12, and leaves the other what it has."""
+    """A flow that is written and read takes twice its rate of a memory of 12, leaving the rest to the other."""
     loads = [[("memory", 2.0), ("link", 1.0)], [("memory", 1.0)], [("link", 0.5)]]
     assert fair_rates(loads, [INFINITE, INFINITE, INFINITE], {"memory": 12.0, "link": 5.0}) == pytest.approx(
         [5 / 1.5, 12 - 2 * 5 / 1.5, 5 / 1.5]
@@ -59,7 +59,7 @@ def test_a_resource_of_nothing_gives_nothing() -> None:
 
 
 def test_what_differs_by_rounding_fills_at_once() -> None:
-    """A third and a sixth of one link, three times: one level, whatever the last bit of each says."""
+    """A third, a sixth and a half of one link: one level, whatever the last bit of each."""
     loads = [[(0, 1 / 3)], [(0, 1 / 6)], [(0, 1 / 2)], [(1, 0.1)], [(1, 0.2)], [(1, 0.7)]]
     rates = fair_rates(loads, [INFINITE] * 6, [1.0, 1.0])
     assert rates == pytest.approx([1.0] * 6, rel=1e-12)
@@ -67,7 +67,7 @@ def test_what_differs_by_rounding_fills_at_once() -> None:
 
 
 def test_levels_that_rounding_parts_are_one() -> None:
-    """Two caps and a link that differ by less than the slack: nobody is left to grow on nothing."""
+    """Two caps and a link that differ by less than the tolerance are met together."""
     near = 1.0 + 1e-13
     rates = fair_rates([[(0, 1.0)], [(0, 1.0)], [(0, 1.0)]], [1.0, near, INFINITE], [3.0])
     assert rates == pytest.approx([1.0, 1.0, 1.0], rel=1e-12)
@@ -79,7 +79,7 @@ def test_many_equal_flows_are_one_step() -> None:
 
 
 def test_shares_of_a_whole() -> None:
-    """Works share a resource of 1: what a small one leaves is less than that."""
+    """Works share a resource of 1: a small one leaves less than that."""
     assert fair_rates([[(0, 1.0)], [(0, 1.0)]], [0.25, 1.0], [1.0]) == [0.25, 0.75]
     assert fair_rates([[(0, 0.5)], [(0, 1.0)], [(0, 0.25)]], [0.5, 1.0, 1.0], [1.0]) == [0.5, 0.6, 0.6]
 

@@ -1,4 +1,4 @@
-"""``validate fit``: constants are found again from rows made with them; what a fit has seen; mistakes in one line."""
+"""``validate fit``: constants recovered from rows made with them, rows held out, mistakes reported in one line."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KINDS = {"operators", "collectives"}
 
 
 def read(tmp_path: Path, header: str, lines: Iterable[Sequence[object]]) -> tuple[list[FitRow], Names]:
-    """Return the rows of a table, as ``validate fit`` reads them; each took a second."""
+    """Return the rows of a table, as ``validate fit`` reads them; each takes a second."""
     table = tmp_path / "rows.csv"
     text = [",".join(map(str, (*line, 1))) for line in lines]
     table.write_text("\n".join([f"{header},time_s", *text]) + "\n")
@@ -45,7 +45,7 @@ def read(tmp_path: Path, header: str, lines: Iterable[Sequence[object]]) -> tupl
 
 
 def made(rows: Sequence[FitRow], names: Names, truth: dict[str, float]) -> list[FitRow]:
-    """Return *rows* with the times that the constants *truth* give."""
+    """Return *rows* with times computed from the constants *truth*."""
     session = names.session.calibrated({}, Constants(truth))
     return [replace(row, time_s=row.asked.time_s(session)) for row in rows]
 
@@ -178,7 +178,7 @@ def test_tied_constants_are_as_large_as_those_that_they_are_tied_to(tmp_path: Pa
     assert found.values["nccl.recent.LL.net_hop_s"] == found.values["nccl.earlier.LL.net_hop_s"]
 
 
-# -- which rows count ------------------------------------------------------------------
+# -- choice of rows --------------------------------------------------------------------
 
 PRODUCT = "device,op,dtype,m,n,k"
 ATTENTION = "device,op,variant,dtype,software,batch,heads,kv_heads,m,n,k"
@@ -278,13 +278,13 @@ SIMPLE = Family(
 
 @pytest.fixture
 def simple(monkeypatch) -> None:
-    """A family of one constant: the share of memory's bandwidth that long passes reach."""
+    """Use a family of one constant: the share of memory bandwidth that long passes reach."""
     monkeypatch.setattr(command, "FAMILIES", (SIMPLE,))
     monkeypatch.setattr(command, "_BY_NAME", {"simple": SIMPLE})
 
 
 def table(tmp_path: Path, **factors: float) -> str:
-    """Return a table of long passes, of which each takes a device's factor times what a share of 0.8 gives."""
+    """Return a table of long passes; each takes its device's factor times the time at a share of 0.8."""
     lines = [(device, "elementwise", "relu", "fp32", n, 100000) for device in DEVICES for n in (2000, 4000, 6000)]
     rows, names = read(tmp_path, "device,op,variant,dtype,rows,cols", lines)
     text = [HEADER]
@@ -340,7 +340,7 @@ def test_a_device_that_is_held_out_has_no_say(tmp_path, capsys) -> None:
 
 
 class Threads:
-    """Stands for processes: those of their own do not see the family of this test."""
+    """Threads in place of processes, which would not see this test's family."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
@@ -362,14 +362,14 @@ def test_each_device_is_judged_by_a_fit_to_the_others(tmp_path, capsys, monkeypa
     monkeypatch.setattr(command, "ProcessPoolExecutor", Threads)
     found = document(capsys, table(tmp_path, v100=1.2), "--leave-one-out", "place", "--jobs", jobs)
     assert errors(found, "place left out", "v100-pcie-32gb")["bias"] == pytest.approx(1 / 1.2 - 1, abs=0.01)
-    # The others are predicted by fits that saw the slow one.
+    # The others are predicted by fits that included the slow one.
     assert errors(found, "place left out", "titan-v")["bias"] > 0
     assert errors(found, "place left out")["n"] == errors(found, "fitted")["n"] == 9
 
 
 @pytest.mark.usefixtures("simple")
 def test_each_generation_is_judged_by_a_fit_to_the_others(tmp_path, capsys) -> None:
-    """The two of Volta are left out together."""
+    """The two Voltas are left out together."""
     file = table(tmp_path, v100=1.2, titan=1.2)
     found = document(capsys, file, "--leave-one-out", "generation")
     for place in ("v100-pcie-32gb", "titan-v"):
@@ -386,7 +386,7 @@ def test_leaving_generations_out_has_a_name_of_its_own(tmp_path, capsys) -> None
 
 @pytest.mark.usefixtures("simple")
 def test_a_term_is_worth_what_its_absence_costs_where_it_was_not_fitted(tmp_path, capsys, monkeypatch) -> None:
-    """The rows have a share of 0.8 of the bandwidth and no turnaround: the one term is worth all, the other nothing."""
+    """Rows have a bandwidth share of 0.8 and no turnaround: the first term is worth everything, the second nothing."""
     share = Term("simple", "share", {"memory.late_share": 1.0})
     turning = Term("simple", "pow", {"streaming.pow_slots": 0.0})
     monkeypatch.setattr(command, "TERMS", (share, turning))
@@ -401,7 +401,7 @@ def test_a_term_is_worth_what_its_absence_costs_where_it_was_not_fitted(tmp_path
     for term in found["terms"]:
         assert term["mean_ape"] < 0.005
         assert term["mean_ape_without"] == pytest.approx(0.2 if term["term"] == "share" else 0.0, abs=0.01)
-    # Fits without a term are told nowhere else.
+    # Fits without a term appear nowhere else.
     assert errors(found, "generation left out")["n"] == errors(found, "fitted")["n"] == 9
     lines = run(capsys, table(tmp_path), *options)[1].splitlines()
     assert any(line.startswith("share ") and "+" in line for line in lines)
@@ -486,7 +486,7 @@ def test_a_machine_that_is_not_there_is_named(tmp_path, capsys) -> None:
 
 @pytest.fixture
 def copied(tmp_path: Path, monkeypatch) -> Path:
-    """Copies of the constants' files, which are read and written in place of the project's."""
+    """Return a copy of the files of constants, used in place of the project's."""
     top = tmp_path / "copied"
     for package in ("simulator", "validate"):
         (top / package).mkdir(parents=True)
@@ -512,7 +512,7 @@ def test_what_is_fitted_is_written_with_what_it_rests_on(tmp_path, capsys, copie
     assert said["command"] == "validate fit --only simple"
     assert said["rows"] == {f"{tmp_path.name}/ops.csv": 9}
     assert said["devices"] == sorted(DEVICES)
-    # Nothing else changes, and constants stay a line each.
+    # Nothing else changes, and each constant stays on one line.
     for name, other in before["constants"].items():
         assert after["constants"][name] == other or name == "late_share"
     assert len(path.read_text().splitlines()) == len(text.splitlines()) + ("fitted" not in before)

@@ -1,4 +1,4 @@
-"""Products of matrices against what must hold of them on any device, in limits that have a closed form."""
+"""Matrix products: conditions that hold on any device, checked in limits with a closed form."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_tiny_product_takes_the_time_of_a_start() -> None:
 
 
 def test_one_tile_more_than_a_wave_costs_its_share_of_another_and_some_of_what_that_leaves_idle() -> None:
-    # A batch in fp32 on Ampere has tiles of 128 x 128 and never splits k: 108 SMs take 108 at once.
+    # fp32 batches on Ampere use tiles of 128 x 128 and never split k: 108 SMs run 108 tiles at once.
     device = find_gpu("a100-pcie-40gb")
     one, full, more, two = (
         matrix_product_time(device, 128, 128, 4096, "fp32", batch=b).compute_s for b in (54, 540, 541, 648)
@@ -103,7 +103,7 @@ def test_rows_far_apart_miss_the_translation_of_addresses_on_pascal() -> None:
 
 
 def test_rows_that_share_pages_share_translations() -> None:
-    # 8192 numbers a row: 64 rows fill one page of 2 MB.  With 6144 they begin within one page and end in the next.
+    # 8192 elements per row: 64 rows fill one page of 2 MB.  With 6144 they begin in one page and end in the next.
     device = find_gpu("p100-pcie-16gb")
     less, whole, more = (matrix_product_time(device, 32768, 2048, k, "fp32", layout="NT") for k in (6144, 8192, 10240))
     assert whole.walk_s == 0.0
@@ -188,7 +188,7 @@ def test_there_is_a_tile_for_every_device_and_precision() -> None:
 
 @pytest.mark.parametrize("name", ["a100-sxm4-80gb", "h100-sxm5-80gb", "b200", "v100-sxm2-16gb"])
 def test_long_rows_do_not_slow_tensor_cores(name: str) -> None:
-    """Large products of equal FLOPs take alike whichever side is long: arithmetic bounds them all."""
+    """Large products of equal FLOPs take the same time whichever side is long: all are bound by arithmetic."""
     gpu = find_gpu(name)
     wide = gemm_cost(gpu, Gemm(2048, 49152, 12288, "fp16", layout="NT"))
     deep = gemm_cost(gpu, Gemm(2048, 12288, 49152, "fp16", layout="NT"))
@@ -213,7 +213,7 @@ def test_no_large_product_beats_the_fastest_that_was_ever_measured(name: str, pr
 
 
 def test_a_small_product_is_not_held_to_the_power_of_a_large_one() -> None:
-    """Since Hopper a board of little power slows what fills the chip, and not what leaves most of it idle."""
+    """Since Hopper, low board power slows products that fill the chip, but not those that leave most of it idle."""
     board = find_gpu("h100-sxm5-80gb")
     weak = replace(board, board_power_W=0.6 * board.board_power_W)
     small, large = Gemm(512, 512, 512, "bf16"), Gemm(8192, 8192, 8192, "bf16")

@@ -1,4 +1,4 @@
-"""Generations of GPUs: what is taken for one that is not known, chips of half-size SMs, makers without models."""
+"""GPU generations: fallbacks for unknown ones, chips of half-size SMs, vendors without models."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_an_unknown_generation_is_like_the_newest_of_its_line_or_else_of_its_mak
     assert traits_of("nvidia", "rubin", 128.0) == traits_of("nvidia", "", 128.0) == traits("b200")
     assert traits_of("amd", "cdna5", 128.0) == traits_of("amd", "something", 64.0) == traits("mi355x")
     assert traits_of("amd", "rdna4", 64.0) == traits("rx-6900-xt")
-    assert traits_of("amd", "ampere", 64.0) == traits("mi355x")  # a name means something with its maker only
+    assert traits_of("amd", "ampere", 64.0) == traits("mi355x")  # names are specific to a vendor
 
 
 @pytest.mark.parametrize(("small", "large"), [("p100-pcie-16gb", "p4"), ("a100-pcie-40gb", "rtx-3090")])
@@ -48,7 +48,7 @@ def test_every_built_in_part_of_a_maker_with_models_is_of_a_known_generation() -
         assert isinstance(part, GpuPart)
         if part.vendor in MAKERS:
             generation = part.architecture.split()[0].lower()
-            with pytest.raises(InputError, match=rf"\b{generation}\b"):  # which lists those that are known
+            with pytest.raises(InputError, match=rf"\b{generation}\b"):  # the error lists known generations
                 traits_of("other", generation, 128.0)
 
 

@@ -1,4 +1,4 @@
-"""Rates of GPUs: at the clock that is held, on tensor cores where these serve a format; and what bounds a time."""
+"""GPU rates at the sustained clock and on tensor cores where they support a format, and the bound of a time."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_before_tensor_cores_a_product_in_fp16_takes_no_longer_than_in_fp32(name
     assert times[0] / 2.5 < times[1] <= times[0]
 
 
-# -- what power leaves -----------------------------------------------------------------
+# -- power limits ----------------------------------------------------------------------
 
 
 def test_a_board_holds_more_the_more_it_may_draw() -> None:
@@ -74,10 +74,10 @@ def test_a_board_holds_more_the_more_it_may_draw() -> None:
 
 
 def test_the_voltage_of_small_transistors_has_a_floor_that_a_card_of_72_watts_meets() -> None:
-    """8.9 TFLOP/s were measured, of which tiles leave three quarters of the peak (NeuSight)."""
+    """8.9 TFLOP/s were measured, where tiles leave three quarters of the peak (NeuSight)."""
     l4 = find_gpu("l4")
     assert 0.35 * l4.boost_clock_Hz < sustained_clock(l4, "fp32") < 0.45 * l4.boost_clock_Hz
-    # Below the floor power grows with the clock alone: 24 W go to memory, regulators and fans.
+    # Below the floor, power is proportional to the clock: 24 W go to memory, regulators and fans.
     half, whole = (replace(l4, board_power_W=watts, base_clock_Hz=0.0) for watts in (44.0, 68.0))
     assert sustained_clock(whole, "fp32") == pytest.approx(2 * sustained_clock(half, "fp32"), rel=0.05)
 
@@ -107,7 +107,7 @@ def test_tf32_is_never_slower_than_fp32(device: str, on_lanes: bool) -> None:
 
 @pytest.mark.parametrize(("device", "least", "most"), [("b200", 1.5, 1.9), ("h100-sxm5-80gb", 2.1, 2.6)])
 def test_blackwell_takes_operands_of_32_bits_as_they_lie(device: str, least: float, most: float) -> None:
-    """Of what is computed in bf16: B200 does 702 of 1,161 TFLOP/s in tf32, H100 302 of 688 (XLA, medians)."""
+    """Compared with bf16: B200 reaches 702 of 1,161 TFLOP/s in tf32, H100 302 of 688 (XLA, medians)."""
     tf32, bf16 = (kernel_cost(find_gpu(device), Gemm(8192, 8192, 8192, p)).time_s for p in ("tf32", "bf16"))  # type: ignore[arg-type]
     assert least < tf32 / bf16 < most
 
@@ -117,7 +117,7 @@ def test_blackwell_takes_operands_of_32_bits_as_they_lie(device: str, least: flo
 
 @pytest.mark.parametrize(("read_share", "least", "most"), [(1.0, 0.92, 0.97), (0.5, 0.72, 0.78)])
 def test_check_bits_in_memory_cost_what_reads_and_writes_in_turn(read_share: float, least: float, most: float) -> None:
-    """A T4 reads at 96 % of its data sheet's bandwidth and passes at 74 % (DeepBench, NeuSight)."""
+    """A T4 reads at 96 % of its data sheet's bandwidth and copies at 74 % (DeepBench, NeuSight)."""
     t4 = find_gpu("t4")
     assert least < achieved_bandwidth(t4, read_share) / t4.memory_bandwidth_Bps < most
     without = replace(t4, inline_ecc=False)

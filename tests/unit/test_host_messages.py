@@ -1,4 +1,4 @@
-"""Messages that cost the hosts' processors: by hand, over rings and stars whose wires take no time."""
+"""Messages that take processor time, by hand: rings and stars whose wires take no time."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def test_hosts_share_processors(n: int, processors: int, times: float) -> None:
 
 
 def test_the_busiest_host_is_waited_for() -> None:
-    # The first of six gathers five messages, then sends five.
+    # The first of six hosts gathers five messages, then sends five.
     assert simulate(costing(6), "gpu0", 600).sync_time_s == pytest.approx(2 * (R + 5 * M), rel=1e-2)
 
 
 def test_several_rings_at_once_share_a_host() -> None:
-    # Both directions at once: two messages each way, each direction with what a round costs.
+    # Both directions at once: two messages each way, and the cost of a round for each direction.
     assert simulate(costing(4), "bidirectional-ring", 4000).sync_time_s == pytest.approx(6 * 2 * (R + 2 * M), rel=1e-2)
 
 
@@ -63,7 +63,7 @@ def test_what_the_wire_takes_longer_for_hides_it() -> None:
 
 
 def test_gloo_broadcasts_with_them_too() -> None:
-    # The root sends two messages at once, each to one that waits for it: they share the root's processor.
+    # The root sends two messages at once to two waiting hosts, which share its processor.
     assert simulate(costing(3), "gloo", 400, collective="broadcast").sync_time_s == pytest.approx(2 * (R + M), rel=5e-2)
 
 
@@ -77,7 +77,7 @@ def test_inside_a_host_and_where_none_is_said_nothing_is_added() -> None:
 
 @pytest.mark.parametrize("strategy", ["ring", "bidirectional-ring", "gpu0", "gloo", "hierarchical"])
 def test_processor_work_is_no_slice_of_a_link(strategy: str) -> None:
-    """The work of the processors runs beside a round's flows; a trace shows the flows."""
+    """Processor work runs beside a round's flows; a trace shows only the flows."""
     result = simulate(costing(3), strategy, 4000)
     slices = [each for each in json.loads(chrome_trace(result))["traceEvents"] if each["ph"] == "X"]
     assert slices

@@ -1,4 +1,4 @@
-"""Files of other programs, and our own that were damaged: read in a time that grows as they do, or refused."""
+"""Files of other programs, and damaged files of our own: read in linear time, or refused."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_variables_of_a_usual_script_are_as_before() -> None:
     ids=["one word", "sums that do not end", "comments", "words"],
 )
 def test_a_long_script_is_read_in_one_pass(text: str) -> None:
-    """Once each of these took the square of its length: minutes."""
+    """Each of these once took time quadratic in its length: minutes."""
     before_s = time.process_time()
     commands_of(text, "s.sh")
     assert time.process_time() - before_s < 3.0
@@ -91,7 +91,7 @@ def test_keys_are_compared_once(tmp_path: Path) -> None:
 
 
 def test_deepspeed_takes_no_key_twice_and_one_half(tmp_path: Path) -> None:
-    """DeepSpeed itself raises where a key is there twice; the last of two once counted here."""
+    """DeepSpeed itself raises on a duplicate key; here the last one once counted."""
     file = tmp_path / "ds.json"
     file.write_text('{"train_batch_size": 8,\n"train_batch_size": 16}', encoding="utf-8")
     with pytest.raises(InputError, match=r"ds\.json:1:2: 'train_batch_size' is there twice"):
@@ -150,7 +150,7 @@ _NO_SEARCH = ["my notes", "my notes\n", '{"search": "x"}', "[1, 2]\n", "\xff\n",
 
 @pytest.mark.parametrize("text", _NO_SEARCH)
 def test_a_file_that_is_no_search_stays_as_it_is(text: str, tmp_path: Path, capsys) -> None:
-    """A file without a line break was once taken for a search that had just begun, and was emptied."""
+    """A file without a line break was once taken for a new search, and emptied."""
     file = tmp_path / "notes.txt"
     file.write_text(text, encoding="latin-1")
     assert run([*_BEST, "--resume", str(file)]) == 2
@@ -183,7 +183,7 @@ def test_what_cannot_be_read_again_keeps_no_search(path: str, capsys) -> None:
 
 
 def test_a_machine_that_another_file_describes_is_another_search(tmp_path: Path, capsys) -> None:
-    """The file of a cluster names that of its machine: once the search knew of the first alone."""
+    """A cluster's file refers to its machine's file; the search once noted only the former."""
     machine, cluster, file = (tmp_path / name for name in ("machine.yaml", "cluster.yaml", "kept.jsonl"))
     text = "schema_version: 1\nname: m\ndevices:\n  gpu[0-1]: {part: v100-sxm2-16gb}\n  nic0: {part: connectx-5-edr}\n"
     text += "  cpu0: {part: xeon-e5-2686-v4}\nlinks:\n  - {between: ['gpu[0-1]', cpu0], part: pcie3-x16}\n"
@@ -221,7 +221,7 @@ def test_what_a_scenario_does_not_do_is_refused(words: str, told: str, tmp_path:
 
 def test_processes_of_this_machine_are_none_of_a_cluster(capsys) -> None:
     assert run([*_BEST, "--dask", "tcp://nowhere:1"]) == 2
-    assert capsys.readouterr().err == "simulate: --jobs: is of this machine; --dask says where\n"
+    assert capsys.readouterr().err == "simulate: --jobs: starts processes on this machine; --dask uses a cluster\n"
 
 
 def test_there_are_not_more_processes_than_any_machine_has_use_for(capsys) -> None:
@@ -232,12 +232,14 @@ def test_there_are_not_more_processes_than_any_machine_has_use_for(capsys) -> No
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("score {here}/ops.csv --topology dgx-h100", "--topology is for tables of collectives, training, copies"),
         (
             "trace none.json --topology t4 --workload resnet18 --batch 2 --what-if",
-            "--what-if: is of what comes of steps",
+            "--what-if: belongs to the analysis of a step",
         ),
-        ("trace none.json --topology t4 --workload resnet18 --batch 2 --mtbf 1h", "--mtbf: is of what comes of steps"),
+        (
+            "trace none.json --topology t4 --workload resnet18 --batch 2 --mtbf 1h",
+            "--mtbf: belongs to the analysis of a step",
+        ),
         ("cluster --clean --dry-run", "--dry-run: is not read with --clean, which measures nothing"),
         ("cluster --dry-run --json", "--json: is not read with --dry-run, which measures nothing"),
     ],
@@ -258,7 +260,7 @@ def test_one_loop_over_gpus_takes_no_option_of_several_processes(option: str, ca
 
 
 def test_a_second_place_of_one_server_is_refused(capsys) -> None:
-    """The first was taken, and the second went unread."""
+    """Once the first was used and the second ignored."""
     words = "--topology p3.16xlarge --workload bytes:1MB --strategy parameter-server --servers cpu0,cpu1"
     assert run(words.split()) == 2
     assert "one server stands somewhere, and --servers names 2 places" in capsys.readouterr().err

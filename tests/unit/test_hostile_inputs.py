@@ -1,4 +1,4 @@
-"""What once hung, filled the memory or ended in an internal error is answered, or refused in a few lines."""
+"""Inputs that once hung, exhausted memory or caused an internal error are answered, or refused in a few lines."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from validate.importing.tables import latency_s
 from validate.machine.measure.lock import alone_in
 from validate.tables.csv_text import read_records
 
-_CALLS = 3_000_000  # of functions: a second
+_CALLS = 3_000_000  # function calls, about a second
 
 
 # -- topologies ----------------------------------------------------------------------------
@@ -77,7 +77,7 @@ def test_a_search_has_a_budget_and_says_where_it_ended_there(name: str, strategy
         plan = find_strategy(strategy).plan(request)
     assert plan.tasks
     if name.startswith("two"):
-        # NCCL's order of search comes to rings through a neighbour of the GPU that all share, and to its end.
+        # NCCL's search order finds rings through a neighbour of the shared GPU, and finishes.
         ended = (name, strategy) != ("two groups of 8 that share a GPU", "nccl")
         assert any("ended at its budget of steps" in note for note in plan.notes) == ended
         if strategy == "ring":  # over NVLink, through a neighbour where there is no link, and not over PCIe
@@ -95,7 +95,7 @@ def _links(machine: object, activity: object) -> list[object]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MESHES)
 def test_the_ring_on_paper_is_found_in_bounded_steps(name: str) -> None:
-    """At 20 GB/s a link where a cycle goes over NVLink alone, at 1 GB/s where PCIe must help."""
+    """20 GB/s where a cycle uses NVLink alone, 1 GB/s where it needs PCIe."""
     machine = compile_machine(topology_from_text(MESHES[name]))
     group = Communicator(machine, machine.gpus)
     with at_most_calls(_CALLS):
@@ -204,7 +204,7 @@ def test_a_wheel_of_another_format_is_one_line(tmp_path: Path) -> None:
     path = Path(_wheel(tmp_path / "a.whl", {_FILE: "m,n,k\n1,2,3\n"}))
     raw = bytearray(path.read_bytes())
     directory = raw.find(b"PK\x01\x02")
-    raw[directory + 6] = 153  # the version that is needed to read it
+    raw[directory + 6] = 153  # the version needed to read it
     path.write_bytes(raw)
     with pytest.raises(InputError, match=r"cannot be read: zip file version 15\.3$"):
         Source(str(path))
@@ -260,7 +260,7 @@ def test_what_a_killed_process_left_beside_a_file_is_removed(tmp_path: Path) -> 
         [own] = tmp_path.iterdir()
         left = own.with_name(own.name.replace(str(os.getpid()), ended.stdout.decode().strip()))
         left.write_text("half")
-        with OutputFile("--trace", str(target)) as second:  # what a living process writes stays
+        with OutputFile("--trace", str(target)) as second:  # the file of a live process stays
             assert not left.exists()
             assert own.exists()
             second.write(b"whole")
@@ -288,11 +288,11 @@ def test_a_folder_is_measured_into_by_one_run_at_a_time(tmp_path: Path) -> None:
 
 # -- the files that were reported ----------------------------------------------------------
 
-_HANG_S = 60  # of CPU, of what makes no calls
+_HANG_S = 60  # CPU time limit of inputs that make no calls
 _REPORTED = Path(__file__).resolve().parents[3] / "shared" / "repro"
 
 
-_LONG = "x" * 300  # longer than a file may be called
+_LONG = "x" * 300  # longer than a file name may be
 
 
 @pytest.mark.parametrize(
@@ -335,7 +335,7 @@ def test_reported_files_are_answered_or_refused_within_bounds(name: str, tmp_pat
         "    calls += event in ('call', 'c_call')\n"
         "def said(*_):\n"
         "    sys.setprofile(None)\n"
-        "    status = open('/proc/self/status').read()\n"  # ru_maxrss would have in it what the test's own process took
+        "    status = open('/proc/self/status').read()\n"  # ru_maxrss would include the parent's memory
         "    peak = status.partition('VmHWM:')[2].split()[0]\n"
         "    print(f'used {calls} {peak}', file=sys.stderr)\n"
         "import atexit; atexit.register(said)\n"

@@ -1,4 +1,4 @@
-"""Networks from a ``config.json``: the zoo's own where it has them, the parameters that transformers counts, faults."""
+"""Networks from a ``config.json``: the zoo's own where it has them, transformers' parameter counts, faults."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simulator.errors import InputError
 from simulator.workload.find import find_network
 from simulator.workload.hugging_face import read_config
 
-# What the files say that these models are published with, as far as it is of their sizes.
+# Excerpts of published models' files, as far as they concern sizes.
 _LLAMA = {"model_type": "llama", "hidden_act": "silu", "rms_norm_eps": 1e-05, "torch_dtype": "bfloat16"}
 _QWEN = {"hidden_act": "silu", "use_sliding_window": False, "sliding_window": 131072, "max_window_layers": 28}
 PUBLISHED: dict[str, dict[str, Any]] = {
@@ -84,7 +84,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 
 @pytest.fixture
 def config(tmp_path):
-    """Write a config.json; return its path."""
+    """Return a function that writes a config.json and returns its path."""
 
     def write(said: dict[str, Any]) -> str:
         (tmp_path / "config.json").write_text(json.dumps(said, indent=2), encoding="utf-8")
@@ -102,9 +102,9 @@ def test_a_published_file_is_the_network_of_the_zoo(name: str, config) -> None:
     assert ours.elements == own.elements
 
 
-# -- what transformers counts -----------------------------------------------------------
+# -- transformers' parameter counts -----------------------------------------------------
 
-# Sizes as no published model has them, so that none stands for another.
+# Sizes that no published model has, so that none can be mistaken for another.
 _SMALL = {"hidden_size": 96, "num_attention_heads": 6, "num_hidden_layers": 3, "vocab_size": 1009}
 _GROUPED = _SMALL | {"num_key_value_heads": 2, "intermediate_size": 208, "max_position_embeddings": 64}
 COUNTED: list[dict[str, Any]] = [

@@ -72,7 +72,7 @@ def test_a_product_in_seconds_and_in_the_precision_that_was_run(capsys, tmp_path
     ]
     assert rows(tmp_path, "a100-sxm4-80gb")[0]["dtype"] == "bf16"
     read = asked(OPERATORS, found[0])
-    assert read == Asked(read.question)  # nothing besides, and no clock of its own
+    assert read == Asked(read.question)  # no other columns, and no clock
     query = read.question
     assert query.operator == Linear(16, 512, 4096, bias=False)
     assert (query.device, query.phase, query.issued, query.calls) == ("h200-sxm", "fwd", "graph", False)
@@ -97,8 +97,8 @@ def test_a_row_without_a_time_is_left_out(capsys, tmp_path, text):
 
 def test_what_fits_the_cache_six_times_is_warm():
     l2_bytes = 96 * 2**20
-    assert not is_cold((1, 2048, 4000), "vllm", l2_bytes)  # six weights of a little below 16 MiB
-    assert is_cold((1, 2048, 4096), "vllm", l2_bytes)  # of 16 MiB: the input is over
+    assert not is_cold((1, 2048, 4000), "vllm", l2_bytes)  # six weights of slightly less than 16 MiB
+    assert is_cold((1, 2048, 4096), "vllm", l2_bytes)  # 16 MiB: no room for the input
     assert is_cold((1, 64, 64), "vllm", 0.0)
     many = (4096, 64, 4096)  # inputs of 32 MiB: six of SGLang's do not fit, one of vLLM's does
     assert is_cold(many, "sglang", l2_bytes)
@@ -106,7 +106,7 @@ def test_what_fits_the_cache_six_times_is_warm():
 
 
 def test_the_cache_column_follows_the_device(capsys, tmp_path):
-    shape = [("float16", 1, 4096, 1024, 0.01)]  # 48 MiB in all: fits the 50 MiB of an H200 and not the 40 of an A100
+    shape = [("float16", 1, 4096, 1024, 0.01)]  # 48 MiB in total: fits the 50 MiB of an H200 but not the 40 of an A100
     files = {f"{device}/vllm/1.0/gemm_perf.txt": gemm(shape) for device in ("h200_sxm", "a100_sxm")}
     imported(capsys, tmp_path, files)
     assert rows(tmp_path)[0]["cache"] == "warm"
@@ -162,7 +162,7 @@ def test_collectives_in_bytes_of_nccl_tests(capsys, tmp_path):
     ]
     query = asked(COLLECTIVES, found[1]).question
     assert (query.collective, query.gpus, query.gpus_per_process) == ("all-to-all", tuple(range(8)), 1)
-    assert "NCCL 2.99.1" in found[0]["software"]  # of the row: folders are named less exactly
+    assert "NCCL 2.99.1" in found[0]["software"]  # from the row, which is more exact than the folder's name
     assert "left out: 1 x collective of another kind, or without a time" in err
 
 
@@ -179,7 +179,7 @@ def test_a_machine_without_a_topology_and_a_device_without_a_part_are_said(capsy
     assert [path.name for path in (tmp_path / "out" / "l40s").iterdir()] == ["ops.csv"]
 
 
-# -- which of several ----------------------------------------------------------------------------------------
+# -- choice among several ------------------------------------------------------------------------------------
 
 
 def test_versions_in_the_order_of_their_release():
@@ -205,7 +205,7 @@ def test_the_newest_version_with_the_common_shapes(capsys, tmp_path):
         ("linear", "vllm 0.12.0"),
         ("attention", "vllm 0.14.0"),
     }
-    assert [row["m"] for row in rows(tmp_path, "gb300")] == ["1"]  # of a version without them, those that it has
+    assert [row["m"] for row in rows(tmp_path, "gb300")] == ["1"]  # a version without them has these
     assert "left out: 2 x product of a shape that few tables have\n" in err
     assert "left out: 6 x product in a version besides the newest with the common shapes\n" in err
     assert "left out: 1 x attention in a version besides the newest\n" in err

@@ -1,4 +1,4 @@
-"""What cannot be imported is refused in one line, and leaves nothing behind."""
+"""Files that cannot be imported are refused in one line and leave nothing behind."""
 
 import io
 from contextlib import redirect_stderr
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 
 def refused(capsys, tmp_path, *arguments):
-    """Return the one line that says why, nothing having been written."""
+    """Return the one-line reason, having checked that nothing was written."""
     status, err = run_import(capsys, *arguments, "--out", tmp_path / "out")
     assert status == 2
     assert err.count("\n") == 1, err

@@ -1,4 +1,4 @@
-"""The input of a step: closed forms of what bounds it, caches, words and files, the answer's text and JSON."""
+"""The input pipeline of a step: closed forms of its bounds, caches, words and files, text and JSON output."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ def period_s(
     host_s: float = 0.0,
     **asked: int,
 ) -> float:
-    """Return what a step takes in the middle of many."""
+    """Return the steady-state time of a step, in seconds."""
     question = InputQuestion(name="test", sample_bytes=1.0, **asked)  # type: ignore[arg-type]
     feeding = Feeding(question, load, loaders, 1, 8, ())
     shape = StepShape(0.0, device_s, host_s, 0)
-    cycle = max(1, question.workers)  # workers that began together end together
+    cycle = max(1, question.workers)  # workers that start together finish together
     turns = -(-12 // cycle)
     steps = (2 + turns) * cycle + 3 * cycle * question.prefetch
     ends = ends_of(execute(machine, plan_input(machine, Router(machine), feeding, shape, steps)))
@@ -96,7 +96,7 @@ def test_loaders_of_several_processes_share_the_cores(machine: Machine) -> None:
 
 
 def test_a_disk_at_its_depth_bounds_however_many_wait_for_it(machine: Machine) -> None:
-    # 10 ms for one alone, 2 ms of the disk: five at once fill it.
+    # 10 ms for one worker, of which 2 ms are disk time: five fill the disk.
     for workers, expected in ((1, 0.01), (4, 0.0025), (5, 0.002), (16, 0.002)):
         found = period_s(machine, batch(read_s=0.01, disk_s=0.002), 0.001, workers=workers)
         assert found == pytest.approx(expected), workers
@@ -131,7 +131,7 @@ def test_throughput_is_the_least_of_the_stages(
 
 
 def test_batches_ahead_hide_a_worker_that_is_late(machine: Machine) -> None:
-    """Two batches of a worker come while the device still has some: the second of each pair is in time."""
+    """A worker's two batches arrive while the device still has some: the second of each pair is in time."""
     slow = batch(core_s=0.039)
     assert period_s(machine, slow, 0.01, workers=4, prefetch=1) == pytest.approx(0.01, rel=0.02)
     waiting = Feeding(InputQuestion(name="x", sample_bytes=1.0, workers=4, prefetch=4), slow, 1, 1, 8, ())
@@ -139,7 +139,7 @@ def test_batches_ahead_hide_a_worker_that_is_late(machine: Machine) -> None:
     timeline = execute(machine, plan)
     begun = [s.start_s for t, s in zip(plan.tasks, timeline.spans, strict=True) if t.label == "load"]
     ended = ends_of(timeline)
-    assert sum(start < ended[9] for start in begun) == 10 + 16 + 1  # workers x prefetch batches, and one on the device
+    assert sum(start < ended[9] for start in begun) == 10 + 16 + 1  # workers x prefetch, and one on the device
 
 
 def test_many_micro_batches_pass_few_workers(machine: Machine) -> None:
@@ -397,5 +397,5 @@ def test_images_are_not_fed_to_what_reads_sequences(session, network, words, tol
     with pytest.raises(InputError) as caught:
         session.step(step(session, f"{words},disk=memory", workload=network, batch=8))
     assert str(caught.value) == told
-    with pytest.raises(InputError, match="pixels are of images, and it holds sequences"):
+    with pytest.raises(InputError, match="pixels apply to images; this set holds sequences"):
         parse_input("sample=4KB,pixels=64x64,holds=sequences")

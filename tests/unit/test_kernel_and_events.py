@@ -1,4 +1,4 @@
-"""The clock, and how many of its events a collective costs: a measure of speed that is the same everywhere."""
+"""The clock, and the number of simulation events of a collective: a measure of speed independent of the machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIZE = 160e6
 
 
 def unequal_ring(n: int, seed: int = 1) -> Machine:
-    """Return n GPUs joined to a ring by links of random bandwidths and latencies."""
+    """Return n GPUs joined in a ring by links of random bandwidths and latencies."""
     draw = random.Random(seed)
     links = "\n".join(
         f"  - {{between: [gpu{i}, gpu{(i + 1) % n}], kind: nvlink, bandwidth: {draw.randint(20_000, 60_000)} MB/s,"
@@ -104,7 +104,7 @@ def test_flows_of_nothing_and_nothing_to_move(fold: bool) -> None:
 
 @pytest.mark.parametrize("fold", [True, False])
 def test_two_streams_share_a_link_while_both_move(fold: bool) -> None:
-    """10 GB/s: the small one is done when both have moved 1 MB, the large one has the link for the rest."""
+    """10 GB/s: the small flow ends when both have moved 1 MB; the large one then has the link alone."""
     machine = ring_machine(3, bandwidth="10 GB/s", latency="0 s")
     way = Router(machine).route(machine.gpus[0], machine.gpus[1])
     builder = PlanBuilder()
@@ -142,7 +142,7 @@ def test_a_ring_of_unequal_links_goes_as_fast_as_its_slowest(n: int) -> None:
     slowest = max(
         SIZE / n / link.bandwidth_Bps + link.latency_s
         for link in machine.links
-        if (link.src + 1) % n == link.dst  # the ring goes up
+        if (link.src + 1) % n == link.dst  # the ring runs upwards
     )
     result = simulate(machine, "single-ring", SIZE)
     assert result.sync_time_s == pytest.approx(2 * (n - 1) * slowest, rel=1e-9)
@@ -182,7 +182,7 @@ def test_built_in_machines(topology: str, n_nodes: int | None, strategy: str, ev
 
 
 def test_only_the_engine_imports_simpy() -> None:
-    """A plan can be made, and its machine looked at, without SimPy."""
+    """Making a plan and inspecting its machine work without SimPy."""
     code = (
         "import sys; import simulator.plan.plan, simulator.collectives.registry, simulator.topology.load;"
         "sys.exit('simpy' in sys.modules)"

@@ -1,4 +1,4 @@
-"""What is measured is predicted, and what is predicted can be measured: a walk over both lists."""
+"""Everything measured is predicted, and everything predicted can be measured: a walk over both lists."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from validate.tables.names import MachineNames, Names  # noqa: E402
 
 GPU, GPU_MACHINE, CPU, CPU_MACHINE = "a100-sxm4-40gb", "dgx-a100-40gb", "xeon-e5-2686-v4", "p3.2xlarge"
 HOPPER = ("fp32", "fp16", "amp-fp16", "bf16", "amp-bf16", "tf32")
-_MOST = 600  # cases of a group
+_MOST = 600  # cases per group
 
-# What simulate answers, and where it is measured; or why not.
+# Each question that simulate answers: the group that measures it, or why none does.
 MEASURED_AS = {
     "CollectiveQuestion": "collectives",
     "StepQuestion": ASKED.removesuffix(".json"),
@@ -73,13 +73,13 @@ def unpredicted(bench: Bench, names: Scoring, only: tuple[str, ...] = ()) -> Ite
             row: dict[str, Any] = {"machine": "m", "device": "x", "software": "torch 2.9.0, nccl 2.27.5", "n_gpus": 1}
             row |= {"includes_dispatch": 0, "cache": "warm"} if case.table == "ops.csv" else {}
             row |= case.columns
-            if name == "overlap" and row["note"] != "copy alone":  # what it measured the work to be
+            if name == "overlap" and row["note"] != "copy alone":  # the measured work
                 row |= {"work": "op:mat_mul,m=64,n=64,k=64,precision=fp16", "repeats": 3}
             kind = kind_of(_Header(COLUMNS[case.table]), names.kinds)  # type: ignore[arg-type]
             assert kind is not None, case.table
             try:
                 asked = read(row, names.names, kind)
-                if name not in ("ops", "steps"):  # of which many are slow to answer, and other tests ask
+                if name not in ("ops", "steps"):  # many of these are slow to answer, and other tests cover them
                     assert asked.time_s(names.names.session) > 0
             except NotScored as error:
                 yield f"{name}: {case.title}", str(error)
@@ -96,7 +96,7 @@ def test_all_that_a_cpu_measures_is_predicted(tmp_path: Path) -> None:
     bench = Bench(torch.device("cpu"), "x", 8 << 30, 32 << 20, tmp_path)
     found = list(unpredicted(bench, names, ("launch", "memory", "ops", "storage")))
     reasons = Counter(reason.split(";")[0] for _, reason in found)
-    # On a CPU an update is computing, and no part of it issuing.
+    # On a CPU an update is computation and not launching.
     assert set(reasons) <= {"the host's part of an update, of a CPU"}
 
 
@@ -105,7 +105,7 @@ def test_every_question_of_simulate_has_a_group_that_measures_it_or_a_reason() -
     assert asked == set(MEASURED_AS)
     groups = {name for name in MEASURED_AS.values() if " " not in name}
     assert groups < set(GROUPS)
-    # Steps of ours, as those that are asked; strategies, exchanges as the collectives of a library.
+    # Our own steps are tested like requested ones, strategies and exchanges like a library's collectives.
     # Scaling repeats steps over 1, 2, ... devices.
     assert set(GROUPS) - groups <= {"steps", "strategies", "scaling"}
     assert {kind.name for kind in KINDS} == {
@@ -119,7 +119,7 @@ def test_every_question_of_simulate_has_a_group_that_measures_it_or_a_reason() -
     }
 
 
-# -- steps whose loss is read back -----------------------------------------------------
+# -- steps that read back the loss -----------------------------------------------------
 
 STEP = {"machine": GPU_MACHINE, "n_gpus": 1, "model": "lenet", "phase": "train", "dtype": "fp32", "batch_per_gpu": 64}
 

@@ -1,4 +1,4 @@
-"""PCIe lanes of a CPU against what is plugged in."""
+"""PCIe lanes of a CPU compared with the devices attached to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What keeps a step over tens of thousands of GPUs cheap: groups found once, and bytes kept of busy links alone."""
+"""Steps over tens of thousands of GPUs stay cheap: groups are found once, bytes recorded only for busy links."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_groups_that_lie_alike_on_other_machines_are_one() -> None:
     machine = load_machine("dgx-a100-80gb", n_nodes=4)
     placement = Placement(Communicator(machine, machine.gpus), Layout(tp=4, pp=2, dp=4))
     first, second = (placement.data_groups(stage) for stage in range(2))
-    assert [bundle.lie for bundle in first] == [bundle.lie for bundle in second]  # both on all four or on two each
+    assert [bundle.lie for bundle in first] == [bundle.lie for bundle in second]  # both on four nodes or on two
     assert {bundle.lie for bundle in placement.layer_groups("tp", 0)} != {bundle.lie for bundle in first}
 
 
@@ -41,7 +41,7 @@ def test_bytes_are_kept_of_what_carried_any() -> None:
 
 
 def _lines_run(nodes: int) -> int:
-    """Return how many lines of NCCL's rings are run to plan trees over so many machines."""
+    """Return how many lines of the NCCL ring code run to plan trees over this many machines."""
     session = Session()
     question = CollectiveQuestion(where=Where("dgx-h100", nodes), size_bytes=1e8, algorithm="tree")
     strategy, [request] = session.planned(question)
@@ -63,5 +63,5 @@ def _lines_run(nodes: int) -> int:
 
 
 def test_trees_over_four_times_the_machines_cost_four_times_as_much() -> None:
-    """Not sixteen times, as where each edge looks through all rings."""
+    """Not sixteen times, as if each edge searched all rings."""
     assert 0 < _lines_run(16) < 5 * _lines_run(4)

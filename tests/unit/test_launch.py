@@ -1,4 +1,4 @@
-"""Launch lines: what they say as options, the questions that these ask, what is refused and what is remarked on."""
+"""Launch lines: the options they imply, the resulting questions, refusals and remarks."""
 
 from __future__ import annotations
 
@@ -147,8 +147,8 @@ def test_vocabularies_are_padded_as_megatron_pads_them() -> None:
     def words(more: str) -> object:
         return options(GPT3.replace("--vocab-size 50257", more))["set vocabulary"]
 
-    assert words("--vocab-size 1024") == 1024  # of 128 x tp=8
-    assert words("--vocab-size 1024 --tokenizer-type NullTokenizer") == 2048  # and the end of a document
+    assert words("--vocab-size 1024") == 1024  # a multiple of 128 x tp=8
+    assert words("--vocab-size 1024 --tokenizer-type NullTokenizer") == 2048  # and the end-of-document token
     assert words("--vocab-size 1025 --make-vocab-size-divisible-by 1") == 1032
     assert words("--padded-vocab-size 1025") == 1025
     assert words("--tokenizer-type GPT2BPETokenizer") == 51200
@@ -192,7 +192,7 @@ def test_older_names() -> None:
     )
     found = options(old)
     assert (found["gpus"], found["parallel"], found["recompute"]) == ("8", "tp=4,dp=2", True)
-    assert (found["global_batch"], found["micro_batch"]) == ("16", "8")  # a micro-batch of each replica
+    assert (found["global_batch"], found["micro_batch"]) == ("16", "8")  # a micro-batch for each replica
     assert (found["set vocabulary"], found["set attention"]) == (50688, "fused-softmax")
 
 

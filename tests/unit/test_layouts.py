@@ -1,4 +1,4 @@
-"""How ranks divide a step: the words of a layout, where its ranks are, what each computes, holds and exchanges."""
+"""How ranks divide a step: parsing layouts, placing ranks, and each rank's computation, memory and exchanges."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ MISTAKES = {
     "zero=4": "--parallel zero=4: zero is a whole number, 0 to 3",
     "fdsp": "--parallel fdsp: 'fdsp' is none of its items; did you mean 'fsdp'?",
     "tp=2,tp=4": "--parallel tp=2,tp=4: tp is given twice",
-    "tp=2,tp_overlap": "--parallel tp=2,tp_overlap: tp_overlap is of what sp gathers and scatters; say sp with it",
-    "sp": "--parallel sp: sp splits what tp leaves whole; say tp=2 or more with it",
-    "vp=2": "--parallel vp=2: vp and schedule are of a pipeline; say pp=2 or more with them",
+    "tp=2,tp_overlap": "--parallel tp=2,tp_overlap: tp_overlap overlaps what sp gathers and scatters; add sp",
+    "sp": "--parallel sp: sp splits what tp leaves whole; add tp=2 or more",
+    "vp=2": "--parallel vp=2: vp and schedule apply to a pipeline; add pp=2 or more",
     "pp=2,schedule=1f": "--parallel pp=2,schedule=1f: schedule '1f'; did you mean '1f1b'?",
     "order=tp-pp": "--parallel order=tp-pp: order names tp, cp, dp, pp each once, nearest ranks first: tp-cp-dp-pp",
     "pp=2,vp=2,schedule=gpipe": "--parallel pp=2,vp=2,schedule=gpipe: vp=2 goes with schedule=1f1b",
@@ -127,7 +127,7 @@ def test_groups_of_each_axis_hold_every_rank_once(tp: int, cp: int, pp: int, ord
 def test_groups_that_share_a_machine_exchange_together_and_alike_ones_once() -> None:
     machine = load_machine("dgx-a100-40gb", n_nodes=4)
     placement = Placement(Communicator(machine, machine.gpus), Layout(tp=4, pp=2).on(32))
-    (inside,) = placement.layer_groups("tp")  # two groups a node, on each of four nodes
+    (inside,) = placement.layer_groups("tp")  # two groups per node, on each of four nodes
     assert [len(part.ranks) for part in inside.groups] == [4, 4]
     (across,) = placement.data_groups(0)  # four groups of four ranks over two nodes
     assert [part.n_ranks for part in across.groups] == [4, 4, 4, 4]
@@ -142,7 +142,7 @@ def test_a_group_over_machines_takes_longer_than_one_within() -> None:
     assert far > 1.05 * near
 
 
-# -- what each computes --------------------------------------------------------------
+# -- computation of each rank --------------------------------------------------------
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 8])
@@ -187,7 +187,7 @@ def test_heads_that_do_not_share_out_are_told() -> None:
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_context_parallel_ranks_share_each_sequence_and_pass_keys_round(ranks: int) -> None:
     part = context_split(LLAMA, ranks)
-    assert part.flop * ranks == pytest.approx(LLAMA.flop, rel=0.25)  # what is masked is counted, and not computed
+    assert part.flop * ranks == pytest.approx(LLAMA.flop, rel=0.25)  # masked work is counted, but not computed
     rings = [layer.operator for layer in part.layers if isinstance(layer.operator, Exchange)]
     assert len(rings) == LAYERS * (ranks - 1)
     assert {e.elements for e in rings} == {2 * BATCH * 8 * LENGTH // ranks * 128}
@@ -199,7 +199,7 @@ def test_context_parallel_ranks_share_each_sequence_and_pass_keys_round(ranks: i
 def test_experts_are_divided_and_tokens_sent_to_them_and_back() -> None:
     part = expert_split(MIXTRAL, 4)
     sent = [layer.operator for layer in part.layers if isinstance(layer.operator, Exchange)]
-    assert [e.forward for e in sent] == ["all-to-all"] * 4  # two a layer
+    assert [e.forward for e in sent] == ["all-to-all"] * 4  # two per layer
     assert {e.elements for e in sent} == {LENGTH * 2 * 4096}
     assert part.flop == MIXTRAL.flop  # as many rows, of fewer experts
     of_experts = sum(p.elements for p in MIXTRAL.parameters if "experts_" in p.name)
@@ -299,7 +299,7 @@ def test_parameters_are_gathered_ahead_or_after_the_update() -> None:
 
 
 def updating_s(result: TrainingResult) -> float:
-    """Return how long the device updates parameters."""
+    """Return the time in which the device updates parameters, in seconds."""
     tasks = zip(result.timeline.plan.tasks, result.timeline.spans, strict=True)
     mine = [(task, span) for task, span in tasks if task.stream == "compute" and task.about.issue.part == "update"]
     return sum(span.end_s - span.start_s for _, span in mine)
@@ -332,7 +332,7 @@ def test_columns_of_a_table_are_a_layout() -> None:
 
     row = {"n_gpus": "16", "n_nodes": "2", "tp": "4", "pp": "2", "dp": "2", "sp": "1", "zero": "1"}
     assert spread(lambda column: row.get(column, "")) == (16, 2, Layout(tp=4, pp=2, sp=True, zero=1))
-    assert Names()  # the tables' names are those of the layout's fields
+    assert Names()  # the tables' column names are those of the layout's fields
 
 
 def test_exchanges_pass_beside_the_products_that_read_and_write_them() -> None:
@@ -344,7 +344,7 @@ def test_exchanges_pass_beside_the_products_that_read_and_write_them() -> None:
         part = divided(network, parse_layout(f"tp={n},sp").on(n))
         return sum(issue.device_s for issue in issues_of(Places(MACHINE).gpu(MACHINE.gpus[0]), part, HALF))
 
-    # Of large products little is left in sight: the ends, which no product hides, and a piece of each.
+    # With large products little stays exposed: the ends, which no product hides, and a part of each exchange.
     sizes = {"sequence_length": 2048, "hidden": 8192, "heads": 64, "layers": 2, "vocabulary": 1024}
     wide = build_network("gpt", batch=4, loss=True, **sizes)  # type: ignore[arg-type]
     least = computed_s(wide, 2)

@@ -1,4 +1,4 @@
-"""What bounds a step: its critical path, not what is busy."""
+"""The bound of a step is its critical path, not whatever is busy."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_thousand_small_products_are_bound_by_the_host_that_issues_them(sessio
     where, options = Where("p3.2xlarge"), StepOptions(mode="inference")
     asked = StepQuestion(where=where, workload=str(path), batch=1, options=options)
     step = session.step(asked).step
-    assert step.busy_s > step.step_time_s / 2  # the device is busy for more than half of it
+    assert step.busy_s > step.step_time_s / 2  # the device is busy for more than half of the step
     assert step.bound == "host"
     assert step.limits_s["host"] == pytest.approx(step.host_s)
     graph = session.step(replace(asked, options=replace(options, cuda_graph=True)))
@@ -53,7 +53,7 @@ def test_the_path_adds_up_to_the_step(session: Session, workload: str, batch: in
 
 
 def test_without_what_bounds_it_a_step_is_shorter_and_without_all_else_it_is_not(session: Session) -> None:
-    """The host twice as fast: a step bound by it gains half of what it is on the path for; any other gains nothing."""
+    """With a host twice as fast, a step gains half of the host's part of its critical path, and nothing else."""
     for workload, batch in (("mlp", 1), ("resnet50", 64)):
         asked = StepQuestion(where=Where("p3.2xlarge"), workload=workload, batch=batch)
         result = session.step(asked)

@@ -1,4 +1,4 @@
-"""Low-rank adapters: what they add, and what frozen weights leave out."""
+"""Low-rank adapters: what they add, and what frozen weights save."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RANK = 4
 
 
 def two_layers() -> Network:
-    """Return a linear layer before a block, one after it, and two within."""
+    """Return a network with a linear layer before a block, one after it, and two within."""
     b = NetworkBuilder("two")
     x = b.linear(b.input(6, 16), "embed", 16)
     with b.part("attention"):
@@ -49,9 +49,7 @@ def test_what_stands_before_the_first_adapter_has_no_backward_pass() -> None:
     assert phases["layers.0.out"] == "bwd_data"
     assert phases["layers.0.q.lora_a"] == "bwd_weight"
     kept = saved_tensors(network, "fp32").by_tensor
-    assert sum(kept.values()) == 4 * 6 * (
-        16 + RANK + 32 + RANK
-    )  # inputs of A and of B; what the ReLU gave is that of A
+    assert sum(kept.values()) == 4 * 6 * (16 + RANK + 32 + RANK)  # inputs of A and of B; the ReLU's output is A's input
 
 
 @pytest.mark.torch
@@ -77,7 +75,7 @@ def test_flop_are_those_that_torch_counts() -> None:
 
 def test_a_language_model_has_as_many_trained_parameters_as_peft_says() -> None:
     # 13,631,488: PEFT's print_trainable_parameters for Llama 3 8B, rank 16, q_proj, k_proj, v_proj and o_proj;
-    # 41,943,040: with gate_proj, up_proj and down_proj.
+    # 41,943,040: with gate_proj, up_proj and down_proj as well.
     assert build_network("llama3-8b", batch=1, lora=16).trained_count == 13_631_488
     assert build_network("llama3-8b", batch=1, lora=16, lora_layers="all").trained_count == 41_943_040
     assert build_network("llama3-8b", batch=1).trained_count == build_network("llama3-8b", batch=1).parameter_count
@@ -98,7 +96,7 @@ def test_memory_and_update_are_those_of_what_is_trained(capsys: pytest.CaptureFi
     assert memory["parameters_bytes"] == (4 + 2) * trained + 2 * frozen
     assert run(["--topology", "dgx-h100", "--gpus", "2", "--workload", "llama3-8b", *sizes]) == 0
     copied = json.loads(capsys.readouterr().out)["memory"]["working_bytes"] - memory["working_bytes"]
-    assert 0 <= copied <= 4 * trained  # buckets hold gradients alone
+    assert 0 <= copied <= 4 * trained  # buckets only hold gradients
 
 
 @pytest.mark.slow

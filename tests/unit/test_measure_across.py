@@ -1,4 +1,4 @@
-"""Steps over several ranks as torch does them: replicas and shards leave what one device leaves, in the same units."""
+"""Steps over several ranks in torch: replicas and shards give the gradients of one device, in the same units."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_parameter_that_blocks_share_is_refused(tmp_path: Path) -> None:
 
 
 def _gradients(stepper: Stepper) -> dict[int, list[Any]]:
-    """Return the gradients by their number of elements, which says which parameter it is whatever it is called."""
+    """Return the gradients by number of elements, which identifies a parameter whatever its name."""
     found: dict[int, list[Any]] = {}
     for parameter in stepper.example.module.parameters():
         gradient = parameter.grad
@@ -108,7 +108,7 @@ def _feed(stepper: Stepper, rank: int) -> None:
 
 
 def spread_step(rank: int, count: int, shape: StepShape) -> tuple[float, int, int]:
-    """Return how far the gradients of all ranks' samples are from those of one device, and what this rank holds."""
+    """Return the largest deviation of gradients from one device's, and the elements that this rank and all hold."""
     torch.manual_seed(0)
     stepper = Stepper(shape, torch.device("cpu"), lambda module: across(module, shape, torch.device("cpu")))
     _feed(stepper, rank)
@@ -134,7 +134,7 @@ def spread_step(rank: int, count: int, shape: StepShape) -> tuple[float, int, in
 
 
 def exchanged(rank: int, count: int, shape: StepShape) -> int:
-    """Return how many sums of gradients a step of replicas has."""
+    """Return the number of gradient all-reduces in a step of replicas."""
     del rank, count
     stepper = Stepper(shape, torch.device("cpu"), lambda module: across(module, shape, torch.device("cpu")))
     calls: list[int] = []
@@ -147,7 +147,7 @@ def exchanged(rank: int, count: int, shape: StepShape) -> int:
         return done
 
     stepper.example.module.register_comm_hook(None, counted)
-    stepper.train()  # the buckets are made anew after the first
+    stepper.train()  # torch rebuilds the buckets after the first step
     calls.clear()
     stepper.train()
     return len(calls)
@@ -180,7 +180,7 @@ def test_replicas_and_shards_have_the_gradients_of_one_device(ranks: Ranks, way:
 
 
 def groups_made(rank: int, count: int, shape: StepShape) -> list[int]:
-    """Return how many process groups this rank is in after the step was built once, and once more."""
+    """Return the number of process groups of this rank after building the step once, and again."""
     found = []
     for _ in range(2):
         Stepper(shape, torch.device("cpu"), lambda module: across(module, shape, torch.device("cpu"))).train()
@@ -189,7 +189,7 @@ def groups_made(rank: int, count: int, shape: StepShape) -> list[int]:
 
 
 def test_a_second_step_in_shards_makes_no_groups_of_its_own(ranks: Ranks, tmp_path: Path) -> None:
-    # Each has communicators of NCCL on its GPU, which would take memory from all cases that follow.
+    # Each process group has NCCL communicators on its GPU, which would take memory from all later cases.
     shape = StepShape("gpt2", 2, optimizer="sgd", n_gpus=RANKS, network=written_out(tmp_path), shards=2)
     once, twice = ranks.run(groups_made, shape)[0]
     assert twice == once

@@ -1,4 +1,4 @@
-"""Stopwatches on GPUs with a clock: what they show is the device's time, and where a queue ran dry they say so."""
+"""Stopwatches on simulated GPUs: they show device time, and report when a queue ran dry."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_what_ranks_do_together_says_where_a_stream_ran_dry(
 
 
 class Network:
-    """A step of 50 kernels of 20 us whose first runs choose kernels, which takes the device 5 ms each."""
+    """A step of 50 kernels of 20 us; in its first runs the device takes 5 ms each to choose kernels."""
 
     def __init__(self, clock: Clock, slow_runs: int = 5) -> None:
         self.clock, self.slow_runs = clock, slow_runs
@@ -197,7 +197,7 @@ def test_steps_of_one_and_of_several_gpus_are_warm_and_as_long(monkeypatch: pyte
 
 
 def test_a_burst_begins_only_when_the_host_is_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first steps of a burst wait for the host: they do not count."""
+    """The first steps of a burst wait for the host and do not count."""
     clock = clocked_gpus(monkeypatch, issue_s=10e-6)
     network = Network(clock, slow_runs=0)
     samples = agreed_samples(CudaClock(lambda: None), Step(network.run), Patience(), lambda seconds: seconds)

@@ -1,4 +1,4 @@
-"""Collectives: sizes and bandwidths as in nccl-tests, measured with gloo; what happens to a group that fails."""
+"""Collectives: sizes and bandwidths as in nccl-tests, measured with gloo; failures of a group."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_gpu_that_was_named_is_measured_alone(tmp_path: Path, monkeypatch: pyt
 
 
 def _kept(rank: int, count: int) -> list[tuple[bool, int]]:
-    """Return whether sums stayed finite over many more calls than a float has doublings, and how many differ."""
+    """Return whether sums stay finite over many calls, and how many values differ, for both reductions."""
     found = []
     for name in ("all_reduce", "reduce"):
         make = collectives._COLLECTIVES[name]
@@ -66,7 +66,7 @@ def _kept(rank: int, count: int) -> list[tuple[bool, int]]:
         collectives._COLLECTIVES[name] = keeping
         long = Effort(
             interval=0.0, sample_s=1.0, warmup_s=0.0, longest_s=60.0, most_samples=6
-        )  # all calls that a sample may have
+        )  # as many calls as a sample may have
         assert collectives._time_on_rank(rank, count, name, 256, long).samples * together.MOST_CALLS > 256
         found.append((bool(made[0].isfinite().all()), len(made[0].unique())))
     return found
@@ -110,7 +110,7 @@ def test_all_collectives_run_between_two_ranks(bench: Bench, monkeypatch: pytest
 
 
 def test_a_collective_moves_what_it_says() -> None:
-    """Closed forms for two ranks, by a group of two that exchange within this process."""
+    """Closed forms for two ranks, using a fake group of two within this process."""
     made: list[Any] = []
 
     def numbers(share: int = 1) -> Any:
@@ -181,7 +181,7 @@ def test_a_group_that_does_not_start_is_given_up_at_once(bench: Bench, monkeypat
 
 
 def test_how_long_is_measured_follows_from_the_slowest_rank_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No clock of one rank decides: with the same greatest times, the same calls."""
+    """The clock of a single rank decides nothing: equal maxima lead to the same calls."""
     asked: list[int] = []
 
     def sample(call: Any, calls: int, token: Any) -> tuple[float, bool]:
@@ -192,10 +192,10 @@ def test_how_long_is_measured_follows_from_the_slowest_rank_alone(monkeypatch: p
     effort = Effort(interval=0.01, sample_s=200e-6, warmup_s=1e-3, longest_s=1.0)
     interval = together.time_together(lambda _: None, effort, cuda=False)
     assert interval.median == pytest.approx(50e-6)
-    assert not interval.ran_dry  # while warming up alone
+    assert not interval.ran_dry  # except during warm-up
     assert asked[:2] == [1, 1]
     assert set(asked[2:]) == {4}
-    assert len(asked) == 2 + 5 + 6  # two to look, 1 ms to warm up, six that agree
+    assert len(asked) == 2 + 5 + 6  # two first runs, 1 ms of warm-up, six samples that agree
 
 
 def test_a_noisy_collective_ends_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Copies: what is copied where, how often it is counted, and which pairs of devices there are."""
+"""Copies: their kinds, how bytes are counted, and the pairs of devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What times calls on a GPU, against a device of our own that keeps CUDA's rules of streams, events and capture."""
+"""Timing of GPU calls, tested on a fake device that follows CUDA's rules for streams, events and capture."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from validate.tables.software import nccl_of  # noqa: E402
 
 
 class Device:
-    """A host that issues and a device that follows, each with its own time; a replay runs what was captured."""
+    """A host that launches and a device that follows, each with its own time; a replay runs the captured work."""
 
     KERNEL_S = 3e-6
-    LAUNCH_S = 10e-6  # that the host needs to issue a kernel, or to launch a graph
+    LAUNCH_S = 10e-6  # host time to launch a kernel or a graph
 
     def __init__(self) -> None:
         self.host_s = 0.0
-        self.device_s = 0.0  # when it has done what it was given
+        self.device_s = 0.0  # when all its work so far is done
         self.capturing: list[int] | None = None
         self.synchronised = False
         self.captures: list[int] = []
@@ -129,7 +129,7 @@ def test_events_enclose_the_calls_and_sensors_look_meanwhile(device: Device) -> 
 
 @pytest.mark.parametrize("launch_s", [10e-6, 3e-3])
 def test_a_graph_has_no_launch_in_its_time_and_is_captured_once(device: Device, launch_s: float) -> None:
-    """Also where the host takes longer than thought at first."""
+    """Also where the host takes longer than the first allowance."""
     device.LAUNCH_S = launch_s
     watch = benches.GraphStopwatch(lambda: None)
     for _ in range(3):
@@ -137,17 +137,17 @@ def test_a_graph_has_no_launch_in_its_time_and_is_captured_once(device: Device, 
     assert device.captures == [8]
     watch.sample(device.kernel, 16)
     watch.sample(device.kernel, 32)
-    assert watch.sample(device.kernel, 8) == pytest.approx(24e-6)  # two graphs are kept: this one is made again
+    assert watch.sample(device.kernel, 8) == pytest.approx(24e-6)  # two graphs are kept: this one is captured again
     assert device.captures == [8, 16, 32, 8]
 
 
 class Torch:
-    """What torch 2.11 keeps of a capture: its stream, its pool, the generator's mode; a fault at its end stays."""
+    """torch 2.11's state of a capture: stream, memory pool, generator mode; a fault at its end leaves it in place."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.stream = "default"
-        self.under_way: list[object] = []  # pools that the allocator takes to be captured in
-        self.held: list[object] = []  # pools whose memory is not given back
+        self.under_way: list[object] = []  # pools with a capture under way, for the allocator
+        self.held: list[object] = []  # pools whose memory is not released
         self.generator_captures = False
         zeros = torch.zeros
         for name, value in {
@@ -172,13 +172,13 @@ class Torch:
         try:
             yield
         except RuntimeError as error:
-            if "capturing" in str(error):  # CUDA has ended the capture: its end is the next fault
+            if "capturing" in str(error):  # CUDA has ended the capture, so ending it is the next fault
                 raise RuntimeError("operation failed due to a previous error during capture") from error
             self.end(0, pool)
             self.stream, self.generator_captures = before, False
             raise
         self.end(0, pool)
-        self.held.remove(pool)  # given back with the graph
+        self.held.remove(pool)  # released with the graph
         self.stream, self.generator_captures = before, False
 
     def end(self, _: int, pool: object) -> None:
@@ -193,7 +193,7 @@ def _fail(text: str) -> None:
 
 
 def test_a_capture_that_fails_leaves_torch_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else each case after it would fail: numbers by chance are refused, and memory stays taken."""
+    """Otherwise each later case would fail: random numbers are refused, and memory stays allocated."""
     state = Torch(monkeypatch)
     with pytest.raises(RuntimeError, match="previous error during capture"):
         _fail("operation not permitted when stream is capturing")
@@ -204,7 +204,7 @@ def test_a_capture_that_fails_leaves_torch_as_it_was(monkeypatch: pytest.MonkeyP
 
 
 def test_a_fault_within_a_capture_that_ends_well_gives_nothing_back_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The graph gives its pool back then."""
+    """In that case the graph releases its pool."""
     state = Torch(monkeypatch)
     with pytest.raises(RuntimeError, match="out of memory"):
         _fail("out of memory")
@@ -281,7 +281,7 @@ def test_a_gpu_is_alive_while_it_computes(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_what_cublas_keeps_for_streams_is_given_back_before_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the most memory of a step would have in it what other cases' streams have left."""
+    """Otherwise the peak memory of a step would include what other cases' streams left behind."""
     told: list[str] = []
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: told.append("wait"))
     monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: told.append("clear"), raising=False)
@@ -296,7 +296,7 @@ def test_what_cublas_keeps_for_streams_is_given_back_before_the_rest(monkeypatch
 def test_calls_that_a_host_cannot_issue_in_time_say_so(
     device: Device, launch_s: float, ran_dry: bool, tmp_path: Path
 ) -> None:
-    """At 2 ms a call no hold is long enough; the sample is taken, and known to hold the host's time."""
+    """At 2 ms per call no block is long enough; the sample is used, and marked as including host time."""
     device.LAUNCH_S = launch_s
     watch = QueuedStopwatch(benches.Bench(torch.device("cuda", 0), "fake", 1 << 30, 1 << 20, tmp_path))
     found = time_call(watch, device.kernel, Effort(sample_s=1e-6, warmup_s=0.0, longest_s=0.1), at_least=4)
@@ -329,7 +329,7 @@ def test_what_was_disturbed_is_not_graded_best(ran_dry: bool, throttled: str, tr
 
 
 def test_the_version_of_nccl_is_written_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its costs are those of the version that `software` names."""
+    """NCCL's costs depend on the version that `software` names."""
     assert "nccl" not in runs._software()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)

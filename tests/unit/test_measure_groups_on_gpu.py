@@ -1,4 +1,4 @@
-"""Whole groups through a run, on two GPUs that are not there: every row fits its table, what cannot be is named."""
+"""Whole groups run on two simulated GPUs: every row fits its table, and missing cases are reported."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_rows_fit_their_tables_and_a_second_run_finds_them_there(
     left = json.loads((out / "run.json").read_text())["left"]
     reasons = Counter((row["group"], row["reason"].split("; ")[0]) for row in left)
     assert ("memory", "no libnvrtc.so.12") in reasons
-    assert {group for group, _ in reasons} == {"memory", "collectives"}  # NCCL is not in a build for CPUs
+    assert {group for group, _ in reasons} == {"memory", "collectives"}  # CPU builds of torch lack NCCL
     for table in ("launch.csv", "memory.csv", "copies.csv"):
         rows = _rows(out, table)
         assert rows
@@ -64,7 +64,7 @@ def test_rows_fit_their_tables_and_a_second_run_finds_them_there(
     kinds = {row["kind"] for row in _rows(out, "copies.csv")}
     assert kinds >= {"h2d", "d2h", "d2d", "bidir", "h2h", "p2p", "p2p_bidir"}
     captured = [row for row in _rows(out, "memory.csv") if row["bench"] == "torch stream"]
-    assert {row["note"] for row in captured} == {"captured graph"}  # so that small sizes are the device's
+    assert {row["note"] for row in captured} == {"captured graph"}  # so that small sizes show device time
     before = (out / "copies.csv").read_bytes()
     assert run.run(settings, said.append) == 0
     assert (out / "copies.csv").read_bytes() == before

@@ -1,4 +1,4 @@
-"""What issuing costs: the host's part alone, and one row for each kind of call."""
+"""Launch costs: host time alone, and one row for each kind of call."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_gpu_has_graphs_and_events_besides(tmp_path: Path, monkeypatch: pytest
 
 
 def test_what_a_graph_writes_to_lives_as_long_as_its_replays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A CUDA graph knows addresses and holds no tensors."""
+    """A CUDA graph stores addresses and keeps no tensors alive."""
     bench = clocked_bench(monkeypatch, tmp_path)
     captured: list[Any] = []
 
@@ -98,7 +98,7 @@ def test_a_layer_s_share_of_a_chain_is_a_sixteenth(tmp_path: Path) -> None:
 def test_the_device_s_time_is_taken_again_where_the_host_was_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = clocked_gpus(monkeypatch, issue_s=50e-6)  # more than the first hold and the second give a call
+    clock = clocked_gpus(monkeypatch, issue_s=50e-6)  # more than the first and the second allowance per call
     bench = ClockedBench(torch.device("cuda", 0), "clocked", 1 << 30, 1 << 20, tmp_path)
     held: list[int] = []
     sleep = torch.cuda._sleep
@@ -114,7 +114,7 @@ def test_the_device_s_time_is_taken_again_where_the_host_was_late(
     assert calls == [0, 1] * 3
     assert held == [held[0], 2 * held[0], 4 * held[0]]
     watch.sample(call, 1)
-    assert held[3] == held[2] / 2  # what was learnt stays
+    assert held[3] == held[2] / 2  # the larger allowance is kept
 
 
 def test_without_a_way_to_hold_the_stream_a_sample_is_taken_once(

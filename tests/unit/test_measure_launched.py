@@ -1,4 +1,4 @@
-"""Ranks that a launcher has started: a fault of one ends its task alone, and each finds a GPU of its node."""
+"""Ranks started by a launcher: a fault in one ends only its task, and each finds a GPU on its node."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from validate.machine.measure import launched  # noqa: E402
 
 pytestmark = pytest.mark.torch
 ROOT = Path(__file__).resolve().parents[2]
-# A rank of two: the second raises in the task in which the first waits for it, and all goes on in a group of its own.
+# One of two ranks: the second raises in a task where the first waits for it; later tasks run in a new group.
 RANK = """
 import sys
 import torch
@@ -87,7 +87,7 @@ def test_a_group_in_which_a_rank_has_failed_is_not_used_again() -> None:
     [
         ("3", 3, 8, 3),  # torchrun: all processes of a node see all its GPUs
         ("3", 3, 1, 0),  # a launcher that shows each process one GPU (srun --gpus-per-task 1)
-        (None, 11, 8, 3),  # none says which of its node's ranks this is
+        (None, 11, 8, 3),  # the local rank is not given
     ],
 )
 def test_each_rank_has_a_gpu_of_its_node(

@@ -1,4 +1,4 @@
-"""Streams, gathers and walks along pointers: what is touched, and what is made of the time."""
+"""Streams, gathers and pointer chases: the bytes they touch, and the figures derived from their times."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ def test_cases_differ_begin_with_large_streams_and_stay_within_memory(
         assert cases[0].columns["bytes"] == max(int(case.columns["bytes"]) for case in cases)
         assert all(case.needs_bytes <= device.memory_bytes for case in cases if "stream" in str(case.columns["bench"]))
         first = {case.columns["bench"] for case in cases[: len(cases) // 3]}
-        assert first == {"torch stream", "torch index_select", "pointer chase"}  # a beginning has some of all
+        assert first == {"torch stream", "torch index_select", "pointer chase"}  # the first third has some of each
 
 
 @pytest.mark.parametrize(("kernel", "parts"), [("read", 1), ("write", 1), ("copy", 2), ("triad", 3)])
 def test_a_stream_touches_its_working_set_once(kernel: str, parts: int, bench: Bench) -> None:
-    size = 3 << 20  # three parts of whole lines
+    size = 3 << 20  # divisible into three parts of whole lines
     work = memory._stream(kernel, size, 1, bench)
     assert _figures(work)["GBps"] == pytest.approx(size / 1e-3 / 1e9)
     buffers = memory._buffers(parts, size, bench)
     assert sum(buffer.nbytes for buffer in buffers) == size
-    assert all(buffer.data_ptr() % 16 == 0 for buffer in buffers)  # else GPUs read number by number
+    assert all(buffer.data_ptr() % 16 == 0 for buffer in buffers)  # otherwise GPUs load single elements
     assert work.watch is not None
     assert work.watch.sample(work.call, 2) > 0
 
@@ -67,7 +67,7 @@ def test_parts_that_do_not_divide_the_size_stay_aligned_and_are_counted_as_they_
 
 def test_a_gather_counts_rows_read_and_written(bench: Bench) -> None:
     work = memory._gather(256, 1 << 20, 1, bench)
-    assert _figures(work)["GBps"] == pytest.approx(2 * 4096 * 256 / 1e-3 / 1e9)  # as many as the table has
+    assert _figures(work)["GBps"] == pytest.approx(2 * 4096 * 256 / 1e-3 / 1e9)  # as many rows as the table has
     assert work.watch is not None
     assert work.watch.sample(work.call, 2) > 0
 
@@ -81,7 +81,7 @@ def test_threads_are_as_before_even_where_a_call_fails() -> None:
     def fails(_: int) -> None:
         raise ValueError
 
-    with pytest.raises(ValueError):  # noqa: PT011  it has no words
+    with pytest.raises(ValueError):  # noqa: PT011  the message does not matter
         watches.ThreadsStopwatch(before + 1).sample(fails, 1)
     assert torch.get_num_threads() == before
 
@@ -109,7 +109,7 @@ def test_the_compiled_walk_takes_as_many_steps_as_it_says() -> None:
         place = ctypes.c_int64.from_address(place).value
     assert library.chase(first, 24) == place
     assert library.chase(first, 64) == first
-    assert library.spin(5, 3, 8) == 5  # eight times the same: an even number undoes itself
+    assert library.spin(5, 3, 8) == 5  # XOR with the same value an even number of times changes nothing
     assert 0.2e9 < chase._clock(library) < 8e9
 
 
@@ -132,7 +132,7 @@ def test_without_a_compiler_the_walk_says_so(monkeypatch: pytest.MonkeyPatch) ->
 
 
 class _FakeKernel:
-    """Walks as the GPU's kernel does, at 2 GHz and 40 cycles a load."""
+    """Walks like the GPU's kernel, at 2 GHz and 40 cycles per load."""
 
     def launch(self, arguments: Sequence[int]) -> None:
         state, warm, steps = arguments
@@ -150,7 +150,7 @@ def test_a_walk_on_a_gpu_is_timed_by_its_own_clocks(tmp_path: Path, monkeypatch:
     work = chase._on_gpu(16 << 10, bench)
     assert work.watch is not None
     assert work.watch.sample(work.call, 3) == pytest.approx(3 * 64 * 20e-9)
-    assert work.watch.sample(work.call, 1) == pytest.approx(64 * 20e-9)  # from nought again
+    assert work.watch.sample(work.call, 1) == pytest.approx(64 * 20e-9)  # the counters start from zero again
     assert work.figures is not None
     found = work.figures(median_interval([64 * 20e-9] * 6))
     assert found == {
@@ -161,7 +161,7 @@ def test_a_walk_on_a_gpu_is_timed_by_its_own_clocks(tmp_path: Path, monkeypatch:
 
 
 class _FakeNvrtc:
-    """Answers as NVRTC does; *compiles* with the status it is given."""
+    """Answers like NVRTC; compiling returns the given status."""
 
     def __init__(self, status: int) -> None:
         self.status = status
@@ -218,7 +218,7 @@ def test_nvrtc_is_found_in_wheels_of_both_layouts(tmp_path: Path) -> None:
 
 
 def test_torch_s_own_nvrtc_comes_before_some_toolkit_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A toolkit of another version may be what the loader finds without a number, and not know the GPU."""
+    """The loader's unversioned NVRTC may belong to another toolkit, which may not know the GPU."""
     bundled = tmp_path / "nvidia/cu13/lib/libnvrtc.so.13"
     bundled.parent.mkdir(parents=True)
     bundled.touch()

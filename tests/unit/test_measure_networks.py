@@ -1,4 +1,4 @@
-"""The networks that are measured are those that are predicted: compared with the zoo by what torch counts."""
+"""Measured networks equal predicted ones: compared with the zoo by torch's counts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.kept import kept_bytes, masks_of_bytes  # noqa: E402  it imports torc
 from validate.machine.measure.cases.networks.catalogue import ENTRIES, Sizes, build_example  # noqa: E402  it imports torch
 
 BATCH = 2
-# One kernel on a CPU and on a GPU, but not on the meta device: compared on a CPU, with few numbers.
+# Fused on a CPU and on a GPU, but not on the meta device: compared on a CPU, with small sizes.
 FUSED = ("mpt-125m", "mpt-350m", "llama-7b")
 TINY = Sizes(16, 32, 4, 2, 96)
 
@@ -67,7 +67,7 @@ def test_parameters_and_flop_are_those_of_the_zoo(name: str, training: bool) -> 
     network = zoo(name, sizes, training=training)
     example = build_example(name, BATCH, place_of(name), training=training, sizes=sizes)
     assert sorted(p.numel() for p in example.module.parameters()) == parameters_of(network)
-    # Torch's counter does not know fused attention on a CPU; on a GPU it counts 2 products forward, 5 backward.
+    # torch's counter ignores fused attention on a CPU; on a GPU it counts 2 products forward and 5 backward.
     fused = sum(layer.operator.flop for layer in network.layers if isinstance(layer.operator, Attention))
     with FlopCounterMode(display=False) as forward, torch.no_grad():
         example.forward()
@@ -109,9 +109,9 @@ def _bytes_for_masks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_bytes_for_masks")
-@pytest.mark.parametrize("name", [n for n in _EACH if n != "lstm-shi2016"])  # cuDNN keeps its own
+@pytest.mark.parametrize("name", [n for n in _EACH if n != "lstm-shi2016"])  # cuDNN saves its own data
 def test_what_is_kept_for_the_backward_pass_is_that_of_the_zoo(name: str) -> None:
     sizes = sizes_of(name)
     told = saved_tensors(zoo(name, sizes), "fp32").total_bytes
     kept = kept_bytes(build_example(name, BATCH, place_of(name), sizes=sizes))
-    assert kept == pytest.approx(told, rel=0.01)  # besides: numbers of a few bytes
+    assert kept == pytest.approx(told, rel=0.01)  # apart from scalars of a few bytes

@@ -1,4 +1,4 @@
-"""Operators that are measured, and what sensors say meanwhile."""
+"""Measured operators, and the sensor readings meanwhile."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def cpu_bench(tmp_path: Path) -> benches.Bench:
 
 
 def test_every_class_of_operator_runs(cpu_bench: benches.Bench) -> None:
-    """One case of each operator, phase and way, with caches warm and cold."""
+    """Run one case of each operator, phase and mode, with warm and cold caches."""
     seen: set[tuple[str, ...]] = set()
     for case in operator_cases(cpu_bench, "m"):
         kind = tuple(str(case.columns.get(name)) for name in ("op", "phase", "cache"))
@@ -79,7 +79,7 @@ def test_all_groups_have_a_module(cpu_bench: benches.Bench) -> None:
         assert isinstance(group, Group)
         try:
             cases = list(itertools.islice(runs.cases_of(name, cpu_bench, "m"), 3))
-        except Unavailable:  # one device has no collectives, say
+        except Unavailable:  # a single device has no collectives, for example
             continue
         for case in cases:
             assert case.group == name
@@ -97,7 +97,7 @@ def test_sensors_that_are_not_there_say_nothing() -> None:
 
 
 def test_sensors_read_and_never_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Against a library that answers as NVML does; a function that sets anything is not there."""
+    """Uses a fake NVML that has no functions that set anything."""
     import ctypes
 
     from validate.machine.measure import sensors as module

@@ -1,4 +1,4 @@
-"""Copies beside work: three rows a case, the same work in each."""
+"""Copies beside work: three rows per case, with the same work in each."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_work_is_on_numbers_by_chance(work: str, tmp_path: Path, monkeypatch: py
 
 
 def test_what_runs_beside_a_copy_is_in_its_row_and_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that goes on where another ended repeats the work as often as the rows that are there."""
+    """A continued run repeats the work as often as the existing rows."""
     for name in ("_SIDE", "_SMALL_SIDE", "_VECTOR", "_SMALL_VECTOR"):
         monkeypatch.setattr(overlap, name, 64)
     monkeypatch.setattr(overlap, "_SIZES", (1 << 16, 1 << 12))

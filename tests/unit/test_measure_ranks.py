@@ -1,4 +1,4 @@
-"""Ranks that work together, and what happens where one of them does not."""
+"""Ranks that work together, and what happens when one fails."""
 
 from __future__ import annotations
 
@@ -75,12 +75,12 @@ def test_a_rank_that_fails_is_named_and_ends_the_group_soon(
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="no masks of signals")
 def test_an_interrupt_while_they_start_is_for_the_one_who_starts_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A terminal sends it to all; ranks that are still importing torch would each print a traceback."""
+    """A terminal sends SIGINT to all processes; ranks still importing torch would each print a traceback."""
     collect = ranks.Ranks._collect
 
     def interrupted(self: Any, what: str, timeout_s: float, look: Any) -> Any:
         if what == "start":
-            for _ in range(20):  # from before their interpreter runs until torch is being imported
+            for _ in range(20):  # from before their interpreters start until torch is being imported
                 for member in self._members:
                     os.kill(member.process.pid, signal.SIGINT)
                 time.sleep(0.03)
@@ -99,4 +99,4 @@ def test_all_leave_when_it_is_closed() -> None:
     group = ranks.Ranks(2, cuda=False)
     processes = [member.process for member in group._members]
     group.close()
-    assert [process.exitcode for process in processes] == [0, 0]  # by themselves, not by force
+    assert [process.exitcode for process in processes] == [0, 0]  # by themselves, not killed

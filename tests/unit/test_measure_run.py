@@ -1,4 +1,4 @@
-"""Runs: all is measured, what was measured is kept, and what was not is named."""
+"""Runs: everything is measured, results are kept, and missing cases are named."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def launch_case(name: str, call: Callable[[int], object], needs_bytes: int = 0) 
 
 @pytest.fixture
 def groups(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Case]]:
-    """Cases by group, in place of the real ones."""
+    """Return the cases by group, in place of the real ones."""
     made: dict[str, list[Case]] = {}
 
     def cases_of(name: str, bench: Any, machine: str) -> Iterator[Case]:
@@ -124,14 +124,14 @@ def test_what_was_measured_is_kept_and_the_rest_is_named(
     found = record(tmp_path)
     assert not found["finished"]
     assert found["end"].startswith(end)
-    # A case that was under way when the run ended is not lost from the list either.
+    # A case that was running when the run ended is listed too.
     assert {row["case"].split()[0] for row in found["left"]} == {"two", "three"}
 
 
 def test_a_device_that_computes_no_more_ends_the_run(
     tmp_path: Path, groups: dict[str, list[Case]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the first error was called."""
+    """Whatever the first error is called."""
 
     def fail(_: int) -> None:
         raise RuntimeError("cuDNN error: something new")
@@ -144,12 +144,12 @@ def test_a_device_that_computes_no_more_ends_the_run(
 
 
 def test_a_full_disk_in_mid_run(tmp_path: Path, groups: dict[str, list[Case]], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The row that does not fit is not half there; what it was is said."""
+    """A row that does not fit is not written in part; the reason is reported."""
     real = os.fsync
     calls = itertools.count()
 
     def fsync(number: int) -> None:
-        if next(calls) == 2:  # the record at the start, the first row, and then no more room
+        if next(calls) == 2:  # the record at the start and the first row succeed, then the disk is full
             raise OSError(errno.ENOSPC, "No space left on device")
         real(number)
 
@@ -163,7 +163,7 @@ def test_a_full_disk_in_mid_run(tmp_path: Path, groups: dict[str, list[Case]], m
 
 
 def test_room_for_the_record_is_kept(tmp_path: Path, groups: dict[str, list[Case]]) -> None:
-    """On a disk that has become full, what was left out is still named; nothing of it stays."""
+    """On a full disk the missing cases are still named; the reserve leaves no file."""
     groups["launch"] = [launch_case("one", lambda _: None)]
     run(Settings(tmp_path, ("launch",), "cpu", effort=FAST), lambda _: None)
     assert not list(tmp_path.glob(".reserve*"))
@@ -237,7 +237,7 @@ def test_measurements_of_another_machine_are_not_added_to(tmp_path: Path, groups
 
 
 def test_a_budget_is_shared_and_kept(tmp_path: Path, groups: dict[str, list[Case]]) -> None:
-    """Of two groups that could each fill the time, both get a part by their share."""
+    """Two groups that could each fill the time both get their share."""
 
     def many(group: str) -> list[Case]:
         return [
@@ -250,7 +250,7 @@ def test_a_budget_is_shared_and_kept(tmp_path: Path, groups: dict[str, list[Case
     groups["launch"], groups["ops"] = many("launch"), many("ops")
     assert run(Settings(tmp_path, ("launch", "ops"), "cpu", 1.5, effort=FAST), lambda _: None) == 0
     counts = {name: sum(row["metric"].startswith(name) for row in measured(tmp_path)) for name in groups}
-    assert counts["ops"] > 4 * counts["launch"] > 0  # 50 to 3
+    assert counts["ops"] > 4 * counts["launch"] > 0  # shares of 50 and 3
     found = record(tmp_path)
     assert found["end"] == "no time left in the budget"
     assert not found["finished"]
@@ -274,7 +274,7 @@ def test_a_signal_ends_a_real_run_with_its_rows_kept(name: str, tmp_path: Path) 
         [sys.executable, "-m", "validate.measure", "--out", str(tmp_path), "--only", "ops", "--device", "cpu"],
         stderr=subprocess.PIPE,
         text=True,
-        # A shell's background job ignores interrupts, and so would its children.
+        # A shell's background jobs ignore interrupts, and so would their children.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509  no threads here
     )
     deadline = time.monotonic() + 60
@@ -291,7 +291,7 @@ def test_a_signal_ends_a_real_run_with_its_rows_kept(name: str, tmp_path: Path) 
 
 
 def test_captured_graphs_fall_back_to_the_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call that cannot be captured is timed as it is issued, and the row says which it was."""
+    """A call that cannot be captured is timed as it is issued, and the row says so."""
 
     class Queue:
         def __init__(self, bench: Any) -> None:

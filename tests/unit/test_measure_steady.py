@@ -1,4 +1,4 @@
-"""How the time of a step is taken, on one device and on several."""
+"""Timing of steps, on one device and on several."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _settings_as_before() -> Iterator[None]:
 
 
 class _Device:
-    """A device beside a host: each step takes the host ``host_s`` to issue and the device ``device_s``."""
+    """A device and a host: per step the host takes ``host_s`` to launch and the device ``device_s``."""
 
     def __init__(self, host_s: float, device_s: float, transient: int = 2) -> None:
         self.host_s, self.device_s, self.transient = host_s, device_s, transient
@@ -57,7 +57,7 @@ class _Device:
         self.settled += 1
 
     def watch(self, until: float) -> None:
-        """Ask the driver, which takes its time."""
+        """Query the driver, which takes time."""
         assert until == self.mark()
         self.now_s += 0.02
         self.looks += 1
@@ -70,7 +70,7 @@ def test_a_steady_step_takes_the_longer_of_host_and_device(host_s: float, device
     assert found.median == pytest.approx(max(host_s, device_s))
     assert found.relative == pytest.approx(0, abs=1e-9)
     assert found.samples >= FEWEST
-    assert device.looks == 1  # once in a burst of steps that count, and in no step
+    assert device.looks == 1  # once per counted burst, and in no step
 
 
 def test_a_gpus_sensors_are_read_while_it_works_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +135,7 @@ def test_a_cpu_is_timed_by_its_clock() -> None:
 
 
 def test_what_a_rank_sees_late_it_sees_short_the_next_time() -> None:
-    """Two ranks that wait for each other, and see the ends of steps of 1 s each 0.1 s early or late."""
+    """Two ranks that wait for each other see the ends of steps of 1 s each 0.1 s early or late."""
     one, other = [1.1, 0.9] * 4, [0.9, 1.1] * 4
     assert step_ranks.of_all([one, other]).median == pytest.approx(1.0)
 
@@ -145,7 +145,7 @@ def test_steps_of_ranks_are_warmed_up_and_repeated_until_all_know_enough() -> No
 
     def greatest(value: float) -> float:
         told.append(value)
-        return max(value, 0.005 if len(told) > 40 else 0.5)  # another rank's: unsure for long, each step half a second
+        return max(value, 0.005 if len(told) > 40 else 0.5)  # another rank: half a second each at first
 
     device = _Device(0.0, 0.001)
     samples = agreed_samples(device, Step(device.run), Patience(interval=0.01, longest_s=60.0, warmup_s=5.0), greatest)
@@ -166,7 +166,7 @@ def test_a_rank_measures_a_step_of_a_wrapped_module(tmp_path: Path) -> None:
 
 
 def test_a_rank_gives_a_network_back_before_the_next_one(tmp_path: Path) -> None:
-    """A wrapped module is a cycle: it stays, and its memory with it, until it is collected."""
+    """A wrapped module is a reference cycle: it and its memory stay until the garbage collector runs."""
 
     def wrapped() -> int:
         return sum(type(thing) is torch.nn.parallel.DistributedDataParallel for thing in gc.get_objects())
@@ -215,7 +215,7 @@ def test_ranks_are_started_when_asked_and_ended_with_the_last_case(monkeypatch: 
     assert told == [("start", 2, True), ("run", "resnet50"), "close"]
 
 
-# -- which of both ---------------------------------------------------------------------
+# -- one or all devices ----------------------------------------------------------------
 
 
 def gpus(monkeypatch: pytest.MonkeyPatch, count: int, major: int, *, alone: bool = False) -> Bench:

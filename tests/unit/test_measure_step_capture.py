@@ -1,4 +1,4 @@
-"""A step captured as one graph, against a device that only writes down what it is told."""
+"""Capture of a step as one graph, on a fake device that records the calls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PEAK = "reset_peak_memory_stats"
 
 
 class _Recorder:
-    """Stands for ``torch.cuda``."""
+    """Replaces ``torch.cuda``."""
 
     def __init__(self) -> None:
         self.told: list[str] = []

@@ -1,4 +1,4 @@
-"""What is told of steps beside their time: the most memory, and that none of them left its update out."""
+"""Step results besides time: peak memory, and rejection of samples with skipped updates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps that are measured: which, in which order, what a step does, and how its time is taken."""
+"""Measured steps: their choice and order, what a step does, and how it is timed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _settings_as_before() -> Iterator[None]:
     torch.backends.cudnn.benchmark = False
 
 
-# -- which steps, and in which order ---------------------------------------------------
+# -- choice and order of steps ---------------------------------------------------------
 
 
 @pytest.mark.parametrize("shapes", [list(gpu_steps(HOPPER)), list(CPU_STEPS), list(parallel_steps(8, HOPPER))])
@@ -60,7 +60,7 @@ def test_no_two_rows_say_the_same_and_all_columns_are_known(shapes: list[StepSha
 def test_a_row_id_says_the_step_and_the_machine_and_nothing_else() -> None:
     assert LENET.row_id("m") == StepShape("lenet", 2).row_id("m")
     assert len({LENET.row_id("m"), LENET.row_id("n"), StepShape("lenet", 3).row_id("m")}) == 3
-    assert LENET.row_id("m") == "step-1b88b2d41cbc"  # tables of years ago are compared by it
+    assert LENET.row_id("m") == "step-1b88b2d41cbc"  # fixed, since old tables are compared by it
 
 
 @pytest.mark.parametrize("count", [10, 20, 40, 80, 160])
@@ -68,7 +68,7 @@ def test_any_beginning_is_a_sample_of_all(count: int) -> None:
     first = list(itertools.islice(gpu_steps(HOPPER), count))
     models = Counter(shape.model for shape in first)
     assert len(models) >= min(count, len(ENTRIES)) - 2
-    assert max(models.values()) <= 2 * (count // len(ENTRIES) + 1)  # two networks are there in two sizes
+    assert max(models.values()) <= 2 * (count // len(ENTRIES) + 1)  # two networks occur in two sizes
     policies = Counter(shape.policy.removeprefix("amp-") for shape in first)
     assert set(policies) >= {"fp32", "tf32", "bf16"}
     assert max(policies.values()) <= 0.7 * count
@@ -108,7 +108,7 @@ def test_the_table_tells_what_is_measured() -> None:
     assert many["schedule"] == "cross-entropy; channels last"
 
 
-# -- what is predicted is what is measured ---------------------------------------------
+# -- agreement with the prediction -----------------------------------------------------
 
 
 GPUS, CPUS = (Names(machines=MachineNames(named={"m": name})) for name in ("dgx-h100", "cpu-i7-3820"))
@@ -166,11 +166,11 @@ def test_the_loss_takes_time_where_a_row_says_that_it_was_timed() -> None:
     with_loss, without = (
         GPUS.session.time_s(replace(query, sizes=tuple({**dict(query.sizes), "loss": loss}.items()))) for loss in (1, 0)
     )
-    assert 1.02 < with_loss / without < 1.2  # logits of 50257 words, read and written some times in fp32
+    assert 1.02 < with_loss / without < 1.2  # logits of 50257 words, read and written several times in fp32
     assert GPUS.session.time_s(query) == with_loss > GPUS.session.time_s(read(replace(plain, fused=True)))
 
 
-# -- what a step does ------------------------------------------------------------------
+# -- execution of a step ---------------------------------------------------------------
 
 
 def parameters(stepper: Stepper) -> list[Any]:
@@ -188,7 +188,7 @@ def changed(stepper: Stepper, run: Callable[[], object]) -> bool:
 def test_a_training_step_changes_parameters(policy: Any, optimizer: Any) -> None:
     stepper = Stepper(StepShape("lenet", 2, policy, optimizer=optimizer), CPU)
     for group in stepper.optimizer.param_groups:
-        group["lr"] = 0.1  # more than what bf16 rounds away
+        group["lr"] = 0.1  # more than bf16 rounds away
     assert changed(stepper, stepper.train)
     assert {p.dtype for p in stepper.example.module.parameters()} == {
         torch.bfloat16 if policy == "bf16" else torch.float32
@@ -201,7 +201,7 @@ def test_gradients_are_those_of_one_step() -> None:
     stepper.optimizer.param_groups[0]["lr"] = 0.0
     stepper.train()
     gradients = [p.grad.clone() for p in stepper.example.module.parameters()]
-    stepper.train()  # with the same parameters: nothing may be added to what was there
+    stepper.train()  # with the same parameters: gradients must not accumulate
     for before, p in zip(gradients, stepper.example.module.parameters(), strict=True):
         torch.testing.assert_close(p.grad, before)
     stepper.clear()

@@ -1,4 +1,4 @@
-"""A file that is read and written: never too large, never left behind."""
+"""The file for reads and writes: never too large, never left behind."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def test_every_access_is_measured_and_nothing_is_left(bench: Bench, tmp_path: Pa
         try:
             work = case.build(bench)
         except Unavailable:
-            assert case.columns["cache"] == "direct"  # not every file system has it
+            assert case.columns["cache"] == "direct"  # not every file system supports it
             continue
-        assert list(tmp_path.iterdir()) == []  # it has no name even while it is open
+        assert list(tmp_path.iterdir()) == []  # it has no name even while open
         assert work.own is not None
         assert work.figures is not None
         interval = work.own()
@@ -83,7 +83,7 @@ def test_the_file_is_given_back_where_the_rest_is_not_measured(bench: Bench) -> 
         patch.setattr(ScratchFile, "descriptor", lambda self, cache: self._plain)
         next(cases).build(bench)
     assert _descriptors() > before
-    list(cases)  # as a run does, to name what was left
+    list(cases)  # as a run does, to name the missing cases
     assert _descriptors() == before
 
 
@@ -142,14 +142,14 @@ def test_writing_it_ends_when_it_takes_too_long_and_what_is_read_was_written(tmp
     assert file.size == BLOCK
     assert os.pread(file.descriptor("dropped"), BLOCK, 0) == bytes(file.block)
     file.close()
-    file.close()  # once more does nothing
+    file.close()  # closing again does nothing
 
 
 @needs_linux
 def test_dropped_reads_forget_before_each_sample_and_never_read_a_block_twice(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storage, "_SAMPLE_S", 10.0)  # more than the file lasts
+    monkeypatch.setattr(storage, "_SAMPLE_S", 10.0)  # longer than the file lasts
     log: list[Any] = []
     file = ScratchFile(tmp_path, 4 * BLOCK)
     monkeypatch.setattr(ScratchFile, "forget", lambda self: log.append("forget"))

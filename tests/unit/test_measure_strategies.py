@@ -1,4 +1,4 @@
-"""The exchanges that a user asks for, as cases: on GPUs with a clock, and the words that ask for them."""
+"""Exchanges requested by a user, as cases: on simulated GPUs, and the options that request them."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_what_this_machine_cannot_do_is_said(monkeypatch, tmp_path):
 def test_what_gathers_needs_room_for_all_that_arrives(monkeypatch, tmp_path):
     clocked_gpus(monkeypatch, 4)
     ring, gather, library = asked(tmp_path, question("ring"), question("gpu0"), question("nccl"))
-    assert gather.needs_bytes == 4 * 4000  # its own, and those of the three others
+    assert gather.needs_bytes == 4 * 4000  # its own buffer, and those of the three others
     assert 4000 < ring.needs_bytes < 2 * 4000
     assert library.needs_bytes == 2 * 4000
 

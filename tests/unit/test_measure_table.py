@@ -1,4 +1,4 @@
-"""Tables that keep what was measured, and faults of one case told from the end of a run."""
+"""Tables keep measured rows; faults of a single case differ from those that end a run."""
 
 from __future__ import annotations
 

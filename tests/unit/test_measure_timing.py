@@ -1,4 +1,4 @@
-"""How well a median is known, and how long a call is repeated until it is."""
+"""The precision of a median, and how long a call is repeated to reach it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_interval_of_few_samples_is_their_range_and_is_not_called_known() -> Non
         median_interval([])
 
 
-# Conover's table of the interval of the median: of n samples, the k-th smallest to the k-th greatest.
+# Conover's table of the median's interval: of n samples, from the k-th smallest to the k-th greatest.
 @pytest.mark.parametrize(("n", "k"), [(6, 1), (8, 1), (9, 2), (12, 3), (15, 4), (20, 6), (25, 8), (50, 18), (100, 40)])
 def test_interval_lies_between_the_published_ranks(n: int, k: int) -> None:
     found = median_interval(random.Random(n).sample(range(1, n + 1), n))
@@ -48,7 +48,7 @@ def test_median_lies_within_its_interval(samples: list[float]) -> None:
 
 
 class Clock:
-    """A stopwatch whose calls take what *one_s* says, and count."""
+    """A stopwatch that records the size of each sample; in sample i, calls take ``one_s(i)``."""
 
     def __init__(self, one_s: Callable[[int], float]) -> None:
         self.one_s = one_s
@@ -66,7 +66,7 @@ def test_steady_calls_end_at_the_fewest_samples() -> None:
     found = time_call(clock, lambda _: None, Effort(warmup_s=0))
     assert found.median == pytest.approx(10e-6)
     assert found.samples == FEWEST
-    assert clock.asked[-1] == 32  # at least 200 us a sample
+    assert clock.asked[-1] == 32  # at least 200 us per sample
 
 
 def test_noisy_calls_are_repeated_until_the_interval_is_narrow() -> None:
@@ -94,14 +94,14 @@ def test_calls_alone_are_one_a_sample_and_buffers_have_their_turn() -> None:
 
 
 class Device:
-    """Calls of *one_s*, slower until the device has worked for *cold_s*; each sample costs *launch_s* besides."""
+    """Calls of *one_s*, slower until the device has worked for *cold_s*; each sample also costs *launch_s*."""
 
     def __init__(self, one_s: float, cold_s: float = 0.0, launch_s: float = 0.0, first_s: float = 0.0) -> None:
         self.one_s, self.cold_s, self.launch_s, self.first_s = one_s, cold_s, launch_s, first_s
         self.worked_s = 0.0
 
     def sample(self, call: Callable[[int], object], calls: int) -> float:
-        time.sleep(self.first_s)  # what is built and chosen is no work of the device
+        time.sleep(self.first_s)  # building and choosing kernels is not the device's work
         self.first_s = 0.0
         took_s = self.launch_s + calls * self.one_s * (2.0 if self.worked_s < self.cold_s else 1.0)
         self.worked_s += took_s
@@ -120,11 +120,11 @@ def test_what_computes_hard_works_until_its_clock_has_settled() -> None:
     assert found.high == pytest.approx(1e-3)
     short = Device(1e-5)
     time_call(short, lambda _: None, Effort(), hard=True)
-    assert short.worked_s < 0.1  # no call so short heats a chip
+    assert short.worked_s < 0.1  # such short calls do not heat a chip
 
 
 @pytest.mark.parametrize("one_s", [1.6e-6, 4e-6, 20e-6, 100e-6])
 def test_a_sample_lasts_long_against_what_it_costs_itself(one_s: float) -> None:
-    """The first look holds a launch of 7 us and more; it must not settle how many calls a sample holds."""
+    """The first run includes a launch of 7 us or more; it must not fix the number of calls per sample."""
     found = time_call(Device(one_s, launch_s=7e-6, first_s=0.06), lambda _: None, Effort())
     assert found.median == pytest.approx(one_s, rel=0.04)

@@ -1,4 +1,4 @@
-"""Memory-bound kernels against published measurements, where there are any at hand."""
+"""Memory-bound kernels compared with published measurements, where these are available."""
 
 from __future__ import annotations
 

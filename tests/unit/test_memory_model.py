@@ -1,4 +1,4 @@
-"""Memory: what long streams reach, what a cache adds, and where it ends."""
+"""Memory: the bandwidth of long streams, the effect of a cache, and its limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages between machines: frames of TCP and UDP, both ends, switches, and the way."""
+"""Messages between machines: TCP and UDP frames, both ends, switches, and the route."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_fabrics_without_frames_have_their_own_share() -> None:
         ("4KiB,dst=0", TCP_10G, "are one machine; a message goes to another one"),
         ("4KiB,dst=2", TCP_10G, "has 2 machines, from 0"),
         ("4KiB,mtu=100B", TCP_10G, "a packet has 576 to 65535 B"),
-        ("4KiB,mtu=1500B", Where("knl-7250-opa", 2), "mtu is of Ethernet; the machines are joined by omnipath"),
+        ("4KiB,mtu=1500B", Where("knl-7250-opa", 2), "mtu applies to Ethernet; the machines are joined by omnipath"),
         ("4KiB,switches=0", TCP_10G, "switches is at least 1; got 0"),
     ],
 )

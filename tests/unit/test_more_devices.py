@@ -1,4 +1,4 @@
-"""How many devices would hold a step that does not fit, where nothing smaller helps."""
+"""The number of devices that would hold a step that does not fit, where no smaller change helps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranges of names, and matrices of links as ``nvidia-smi topo -m`` prints them."""
+"""Ranges of names, and link matrices in the format of ``nvidia-smi topo -m``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simulator.topology.matrix import parse_matrix
 from simulator.topology.names import MAX_NAMES, expand
 
 _ROOT = Path(__file__).resolve().parents[2]
-# The hybrid cube mesh of eight V100: pairs with two links and with one.
+# The hybrid cube mesh of eight V100s: pairs with two links and with one.
 CUBE_MESH = [
     *[(0, 1, 1), (0, 2, 1), (0, 3, 2), (0, 4, 2), (1, 2, 2), (1, 3, 1), (1, 5, 2), (2, 3, 2)],
     *[(2, 6, 1), (3, 7, 1), (4, 5, 1), (4, 6, 1), (4, 7, 2), (5, 6, 2), (5, 7, 1), (6, 7, 2)],
@@ -96,7 +96,7 @@ def test_ranges_are_the_numbers_between_their_ends(ranges: list[tuple[int, int]]
         ("gpu4 X NV1\ngpu6 NV1 X", [(4, 6, 1)]),
         ("gpu1 X NV1\ngpu0 NV1 X", [(0, 1, 1)]),
         ("GPU1 GPU0 GPU2\nGPU0 NV1 X NV3\nGPU1 X NV1 NV2\nGPU2 NV2 NV3 X", [(0, 1, 1), (0, 2, 3), (1, 2, 2)]),
-        # NICs, affinities and a legend are left out.
+        # NICs, affinities and the legend are ignored.
         ("GPU0 GPU1 mlx5_0 CPU Affinity\nGPU0 X NV4 PIX 0-19\nGPU1 NV4 X PIX 0-19\nmlx5_0 PIX PIX X", [(0, 1, 4)]),
         ("GPU0 GPU1\nGPU0 X NV4\nGPU1 NV4 X\n\nLegend:\n\n  X    = Self\n  SYS  = QPI\n  NV#  = NVLinks", [(0, 1, 4)]),
     ],
@@ -161,7 +161,7 @@ def test_any_text_is_a_matrix_or_refused(text: str) -> None:
 
 @pytest.fixture(scope="module")
 def dumps() -> Path:
-    """Return the folder of matrices that real machines printed; skip where there is none."""
+    """Return the folder of matrices printed by real machines; skip without it."""
     folder = Path(os.environ.get("TOPOCAST_TOPO_DUMPS", _ROOT.parent / "shared" / "topo_dumps")) / "nvidia-smi"
     if not folder.is_dir():
         pytest.skip(f"no matrices of real machines at {folder} (TOPOCAST_TOPO_DUMPS names another folder)")
@@ -191,7 +191,7 @@ def test_a_cube_mesh_with_nics_and_legend(dumps: Path) -> None:
 
 
 def test_the_ranks_of_peers_that_mxnet_prints(dumps: Path) -> None:
-    """There 3 is two links, 2 one, 1 none: read as counts, each pair has one more than it should."""
+    """There 3 means two links, 2 one, and 1 none: read as counts, each pair has one too many."""
     text = (dumps / "p3.16xlarge_mxnet_p2p_matrix.txt").read_text(encoding="utf-8")
     assert [(a, b, count - 1) for a, b, count in parse_matrix(text) if count > 1] == CUBE_MESH
 
@@ -210,4 +210,4 @@ def test_the_built_in_cube_mesh_is_the_real_one() -> None:
 def test_links_to_a_gpu_without_a_row_are_refused() -> None:
     with pytest.raises(ValueError, match=r"row gpu0 has NV4 in a column for which there is no row"):
         parse_matrix("gpu0 X NV1 NV4\ngpu1 NV1 X SYS\n")
-    assert parse_matrix("gpu0 X NV1 PIX\ngpu1 NV1 X SYS\n") == [(0, 1, 1)]  # a NIC's column
+    assert parse_matrix("gpu0 X NV1 PIX\ngpu1 NV1 X SYS\n") == [(0, 1, 1)]  # column 3 is a NIC's

@@ -1,4 +1,4 @@
-"""How large the chunks of NVLS are, against NCCL's rules worked by hand."""
+"""Chunk sizes of NVLS, compared with NCCL's rules applied by hand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from simulator.collectives.nccl.chunks import largest_chunk, rounds_from
 def test_chunks_are_smaller_where_rounds_would_be_few(
     size: int, largest: int, tree: bool, expected: list[tuple[float, float]]
 ) -> None:
-    """By hand, of 16 channels and 8 heads; NVIDIA/nccl src/enqueue.cc, calcCollChunking."""
+    """By hand, for 16 channels and 8 heads; NVIDIA/nccl src/enqueue.cc, calcCollChunking."""
     found = rounds_from(size, 128, largest, tree=tree)
     assert [pair for each in found for pair in each] == pytest.approx([pair for each in expected for pair in each])
 

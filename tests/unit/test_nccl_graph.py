@@ -1,4 +1,4 @@
-"""What the search finds: the worked outcomes, and small machines computed by hand."""
+"""Results of the search: the worked outcomes, and small machines calculated by hand."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def boxed(graph: CommGraph) -> tuple[int, float, int, str]:
         ("p5.48xlarge", 2, (8, 45, 16, "nvl")),  # four adapters of 100 Gbit/s act as one
         ("dgx-2", None, (6, 20, 12, "nvl")),
         ("dgx-b200", None, (16, 45, 32, "nvl")),
-        # Not in the table of worked outcomes, by the same rules:
-        ("dgx-1-p100", None, (4, 18, 8, "nvl")),  # two cycles both ways take all four links
+        # Not in the table of worked outcomes, but by the same rules:
+        ("dgx-1-p100", None, (4, 18, 8, "nvl")),  # two cycles in both directions take all four links
         ("dgx-a100-80gb", 2, (8, 24, 16, "nvl")),  # eight adapters behind PCIe 4
         ("p4d.24xlarge", 2, (4, 12, 8, "nvl")),
         ("dgx-1-v100-32gb", 2, (4, 12, 8, "nvl")),
@@ -62,7 +62,7 @@ def test_worked_outcomes(name: str, n_nodes: int | None, expected: tuple[int, fl
         ([0, 1, 2, 3], (4, 20, 8, "nvl")),
         ([4, 5, 6, 7], (4, 20, 8, "nvl")),
         ([3, 2, 1, 0], (4, 20, 8, "nvl")),
-        ([0, 1, 4], (1, 20, 2, "nvb")),  # 1 and 4 meet over 0 alone
+        ([0, 1, 4], (1, 20, 2, "nvb")),  # 1 and 4 are only connected through 0
         ([0, 5], (1, 6, 2, "sys")),  # nothing passes through GPUs of other ranks
     ],
 )
@@ -103,7 +103,7 @@ def test_hopper_with_an_adapter_for_each_gpu() -> None:
     assert graph.tree_bw_intra_GBps == 45  # 7 x 48 + 45 do not leave through 370.8
     assert (graph.nvls_channels, graph.nvls_bw_intra_GBps, graph.nvls_bw_inter_GBps) == (8, 40, 48)
     alone = found(built_in("dgx-h100"))
-    # 9 x 40 of 370.8; the speed to the network that is not there is raised to the last
+    # 9 x 40 of 370.8; the inter-node speed, without a network, is raised to the last value
     assert (alone.nvls_channels, alone.nvls_bw_intra_GBps, alone.nvls_bw_inter_GBps) == (8, 40, 60)
     assert found(built_in("dgx-h100"), [0, 1]).nvls_channels == 0
     assert {c.algorithm for c in candidates(alone, "all-reduce", 1e6)} == {"tree", "ring", "nvls"}
@@ -122,7 +122,7 @@ def test_one_gpu_in_each_machine() -> None:
 
 
 def test_machines_agree_on_the_least() -> None:
-    graph = found(built_in("dgx-h100", 2), [*range(8), 8])  # eight GPUs in one, one in the other
+    graph = found(built_in("dgx-h100", 2), [*range(8), 8])  # eight GPUs in one machine, one in the other
     assert boxed(graph) == (2, 24, 4, "nvl")
     assert (graph.type_inter, graph.nvls_channels) == ("pxn", 0)
 
@@ -216,7 +216,7 @@ def test_path_classes_of_the_cube_mesh() -> None:
     assert of[0, 3] == ("nvl", 40_000)
     assert of[0, 1] == ("nvl", 20_000)
     assert of[0, 5] == ("nvb", 20_000)
-    assert of[0, 7] == ("nvb", 40_000)  # over 3 or 4: the wider of the ways
+    assert of[0, 7] == ("nvb", 40_000)  # through 3 or 4: the wider path
     assert of[0, nic] == ("phb", 3_125)
     assert of[nic, 7] == ("sys", 3_125)
     pair = Sight(machine, machine.nodes, network=False).of((0, 1))
@@ -277,7 +277,7 @@ links:
 )
 @pytest.mark.parametrize("several", [True, False])
 def test_who_else_is_there_changes_nothing(topology: str, taking_part: Sequence[int], several: bool) -> None:
-    """Ways that are searched once for all GPUs are those that are found where only some exist."""
+    """Paths searched once for all GPUs equal those found where only some exist."""
     machine = built_in(topology)
     gpus = tuple(machine.gpus[i] for i in taking_part)
     nodes = [node for node in machine.nodes if node.kind != "gpu" or node.index in gpus]

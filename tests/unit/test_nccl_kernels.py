@@ -1,4 +1,4 @@
-"""NCCL's kernels cost what cost.py says: launch, base, hops, shares of links."""
+"""NCCL's kernels cost what cost.py defines: launch, base, hops, shares of links."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _S = 64e6
 
 
 def costs(*, protocols: Mapping[str, ProtocolCost] | None = None, **changes: float) -> Costs:
-    """Return costs of nothing but what is named."""
+    """Return costs that are zero except for those named."""
     shared = {"launch_s": 0.0, "peer_launch_s": 0.0, "pcie_share": 1.0, "network_share": 1.0, "staged_share": 1.0}
     constants = replace(DEFAULT(NcclConstants), **(shared | changes))
     return Costs(constants, protocols or all_protocols(_FREE))
@@ -94,7 +94,7 @@ def test_copies_under_a_switch_reach_all_of_pcie_and_through_a_cpu_a_share() -> 
 
 
 def test_flows_beside_each_other_fill_a_link_that_one_does_not() -> None:
-    """Two GPUs that are no peers exchange through host memory: both use the switch's link to the CPU, both ways."""
+    """Two GPUs without peer access exchange through host memory: both use the switch's link to the CPU, both ways."""
     machine = machine_from(_PCIE.replace("[0-3]", "[0-1]") + "transport: {peer_to_peer: none}\n")
     assert seconds(machine, costs(pcie_share=0.6)) == pytest.approx(_S / 8e9, rel=1e-9)
     assert seconds(machine, costs(pcie_share=0.4)) == pytest.approx(_S / (0.4 * 16e9), rel=1e-9)
@@ -131,7 +131,7 @@ def test_nvls_sends_each_byte_once() -> None:
     ("size", "window"), [(1e6, 1e6), (6e6, 2 * 2**20), (16 * 2**20, 4 * 2**20), (1e9, 8 * 2**20), (2e9, 16 * 2**20)]
 )
 def test_the_first_window_waits_for_the_switch(size: float, window: float) -> None:
-    """16 channels x 8 heads x 16 to 128 KiB go through buffers twice, ahead of all others."""
+    """16 channels x 8 heads x 16 to 128 KiB pass through buffers twice, before everything else."""
     machine = load_machine("dgx-h100")
     up = next(link for link in machine.links if machine.nodes[link.dst].kind == "nvlink-switch")
     used = costs(protocols=all_protocols(ProtocolCost(0.0, 0.0, 0.0, fill=0.5)))
@@ -140,7 +140,7 @@ def test_the_first_window_waits_for_the_switch(size: float, window: float) -> No
 
 
 def test_nvls_serves_its_heads_in_each_round_and_stage() -> None:
-    """2 GB over eight H100 are 2e9 / 16 MiB rounds; sums have three stages, all-gather has two."""
+    """2 GB over eight H100s take 2e9 / 16 MiB rounds; sums have three stages, all-gather has two."""
     machine = load_machine("dgx-h100")
     size, rounds = 2e9, 2e9 / (16 * 2**20)
     free = all_protocols(_FREE)
@@ -171,7 +171,7 @@ def test_a_rank_moves_the_part_it_keeps() -> None:
     assert seconds(machine, used) == pytest.approx(2 * 3 / 4 * _S / 50e9 + own_s, rel=1e-9)
     for collective in ("all-gather", "reduce-scatter", "all-to-all"):
         assert seconds(machine, used, _S, collective) == pytest.approx(3 / 4 * _S / 50e9 + own_s, rel=1e-9)
-    for collective in ("broadcast", "reduce", "send-recv"):  # nobody keeps a part of its own
+    for collective in ("broadcast", "reduce", "send-recv"):  # no rank keeps a part of its own
         assert seconds(machine, used, _S, collective) == pytest.approx(seconds(machine, costs(), _S, collective))
 
 
@@ -224,7 +224,7 @@ def test_a_switch_adds_no_type_of_eight_bits() -> None:
     request = make_request(load_machine("dgx-h100"), 1e9)
     assert Nccl(in_switch=True).plan(request).facts["algorithm"] == "nvls"
     assert Nccl(in_switch=False).plan(request).facts["algorithm"] == "ring"
-    with pytest.raises(Unsuitable, match="no switch adds up types of 8 bits, which nvls needs; ring and tree do"):
+    with pytest.raises(Unsuitable, match="switches do not add 8-bit types, which nvls needs; ring and tree do"):
         Nccl("nvls", in_switch=False).plan(request)
 
 
@@ -255,7 +255,7 @@ def test_one_rank_exchanges_nothing() -> None:
 
 
 def test_a_star_of_nvlinks_is_a_ring_through_its_middle() -> None:
-    """Three hops go through gpu0, written there and read from there; what that leaves unused is told."""
+    """Three hops pass through gpu0, where data are written and read; the unused bandwidth is reported."""
     star = machine_from(
         """
 schema_version: 1
@@ -267,12 +267,12 @@ links:
 """
     )
     plan = Nccl(costs=costs()).plan(make_request(star, _S))
-    # 1 -> (0) -> 2: all bytes of the ring, and asking for them: 16 B for 64 B, where 144 B carry 128 B written
+    # 1 -> (0) -> 2: all bytes of the ring, plus read requests: 16 B for 64 B, where 144 B carry 128 B written
     assert execute(star, plan).end_s == pytest.approx(2 * 3 / 4 * _S * (1 + 2 / 9) / 50e9, rel=1e-6)
 
 
 def test_five_and_six_gpus_of_the_cube_mesh_have_the_rings_that_nccl_finds() -> None:
-    """Six have one NVLink ring, both ways; five one through a neighbour, both ways, though relays carry more."""
+    """Six have an NVLink ring both ways; five have one through a neighbour, both ways, though relays carry more."""
     machine = load_machine("p3.16xlarge")
     six = Nccl(costs=costs()).plan(make_request(machine, _S, gpus=[0, 1, 2, 3, 4, 5]))
     assert sorted(six.rings) == [(0, 3, 2, 1, 5, 4), (0, 4, 5, 1, 2, 3)]
@@ -286,7 +286,7 @@ def test_five_and_six_gpus_of_the_cube_mesh_have_the_rings_that_nccl_finds() -> 
 
 
 def test_flows_that_share_a_link_reach_its_share_together() -> None:
-    """All-to-all: three flows leave each GPU; together they use what a ring would."""
+    """All-to-all: three flows leave each GPU; together they reach the rate of a ring."""
     machine = crossbar(4)
     used = costs(protocols=all_protocols(ProtocolCost(0.0, 0.0, 0.0, share=0.8)))
     assert seconds(machine, used, _S, "all-to-all") == pytest.approx(3 / 4 * _S / (0.8 * 50e9), rel=1e-9)
@@ -301,7 +301,7 @@ def test_nodes_of_unequal_size_have_as_many_heads_as_the_smallest() -> None:
 
 @pytest.mark.parametrize("name", ["dgx-h100", "p4d.24xlarge", "dgx-a100-40gb"])
 def test_more_nodes_do_not_lose_their_nics(name: str) -> None:
-    """From four nodes on bus bandwidth hardly depends on how many there are."""
+    """From four nodes on, bus bandwidth hardly depends on the number of nodes."""
     found = []
     for n_nodes in (4, 8, 16):
         machine = load_machine(name, n_nodes=n_nodes)
@@ -320,13 +320,13 @@ def test_ranks_in_another_order_are_as_fast() -> None:
 
 
 def test_the_bottleneck_is_the_link_whose_share_is_used_up() -> None:
-    """The memory bus is busier than PCIe, of which NCCL reaches a part: that part is what bounds it."""
+    """The memory bus is busier than PCIe, but NCCL only reaches a share of PCIe, which is the bound."""
     from simulator.api import simulate
 
     many = simulate(load_machine("8x-rtx2080ti"), "nccl", 1e9)
     assert many.bottleneck is not None
     assert many.bottleneck.name == many.facts["bound_link"] == "plx0->cpu0"
-    assert many.facts["bound_share"] == 1  # two GPUs a switch fill it
+    assert many.facts["bound_share"] == 1  # two GPUs per switch fill it
     result = simulate(load_machine("4x-v100-pcie"), "nccl", 1e9)
     assert result.bottleneck is not None
     assert result.bottleneck.name == result.facts["bound_link"] == "plx0->gpu0"
@@ -370,7 +370,7 @@ def test_what_a_network_plugin_states_is_planned_with_and_not_waited_for(collect
 
 @pytest.mark.parametrize(("collective", "hops"), [("send-recv", 1), ("all-to-all", 1), ("all-reduce", 2)])
 def test_a_network_plugin_adds_its_time_to_each_hop_between_machines(collective: Collective, hops: int) -> None:
-    """Of few bytes; on top of all else, once for each hop over the network."""
+    """With few bytes: in addition to everything else, once per network hop."""
 
     def time_s(plugin: str) -> float:
         machine = machine_from(_TWO.replace("PLUGIN", f"0 us, plugin_time: {plugin}"), n_nodes=2)
@@ -382,7 +382,7 @@ def test_a_network_plugin_adds_its_time_to_each_hop_between_machines(collective:
 
 
 def test_a_network_that_reorders_has_simple_alone() -> None:
-    """EFA of p4d does not deliver 128 bytes whole and in order, so no flag beside data tells that they have come."""
+    """EFA of p4d does not deliver 128 bytes whole and in order, so a flag beside the data cannot signal arrival."""
 
     def protocols(text: str) -> set[str]:
         machine = machine_from(_TWO.replace("PLUGIN", "0 us").replace("network: ethernet", text), n_nodes=2)
@@ -411,7 +411,7 @@ def test_the_first_window_goes_over_the_network_stage_by_stage() -> None:
 
 
 def test_the_plugin_for_efa_makes_the_chunks_of_nvls_four_times_as_large() -> None:
-    """Of 1 GiB, below 32 rounds of 512 KiB: twice 16 channels x 8 heads x 256 KiB."""
+    """For 1 GiB, fewer than 32 rounds of 512 KiB: twice 16 channels x 8 heads x 256 KiB."""
     machine = load_machine("p5.48xlarge", n_nodes=2)
     size = 2.0**30
     known = all_protocols(_FREE)

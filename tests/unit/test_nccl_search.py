@@ -1,4 +1,4 @@
-"""NCCL's search on machines of a few links, each written as NCCL sees it: speeds, channels, trees and heads by hand."""
+"""NCCL's search on small machines written as NCCL sees them: speeds, channels, trees and heads by hand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NVL, _NVB, _PIX, _PXB, _PXN, _PHB, _SYS = (rank_of[k] for k in ("nvl", "nvb", "
 
 
 def crossbar(gpus: int, wide: int, adapters: Sequence[int] = (), kind: int = _PIX) -> SeenMachine:
-    """Return GPUs of *wide* MB/s on a switch; *adapters*: the MB/s of each GPU's own, others' are reached over it."""
+    """Return GPUs with *wide* MB/s on a switch; *adapters* are the MB/s of each GPU's own adapter."""
     capacity = [wide] * (2 * gpus)  # up and down
     paths = {
         (a, b): Path(_NVL, wide, (a, gpus + b), ((a, 1.0), (gpus + b, 1.0)))
@@ -38,7 +38,7 @@ def crossbar(gpus: int, wide: int, adapters: Sequence[int] = (), kind: int = _PI
 
 
 def mesh(gpus: int, wide: dict[tuple[int, int], int], total: int) -> SeenMachine:
-    """Return GPUs joined by links of so many MB/s each way, of which each has *total*."""
+    """Return GPUs joined by links of these MB/s each way; each GPU has *total* MB/s."""
     ways = [(a, b) for pair in wide for a, b in (pair, pair[::-1])]
     capacity = tuple(wide.get(way, wide.get(way[::-1], 0)) for way in ways)
     paths = {way: Path(_NVL, capacity[i], (i,), ((i, 1.0),)) for i, way in enumerate(ways)}
@@ -72,7 +72,7 @@ def shape(found: Found) -> tuple[int, float]:
     [
         (240_000, 12, 20.0),  # 6 x 40, doubled
         (40_000, 2, 20.0),
-        (39_999, 2, 18.0),  # 36, where 1 x 30 is less and 3 x 12 no more
+        (39_999, 2, 18.0),  # 36, where 1 x 30 is less and 3 x 12 is not more
         (24_000, 2, 12.0),
         (25_000, 2, 12.0),  # 1 x 20 is less
         (20_000, 1, 20.0),  # below 25 nothing is doubled
@@ -114,7 +114,7 @@ def test_hopper_tries_other_speeds_and_doubles_fast_ones_alone() -> None:
 
 
 def test_many_middling_channels_of_hopper_stay() -> None:
-    """Six of 40: not doubled on Hopper beyond four channels below 50 GB/s; on Ampere they are."""
+    """Six of 40: not doubled on Hopper, beyond four channels below 50 GB/s; doubled on Ampere."""
     found = Search(crossbar(4, 240_000), 90, False)._doubled(Found(6, 40.0, _NVL, _PIX, True))
     assert shape(found) == (6, 40.0)
     assert shape(Search(crossbar(4, 240_000), 90, False)._doubled(Found(5, 40.0, _NVL, _PIX, True))) == (5, 40.0)
@@ -129,7 +129,7 @@ def test_many_middling_channels_of_hopper_stay() -> None:
 def test_a_ring_of_links_takes_both_ways() -> None:
     found = alone(mesh(4, {(0, 1): 20_000, (1, 2): 20_000, (2, 3): 20_000, (0, 3): 20_000}, 40_000))
     assert shape(found) == (2, 20.0)  # one each way
-    assert not found.same  # two orders, one of which is the other's reverse
+    assert not found.same  # two orders, each the other's reverse
 
 
 def test_links_of_unequal_width_are_packed() -> None:
@@ -141,19 +141,19 @@ def test_links_of_unequal_width_are_packed() -> None:
 def test_all_linked_directly() -> None:
     pairs = {(a, b): 20_000 for a in range(4) for b in range(a + 1, 4)}
     found = alone(mesh(4, pairs, 60_000))
-    assert shape(found) == (6, 10.0)  # of 20 only two: four GPUs are not gone round three times on links of their own
+    assert shape(found) == (6, 10.0)  # of 20 there are only two: four GPUs do not have three link-disjoint cycles
     assert not found.same
 
 
 def test_looser_classes_are_tried_where_stricter_ones_do_not_span() -> None:
-    """Two pairs of NVLink, joined over the CPU: two channels, as a tree across a slow middle wants them."""
+    """Two NVLink pairs, joined through the CPU: two channels, as a tree over a slow link between them requires."""
     seen = tree_of_pcie(4, 12_000)
     paths = dict(seen.paths)
     for a, b in ((0, 1), (1, 0), (2, 3), (3, 2)):
         paths[a, b] = Path(_NVL, 40_000, (8 + a,), ((8 + a, 1.0),))
     islands = SeenMachine(seen.gpus, (), (*seen.capacity, *[40_000] * 4), paths, dict.fromkeys(range(4), 40_000), False)
     found = alone(islands)
-    assert shape(found) == (2, 12.0)  # one each way round
+    assert shape(found) == (2, 12.0)  # one in each direction
     assert found.kind_intra == _PHB
     whole = SeenMachine(seen.gpus, (), seen.capacity, seen.paths, seen.total, False)
     assert shape(alone(whole)) == (1, 12.0)
@@ -212,7 +212,7 @@ def test_heads_take_what_the_gpus_have() -> None:
 
 
 def test_heads_are_as_fast_as_the_widest_path_and_no_faster() -> None:
-    """Through a GPU 600 GB/s, of which 60 or 59 lead to any other."""
+    """600 GB/s pass through a GPU, of which 60 or 59 lead to any other."""
     for wide, speed in ((60_000, 60), (59_000, 50)):
         seen = crossbar(8, wide)
         seen = SeenMachine(seen.gpus, (), seen.capacity, seen.paths, dict.fromkeys(range(8), 600_000), True)
@@ -237,7 +237,7 @@ def test_heads_with_an_adapter_each() -> None:
     slow = among_several(crossbar(8, 360_000, [12_000] * 8), 90)
     assert slow.nvls == (8, 12, 12)
     far = among_several(crossbar(8, 360_000, [48_000] * 8, kind=_PHB), 90)
-    assert far.nvls == (0, 0.0, 0.0)  # no adapter is near enough
+    assert far.nvls == (0, 0.0, 0.0)  # no adapter is close enough
     shared = among_several(crossbar(8, 200_000, [100_000] * 8), 90)
     assert shared.nvls == (8, 22, 45)  # 9 x 22 of 200; to the network 24, 30, 40, 42 and 45, the first above twice
     few = among_several(crossbar(8, 360_000, [48_000] * 2), 90)
@@ -245,6 +245,6 @@ def test_heads_with_an_adapter_each() -> None:
 
 
 def test_fewer_fast_heads_or_more_slow_ones() -> None:
-    """Two adapters of 48 and six of 24: 2 x 48 are 96, 8 x 24 are 192 and at half the speed the last that is tried."""
+    """Two adapters of 48 and six of 24: 2 x 48 are 96; 8 x 24 are 192, at half the speed, the lowest that is tried."""
     assert among_several(crossbar(8, 360_000, [48_000] * 2 + [24_000] * 6), 90).nvls == (8, 24, 24)
     assert among_several(crossbar(8, 360_000, [48_000] * 2 + [22_000] * 6), 90).nvls == (2, 48, 48)

@@ -1,4 +1,4 @@
-"""The cost model against worked rows: a table beside the project, and others written out here."""
+"""NCCL's cost model compared with worked rows: a table beside the project, and others given here."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GENERATION = {"dgx1v": 70, "a100": 80, "h100": 90, "pcie": 61}
 
 
 def graph(**changes: Any) -> CommGraph:
-    """Eight V100 in a cube mesh, but for *changes*."""
+    """Return the graph of eight V100s in a cube mesh, with *changes*."""
     plain = CommGraph(
         n_ranks=8,
         n_nodes=1,
@@ -64,7 +64,7 @@ TWO_H100 = replace(
     nics_per_node=8,
     nvls_bw_inter_GBps=48,
 )
-# One A100 with one 200 Gbit/s NIC in each of four nodes: the network is all there is.
+# One A100 with one 200 Gbit/s NIC in each of four nodes: only the network counts.
 FOUR_NODES = replace(
     A100, n_ranks=4, n_nodes=4, n_channels=1, comm_channels=2, bw_intra_GBps=24, bw_inter_GBps=24, type_intra="loc"
 )
@@ -108,7 +108,7 @@ def test_golden_rows(row: dict[str, str]) -> None:
     assert found.time_us == pytest.approx(float(row["predicted_us"]), abs=0.51e-3)
 
 
-# Latency, algbw and the time of a size, computed by hand from the tables.
+# Latency in us, algbw in GB/s, and the time of a size, computed by hand from the tables.
 WORKED = [
     # 6.6 + 14 x .6; min(39, 120 / 2) x 8 / 14
     (CUBE_MESH, "all-reduce", "ring", "LL", 15.0, 39 * 8 / 14, KIB, 15.0 + 1.024 / (39 * 8 / 14)),
@@ -206,7 +206,7 @@ def test_collnet_enabled_by_its_plugin_alone() -> None:
         ({"type_intra": "pix"}, False),
         ({"n_ranks": 16, "n_nodes": 2, "type_inter": "pxb"}, True),
         ({"n_ranks": 16, "n_nodes": 2, "type_inter": "pxn"}, False),
-        ({"type_inter": "phb"}, True),  # nothing goes outside
+        ({"type_inter": "phb"}, True),  # no traffic leaves the machine
         ({"compute_capability_min": 60, "compute_capability_max": 60}, False),
         ({"compute_capability_max": 80}, False),
         ({"compute_capability_min": 90, "compute_capability_max": 100}, True),
@@ -309,7 +309,7 @@ def test_channels_used(given: CommGraph, algorithm: Any, protocol: Any, size: in
     choice = Choice(algorithm, protocol, 0.0, 1.0, 0.0)
     launch = channels_used(given, choice, size)
     assert (launch.n_channels, launch.n_threads) == (channels, threads)
-    assert int(launch.n_filled) == channels  # as the buffer grows on, the next opens bit by bit
+    assert int(launch.n_filled) == channels  # as the buffer grows, the next channel fills gradually
 
 
 def test_planning_bandwidths() -> None:

@@ -1,4 +1,4 @@
-"""Memory of activations and the order of gradients, by networks small enough to count by hand."""
+"""Activation memory and the order of gradients, for networks small enough to count by hand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from simulator.workload.zoo.registry import build_network
 
 
 def images(b: NetworkBuilder) -> Network:
-    """Conv, norm, relu in place, pool, linear over 4 images of 3 x 8 x 8."""
+    """Return conv, norm, in-place ReLU, pool and linear over 4 images of 3 x 8 x 8."""
     x = b.conv(b.input(4, 3, 8, 8), "conv", 5, 3, pad=1)
     x = b.relu(b.batch_norm(x, "norm"), "relu")
     x = b.pool(x, "pool", 2)
@@ -64,7 +64,7 @@ def test_what_elementwise_functions_keep(function: str, inputs: int, kept: dict[
     b.elementwise("it", function, *args)
     network = b.build(1)
     found = saved_tensors(network, "fp32").by_tensor
-    # Tensor 0 is kept by the linear layer; numbers above are those of the function alone.
+    # Tensor 0 is saved by the linear layer; higher numbers belong to the function itself.
     names = {0: 1, 1: 2} if inputs == 1 else {0: 0}
     assert found == {0: 400} | {names[k]: v for k, v in kept.items()}
 
@@ -72,7 +72,7 @@ def test_what_elementwise_functions_keep(function: str, inputs: int, kept: dict[
 def test_dropout_keeps_a_byte_an_element_and_nothing_in_inference() -> None:
     trained, used = (build_network("alexnet", batch=2, training=t) for t in (True, False))
     difference = saved_tensors(trained, "fp32").total_bytes - saved_tensors(used, "fp32").total_bytes
-    # Masks of 9216 and 4096; besides what relu returned, what the second linear layer reads.
+    # Masks of 9216 and 4096; also the ReLU's output, which the second linear layer reads.
     assert difference == 2 * (9216 + 4096) + 4 * 2 * 4096
 
 
@@ -80,7 +80,7 @@ def test_fused_attention_keeps_no_scores() -> None:
     ways = {w: saved_tensors(build_network("gpt2", batch=1, layers=1, attention=w), "fp32") for w in ("eager", "fused")}
     scores = 12 * 1024 * 1024
     saved = ways["eager"].total_bytes - ways["fused"].total_bytes
-    # The softmax's and the dropout's results and the mask, against the result and a number a row.
+    # The results of softmax and dropout and the mask, against the result and one number per row.
     assert saved == scores * (4 + 4 + 1) - 12 * 1024 * 4
     assert ways["fused"].by_layer.count(12 * 1024 * 4) == 1
 
@@ -90,7 +90,7 @@ def test_forward_memory_is_that_of_the_widest_place() -> None:
     x = b.input(1, 100)
     for i, width in enumerate((200, 300, 50)):
         x = b.linear(x, str(i), width)
-    # The input stays; 200 and 300 are alive at once.
+    # The input stays; 200 and 300 are alive at the same time.
     assert peak_forward_bytes(b.build(1), "fp32") == 4 * (100 + 200 + 300)
 
 
@@ -102,7 +102,7 @@ def test_a_residual_keeps_its_input_alive_and_a_sum_in_place_takes_none() -> Non
         b.linear(b.add(y, x, "add", in_place=in_place), "3", 1)
         return peak_forward_bytes(b.build(1), "fp32")
 
-    assert chain(in_place=True) == 4 * (10 + 3 * 100)  # x, and input and result of the last linear layer
+    assert chain(in_place=True) == 4 * (10 + 3 * 100)  # x, and the input and output of the last linear layer
     assert chain(in_place=False) == 4 * (10 + 3 * 100)
     b = NetworkBuilder("wide", training=False)
     x = b.linear(b.input(1, 10), "0", 100)
@@ -131,7 +131,7 @@ def test_gradients_are_ready_from_the_last_layer_to_the_first_and_tied_ones_last
     network = build_network("gpt2", batch=1, layers=2, loss=True)
     ready = [p.name for step in backward_steps(network) for p in step.ready]
     assert ready[:4] == ["norm.weight", "norm.bias", "layers.1.down.weight", "layers.1.down.bias"]
-    assert ready[-1] == "embed.weight"  # its last use was the first of the backward pass
+    assert ready[-1] == "embed.weight"  # its last use comes first in the backward pass
     assert sorted(ready) == sorted(p.name for p in network.parameters)
 
 
@@ -165,8 +165,8 @@ def test_recomputation_never_needs_more_and_block_inputs_fall_as_the_pass_goes_o
     assert len(plain) == len(again)
     assert all(recomputed[0] <= kept[0] for kept, recomputed in zip(plain, again, strict=True))
     assert again[0][0] < 0.7 * plain[0][0]
-    assert again[-1][0] == plain[-1][0]  # what the first layer keeps alone
-    # Of four blocks' inputs and one block in full, three inputs are gone when the first block's pass begins.
+    assert again[-1][0] == plain[-1][0]  # what the first layer alone saves
+    # Of four block inputs and one full block, three inputs are freed when the first block's backward pass begins.
     totals = [activations for activations, _, _ in again]
     peaks = [here for before, here in pairwise(totals) if here > before]
     assert len(peaks) == 4

@@ -1,4 +1,4 @@
-"""Networks as YAML of layers: what they mean, by networks of the zoo, and how mistakes are told."""
+"""Networks as YAML lists of layers: their meaning, compared with zoo networks, and errors for mistakes."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ HEAD = "schema_version: 1\nname: test\n"
 
 
 def network(given: str, *layers: str, batch: int = 2) -> Network:
-    """Return the network with input *given* and a line for each layer."""
+    """Return the network with input *given* and one line per layer."""
     lines = "".join(f"  - {layer}\n" for layer in layers)
     return network_from_text(f"{HEAD}input: {given}\nlayers:\n{lines}", batch=batch)
 
 
 def faults(given: str, *layers: str) -> list[str]:
-    """Return the faults, without the name of the document; the first layer is in line 5."""
+    """Return the faults without the document's name; the first layer is on line 5."""
     with pytest.raises(InputError) as raised:
         network(given, *layers)
     return [str(fault).removeprefix("<text>:") for fault in raised.value.faults]
 
 
 def examples() -> dict[str, str]:
-    """Return the files of the document by name."""
+    """Return the files in the document, by name."""
     text = DOCUMENT.read_text(encoding="utf-8")
     return dict(re.findall(r"<!-- file: (\S+) -->\n```yaml\n(.*?)```", text, re.DOTALL))
 
@@ -92,7 +92,7 @@ def test_names_reach_out_of_a_block_and_input_is_what_enters_it() -> None:
     sums = [layer for layer in found.layers if isinstance(layer.operator, Elementwise) and layer.operator.inputs == 2]
     assert [s.name for s in sums] == ["block1.0.add1.0", "block1.0.add1", "block1.1.add1.0", "block1.1.add1"]
     assert sums[1].inputs[1] == sums[3].inputs[1] == first
-    assert sums[0].inputs[1] == first  # what entered the first repetition
+    assert sums[0].inputs[1] == first  # the input of the first repetition
     assert sums[2].inputs[1] == sums[1].output
 
 

@@ -1,4 +1,4 @@
-"""No name of a data set, a machine of theirs or a publisher decides a prediction: columns do."""
+"""No name of a data set, its machine or its publisher affects a prediction: only columns do."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-# Where tables are read, what they mean and do not say is written down with its source; importers make tables.
+# Files that read tables document their conventions with sources; importers make tables.
 READERS = ("validate/importing/", "validate/cli/import_.py")
 PUBLISHERS = ("neusight", "deepbench", "superbench", "llm-foundry", "llmfoundry", "dlperf", "aiconfigurator", "habitat")
 
 
 def code() -> Iterator[tuple[str, int, str]]:
-    """Yield file, line and code of all that can decide a prediction: text in quotes included, comments not."""
+    """Yield file, line number and code of everything that can affect a prediction: with strings, without comments."""
     for top in ("simulator", "validate"):
         for path in sorted((ROOT / top).rglob("*.py")):
             name = str(path.relative_to(ROOT))

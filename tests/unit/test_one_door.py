@@ -1,4 +1,4 @@
-"""Rows of tables asked on the command line: ``simulate`` answers with the seconds that rows are scored by."""
+"""Rows of tables asked on the command line: ``simulate`` gives the same time by which the rows are scored."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ Row = Mapping[str, str]
 
 @pytest.fixture(autouse=True)
 def no_advice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out what would be faster, which takes longer than the answer."""
+    """Skip the search for faster alternatives, which takes longer than the answer."""
     monkeypatch.setattr(Session, "advised", Session.step)
 
 
 def answered_s(question: Question, capsys: pytest.CaptureFixture[str]) -> float:
-    """Return the seconds that ``simulate`` says; a step that does not fit into memory is answered too."""
+    """Return the seconds that ``simulate`` prints; a step that does not fit into memory is answered too."""
     command = [*command_of(question), "--json", "--quiet"]
     status = run(command)
     out, err = capsys.readouterr()
@@ -59,7 +59,7 @@ def answered_s(question: Question, capsys: pytest.CaptureFixture[str]) -> float:
 
 
 def check(questions: Iterable[Question], session: Session, capsys: pytest.CaptureFixture[str], least: int) -> None:
-    """Ask each of *questions* at both doors; at *least* so many have an answer."""
+    """Ask each question in both ways; at least *least* must have an answer."""
     answered = 0
     for question in questions:
         try:
@@ -72,7 +72,7 @@ def check(questions: Iterable[Question], session: Session, capsys: pytest.Captur
 
 
 def asked(kind: Kind, rows: Iterable[Row], names: Names) -> list[Question]:
-    """Return the questions of *rows*, but of those that ask for what is not modelled."""
+    """Return the questions of *rows*, except rows that ask for unmodelled features."""
     found: list[Question] = []
     for row in rows:
         try:
@@ -84,7 +84,7 @@ def asked(kind: Kind, rows: Iterable[Row], names: Names) -> list[Question]:
 
 
 def sample(file: Path, kind: Kind, count: int) -> list[Row]:
-    """Return *count* rows of the table *file* as what cells mean by convention, the same ones each time."""
+    """Return *count* rows of the table *file*, with conventions applied; the same rows each time."""
     table = read_table(file.read_bytes(), file.name, kind.needed, kind.columns, kind.name)
     rows = random.Random(1).sample(table.rows, min(count, len(table.rows)))
     return [{column: table.cell(row, column) for column in kind.asked} for row in rows]

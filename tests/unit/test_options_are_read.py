@@ -1,4 +1,4 @@
-"""Every option of every command changes what is answered, or is refused, or is said to change nothing."""
+"""Every option of every command changes the answer, is refused, or is reported to have no effect."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FAILS = f"{_STEP} --mtbf 1h --checkpoint-time 5s"
 _BEST = "--topology p3.16xlarge --gpus 2 --workload resnet18 --global-batch 8 --jobs 1"
 _SCALE = "--topology p3.16xlarge --workload resnet18 --gpus 2,4"
 
-# Of each option a question, and words that change its answer, with it or in place of what it says there.
+# For each option: a question, and a value that changes its answer when added or replaced.
 SIMULATE: dict[str, tuple[str, str]] = {
     "--topology": (f"{_P3} bytes:1MB --strategy ring", "dgx-h100"),
     "--workload": (f"{_P3} bytes:1MB --strategy ring", "bytes:2MB"),
@@ -181,7 +181,7 @@ VALIDATE: dict[str, tuple[str, str]] = {
     "check --plot": ("{here}/log.txt --topology dgx-h100", "{here}/out.svg"),
     "trace --steps": ("{here}/trace.json --topology t4 --workload resnet18 --batch 2", "2"),
 }
-# Why an option is not tried above.
+# Options not tried above, with the reason.
 ELSEWHERE: dict[str, str] = {
     **dict.fromkeys(("--json", "--quiet", "--debug"), "says how things are printed"),
     "--fold": "the result is the same, which other tests say of every strategy",
@@ -228,7 +228,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def options_of() -> dict[str, object]:
-    """Return every option of every command, as the tables above spell it."""
+    """Return every option of every command, spelled as in the tables above."""
     found: dict[str, object] = {}
     for name in ("", *COMMANDS):
         command = get_command(_app([name]))
@@ -241,7 +241,7 @@ def options_of() -> dict[str, object]:
 
 
 def test_every_option_is_tried() -> None:
-    """A new option is entered into one of the tables."""
+    """Each new option must be entered into one of the tables."""
     tried = {name.replace("--no-", "--") for name in (*SIMULATE, *VALIDATE)}
     known = options_of()
     for name in known:
@@ -251,7 +251,7 @@ def test_every_option_is_tried() -> None:
 
 
 def said(program: str, words: list[str], here: Path) -> tuple[int, str]:
-    """Return how the command ends, and all that it answers: what is printed and what is written."""
+    """Return the exit status and everything that the command prints and writes."""
     before = set(here.rglob("*"))
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -264,7 +264,7 @@ def said(program: str, words: list[str], here: Path) -> tuple[int, str]:
 
 
 def asked(question: str, name: str, value: str, here: Path) -> tuple[list[str], list[str]]:
-    """Return the words of the question, and those with the option in it or another value of it."""
+    """Return the words of the question, and those with the option added or its value replaced."""
     command, _, option = name.rpartition(" ")
     words = [command, *shlex.split(question)] if command else shlex.split(question)
     words = [word.replace("{here}", str(here)) for word in words]
@@ -284,8 +284,8 @@ def test_an_option_changes_the_answer(name: str, here: Path) -> None:
     question, value = {**SIMULATE, **VALIDATE}[name]
     words, other = asked(question, name, value, here)
     status, after = said(program, other, here)
-    assert status in (0, 3), other  # 3: a log that is slower than healthy ones
-    if name not in ("scenario --list", "check --collective"):  # without which there is no question
+    assert status in (0, 3), other  # 3: a log slower than healthy ones
+    if name not in ("scenario --list", "check --collective"):  # these make up the question
         status, before = said(program, words, here)
         assert status in (0, 3) or name == "check --collective", words
         assert before != after

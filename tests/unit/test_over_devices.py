@@ -42,7 +42,7 @@ def over(found: Exchange, dtype: Any = torch.int32) -> OverDevices:
 def is_right(
     found: Exchange, monkeypatch: pytest.MonkeyPatch, seed: int, ignored: frozenset[int] = frozenset()
 ) -> bool:
-    """Return whether the sum is exact, on GPUs some of which are slow; where waits of some lines are *ignored*."""
+    """Return whether the sum is exact on GPUs of uneven speed, with the waits on *ignored* lines disabled."""
     with monkeypatch.context() as patch:
         clock = clocked_gpus(patch, found.n_ranks, issue_s=1e-9, uneven=seed)
         running = over(found)
@@ -50,7 +50,7 @@ def is_right(
         clock.ignored = set(ignored)
         running.run()
         clock.ignored = set()
-        clock.wait(torch.cuda.current_stream(0).free_s)  # what follows on it must find all done
+        clock.wait(torch.cuda.current_stream(0).free_s)  # work after this must find everything done
         clock.happen()
         pairs = zip(running._contributions, running.buffers, strict=True)
         return all(contribution.is_right(buffer) for contribution, buffer in pairs)

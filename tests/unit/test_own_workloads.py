@@ -1,4 +1,4 @@
-"""A step of one's own: measured in the words of ``simulate``, and set beside what it says in the same words."""
+"""The user's own step: measured with ``simulate``'s options, and compared with its answer to the same options."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Slow(nn.Module):
 def build(batch):
     return Slow(), torch.randn(batch, 8), lambda y: y.square().mean()
 """
-# Options of simulate that are options of the run itself: what is shown, and where it is measured.
+# Options of simulate that concern the run itself: output, and the machine.
 OF_THE_RUN = {"topology", "device", "quiet"}
 
 
@@ -82,7 +82,7 @@ def test_every_option_of_simulate_can_be_measured_or_says_why_not() -> None:
         ({"batch": "4", "precision": "int8", "mode": "inference"}, "--precision int8"),
         ({"batch": "4", "gpus": "4"}, "--gpus 1"),
         ({"batch": "4", "topology": "p3.16xlarge,dgx-h100", "gpus": "1"}, "--topology"),
-        ({"batch": "4", "strategy": "ring"}, "--strategy: in a step torch's own exchanges are measured"),
+        ({"batch": "4", "strategy": "ring"}, "--strategy: a step uses torch's own exchanges"),
         ({"batch": "0"}, "--batch 0"),
         ({"batch": "4", "precision": "fp23"}, "--precision fp23"),
     ],
@@ -166,7 +166,7 @@ def test_attention_is_written_out_as_the_torch_that_runs_it_has_it() -> None:
     assert as_run(chosen, "torch 2.11.0").layers == chosen.layers
 
 
-# -- the whole way ---------------------------------------------------------------------
+# -- end to end ------------------------------------------------------------------------
 
 
 def validate(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -178,7 +178,7 @@ def validate(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def measure_asked(cwd: Path, folder: str) -> subprocess.CompletedProcess[str]:
-    """Measure what *folder* asks for where torch is all there is."""
+    """Measure the steps requested in *folder*, as on a machine that has only torch."""
     return subprocess.run(
         [sys.executable, "-m", "validate.measure", "--out", folder, "--only", "asked", "--device", "cpu"],
         cwd=cwd, env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"},
@@ -262,7 +262,7 @@ def test_a_module_is_measured_by_its_own_code_beside_its_operators(measured: Pat
     with (measured / "o" / "training.csv").open(encoding="utf-8") as file:
         built, own = csv.DictReader(file)
     assert (built["modules"], own["modules"]) == ("", "own")
-    assert float(own["step_time_s"]) > 2 * float(built["step_time_s"])  # 200,000 times round a loop, and one product
+    assert float(own["step_time_s"]) > 2 * float(built["step_time_s"])  # 200,000 loop iterations, and one product
     found = compare(read_folder(str(measured / "o")), Asked())
     ((row, times),) = found.own_code
     assert row.cells["modules"] == "own"

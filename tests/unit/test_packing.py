@@ -1,4 +1,4 @@
-"""Packing candidates beside each other: small cases by hand, what is taken first, and where the search ends."""
+"""Packing candidates together: small cases by hand, the order of choice, and the end of the search."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from simulator.collectives.search.packing import pack
         ([{"a": 1}], {"a": 3}, 5, [0, 0, 0]),
         ([{"a": 1}], {"a": 3}, 2, [0, 0]),
         ([{"a": 2}], {"a": 5}, 5, [0, 0]),
-        ([{"a": 1, "b": 2}], {"a": 5, "b": 5}, 5, [0, 0]),  # the edge with least room decides
+        ([{"a": 1, "b": 2}], {"a": 5, "b": 5}, 5, [0, 0]),  # the edge with the least room decides
         ([{"b": 2, "a": 1}], {"a": 1, "b": 5}, 5, [0]),
         ([{"a": 2}], {"a": 1}, 1, []),
         ([], {"a": 1}, 1, []),
         ([{"a": 1}], {"a": 1}, 0, []),
         ([{"a": 1, "b": 1}, {"a": 1}, {"b": 1}], {"a": 1, "b": 1}, 2, [1, 2]),  # not the first that fits
-        ([{"a": 1}, {"b": 1}], {"a": 2, "b": 2}, 2, [0, 0]),  # of equal answers that of fewer candidates
+        ([{"a": 1}, {"b": 1}], {"a": 2, "b": 2}, 2, [0, 0]),  # of equally good answers, the one with fewer candidates
         ([{"a": 1}, {"b": 1}], {"a": 2, "b": 2}, 3, [0, 0, 1]),
         ([{"a": 1, "b": 1}, {"a": 1, "c": 1}, {"b": 1}], {"a": 2, "b": 2, "c": 1}, 3, [0, 1, 2]),  # once, not twice
-        ([{"a": 3}, {"a": 2}], {"a": 4}, 2, [1, 1]),  # what was taken is given back whole
+        ([{"a": 3}, {"a": 2}], {"a": 4}, 2, [1, 1]),  # backtracking restores all units
         ([{"a": 1, "b": 3}, {"a": 1, "b": 1}], {"a": 3, "b": 3}, 3, [1, 1, 1]),
     ],
 )
@@ -40,26 +40,26 @@ def of_pairs(n: int) -> list[dict[int, int]]:
 
 def test_a_search_that_comes_to_its_end_says_nothing() -> None:
     budget = Budget(1_000)
-    assert len(pack(of_pairs(5), dict.fromkeys(range(6), 1), 3, budget)) == 2  # of three there is no answer
+    assert len(pack(of_pairs(5), dict.fromkeys(range(6), 1), 3, budget)) == 2  # three do not fit
     assert not budget.ended
 
 
 def test_what_is_left_cannot_make_more_and_ends_a_branch() -> None:
-    """Of 31 edges 15 pairs are found at once; 16 would take 32, so that nothing else is tried."""
+    """With 31 edges, 15 pairs are found at once; 16 would take 32 edges, so nothing else is tried."""
     budget = Budget(1_000)
     assert len(pack(of_pairs(31), dict.fromkeys(range(31), 1), 16, budget)) == 15
     assert not budget.ended
 
 
 def test_a_search_that_does_not_end_has_the_best_so_far() -> None:
-    """With one more edge, that no pair has, all the ways that there are would be tried."""
+    """With one more edge, which no pair uses, every combination would be tried."""
     budget = Budget(5_000)
     assert len(pack(of_pairs(31), dict.fromkeys(range(32), 1), 16, budget)) == 15
     assert budget.ended
 
 
 def test_an_answer_as_large_as_the_bound_ends_it() -> None:
-    """Each of the five found costs its two edges, and the 40 between them that do not fit one each."""
+    """Each of the five pairs found costs two steps, and each of the 40 misfits between them one."""
     assert len(pack(of_pairs(10), dict.fromkeys(range(10), 1), 5, Budget(5 * 2 + 40))) == 5
     budget = Budget(5 * 2 + 39)
     assert len(pack(of_pairs(10), dict.fromkeys(range(10), 1), 5, budget)) == 4
@@ -67,7 +67,7 @@ def test_an_answer_as_large_as_the_bound_ends_it() -> None:
 
 
 def test_candidates_without_room_cost_too() -> None:
-    """A thousand, of which two never fit beside each other: after the first all the others are looked at."""
+    """Of a thousand candidates no two fit together: after the first, all others are checked."""
     candidates = [{-1: 1, i: 1} for i in range(1_000)]
     units = dict.fromkeys(range(-1, 1_000), 1)
     budget = Budget(900)

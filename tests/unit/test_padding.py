@@ -1,4 +1,4 @@
-"""Products that compilers pad."""
+"""Matrix products that compilers pad."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures by their structure: no text leaves the canvas, and no two texts lie on each other."""
+"""Structure of figures: no text leaves the canvas, and no two texts overlap."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ KINDS: dict[str, Callable] = {
     "several": lambda machine: [[simulate(machine, name, 160e6) for name in COMPARED]],
     "sweep": lambda machine: [[simulate(machine, name, size) for name in COMPARED[:2]] for size in (1e3, 1e6, 1e9)],
 }
-_SLACK = 1.0  # points; boxes hold the space above and below letters too
+_SLACK = 1.0  # points; text boxes include the space above and below letters
 
 
 def faults(figure: Figure) -> list[str]:
-    """Return what is wrong with the texts of *figure*: beyond the canvas, or on one another."""
+    """Return the faults of the texts in *figure*: outside the canvas, or overlapping."""
     canvas = FigureCanvasAgg(figure)
     figure.draw_without_rendering()
     renderer = canvas.get_renderer()
@@ -73,7 +73,7 @@ def faults(figure: Figure) -> list[str]:
 
 
 def hidden(figure: Figure) -> set[Text]:
-    """Return the texts that are not drawn: all of an axis that is off but its own, and labels of ticks out of sight."""
+    """Return the texts that are not drawn: those of hidden axes, except the axes' own, and hidden tick labels."""
     found: set[Text] = set()
     for axes in figure.axes:
         if not axes.axison:
@@ -221,7 +221,7 @@ def test_memory_over_a_step_is_highest_as_the_step_needs(where: str, asked: dict
 
 
 def test_later_micro_batches_run_beside_the_gradients_of_the_first():
-    """PyTorch adds to ``grad``: the activations of the second micro-batch are there together with all gradients."""
+    """PyTorch adds to ``grad``: the activations of the second micro-batch coexist with all gradients."""
     once, twice = (
         Session().step(StepQuestion(where=Where("p3.2xlarge"), workload="bert-base", batch=8, micro_batches=count))
         for count in (1, 2)

@@ -1,4 +1,4 @@
-"""Pipelines: their schedules against closed forms, and what a step over stages takes, holds and waits for."""
+"""Pipelines: schedules compared with closed forms, and what a step over stages takes, holds and waits for."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from simulator.workload.zoo.registry import build_network
 MACHINE = load_machine("dgx-a100-40gb")
 PLACES = Places(MACHINE)
 HALF = StepOptions(precision="master-bf16", optimizer="adam", fused_optimizer=True)
-F, B, W = 1.0, 2.0, 1.0  # seconds of a stage: forward, backward, of that for parameters
+F, B, W = 1.0, 2.0, 1.0  # seconds per stage: forward, backward, and the weight gradients' part of that
 NOTHING = Network("nothing", (), (), 1)
 
 
 def pipeline_s(layout: Layout, count: int, *, sent_s: float = 0.0, slow: dict[int, float] | None = None) -> float:
-    """Return the time of a pipeline whose stages take *F* and *B* a micro-batch, those of *slow* so many times."""
+    """Return the time of a pipeline whose stages take *F* and *B* per micro-batch, times the factors of *slow*."""
     group = Communicator(MACHINE, MACHINE.gpus[: layout.pp])
     known = layout.on(layout.pp)
     where = Where(MACHINE.name)
@@ -150,7 +150,7 @@ def test_earlier_stages_keep_more_micro_batches() -> None:
     memory = step(Layout(pp=4), network=LARGE).memory
     assert [device.stage for device in memory] == [0, 1, 2, 3]
     kept = [device.need.activations_bytes for device in memory]
-    assert kept[1] == pytest.approx(1.5 * kept[2], rel=0.05)  # 3 against 2
+    assert kept[1] == pytest.approx(1.5 * kept[2], rel=0.05)  # 3 micro-batches against 2
     everything = step(Layout(pp=4, schedule="gpipe"), 16, LARGE).memory[1].need.activations_bytes
     assert everything == pytest.approx(16 / 3 * kept[1], rel=0.05)
 

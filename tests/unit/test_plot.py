@@ -1,4 +1,4 @@
-"""Figures: what is shown of a machine, where, and that the same results give the same file."""
+"""Figures: which parts of a machine they show and where; equal results give equal files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several machines side by side: ranked by time, by samples a second, and by price where files say one."""
+"""Several machines compared: ranked by time, by samples per second, and by price where their files state one."""
 
 from __future__ import annotations
 

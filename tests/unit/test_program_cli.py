@@ -1,4 +1,4 @@
-"""``simulate`` with a program, as a user types it: text, JSON, trace, figure, and what is refused."""
+"""``simulate`` with a program: text, JSON, trace, figure, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs: queues, waits, copies, threads and loops, against recurrences written out here and closed forms."""
+"""Programs: queues, waits, copies, threads and loops, compared with recurrences and closed forms."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_waits_after_each_operator_or_after_all_take_what_the_book_derives(
 
 
 def recurrence(count: int, body: list[tuple[float, float]], depth: int) -> tuple[float, float]:
-    """Return when a host with a queue of *depth* has issued, and the device has done, *count* times *body*."""
+    """Return the times when host and device finish *count* repetitions of *body*, with a queue of *depth*."""
     host, done = 0.0, [0.0]
     for number in range(count * len(body)):
         issue, compute = body[number % len(body)]
@@ -94,7 +94,7 @@ def test_a_million_operators_are_a_few_activities(tmp_path: Path) -> None:
     assert result.operators == 1_000_000
     assert result.done_s == pytest.approx(20.000015, rel=1e-9)
     assert len(result.timeline.plan.tasks) < 100
-    # the host is 1,024 operators ahead of the device, but for the last one that it waits for
+    # the host is 1,024 operators ahead of the device, except for the last one, for which it waits
     assert result.streams["host"].by_use["issue"] == pytest.approx(10.0, rel=1e-9)
 
 
@@ -151,7 +151,7 @@ def test_queued_work_holds_ever_more_memory_without_a_barrier_and_a_constant_wit
     for count in (100, 200, 400):
         peaks[count] = run(tmp_path, loop(count, work), "{depth: 0}").held_bytes
         assert run(tmp_path, loop(count, work, "- wait: all"), "{depth: 0}").held_bytes == pytest.approx(1e6)
-    # the host issues n in 10 n us, in which the device does n / 9
+    # the host issues n in 10 n us, in which the device completes n / 9
     for count, peak in peaks.items():
         assert peak == pytest.approx(count * 8 / 9 * 1e6, abs=2e6)
     assert run(tmp_path, loop(4000, work), "{depth: 50}").held_bytes == pytest.approx(50e6, abs=2e6)
@@ -234,7 +234,7 @@ def test_an_event_orders_streams_without_the_host(tmp_path: Path) -> None:
     held = run(tmp_path, first + "  - {hold: gpu0/b, until: e}\n" + second)
     assert held.done_s == pytest.approx(151e-6, abs=1e-6)
     span = {task.label: s for task, s in zip(held.timeline.plan.tasks, held.timeline.spans, strict=True)}
-    assert span["event"].end_s < 10e-6  # the host went on
+    assert span["event"].end_s < 10e-6  # the host continued
 
 
 def test_operators_of_two_streams_share_a_gpu_that_each_would_fill(tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ def test_what_bounds_a_program_is_who_is_slow_not_who_is_busy(tmp_path: Path) ->
     large = "- {run: 'op:mat_mul,m=4096,n=4096,k=4096'}"
     assert run(tmp_path, loop(20, large) + "  - wait: all\n").bound == "arithmetic"
     assert run(tmp_path, loop(1000, SMALL.format(10, 10, 10), "- wait: all")).bound == "waiting"
-    # a device that is at work all the time is what is waited for, whatever bounds its kernels in turn
+    # a permanently busy device is the one waited for, whatever bounds its kernels
     added = "- {run: 'op:elementwise,function=relu,elements=100000000'}"
     both = run(tmp_path, loop(20, large, *[added] * 6, "- wait: all"))
     assert (both.bound, both.bound_stream) == ("arithmetic", "gpu0/compute")
@@ -316,7 +316,7 @@ def test_a_stream_that_catches_up_begins_to_wait_where_it_has(tmp_path: Path, co
         "- {hold: gpu1/compute, until: e}",
         "- {run: {issue: 0 us, compute: 10 us}, device: gpu1}",
     )
-    # Behind by 5 ms at first, it gains 10 us with each until it waits for the other.
+    # Initially 5 ms behind, it gains 10 us per repetition until it waits for the other.
     behind_s, waiting_s = 1e-6 + 5e-3 + count * 10e-6, 1e-6 + count * 20e-6 + 10e-6
     result = run(tmp_path, body, "{depth: 0}")
     assert result.done_s == pytest.approx(max(behind_s, waiting_s), rel=1e-9)
@@ -325,7 +325,7 @@ def test_a_stream_that_catches_up_begins_to_wait_where_it_has(tmp_path: Path, co
         if isinstance(task.about, Passed):
             ends_s.setdefault(task.stream, []).append(span.end_s)
     for first, second in zip(ends_s.get("gpu0/compute", ()), ends_s.get("gpu1/compute", ()), strict=True):
-        assert second >= first + 10e-6 - 1e-12  # no repetition passed before what it waits for
+        assert second >= first + 10e-6 - 1e-12  # no repetition passes before the one it waits for
 
 
 @pytest.mark.parametrize(("machine", "shares"), [("4x-v100-pcie", True), ("p3.8xlarge", False)])

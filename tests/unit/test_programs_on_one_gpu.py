@@ -1,4 +1,4 @@
-"""Several processes on one GPU: kernels take turns, hosts do not."""
+"""Several processes on one GPU: kernels take turns, hosts run concurrently."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_too_many_do_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
     captured = capsys.readouterr()
     assert "out of memory" in captured.err
     batches = [int(words.split()[1]) for words in re.findall(r"--batch \d+", captured.err)]
-    assert max(batches) < 64  # what would fit, fits four times
+    assert max(batches) < 64  # the suggested batch must fit four times
     document = json.loads(captured.out)
     assert document["results"][0]["programs"] == 4
     assert document["results"][0]["samples"] == 256
@@ -67,9 +67,9 @@ def test_too_many_do_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (["p3.16xlarge", "--programs", "2"], "--programs: is about one GPU, and 8 take part"),
+        (["p3.16xlarge", "--programs", "2"], "--programs: applies to one GPU, but 8 take part"),
         (["p3.2xlarge", "--programs", "0"], "--programs 0: from 1 to 64"),
-        (["p3.2xlarge", "--programs", "2", "--input", "cifar10"], "--input: is about one program"),
+        (["p3.2xlarge", "--programs", "2", "--input", "cifar10"], "--input: applies to one program"),
     ],
 )
 def test_what_does_not_go_with_it_is_refused(words: list[str], error: str, capsys: pytest.CaptureFixture[str]) -> None:

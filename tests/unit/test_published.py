@@ -1,4 +1,4 @@
-"""The committed sample of published measurements: whole, held out, scored, and as good as we say."""
+"""The committed sample of published measurements: complete, held out, scored, and within the stated errors."""
 
 import csv
 import os
@@ -26,7 +26,7 @@ FOLDER = ROOT / "validate" / "measurements" / "published-nvidia"
 TABLES = sorted(FOLDER.glob("*/*.csv"))
 WHEEL = os.environ.get("TOPOCAST_AICONFIGURATOR", "")
 
-# The median of the absolute error that is allowed, by folder: products, attention, collectives.
+# Allowed median of the absolute error, by folder: products, attention, collectives.
 PINS = {
     "a100-sxm4-80gb": {"linear": 0.08, "attention": 0.18, "collectives": 0.10},
     "b200": {"linear": 0.09, "attention": 0.18, "collectives": 0.10},
@@ -122,7 +122,7 @@ def test_nothing_in_the_wheel() -> None:
 
 
 def regenerate(out: Path, source: str) -> list[str]:
-    """Return the arguments of the command that the README of the folder gives, for another *out* and *source*."""
+    """Return the arguments of the command in the folder's README, with another *out* and *source*."""
     text = (FOLDER / "README.md").read_text()
     command = re.search(r"^validate (import .*)$", text, re.MULTILINE)
     assert command is not None

@@ -1,4 +1,4 @@
-"""The front door of Python: the command line's words, answers and errors."""
+"""The Python API: the command line's options, answers and errors."""
 
 import json
 import re
@@ -60,7 +60,7 @@ def test_a_step_is_the_command_s():
     words = ("--global-batch", "64", "--parallel", "tp=2,dp=4", "--set", "layers=2", "--seq-len", "128")
     found = _command("--topology", "p3.16xlarge", "--workload", "gpt2", *words)
     ours = answer.to_dict()
-    # The command adds what would be faster, which takes several more steps.
+    # The command adds faster alternatives, which take several more steps.
     assert {**ours, "alternatives": [], "remedies": []} == {**found, "alternatives": [], "remedies": []}
 
 

@@ -1,4 +1,4 @@
-"""Inference in int8 and int4: where a part has it, what it saves, what is dequantised, and what is refused."""
+"""Inference in int8 and int4: hardware support, savings, dequantisation, and refusals."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_weights_take_as_many_bytes_as_they_have_bits(session: Session) -> None:
 def test_a_network_is_faster_the_fewer_bits_it_has(session: Session) -> None:
     rates = [infer(session, p).throughput for p in ("fp32", "fp16", "int8", "int4")]  # type: ignore[arg-type]
     assert rates == sorted(rates)
-    assert rates[2] > 2 * rates[1]  # normalisation and bounds are part of the convolutions besides
+    assert rates[2] > 2 * rates[1]  # normalisation and ReLUs are fused into the convolutions
 
 
 def test_what_needs_a_range_is_not_computed_in_whole_numbers(session: Session) -> None:
@@ -81,7 +81,7 @@ def test_what_needs_a_range_is_not_computed_in_whole_numbers(session: Session) -
         assert precision_of(policy, BatchNorm(1, 8, 4, 4), device) == "int8"  # type: ignore[arg-type]
     result = infer(session, "int8", workload="bert-base", batch=8)
     casts = [task for task in result.timeline.plan.tasks if "(cast)" in task.label and task.stream == "compute"]
-    assert len(casts) > 2 * 12 * 3  # of each block: two normalisations and attention, before and after
+    assert len(casts) > 2 * 12 * 3  # per block: two normalisations and attention, before and after
     assert ELEMENT_BYTES["int8"] == 1
 
 

@@ -1,4 +1,4 @@
-"""Recurrent layers: steps add up, weights are read in each, and what measurements say."""
+"""Recurrent layers: steps add up, each step reads the weights, and times agree with measurements."""
 
 from __future__ import annotations
 

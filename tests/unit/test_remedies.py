@@ -1,4 +1,4 @@
-"""What is said to make a step fit does make it fit, and less would not."""
+"""Suggested remedies make a step fit, and smaller changes would not."""
 
 import re
 from dataclasses import replace

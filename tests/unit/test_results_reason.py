@@ -1,4 +1,4 @@
-"""Columns, rings and the sentence on why the fastest is the fastest."""
+"""Columns, rings, and the sentence that explains why the fastest is the fastest."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_only_what_software_does_is_fastest() -> None:
     assert verdict(found) == (
         "nccl takes 2.319 ms; no ideal schedule on the bare links is below nccl: ring needs at least 4.097 ms"
     )
-    assert best_of(found[1:]).strategy == "ring"  # where there are bounds alone
+    assert best_of(found[1:]).strategy == "ring"  # where there are only bounds
     twice = by_time([*found, *results("dgx-h100", 160e6, "nccl")])
     assert verdict(twice).startswith("nccl on dgx-h100 is fastest, ")
     assert " times as fast as nccl on p3.16xlarge: " in verdict(twice)
@@ -114,5 +114,5 @@ def test_what_the_model_cannot_tell_apart_is_equal_within_its_error() -> None:
         "p3.16xlarge is fastest, 2 times"
     )
     same = replace(slower, machine="p3.16xlarge", strategy="gpu0")
-    assert same.confidence.estimate is None  # nobody measured that strategy, and 1 % is all that is granted
+    assert same.confidence.estimate is None  # nobody measured that strategy, and the margin is only 1 %
     assert verdict([nccl, same]).startswith("nccl is fastest, 1.05 times as fast as gpu0")

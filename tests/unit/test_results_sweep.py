@@ -1,4 +1,4 @@
-"""A sweep's table has nccl-tests' columns."""
+"""The table of a sweep has nccl-tests' columns."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_type_and_reduction_are_those_asked_for() -> None:
 
 
 def test_a_switch_reduces_what_nccl_lets_it() -> None:
-    """ncclNvlsSupported: sums of floating-point numbers, least and largest of 16 bits; no products."""
+    """ncclNvlsSupported: sums of floating-point numbers, minimum and maximum of 16 bits; no products."""
     asked = CollectiveQuestion(where=Where("dgx-h100"), size_bytes=64e6, dtype="bf16")
     sums_s, most_s, product_s = (Session().time_s(replace(asked, reduction=r)) for r in ("sum", "max", "prod"))
     assert sums_s == most_s < product_s

@@ -1,4 +1,4 @@
-"""The trace: slices nest, counters add up to the bytes, the end is the sync time."""
+"""The trace: slices nest, counters add up to the bytes, and the end is the sync time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rings on the cube mesh of eight V100 and on parts of it, by the links that they take."""
+"""Rings on the cube mesh of eight V100s and on parts of it, and the links they use."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def rings_of(machine: Machine, gpus: tuple[int, ...], *, both: bool) -> list[Fou
 
 
 def directed(order: tuple[int, ...]) -> frozenset[tuple[int, int]]:
-    """Return a ring as its directed hops: it has no first rank."""
+    """Return a ring as its directed hops, independent of its first rank."""
     return frozenset(pairwise((*order, order[0])))
 
 
 def links_of(machine: Machine, rings: list[FoundRing]) -> Counter[str]:
-    """Return how many units each link carries."""
+    """Return the number of rings over each link."""
     return Counter({machine.links[i].name: 0 for i in range(len(machine.links))}) + Counter(
         machine.links[i].name for ring in rings for route in ring.routes for i, _ in route.links
     )
@@ -58,7 +58,7 @@ def test_the_six_directed_rings_of_the_cube_mesh(cube: Machine) -> None:
         directed(SINGLE): 1,
         directed(SINGLE[::-1]): 1,
     }
-    # Every NVLink is at work, both ways, and no more than there are.
+    # Every NVLink is used in both directions, and none more often than it has units.
     assert links_of(cube, rings) == nvlink_counts(cube)
     unit = next(link.unit_Bps for link in cube.links if link.kind == "nvlink")
     assert [ring.bandwidth_Bps for ring in rings] == pytest.approx([unit] * 6)
@@ -148,7 +148,7 @@ transport: {peer_to_peer: sys}
 
 
 def test_the_ring_that_is_faster_wins() -> None:
-    """NVLink in a line of three spans no ring without a relay; the one over PCIe is taken where it is faster."""
+    """NVLink in a line of three spans no ring without a relay; the ring over PCIe is taken where it is faster."""
     text = """
 schema_version: 1
 name: line
@@ -176,7 +176,7 @@ def test_links_of_very_unlike_speeds_make_no_more_rings_than_can_run(slow: str) 
     fast = "".join(link(a, (a + 1) % 4, "450 GB/s") for a in range(4))
     rings = rings_of(meshed(4, fast + link(0, 2, slow)), (0, 1, 2, 3), both=False)
     assert [ring.bandwidth_Bps for ring in rings] == [450e9]
-    assert not rings[0].whole  # the slow link is left out, which is said
+    assert not rings[0].whole  # the slow link is left out, which is reported
 
 
 def test_where_all_must_cross_a_slow_link_the_ring_has_its_speed() -> None:
@@ -194,7 +194,7 @@ def test_a_dense_mesh_of_sixteen_is_searched_in_bounded_steps(strategy: str) -> 
 
 
 def test_of_all_orders_the_one_that_no_rule_of_thumb_finds() -> None:
-    """Four sockets in a square, 0-2-1-3: by number, by nearness and by tree the ring would cross links twice."""
+    """Four sockets in a square, 0-2-1-3: by number, by proximity and by tree, the ring would cross links twice."""
     machine = machine_from("""
 schema_version: 1
 name: square
@@ -231,9 +231,9 @@ def test_a_search_that_did_not_end_says_so() -> None:
 @pytest.mark.parametrize(
     ("name", "entering", "leaving"),
     [
-        ("dgx-h100", range(8), [7, 0, 1, 2, 3, 4, 5, 6]),  # an adapter each: in at its own, out beside the one before
-        ("dgx-a100-80gb", [1, 0, 3, 2, 5, 4, 7, 6], [0, 1, 2, 3, 4, 5, 6, 7]),  # two GPUs share two, and take turns
-        ("p4d.24xlarge", [1, 3, 5, 7], [0, 2, 4, 6]),  # two GPUs share one: in at the one, out at the other
+        ("dgx-h100", range(8), [7, 0, 1, 2, 3, 4, 5, 6]),  # an adapter each: in at its own, out beside the last
+        ("dgx-a100-80gb", [1, 0, 3, 2, 5, 4, 7, 6], [0, 1, 2, 3, 4, 5, 6, 7]),  # two GPUs take turns on two adapters
+        ("p4d.24xlarge", [1, 3, 5, 7], [0, 2, 4, 6]),  # two GPUs share one adapter: in at the one, out at the other
         ("p3.16xlarge", [0], [4]),
     ],
 )
@@ -247,7 +247,7 @@ def test_rings_enter_and_leave_each_node_near_an_adapter(
     for ring in rings:
         assert ring.kind == "network"
         assert sorted(ring.order[:8]) == list(range(8))
-        assert [rank + 8 for rank in ring.order[:8]] == list(ring.order[8:])  # equal nodes are gone through alike
+        assert [rank + 8 for rank in ring.order[:8]] == list(ring.order[8:])  # equal nodes are traversed alike
 
 
 def test_nodes_that_take_part_with_other_gpus_are_gone_through_each_in_its_way() -> None:
@@ -287,12 +287,12 @@ def test_more_gpus_than_are_searched_go_round_in_their_order() -> None:
     there, back = rings_of(ring_machine(17), tuple(range(17)), both=True)
     assert (there.order, there.kind, there.bandwidth_Bps) == (tuple(range(17)), "nvlink", 54e9)
     assert back.order == (0, *range(16, 0, -1))
-    turned = tuple((7 * i) % 17 for i in range(17))  # no two that follow are neighbours; by number they are
+    turned = tuple((7 * i) % 17 for i in range(17))  # no two neighbours in rank are neighbours in the ring
     assert {ring.kind for ring in rings_of(ring_machine(17), turned, both=False)} == {"nvlink"}
 
 
 def test_each_cycle_and_its_reverse_is_one() -> None:
-    """Four GPUs, all linked once: three cycles, of which one fits beside its reverse."""
+    """Four fully linked GPUs: three cycles, one of which fits beside its reverse."""
     pairs = [f"  - {{between: [gpu{a}, gpu{b}], kind: nvlink, bandwidth: 10 GB/s}}" for a in range(4) for b in range(a)]
     text = "schema_version: 1\nname: all\ndevices:\n  gpu[0-3]: {kind: gpu}\nlinks:\n" + "\n".join(pairs) + "\n"
     machine = machine_from(text)

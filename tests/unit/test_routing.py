@@ -1,4 +1,4 @@
-"""Which way bytes take on machines written down here, and beside networkx on random ones."""
+"""Routes on machines given here, and compared with networkx on random ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from simulator.network.routing import Router
 from tests.machines import machine_from, machines, ring_machine
 
 # Two sockets; under the first a tree of switches (gpu0 to gpu3) and one switch (gpu4, gpu5), under
-# the second two GPUs without a switch.  Each kind of link has a bandwidth of its own.
+# the second two GPUs without a switch.  Each kind of link has its own bandwidth.
 BOX = """
 schema_version: 1
 name: box
@@ -44,22 +44,22 @@ def route(machine: Machine, a: str, b: str) -> Route:
 
 
 def shares(machine: Machine, found: Route) -> dict[str, float]:
-    """Return the share of each link by its name."""
+    """Return the share of each link, by name."""
     return {machine.links[index].name: share for index, share in found.links}
 
 
 def loads(machine: Machine, found: Route, *, memory: bool = True) -> dict[str, float]:
-    """Return the load of each resource by its name; of the memories and fabrics alone by default."""
+    """Return the load of each resource, by name; by default only memories and fabrics."""
     named = {machine.resource_names[r]: share for r, share in found.loads}
     return {name: share for name, share in named.items() if not memory or ":" in name}
 
 
 def way(*names: str) -> dict[str, float]:
-    """Return each link between neighbouring *names*, crossed once."""
+    """Return each link between consecutive *names*, crossed once."""
     return {f"{a}->{b}": 1.0 for a, b in pairwise(names)}
 
 
-# Pair, its class, the way between, latency in us, bandwidth in GB/s.
+# Pair, class, path between, latency in us, bandwidth in GB/s.
 PEERS = [
     ("gpu0", "gpu1", "pix", ["sw0"], 2.1, 10),
     ("gpu4", "gpu5", "pix", ["sw3"], 2.1, 10),
@@ -93,7 +93,7 @@ def test_peer_to_peer_as_far_as_allowed(
 @pytest.mark.parametrize(
     ("a", "b", "path_class", "links", "memory", "bandwidth_GBps"),
     [
-        # Up to memory and down again, both over the way between switch and CPU.
+        # Up to memory and down again, both over the path between switch and CPU.
         ("gpu0", "gpu1", "phb", way("gpu0", "sw0", "sw2", "cpu0", "sw2", "sw0", "gpu1"), "cpu0", 8),
         ("gpu0", "gpu4", "phb", way("gpu0", "sw0", "sw2", "cpu0", "sw3", "gpu4"), "cpu0", 8),
         ("gpu6", "gpu7", "phb", way("gpu6", "cpu1", "gpu7"), "cpu1", 8),
@@ -200,7 +200,7 @@ def test_links_of_two_speeds_share_in_proportion() -> None:
     found = route(machine, "gpu0", "gpu1")
     assert shares(machine, found) == {"gpu0->gpu1": 0.75, "gpu0->gpu1#2": 0.25}
     assert found.bandwidth_Bps == pytest.approx(40e9)
-    assert found.latency_s == 9e-7  # done when the last part is
+    assert found.latency_s == 9e-7  # complete when the last part is
 
 
 def test_equal_wires_are_one_link() -> None:
@@ -321,7 +321,7 @@ def test_with_gpudirect_each_rail_has_its_nic() -> None:
     assert (found.path_class, found.transport, found.bandwidth_Bps) == ("net", "network", 5e9)
     assert shares(machine, found) == across(["gpu0", "sw0", "nic0"], ["nic1", "sw1", "gpu3"])
     assert loads(machine, found) == {}
-    # Four links of PCIe, two switches, two adapters; the network itself has no latency here.
+    # Four PCIe links, two switches, two adapters; the network itself has no latency here.
     assert found.latency_s == pytest.approx(4e-6 + 2 * 0.1e-6 + 2 * 1.5e-6)
     same = route(machine, "node0.gpu1", "node1.gpu0")
     assert shares(machine, same) == across(["gpu1", "sw0", "nic0"], ["nic0", "sw0", "gpu0"])
@@ -351,13 +351,13 @@ def test_nics_at_equal_distance_share_the_bytes() -> None:
 
 def test_where_one_end_has_fewer_nics_near_they_serve_all_of_the_other() -> None:
     machine = cluster("sw[0,0]")
-    found = route(machine, "node0.gpu0", "node1.gpu2")  # gpu2 has no NIC at its switch, both behind the CPU
+    found = route(machine, "node0.gpu0", "node1.gpu2")  # gpu2 has no NIC at its switch; both NICs are behind the CPU
     into = {name: share for name, share in shares(machine, found).items() if name.startswith("network->")}
     assert into == {"network->node1.nic0": 1.0}
     out = {name: share for name, share in shares(machine, found).items() if name.endswith("->network")}
     assert out == {"node0.nic0->network": 0.5, "node0.nic1->network": 0.5}
     assert found.bandwidth_Bps == pytest.approx(5e9)
-    # Direct at one end and through memory at the other is no direct way.
+    # Direct at one end and through memory at the other is not a direct path.
     for one, other, memory in (("node0.gpu0", "node1.gpu2", "node1"), ("node0.gpu2", "node1.gpu0", "node0")):
         mixed = route(machine, one, other)
         assert mixed.transport == "network-staged"
@@ -384,7 +384,7 @@ transport: {peer_to_peer: pxb, gpudirect_rdma: pxb}
 
 
 def test_of_nics_behind_several_switches_the_nearest_serve_every_gpu() -> None:
-    """Two behind three switches, one behind four: not shared out in turn, and not the far one."""
+    """Two behind three switches, one behind four: the two near ones serve all GPUs, without taking turns."""
     machine = machine_from(SWITCHES)
     router = Router(machine)
     for gpu in machine.gpus:
@@ -392,7 +392,7 @@ def test_of_nics_behind_several_switches_the_nearest_serve_every_gpu() -> None:
 
 
 def test_a_gpu_without_a_way_to_a_host_is_reached_over_what_there_is() -> None:
-    """gpu2 hangs at gpu1 alone: no rule leads there, so the links that there are do, both ways."""
+    """gpu2 is attached only to gpu1: no rule applies, so the existing links are used, in both directions."""
     machine = machine_from("""
 schema_version: 1
 name: tail
@@ -435,7 +435,7 @@ def test_a_host_takes_the_nics_of_its_own_socket() -> None:
 
 
 def host_graph(machine: Machine) -> nx.DiGraph:
-    """Return the links of PCIe and sockets between everything but GPUs."""
+    """Return the PCIe and socket links between all nodes except GPUs."""
     graph = nx.DiGraph()
     for link in machine.links:
         if link.kind in ("pcie", "socket"):
@@ -475,7 +475,7 @@ def test_ways_are_the_shortest_that_the_rules_allow(data: st.DataObject) -> None
     expected = ["pix" if n_switches <= 1 else "pxb", "phb", "sys"][n_cpus]
     if machine.transport.peer_to_peer in LEVELS[LEVELS.index(expected) :]:
         assert (found.path_class, found.transport) == (expected, "peer-to-peer")
-        assert walk(machine, found) == path  # a tree: there is one shortest way
+        assert walk(machine, found) == path  # in a tree there is one shortest path
         assert found.latency_s == pytest.approx(
             sum(next(x for x in machine.outgoing[a] if x.dst == b).latency_s for a, b in pairwise(path))
             + sum(machine.nodes[v].latency_s for v in path[1:-1])
@@ -498,7 +498,7 @@ def test_words_of_nvidia_smi_for_levels() -> None:
 
 
 def test_of_equally_long_ways_those_as_wide_as_the_widest_are_taken() -> None:
-    """Over sw2 10 GB/s throughout, over sw3 12 and then 2: a way is as wide as its narrowest link."""
+    """10 GB/s throughout over sw2, 12 and then 2 over sw3: a path is as wide as its narrowest link."""
     machine = machine_from("""
 schema_version: 1
 name: two ways

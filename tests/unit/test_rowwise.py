@@ -1,4 +1,4 @@
-"""Reductions over rows: how often memory is read, and when a row is found again."""
+"""Reductions over rows: the number of passes over memory, and when a row is still cached."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROWWISE = DEFAULT(RowwiseCosts)
 
 
 def passes(device: Gpu, kind: str, cols: int, elements: int = 1 << 29) -> float:
-    """Return the time as passes over the rows, of a long stream."""
+    """Return the time in units of one long pass over the rows."""
     cost = rowwise_cost(device, Rowwise(kind, elements // cols, cols, "fp32"))
     return cost.time_s * achieved_bandwidth(device) / (elements // cols * cols * 4)
 

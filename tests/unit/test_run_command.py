@@ -1,4 +1,4 @@
-"""``validate run`` before it measures: the machine, its topology and the folder agree, or nothing is touched."""
+"""``validate run`` before it measures: machine, topology and folder must agree, or nothing is touched."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def no_gpu(monkeypatch):
 
 @pytest.fixture
 def measured(monkeypatch):
-    """Stands for measuring: notes what it was asked, and writes a row."""
+    """Replace measuring by a function that records its settings and writes a row."""
     import validate.machine.measure.run as module
 
     asked = []

@@ -1,4 +1,4 @@
-"""``simulate scenario``: files, faults, expressions, answers, and that built-in ones hold what they say."""
+"""``simulate scenario``: files, faults, expressions, answers, and the promises of built-in ones."""
 
 from __future__ import annotations
 
@@ -257,7 +257,7 @@ def test_json_has_the_answers_beside_what_is_expected(capsys) -> None:
     for entry in document["answers"]:
         assert set(entry) == {"name", "value", "unit", "expected", "kind", "error", "source"}
         assert entry["kind"] in ("ideal", "measured")
-    assert document["answers"][3]["kind"] == "measured"  # published: others say so
+    assert document["answers"][3]["kind"] == "measured"  # published measurements
 
 
 def test_a_file_of_ones_own_is_run_beside_its_files_and_equal_runs_once(tmp_path, monkeypatch, capsys) -> None:
@@ -277,7 +277,7 @@ def test_a_file_of_ones_own_is_run_beside_its_files_and_equal_runs_once(tmp_path
     assert "n           30 ms     30 ms  ideal  0.0 %" in capsys.readouterr().out.splitlines()
     assert len(ran) == 1
     assert Path.cwd() == before
-    for name in ("drawn.svg", "drawn.json"):  # in the folder of who asks, not in that of the file
+    for name in ("drawn.svg", "drawn.json"):  # in the caller's folder, not in the file's
         (before / name).unlink()
 
 

@@ -1,4 +1,4 @@
-"""Every schedule, for 2 to 33 ranks: is it its collective, how many rounds, and how many bytes does each rank send?"""
+"""Every schedule, for 2 to 33 ranks: it performs its collective, in known numbers of rounds and bytes per rank."""
 
 from __future__ import annotations
 
@@ -179,14 +179,14 @@ def test_two_writers_of_one_chunk_are_found():
 
 
 def test_sends_of_a_round_are_simultaneous():
-    # Would rank 1 send on what it receives in the same round, rank 2 would have it.
+    # If rank 1 forwarded data that it receives in the same round, rank 2 would have them.
     with pytest.raises(WrongScheduleError, match="does not hold"):
         check(Schedule(3, 1, (Round((Send(0, 1, 0), Send(1, 2, 0))),)), "broadcast")
 
 
 # -- rounds and bytes: closed forms, exact -----------------------------------------
 
-_BYTES = {  # what each rank sends, in buffers
+_BYTES = {  # sent by each rank, in buffers
     "ring_all_reduce": lambda n: 2 * (n - 1) / n,
     "ring_reduce_scatter": lambda n: (n - 1) / n,
     "ring_all_gather": lambda n: (n - 1) / n,
@@ -211,7 +211,7 @@ def test_bytes_sent_in_all(n):
     def total(schedule: Schedule) -> float:
         return sum(sent_chunks(schedule).values()) / schedule.n_chunks
 
-    # Whatever the tree or chain: n - 1 edges, each carrying the buffer once, or up and down.
+    # Whatever the tree or chain: n - 1 edges, each of which carries the buffer once, or up and down.
     assert total(naive_ring_all_reduce(n)) == 2 * (n - 1)
     assert total(chain_broadcast(n, 7)) == n - 1
     assert total(chain_reduce(n, 7)) == n - 1
@@ -245,7 +245,7 @@ def test_halving_doubling_of_other_numbers(n):
     schedule = halving_doubling_all_reduce(n)
     assert n_steps(schedule) == 2 * log2(p) + 2
     sent = sorted({c / schedule.n_chunks for c in sent_chunks(schedule).values()})
-    # Folded ranks send the whole once; their members what they do among p, and the whole back.
+    # Folded ranks send everything once; their partners send the share of p ranks, and everything back.
     most = 2 * (p - 1) / p
     expected = {1.0, most + 1} | ({most} if 2 * (n - p) < n else set())
     assert sent == pytest.approx(sorted(expected))

@@ -1,4 +1,4 @@
-"""The bare ring, by its closed form, on machines whose links are known."""
+"""The bare ring, compared with its closed form, on machines with known links."""
 
 import pytest
 
@@ -33,14 +33,14 @@ def test_closed_forms_on_four_gpus_at_16_gbps(collective, steps, share):
 
 
 def bandwidth(topology, gpus=None, n_nodes=1):
-    """B, from two sizes: alpha drops out."""
+    """Return the bandwidth from two sizes, so that latency cancels."""
     n = len(gpus) if gpus else len(load_machine(topology, n_nodes=n_nodes).gpus)
     slope = baseline(topology, "all-reduce", 2e9, gpus, n_nodes) - baseline(topology, "all-reduce", 1e9, gpus, n_nodes)
     return 2 * (n - 1) / n * 1e9 / slope
 
 
 def test_the_ring_takes_the_order_that_suits_the_links():
-    # The double NVLinks of the cube mesh close a ring of all eight GPUs; rank order would cross PCIe.
+    # The double NVLinks of the cube mesh close a ring of all eight GPUs; in rank order a ring would cross PCIe.
     one = load_machine("p3.16xlarge")
     rate = min(link.nominal_Bps for link in one.links if link.kind == "nvlink")
     assert bandwidth("p3.16xlarge") == pytest.approx(2 * rate, rel=1e-6)

@@ -1,4 +1,4 @@
-"""Tables of copies: closed forms on a machine of round figures, what rates count, what is not modelled."""
+"""Tables of copies: closed forms on a machine of round figures, the bytes that rates count, unmodelled rows."""
 
 import json
 
@@ -68,7 +68,7 @@ def measured_s(names: Names, **cells) -> float:
 
 
 def counted_bytes(names: Names, **cells) -> float:
-    """What the rate of a row counts."""
+    """Return the bytes that the rate of a row counts."""
     return measured_s(names, gbps="1", **cells) * 1e9
 
 
@@ -109,7 +109,7 @@ def test_through_host_memory_an_engine_begins_again_and_again(names) -> None:
     per_byte = 1 / 10e9 + ENGINE_S / COPYING.staged_piece_bytes
     staged_s = seconds(names, kind="p2p", src="cuda:0", dst="cuda:1")
     assert staged_s == pytest.approx(2 * ENGINE_S + 2e-6 + 16 * MIB * per_byte)
-    # Between sockets the buffer is memory to both; and it may be forced where there are better ways.
+    # Between sockets both buffers are in memory; staging may also be forced where there are better paths.
     assert seconds(names, kind="p2p", src="0", dst="3") == pytest.approx(staged_s)
     forced_s = seconds(names, kind="p2p", src="0", dst="2", note="P2P disabled or unavailable (host staged)")
     assert forced_s == pytest.approx(staged_s)

@@ -1,4 +1,4 @@
-"""The published measurements, where their folder is at hand."""
+"""The published measurements, where their folder is available."""
 
 import csv
 import io
@@ -53,7 +53,7 @@ def test_every_row_is_accounted_for(capsys, tmp_path, latency):
     assert scored["rows"] == scored["scored"] + sum(scored["skipped"].values())
     assert [row["skipped"] == "" for row in written].count(True) == scored["scored"]
     for before, after in zip(original[1:], written, strict=True):
-        # Joined, since an unquoted comma of prose makes one field two.
+        # Joined, since an unquoted comma in prose splits a field.
         assert ",".join(list(after.values())[: len(original[0])]) == ",".join(before)
     errors = sorted(abs(float(row["error"])) for row in written if not row["skipped"])
     assert scored["overall"]["mean_ape"] == pytest.approx(sum(errors) / len(errors))

@@ -1,4 +1,4 @@
-"""Operators on CPUs, from cold caches, and those that only our own tables hold."""
+"""Operators on CPUs and with cold caches, and operators that only our own tables contain."""
 
 import json
 from dataclasses import replace
@@ -72,7 +72,7 @@ def test_a_row_of_a_cpu_is_what_its_kernel_costs_and_the_framework_before_it() -
 def test_threads_come_from_either_column() -> None:
     one_s = predicted_s(threads="1")
     assert one_s == predicted_s(schedule="cpu threads=1") > 3 * predicted_s(threads="8")
-    assert predicted_s(threads="8") == predicted_s()  # one a core
+    assert predicted_s(threads="8") == predicted_s()  # one per core
     with pytest.raises(NotScored, match="threads is not a whole number up to 4096"):
         query(threads="1.5")
 
@@ -95,7 +95,7 @@ def test_a_topology_has_parts_and_sockets_of_its_own(tmp_path) -> None:
         found = names.device(name)
         assert isinstance(found, Cpu)
         assert (found.name, found.sockets, found.core_count, found.calibration.compute) == ("my-cpu", 2, 8, 0.5)
-    assert isinstance(names.device("t4"), Gpu)  # what is built in stays
+    assert isinstance(names.device("t4"), Gpu)  # built-in devices stay
     assert names.device("my-cpu") is names.device("my-make-of-cpu")
 
 
@@ -129,7 +129,7 @@ def test_what_would_fit_a_cache_comes_from_memory_where_caches_are_cold(device) 
     half = kernel_cost(found, small, 0.5)
     assert cold.time_s > warm.time_s
     assert half.time_s == pytest.approx((warm.time_s + cold.time_s) / 2)
-    large = Streaming("add", 1 << 28, 1 << 31, 1 << 30)  # nothing of it was in a cache before
+    large = Streaming("add", 1 << 28, 1 << 31, 1 << 30)  # too large to have been cached
     assert kernel_cost(found, large, 1.0).time_s == pytest.approx(kernel_cost(found, large).time_s, rel=1e-6)
 
 

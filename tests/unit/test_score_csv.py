@@ -1,4 +1,4 @@
-"""CSV with places: as the standard library splits it, and where it stumbles."""
+"""CSV with positions: split like the standard library does, with faults where it fails."""
 
 import csv
 import io

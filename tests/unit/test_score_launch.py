@@ -1,4 +1,4 @@
-"""Tables of launches, by way of issuing and by what is issued; tables of disks."""
+"""Tables of launches, by mode of issue and by kind of call; tables of disks."""
 
 import json
 
@@ -80,7 +80,7 @@ def test_graphs_of_kernels() -> None:
     assert hundred - ten == pytest.approx(90 * (ten - seconds("time of a graph of 9 kernels", "replay alone")))
     assert seconds("host time of a graph of 100 kernels", "captured graph, replay") == DISPATCH.graph_launch_s
     one_s = seconds("time of a graph of 1 kernel", "captured graph, replays one after the other")
-    assert one_s == DISPATCH.graph_launch_s  # the host is slower than a kernel of nothing
+    assert one_s == DISPATCH.graph_launch_s  # the host is slower than an empty kernel
 
 
 def test_floors_of_small_kernels() -> None:
@@ -156,7 +156,7 @@ def block(**cells) -> DiskQuestion:
 def test_small_reads_wait_for_the_disk_and_large_ones_for_their_bytes() -> None:
     assert block_time(DISK, block()) == DISK.read_latency
     assert block_time(DISK, block(threads="2")) == 50e-6
-    assert block_time(DISK, block(threads="100")) == 1 / 5e4  # as many as it does
+    assert block_time(DISK, block(threads="100")) == 1 / 5e4  # as many as it serves at once
     assert block_time(DISK, block(kind="read_sequential", block_bytes="4000000")) == pytest.approx(2e-3)
     assert block_time(DISK, block(kind="write_sequential", block_bytes="4000000")) == pytest.approx(4e-3)
     with pytest.raises(InputError, match="the disk has no write_latency"):

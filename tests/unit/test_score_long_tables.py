@@ -1,4 +1,4 @@
-"""Long tables: scored in little more memory than the file takes, each question predicted once, no output half."""
+"""Long tables: memory close to the file's size, each question predicted once, no partial output."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _table(path: Path, n_rows: int) -> str:
 def test_memory_grows_with_the_file_and_little_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     peaks = []
     files = [_table(tmp_path / f"{n}.csv", n) for n in (500, 5_500)]
-    score_command([files[0]])  # makes the machine and imports what is needed
+    score_command([files[0]])  # creates the machine and does all imports
     for file in files:
         tracemalloc.start()
         score_command([file], out=str(tmp_path / "out.csv"))
@@ -118,7 +118,7 @@ def test_places_are_in_characters_also_where_those_have_several_bytes() -> None:
             read_records(raw.encode(), "t.csv")
     with pytest.raises(InputError, match=r"^t\.csv:2:2: is not UTF-8 text"):
         read_records(b"a\n" + "é".encode()[:1].rjust(2, b"x"), "t.csv")
-    long = b"a\n" + b"x" * (1 << 20) + "é".encode() * 5 + b"\xff"  # past the piece that is decoded first
+    long = b"a\n" + b"x" * (1 << 20) + "é".encode() * 5 + b"\xff"  # beyond the piece that is decoded first
     with pytest.raises(InputError, match=rf"^t\.csv:2:{(1 << 20) + 11}: is not UTF-8 text"):
         read_records(long, "t.csv")
 
@@ -134,7 +134,7 @@ def test_the_last_entries_are_kept_and_as_many_older_ones() -> None:
     recent: Recent[int, int] = Recent(10)
     for number in range(1_000):
         recent[number] = -number
-        assert recent[0] == 0  # asked for again and again
+        assert recent[0] == 0  # queried again and again
         assert len(recent) <= 20
     assert all(number in recent and recent[number] == -number for number in range(992, 1_000))
     assert 500 not in recent

@@ -1,4 +1,4 @@
-"""Which topology a machine of a table is."""
+"""The topology of a machine named in a table."""
 
 import pytest
 
@@ -62,7 +62,7 @@ def test_nodes_of_a_rack_that_nvlinks_join_are_its_trays(trays, racks):
     assert len(set(gpus)) == 4 * trays
     of_racks = [sum(gpu // 72 == rack for gpu in gpus) for rack in range(racks)]
     assert sum(of_racks) == 4 * trays
-    assert max(of_racks) - min(of_racks) <= 4  # as even as whole trays can be
+    assert max(of_racks) - min(of_racks) <= 4  # as even as whole trays allow
 
 
 def test_nodes_with_more_gpus_than_a_tray_are_whole_racks():

@@ -1,4 +1,4 @@
-"""Tables of memory: staircases, gathers, walks along pointers; what published benchmarks call things."""
+"""Tables of memory: bandwidth by size, gathers, pointer chases; names used by published benchmarks."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Plans at once: they meet in the links and nowhere else."""
+"""Merged plans interact on links and nowhere else."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tables of operators: known errors, what is skipped, calibration without a look at what is judged."""
+"""Tables of operators: known errors, skipped rows, calibration without the rows that judge it."""
 
 import csv
 import json
@@ -60,7 +60,7 @@ def predicted_s(**row):
 
 
 def many(n=80, seed=1, device="v100-pcie-32gb", factor=2.0):
-    """Rows that take *factor* times as long as predicted."""
+    """Return rows that take *factor* times their prediction."""
     rng = random.Random(seed)
     rows = []
     for _ in range(n):
@@ -163,7 +163,7 @@ def test_a_factor_on_all_rows_is_found_and_judged_on_the_others(tmp_path, capsys
     scored, _ = calibrated(capsys, tmp_path, many(factor=2.0))
     assert scored["skipped"] == {"calibrated on": 20}
     assert scored["scored"] == 60
-    assert scored["overall"]["median_ape"] < 0.1  # drawn a little towards 1
+    assert scored["overall"]["median_ape"] < 0.1  # shrunk slightly towards 1
 
 
 def test_rows_that_are_judged_have_no_say(tmp_path, capsys, scipy):
@@ -232,7 +232,7 @@ def test_the_file_of_a_calibration(tmp_path, capsys, scipy):
     assert len(data["points"]["asked"]) == 40
     assert data["spread"]["by_class.gemm"] > 0
     assert load_calibration(out)["v100-pcie-32gb"].by_class["gemm"] > 1.2
-    # Predictions use it, and never count what it was fitted to.
+    # Predictions use the calibration; the rows it was fitted to never count.
     more = table(tmp_path, *many(40), *many(10, seed=9), name="more.csv")
     scored = document(capsys, more, calibration=str(out))
     assert scored["skipped"] == {"calibrated on": 40}

@@ -1,4 +1,4 @@
-"""What a row asks, and why some rows ask for nothing that can be predicted."""
+"""The question of a row, and why some rows ask for nothing that can be predicted."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def query(**cells: str) -> CollectiveQuestion:
     row = {**dict.fromkeys(COLLECTIVES.asked, ""), **ROW, **cells}
     asked = COLLECTIVES.read(row.__getitem__, NAMES)
     assert isinstance(asked.question, CollectiveQuestion)
-    assert asked == Asked(asked.question)  # nothing besides, and no clock of its own
+    assert asked == Asked(asked.question)  # no other columns, and no clock
     return asked.question
 
 
@@ -38,7 +38,7 @@ def test_a_plain_row():
 @pytest.mark.parametrize(
     ("software", "changes", "driven"),
     [
-        ("", {}, 8),  # nccl-tests on one machine: one thread launches for all
+        ("", {}, 8),  # nccl-tests on one machine: one thread launches for all GPUs
         ("NCCL 2.7, nccl-tests -g 4", {}, 4),
         ("nccl-tests -g 16", {}, 8),
         ("XLA + NCCL", {}, 1),
@@ -164,7 +164,7 @@ def test_nccls_algorithms_are_no_strategies():
 
 
 def test_the_year_of_a_measurement_says_which_nccl_ran():
-    """Where the software names no version; that of dstack's runs on Nebius is known from when it could run there."""
+    """Applies where the software names no version; dstack's runs on Nebius are dated by when they became possible."""
     assert query(software="NCCL").software.nccl < (2, 23)
     assert query(software="NCCL", measured="2025").software.nccl == (2, 26)
     assert query(software="NCCL 2.19", measured="2025").software.nccl == (2, 19)

@@ -1,4 +1,4 @@
-"""Which version of NCCL a row ran: as it says, else by its date, else by the age of its GPUs."""
+"""The NCCL version of a row: as stated, else by its date, else by the age of its GPUs."""
 
 from __future__ import annotations
 

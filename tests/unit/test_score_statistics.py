@@ -1,4 +1,4 @@
-"""The five numbers, by hand and against numpy."""
+"""The five statistics, calculated by hand and with numpy."""
 
 import math
 

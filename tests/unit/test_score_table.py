@@ -1,4 +1,4 @@
-"""Whole tables with known errors, scored by a strategy that takes 1 us for each byte."""
+"""Whole tables with known errors, scored with a strategy that takes 1 us per byte."""
 
 import csv
 import io
@@ -18,7 +18,7 @@ HEADER = "machine,n_nodes,n_gpus,gpu_set,group_size,n_groups_concurrent,collecti
 
 
 class MicrosecondPerByte:
-    """Takes 1 us for each byte; knows all-reduce alone; remembers what it was asked."""
+    """Takes 1 us per byte; supports only all-reduce; records its requests."""
 
     name = "us-per-byte"
     summary = "for tests"
@@ -176,10 +176,10 @@ def test_machine_that_nccl_does_not_run_on(tmp_path, capsys):
     file = table(tmp_path, row(machine="knl7250-cluster", nodes="2", gpus="2"))
     score_command([file], as_json=True)
     scored = json.loads(capsys.readouterr().out)["tables"][0]
-    assert scored["skipped"] == {"nccl does not fit: no hardware that NCCL runs on": 1}
+    assert scored["skipped"] == {"nccl does not fit: NCCL does not run on this hardware": 1}
 
 
-# -- which GPUs ------------------------------------------------------------------------
+# -- choice of GPUs --------------------------------------------------------------------
 
 
 def ranks(strategy):
@@ -244,14 +244,14 @@ def test_a_forced_algorithm_needs_a_strategy_that_has_it(tmp_path, capsys, strat
 
 @pytest.fixture
 def strategies_anew():
-    """Strategies once made are kept: those of a test are made in it and gone after it."""
+    """Clear the cache of strategies before and after a test that makes its own."""
     strategy_of.cache_clear()
     yield
     strategy_of.cache_clear()
 
 
 def test_a_row_says_which_nccl_ran(tmp_path, capsys, monkeypatch, strategies_anew):
-    """The algorithm that was forced, the version, and whether a switch can add up the type."""
+    """The forced algorithm, the version, and whether a switch can reduce the data type."""
     made = []
     requests = MicrosecondPerByte()
 

@@ -1,4 +1,4 @@
-"""Tables of steps: what a row asks, which time is judged, what stands beside."""
+"""Tables of steps: the question of a row, the time that is judged, and the other columns."""
 
 import csv
 import json
@@ -42,7 +42,7 @@ SQUAD = {"model": "bert-base-squad", "dataset": "lambda_pytorch_throughput"}
 
 
 def read(**cells: str) -> Asked:
-    """Return what a row of a table asks: what tables mean and do not say is filled in where they are read."""
+    """Return the question of a row, with the conventions that tables leave unstated filled in."""
     row = {**ROW, **cells}
     records = [Record(1, tuple(row)), Record(2, tuple(row.values()))]
     table = tabulate(records, "t.csv", STEPS.needed, STEPS.columns, STEPS.name)
@@ -53,7 +53,7 @@ def read(**cells: str) -> Asked:
 def asked(**cells: str) -> StepQuestion:
     found = read(**cells)
     assert isinstance(found.question, StepQuestion)
-    assert found == Asked(found.question)  # nothing besides, and no clock of its own
+    assert found == Asked(found.question)  # no other columns, and no clock
     return found.question
 
 
@@ -103,7 +103,7 @@ def test_an_operator_without_kernels_is_named():
         lower_operator(object(), "fwd", "fp32")
 
 
-# -- what is asked ---------------------------------------------------------------------
+# -- questions -------------------------------------------------------------------------
 
 
 def test_a_plain_row():
@@ -242,7 +242,7 @@ def test_a_step_of_sequences_has_its_loss():
     assert sizes(**row)["loss"] == 1
     assert sizes(**row, phase="fwd")["loss"] == 0
     assert sizes(**row, dataset="neusight_model_latency")["loss"] == 0
-    assert sizes()["loss"] == 0  # of a thousand classes: nothing beside the rest
+    assert sizes()["loss"] == 0  # with a thousand classes its time is negligible
     assert sizes(schedule="cross-entropy")["loss"] == 1
 
 
@@ -256,7 +256,7 @@ def test_a_step_of_sequences_has_its_loss():
         ({"framework": "llm-foundry", "schedule": "fused attention"}, "fused"),
         ({"software": "torch 2.11.0+cu128"}, "fused-native"),
         ({"software": "torch 2.10.0+cu128"}, None),
-        ({"software": "torch 2.11.0+cu128", "model": "gpt2"}, None),  # its own is eager
+        ({"software": "torch 2.11.0+cu128", "model": "gpt2"}, None),  # its default is eager
         ({"software": "torch 2.11.0+cu128", "model": "gpt2", "schedule": "fused attention"}, "fused-native"),
         ({"schedule": "flash attention 3"}, "fused-native"),
     ],
@@ -332,7 +332,7 @@ def test_nothing_is_filled_in_by_what_was_measured():
     assert not {(name, column) for name in rules for column in (*kinds[name].measured, "trust")} & looked_at
 
 
-# -- what is predicted and judged ------------------------------------------------------
+# -- predictions and judgement ---------------------------------------------------------
 
 
 def step_s(machine="p3.2xlarge", **options):
@@ -406,7 +406,7 @@ def test_micro_batches_share_one_update(tmp_path, capsys):
     options = StepOptions(precision="fp32", accumulation="add")
     gpu, network = Places(load_machine("p3.2xlarge")).find().device, build_network("alexnet", batch=4)
     passes_s = sum(issue.device_s for issue in issues_of(gpu, network, options) if issue.part != "update")
-    # The host runs ahead of the device, into the next micro-batch too.
+    # The host runs ahead of the device, also into the next micro-batch.
     assert of_three_micro_batches_s(tmp_path, capsys) == pytest.approx(step_s() + 2 * passes_s)
     assert step_s(optimizer="none") < step_s() < passes_s + step_s()
 
@@ -575,7 +575,7 @@ def test_what_throughput_counts(cells, seconds):
 def test_efficiency_of_more_gpus_is_set_beside_the_measured_one(tmp_path, capsys):
     row = {"model": "alexnet", "machine": "p3.16xlarge", "sync": "ddp", "batch_per_gpu": "64"}
     rows = [{**row, "n_gpus": n, "step_time_s": t} for n, t in (("1", "0.1"), ("2", "0.125"), ("8", "0.2"))]
-    rows.append({**row, "n_gpus": "4", "batch_per_gpu": "32", "step_time_s": "0.1"})  # of no other's batch
+    rows.append({**row, "n_gpus": "4", "batch_per_gpu": "32", "step_time_s": "0.1"})  # a batch that no other row has
     file = table(tmp_path, *rows)
     scored = document(capsys, file, scaling=True, out=str(tmp_path / "out.csv"))
     with (tmp_path / "out.csv").open() as stream:

@@ -1,4 +1,4 @@
-"""Searching layouts: what is tried, what it is priced at, what comes first."""
+"""Searching layouts: the candidates, their estimated costs, and the ranking."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from simulator.api.session import Session
-from simulator.api.what_if import faster_links, shorter_latencies
+from simulator.api.what_if import faster_links, shorter_latencies, what_if
 from simulator.cli import run
 from simulator.cli.scale_command import parse_counts
 from simulator.errors import InputError
@@ -143,7 +143,7 @@ def test_best_in_json_and_again_from_its_file(capsys, tmp_path) -> None:
     assert entry["memory_bytes"] > 0
     assert sum(entry["account_s"].values()) == pytest.approx(entry["step_time_s"])
     lines = file.read_text(encoding="utf-8").splitlines()
-    file.write_text("\n".join([*lines[:-1], lines[-1][:30]]), encoding="utf-8")  # ended in the middle of a line
+    file.write_text("\n".join([*lines[:-1], lines[-1][:30]]), encoding="utf-8")  # cut off in the middle of a line
     assert document(capsys, *BEST, *fixed) == first
     assert file.read_text(encoding="utf-8").splitlines() == lines
     assert run([*BEST, *fixed, "--micro-batch", "2"]) == 2
@@ -207,7 +207,7 @@ def test_strong_scaling_bends(capsys, tmp_path) -> None:
     assert "simulated" in (tmp_path / "curve.svg").read_text(encoding="utf-8")
 
 
-# -- what a step is made of, what would help -------------------------------------------
+# -- composition of a step, remedies ---------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -260,3 +260,12 @@ def test_exchanges_beside_products_are_priced_where_they_are_fixed() -> None:
     assert not any(
         layout.tp_overlap for division in space().divisions(network) for layout in space().layouts(division, 12)
     )
+
+
+def test_what_would_help_is_the_same_for_all_gpus_named_or_not() -> None:
+    asked = StepQuestion(where=Where("p3.8xlarge"), workload="resnet18", batch=8)
+    found, named = (
+        what_if(SESSION, each, SESSION.step(each).step_time_s) for each in (asked, replace(asked, gpus=(0, 1, 2, 3)))
+    )
+    assert any("links" in each.change for each in found)
+    assert found == named

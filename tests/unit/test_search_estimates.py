@@ -1,4 +1,4 @@
-"""What the search says without simulating: prices of shards, ways that cost the same, what is missing."""
+"""Estimates of the search without simulation: costs of shards, equally expensive layouts, missing terms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps through servers cost as much for many equal nodes as for a few, and say what is not simulated."""
+"""Steps through parameter servers cost as much for many equal nodes as for a few, and report what is not simulated."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def asked(nodes: int, servers: str = "-2", **more: object) -> StepQuestion:
 
 
 def flows_of(result: TrainingResult) -> int:
-    """Return how many flows push the keys of a step."""
+    """Return the number of flows that push the keys of a step."""
     tasks = [task for task in result.timeline.plan.tasks if isinstance(task.about, Served)]
     return sum(len(task.parts) for task in tasks if (task.about.stage, task.about.step) == (PUSH, 1))
 
 
 def test_many_equal_nodes_are_as_many_flows_and_events_as_a_few(session: Session) -> None:
     few, many = session.step(asked(6, "")), session.step(asked(200, ""))
-    assert flows_of(many) == flows_of(few) == 2 * few.exchanges  # the first of the workers, and all others
+    assert flows_of(many) == flows_of(few) == 2 * few.exchanges  # one of the first worker, one of all others
     assert many.step.simulation_events <= 1.1 * few.step.simulation_events
     assert many.step_time_s > few.step_time_s
 
@@ -87,9 +87,9 @@ def test_nodes_that_are_not_equal_are_not_bundled(session: Session) -> None:
     cpus = [node.index for node in group.machine.nodes if node.kind == "cpu"]
     server, first, *rest = cpus
     assert bundled(group, rest, [server, first], [server])
-    assert not bundled(group, rest[:1], [server, first], [server])  # one needs no bundle
+    assert not bundled(group, rest[:1], [server, first], [server])  # a single node needs no bundle
     assert not bundled(group, cpus, [], [server])  # one of them holds the server
-    assert not bundled(group, rest, [server, first, rest[1]], [server])  # what is one's alone serves others too
+    assert not bundled(group, rest, [server, first, rest[1]], [server])  # a node's own device serves others too
 
 
 def test_too_many_flows_are_refused_with_what_would_do(session: Session) -> None:
@@ -112,7 +112,7 @@ def test_a_long_simulation_is_not_repeated_for_each_change(monkeypatch: pytest.M
     monkeypatch.setattr(session, "step", counted)
     result = session.advised(asked(4))
     assert len(found) > 3
-    assert not any(question.options.fused_optimizer for question in found)  # servers update
+    assert not any(question.options.fused_optimizer for question in found)  # servers update the parameters
     assert NOT_TRIED not in result.notes
     found.clear()
     monkeypatch.setattr(advice, "_MOST_EVENTS", result.step.simulation_events - 1)

@@ -1,4 +1,4 @@
-"""Steps through parameter servers: scenarios B4, B6 and B7, with closed forms beside them."""
+"""Steps through parameter servers: scenarios B4, B6 and B7, with closed forms."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def session() -> Session:
 
 
 def cluster(folder: Path, nic: str, nodes: int = 4) -> Where:
-    """One V100 in each node, and one server on a machine of its own, which has no memory bandwidth to speak of."""
+    """Return nodes of one V100 each, and a server on a separate machine whose memory bandwidth does not matter."""
     (folder / "worker.yaml").write_text(
         f"""
 schema_version: 1
@@ -101,7 +101,7 @@ def test_b4_a_step_cannot_be_faster_than_its_network(session: Session) -> None:
     s_bytes = 4 * result.step.parameter_count
     machine = session.machine(P3)
     nic = machine.links[next(i for i, link in enumerate(machine.links) if link.name == "node0.nic0->network")]
-    # Each adapter carries what its worker pushes to the other three servers, and what its server sends to three.
+    # Each adapter carries its worker's pushes to the other three servers, and its server's sends to three workers.
     least_s = 2 * (3 / 4) * s_bytes / nic.bandwidth_Bps
     assert result.bottleneck is not None
     assert result.bottleneck.utilisation == pytest.approx(least_s / result.step_time_s, rel=0.01)
@@ -120,7 +120,7 @@ def test_b6_keys_are_pushed_while_the_backward_pass_goes_on_the_last_layer_first
     timeline = session.step(VGG).timeline
     spans = list(zip(timeline.plan.tasks, timeline.spans, strict=True))
     pushes = [(task.about.key, span) for task, span in spans if _is(task.about, PUSH, 1)]
-    assert [key for key, _ in pushes] == list(range(16))  # VGG-16: a key a layer
+    assert [key for key, _ in pushes] == list(range(16))  # VGG-16: one key per layer
     backward_ends_s = max(
         span.end_s
         for task, span in spans
@@ -129,7 +129,7 @@ def test_b6_keys_are_pushed_while_the_backward_pass_goes_on_the_last_layer_first
     assert pushes[0][1].start_s < backward_ends_s - 0.05
     label = {task.about.key: task.label for task, _ in spans if _is(task.about, PUSH, 1)}
     assert (label[0], label[15]) == ("push classifier.6", "push features.0")
-    # The first layer waits for its own key, and for no other: later layers still come back while it computes.
+    # The first layer waits only for its own key: later layers' keys still arrive while it computes.
     back_s = {task.about.key: span.end_s for task, span in spans if _is(task.about, SPREAD, 1)}
     begin_s = min(
         span.start_s
@@ -150,7 +150,7 @@ def test_the_one_door_gives_the_time_of_a_steady_step(session: Session) -> None:
 def test_large_keys_are_sliced_and_small_ones_lie_on_one_server(session: Session) -> None:
     timeline = session.step(VGG).timeline
     flows = {task.about.key: len(task.flows) for task in timeline.plan.tasks if _is(task.about, PUSH, 1)}
-    assert flows[1] == 4 * 3  # 16.8 M parameters: from each node to each server but its own
+    assert flows[1] == 4 * 3  # 16.8 M parameters: from each node to each other node's server
     assert flows[15] == 3  # 1,792 parameters: to one server
 
 
@@ -162,7 +162,7 @@ def _is(about: object, stage: str, step: int) -> bool:
 
 
 def test_b7_the_slowest_sets_the_pace_of_a_synchronous_step(session: Session, tmp_path) -> None:
-    where = cluster(tmp_path, "10000 GB/s")  # so that computing alone counts
+    where = cluster(tmp_path, "10000 GB/s")  # so that only computation counts
     alone_s = session.step(asked(where)).servers.paces[0].busy_s  # type: ignore[union-attr]
     run_ = session.step(asked(where, stragglers=SLOW)).servers
     assert run_ is not None
@@ -180,7 +180,7 @@ def test_b7_bounded_delay_gives_so_many_steps_of_slack(session: Session, tmp_pat
     assert result.servers is not None
     fast = next(pace for pace in result.servers.paces if pace.node_count == 3)
     assert fast.lead == bound
-    # Three that are no faster in the long run, and one that is slow.
+    # Three that are no faster in the long run, and a slow one.
     periods = [pace.period_s for pace in result.servers.paces]
     assert periods == pytest.approx([max(periods)] * 2, rel=1e-3)
 
@@ -193,7 +193,7 @@ def test_b7_asynchronous_each_goes_at_its_own_pace(session: Session, tmp_path) -
     assert slow.period_s == pytest.approx(2 * fast.period_s, rel=0.02)
     each = 1 / fast.period_s
     assert result.throughput == pytest.approx(32 * (3 * each + each / 2), rel=0.02)
-    # While the slow one computes, each of three others has updated twice; itself it is late for one in two of theirs.
+    # During a step of the slow worker each of the three others updates twice, and it updates in every second of theirs.
     assert slow.staleness_mean == pytest.approx(6, abs=0.7)
     assert fast.staleness_mean == pytest.approx(0.5 + 1, abs=0.3)
 
@@ -210,7 +210,7 @@ def test_a_slow_network_bounds_a_step_by_what_the_server_takes_in(session: Sessi
     where = cluster(tmp_path, "0.1 GB/s")
     result = session.step(asked(where))
     s_bytes = 4 * result.step.parameter_count
-    # Push and pull use the two directions of the server's adapter, and keys overlap: between one way and both.
+    # Push and pull use opposite directions of the server's adapter and overlap: between one way and both.
     one_way_s = 4 * s_bytes / 0.1e9
     assert one_way_s < result.step_time_s < 2 * one_way_s + result.alone_s
     whole = session.step(asked(where, bucket_bytes=0))
@@ -229,7 +229,7 @@ def test_folded_nodes_are_as_each_by_itself(session: Session) -> None:
     assert len(apart.servers.paces) == 4
 
 
-# -- stragglers elsewhere ------------------------------------------------------------
+# -- stragglers without servers ------------------------------------------------------
 
 
 @pytest.mark.parametrize("more", [{"strategy": "nccl"}, {"strategy": "ring"}, {"layout": FSDP}])
@@ -275,7 +275,7 @@ def test_a_pipeline_waits_for_its_slow_stage(session: Session) -> None:
 
     even_s, late_s, all_late_s = step_s("tp=2,pp=4"), step_s("tp=2,pp=4", 3), step_s("tp=2,pp=4", *range(8))
     assert 1.02 * even_s < late_s < 0.99 * all_late_s
-    assert late_s == step_s("tp=2,pp=4", 2, 3)  # the other GPU of its stage
+    assert late_s == step_s("tp=2,pp=4", 2, 3)  # the other GPU of the same stage
     # Stages 0 and 1 of the same replica are slow: GPUs 0 and 4; of two replicas: GPUs 0 and 5.
     assert step_s("pp=2", 0, 4) == pytest.approx(step_s("pp=2", *range(8)), rel=1e-9)
     assert step_s("pp=2", 0, 1) == step_s("pp=2", 0)
@@ -288,7 +288,7 @@ def test_a_pipeline_waits_for_its_slow_stage(session: Session) -> None:
 @pytest.mark.parametrize("words", ["tp=2", "pp=2", "cp=2", "zero=1", "fsdp", "dataparallel"])
 def test_servers_go_with_whole_replicas(session: Session, words: str, capsys) -> None:
     question = replace(GPT2, strategy="parameter-server", layout=parse_layout(words))
-    with pytest.raises(Unsuitable, match=f"servers keep the parameters of whole replicas, and {words} has none such"):
+    with pytest.raises(Unsuitable, match=f"servers keep the parameters of whole replicas; {words} has none"):
         session.step(question)
     command = ["--topology", "p3.16xlarge", "--workload", "gpt2", "--batch", "2", "--quiet", "--parallel", words]
     for more in (["--staleness", "2"], ["--servers", "workers"], ["--lose", "cpu1@1s"]):
@@ -323,7 +323,7 @@ def test_options_that_nobody_would_read_are_refused(capsys) -> None:
 
 
 def test_the_last_step_which_none_follows_is_no_measure(session: Session) -> None:
-    """Here its parameters come back over links that it has for itself."""
+    """In this case its parameters return over links that it has to itself."""
     options = StepOptions(precision="amp-fp16")
     question = replace(VGG, where=Where("p3.16xlarge"), workload="resnet50", batch=8, options=options)
     result = session.step(replace(question, strategy="parameter-server", bucket_bytes=BUCKET_BYTES))

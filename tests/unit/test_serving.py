@@ -1,4 +1,4 @@
-"""What frameworks for inference run around attention."""
+"""Kernels that inference frameworks run around attention."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_one_query_a_sequence_is_not_scored() -> None:
 
 
 def test_attention_for_serving_calibrates_nothing() -> None:
-    """What runs along, and whose kernel it is, would be taken for the device, and carried into steps of training."""
+    """The framework's own kernels would be taken for the device's speed, and distort predictions of training steps."""
     head = "device,op,variant,dtype,batch,m,n,k,time_s,trust,software\n"
     row = "h200-sxm,attention,causal,bf16,256,1024,1024,128,1e-3,A,{}\n"
     text = head + "".join(row.format(software) for software in ("vllm 0.19.0", "torch 2.10.0", "sglang 0.5.9"))

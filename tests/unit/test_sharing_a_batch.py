@@ -1,4 +1,4 @@
-"""Training on several GPUs by one process, more GPUs, and unlike devices: scenarios C1, C3, C5 and C6."""
+"""Training on several GPUs in one process, on more GPUs, and on unlike devices: scenarios C1, C3, C5 and C6."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_c1_two_gpus_are_no_faster_than_one_for_lenet(session: Session) -> None:
     two = session.step(replace(LENET, layout=Layout(process="loop")))
     assert two.samples == one.samples == 256
     assert two.step_time_s > one.step_time_s
-    # One process issues for both, and that is all its time.
+    # One process launches for both GPUs, and is the bottleneck.
     assert two.step.host_s == pytest.approx(two.step_time_s, rel=0.02)
     assert two.step.host_s > 2 * one.step.host_s
 
@@ -74,7 +74,7 @@ def test_c3_more_gpus_at_the_same_batch_each_or_together(session: Session) -> No
     assert times[-1] < 1.15 * times[0]
     times = [result.step_time_s for result in strong.values()]
     assert times == sorted(times, reverse=True)
-    assert times[0] / times[-1] < weak[8].throughput / weak[1].throughput  # smaller batches use a device less well
+    assert times[0] / times[-1] < weak[8].throughput / weak[1].throughput  # small batches use a device worse
 
 
 @pytest.mark.parametrize("network", ["resnet50", "vgg16"])
@@ -85,7 +85,7 @@ def test_c5_data_parallel_is_dearer_than_ddp(session: Session, network: str) -> 
     labels = [task.label for task in old.timeline.plan.tasks]
     for label in ("split the batch", "replicate", "broadcast", "reduce", "gather gpu1 to gpu0"):
         assert label in labels
-    # Forward, the interpreter issues for all eight; the update is the first GPU's alone.
+    # In the forward pass the interpreter launches for all eight; only the first GPU updates.
     updates = {t.place for t in old.timeline.plan.tasks if getattr(t.about, "issue", None) and _updates(t)}
     assert updates == {"gpu0", "cpu0"}
 
@@ -152,7 +152,7 @@ def test_a_batch_is_divided_as_an_exhaustive_search_would(rates: list[float], to
     assert sum(shares) == total
     assert min(shares) >= 0
     last_s = max(share / rate for share, rate in zip(shares, rates, strict=True))
-    # Giving every sample to whoever is done with it first is optimal for times in proportion.
+    # Giving each sample to the device that finishes it first is optimal for proportional times.
     greedy = [0] * len(rates)
     for _ in range(total):
         taker = min(range(len(rates)), key=lambda i: (greedy[i] + 1) / rates[i])

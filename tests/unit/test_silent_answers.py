@@ -1,4 +1,4 @@
-"""Inputs that look right and would be answered wrongly: the right answer, or a refusal that says why."""
+"""Plausible inputs that would be answered wrongly get the right answer, or a refusal with the reason."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HEAD = "schema_version: 1\nname: t\n"
 
 
 def matrix(n: int, cell: str, rows: int | None = None) -> str:
-    """Return a matrix of *n* GPUs with *cell* between all pairs, of which *rows* are written."""
+    """Return a matrix of *n* GPUs with *cell* between all pairs, limited to *rows* GPUs."""
     lines = [f"      gpu{a} " + " ".join("X" if a == b else cell for b in range(rows or n)) for a in range(rows or n)]
     return "    matrix: |\n" + "\n".join(lines) + "\n"
 
@@ -49,11 +49,11 @@ def seconds(machine: Machine, ranks: list[int], strategy: str, size: float = 1e8
         ("resnet18 --batch 2 --gpus 1 --no-contention", "--no-contention: is about an exchange, and one device"),
         (
             "resnet18 --batch 2 --recompute-attention",
-            "--recompute-attention: is about attention, and resnet18 has none",
+            "--recompute-attention: applies to attention, and resnet18 has none",
         ),
-        ("alexnet --batch 2 --recompute", "--recompute: is about repeated blocks, and alexnet has none"),
-        ("bert-base --batch 2 --channels-last", "--channels-last: is about convolutions, and bert-base has none"),
-        ("resnet18 --batch 2 --cpu-library blas", "--cpu-library: is of kernels on a CPU, and GPUs compute"),
+        ("alexnet --batch 2 --recompute", "--recompute: applies to repeated blocks, and alexnet has none"),
+        ("bert-base --batch 2 --channels-last", "--channels-last: applies to convolutions, and bert-base has none"),
+        ("resnet18 --batch 2 --cpu-library blas", "--cpu-library: applies to kernels on a CPU, but GPUs compute"),
         ("resnet18 --batch 2 --precision tf32", "--precision tf32: v100-sxm2-16gb has none, and computes in fp32"),
         ("resnet18 --batch 2 --device cpu0 --precision tf32", "has none, and computes in fp32 whatever is allowed"),
         ("resnet18 --batch 2 --device cpu0 --channels-last", "--channels-last: is about what GPUs run"),
@@ -147,7 +147,7 @@ def test_threads_of_a_program_without_a_cpu_are_refused(tmp_path: Path, capsys: 
     file.write_text(_PROGRAM, encoding="utf-8")
     command = ["--topology", "p3.16xlarge", "--workload", str(file), "--threads", "2"]
     assert run_app(simulate, "simulate", command) == 2
-    assert "--threads: is about a CPU, and" in capsys.readouterr().err
+    assert "--threads: applies to a CPU;" in capsys.readouterr().err
     assert run_app(simulate, "simulate", [*command, "--device", "cpu0"]) == 0
 
 
@@ -177,7 +177,7 @@ def test_quantities_that_nothing_has_are_refused_with_what_is_allowed(key: str, 
 
 
 def test_a_pasted_matrix_of_a_machine_with_switches_is_refused() -> None:
-    """Eight H100 behind NVSwitches print NV18 for every pair, and have 18 links each, not 126."""
+    """Eight H100s behind NVSwitches print NV18 for every pair, but have 18 links each, not 126."""
     text = f"{HEAD}devices:\n  gpu[0-7]: {{part: h100-sxm5-80gb}}\nmeshes:\n  - part: nvlink4\n{matrix(8, 'NV18')}"
     lines = refused(text).splitlines()
     assert lines[0] == (
@@ -220,7 +220,7 @@ def test_a_matrix_that_leaves_out_gpus_is_refused() -> None:
 
 
 def fat_tree(kind: str, link: str, n_spines: int) -> Machine:
-    """Return two leaves of two GPUs each, joined by so many spines."""
+    """Return two leaf switches of two GPUs each, joined by *n_spines* spines."""
     return compile_machine(
         topology_from_text(
             f"{HEAD}devices:\n  gpu[0-3]: {{kind: gpu}}\n  leaf[0-1]: {{kind: {kind}}}\n"
@@ -246,7 +246,7 @@ def test_equal_ways_through_a_fat_tree_share_the_bytes(kind: str, link: str, n_s
 
 @pytest.mark.parametrize("n_spines", [1, 2, 4])
 def test_hosts_that_hang_at_switches_of_a_network_use_all_spines(n_spines: int) -> None:
-    """No rule of transports applies to a GPU at a network's switch: its bytes spread over equal ways all the same."""
+    """No transport rule applies to a GPU at a network switch, but its bytes still spread over equal paths."""
     machine = fat_tree("network-switch", "ethernet", n_spines)
     assert seconds(machine, machine.gpus, "sharded") == pytest.approx(
         seconds(fat_tree("nvlink-switch", "nvlink", n_spines), machine.gpus, "sharded")
@@ -254,7 +254,7 @@ def test_hosts_that_hang_at_switches_of_a_network_use_all_spines(n_spines: int) 
 
 
 def test_of_equal_ways_only_the_widest_are_taken() -> None:
-    """A spine of a tenth of the rate carries nothing: it would hold up the rest."""
+    """A spine with a tenth of the rate carries nothing: it would delay the rest."""
     machine = compile_machine(
         topology_from_text(
             f"{HEAD}devices:\n  gpu[0-1]: {{kind: gpu}}\n  s[0-1]: {{kind: pcie-switch}}\n"

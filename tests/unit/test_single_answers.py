@@ -1,4 +1,4 @@
-"""What bounds a copy and a launch; what single questions refuse."""
+"""The bounds of a copy and a launch, and refusals of single questions."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_word_that_is_not_known_is_answered_with_those_that_are() -> None:
         ("copy:h2d,1MB,dst=3", "names its GPU by src; write src=3, not dst=3"),
         ("copy:p2p,1MB,dst=1,fresh", "copy:p2p does not read fresh; it reads both-ways, dst"),
         ("copy:d2d,1MB,staged", "copy:d2d does not read staged"),
-        ("copy:d2h,1MB,fresh", "fresh is of pageable memory; add pinned=no"),
+        ("copy:d2h,1MB,fresh", "fresh applies to pageable memory; add pinned=no"),
     ],
 )
 def test_what_a_copy_does_not_read_is_refused(words: str, message: str) -> None:

@@ -1,4 +1,4 @@
-"""``simulate`` with a single operation: its reason, in words and in JSON; over sizes; drawn."""
+"""``simulate`` with a single operation: its reason in text and JSON, over sizes, and drawn."""
 
 from __future__ import annotations
 

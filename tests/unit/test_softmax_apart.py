@@ -1,4 +1,4 @@
-"""Megatron-LM's softmax kernels take whole fours of heads and samples; else PyTorch's runs, with what they fuse."""
+"""Megatron-LM's fused softmax needs a multiple of four matrices; otherwise PyTorch's kernels run, with casts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A NIC of one's own: what stages bytes in host memory is said, and what would gain there is tried."""
+"""Staging in host memory: it is reported, and alternatives with a NIC per GPU are tried."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_what_is_changed_is_that_alone(tmp_path: Path) -> None:
     path = tmp_path / "own.yaml"
     path.write_text(OWN, encoding="utf-8")
     two = load_topology(str(path), n_nodes=2)
-    assert wider_fabrics(two) == two  # which has none
+    assert wider_fabrics(two) == two  # it has none
     assert with_gpudirect(load_topology(str(path))) == load_topology(str(path))
     assert with_gpudirect(with_gpudirect(two)) == with_gpudirect(two) != two
     for old, new in zip(two.devices, faster_host_memory(two).devices, strict=True):

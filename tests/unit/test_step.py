@@ -1,4 +1,4 @@
-"""A step on one device: the order of issues, the clock against a recurrence, gradients, fusion."""
+"""A step on one device: order of launches, the clock compared with a recurrence, gradients, fusion."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PLACES = Places(MACHINE)
 
 
 def perceptron(rows: int = 64, width: int = 1000) -> Network:
-    """Two linear layers with a relu between, and a residual sum around the second."""
+    """Return two linear layers with a ReLU between, and a residual sum around the second."""
     n = rows * width
     weight = width * width + width
     return Network(
@@ -59,7 +59,7 @@ def issue(host_s: float, device_s: float, waits: bool = False) -> Issue:
 
 
 def recurrence(issues: list[Issue]) -> float:
-    """When the last kernel ends: each starts when it is issued and the one before has ended."""
+    """Return the end of the last kernel: each starts once it is launched and the previous one has ended."""
     host_s = end_s = 0.0
     for each in issues:
         host_s = max(host_s, end_s if each.waits else 0.0) + each.host_s
@@ -68,7 +68,7 @@ def recurrence(issues: list[Issue]) -> float:
 
 
 def end_s(issues: list[Issue], device: str, *, cuda_graph: bool = False) -> float:
-    """When the last of *issues* ends by the engine."""
+    """Return the end of the last of *issues*, as computed by the engine."""
     role = Role(PLACES.find(device), -1, 1, tuple(issues))
     options = StepOptions(cuda_graph=cuda_graph)
     question = StepQuestion(where=Where(MACHINE.name), workload="any", batch=1, options=options)
@@ -181,7 +181,7 @@ def test_optimizers_move_more_bytes_the_more_they_remember() -> None:
 
 def test_a_fused_optimiser_needs_no_copy_of_the_parameters() -> None:
     device = PLACES.find().device
-    network = perceptron(1, 8000)  # little else in memory
+    network = perceptron(1, 8000)  # so that little else is in memory
 
     def need_bytes(**options: bool) -> float:
         return memory_need(network, StepOptions(optimizer="adam", **options), device).total_bytes
@@ -227,7 +227,7 @@ def test_compiled_is_faster_where_memory_bounds_it() -> None:
 
 
 def grouped(operator: Operator, *parameters: Parameter) -> Network:
-    """A linear layer, then a gelu and *operator* that compilers make one kernel of."""
+    """Return a linear layer, then a GELU and *operator*, which compilers fuse into one kernel."""
     n = operator.output_elements  # type: ignore[attr-defined]
     return Network(
         "grouped",
@@ -242,15 +242,15 @@ def grouped(operator: Operator, *parameters: Parameter) -> Network:
 
 
 def compiled_backward(network: Network) -> DeviceWork:
-    """What the fused group of *network* runs backward."""
+    """Return the backward work of the fused group of *network*."""
     issues = issues_of(PLACES.find().device, network, StepOptions(compiled=True, mode="backward"))
     (issue,) = [each for each in issues if each.name.startswith("last")]
     return issue.work
 
 
 def test_a_fused_softmax_reduces_over_rows_backward() -> None:
-    """What PyTorch multiplies before is pointwise, and goes into the kernel; the reduction is what stays."""
-    rows, cols = 8192, 4096  # rows that a block takes one by one, slower than a stream
+    """PyTorch's earlier multiplication is pointwise and joins the kernel; the reduction remains."""
+    rows, cols = 8192, 4096  # rows that blocks process one by one, slower than a stream
     work = compiled_backward(grouped(Softmax(rows, cols)))
     assert work.kinds == ("rowwise",)
     device = PLACES.find().device
@@ -346,11 +346,11 @@ def test_an_optimiser_from_tensor_to_tensor_asks_the_host_for_each() -> None:
     network = perceptron(8, 64)
     by_tensor = [i for i in issues_of(device, network, StepOptions(optimizer="bert-adam")) if i.part == "update"]
     assert [i.name for i in by_tensor] == ["bert-adam step of first.weight", "bert-adam step of second.weight"]
-    assert all(i.waits for i in by_tensor)  # the norm of each gradient is read
+    assert all(i.waits for i in by_tensor)  # the host reads each gradient's norm
     calls = len(tensor_passes("bert-adam"))
-    for each in by_tensor:  # the host is what a small tensor waits for
+    for each in by_tensor:  # a small tensor waits for the host
         assert each.host_s + each.device_s > update_time(device, calls)
-        assert each.host_s < update_time(device, calls)  # but calls pass while the device does the one before
+        assert each.host_s < update_time(device, calls)  # but calls overlap with the device's previous one
     together = sum(i.host_s + i.device_s for i in by_tensor)
     at_once = [i for i in issues_of(device, network, StepOptions(optimizer="adam")) if i.part == "update"]
     assert together > 0.5 * sum(i.host_s + i.device_s for i in at_once)
@@ -376,7 +376,7 @@ def test_lamb_takes_norms_besides_adam_and_remembers_as_much() -> None:
         return sum(cost.bytes for i in issues if i.part == "update" for cost in i.work.costs)
 
     n = 4.0 * network.parameter_count
-    # Norms of gradients, parameters and steps; the step written, and read again with the parameter.
+    # Norms of gradients, parameters and steps; the step is written, and read again with the parameter.
     assert moved("lamb") - moved("adam", fused_optimizer=True) == pytest.approx((3 + 3) * n)
     kept = [memory_need(network, StepOptions(optimizer=o), device).optimizer_bytes for o in ("lamb", "adam")]
     assert kept[0] == kept[1]

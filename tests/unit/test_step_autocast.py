@@ -1,4 +1,4 @@
-"""Autocast: which tensors are in fp32, where they are cast, and what that costs."""
+"""Autocast: which tensors are in fp32, where they are cast, and the cost."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_mask_in_fp32_widens_scores_and_the_product_after_the_softmax_casts_ba
     assert wide["layers.0.mask"]
     assert wide["layers.0.softmax"]
     assert wide["layers.0.dropout"]
-    assert "layers.0.softmax" not in casts  # it reads what it gets
+    assert "layers.0.softmax" not in casts  # its input already has the right format
     assert [cast.to_half for cast in casts["layers.0.context"]] == [True]
 
 
@@ -55,9 +55,9 @@ def test_each_product_casts_what_it_reads_again() -> None:
     (query,), (key,), (value,) = (casts[f"layers.0.{name}"] for name in "qkv")
     assert query == key == value
     assert query.to_half
-    assert "layers.0.down" not in casts  # a GELU keeps half precision
+    assert "layers.0.down" not in casts  # GELU keeps half precision
     (residual,) = casts["layers.0.add1"]
-    assert residual.backward_alone  # the sum promotes by itself, its gradient is cast
+    assert residual.backward_alone  # the sum promotes by itself; its gradient is cast
 
 
 def test_a_normalisation_casts_what_comes_in_half() -> None:
@@ -80,7 +80,7 @@ def test_images_are_cast_once_and_no_gradient_of_them_is() -> None:
     assert list(casts) == ["conv1"]
     issues = issues_of(DEVICE, CNN, StepOptions(precision="amp-bf16"))
     first = [issue for issue in issues if issue.name == "conv1 (cast)"]
-    # The image and the weight forward; backward the weight's gradient alone.
+    # The image and the weight in the forward pass; only the weight's gradient in the backward pass.
     assert [issue.part for issue in first] == ["forward", "forward", "backward"]
 
 

@@ -1,4 +1,4 @@
-"""``simulate --batch``: what it prints, and each mistake in one line with exit status 2."""
+"""``simulate --batch``: its output, and one line with exit status 2 for each mistake."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_attention_in_one_kernel_is_offered(capsys: pytest.CaptureFixture[str]) 
     arguments = ["--topology", "dgx-h100", "--workload", "bert-large", "--batch", "32", "--precision", "amp-bf16"]
     assert run([*arguments, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["options"]["optimizer"] == "adam"  # sequences
+    assert document["options"]["optimizer"] == "adam"  # the default for sequences
     assert document["tokens"] == 32 * 512
     changes = [other["change"] for other in document["alternatives"]]
     assert "--set attention=fused" in changes
@@ -235,7 +235,7 @@ def test_a_trace_of_a_step(tmp_path, capsys: pytest.CaptureFixture[str]) -> None
     events = json.loads(file.read_text())["traceEvents"]
     kernels = [event for event in events if event.get("cat") == "kernel"]
     issued = [event for event in events if event.get("cat") == "cpu_op"]
-    assert len(kernels) > len(issued) > 300  # of a convolution's backward pass, one for each gradient
+    assert len(kernels) > len(issued) > 300  # a convolution's backward pass has one for each gradient
     names = [event["name"] for event in kernels]
     assert "layer1.0.conv1, forward" in names
     assert names.count("layer1.0.conv1, backward") == 2

@@ -1,4 +1,4 @@
-"""What a kernel of a step reads from memory whatever its size: by hand, in elements."""
+"""Bytes that a step's kernels must read from memory whatever their size: by hand, in elements."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CONV = Conv2d(batch=2, c_in=4, c_out=8, h_in=6, w_in=6, kernel_h=3, kernel_w=3, 
 
 
 def old(operator: Operator, phase: Phase, *, parameters: bool = False) -> list[float]:
-    """Elements that each kernel reads and nothing has just written."""
+    """Return the elements that each kernel reads and that no recent kernel wrote."""
     kernels: tuple[Kernel, ...] = lower_operator(operator, phase, "fp32")
     return [old_bytes(kernel, phase, parameters) / 4 for kernel in kernels]
 
@@ -39,9 +39,9 @@ def old(operator: Operator, phase: Phase, *, parameters: bool = False) -> list[f
     ("operator", "phase", "parameters", "elements"),
     [
         (Linear(3, 5, 7, bias=False), "fwd", True, [5 * 7]),
-        (Linear(3, 5, 7, bias=False), "bwd", True, [5 * 7, 3 * 5]),  # the weight, then what came in
+        (Linear(3, 5, 7, bias=False), "bwd", True, [5 * 7, 3 * 5]),  # the weight, then the input
         (MatMul(3, 5, 7, batch=2), "fwd", False, [0]),
-        (MatMul(3, 5, 7, batch=2), "bwd", False, [2 * 7 * 5, 2 * 3 * 7]),  # the other factor each time
+        (MatMul(3, 5, 7, batch=2), "bwd", False, [2 * 7 * 5, 2 * 3 * 7]),  # the other factor in each case
         (CONV, "fwd", True, [8 * 4 * 9]),
         (CONV, "bwd", True, [8 * 4 * 9, 2 * 4 * 36]),
         (Elementwise("relu", 10), "fwd", False, [0]),
@@ -64,7 +64,7 @@ def test_what_is_old(operator: Operator, phase: Phase, parameters: bool, element
 def test_an_update_reads_each_tensor_first_once(optimizer: Optimizer, tensors: int, fused: bool) -> None:
     first = first_reads(optimizer, fused=fused)
     kernels = optimizer_kernels(optimizer, 1, 4, fused=fused)
-    assert sum(first) == tensors  # parameter, gradient, and what the optimiser remembers
+    assert sum(first) == tensors  # parameter, gradient, and the optimiser's state
     assert all(reads * 4 <= kernel.read_bytes for reads, kernel in zip(first, kernels, strict=True))
 
 

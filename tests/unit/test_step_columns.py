@@ -1,4 +1,4 @@
-"""Convolutions image by image, as frameworks without cuDNN had them."""
+"""Convolutions image by image, as in frameworks without cuDNN."""
 
 from __future__ import annotations
 

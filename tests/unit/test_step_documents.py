@@ -1,4 +1,4 @@
-"""What is written about a step's document and its functions, against what there is."""
+"""Documentation of a step's JSON document and functions, compared with the code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def advised(session: Session, workload: str, batch: int, options: StepOptions = 
 
 
 def keys_of(data: Any) -> set[str]:
-    """Return the keys of *data* and of what is in it, but for those that are names of parts, formats and streams."""
+    """Return the keys of *data* and its contents, except names of parts, formats and streams."""
     if isinstance(data, list):
         return {key for each in data for key in keys_of(each)}
     if not isinstance(data, dict):
@@ -48,8 +48,8 @@ def test_every_key_of_a_step_is_explained() -> None:
     table = section.split("A step that", 1)[0]
     named = set(re.findall(r"`(\w+)`", "".join(line for line in table.splitlines() if line.startswith("| `"))))
     words = {"forward", "backward", "update", "compute", "memory", "latency", "host", "exchange", "fill", "copies"}
-    words |= {"computing", "slowest", "tensor", "context", "expert", "data", "gain"}  # what some steps have
-    words |= {"disk_operations", "disk_bandwidth", "disk_link", "readers", "decoders", "loaders"}  # what some inputs
+    words |= {"computing", "slowest", "tensor", "context", "expert", "data", "gain"}  # of some steps
+    words |= {"disk_operations", "disk_bandwidth", "disk_link", "readers", "decoders", "loaders"}  # of some inputs
     words |= {"cores", "pinning", "loop", "step"}
     assert named - words <= keys_of(document)
 

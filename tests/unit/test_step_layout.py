@@ -1,4 +1,4 @@
-"""Copies between layouts of images: where they are, and how long they take."""
+"""Copies between image layouts: where they occur, and how long they take."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_where_nothing_is_copied() -> None:
     v100 = gpu("v100-sxm2-16gb")
     assert not copies(v100, "fwd", channels_last=True)
     assert not copies(v100, "fwd", "fp32")  # no matrix units
-    assert not copies(gpu("a100-sxm4-40gb"), "fwd")  # in the cost of the convolution
+    assert not copies(gpu("a100-sxm4-40gb"), "fwd")  # included in the cost of the convolution
 
 
 def test_lanes_read_planes_and_copy_pixels() -> None:
@@ -97,7 +97,7 @@ def test_copies_of_a_network_take_what_a_profile_shows() -> None:
 
 
 def test_compilers_divide_sums_over_channels_among_blocks() -> None:
-    """What they generate is bound by memory: half precision takes half as long, unlike cuDNN by planes."""
+    """Their kernels are memory-bound: half precision takes half as long, unlike cuDNN's, which go plane by plane."""
     machine = load_machine("dgx-a100-40gb")
     network = build_network("resnet50", batch=64, training=True)
 

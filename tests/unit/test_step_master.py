@@ -1,4 +1,4 @@
-"""Weights in half precision with a copy in fp32 that is updated."""
+"""Half-precision weights with an fp32 master copy."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_gradients_become_fp32_and_the_copy_is_written_back(policy: Policy, firs
     assert [name for name, _ in update] == [first, "adam step", "weights from fp32"]
     kernels = [run.kernel for _, run in update]
     assert all(isinstance(kernel, Streaming) for kernel in kernels)
-    # Gradients 2 -> 4; parameter, gradient and two moments read and three written in fp32; 4 -> 2.
+    # Gradients 2 -> 4 B; parameter, gradient and two moments read and three written in fp32; 4 -> 2 B.
     assert [kernel.bytes / n for kernel in kernels] == [6, 28, 6]
     issues = [issue for issue in issues_of(DEVICE, BERT, chosen) if issue.part == "update"]
     assert any(issue.waits for issue in issues) == waits

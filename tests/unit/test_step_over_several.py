@@ -1,4 +1,4 @@
-"""``simulate --batch`` over several GPUs, strategies and machines: one front door, one ranked answer."""
+"""``simulate --batch`` over several GPUs, strategies and machines: one command, one ranked answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEYS = {
     *("topology", "strategy", "parallel", "device_count", "step_time_s", "throughput_per_s"),
     *("exposed_communication_s", "scaling_efficiency", "bottleneck", "memory", "trust"),
 }
-ALONE_KEYS = {  # of the document when one device was all that a step ran on
+ALONE_KEYS = {  # keys of the document for a step on a single device
     *("schema_version", "topology", "workload", "device", "part", "samples", "sample", "tokens", "calibrated"),
     *("options", "step_time_s", "throughput_per_s", "parts_s", "busy_s", "host_s", "waiting_s", "bound"),
     *("model_flop", "peak_flops_per_s", "model_flop_utilisation", "parameter_count", "flop_by_format", "memory"),
@@ -29,7 +29,7 @@ Capsys = pytest.CaptureFixture[str]
 
 
 def said(capsys: Capsys, *arguments: str, status: int = 0) -> str:
-    """Return what is printed, which ends with *status* and without a word on standard error."""
+    """Return the output, having checked the exit status and that standard error is empty."""
     assert run([*arguments, "--quiet"]) == status
     out, err = capsys.readouterr()
     assert err == ""
@@ -47,7 +47,7 @@ def result(capsys: Capsys, *arguments: str) -> dict[str, Any]:
 
 
 def table(out: str) -> list[list[str]]:
-    """Return the rows of the comparison, cells apart, without its heading and the line on bounds."""
+    """Return the rows of the comparison as lists of cells, without the heading and the line on bounds."""
     lines = out.split("\n\n")[1].splitlines()
     return [re.split(r"\s{2,}", line) for line in lines[1:] if not line.startswith("ideal schedules")]
 
@@ -167,7 +167,7 @@ def test_strategies_and_overlaps_are_ranked(capsys: Capsys) -> None:
     ways = ["--strategy", "ring,parameter-server", "--overlap", "none,bucket:25MiB"]
     out = said(capsys, *P3, *RESNET, *ways)
     names = [row[0] for row in table(out)]
-    # Servers update in place of the GPUs, and nothing is copied into buckets; without overlap the slower links show.
+    # Servers update in place of the GPUs and need no buckets; without overlap the slower links show.
     assert names == ["parameter-server", "ring", "ring without overlap", "parameter-server without overlap"]
     found = document(capsys, *P3, *RESNET, *ways)
     rates = [each["throughput_per_s"] for each in found["results"]]
@@ -352,7 +352,7 @@ MISTAKES = {
         [*STEP, "--mode", "inference", "--strategy", "ring"],
         "--strategy: is about an exchange, and --mode inference has none",
     ),
-    "threads of GPUs": ([*STEP, "--threads", "4"], "--threads: is about a CPU, and 8 GPUs take part"),
+    "threads of GPUs": ([*STEP, "--threads", "4"], "--threads: applies to a CPU; 8 GPUs take part"),
     "a strategy that does not fit": (
         [*STEP, "--strategy", "hierarchical"],
         "--strategy hierarchical does not fit: it needs several nodes, and all ranks are on one",

@@ -1,4 +1,4 @@
-"""TensorFlow's graph of a transformer where nothing fuses it: kernels counted from the formulas."""
+"""TensorFlow's graph of a transformer without fusion: kernels counted from the formulas."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ N = 1 << 20
 
 
 def moved(operator: Operator, phase: Phase, precision: str = "fp32") -> float:
-    """Return how many numbers of fp32 the kernels of *operator* move for each of its elements."""
+    """Return the fp32 numbers that the kernels of *operator* move per element."""
     kernels = unfused(operator, phase, precision, lower_operator(operator, phase, precision))  # type: ignore[arg-type]
     assert all(isinstance(kernel, Streaming) for kernel in kernels)
     return sum(kernel.bytes for kernel in kernels) / (4.0 * N)

@@ -1,4 +1,4 @@
-"""What a straggler costs is seen: against devices at their usual pace, the same ones for all ways to do a step."""
+"""The cost of a straggler: relative to devices at their usual pace, the same ones for all strategies."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_one_baseline_whatever_the_staleness() -> None:
     asked = replace(asked, stragglers=(("node1", 3.0),))
     results = [Session().step(replace(asked, staleness=staleness)) for staleness in (0, 2, None)]
     assert len({result.alone_s for result in results}) == 1
-    # None waits for nobody: nodes at their own pace do more together than three times as slow ones would.
+    # With "none", nobody waits: nodes at their own pace achieve more in total than three times a slow one.
     assert results[2].scaling_efficiency > results[0].scaling_efficiency
     for result in results:
         each = result.throughput / result.device_count / result.step.samples

@@ -1,4 +1,4 @@
-"""Fits along straight lines, against fits that predict each time."""
+"""Fits along straight lines, compared with fits that predict each time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIZES = (0.2, 0.5, 1.0, 2.0, 5.0)
 
 
 def rows_of(tmp_path: object) -> list[FitRow]:
-    """Return rows to carry along: what they ask is asked of nothing here."""
+    """Return placeholder rows; their questions are never asked."""
     text = "\n".join(f"dgx-h100,8,all_reduce,{n},1e-5" for n in range(1, len(SIZES) + 1))
     table = f"{tmp_path}/rows.csv"
     with open(table, "w", encoding="utf-8") as file:
@@ -28,7 +28,7 @@ def rows_of(tmp_path: object) -> list[FitRow]:
 
 
 def errors_of(measured: Sequence[float], values: Mapping[str, float]) -> list[float]:
-    """A start, and a rate: what each size takes, beside what was measured."""
+    """Return the log errors of a model with a start and a rate, for each size."""
     return [
         math.log((values["start"] + size / values["rate"]) / time) for size, time in zip(SIZES, measured, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""Strategies against arithmetic: textbook machines, closed forms on an ideal crossbar, who fits where."""
+"""Strategies compared with arithmetic: textbook machines, closed forms on an ideal crossbar, requirements."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ pytestmark = pytest.mark.slow
 S = 160e6
 B = 50e9
 L = 5e-6
-EXACT = 1e-9  # relative: what rounding leaves
-IDEAL = 1e-3  # relative: what a pipeline's fill leaves
+EXACT = 1e-9  # relative: rounding
+IDEAL = 1e-3  # relative: the fill of a pipeline
 OWN = [name for name in strategy_names() if name != "nccl"]
 
 
@@ -47,7 +47,7 @@ def test_four_gpus_behind_one_switch(strategy, milliseconds):
 
 
 def cube_mesh() -> Machine:
-    """The hybrid cube mesh with 18 GB/s a link, nothing else and no latency."""
+    """Return the hybrid cube mesh with 18 GB/s per link and no latency."""
     return machine_from(
         """
 schema_version: 1
@@ -75,7 +75,7 @@ meshes:
     [("single-ring", 1, 2), ("ring", 3, 3), ("bidirectional-ring", 6, 6), ("multi-ring", 6, 6)],
 )
 def test_rings_on_the_cube_mesh(strategy, n_rings, n_links):
-    # One ring alone goes over the double links and has both of them.
+    # A single ring uses the double links, and has both links of each.
     result = simulate(cube_mesh(), strategy, S)
     assert result.sync_time_s == pytest.approx(2 * 7 / 8 * S / (n_links * 18e9), rel=EXACT)
     assert len(result.rings) == n_rings
@@ -162,7 +162,7 @@ def test_short_buffers_are_exchanged_whole():
     assert result.facts["algorithm"] == "recursive doubling"
     assert result.sync_time_s == pytest.approx(4 * (L + 1e3 / B), rel=EXACT)
     assert simulate(fast(16), "halving-doubling", S).facts["algorithm"] == "halving-doubling"
-    # Of two ranks each sends the whole either way; exchanged at once it is one round less.
+    # With two ranks each sends everything in either case; exchanging at once saves a round.
     assert time_s(fast(2), "halving-doubling") == pytest.approx(L + S / B, rel=EXACT)
 
 
@@ -171,11 +171,11 @@ def test_short_buffers_are_exchanged_whole():
 @pytest.mark.parametrize("root", [0, 2])
 def test_chains_are_near_the_best_number_of_chunks(n, collective, root):
     result = simulate(fast(n), "ring", S, collective=collective, root=root)
-    best = (sqrt(S / B) + sqrt((n - 2) * L)) ** 2  # (m + n - 2)(L + S/(mB)) at its least over real m
+    best = (sqrt(S / B) + sqrt((n - 2) * L)) ** 2  # the minimum of (m + n - 2)(L + S/(mB)) over real m
     assert best * (1 - EXACT) <= result.sync_time_s <= best * (1 + 1e-4)
 
 
-_STEADY = [  # S/B in the steady state, and the rounds that fill
+_STEADY = [  # S/B in the steady state, and the rounds of the fill
     ("tree", "all-reduce", 3, lambda n: 2 * (n.bit_length() - 1) - 1),
     ("tree", "broadcast", 2, lambda n: n.bit_length() - 2),
     ("tree", "reduce", 2, lambda n: n.bit_length() - 2),
@@ -188,10 +188,10 @@ _STEADY = [  # S/B in the steady state, and the rounds that fill
 @pytest.mark.parametrize("n", [8, 13, 16])
 @pytest.mark.parametrize(("strategy", "collective", "steady", "fill"), _STEADY)
 def test_trees_reach_their_steady_state(strategy, collective, steady, fill, n):
-    # Without latency chunks are as small as they get, and filling takes no time.
+    # Without latency, chunks have their least size, and the fill takes no time.
     ideal = time_s(crossbar(n), strategy, collective=collective)
     assert ideal == pytest.approx(steady * S / B, rel=IDEAL)
-    # With latency between the steady state alone and full rounds throughout.
+    # With latency, between the steady state alone and full rounds throughout.
     result = simulate(fast(n), strategy, S, collective=collective)
     m = result.facts["chunk_count"]
     chunk_s = steady * S / B / m
@@ -265,7 +265,7 @@ links:
     assert time_s(machine, "ring") == pytest.approx(15e-3, rel=EXACT)
 
 
-# -- who fits where ----------------------------------------------------------------
+# -- requirements ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("strategy", OWN)

@@ -1,4 +1,4 @@
-"""Strategies over several machines: parameter servers, hierarchical, plans in step, orders."""
+"""Strategies over several machines: parameter servers, hierarchical algorithms, plans in step, orders."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from simulator.plan.plan import Flow, Plan, PlanBuilder
 from tests.machines import crossbar, machine_from
 
 S = 160e6
-EXACT = 1e-9  # relative: what rounding leaves
-IDEAL = 1e-3  # relative: what a pipeline's fill leaves
+EXACT = 1e-9  # relative: rounding
+IDEAL = 1e-3  # relative: the fill of a pipeline
 
 
 def time_s(machine: Machine, strategy: str, size: float = S, **options: object) -> float:
@@ -23,7 +23,7 @@ def time_s(machine: Machine, strategy: str, size: float = S, **options: object) 
 
 
 def cluster(n_nodes: int, gpus: int = 1, nic: str = "1 GB/s", fast_link: str = "1000 GB/s") -> Machine:
-    """Nodes of some GPUs on a switch, each node with a NIC, everything inside fast and without latency."""
+    """Return nodes of *gpus* GPUs on a switch and one NIC each; everything inside is fast and without latency."""
     return machine_from(
         f"""
 schema_version: 1
@@ -44,7 +44,7 @@ links:
 
 @pytest.mark.parametrize("m", [2, 3, 4, 8])
 def test_one_parameter_server_grows_with_the_workers(m):
-    # The server stands beside worker 0, whose own bytes cross no network; 2 GPU-CPU copies come on top.
+    # The server is beside worker 0, whose bytes cross no network; two GPU-CPU copies are added.
     copies = 2 * S / 1000e9
     machine = cluster(m)
     nic = 1e9
@@ -57,7 +57,7 @@ def test_several_parameter_servers():
     machine = cluster(8)
     times = [time_s(machine, f"parameter-server-{n}") for n in (1, 2, 4, 8)]
     for n, got in zip((1, 2, 4, 8), times, strict=True):
-        # A server takes in m - 1 shares; where there are few servers a worker's own link is no limit.
+        # A server receives from m - 1 workers; with few servers, a worker's own link is not the limit.
         assert got == pytest.approx(2 * max(7 / n, (n - 1) / n) * S / 1e9 + 2 * S / 1000e9, rel=0.15)
     assert times == sorted(times, reverse=True)
     assert times[-1] == time_s(machine, "parameter-server-colocated")
@@ -72,7 +72,7 @@ def test_the_steps_of_a_parameter_server_are_seen():
 
 def test_a_parameter_server_on_one_node():
     result = simulate(load_machine("4gpu-pcie"), "parameter-server", S)
-    # Each GPU ends with 40 MB of the sum, all 160 MB cross the CPU's link, and back.
+    # Each GPU ends with 40 MB of the sum; all 160 MB cross the CPU's link, and return.
     assert result.sync_time_s == pytest.approx(7.5e-3 + 10e-3 + 10e-3 + 7.5e-3, rel=EXACT)
     assert "no network is crossed" in result.notes[0]
 

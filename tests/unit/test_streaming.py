@@ -1,4 +1,4 @@
-"""Passes over memory: bytes, arithmetic, and the shortest kernel."""
+"""Memory-bound streams: bytes, arithmetic, and the shortest kernel."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_pooling_backward_writes_the_image() -> None:
 
 
 def test_a_maximum_takes_what_profiles_show() -> None:
-    """Of ResNet-50 in fp16 at batch 128 on an A100: 0.65 and 0.77 ms forward, 2.3 and 1.5 ms backward."""
+    """ResNet-50's in fp16 at batch 128 on an A100: 0.65 and 0.77 ms forward, 2.3 and 1.5 ms backward."""
     a100, written = find_gpu("a100-sxm4-40gb"), 128 * 64 * 56 * 56
     for direction, least_s, most_s in (("fwd", 0.5e-3, 0.8e-3), ("bwd", 1.4e-3, 2.3e-3)):
         kernel = Pooling("max", direction, 4 * written, written, 9, "fp16")  # type: ignore[arg-type]
@@ -107,7 +107,7 @@ def test_an_optimiser_in_steps_moves_more_than_a_fused_one() -> None:
     def passes(*, fused: bool) -> float:
         return sum(kernel.bytes for kernel in optimizer_kernels("adam", 1000, fused=fused)) / 4000
 
-    assert passes(fused=True) == 7  # parameter, gradient, two moments in; all but the gradient out
+    assert passes(fused=True) == 7  # reads parameter, gradient and two moments; writes all but the gradient
     assert passes(fused=False) == 18
     assert len(optimizer_kernels("momentum", 10, weight_decay=True)) == 4
 
@@ -120,7 +120,7 @@ def test_dropout_is_bound_by_the_numbers_that_it_draws() -> None:
     cost = streaming_cost(a100, kernel)
     assert cost.bound == "compute"
     assert cost.time_s == pytest.approx(MEMORY.start_s + drawn_s, rel=1e-9)
-    assert streaming_cost(a100, replace(kernel, function="dropout_bwd")).bound == "memory"  # the mask is there
+    assert streaming_cost(a100, replace(kernel, function="dropout_bwd")).bound == "memory"  # the mask already exists
     joined = Streaming("dropout_add", N, 4 * N, 3 * N)
     apart_s = cost.time_s + streaming_cost(a100, Streaming("add", N, 4 * N, 2 * N)).time_s
     assert cost.time_s <= streaming_cost(a100, joined).time_s < apart_s

@@ -1,4 +1,4 @@
-"""What is meant by a name that is nearly right, or right in other words."""
+"""Suggestions for names that are nearly right, or right in other words."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def test_a_word_of_some_names_is_no_slip_of_another():
 def test_words_of_a_description_count():
     described = {"big": "8 x H100 SXM5 80 GB", "small": "4 x A100 80 GB"}
     assert nearest("8x-h100-sxm", described, words=described) == "did you mean 'big'?"
-    # 8 is not part of 80.
+    # 8 does not match 80.
     assert nearest("8x-a100", described, words=described).startswith("allowed")
 
 

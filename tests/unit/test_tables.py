@@ -1,4 +1,4 @@
-"""A table stays one at 80 columns: it gives up columns in a stated order, then wraps its last."""
+"""A table fits 80 columns: it drops columns in a given order, then wraps its last."""
 
 from __future__ import annotations
 

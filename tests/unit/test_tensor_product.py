@@ -1,4 +1,4 @@
-"""Products on tensor cores since Ampere, in limits that have a closed form."""
+"""Tensor-core products since Ampere, in limits that have a closed form."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def test_a_board_multiplies_what_its_power_allows() -> None:
         cost = kernel_cost(replace(find_gpu(name), board_power_W=watt), kernel)
         return cost.flop / cost.time_s / 1e12
 
-    assert rate("a100-sxm4-40gb", 400.0, large) == pytest.approx(257.0, rel=0.02)  # thonking.ai: numbers at random
-    assert 165.0 < rate("l40s", 350.0, large) < 230.0  # NVIDIA's products, in fp16 and bf16
+    assert rate("a100-sxm4-40gb", 400.0, large) == pytest.approx(257.0, rel=0.02)  # thonking.ai: random numbers
+    assert 165.0 < rate("l40s", 350.0, large) < 230.0  # NVIDIA's own, in fp16 and bf16
     assert rate("a100-sxm4-40gb", 250.0, large) < 0.85 * rate("a100-sxm4-40gb", 400.0, large)
     assert rate("a100-sxm4-40gb", 250.0, small) == pytest.approx(rate("a100-sxm4-40gb", 400.0, small), rel=1e-3)
     assert rate("a100-sxm4-40gb", 0.0, large) > rate("a100-sxm4-40gb", 400.0, large)  # a board of unknown power
@@ -210,7 +210,7 @@ def test_a_vector_has_no_rows_unless_others_follow_it() -> None:
     assert odd > 3.0 * even
 
 
-# cuBLAS with rows of 2 bytes against padded rows, as docs/decisions/device-costs.md lists them.
+# cuBLAS with rows of 2 bytes against padded rows, as listed in docs/decisions/device-costs.md.
 @pytest.mark.parametrize(
     ("name", "kernel", "whole", "slower"),
     [

@@ -1,4 +1,4 @@
-"""On which generations each term of products and streams acts: those on which it was seen, and no other."""
+"""Each term of products and streams acts on the generations where it was observed, and on no other."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DEVICES = {
     "vega": "mi25",
     "cdna2": "mi250-gcd",
 }
-# As the published tables show them (docs/constants.md); kernels of Ampere's library run on newer chips in fp32 too.
+# According to the published tables (docs/constants.md); newer chips also run kernels of Ampere's library in fp32.
 LANES = {"ampere", "ada", "hopper", "blackwell"}
 ACTS = {
     "address translation": {"maxwell", "pascal", "volta", "turing", "ampere", "ada"},
@@ -73,7 +73,7 @@ def test_terms_are_switched_off_by_constants_that_their_family_fits(term) -> Non
     (family,) = [family for family in FAMILIES if family.name == term.family]
     free = {name for stage in family.stages for name in stage.free}
     assert free >= {*term.off, *term.idle}
-    Constants(dict(term.off))  # raises where there is no such constant
+    Constants(dict(term.off))  # raises for unknown constants
 
 
 @pytest.mark.parametrize(("device", "is_wide"), [("a100-pcie-40gb", True), ("l4", True), ("h100-sxm5-80gb", False)])

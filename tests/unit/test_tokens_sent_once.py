@@ -1,4 +1,4 @@
-"""Tokens that go once to each machine with experts of them (``--parallel ep=..,flex``)."""
+"""Tokens sent once to each machine that holds experts for them (``--parallel ep=..,flex``)."""
 
 from __future__ import annotations
 
@@ -69,6 +69,6 @@ def test_a_step_whose_tokens_cross_machines_is_shorter_and_any_other_is_not() ->
 
 
 def test_it_is_of_experts() -> None:
-    with pytest.raises(InputError, match="flex is how tokens go to experts; say ep=2 or more with it"):
+    with pytest.raises(InputError, match="flex dispatches tokens to experts; add ep=2 or more"):
         parse_layout("tp=2,flex")
     assert parse_layout("ep=8,flex").words == "ep=8,flex"

@@ -1,4 +1,4 @@
-"""The built-in machines and parts: that they load, say where they come from, and are wired as published."""
+"""The built-in machines and parts load, state their sources, and are wired as published."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PARTS = catalogue.part_names()
 KINDS = {"gpu": GpuPart, "cpu": CpuPart, "link": LinkPart, "switch": SwitchPart, "nic": NicPart, "storage": StoragePart}
 WORDS = {"kind", "description", "aliases", "source", "sources", "vendor", "of", "network", "forwarding", "duplex"}
 
-# The machines of published collective measurements, as tables list them.
+# The machines of published collective measurements, as named in tables.
 MEASURED = [
     "2xv100-pcie-16gb",
     "4xv100-pcie-gdr116",
@@ -66,7 +66,7 @@ DOUBLE = {(0, 3), (0, 4), (1, 2), (1, 5), (2, 3), (4, 7), (5, 6), (6, 7)}
 SINGLE = {(0, 1), (0, 2), (1, 3), (2, 6), (3, 7), (4, 5), (4, 6), (5, 7)}
 CUBE_MESHES = ["p3.16xlarge", "p3dn.24xlarge", "dgx-1-v100-16gb", "dgx-1-v100-32gb", "oci-bm.gpu3.8"]
 
-# Machines that leave NVLinks of their GPUs unused, with those that each GPU uses.
+# Machines that leave some NVLinks unused, with the number that each GPU uses.
 FEWER_LINKS = {"p3.8xlarge": [4, 4, 5, 5], "2x-v100-sxm2-ib": [2, 2]}
 
 
@@ -91,7 +91,7 @@ def part(name: str) -> Part:
 
 
 def figures(item: Part) -> list[str]:
-    """Return what *item* states, each rate of a GPU by itself."""
+    """Return the figures that *item* states, each GPU rate separately."""
     keys = [k for k in item.model_fields_set if k not in WORDS and getattr(item, k) is not None]
     rates = [f"peak.{precision}" for precision in getattr(item, "peak", {})]
     return sorted([k for k in keys if k != "peak"] + rates)
@@ -341,14 +341,14 @@ def test_gpu_part_is_complete_and_its_fp32_rate_follows_from_its_clock(name: str
     assert gpu.sm_count
     assert gpu.boost_clock
     lanes = gpu.peak["fp32"] / (2 * gpu.sm_count * gpu.boost_clock)
-    usual = [32, 64, 128, 192, 256]  # lanes of an SM or a core
+    usual = [32, 64, 128, 192, 256]  # lanes per SM or core
     assert min(abs(lanes / n - 1) for n in usual) < 0.09
 
 
 @pytest.mark.parametrize(
     ("name", "board_GiB", "at_least"),
     [
-        # Of HBM and of GeForces nearly all is there; GDDR with ECC keeps 1/16 back.
+        # HBM and GeForce boards report nearly all memory; GDDR with ECC reserves 1/16.
         *((name, 16, 0.98) for name in ("v100-sxm2-16gb", "v100-pcie-16gb", "p100-pcie-16gb")),
         *((name, 80, 0.98) for name in ("a100-sxm4-80gb", "h100-sxm5-80gb")),
         ("v100-pcie-32gb", 32, 0.98),

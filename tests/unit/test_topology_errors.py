@@ -1,4 +1,4 @@
-"""What a file of a topology can hold that is wrong is answered line by line."""
+"""Every fault in a topology file is reported, line by line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.topology_mistakes import CASES, GPUS, HEAD, LINK, devices, link, mesh
 
 
 def faults_of(path: str) -> list[str]:
-    """Return the lines that loading *path* is refused with."""
+    """Return the error lines of loading *path*."""
     with pytest.raises(InputError) as caught:
         load_topology(path)
     return str(caught.value).splitlines()
@@ -181,7 +181,7 @@ def test_faults_of_the_node_of_a_cluster_stand_in_its_own_file(tmp_path: Path) -
     ],
 )
 def test_clusters_by_option(name: str, n_nodes: int, fabric: str | None, line: str | None) -> None:
-    if line is None:  # a cluster's own number of nodes is replaced
+    if line is None:  # the option replaces a cluster's own number of nodes
         assert load_topology(name, n_nodes=n_nodes).n_nodes == n_nodes
         return
     with pytest.raises(InputError) as caught:

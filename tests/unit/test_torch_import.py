@@ -34,7 +34,7 @@ nn, F = torch.nn, torch.nn.functional
 
 
 class Apply(nn.Module):  # type: ignore[misc, name-defined]
-    """A linear layer of 8 by 8, and a function."""
+    """An 8 by 8 linear layer, and a function."""
 
     def __init__(self, function: Any) -> None:
         super().__init__()
@@ -46,13 +46,13 @@ class Apply(nn.Module):  # type: ignore[misc, name-defined]
 
 
 def trace(monkeypatch: pytest.MonkeyPatch, made: Any, **sizes: Any) -> TracedNetwork:
-    """Trace what the factory *made* makes."""
+    """Trace the module that the factory *made* returns."""
     monkeypatch.setattr(sys.modules[__name__], "made", made, raising=False)
     return load_torch_workload(f"torch:{__name__}:made", **{"batch": 2, **sizes})
 
 
 def operators(monkeypatch: pytest.MonkeyPatch, function: Any, *shape: int) -> list[Operator]:
-    """Return what *function* of a ``(2, *shape, 8)`` activation runs."""
+    """Return the operators that *function* of a ``(2, *shape, 8)`` activation runs."""
     found = trace(monkeypatch, lambda: (Apply(function), torch.zeros(2, *shape, 8))).network
     assert found.layers[0].operator == Linear(found.elements[0] // 8, 8, 8)
     for layer in found.layers:
@@ -86,8 +86,8 @@ def test_layers_tensors_and_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [p.name for p in network.parameters] == ["0.weight", "0.bias", "3.weight", "3.bias"]
     assert (network.samples, network.sample, network.name) == (4, "samples", "made")
     assert traced.flop_forward == network.flop == 2 * 4 * (200 + 60)
-    assert traced.flop_backward == 2 * 4 * (200 + 2 * 60)  # no gradient of the input
-    # Kept: the input, what relu returned, a byte for each number of the mask, what dropout returned.
+    assert traced.flop_backward == 2 * 4 * (200 + 2 * 60)  # the input needs no gradient
+    # Saved: the input, the ReLU's output, a byte per element of the mask, the dropout's output.
     assert traced.saved_bytes == 4 * (40 + 80 + 80) + 80
     assert traced.saved_elements == 40 + 80 + 80
     assert set(traced.gradient_order[:2]) == {"3.weight", "3.bias"}
@@ -228,7 +228,7 @@ def test_attention_is_one_operator_that_keeps_no_scores(
             q, k, v = qkv.split((4, kv_heads, kv_heads), 1)
             gqa = kv_heads != 4
             y = F.scaled_dot_product_attention(q, k, v, allowed, is_causal=causal, enable_gqa=gqa)
-            return y.transpose(1, 2).reshape(2, 5, 32)  # as the kernel leaves it: nothing moves
+            return y.transpose(1, 2).reshape(2, 5, 32)  # as the kernel leaves it, without a copy
 
     allowed = torch.ones(5, 5, dtype=torch.bool) if mask else None
     traced = trace(monkeypatch, lambda: (Attends(), (torch.zeros(2, 5, 8), allowed)))
@@ -247,7 +247,7 @@ def test_attention_inside_torchs_own_layers_is_seen(monkeypatch: pytest.MonkeyPa
     found = Counter(type(layer.operator) for layer in trace(monkeypatch, made).network.layers)
     assert (found[Attention], found[Softmax], found[MatMul]) == (1, 0, 0)
     assert found[LayerNorm] == 2
-    assert F.has_torch_function is torch.overrides.has_torch_function  # put back
+    assert F.has_torch_function is torch.overrides.has_torch_function  # restored
 
 
 @pytest.mark.parametrize("cell", ["LSTM", "GRU", "RNN"])

@@ -1,4 +1,4 @@
-"""A module that raises what nobody catches, leaves, or never ends is one line, and never an answer."""
+"""A module that raises, exits, or never ends gives one line of error, and never an answer."""
 
 from __future__ import annotations
 
@@ -123,12 +123,12 @@ def test_what_ends_the_process_is_one_line(
 
 
 def test_what_never_ends_is_ended(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    traced("good", folder, monkeypatch)  # torch is imported
+    traced("good", folder, monkeypatch)  # so that torch is imported
     monkeypatch.setattr(child, "LIMIT_S", 1.0)
     (process,) = child._serving.values()
     with hang_limit(), pytest.raises(InputError, match="did not end within 1 s"):
         traced("endless", folder, monkeypatch)
-    assert process.returncode == -signal.SIGKILL  # not left behind to run on
+    assert process.returncode == -signal.SIGKILL  # not left running
     assert not child._serving
 
 
@@ -138,7 +138,7 @@ def test_what_it_started_is_ended_with_it(folder: Path, monkeypatch: pytest.Monk
     other = int((folder / "other.pid").read_text())
     with hang_limit(), suppress(FileNotFoundError):
         while Path(f"/proc/{other}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
-            time.sleep(0.01)  # it is killed, and the system has yet to end it
+            time.sleep(0.01)  # killed, but not yet reaped by the system
 
 
 def test_faults_survive_the_way_between_processes() -> None:

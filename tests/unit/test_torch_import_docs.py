@@ -1,4 +1,4 @@
-"""docs/torch.md: its module is traced by its commands."""
+"""docs/torch.md: its commands trace its module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes in a user's module: each one line with its place and what can be done."""
+"""Mistakes in a user's module give one line each, with the location and a remedy."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def width(batch, width):
     return nn.Linear(width, 4), torch.zeros(batch, width)
 """
 
-# factory: what the line says; and the code that it points at, where it points at one.
+# By factory: the text of the line, and the code that it points to, if any.
 FAULTS = {
     "item": ("failed in 1: a number, or a decision, is taken from a tensor, and a trace has", "(x > 0).any()"),
     "mask": ("failed in 1: indexing with a mask gives a tensor whose size depends on numbers", "x[x > 0]"),

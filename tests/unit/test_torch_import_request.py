@@ -1,4 +1,4 @@
-"""What ``torch:...`` may say; none of this needs PyTorch."""
+"""The syntax of ``torch:...``; needs no PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Networks of the zoo as torch modules: the importer finds what the zoo says, and memory is what autograd keeps."""
+"""Zoo networks as torch modules: the importer finds what the zoo defines, and memory is what autograd saves."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def words(batch: int) -> Any:
     return Words(), torch.zeros(batch, 32, dtype=torch.int64)
 
 
-# What the versions of transformers write in other words: scaling, masks, and what makes masks.
+# Operators that depend on the version of transformers: scaling, masks, and their construction.
 _WAYS = {
     "fill",
     "where",

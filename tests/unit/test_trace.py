@@ -1,4 +1,4 @@
-"""A profiler's trace beside the predicted step: read in bounded memory, classed, compared."""
+"""A profiler's trace compared with the predicted step: read in bounded memory, classified, compared."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def event(
 
 
 def cuda_step(start_us: float) -> list[dict[str, Any]]:
-    """Return a step as Kineto's fields have it: computing, a copy, and an all-reduce of which half is hidden."""
+    """Return a step in Kineto's format: computation, a copy, and an all-reduce that is half hidden."""
     told = {"External id": 12, "device": 0, "context": 1, "stream": 7, "correlation": 34, "grid": [1, 1, 1]}
     return [
         event("cpu_op", "aten::linear", start_us - 50.0, 20.0, pid=900, tid=900),
@@ -154,7 +154,7 @@ def test_a_trace_is_compared_step_by_step(tmp_path) -> None:
 
 
 def early_step(start_us: float, launch: int) -> list[dict[str, Any]]:
-    """Return a step as Kineto wrote it in 2021: categories with capitals, the step an operator, streams by name."""
+    """Return a step in Kineto's format of 2021: capitalised categories, the step as an operator, streams by name."""
     return [
         event("Operator", f"ProfilerStep#{launch}", start_us, 200.0, pid=900, tid=900),
         event("Operator", "aten::conv2d", start_us + 5.0, 60.0, pid=900, tid=900),
@@ -166,7 +166,7 @@ def early_step(start_us: float, launch: int) -> list[dict[str, Any]]:
 
 
 def test_a_device_runs_steps_after_the_host_has_issued_them(tmp_path) -> None:
-    """Host steps of 200 us each, whose kernels end 270 us after they begin: the device's steps follow those."""
+    """Host steps take 200 us each, and their kernels end 270 us after the step begins: the device's steps follow."""
     early = event("Kernel", "gemm_of_the_step_before", 1020.0, 30.0, correlation=7)
     head = {"schemaVersion": 1, "computeProperties": [{"id": 0, "name": "Tesla V100-DGXS-32GB", "major": 7}]}
     trace = read_trace(
@@ -180,7 +180,7 @@ def test_a_device_runs_steps_after_the_host_has_issued_them(tmp_path) -> None:
 
 
 def test_a_copy_hides_no_exchange(tmp_path) -> None:
-    """As Holistic Trace Analysis has it: communication is overlapped by kernels that compute."""
+    """As in Holistic Trace Analysis: only computing kernels overlap communication."""
     events = [
         event("kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", 0.0, 100.0, tid=20),
         event("gpu_memcpy", "Memcpy DtoD (Device -> Device)", 10.0, 20.0),
@@ -210,7 +210,7 @@ def test_kernels_of_a_graph_belong_to_the_step_that_launched_it(tmp_path) -> Non
 
 
 def test_times_since_1970_keep_their_digits(tmp_path) -> None:
-    """A float of seconds since 1970 has no digits below 0.2 us; of microseconds since the trace began, enough."""
+    """In a float, seconds since 1970 have no digits below 0.2 us; microseconds since the start have enough."""
     base = 1_698_438_996_456_480.0
     events = [event("kernel", "gemm", base + 2.5 * i, 1.25) for i in range(4)]
     trace = read_trace(written(tmp_path, document(events)))
@@ -276,7 +276,7 @@ def test_what_runs_in_an_update_is_the_optimizer_s(tmp_path) -> None:
 @pytest.mark.parametrize("name", ["t.json", "t.json.gz"])
 @pytest.mark.parametrize("bare", [False, True])
 def test_forms_of_a_trace(tmp_path, name, bare, monkeypatch) -> None:
-    monkeypatch.setattr(kineto, "_CHUNK", 37)  # events cut anywhere
+    monkeypatch.setattr(kineto, "_CHUNK", 37)  # events are split anywhere
     content = two_steps() if bare else document(two_steps())
     trace = read_trace(written(tmp_path, content, name))
     assert len(trace.kernels) == 13
@@ -375,7 +375,7 @@ def test_the_command_answers_in_80_columns(tmp_path, capsys) -> None:
     ("words", "said"),
     [
         ((), "the step is needed in simulate's words"),
-        (("--topology", "p3.2xlarge", "--batch", "8", "--trace", "x"), "--trace: is of simulate's output"),
+        (("--topology", "p3.2xlarge", "--batch", "8", "--trace", "x"), "--trace: belongs to simulate's output"),
         (("--topology", "p3.2xlarge", "--workload", "resnet19", "--batch", "8"), "resnet19"),
         ((*STEP, "--steps", "x"), "--steps"),
     ],

@@ -1,4 +1,4 @@
-"""In which precision language models are trained where nobody says, and by whose attention."""
+"""Default precision and attention of language-model training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A step over several GPUs: what is exchanged, when it is hidden, and what rows say of it."""
+"""A step over several GPUs: which exchanges it makes, when they are hidden, and the rows' columns."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SHARES = {"layout": FSDP}
 
 
 class Told:
-    """A strategy that takes *time_s* whatever is exchanged."""
+    """A strategy that takes *time_s* whatever the exchange."""
 
     name = "told"
     summary = "for tests"
@@ -54,7 +54,7 @@ class Told:
 
 
 def step(options: StepOptions = HALF, network: Network = GPT, *, time_s: float = 0.0, **asked: Any) -> TrainingResult:
-    """Return a step over the machine's eight GPUs in which each exchange takes *time_s*, and slows nothing."""
+    """Return a step over the machine's eight GPUs whose exchanges take *time_s* each and slow nothing."""
     return simulate_training(MACHINE, network, options, strategy=Told(time_s), contention=False, **asked)
 
 
@@ -67,7 +67,7 @@ def sizes(result: TrainingResult, op: str) -> list[float]:
 
 
 def elements(network: Network, *, outside: bool) -> int:
-    """Parameters in repeated blocks, or outside of them, each once."""
+    """Return the parameters in repeated blocks, or outside of them, each counted once."""
     found = {p.name: (p.elements, block_name(layer.name)) for layer in network.layers for p in layer.parameters}
     return sum(n for n, block in found.values() if bool(block) != outside)
 
@@ -170,7 +170,7 @@ def test_what_is_exchanged_takes_what_nccl_takes_on_the_machine() -> None:
 
 
 def test_what_runs_forward_again_leaves_no_gradients() -> None:
-    """Where exchange takes for ever, a step is that and what comes before the first bucket of two blocks."""
+    """With very slow exchanges, a step takes these plus the work before the first bucket of two blocks."""
     network = build_network("gpt2", batch=16, sequence_length=512, layers=4)
 
     def first_s(recompute: bool) -> float:

@@ -1,4 +1,4 @@
-"""What working together costs besides the links: copies into buckets, the slowest rank, kernels slowed."""
+"""Costs of data parallelism besides the links: copies into buckets, the slowest rank, slowed kernels."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def step(**asked: Any) -> TrainingResult:
 
 @pytest.mark.parametrize("count", [2, 3, 8, 64, 1024])
 def test_the_slowest_of_many_is_the_expected_greatest_deviate(count: int) -> None:
-    """Against the integral of x d(F(x)^n)."""
+    """Compared with the integral of x d(F(x)^n)."""
     normal = NormalDist()
     steps = [-8.0 + 16.0 * i / 40_000 for i in range(40_001)]
     powers = [normal.cdf(x) ** count for x in steps]
@@ -127,7 +127,7 @@ def test_ranks_that_do_the_same_are_simulated_once(strategy: str, asked: dict[st
 
 
 def test_what_communicates_slows_what_computes_and_never_the_other_way_round_in_sum() -> None:
-    """More than each as if alone, less than one after the other."""
+    """The step takes longer than each alone, and less than both in sequence."""
     for name in ("resnet50", "vgg16"):
         network = build_network(name, batch=32)
         free, real = (simulate_training(MACHINE, network, contention=on) for on in (False, True))
@@ -137,7 +137,7 @@ def test_what_communicates_slows_what_computes_and_never_the_other_way_round_in_
 
 
 def test_a_step_on_one_gpu_is_what_it_was() -> None:
-    """Nobody exchanges: neither copies nor waits."""
+    """Without exchanges there are neither copies nor waits."""
     question = StepQuestion(where=Where("p3.2xlarge"), workload="resnet18", batch=16)
     session = Session()
     assert session.time_s(question) == session.time_s(replace(question, contention=False))
@@ -179,7 +179,7 @@ def test_micro_batches_that_passed_at_once_are_in_every_figure() -> None:
 
 
 def test_each_device_holds_activations_whole_and_all_else_in_shards() -> None:
-    """At any batch the fullest moment is that of what a device holds, not of what all hold."""
+    """At any batch, the peak counts what one device holds, not what all devices hold together."""
     needs = []
     for batch in (1, 2, 4, 8):
         network = build_network("gpt2", batch=batch, sequence_length=1024)

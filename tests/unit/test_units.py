@@ -1,4 +1,4 @@
-"""Quantities: what is refused, word for word, and how values are shown."""
+"""Quantities: error messages, word for word, and how values are shown."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_minimum_is_kept() -> None:
     ["1e999999999 s", "1e-999999999 s", "1e" + "9" * 10_000 + " s", "9" * 100_000 + " s", "0." + "0" * 100_000 + "1 q"],
 )
 def test_huge_numbers_are_refused_at_once(text: str) -> None:
-    with at_most_calls(2_000_000), pytest.raises(ValueError, match="time"):  # expanded, they would not end
+    with at_most_calls(2_000_000), pytest.raises(ValueError, match="time"):  # written out, they would not end
         parse_quantity(text, "time")
 
 
@@ -192,7 +192,7 @@ def test_two_sums_that_differ_by_the_last_bit_read_the_same() -> None:
 
 def test_long_runs_of_spaces_are_refused_at_once() -> None:
     with at_most_calls(2_000_000), pytest.raises(ValueError, match="is a number and a unit"):
-        parse_quantity("5 x" + " " * 200_000 + "y", "time")  # in the square of their number, it would take minutes
+        parse_quantity("5 x" + " " * 200_000 + "y", "time")  # in quadratic time, it would take minutes
 
 
 def test_what_was_found_is_cut_to_a_line() -> None:
@@ -217,7 +217,7 @@ def test_prefixes_of_bytes_and_bits(prefix: str, scale: float) -> None:
 def test_prefixes_of_what_is_counted(prefix: str, scale: float) -> None:
     assert parse_quantity(f"1 {prefix}IOP/s", "rate") == scale
     assert parse_quantity(f"0.5 {prefix}T/s", "rate") == scale / 2
-    if prefix != "k":  # FLOP/s are written with a large one
+    if prefix != "k":  # in FLOP/s it is a capital K
         assert parse_quantity(f"7 {prefix}FLOP/s", "flop rate") == 7 * scale
     if prefix != "K":
         assert parse_quantity(f"1 {prefix}Hz", "frequency") == scale
@@ -257,7 +257,7 @@ def test_the_longest_text() -> None:
 
 
 def test_names_of_units_stand_longest_first() -> None:
-    """So that a pattern of them in this order takes the whole of a unit, not its beginning."""
+    """A pattern in this order matches a whole unit and not its beginning."""
     names = unit_names()
     assert set(names) == {unit for table in units._UNITS.values() for unit in table}
     assert list(names) == sorted(names, key=lambda unit: (-len(unit), unit))
@@ -296,13 +296,13 @@ def test_what_a_file_may_say_of_each(kind: str, unit: str, zero: bool) -> None:
     pattern = adapter.json_schema()["pattern"]
     assert re.search(pattern, f"2 {unit}")
     assert not re.search(pattern, "2 parsec")
-    # a longer unit stands before one that it begins with, for readers of the schema that take the first that fits
+    # longer units come before their prefixes, for readers of the schema that take the first match
     names = re.findall(r"\(([^()]*)\)\\s\*\$", pattern)[0].split("|")
     assert names == sorted(names, key=lambda name: (-len(name), name))
 
 
 def test_what_is_rounded_up_to_the_next_unit_is_shown_in_it() -> None:
-    """999.95 has four digits as 1000, which is 1 of the next."""
+    """999.95 rounded to four digits is 1000, which is 1 of the next unit."""
     half_up = 1e3 * (1 - 0.5 * 10**-4)
     assert format_bandwidth(half_up) == "1 kB/s"
     assert format_bandwidth(half_up * (1 - 1e-9)) == "999.9 B/s"

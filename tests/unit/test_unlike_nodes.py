@@ -1,4 +1,4 @@
-"""Clusters of unlike nodes, and where parameter servers stand in them: scenarios B1 to B3, in closed form."""
+"""Clusters of unlike nodes, and where their parameter servers run: scenarios B1 to B3, in closed form."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Where
 
 S = 125e6
-B = 1.25e9  # of each NIC
+B = 1.25e9  # per NIC
 EXACT = 1e-3
-# A worker's own bus is a thousand times as fast as its NIC, so that the network alone counts.
+# A worker's own bus is a thousand times as fast as its NIC, so that only the network counts.
 WORKER = """
 schema_version: 1
 name: worker
@@ -42,7 +42,7 @@ links:
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Return what writes a cluster of so many workers and servers, and says where it is."""
+    """Return a function that writes a cluster of given workers and servers, and returns its location."""
     monkeypatch.chdir(tmp_path)
     Path("worker.yaml").write_text(WORKER, encoding="utf-8")
     Path("server.yaml").write_text(SERVER, encoding="utf-8")

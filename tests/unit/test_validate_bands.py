@@ -1,4 +1,4 @@
-"""``validate bands``: classes from rows, judged with places left out."""
+"""``validate bands``: error classes from rows, judged by leaving places out."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def rows(places: int, each: int, *, between: float, within: float, source: str = "") -> list[Measured]:
-    """Return rows of so many machines, off by a common and an own deviate; each of its own source if not said."""
+    """Return rows of *places* machines with a common and an individual error; each has its own source by default."""
     draw = random.Random(1)
     question = CollectiveQuestion(where=Where("dgx-h100"), collective="all-reduce", size_bytes=1e8, strategy="nccl")
     composition = Session().composed(question)
@@ -151,7 +151,7 @@ def test_rows_become_classes_on_the_command_line(tmp_path: Path, capsys: pytest.
     Path(scored).write_text("".join(twice), encoding="utf-8")
     assert run_app(app, "validate", ["bands", scored, "--json", "--quiet"]) == 0
     classes = json.loads(capsys.readouterr().out)["classes"]
-    assert all(each["middle"] < -3.0 for each in classes)  # what the table says is taken, not simulated again
+    assert all(each["middle"] < -3.0 for each in classes)  # the table's predictions are used, without simulating again
 
 
 @pytest.mark.parametrize(

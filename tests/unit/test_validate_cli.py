@@ -1,4 +1,4 @@
-"""The command line: one line for a mistake, exit status 2, no traceback."""
+"""The command line of ``validate``: one line for a mistake, exit status 2, no traceback."""
 
 import json
 import os
@@ -271,7 +271,7 @@ def test_standard_input():
 
 
 def test_works_where_configobj_has_put_its_own_validate(tmp_path):
-    """Both packages are called validate: the later one installed owns __init__.py."""
+    """configobj also has a package called validate: whichever is installed later owns __init__.py."""
     shutil.copytree(ROOT / "validate", tmp_path / "validate", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "validate" / "__init__.py").write_text("from configobj.validate import *\nraise_if_used = 1\n")
     (tmp_path / "configobj").mkdir()

@@ -1,4 +1,4 @@
-"""What is said of steps: bends, times, typing errors, heads, baselines."""
+"""Wording about steps: bends, times, typing errors, heads, baselines."""
 
 from __future__ import annotations
 

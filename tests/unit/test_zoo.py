@@ -1,4 +1,4 @@
-"""The zoo: every network against what torch counts of it, and the words for what cannot be built."""
+"""The zoo: every network compared with torch's counts, and the errors for networks that cannot be built."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from simulator.workload.zoo.registry import build_network, find_entry, network_n
 
 _FIGURES = json.loads((Path(__file__).parents[1] / "oracles" / "network_figures.json").read_text(encoding="utf-8"))
 _NETWORKS = _FIGURES["networks"]
-# Distances are projected once, whatever the batch.
+# Relative positions are projected once, whatever the batch.
 _ALIKE = ("transformer-xl-base", "transformer-xl-large")
 
 
 def results(network: Network) -> list[int]:
-    """Return the elements of what no layer reads."""
+    """Return the sizes of the outputs, in elements."""
     read = {i for layer in network.layers for i in layer.inputs}
     return [network.elements[layer.output] for layer in network.layers if layer.output not in read]
 
@@ -47,7 +47,7 @@ def test_a_network_is_what_torch_says_it_is(name: str) -> None:
             size *= side
         sizes.append(size)
     assert sorted(results(network)) == sorted(sizes)
-    # Torch counts the gradient of a grouped convolution's filters as if each filter saw all channels.
+    # torch counts the filter gradients of a grouped convolution as if each filter saw all channels.
     convolutions = [layer.operator for layer in network.layers if isinstance(layer.operator, Conv2d)]
     beyond = sum((c.groups - 1) * c.flop for c in convolutions)
     assert training_flop(network) + beyond == figures["training_flop"]
@@ -69,7 +69,7 @@ def test_numbers_of_tensors_are_sound(name: str) -> None:
     names = [layer.name for layer in network.layers]
     assert len(names) == len(set(names))
     by_name = {p.name: p for layer in network.layers for p in layer.parameters}
-    assert len(by_name) == len(network.parameters)  # no two parameters of one name
+    assert len(by_name) == len(network.parameters)  # parameter names are unique
     losses = sum(isinstance(layer.operator, CrossEntropy) for layer in network.layers)
     two = ("inception3", "bert-base", "bert-large", "ssd-resnet34", "ssd-resnet50", "tacotron2")
     assert losses == (5 if name == "mask-rcnn" else 2 if name in two else 1)
@@ -81,7 +81,7 @@ def test_flop_grow_with_the_batch_and_parameters_do_not(name: str) -> None:
     of_all = sum(layer.operator.flop for layer in one.layers if name in _ALIKE and layer.name.endswith(".r"))
     assert eight.flop == 8 * one.flop - 7 * of_all
     assert eight.parameters == one.parameters
-    # What comes of no sample has no gradient of its input.
+    # Work that does not depend on samples has no input gradient.
     assert training_flop(eight) == 8 * training_flop(one) - 7 * 2 * of_all
 
 
@@ -190,7 +190,7 @@ def test_the_zoo_needs_nothing_but_the_standard_library() -> None:
     assert loaded & {"pydantic", "yaml", "numpy", "torch", "simpy"} == set()
 
 
-# Models of the measurements that the zoo is to know.
+# Models of the measurements, which the zoo must know.
 _NAMES = """
 alexnet alexnet-owt alexnet-r alexnet-s bert-base bert-base-squad bert-large bert-large-squad densenet161
 fcn-r fcn-s googlenet gpt gpt2-large gpt3-175b gpt3-2.7b gpt3-xl inception-bn inception3 lenet-fashion-mnist

@@ -1,4 +1,4 @@
-"""What layers of transformers say of themselves: parts of blocks, how weights divide, experts."""
+"""Annotations of transformer layers: parts of blocks, division of weights, experts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BLOCKS = {
 
 
 def sharded(network: Network) -> dict[str, bool]:
-    """Return of each layer whether ranks divide it: from a layer of columns to the next of rows, by what is read."""
+    """Return whether ranks divide each layer: from a column-split layer to the next row-split one."""
     divided: set[int] = set()
     found: dict[str, bool] = {}
     for layer in network.layers:
@@ -55,7 +55,7 @@ def test_each_block_is_columns_then_rows(name: str) -> None:
     for layer in inside:
         if isinstance(layer.operator, Attention | MatMul):
             assert layer.part == "attention"
-            for i in layer.inputs:  # queries, keys and values, each of the heads of a rank
+            for i in layer.inputs:  # queries, keys and values, all of this rank's heads
                 assert divided[writes[i].name], layer.name
         if layer.split is None and layer.part is None:  # norms, sums, routers, dropout of residuals
             assert not divided[layer.name], layer.name
@@ -65,7 +65,7 @@ def test_each_block_is_columns_then_rows(name: str) -> None:
     columns = [layer for layer in inside if layer.split == "columns"]
     assert rows
     assert len(columns) >= len(rows)
-    for layer in rows:  # what it reads is divided
+    for layer in rows:  # its input is divided
         assert divided[writes[layer.inputs[0]].name]
 
 
@@ -88,7 +88,7 @@ def test_experts_are_found_by_their_count() -> None:
 
 @pytest.mark.parametrize(
     ("name", "total", "active"),
-    [  # as their authors state them
+    [  # as stated by the authors
         ("mixtral-8x7b", 46.7e9, 12.9e9),  # arXiv 2401.04088: 47B, 13B
         ("mixtral-8x22b", 141e9, 39e9),  # mistral.ai, 17 April 2024
         ("qwen3-30b-a3b", 30.5e9, 3.3e9),  # arXiv 2505.09388, table 2; the model card
@@ -154,7 +154,7 @@ def test_what_predicts_a_further_token_gets_hidden_states_from_the_stage_before_
     *_, last = stages_of(network, 4)
     assert last.network.layers[0].name == "mtp.0.embed"
     assert last.received_elements == 64 * 7168
-    assert last.shared_elements == 129280 * 7168  # the embedding, which the first stage has too
+    assert last.shared_elements == 129280 * 7168  # the embedding, which the first stage also holds
     with pytest.raises(InputError, match="mtp_layers"):
         build_network("deepseek-v3", batch=1, mtp_layers=65)
 

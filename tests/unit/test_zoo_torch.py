@@ -1,4 +1,4 @@
-"""The figures of the zoo made again by torch: needs torch, and torchvision or transformers for their networks."""
+"""The zoo's reference figures, recomputed by torch; needs torch, and torchvision or transformers for their networks."""
 
 from __future__ import annotations
 
@@ -71,6 +71,6 @@ def zoo_network(name: str, batch: int) -> Network:
 def test_memory_kept_for_the_backward_pass_is_what_autograd_keeps(name: str, batch: int) -> None:
     kept = torch_memory.saved_bytes(name, batch)
     told = saved_tensors(zoo_network(name, batch), "fp32").total_bytes
-    # Besides, torch keeps numbers of a few bytes: the weight of the loss, scales.
+    # torch also saves scalars of a few bytes, such as loss weights and scales.
     assert told <= kept <= told + 64 * torch_memory.NUMBERS[name]
     assert math.isclose(kept, told, rel_tol=0.01)

@@ -41,5 +41,5 @@ def healthy_range(exchange: Composition) -> Healthy:
     """Return the healthy range of *exchange*; raises InputError if no similar exchange was measured."""
     found = estimate(replace(exchange, facts=replace(exchange.facts, place="")), evidence())
     if found is None:
-        raise InputError("nobody has measured such an exchange: what is healthy is not known")
+        raise InputError("no published measurement has such an exchange, so no healthy range is known")
     return Healthy(math.exp(found.high), math.exp(found.low), found.rows, found.places)

@@ -339,7 +339,7 @@ def run(
     else:
         for field in fields(Written):
             if field.name not in ("topology", "device", "quiet") and own.get(field.name) not in (None, field.default):
-                raise InputError(f"{spelt(field.name)}: is about a step of your own; name its network with --workload")
+                raise InputError(f"{spelt(field.name)}: applies to your own step; name its network with --workload")
     from validate.cli.run import run_command
 
     status = run_command(

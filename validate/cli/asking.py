@@ -31,48 +31,48 @@ __all__ = ["NETWORKS", "NOT_MEASURED", "WITHOUT_TWIN", "as_run", "ask", "check_t
 FACTORY_SIZES = ("sequence_length", "image")
 """Sizes of a step, besides its batch, that may be passed to a user's factory."""
 NETWORKS = "networks"  # subfolder of the measurements that holds the described networks
-_MODEL = "changes what is predicted, and not what a machine does; validate compare is told"
-_OUTPUT = "is of what simulate prints"
-_BY_TABLE = "is of collectives that a library does; --only collectives measures those, by NCCL's own variables"
+_MODEL = "changes the prediction, not the machine; give it to validate compare"
+_OUTPUT = "belongs to the output of simulate"
+_BY_TABLE = "applies to a library's collectives; --only collectives measures them, controlled by NCCL's own variables"
 NOT_MEASURED: Mapping[str, str] = {
-    **dict.fromkeys(("staleness", "lose"), "is of parameter servers in a step; --strategy measures their exchange"),
-    **dict.fromkeys(("slow_link", "neighbour", "straggler", "mtbf"), "is an event that nobody can order"),
-    **dict.fromkeys(("checkpoint_every", "checkpoint_time", "restart_time"), "is of a run with failures"),
+    **dict.fromkeys(("staleness", "lose"), "applies to parameter servers in a step; --strategy measures an exchange"),
+    **dict.fromkeys(("slow_link", "neighbour", "straggler", "mtbf"), "is an event that cannot be caused"),
+    **dict.fromkeys(("checkpoint_every", "checkpoint_time", "restart_time"), "applies to a run with failures"),
     **dict.fromkeys(("calibration", "contention", "what_if", "nccl", "epoch"), _MODEL),
     **dict.fromkeys(("json", "trace", "plot", "show_options"), _OUTPUT),
     **dict.fromkeys(("pairs", "group_size", "gpus_per_process", "algorithm", "dtype", "redop"), _BY_TABLE),
     "fold": _MODEL,
-    "prefetch": "is as torch's fully_shard has it: the next unit is gathered ahead",
-    "divide": "is of unlike GPUs; replicas of torch's have the same batch each",
-    "fabric": "is of a network that is not there; what is there a topology says (cluster: fabric)",
-    "input": "is a loader of samples; a step is measured with samples that are there",
-    "programs": "is other programs on the same GPU",
-    "framework": "is Megatron-LM's modules; a step is measured with torch's",
-    "cpu_library": "is a library of 2016; a step is measured with what torch has",
+    "prefetch": "torch's fully_shard decides it: the next unit is gathered ahead",
+    "divide": "applies to unlike GPUs; torch's replicas all have the same batch",
+    "fabric": "names a network that is not there; a topology describes the real one (cluster: fabric)",
+    "input": "loads samples; a step is measured with samples in memory",
+    "programs": "needs other programs on the same GPU",
+    "framework": "uses Megatron-LM's modules; a step is measured with torch's",
+    "cpu_library": "names a library of 2016; a step is measured with torch's own",
     "cuda_graph_blocks": "captures block by block, as Megatron-LM does; --cuda-graph captures the whole step",
-    "launch_blocking": "is a variable of CUDA's, for debugging",
-    "accumulate": "is Megatron-LM's or DeepSpeed's; torch adds up gradients by passes of its own",
+    "launch_blocking": "is a CUDA variable for debugging",
+    "accumulate": "belongs to Megatron-LM or DeepSpeed; torch adds gradients in its own passes",
     "launch": "is read by simulate --show-options, which prints it in these words",
 }
 """Options of ``simulate`` that ``validate run`` does not accept, with the reason."""
 
 WITHOUT_TWIN: Mapping[str, str] = {
-    "op": "is an operator alone; --only ops measures operators by class, size and precision",
-    "copy": "is a copy; --only copies measures those between all devices, by size",
+    "op": "is a single operator; --only ops measures operators by class, size and precision",
+    "copy": "is a copy; --only copies measures copies between all devices, by size",
     "access": "is an access to memory; --only memory measures bandwidth and latency, by size",
-    "launch": "is what issuing costs; --only launch measures that",
-    "disk": "is of disks; --only storage measures reads of a file",
-    "message": "is between machines; validate cluster measures exchanges over links of a known rate",
-    "core": "is a core's own latencies; tables that others publish are scored, and none is measured here",
-    "program": "is a program of a host; the kernels and copies in it are measured by --only launch,ops,copies",
+    "launch": "is the cost of a launch; --only launch measures it",
+    "disk": "accesses a disk; --only storage measures reads of a file",
+    "message": "crosses machines; validate cluster measures exchanges over links of a known rate",
+    "core": "is a latency inside a core; published tables are scored, but none is measured here",
+    "program": "is a host program; --only launch,ops,copies measures its kernels and copies",
 }
 """Workloads of ``simulate`` that are neither steps nor exchanges, with the command that measures something similar."""
 
 _PHASES = {"train": "train", "inference": "inference", "forward": "fwd", "backward": "bwd"}
 _POLICIES = {
-    "graph": "is TensorFlow's way to compute in half precision; amp-fp16 and amp-bf16 are torch's",
+    "graph": "is TensorFlow's half precision; amp-fp16 and amp-bf16 are torch's",
     "master": "keeps weights in half precision and a copy in fp32, by Apex or Megatron-LM; amp-bf16 is torch's",
-    "int": "multiplies whole numbers by kernels that torch alone has not",
+    "int": "multiplies integers with kernels that torch alone lacks",
 }
 
 
@@ -103,7 +103,7 @@ def ask(written: Written, devices: int | None) -> list[Asked]:
     check_read(written)
     if written.strategy is not None or written.servers is not None:
         option = "--strategy" if written.strategy is not None else "--servers"
-        raise InputError(f"{option}: in a step torch's own exchanges are measured; without --batch the exchange is")
+        raise InputError(f"{option}: a step uses torch's own exchanges; leave out --batch to measure this one")
     refuse(
         {f"--gpus {one_line(written.gpus or '', 60)}": wants_best(written.gpus)}, "is simulate's; name the GPUs here"
     )
@@ -119,7 +119,7 @@ def ask(written: Written, devices: int | None) -> list[Asked]:
                 " --prepare for another machine"
             )
         if question.gpus not in (None, tuple(range(count))):
-            raise InputError(f"--gpus {written.gpus}: a step is measured on the first so many; --gpus {count}")
+            raise InputError(f"--gpus {written.gpus}: a step is measured on the first GPUs; --gpus {count}")
     return [Asked(question, session.network(question)) for question in questions]
 
 
@@ -129,15 +129,17 @@ def _check_torch_has(question: StepQuestion) -> None:
         if question.options.precision.startswith(prefix):
             raise InputError(f"--precision {question.options.precision}: {why}")
     if question.options.optimizer in ("lamb", "bert-adam"):
-        raise InputError(f"--optimizer {question.options.optimizer}: is not torch's; momentum, adam, sgd or none is")
+        raise InputError(
+            f"--optimizer {question.options.optimizer}: torch does not have it; take momentum, adam, sgd or none"
+        )
     layout = question.layout
     if layout.divides_network:
         raise InputError(f"--parallel: {question.way} divides layers, as Megatron-LM does; torch's dp and fsdp are run")
     if layout.process != "each":
-        raise InputError(f"--parallel {layout.process}: is one process for all GPUs; dp and fsdp have one for each")
+        raise InputError(f"--parallel {layout.process}: one process drives all GPUs; dp and fsdp run one for each")
     if layout.zero in (1, 2):
         raise InputError(
-            f"--parallel zero={layout.zero}: is DeepSpeed's and Megatron-LM's; of torch fsdp is run, which is zero=3"
+            f"--parallel zero={layout.zero}: only DeepSpeed and Megatron-LM have it; torch's fsdp is zero=3"
         )
     if question.sums_in_fp32 and not layout.zero:
         raise InputError("--reduce-fp32: DistributedDataParallel sums as gradients are stored; fsdp can")

@@ -36,7 +36,7 @@ def describe_command(
     """
     if not files and (gpu is not None or nic is not None):
         raise InputError(
-            f"{'--gpu' if gpu is not None else '--nic'}: is about dumps of another machine; name one with --from"
+            f"{'--gpu' if gpu is not None else '--nic'}: applies to dumps of another machine; name one with --from"
         )
     if nic is not None and not isinstance(load_part(nic), NicPart):
         raise InputError(f"--nic: no adapter is called '{one_line(nic, 40)}'; {nearest(nic, part_names('nic'))}")

@@ -58,7 +58,7 @@ def run_command(
         raise InputError(f"--within: {one_line(error)}") from None
     source = None if topology is None else _topology(topology)
     if parts and written is None:
-        raise InputError("--parts: is of a step of your own; name its network with --workload")
+        raise InputError("--parts: applies to your own step; name its network with --workload")
     if written is not None:
         check_twin(written)
     if written is not None and only is not None:
@@ -75,7 +75,7 @@ def run_command(
         raise InputError("--prepare: writes down a step or an exchange of your own; name it with --workload")
     of_exchange = written is not None and is_exchange(written)
     if parts and of_exchange:
-        raise InputError("--parts: is of a step, and --workload is an exchange; --batch makes it a step")
+        raise InputError("--parts: applies to a step, but --workload is an exchange; --batch makes it a step")
     names = ("strategies" if of_exchange else "asked") if written is not None else only or ""
     groups = tuple(name.strip() for name in names.split(",") if name.strip())
     for name in groups:

@@ -30,8 +30,8 @@ def trace_command(
     """
     for option in (*_OURS, *_BEYOND):
         if any(word == option or word.startswith(f"{option}=") for word in words):
-            of = "simulate's output" if option in _OURS else "what comes of steps"
-            raise InputError(f"{option}: is of {of}; the step's options alone are needed")
+            of = "simulate's output" if option in _OURS else "the analysis of a step"
+            raise InputError(f"{option}: belongs to {of}; give only the options of the step")
     if not any(word.startswith(("--batch", "--global-batch")) for word in words):
         raise InputError("the step is needed in simulate's words: --topology p3.2xlarge --workload resnet50 --batch 64")
     count = parse_count("--steps", steps) if steps is not None else None

@@ -110,7 +110,7 @@ def read_nccl_tests(text: str, shown: str, *, collective: str | None = None, n_r
     if not points:
         raise InputError(Fault("holds no size above zero", shown))
     if ranks < 2:
-        raise InputError(Fault("is of one rank, which exchanges nothing", shown))
+        raise InputError(Fault("has one rank, which exchanges nothing", shown))
     dtype = _DTYPES.get(rows[0].dtype, "fp32")
     reduction = rows[0].redop if rows[0].redop in ("sum", "avg", "prod", "min", "max") else "sum"
     return NcclLog(

@@ -1,1 +1,1 @@
-"""A real machine: described, measured, and several of them run as a cluster."""
+"""Describe and measure real machines, singly and as a cluster."""

@@ -1,1 +1,1 @@
-"""Predicted against published times: ``validate score``."""
+"""Scores of predictions against published times: ``validate score``."""

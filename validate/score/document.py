@@ -1,4 +1,4 @@
-"""The scores as one JSON document; errors as fractions."""
+"""The scores as one JSON document, with errors as fractions."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class ScoredTable:
-    """What is kept of the rows of a table, which the user called ``file``, with their predictions by ``method``.
+    """The scores of one table, which the user called ``file``; ``method`` says how its rows were predicted.
 
-    ``efficiencies`` are looked at where it is asked how steps scale.
+    ``efficiencies`` is filled only where the scaling of steps is scored.
     """
 
     file: str
@@ -34,7 +34,7 @@ class ScoredTable:
 
 
 def scores_for(kind: Kind, by: Sequence[str] = (), file: str = "") -> Scores:
-    """Return what keeps of rows of *kind* what documents and reports say of them, with *by* as :func:`document`."""
+    """Return empty scores for rows of *kind*, with the labels that documents and reports use; *by* as in document."""
     axes = [*kind.axes, *kind.shown, (kind.place, "trust"), tuple(by)]
     return Scores((), [name for axis in axes for name in axis], file)
 
@@ -42,7 +42,7 @@ def scores_for(kind: Kind, by: Sequence[str] = (), file: str = "") -> Scores:
 def document(
     tables: Sequence[ScoredTable], *, strategy: str, trust: Sequence[str], by: Sequence[str] = (), scales: bool = False
 ) -> dict[str, Any]:
-    """Return the scores of *tables*, grouped by the usual axes of their kind and by *by*; *scales*: as of a report."""
+    """Return the scores of *tables*, grouped by the axes of their kind and by *by*; *scales*: with scaling errors."""
     return {
         "schema_version": SCHEMA_VERSION,
         "strategy": strategy,
@@ -56,7 +56,7 @@ def document(
 
 
 def skipped_lines(rows: Scores) -> dict[str, Sequence[int]]:
-    """Return the lines of the rows that do not count by reason, the most frequent first."""
+    """Return the lines of the rows that do not count, by reason, the most frequent first."""
     return by_frequency(dict(rows.skipped()))
 
 

@@ -1,4 +1,4 @@
-"""Rows by machine, by collective, by operator: errors of each group, and its coverage."""
+"""Errors and coverage of groups of rows: by machine, collective or operator."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Group:
 
     @property
     def coverage(self) -> float | None:
-        """Scored over all."""
+        """Share of the rows that are scored; None for no rows."""
         return self.errors.n / self.rows if self.rows else None
 
 
@@ -39,7 +39,7 @@ def whole(rows: Scores) -> Group:
 
 
 def without(rows: Scores, axes: Sequence[str]) -> tuple[list[str], Group]:
-    """Return which of *axes* some of *rows* have no label of, and those rows as one group."""
+    """Return those of *axes* for which some of *rows* have no label, and those rows as one group."""
     missing, found = rows.without(axes)
     return missing, _group({}, *found)
 
@@ -49,23 +49,23 @@ def _group(by: dict[str, str], rows: int, errors: RowErrors) -> Group:
 
 
 def median_of(place: str, rows: Scores) -> float | None:
-    """Return the median, over the machines (devices: *place*), of the median absolute error of the rows of each."""
+    """Return the median over machines (or devices: *place*) of each one's median absolute error; None for no errors."""
     medians = [group.errors.median_ape for group in group_rows(rows, (place,))]
     ordered = sorted(m for m in medians if m is not None)
     return percentile(ordered, 0.5) if ordered else None
 
 
 def group_rows(rows: Scores, axes: Sequence[str]) -> list[Group]:
-    """Return the groups of *rows* that share their labels along *axes*, sorted.
+    """Return the groups of *rows* with equal labels along *axes*, sorted.
 
-    A row without one of the labels is in none.
+    Rows that lack one of the labels are in no group.
     """
     found = rows.grouped(axes)
     return [_group(dict(zip(axes, labels, strict=True)), *found[labels]) for labels in sorted(found, key=_order)]
 
 
 def _order(labels: tuple[str, ...]) -> list[tuple[int, float, str]]:
-    """Numbers by value and before words."""
+    """Return a sort key that orders numbers by value, before words."""
     keys = []
     for label in labels:
         try:
@@ -76,6 +76,6 @@ def _order(labels: tuple[str, ...]) -> list[tuple[int, float, str]]:
 
 
 def beside_published(rows: Scores) -> list[tuple[str, Errors, Errors]]:
-    """Return (name, their errors, ours) of each published predictor, over the scored rows that it predicted too."""
+    """Return (name, its errors, ours) for each published predictor, over the scored rows that it also predicts."""
     found = sorted(rows.published.items())
     return [(name, summarise(theirs), summarise(ours)) for name, (theirs, ours) in found]

@@ -1,4 +1,4 @@
-"""Tables of errors as Markdown, for documents."""
+"""Tables of errors in Markdown, for documents."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _FEW_ROWS = 5
 
 
 def percent(value: float | None, sign: str = "") -> str:
-    """Return the fraction *value* as a percentage."""
+    """Return the fraction *value* as a percentage; "-" for None."""
     return "-" if value is None else f"{value * 100:{sign}.1f} %"
 
 
 def cells_of(errors: Errors | None) -> Cells:
-    """Return median and mean of *errors* as cells of a table."""
+    """Return the median and the mean of *errors* as table cells."""
     return _NONE if errors is None else (percent(errors.median_ape), percent(errors.mean_ape))
 
 
@@ -33,10 +33,10 @@ def _counted(rows: Sequence[ScoredRow], axis: str) -> dict[str, Errors]:
 def operator_table(
     plain: Sequence[ScoredRow], calibrated: Sequence[ScoredRow], left_out: Mapping[str, Cells], axis: str
 ) -> str:
-    """Return errors by *axis* (op or device), those of few rows together.
+    """Return the table of errors by *axis* (op or device); labels with few rows are joined.
 
-    *plain* are rows scored from data sheets, *calibrated* those that calibrations left to judge, and
-    *left_out* the median and mean of fits without the device, by label.
+    *plain* are rows predicted from data sheets, *calibrated* those that remain to judge calibrations, and *left_out*
+    holds, by label, the median and mean with fits that left out the device.
     """
     heads = ["data sheet", "device left out of the fit", "calibrated on 50 rows", "roofline"]
     columns = " | ".join(f"{head}: median | mean" for head in heads)
@@ -62,7 +62,7 @@ def _errors(rows: Sequence[ScoredRow]) -> list[float]:
 
 
 def step_table(rows: Sequence[ScoredRow], groups: Sequence[tuple[str, Mapping[str, str]]]) -> str:
-    """Return errors of the rows that have the labels of each of *groups*, by its name."""
+    """Return the table of errors of the rows with the labels of each of *groups*, by the group's name."""
     lines = [
         "| steps of | rows | median | mean | 90th percentile | bias | roofline: median | mean |",
         "|---|" + "--:|" * 7,
@@ -76,7 +76,7 @@ def step_table(rows: Sequence[ScoredRow], groups: Sequence[tuple[str, Mapping[st
 
 
 def published_table(rows: Sequence[ScoredRow]) -> str:
-    """Return the errors of predictors of others and of this one, on the rows that both predict."""
+    """Return the table of errors of other predictors and of this one, on the rows that both predict."""
     lines = ["| predictor | rows | its median | its mean | Topocast: median | mean |", "|---|" + "--:|" * 5]
     for name, theirs, ours in beside_published(Scores(rows)):
         lines.append(f"| {name} | {theirs.n} | " + " | ".join([*cells_of(theirs), *cells_of(ours)]) + " |")

@@ -1,4 +1,4 @@
-"""The scored table with each row's prediction."""
+"""Scored tables as CSV, with the prediction of each row."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ ADDED = ("predicted_s", "low_s", "high_s", "error", "skipped")
 
 
 class Predictions:
-    """All rows of *tables* as CSV, given to *write* as they come: the columns as written, then ``ADDED``.
+    """Writes all rows of *tables* as CSV to *write* as they come: their own columns, then those of ``ADDED``.
 
-    The columns of several tables are joined by name, and a column ``table`` says where a row
-    is from.  Columns of the input that are called as one of ``ADDED`` give way.  Fields
-    beyond the header stay as text in the last column.
+    Columns of several tables are joined by name, and a column ``table`` names each row's table.  Columns of the input
+    with a name of ``ADDED`` are dropped.  Fields beyond the header are joined to the last column as text.
     """
 
     def __init__(self, tables: Sequence[Table], write: Callable[[bytes], None]) -> None:
@@ -31,7 +30,7 @@ class Predictions:
         self._line([*(columns[name] for name in self._kept), *(["table"] if self._several else []), *ADDED])
 
     def begin(self, table: Table) -> Callable[[ScoredRow], None]:
-        """Return what writes a row of *table*."""
+        """Return the function that writes a row of *table*."""
         names = _names(table)
         own = [table.file] if self._several else []
 
@@ -46,12 +45,12 @@ class Predictions:
 
 
 def _quoted(text: str) -> str:
-    # The standard library's writer leaves a lone CR bare, at which readers end the line.
+    # The standard library's writer does not quote a lone CR, at which readers end the line.
     return '"' + text.replace('"', '""') + '"' if any(mark in text for mark in ',"\r\n') else text
 
 
 def _names(table: Table) -> list[str]:
-    """Return one name a column, none twice."""
+    """Return a unique name for each column."""
     names: list[str] = []
     for index, text in enumerate(table.header):
         name = text.strip().lower()

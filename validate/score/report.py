@@ -1,4 +1,4 @@
-"""The scores as text for a reader."""
+"""The scores as text for the terminal."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def report(
     scales: bool = False,
     style: Style = PLAIN,
 ) -> str:
-    """Return tables of errors: over all, then by what the kind of table is grouped by, or by *by*.
+    """Return tables of errors: over all rows, then by the axes of the kind of table, or by *by*.
 
-    *scales*: with how far efficiencies are off, where steps of more and of fewer GPUs are measured.
+    *scales*: with the errors of scaling efficiencies, where steps are measured with different numbers of GPUs.
     """
     blocks = [_table(table, trust, by, style) for table in tables]
     if scales:
@@ -68,13 +68,13 @@ def _table(table: ScoredTable, trust: Sequence[str], by: Sequence[str], style: S
 
 
 def _unlabelled(rows: Scores, axes: Sequence[str]) -> list[list[str]]:
-    """Return a line for the rows that have nothing along one of *axes*, so that those asked for add up to all."""
+    """Return a line for the rows without a label along one of *axes*, so that the groups add up to all rows."""
     missing, rest = without(rows, axes)
     return [_figures(f"  (no {' or '.join(missing)})", rest)] if rest.rows else []
 
 
 def _places_alike(table: ScoredTable, n_columns: int) -> list[str]:
-    """Return the median of the machines' medians: a machine of a thousand rows counts as one of ten."""
+    """Return the line with the median of the machines' medians, which weights all machines equally."""
     cells = [f"median of {table.kind.place}s"] + [""] * (n_columns - 1)
     cells[3] = _percent(median_of(table.kind.place, table.rows))
     return cells

@@ -1,7 +1,7 @@
-"""Speed-up with more GPUs, predicted and measured: :class:`Efficiencies`.
+"""Scaling efficiency with more GPUs, predicted and measured: :class:`Efficiencies`.
 
-Efficiency is the throughput of a GPU among n over that of one among the fewest that ran the same: the same network,
-batch of a GPU, layout but for replicas, framework and version, on the same machine or more of it.
+Efficiency is the throughput per GPU with n GPUs over that with the fewest GPUs in the same configuration: the same
+network, batch per GPU, layout (except for replicas), framework and version, on the same machine or on more of them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SAME = ("framework", "software", "model", "data")
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """Differences of efficiencies, predicted less measured, as fractions, over ``pairs`` of a row and the fewest GPUs.
+    """Differences of efficiencies, predicted minus measured, as fractions, over ``pairs`` rows.
 
     ``measured`` and ``predicted`` are the medians of the efficiencies themselves.
     """
@@ -40,13 +40,13 @@ class Scaling:
 
 
 class Efficiencies:
-    """Measured and predicted times of steps, by what is the same and by how many GPUs take part."""
+    """Measured and predicted step times, by configuration and number of GPUs."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, Hashable], dict[int, tuple[array[float], array[float]]]] = {}
 
     def add(self, row: ScoredRow) -> None:
-        """Count *row*, where it is of a step and counts; raises InputError where too many differ."""
+        """Add *row* if it is a scored row of a step; raises InputError where configurations are too many."""
         question = row.asked.question if row.asked is not None else None
         if row.skipped or row.error is None or row.predicted_s is None or not isinstance(question, StepQuestion):
             return
@@ -59,7 +59,7 @@ class Efficiencies:
             raise InputError(f"--scaling: more than {MOST_DIFFERENT:,} different steps; score the table in parts")
 
     def scaling(self) -> list[Scaling]:
-        """Return by dataset how far predicted efficiencies are from measured ones; nothing where no two rows differ."""
+        """Return the differences of efficiencies by dataset; empty where no configuration has two numbers of GPUs."""
         pairs: dict[str, list[tuple[float, float]]] = {}
         for (dataset, _), by_count in self._found.items():
             fewest = min(by_count)
@@ -71,7 +71,7 @@ class Efficiencies:
 
 
 def _without_count(question: StepQuestion) -> StepQuestion:
-    """Return what is asked but on how many GPUs, and how they exchange, which may change with their number."""
+    """Return *question* without the number of GPUs and the exchange options that may change with it."""
     where = replace(question.where, nodes=None)
     layout = replace(question.layout, dp=None)
     return replace(
@@ -102,12 +102,12 @@ def _summary(dataset: str, pairs: Sequence[tuple[float, float]]) -> Scaling:
 
 
 def scaling_document(found: Efficiencies) -> list[dict[str, Any]]:
-    """Return *found* for JSON."""
+    """Return the scaling of *found* as plain data."""
     return [asdict(each) for each in found.scaling()]
 
 
 def scaling_lines(efficiencies: Efficiencies) -> list[str]:
-    """Return *efficiencies* as a table for a reader, in points; one line where nothing scales."""
+    """Return *efficiencies* as a text table, in percentage points; one line where nothing scales."""
     found = efficiencies.scaling()
     if not found:
         return ["scaling efficiency: no two scored rows differ in their number of GPUs alone"]

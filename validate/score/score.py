@@ -1,4 +1,4 @@
-"""Score a table: predict each row, then look at what was measured."""
+"""Scores a table: predicts each row, then reads what was measured."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from validate.tables.table import Table
 __all__ = ["MOST_DIFFERENT", "ScoredRow", "score_table"]
 
 MOST_DIFFERENT = 100_000
-"""Labels, reasons and configurations of a table that are told apart; each is some 100 bytes or more."""
+"""Most distinct labels, reasons and configurations of a table; each takes some 100 bytes or more."""
 
-_PREDICTED = 4096  # questions of which rows are predicted together, however often they come
+_PREDICTED = 4096  # distinct questions whose predictions are cached
 
 
 @dataclass(slots=True)
 class ScoredRow:
     """A row with its prediction.
 
-    ``skipped`` is empty where the row counts in the statistics, otherwise why it does not.
-    ``labels`` are what rows can be grouped by: the columns, and what the kind of table adds.
-    ``published_errors`` are those of predictors of others.
+    ``skipped`` is empty where the row counts in the statistics, otherwise the reason why not.  ``labels`` are what rows
+    can be grouped by: the columns, and labels that the kind of table adds.  ``published_errors`` are those of other
+    predictors.
     """
 
     record: Record
@@ -60,10 +60,12 @@ def score_table(
 ) -> Iterator[ScoredRow]:
     """Yield every row of *table* with its prediction and error, in order.
 
-    Rows of other grades than *trust* are predicted and do not count (they are context); rows without a grade count.
-    *published* is what others predict, by ``row_id`` and predictor; *set_aside* says why a row does not count besides,
-    nothing where it does.  *as_written*: with the predictions that the table holds, and no other.  *advance* is called
-    after each row.
+    Rows with a trust grade outside *trust* are predicted but do not count (they are context); rows without a grade do.
+    *published* holds predictions of others, by ``row_id`` and predictor.  *set_aside* returns a further reason why a
+    row does not count, or "".  *as_written*: use only the predictions in the table.  *advance* is called after each
+    row.
+
+    Raises InputError where the table has too many different configurations.
     """
     best = _fastest(table, kind, names)
     predicted = lru_cache(maxsize=_PREDICTED)(lambda cells: _predicted(cells, kind, names))
@@ -72,7 +74,7 @@ def score_table(
         if len(record.fields) != len(table.header):
             row.skipped = f"{len(record.fields)} fields where the header has {len(table.header)}"
         else:
-            # A prediction sees the columns that the kind says are asked, and no other.
+            # A prediction sees only the columns that the kind lists as asked.
             asked = tuple(table.cell(record, column) for column in kind.asked)
             answer = _written(table, record, asked, kind, names) if as_written else predicted(asked)
             row.asked, row.predicted_s, row.band = answer.asked, answer.predicted_s, answer.band
@@ -89,7 +91,7 @@ def _cell(table: Table, record: Record) -> Cell:
 
 
 def _fastest(table: Table, kind: Kind, names: Names) -> dict[tuple[str, ...], float]:
-    """Return the least time of each configuration, whatever the framework, where the kind ranks frameworks."""
+    """Return the least time of each configuration over all frameworks; empty where the kind does not rank them."""
     best: dict[tuple[str, ...], float] = {}
     for record in table.rows if "framework_rank" in kind.labels else ():
         cell = _cell(table, record)
@@ -119,7 +121,7 @@ def _labelled(
 
 @dataclass(frozen=True, slots=True)
 class _Prediction:
-    """What a row asks, its prediction with the band, its baseline, and why it has none."""
+    """The question of a row, its prediction with its band, its baseline, and the reason where it has none."""
 
     asked: Asked | None = None
     predicted_s: float | None = None
@@ -129,7 +131,7 @@ class _Prediction:
 
 
 def _predicted(cells: Sequence[str], kind: Kind, names: Names) -> _Prediction:
-    """Predict what a row with *cells* in the columns asked asks."""
+    """Return the prediction for a row with *cells* in the columns asked."""
     asked: Asked | None = None
     try:
         asked = kind.read(dict(zip(kind.asked, cells, strict=True)).__getitem__, names)
@@ -144,7 +146,7 @@ def _predicted(cells: Sequence[str], kind: Kind, names: Names) -> _Prediction:
 
 
 def _written(table: Table, record: Record, cells: Sequence[str], kind: Kind, names: Names) -> _Prediction:
-    """Return what a row asks, with the prediction that it holds."""
+    """Return a row's question, with the prediction that the table holds."""
     try:
         asked = kind.read(dict(zip(kind.asked, cells, strict=True)).__getitem__, names)
         text = table.cell(record, "predicted_s")
@@ -163,7 +165,7 @@ def _judge(
     trust: Sequence[str],
     published: Mapping[str, Mapping[str, float]],
 ) -> None:
-    """Set the prediction beside what was measured."""
+    """Set the errors of *row* against the measured time."""
     if row.predicted_s is None:
         return
     try:

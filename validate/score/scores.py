@@ -1,4 +1,4 @@
-"""What is kept of scored rows, some 30 bytes each: :class:`Scores`."""
+"""Compact storage of scored rows, some 30 bytes each: :class:`Scores`."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from validate.score.score import MOST_DIFFERENT, ScoredRow
 __all__ = ["Errors", "Scores"]
 
 Errors = tuple[Sequence[float], Sequence[float]]
-"""Signed relative errors of rows that count, and those of the baseline on them."""
+"""Signed relative errors of the rows that count, and those of the baseline on them."""
 
 _OTHER = f"another of more than {MOST_DIFFERENT:,} reasons"
 
 
 class Scores:
-    """Errors of rows, their labels of the names *labels*, and why rows do not count; predictions are not kept.
+    """The errors of rows, their labels named in *labels*, and why rows do not count; predictions are not kept.
 
-    Raises InputError where the rows of *file* differ in their labels more than any table does.
+    Raises InputError where the rows of *file* have too many different combinations of labels.
     """
 
     def __init__(self, rows: Iterable[ScoredRow] = (), labels: Iterable[str] = (), file: str = "") -> None:
         self.names = tuple(dict.fromkeys(labels))
         self.context = 0
-        self.published: dict[str, tuple[array[float], array[float]]] = {}  # errors of theirs and ours on the same rows
+        self.published: dict[str, tuple[array[float], array[float]]] = {}  # (their errors, ours) on the same rows
         self._file = file
         self._codes: dict[tuple[str | None, ...], int] = {}
         self._reasons: dict[str, int] = {"": 0}
-        # Of each row: which labels, why it does not count, its line, its error and the baseline's (NaN where none)
+        # Per row: codes of its labels and of its reason, its line, its error and the baseline's (NaN where none)
         self._code, self._reason, self._line = array("I"), array("I"), array("I")
         self._error, self._baseline = array("d"), array("d")
         for row in rows:
@@ -40,7 +40,7 @@ class Scores:
         return len(self._code)
 
     def add(self, row: ScoredRow) -> None:
-        """Count *row*."""
+        """Add *row*; raises InputError where the labels differ too much."""
         labels = tuple([row.labels.get(name) for name in self.names])
         code = self._codes.setdefault(labels, len(self._codes))
         if code >= MOST_DIFFERENT:
@@ -61,12 +61,12 @@ class Scores:
                 ours.append(row.error)
 
     def found(self, name: str) -> set[str]:
-        """Return the labels called *name* that rows have."""
+        """Return the values of the label *name* among the rows."""
         at = self.names.index(name)
         return {text for labels in self._codes if (text := labels[at]) is not None}
 
     def skipped(self) -> Iterator[tuple[str, Sequence[int]]]:
-        """Yield why rows do not count, in the order of the table, and the lines of those rows."""
+        """Yield the reasons why rows do not count, in order of first occurrence, with the lines of those rows."""
         lines = {number: array("I") for number in self._reasons.values()}
         for number, line in zip(self._reason, self._line, strict=True):
             if number:
@@ -74,11 +74,11 @@ class Scores:
         yield from ((reason, lines[number]) for reason, number in self._reasons.items() if number)
 
     def errors(self) -> tuple[int, Errors]:
-        """Return how many rows there are, and their errors."""
+        """Return the number of rows, and their errors."""
         return self._by(dict.fromkeys(self._codes, ())).get((), (0, ((), ())))
 
     def grouped(self, axes: Sequence[str]) -> Mapping[tuple[str, ...], tuple[int, Errors]]:
-        """Return the same of the rows that share their labels along *axes*; those that lack one are in no group."""
+        """Return row counts and errors of rows with equal labels along *axes*; rows that lack one are in no group."""
         places = [self.names.index(axis) for axis in axes]
         groups = {}
         for labels in self._codes:
@@ -88,7 +88,7 @@ class Scores:
         return self._by(groups)
 
     def without(self, axes: Sequence[str]) -> tuple[list[str], tuple[int, Errors]]:
-        """Return which of *axes* some rows lack, and the same of those rows."""
+        """Return those of *axes* that some rows lack, with the count and errors of those rows."""
         places = {axis: self.names.index(axis) for axis in axes}
         lacking = {labels: () for labels in self._codes if any(labels[at] is None for at in places.values())}
         missing = [axis for axis, at in places.items() if any(labels[at] is None for labels in lacking)]

@@ -1,4 +1,4 @@
-"""What the options say of how tables are scored: which machines and devices rows mean, and what is known of them."""
+"""Scoring by the command line's options: the machines and devices that rows mean, and their calibrations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CALIBRATED_ON = "calibrated on"
 
 @dataclass(frozen=True, slots=True)
 class ScoringOptions:
-    """What the command line says of how to predict; the default is what nobody wrote."""
+    """The options of the command line that affect predictions, with their defaults."""
 
     topology: str | None = None
     machines: tuple[str, ...] = ()
@@ -32,13 +32,13 @@ class ScoringOptions:
     devices: tuple[str, ...] = ()
     calibration: str | None = None
     baselines: str | None = None
-    calibrations: Mapping[str, Calibration] = field(default_factory=dict)  # by part, where no file holds them
+    calibrations: Mapping[str, Calibration] = field(default_factory=dict)  # by part, used where no file is given
 
 
 class Scoring:
-    """Scores tables with the names and calibrations that *options* say.
+    """Scores tables with the names and calibrations of *options*.
 
-    Raises InputError where what an option names is not known.
+    Raises InputError where an option names something unknown.
     """
 
     def __init__(self, options: ScoringOptions) -> None:
@@ -58,15 +58,15 @@ class Scoring:
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """The kinds of tables, with the columns that are needed where the options name places."""
+        """The kinds of tables, with the columns they need given the options' names."""
         return tuple(self._kinds.values())
 
     def calibrated(self, calibrations: Mapping[str, Calibration]) -> Names:
-        """Return the names with *calibrations* by part, in place of what is known otherwise."""
+        """Return the names with *calibrations*, by part, in place of the current ones."""
         return replace(self.names, session=self.names.session.calibrated(calibrations))
 
     def method(self, kind: Kind) -> str:
-        """Return in a few words how rows of *kind* are predicted."""
+        """Return a short description of how rows of *kind* are predicted."""
         if kind.name == "collectives":
             return f"strategy {self.names.strategy}"
         known = self.names.session.calibrations
@@ -87,9 +87,9 @@ class Scoring:
     ) -> Iterator[ScoredRow]:
         """Yield the rows of *table* with their predictions.
 
-        Rows of operators whose question is among *seen*, the digests of what calibrations were fitted to, do not
-        count; nor do those that the calibration of the options was fitted to.  *as_written*: with the predictions that
-        the table holds, as ``validate score --out`` writes them.
+        Rows of operators whose question is among *seen*, the digests to which calibrations were fitted, do not count;
+        nor do those to which the options' calibration was fitted.  *as_written*: use the predictions in the table, as
+        ``validate score --out`` writes them.
         """
         fitted_to = (seen | self._seen) if kind.name == OPERATORS.name else frozenset()
 
@@ -104,7 +104,7 @@ class Scoring:
         )  # fmt: skip
 
     def check(self, tables: Sequence[tuple[Table, Kind]], calibrate: int = 0) -> None:
-        """Refuse options that none of *tables* reads, and names that no row has (InputError)."""
+        """Raise InputError for options that apply to none of *tables*, and for names that no row has."""
         kinds = {kind.name for _, kind in tables}
         options = self.options
         of_machines = ("collectives", "training", "copies", "storage")
@@ -121,7 +121,7 @@ class Scoring:
                 given = " and ".join(sorted(kinds))
                 known = " and ".join([*([", ".join(read[:-1])] if read[1:] else []), read[-1]])
                 raise InputError(f"{option} is for tables of {known}; these are of {given}")
-        # A name that the user explains may be in one of several tables.
+        # A name that the user assigns may occur in any of several tables.
         for place, book in (("machine", self.names.machines), ("device", self.names.devices)):
             mine = [table for table, kind in tables if place in self._kinds[kind.name].asked]
             if mine:

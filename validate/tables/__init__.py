@@ -1,1 +1,1 @@
-"""Tables of measurements: reading them, their conventions and names."""
+"""Tables of measurements: reading, conventions, and the names of machines and devices."""

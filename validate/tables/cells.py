@@ -1,4 +1,4 @@
-"""What a cell of a table says: a number, or why its row is not scored."""
+"""Parsing of table cells: a number, or the reason why the row is not scored."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 NOMINAL_BYTES = 256 << 20
-"""Stands for a size that a table does not tell: so large that nothing but bandwidth counts."""
+"""Stands in for a size that a table does not give: so large that only bandwidth counts."""
 
 _MOST_BYTES = 1e15
 _MOST_THREADS = 4096
@@ -33,11 +33,11 @@ _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,4})?", re.AS
 
 
 class NotScored(Exception):  # noqa: N818  a row that is not scored is no fault
-    """The row cannot be scored; the message says why in words that many rows can share."""
+    """The row cannot be scored; the message gives a reason in words that many rows can share."""
 
 
 def figure(text: str) -> float | None:
-    """Return the number that *text* is in plain decimal digits, which tables have and nothing else; None where none."""
+    """Return the finite number that *text* is in plain decimal notation, the only one that tables use; else None."""
     value = float(text) if len(text) <= 60 and _NUMBER.fullmatch(text) else math.nan
     return value if math.isfinite(value) else None
 
@@ -45,7 +45,7 @@ def figure(text: str) -> float | None:
 def number(column: str, text: str) -> float:
     """Return the positive number *text* of *column*.
 
-    Raises NotScored where it is empty, no number, or not more than zero.
+    Raises NotScored where it is empty, not a number, or not positive.
     """
     if not text:
         raise NotScored(f"{column} missing")
@@ -58,7 +58,7 @@ def number(column: str, text: str) -> float:
 
 
 def whole(column: str, text: str, most: float = math.inf) -> int:
-    """Return the positive whole number *text* of *column*; raises NotScored, also where it is more than *most*."""
+    """Return the positive whole number *text* of *column*; raises NotScored as :func:`number`, or above *most*."""
     value = number(column, text)
     if value != int(value):
         raise NotScored(f"{column} is not a whole number")
@@ -68,14 +68,14 @@ def whole(column: str, text: str, most: float = math.inf) -> int:
 
 
 def measured_time(seconds: float) -> float:
-    """Return *seconds*; raises NotScored where nothing takes so little or so long."""
+    """Return *seconds*; raises NotScored where they are too few or too many for any measurement."""
     if not _MEASURABLE_S[0] <= seconds <= _MEASURABLE_S[1]:
         raise NotScored(f"time_s outside {_MEASURABLE_S[0]:g} to {_MEASURABLE_S[1]:g} s")
     return seconds
 
 
 def size_bytes(cell: Callable[[str], str], column: str = "bytes") -> float:
-    """Return the size under *column*, a large one where there is none; raises NotScored."""
+    """Return the bytes under *column*, ``NOMINAL_BYTES`` where it is empty; raises NotScored on no valid size."""
     text = cell(column)
     if not text:
         return float(NOMINAL_BYTES)
@@ -86,7 +86,7 @@ def size_bytes(cell: Callable[[str], str], column: str = "bytes") -> float:
 
 
 def threads_of(cell: Callable[[str], str], column: str = "threads") -> int | None:
-    """Return the number of threads under *column*, None where it is empty; raises NotScored."""
+    """Return the number of threads under *column*, None where it is empty; raises NotScored on no valid number."""
     text = cell(column)
     if not text:
         return None
@@ -97,12 +97,15 @@ def threads_of(cell: Callable[[str], str], column: str = "threads") -> int | Non
 
 
 def decade_of(size: float) -> str:
-    """Return the decade of *size*, ``1e6`` from 1,000,000 to below 10,000,000, as rows are grouped by."""
+    """Return the decade of *size* for grouping rows: ``1e6`` from 1,000,000 to below 10,000,000."""
     return f"1e{Decimal(repr(size)).adjusted()}"
 
 
 def measured_s(cell: Callable[[str], str], counted_bytes: float | None) -> float:
-    """Return the seconds of a row: those of its rate, where *counted_bytes* are what it counts, else its time."""
+    """Return the seconds of a row: from its rate where it has one for *counted_bytes*, else its time or latency.
+
+    Raises NotScored where the row has none of these as a positive number.
+    """
     if cell("gbps") and counted_bytes is not None:
         return counted_bytes / (number("GBps", cell("gbps")) * 1e9)
     if cell("time_s"):

@@ -1,4 +1,4 @@
-"""What tables mean and do not say: cells that a row leaves empty, by ``conventions.yaml`` and ``batches.yaml``."""
+"""Conventions of tables: the meaning of cells left empty, by ``conventions.yaml`` and ``batches.yaml``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Rule:
 
 @lru_cache(maxsize=1)
 def _rules() -> Mapping[str, Mapping[str, tuple[_Rule, ...]]]:
-    """Return the rules of each kind of table, by the column that they fill, in order."""
+    """Return the rules of each kind of table, by the column they fill, in order."""
     written = yaml.safe_load(files("validate.tables").joinpath("conventions.yaml").read_text(encoding="utf-8"))
     found: dict[str, dict[str, tuple[_Rule, ...]]] = {}
     for kind, rules in written.items():
@@ -46,7 +46,7 @@ def _rules() -> Mapping[str, Mapping[str, tuple[_Rule, ...]]]:
 
 
 def _batches() -> Iterator[_Rule]:
-    """Yield the rules that ``batches.yaml`` says: a batch by machine, kind of numbers and network."""
+    """Yield the rules of ``batches.yaml``: the batch size for a machine, precision and network."""
     written = yaml.safe_load(files("validate.tables").joinpath("batches.yaml").read_text(encoding="utf-8"))
     for machines in written["machines"]:
         for kind, dtypes in _NUMBERS.items():
@@ -58,7 +58,7 @@ def _batches() -> Iterator[_Rule]:
 
 
 def _copied(text: str, pattern: str | None) -> str:
-    """Return *text*, or of it what the group of *pattern* finds."""
+    """Return *text*, or the first group that *pattern* finds in it ("" where it finds none)."""
     if pattern is None:
         return text
     found = re.search(pattern, text, re.IGNORECASE)
@@ -66,12 +66,12 @@ def _copied(text: str, pattern: str | None) -> str:
 
 
 def filled_columns(kind: str) -> tuple[str, ...]:
-    """Return the columns of tables of *kind* that a rule may fill."""
+    """Return the columns that a rule may fill in tables of *kind*."""
     return tuple(_rules().get(kind, ()))
 
 
 def filled(kind: str, column: str, cell: Callable[[str], str]) -> str:
-    """Return what an empty *column* of a row stands for, empty where nothing does; *cell* knows the row's own cells."""
+    """Return the value that an empty *column* of a row stands for, "" for none; *cell* returns the row's own cells."""
 
     def text(name: str) -> str:
         found = cell(name)

@@ -1,10 +1,9 @@
-"""CSV with places: the records of a file as text, and the line where each starts.
+"""CSV with positions: the records of a file as text, with the line on which each starts.
 
-RFC 4180 with commas; lines end in LF or CRLF (in CR where the file has no LF); a UTF-8
-byte order mark is passed over, and so are empty lines.  What is too large to be a table is refused before it is split.
-Of a table that is not, its bytes are kept and where each record starts: records are made when they are asked for, so
-that a table of a million rows takes little more than its file.  The standard library's reader does
-not say in which column it stumbles.
+The format is RFC 4180 with commas.  Lines end in LF or CRLF (in CR where the file has no LF); a UTF-8 byte order mark
+and empty lines are skipped.  A file that is too large for a table is refused before it is split.  Of other files, the
+bytes and the start of each record are kept, and records are split on access, so that a table of a million rows takes
+little more memory than its file.  The standard library's reader does not report the column of an error.
 """
 
 from __future__ import annotations
@@ -22,31 +21,31 @@ from simulator.errors import Fault, InputError
 __all__ = ["MAX_BYTES", "MAX_HELD", "MAX_ROWS", "Made", "Record", "Records", "read_records"]
 
 MAX_BYTES = 64_000_000
-MAX_ROWS = 1_000_000  # of a table that is read row by row
-MAX_HELD = 100_000  # of one whose rows are kept with what is found of them, some 1.6 kB each
+MAX_ROWS = 1_000_000  # of a table read row by row
+MAX_HELD = 100_000  # of a table whose rows are kept with their results, some 1.6 kB each
 _MAX_LINES = 2_000_000
 _MAX_FIELDS = 5_000
 _MAX_CELL = 1_000_000  # characters
 _PIECE = 1 << 20
 _WITHIN = re.compile(rb'[^"]*+(?:""[^"]*+)*+')
-_MOST_BYTES = 4  # of a character; a quote that is written twice has two
+_MOST_BYTES = 4  # per character; a doubled quote takes two
 _MARK = codecs.BOM_UTF8
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record: its fields as written (quotes resolved), and its first line, from 1."""
+    """One record: its fields, with quotes resolved, and its first line, counted from 1."""
 
     line: int
     fields: tuple[str, ...]
 
 
 class Made(Sequence[Record], ABC):
-    """Records that are made when they are asked for, so that none but those in use take memory."""
+    """A sequence of records made on access, so that only those in use take memory."""
 
     @abstractmethod
     def made(self, index: int) -> Record:
-        """Return the record at *index*, from 0 on."""
+        """Return the record at *index*, counted from 0."""
 
     @overload
     def __getitem__(self, index: int) -> Record: ...
@@ -61,10 +60,10 @@ class Made(Sequence[Record], ABC):
 
 
 class Records(Made):
-    """The records of the CSV *raw*, which messages call *name*: each is split when it is asked for.
+    """The records of the CSV bytes *raw*, called *name* in messages; each is split on access.
 
-    Raises InputError where there are more than *most* besides a header, a quote does not close, or a row or a cell is
-    larger than any table has.
+    Raises InputError where there are more than *most* records besides a header, a quote is not closed, or a row or a
+    cell exceeds its limit.
     """
 
     def __init__(self, raw: bytes, name: str, most: int) -> None:
@@ -92,10 +91,10 @@ class Records(Made):
 
 
 def read_records(raw: bytes, name: str, most: int = MAX_HELD) -> Records:
-    """Return the records of the file *raw*, which messages call *name*: a header and at most so many rows.
+    """Return the records of the file content *raw*, called *name* in messages: a header and at most *most* rows.
 
-    Raises InputError where the file is empty, too large, no text, or a quote does not close; where a row or a cell is
-    larger than any table has.
+    Raises InputError where the file is empty, too large or not text, a quote is not closed, or a row or a cell exceeds
+    its limit.
     """
     if len(raw) > MAX_BYTES:
         raise InputError(Fault(f"is larger than {MAX_BYTES // 1_000_000} MB; score it in parts", name))
@@ -113,7 +112,7 @@ def read_records(raw: bytes, name: str, most: int = MAX_HELD) -> Records:
 
 
 def _no_text(raw: bytes) -> int:
-    """Return where the first byte of *raw* is that no text has, -1 where there is none; decodes it in pieces."""
+    """Return the index of the first byte of *raw* that is no valid text, or -1; decodes in pieces to save memory."""
     found = raw.find(b"\0")
     if raw.isascii():
         return found
@@ -139,7 +138,7 @@ def _refuse_many(n_fields: int, name: str, line: int, column: int) -> None:
 
 
 def _record(raw: bytes, position: int, line: int, name: str) -> tuple[tuple[str, ...], int, int]:
-    """Return the fields of the record at *position*, and where and on which line the next one starts."""
+    """Return the fields of the record at *position*, and the position and line of the next one."""
     end = raw.find(b"\n", position)
     end = len(raw) if end < 0 else end
     if raw.find(b'"', position, end) >= 0:
@@ -152,7 +151,7 @@ def _record(raw: bytes, position: int, line: int, name: str) -> tuple[tuple[str,
 
 
 def _quoted(raw: bytes, position: int, line: int, name: str) -> tuple[tuple[str, ...], int, int]:
-    """Return the same of a record that has quotes on its first line."""
+    """Return the same as :func:`_record` for a record with quotes on its first line."""
     line_start, line_end = position, -1
     fields: list[str] = []
     while True:
@@ -186,7 +185,7 @@ def _quoted(raw: bytes, position: int, line: int, name: str) -> tuple[tuple[str,
 
 
 def _unquoted(raw: bytes, first: int, name: str, place: tuple[int, int]) -> tuple[str, int]:
-    """Return the text within the quotes that open at *first*, and where it goes on after them."""
+    """Return the text within the quotes that open at *first*, and the position after the closing one."""
     found = _WITHIN.match(raw, first + 1, first + 2 + _MOST_BYTES * _MAX_CELL)
     assert found is not None
     close = found.end()

@@ -1,4 +1,4 @@
-"""Tables as files: read whole and bounded, with a plain word where they cannot be."""
+"""Table files, read whole with a size limit and with clear errors."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ STDIN = "-"
 
 
 def shown_as(file: str) -> str:
-    """Return what messages call *file*."""
+    """Return the name of *file* in messages."""
     return "<stdin>" if file == STDIN else one_line(file, 1000)
 
 
 def read_bytes(file: str) -> bytes:
-    """Return the content of *file* (``-``: standard input), or a little more than can be scored of a larger one.
+    """Return the content of *file* (``-``: standard input), cut off just above the size limit of tables.
 
-    Raises InputError where it cannot be read; says why.
+    Raises InputError with the reason where it cannot be read.
     """
     if file == STDIN:
         return sys.stdin.buffer.read(MAX_BYTES + 1)
@@ -37,7 +37,7 @@ def read_bytes(file: str) -> bytes:
 
 
 def same_file(file: str, out: str) -> bool:
-    """Whether both paths lead to one file, the second perhaps not there yet; standard input is not a path."""
+    """Return whether both paths lead to one file; *out* need not exist, and standard input is never a file."""
     if file == STDIN:
         return False
     try:

@@ -1,4 +1,4 @@
-"""Numbers of lines in a few words, and which of them are left out why."""
+"""Line numbers in short form, and tables of the lines left out, by reason."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["by_frequency", "ranges", "skipped_table"]
 
 
 def ranges(lines: Sequence[int], limit: int | None = 6) -> str:
-    """Return rising line numbers as ``3-7, 12``, the first *limit* spans (None: all)."""
+    """Return ascending line numbers as ``3-7, 12``; only the first *limit* ranges (None: all)."""
     spans: list[list[int]] = []
     for line in lines:
         if spans and line == spans[-1][1] + 1:
@@ -27,12 +27,12 @@ def ranges(lines: Sequence[int], limit: int | None = 6) -> str:
 
 
 def by_frequency(lines: Mapping[str, L]) -> dict[str, L]:
-    """Return lines by reason, the reason of most lines first."""
+    """Return lines by reason, the most frequent reason first."""
     return dict(sorted(lines.items(), key=lambda item: (-len(item[1]), item[0])))
 
 
 def skipped_table(title: str, lines: Mapping[str, Sequence[int]]) -> list[str]:
-    """Return a table of how many rows, and which, are left out for each reason; nothing where none are."""
+    """Return a table of the rows left out, their number and lines by reason; empty where there are none."""
     if not lines:
         return []
     rows = [[title, "rows", "lines"]]

@@ -1,6 +1,6 @@
-"""What the machines and devices are that tables name: :class:`Names`.
+"""The machines and devices that tables name: :class:`Names`.
 
-A name is that of a built-in topology or part, or an alias of one, unless the user says what it stands for.
+A name is that of a built-in topology or part or one of its aliases, unless the user assigns it another meaning.
 """
 
 from __future__ import annotations
@@ -37,27 +37,28 @@ __all__ = [
 ]
 
 _SOCKETS = re.compile(r"([1-9][0-9]?)\s*x\s+(.+)", re.IGNORECASE | re.ASCII)
-_NEAR = 10_000  # names in a table of which the nearest is told
+_NEAR = 10_000  # names of a table that are searched for the nearest one
 _REVISION = re.compile(r"v[1-9]")
 _WORD = re.compile(r"[a-z0-9]+", re.ASCII)
-MAKERS = ("nvidia", "amd")  # makers of GPUs of which there are models of operators
+MAKERS = ("nvidia", "amd")  # vendors for whose GPUs there are operator models
 
 
 # -- machines --------------------------------------------------------------------------
 
 
 class MachineNames:
-    """Topologies by the names that tables give machines.
+    """Topologies by the machine names in tables.
 
-    Those of *named*, paths or built-in names by the table's name; else *topology*, which stands for every machine;
-    else a built-in one of that name, or that lists it among its ``aliases``; else one GPU, where it is a part's name.
+    In this order: an entry of *named* (a table's name with a path or built-in name); *topology*, which stands for every
+    machine; a built-in topology of that name or alias; a single GPU, where the name is that of a part.
+    Raises InputError where a file named by the user is faulty.
     """
 
     def __init__(self, topology: str | None = None, named: Mapping[str, str] | None = None) -> None:
         self._topology = topology
         self._named = dict(named or {})
         for file in dict.fromkeys([*([topology] if topology else []), *self._named.values()]):
-            load_topology(file)  # a mistake in what the user names is told before any work
+            load_topology(file)  # report mistakes in the user's files before any work
 
     @property
     def are_needed(self) -> bool:
@@ -65,13 +66,14 @@ class MachineNames:
         return self._topology is None
 
     def topology(self, name: str) -> str | None:
-        """Return the topology that the table's machine *name* is, None where there is none."""
+        """Return the topology of the table's machine *name*, None where there is none."""
         return self._named.get(name) or self._topology or builtin_names().get(name) or gpu_names().get(name)
 
     def where(self, name: str, n_nodes: int | None = None, gpus_a_node: int = 1) -> Where:
-        """Return *n_nodes* of the table's machine *name*; raises NotScored where it is not known.
+        """Return *n_nodes* nodes of the table's machine *name*; raises NotScored where the name is not known.
 
-        Where it has trays, nodes with no more GPUs than a tray are trays, and so many machines are taken as hold them.
+        Where the machine has trays and *gpus_a_node* fit in one, nodes are trays; the result then has as many machines
+        as hold them.
         """
         topology = self.topology(name)
         if topology is None:
@@ -86,13 +88,13 @@ class MachineNames:
         return Where(topology, n_nodes)
 
     def check_used(self, seen: Iterable[str]) -> None:
-        """Refuse names given by the user that no row of the tables has (InputError); names the nearest of *seen*."""
+        """Raise InputError where a name given by the user is not among *seen*, with the nearest that is."""
         _check_used("machine", self._named, seen)
 
 
 @lru_cache(maxsize=1)
 def builtin_names() -> Mapping[str, str]:
-    """Return the built-in topologies by name and by alias; a name goes before an alias."""
+    """Return the built-in topologies by name and by alias; names take precedence."""
     found = {name: name for name in builtin_topologies()}
     for name, path in builtin_topologies().items():
         data = read_yaml(path, path.name).data
@@ -104,19 +106,19 @@ def builtin_names() -> Mapping[str, str]:
 
 @lru_cache(maxsize=1024)
 def _trays(topology: str) -> tuple[int, int]:
-    """Return the trays of one machine *topology*, and the GPUs of each."""
+    """Return the number of trays in one machine of *topology*, and the GPUs in each."""
     one = load_topology(topology)
     return one.trays, sum(device.kind == "gpu" for device in one.devices) // one.trays
 
 
 @lru_cache(maxsize=1024)
 def _nearest(name: str, known: tuple[str, ...]) -> str:
-    """Return :func:`nearest`, looked for once where many rows have the same name."""
+    """Return :func:`nearest`, cached because many rows share a name."""
     return nearest(name, known)
 
 
 def _check_used(what: str, named: Iterable[str], seen: Iterable[str]) -> None:
-    """Refuse the first of *named* that is not among *seen*, which are looked through as far as is needed."""
+    """Raise InputError for the first of *named* that is not among *seen*, which is read only as far as needed."""
     unused = dict.fromkeys(named)
     there: set[str] = set()
     for name in seen if unused else ():
@@ -142,8 +144,7 @@ def gpu_names() -> dict[str, str]:
 def device_names() -> dict[str, str]:
     """Return the name of the part for every name and alias of a built-in GPU or CPU.
 
-    An accelerator of another make than NVIDIA's and AMD's, which have models, is the CPU that it also is, where
-    there is such a part: a Xeon Phi.
+    An accelerator whose vendor's GPUs have no models is taken as a CPU where there is such a part, as for a Xeon Phi.
     """
     cpus = _names("cpu")
     found = dict(cpus)
@@ -155,10 +156,10 @@ def device_names() -> dict[str, str]:
 
 @lru_cache(maxsize=1024)
 def find_cpu(name: str) -> str | None:
-    """Return the CPU part that a system's own name of its processor means, None where there is none.
+    """Return the CPU part for the operating system's *name* of a processor, None where there is none.
 
-    All words of a part's name stand in it: ``xeon-e5-2686-v4`` in ``Intel(R) Xeon(R) CPU E5-2686 v4 @ 2.30GHz``.
-    A revision that only one of them has makes it another processor: an E5-2670 v2 is no E5-2670.
+    The name must contain all words of the part's name: ``xeon-e5-2686-v4`` matches
+    ``Intel(R) Xeon(R) CPU E5-2686 v4 @ 2.30GHz``.  Revisions must agree: an E5-2670 v2 is not an E5-2670.
     """
     words = set(_WORD.findall(name.lower()))
     revisions = set(filter(_REVISION.fullmatch, words))
@@ -178,13 +179,13 @@ def _names(kind: str) -> dict[str, str]:
 
 
 def has_model(name: str) -> bool:
-    """Return whether the part *name* is a GPU of a maker whose operators can be predicted."""
+    """Return whether the part *name* is a GPU of a vendor with operator models."""
     part = load_part(name)
     return isinstance(part, GpuPart) and part.vendor in MAKERS
 
 
 def near_device(name: str) -> str:
-    """Say what part would have been right in place of *name*: a near name or alias, otherwise the parts."""
+    """Return a hint at the part that *name* may mean: a near name or alias, otherwise the known parts."""
     return _near(name, device_names())
 
 
@@ -195,7 +196,7 @@ def _near(name: str, names: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """A part by its name, and of a CPU how many sockets make the device; where the part is described."""
+    """A part by name, the number of sockets (for a CPU), and the topology that describes it (None: built in)."""
 
     part: str
     sockets: int = 1
@@ -203,12 +204,12 @@ class _Named:
 
 
 class DeviceNames:
-    """Parts by the names that tables give devices.
+    """Parts by the device names in tables.
 
-    Of *named*, ``NAME=PART`` makes a name of the tables a part; ``PART`` alone makes every row one.  A CPU of several
-    sockets is ``2 x PART``.  The parts of *topology*, and how many sockets of a CPU it has, go before what is built
-    in: the part of that name, or one that lists it among its ``aliases``.
-    Raises InputError where a part is not known; names the nearest.
+    Of *named*, ``NAME=PART`` assigns a part to a name of the tables, and ``PART`` alone to every row; ``2 x PART`` is a
+    CPU with two sockets.  The parts of *topology*, with the sockets of its CPUs, take precedence over built-in ones;
+    each is found by its name or its ``aliases``.
+    Raises InputError where a part is not known, with the nearest one.
     """
 
     def __init__(self, named: Iterable[str] = (), topology: str | None = None) -> None:
@@ -228,18 +229,18 @@ class DeviceNames:
 
     @property
     def names(self) -> dict[str, str]:
-        """The name of the part for every name and alias, built in and of the topology."""
+        """The name of the part for every name and alias, built in or of the topology."""
         return {name: entry.part for name, entry in self._known.items()}
 
     def part(self, name: str) -> str | None:
-        """Return the part that the tables' device *name* is, None where there is none."""
+        """Return the part of the table's device *name*, None where there is none."""
         found = self._of(name)
         return found.part if found is not None else None
 
     def where(self, name: str) -> tuple[Where, str]:
-        """Return the machine of the tables' device *name*, and what the device is called there.
+        """Return the machine of the table's device *name*, and the name of the device on it.
 
-        Raises NotScored where it is not known, or is a GPU of a maker without models.
+        Raises NotScored where the device is not known.
         """
         found = self._of(name)
         if found is None:
@@ -254,7 +255,7 @@ class DeviceNames:
         return Where(f"{found.sockets} x {found.part}" if several else found.part), found.part
 
     def described(self, name: str) -> GpuPart | CpuPart:
-        """Return the part itself of the tables' device *name*; raises NotScored where it is not known."""
+        """Return the description of the table's device *name*; raises NotScored where it is not known."""
         self.where(name)
         part = self.part(name) or ""
         found = self._own.get(part) or load_part(part)
@@ -262,14 +263,14 @@ class DeviceNames:
         return found
 
     def check_used(self, seen: Iterable[str]) -> None:
-        """Refuse names given by the user that no row of the tables has (InputError)."""
+        """Raise InputError where a name given by the user is that of no row."""
         _check_used("device", self._named, seen)
 
     def _of(self, name: str) -> _Named | None:
         return self._named.get(name) or self._all or self._known.get(name) or self._known.get(find_cpu(name) or "")
 
     def _read(self, topology: str) -> None:
-        """Take the parts of *topology*, each of a CPU with the sockets that one of its machines has."""
+        """Add the parts of *topology*; a CPU has as many sockets as the first machine has of it."""
         first = [device for device in load_topology(topology).devices if device.node == 0 and device.part_name]
         sockets = Counter(device.part_name for device in first)
         for device in first:
@@ -304,10 +305,10 @@ class DeviceNames:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What rows call machines and devices, and the session in which they are asked about.
+    """The machines and devices that rows name, and the session that predicts them.
 
-    ``strategy`` is what predicts collectives of which a row does not say how they were done; ``folder`` is the
-    table's, where networks are that its rows name.
+    ``strategy`` predicts collectives whose row does not name one; ``folder`` is that of the table, where files of the
+    networks that its rows name are.
     """
 
     machines: MachineNames = field(default_factory=MachineNames)
@@ -317,23 +318,23 @@ class Names:
     folder: str = ""
 
     def file(self, name: str) -> str:
-        """Return the path of the file *name* that stands beside the table; raises NotScored where none can."""
+        """Return the path of the file *name* in the table's folder; raises NotScored where it is outside."""
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts:
             raise NotScored(f"'{one_line(name, 60)}' is not in the folder of the table")
         return str(Path(self.folder) / path)
 
     def machine(self, where: Where) -> Machine:
-        """Return the machine *where*; raises NotScored."""
+        """Return the machine *where*; raises NotScored where it cannot be built."""
         try:
             return self.session.machine(where)
         except InputError as error:
             raise NotScored(one_line(error)) from None
 
     def gpus(self, where: Where, n_nodes: int, local: Sequence[int]) -> tuple[int, ...]:
-        """Return the GPUs *local* of each of the *n_nodes* nodes that a row counts of the machine *where*.
+        """Return the GPUs with the numbers *local* on each of the *n_nodes* nodes of a row on the machine *where*.
 
-        Trays fill its machines as evenly as whole trays can.  Raises NotScored where a node has fewer GPUs.
+        Trays are spread over its machines as evenly as possible.  Raises NotScored where a node has too few GPUs.
         """
         machine = self.machine(where)
         hosts, a_host = machine.n_hosts, len(machine.gpus) // machine.n_hosts
@@ -351,7 +352,7 @@ class Names:
         return part.compute_capability if isinstance(part, GpuPart) else None
 
     def device(self, name: str, threads: int | None = None) -> Device:
-        """Return the tables' device *name*, of a CPU with so many *threads*; raises NotScored."""
+        """Return the table's device *name*, a CPU with *threads* threads; raises NotScored where it is not known."""
         where, called = self.devices.where(name)
         try:
             return self.session.device(where, called, threads)
@@ -360,7 +361,7 @@ class Names:
 
 
 def machines_named(texts: Sequence[str]) -> dict[str, str]:
-    """Return what the option ``--machine`` says, ``NAME=FILE`` each; raises InputError."""
+    """Return the entries ``NAME=FILE`` of the option ``--machine`` as a mapping; raises InputError on a faulty one."""
     named: dict[str, str] = {}
     for text in texts:
         name, equals, file = (part.strip() for part in text.partition("="))

@@ -1,4 +1,4 @@
-"""Predictions that others published of the same measurements, by the ``row_id`` of the table of measurements."""
+"""Predictions published by others for the same measurements, by ``row_id`` of the table of measurements."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _NEEDED = ("row_id", "predictor", "predicted_s")
 
 
 def read_published(file: str) -> dict[str, dict[str, float]]:
-    """Return predicted seconds by row and by predictor of the table *file*.
+    """Return the predicted seconds in the table *file*, by row and predictor.
 
-    Raises InputError where it cannot be read, lacks a column, or holds a prediction that is no positive number.
+    Raises InputError where it cannot be read, lacks a column, or has a prediction that is not a positive number.
     """
     table = read_table(read_bytes(file), shown_as(file), _NEEDED, _NEEDED, "published predictions")
     found: dict[str, dict[str, float]] = {}

@@ -1,4 +1,4 @@
-"""Which version of NCCL a row ran: as it says, else the one of its time."""
+"""The version of NCCL that a row used: the one it states, else that of its time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NCCL = re.compile(r"\bnccl[ =v]{0,2}([1-9]\d?)\.(\d{1,3})\b", re.IGNORECASE | r
 _YEAR = re.compile(r"\b(20[0-4]\d)\b", re.ASCII)
 _MONTH = re.compile(r"(?<![\d.])(1[6-9]|[2-4]\d)\.(0[1-9]|1[0-2]|[1-9])(?![\d.])", re.ASCII)  # containers, HPC SDK
 _TORCH = re.compile(r"\b(?:py)?torch ?v?([12])\.(\d{1,2})\b", re.IGNORECASE | re.ASCII)
-# When versions came out, in years (github.com/NVIDIA/nccl/releases); those between are of the times between.
+# Release dates in years (github.com/NVIDIA/nccl/releases); a version covers the time until the next one listed.
 _RELEASES: tuple[tuple[float, Version], ...] = (
     (2017.5, (2, 0)),
     (2019.0, (2, 4)),
@@ -28,9 +28,9 @@ _RELEASES: tuple[tuple[float, Version], ...] = (
     (2025.2, (2, 26)),
     (2025.8, (2, 28)),
 )
-_TORCH_CAME = {1: 2018.9, 2: 2023.2}  # years of 1.0 and 2.0 (github.com/pytorch/pytorch/releases)
-_TORCH_APART = 0.29  # years from one minor version to the next
-# Years in which NVIDIA's GPUs came out, by compute capability.
+_TORCH_CAME = {1: 2018.9, 2: 2023.2}  # release years of 1.0 and 2.0 (github.com/pytorch/pytorch/releases)
+_TORCH_APART = 0.29  # years between minor versions
+# Release years of NVIDIA's GPUs, by compute capability.
 _GENERATIONS: tuple[tuple[float, float], ...] = (
     (5.0, 2014.0),
     (6.0, 2016.0),
@@ -40,14 +40,14 @@ _GENERATIONS: tuple[tuple[float, float], ...] = (
     (8.9, 2022.0),
     (10.0, 2025.0),
 )
-_IN_USE = 1.0  # years after a GPU came out, most of its published measurements are taken
+_IN_USE = 1.0  # years after a GPU's release when most published measurements of it are taken
 
 
 def nccl_of(software: str, compute_capability: str | None) -> Version:
     """Return NCCL's major and minor version.
 
-    As *software* says it; else the version of the date that it names (a year, a container of year and month, a release
-    of PyTorch); else that of a year after the GPU of *compute_capability* came out; else today's.
+    It is the one that *software* states; else that of the date it implies (a year, a container's year and month, a
+    PyTorch release); else that of one year after the release of GPUs with *compute_capability*; else today's.
     """
     said = _NCCL.search(software)
     if said is not None:

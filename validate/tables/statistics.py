@@ -1,4 +1,4 @@
-"""Relative errors of many rows in five numbers."""
+"""Summary statistics of relative errors."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ __all__ = ["Errors", "percentile", "relative_error", "summarise", "weighted_quan
 class Errors:
     """Errors of ``n`` rows as fractions: 0.1 is 10 %.
 
-    ``median_ape``, ``p90_ape`` and ``mean_ape`` are of the absolute relative error; ``bias``
-    is the mean of the signed one, positive where predictions are too slow.  All are None
-    where n is 0.
+    ``median_ape``, ``p90_ape`` and ``mean_ape`` are statistics of the absolute relative error; ``bias`` is the mean of
+    the signed one, positive where predictions are too slow.  All are None where n is 0.
     """
 
     n: int
@@ -31,10 +30,10 @@ def relative_error(predicted_s: float, measured_s: float) -> float:
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """Return the value below which that *share* of *ordered* lies, between two values linearly.
+    """Return the percentile of the ascending values *ordered* at *share* (0 to 1), interpolated linearly.
 
-    With n values in rising order it stands at (n - 1) * share, counted from 0 (definition 7
-    of Hyndman and Fan, Sample quantiles in statistical packages, 1996).
+    Of n values, it is at index (n - 1) * share (definition 7 of Hyndman and Fan, Sample quantiles in statistical
+    packages, 1996).
     """
     place = (len(ordered) - 1) * share
     low = math.floor(place)
@@ -54,9 +53,9 @@ def summarise(errors: Sequence[float]) -> Errors:
 
 
 def weighted_quantile(ordered: Sequence[tuple[float, float]], share: float) -> float:
-    """Return the least value up to which that *share* of the weights lies; *ordered* are values with their weights.
+    """Return the smallest value at which *share* of the total weight is reached, for ascending (value, weight) pairs.
 
-    NaN where there are none.
+    NaN for no pairs.
     """
     whole = math.fsum(weight for _, weight in ordered)
     passed = 0.0

@@ -1,4 +1,4 @@
-"""A table of measurements: columns by name, rows as written."""
+"""A table of measurements: named columns, and rows as written."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ _MAX_COLUMNS = 1000
 class Table:
     """Rows of text under named columns.
 
-    ``header`` holds the names as written; ``position`` finds a column by its name in small
-    letters; ``conventions`` are the columns whose empty cells mean something in tables of this ``kind``.  A row is made
-    each time that it is asked for.
+    ``header`` holds the names as written; ``position`` maps lower-case names to columns; ``conventions`` are the
+    columns whose empty cells have a meaning in tables of this ``kind``.  Rows are made on access.
     """
 
     file: str
@@ -31,27 +30,27 @@ class Table:
     conventions: frozenset[str] = frozenset()
 
     def cell(self, row: Record, column: str) -> str:
-        """Return the text under *column* without blanks around it, or what an empty one stands for by convention."""
+        """Return the text under *column*, stripped, or the value that an empty cell stands for by convention."""
         found = self.written(row, column)
         if found or column not in self.conventions:
             return found
         return filled(self.kind, column, lambda name: self.written(row, name))
 
     def written(self, row: Record, column: str) -> str:
-        """Return the text under *column* as written; empty where there is no such column."""
+        """Return the text under *column*, stripped; empty where there is no such column."""
         index = self.position.get(column)
         return row.fields[index].strip() if index is not None and index < len(row.fields) else ""
 
 
 def read_table(raw: bytes, name: str, needed: Iterable[str], read: Iterable[str], what: str = "collectives") -> Table:
-    """Return the table *raw*, which messages call *name*; raises as :func:`tabulate`, or where it is no CSV."""
+    """Return the table in *raw*, called *name* in messages; raises as :func:`read_records` and :func:`tabulate` do."""
     return tabulate(read_records(raw, name), name, needed, read, what)
 
 
 def tabulate(records: Sequence[Record], name: str, needed: Iterable[str], read: Iterable[str], what: str) -> Table:
-    """Return *records*, of which the first holds the names of columns, as a table of *what*.
+    """Return *records*, the first of which holds the column names, as a table of *what*.
 
-    Raises InputError where a column of *needed* is missing, or one of *read* is there twice.
+    Raises InputError where a column of *needed* is missing, one of *read* occurs twice, or there are too many.
     """
     head = records[0]
     if len(head.fields) > _MAX_COLUMNS:
@@ -71,7 +70,7 @@ def tabulate(records: Sequence[Record], name: str, needed: Iterable[str], read: 
 
 
 class _Rows(Made):
-    """The rows below the head of *records*, of *n_columns* where commas of prose make them seem more."""
+    """The rows of *records* below the header, where unquoted commas may have split some into too many fields."""
 
     def __init__(self, records: Sequence[Record], n_columns: int) -> None:
         self._records = records
@@ -81,14 +80,14 @@ class _Rows(Made):
         return len(self._records) - 1
 
     def made(self, index: int) -> Record:
-        """Return the row at *index*, its commas of prose put together."""
+        """Return the row at *index*, with unquoted commas rejoined."""
         return _rejoined(self._records[index + 1], self._n_columns)
 
 
 def _rejoined(row: Record, n_columns: int) -> Record:
-    """Undo unquoted commas of prose: join fields that begin with a blank to the one before.
+    """Join fields that begin with a blank to the one before, as unquoted commas of prose have split them.
 
-    Only where that makes the number of fields right; otherwise the row stays as it is.
+    The row is returned unchanged unless this results in *n_columns* fields.
     """
     if len(row.fields) <= n_columns:
         return row

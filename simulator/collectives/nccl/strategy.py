@@ -63,7 +63,7 @@ class Nccl:
         request = replace(request, group=request.group.nominal)  # NCCL plans with nominal link rates
         parts = [node.part for node in request.group.unlike()]
         if any(isinstance(part, GpuPart) and part.vendor == "other" for part in parts):
-            raise Unsuitable("no hardware that NCCL runs on")
+            raise Unsuitable("NCCL does not run on this hardware")
         builder = PlanBuilder()
         builder.facts["software"] = "nccl"
         graph = comm_graph(request.group)
@@ -75,7 +75,7 @@ class Nccl:
         if not self.in_switch and request.collective in ("all-reduce", "reduce-scatter"):
             wanted = tuple(a for a in wanted or ALGORITHMS if not a.startswith("nvls"))
             if not wanted:
-                raise Unsuitable(f"no switch adds up types of 8 bits, which {self.algorithm} needs; ring and tree do")
+                raise Unsuitable(f"switches do not add 8-bit types, which {self.algorithm} needs; ring and tree do")
         protocol = cast(Protocol, self.protocol) if self.protocol else None
         choice = choose(graph, request.collective, request.size_bytes, algorithms=wanted, protocol=protocol)
         launch = channels_used(graph, choice, request.size_bytes)

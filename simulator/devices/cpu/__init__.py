@@ -1,1 +1,1 @@
-"""CPUs: what each class of kernels costs on them."""
+"""CPUs: the cost of each class of kernels."""

@@ -1,8 +1,8 @@
-"""Convolutions on a CPU: directly (oneDNN), or as a product of unrolled images (frameworks of 2016).
+"""Convolutions on a CPU: direct (oneDNN), or as a product of unrolled images (frameworks of 2016).
 
-Direct: vectors run over channels of the result; rows of images and blocks of channels go to threads.
-Unrolled: image by image, every window is written out as a column and the columns are multiplied with
-the filters (im2col); the gradient of the images goes the other way and adds the columns up.
+Direct: vectors run over output channels; image rows and blocks of channels are divided among threads.
+Unrolled (im2col): for each image, every window is copied into a column of a matrix, which is multiplied by the
+filters; the gradient of the images multiplies first and then adds the columns back into the image.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _direct(cpu: Cpu, kernel: Convolution) -> KernelCost:
     c, shape, threads = cpu.constants(ConvolutionCosts), kernel.shape, cpu.threads
     element = ELEMENT_BYTES[kernel.precision]
     lanes = max(1, cpu.vector_bits // (8 * max(4, element)))
-    # Vectors run over what the product does not add up: channels of the result, or of the gradient.
+    # Vectors run over the channels that are not reduced: those of the result, or of the images' gradient.
     channels = shape.c_in if kernel.direction == "bwd_data" else shape.c_out
     padded = math.ceil(channels / lanes) * lanes / channels
     blocks = math.ceil(channels / (c.channel_vectors * lanes))
@@ -55,13 +55,13 @@ def _direct(cpu: Cpu, kernel: Convolution) -> KernelCost:
     steps = depth * shape.kernel_h * shape.kernel_w
     rate = compute_rate(cpu, kernel.precision, threads) * c.efficiency[kernel.direction]
     compute_s = kernel.flop * padded * uneven * (1.0 + cpu.constants(ProductCosts).start_depth / steps) / rate
-    # Filters that no core keeps are fetched for every image.
+    # Filters that fit in no core's private cache are fetched again for every image.
     weights = shape.weight_elements * element
     times = shape.batch if weights / blocks > cache_bytes(cpu, 1, 1) else 1
     moved = (shape.input_elements + shape.output_elements) * element + times * weights
     memory_s = transfer_time(cpu, moved, threads)
     if kernel.direction == "bwd_weight":
-        # Each thread adds its images into filters of its own; then all are added.
+        # Each thread accumulates its images into its own copy of the filters; the copies are then summed.
         memory_s += transfer_time(cpu, 2 * min(threads, shape.batch) * weights, threads)
     start_s = start_time(cpu) + region_time(cpu, threads)
     bound: Bound = "latency" if start_s > compute_s + memory_s else "compute" if compute_s > memory_s else "memory"

@@ -1,4 +1,4 @@
-"""CPUs as the cost models see them: the figures of a part, and with how many threads it is used."""
+"""CPUs as the cost models see them: the figures of a part and the number of threads in use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LINE_BYTES = 64
 @constants("cpu_cores")
 @dataclass(frozen=True, slots=True)
 class CoreCosts:
-    """Constants of cores, for what parts do not say."""
+    """Constants of cores, used where a part gives no figure."""
 
     lines_in_flight: int
     vector_turbo: float
@@ -30,10 +30,10 @@ class CoreCosts:
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """One level: the size of one cache, how many cores share it, its own bandwidth (0: what its cores draw).
+    """One cache level: the size of one cache, the cores that share it, and its total bandwidth (0: not a limit).
 
-    ``bytes_per_cycle`` is what one core draws from it (0: as most cores), ``memory_Bps`` what its way to memory gives
-    (0: no limit), ``neighbours_Bps`` what cores that are not of this device read through it.
+    ``bytes_per_cycle`` is the bandwidth of one core (0: the default for the level), ``memory_Bps`` the bandwidth
+    between the cache and memory (0: no limit), and ``neighbours_Bps`` what cores outside this device read through it.
     """
 
     size_bytes: float
@@ -46,15 +46,15 @@ class Cache:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cpu:
-    """All sockets of a machine as one device, used with ``threads`` threads.
+    """All sockets of a machine as one device that runs ``threads`` threads.
 
-    ``clock_Hz`` is that of all cores while they compute with vectors, ``turbo_clock_Hz`` that of one core
-    alone, ``scalar_turbo_clock_Hz`` the same without vectors (0: no other).  ``flop_per_cycle`` is one core's, by
-    precision; a precision that is not there, it does not compute in.  ``memory_bandwidth_Bps`` is one socket's,
-    ``memory_bytes`` of all of them (infinite where the part does not say).  ``library`` says whose kernels run:
-    ``onednn`` as frameworks use since 2018, every pass over memory parallel and with vectors; ``blas`` as in those
-    of 2016, whose products alone are (:mod:`simulator.devices.cpu.gemm`).
-    Two devices are the same only where they are one object, so that costs can be remembered.
+    ``clock_Hz`` is the clock of vector code with all cores busy, ``turbo_clock_Hz`` that of one core alone, and
+    ``scalar_turbo_clock_Hz`` that of one core without vector instructions (0: as ``turbo_clock_Hz``).
+    ``flop_per_cycle`` is per core and precision; a precision that is missing is not supported.
+    ``memory_bandwidth_Bps`` is per socket; ``memory_bytes`` is the total (infinite where the part does not say).
+    ``library`` names the kernels: ``onednn``, used by frameworks since 2018, runs every pass over memory with threads
+    and vectors; ``blas``, used by those of 2016, does so only for matrix products (:mod:`simulator.devices.cpu.gemm`).
+    Devices compare by identity, so that costs can be cached by device.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Cpu:
     constants: Constants = DEFAULT
     scalar_turbo_clock_Hz: float = 0.0
     memory_latency_s: float = 100e-9  # to the first word
-    is_cold: bool = False  # no cache holds anything of what a kernel reads or writes when it starts
+    is_cold: bool = False  # caches hold none of a kernel's data when it starts
 
     @property
     def core_count(self) -> int:
@@ -86,19 +86,19 @@ class Cpu:
 
     @property
     def hardware_threads(self) -> int:
-        """Threads that run at the same time, of all sockets."""
+        """Hardware threads of all sockets."""
         return self.core_count * self.threads_per_core
 
     @property
     def peak_flops_per_s(self) -> Mapping[str, float]:
-        """Peak rate by precision, of as many cores as there are threads."""
+        """Peak rate in FLOP/s by precision, of as many cores as there are threads."""
         cores = min(self.threads, self.core_count)
         return {p: flop * cores * self.core_clock(cores) for p, flop in self.flop_per_cycle.items()}
 
     def core_clock(self, cores: int, *, vectors: bool = True) -> float:
-        """Return the clock, in Hz, at which each of *cores* computes; in between, linear in the busy share.
+        """Return the clock in Hz while *cores* cores of a socket are busy, linear between one core and all cores.
 
-        Loops that take one number after the other run without *vectors*, at the turbo of the maker's specification.
+        Without *vectors*, the single-core turbo is the one in the vendor's specification.
         """
         most = self.cores_per_socket
         busy = min(cores, most)
@@ -107,9 +107,9 @@ class Cpu:
         return (self.clock_Hz + (turbo_Hz - self.clock_Hz) * idle_share) * self.calibration.compute
 
     def core_flop_per_cycle(self, precision: Precision) -> int:
-        """Return one core's FLOPs in a cycle.
+        """Return one core's FLOPs per cycle.
 
-        Raises InputError where the part has none for *precision*.
+        Raises InputError where the part does not support *precision*.
         """
         try:
             return self.flop_per_cycle[precision]
@@ -121,7 +121,7 @@ class Cpu:
             ) from None
 
     def peak(self, precision: Precision) -> float:
-        """Return the peak rate in FLOP/s of as many cores as there are threads; raises as core_flop_per_cycle."""
+        """Return the peak rate in FLOP/s of as many cores as there are threads; raises as core_flop_per_cycle does."""
         cores = min(self.threads, self.core_count)
         return self.core_flop_per_cycle(precision) * cores * self.core_clock(cores)
 
@@ -136,11 +136,12 @@ def cpu_from_part(
     calibration: Calibration | None = None,
     constants: Constants = DEFAULT,
 ) -> Cpu:
-    """Return the device that *sockets* processors of a part make together.
+    """Return the device formed by *sockets* processors of a part.
 
-    ``threads`` are one for each physical core where they are not given, as frameworks choose.
+    ``threads`` defaults to one per physical core, as in frameworks.
 
-    Raises InputError where the part lacks a figure that costs need (names all of them), or a number is below 1.
+    Raises InputError where the part lacks figures that the cost models need (names all of them), where a number is
+    below 1, or where *library* is unknown.
     """
     needed = ("core_count", "clock", "flop_per_cycle", "memory_bandwidth")
     missing = [key for key in needed if not getattr(part, key)]

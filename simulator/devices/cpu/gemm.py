@@ -1,10 +1,10 @@
-"""Products on a CPU: matrices, and what is made of them: recurrent layers, attention.
+"""Matrix products on a CPU, and the kernels built from them: recurrent layers and attention.
 
-A BLAS splits C among the threads, copies the parts of A and B that do not lie in a cache into the
-order in which its inner kernel reads them ("packing"), and multiplies tile by tile (Goto, van de
-Geijn, "Anatomy of high-performance matrix multiplication", 2008).  So its time is that of
-multiplying at nearly the peak rate, after that of packing, which fetches A and B on the way; with few
-rows, packing is longer than multiplying.  A product with a single row or column is a pass over the matrix.
+A BLAS divides C among the threads, copies the parts of A and B that are not in a cache into the order in which its
+inner kernel reads them ("packing"), and multiplies tile by tile (Goto, van de Geijn, "Anatomy of high-performance
+matrix multiplication", 2008).  The time is therefore that of multiplying at nearly the peak rate plus that of packing,
+during which A and B are fetched; with few rows, packing takes longer than multiplying.  A product with a single row or
+column is one pass over the matrix.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _grids(parts: int) -> tuple[tuple[int, int], ...]:
 
 
 def _imbalance(tiles_m: int, tiles_n: int, threads: int) -> float:
-    """Return the largest part over the mean one, of tiles split on the best grid of as many parts as threads."""
+    """Return the largest part over the mean part, for tiles divided on the best grid with one part per thread."""
     smallest = min(math.ceil(tiles_m / r) * math.ceil(tiles_n / c) for r, c in _grids(threads))
     return smallest * threads / (tiles_m * tiles_n)
 
@@ -57,7 +57,7 @@ def gemm_product(cpu: Cpu, kernel: Gemm) -> KernelCost:
     rows = min(kernel.m, kernel.n)
     multiply_s, packing_s = multiply_time(cpu, kernel, threads)
     memory_s = transfer_time(cpu, kernel.bytes, threads)
-    # A few rows may as well be taken one by one, each a pass over the whole matrix.
+    # With few rows, computing them one by one, each a pass over the whole matrix, can be faster.
     one_by_one_s = rows * max(memory_s, kernel.flop / rows / compute_rate(cpu, kernel.precision, threads))
     whole_s = multiply_s + max(packing_s, memory_s)
     start_s = start_time(cpu) + region_time(cpu, threads)
@@ -71,11 +71,11 @@ def gemm_product(cpu: Cpu, kernel: Gemm) -> KernelCost:
 
 
 def multiply_time(cpu: Cpu, kernel: Gemm, threads: int) -> tuple[float, float]:
-    """Return the seconds that *threads* multiply, and those they pack before."""
+    """Return the seconds that *threads* threads spend multiplying, and those spent packing beforehand."""
     costs = cpu.constants(ProductCosts)
     m, n, k, batch = kernel.m, kernel.n, kernel.k, kernel.batch
     lanes = max(1, cpu.vector_bits // (8 * max(4, ELEMENT_BYTES[kernel.precision])))
-    # The library turns the tile so that the longer side is the vectors'.
+    # The library orients the tile so that vectors run along the longer side.
     long, short = max(m, n), min(m, n)
     tiles_long = math.ceil(long / (lanes * costs.tile_vectors))
     tiles_short = math.ceil(short / costs.tile_rows)
@@ -83,7 +83,7 @@ def multiply_time(cpu: Cpu, kernel: Gemm, threads: int) -> tuple[float, float]:
     if batch >= threads:
         uneven = math.ceil(batch / threads) * threads / batch
     else:
-        # Whole products go to groups of threads; within a group C is split.
+        # Whole products go to groups of threads; C is divided within a group.
         each = threads // batch
         uneven = _imbalance(tiles_short, tiles_long, each) * threads / (each * batch)
     steps = k + costs.start_depth
@@ -96,9 +96,9 @@ def multiply_time(cpu: Cpu, kernel: Gemm, threads: int) -> tuple[float, float]:
 
 
 def recurrence_products(cpu: Cpu, kernel: Recurrence) -> KernelCost:
-    """Return the cost of *kernel* on *cpu*: a product with all inputs, then one with the state at each step.
+    """Return the cost of *kernel* on *cpu*: one product with all inputs, then one with the state at each step.
 
-    The weights of the steps are packed once.
+    The weights used at each step are packed once.
     """
     gates, hidden, steps = kernel.gates * kernel.hidden, kernel.hidden, kernel.timesteps
     rows = steps * kernel.batch
@@ -125,7 +125,7 @@ def recurrence_products(cpu: Cpu, kernel: Recurrence) -> KernelCost:
 
 
 def attention_products(cpu: Cpu, kernel: FusedAttention) -> KernelCost:
-    """Return the cost of *kernel* on *cpu*: its products, and an exponential for each score."""
+    """Return the cost of *kernel* on *cpu*: its matrix products, and one exponential per score."""
     blocks = kernel.batch * kernel.heads * math.ceil(kernel.query_length / 32)
     threads = min(cpu.threads, blocks)
     uneven = math.ceil(blocks / threads) * threads / blocks

@@ -1,10 +1,10 @@
-"""What a CPU's memory and caches deliver: a staircase over the working set, by how many cores draw on it.
+"""Bandwidth of a CPU's caches and memory: a staircase over the working set, for a given number of active cores.
 
-One core awaits so many lines at a time, hence has its bandwidth (Little's law); a few cores together
-have all that the memory gives, and further ones add nothing.  Cores of one chiplet share its way to memory.
+One core keeps a fixed number of cache lines in flight, which sets its bandwidth (Little's law).  A few cores together
+saturate memory, and further ones add nothing.  The cores of one chiplet share its path to memory.
 
-Who shares a cache has as much of it as is read through it on its behalf: what is read anew pushes out what has not been
-used for longest.  So a stream keeps more of its data beside busy neighbours than loads that wait for each other.
+Users of a shared cache hold it in proportion to the bandwidth they read through it, because new data evicts the least
+recently used.  Next to busy neighbours, a stream therefore keeps more of its data cached than dependent loads do.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class CacheCosts:
 
 
 def cache_bytes(cpu: Cpu, level: int, cores: int) -> float:
-    """Return the size of all caches of *level* (from 0) that *cores* have; 0 where there is no such level."""
+    """Return the total bytes of the caches of *level* (from 0) that *cores* cores use; 0 where no such level exists."""
     if not 0 <= level < len(cpu.caches):
         return 0.0
     cache = cpu.caches[level]
@@ -38,7 +38,7 @@ def cache_bytes(cpu: Cpu, level: int, cores: int) -> float:
 
 
 def held_share(cpu: Cpu, n_bytes: float) -> float:
-    """Return the share of *n_bytes*, passed over again and again by all threads, that the last cache serves."""
+    """Return the share of *n_bytes*, read repeatedly by all threads, that the last-level cache serves."""
     size_bytes = cache_bytes(cpu, len(cpu.caches) - 1, min(cpu.threads, cpu.core_count)) if cpu.caches else 0.0
     if not size_bytes or cpu.is_cold:
         return 0.0
@@ -47,14 +47,14 @@ def held_share(cpu: Cpu, n_bytes: float) -> float:
 
 
 def own_share(neighbours_Bps: float, own_Bps: float) -> float:
-    """Return the share of a cache that is held by who reads *own_Bps* through it, beside others' *neighbours_Bps*."""
+    """Return the share of a cache held by a user reading *own_Bps* through it, next to others' *neighbours_Bps*."""
     return own_Bps / (own_Bps + neighbours_Bps)
 
 
 def bandwidth(cpu: Cpu, working_set_bytes: float, threads: int) -> float:
-    """Return the B/s, read and written together, of *threads* that pass over so many bytes in turn.
+    """Return the combined read and write bandwidth, in B/s, of *threads* threads passing over the working set.
 
-    From memory whatever their number where the CPU is cold.
+    A cold CPU reads from memory, whatever the size of the working set.
     """
     costs, cores = cpu.constants(CacheCosts), min(threads, cpu.core_count)
     clock_Hz = cpu.core_clock(cores)
@@ -83,7 +83,7 @@ def bandwidth(cpu: Cpu, working_set_bytes: float, threads: int) -> float:
 def _memory_bandwidth(cpu: Cpu, cores: int, costs: CacheCosts) -> float:
     sockets = math.ceil(cores / cpu.cores_per_socket)
     together_Bps = sockets * cpu.memory_bandwidth_Bps * (costs.two_sockets if sockets > 1 else 1.0)
-    # What one socket's cores have, the first ones of a second do not take away.
+    # The first cores of a second socket do not lower the bandwidth that the first socket already has.
     together_Bps = max(together_Bps, cpu.memory_bandwidth_Bps)
     for cache in cpu.caches:
         if cache.memory_Bps:
@@ -94,5 +94,5 @@ def _memory_bandwidth(cpu: Cpu, cores: int, costs: CacheCosts) -> float:
 
 
 def transfer_time(cpu: Cpu, n_bytes: float, threads: int) -> float:
-    """Return the seconds of one pass over *n_bytes*."""
+    """Return the seconds of one pass of *threads* threads over *n_bytes*."""
     return n_bytes / bandwidth(cpu, n_bytes, threads) if n_bytes > 0 else 0.0

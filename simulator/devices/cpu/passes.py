@@ -1,7 +1,7 @@
-"""Passes over memory on a CPU: element by element, reductions over rows, pooling, rows picked from a table.
+"""Passes over memory on a CPU: elementwise kernels, reductions over rows, pooling, and gathers from a table.
 
-Each is as long as its bytes take from where they lie, or as its instructions take, whichever is longer.
-Cycles are facts of the library's code, and scale to other CPUs by the width of their vectors.
+Each takes the time of its data transfer or of its instructions, whichever is longer.  Cycle counts are properties of
+the library's code and scale to other CPUs with their vector width.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 @constants("cpu_passes")
 @dataclass(frozen=True, slots=True)
 class PassCosts:
-    """Constants of passes, the same for all CPUs; cycles are of one core with two vector units of 256 bits."""
+    """Constants of passes, the same for all CPUs; cycles are those of a core with two 256-bit vector units."""
 
     PARTS: ClassVar = dict.fromkeys(
         ("vector_cycles", "scalar_cycles", "row_element_cycles", "pool_cycles", "pool_window_cycles"), dict
@@ -58,21 +58,21 @@ class PassCosts:
 
 
 _FUNCTIONS = frozenset(("elu", "erf", "exp", "gelu", "gelu_bwd", "log", "pow", "sigmoid", "silu", "tanh", "sin", "cos"))
-_DRAWN = frozenset(("normal", "uniform"))  # from one generator, whose state each number changes
+_DRAWN = frozenset(("normal", "uniform"))  # random numbers: one generator whose state each draw changes, so serial
 
 
 def start_time(cpu: Cpu) -> float:
-    """Return the seconds in which a kernel starts on one core."""
+    """Return the start-up time of a kernel on one core, in seconds."""
     return cpu.constants(PassCosts).start_cycles / cpu.core_clock(1)
 
 
 def exp_cycles(cpu: Cpu) -> float:
-    """Return the cycles for each element of a softmax within a fused kernel."""
+    """Return the cycles per element of a softmax within a fused kernel."""
     return cpu.constants(PassCosts).row_element_cycles["softmax"]
 
 
 def pass_threads(cpu: Cpu, elements: int) -> int:
-    """Return how many threads a pass over *elements* is given."""
+    """Return the number of threads that a pass over *elements* elements uses."""
     if cpu.library == "blas":
         return 1
     grain = cpu.constants(PassCosts).grain_elements
@@ -97,7 +97,7 @@ def streaming_pass(cpu: Cpu, kernel: Streaming) -> KernelCost:
 
 
 def rowwise_pass(cpu: Cpu, kernel: Rowwise) -> KernelCost:
-    """Return the cost of *kernel* on *cpu*; rows are what threads share out."""
+    """Return the cost of *kernel* on *cpu*; rows are divided among the threads."""
     c = cpu.constants(PassCosts)
     n = kernel.rows * kernel.cols
     threads = min(pass_threads(cpu, n), kernel.rows)
@@ -120,7 +120,7 @@ def pooling_pass(cpu: Cpu, kernel: Pooling) -> KernelCost:
         cycles = c.pool_bwd_max_cycles
     else:
         cycles = c.pool_cycles[kernel.kind] + c.pool_window_cycles[kernel.kind] * kernel.window
-    # Both libraries give each thread its channels.
+    # Both libraries divide channels among threads.
     threads = max(1, min(cpu.threads, math.ceil(kernel.input_elements / c.grain_elements)))
     compute_s = kernel.output_elements * cycles / scalar_rate(cpu, threads)
     return _pass(cpu, compute_s, kernel.bytes, threads)
@@ -128,7 +128,7 @@ def pooling_pass(cpu: Cpu, kernel: Pooling) -> KernelCost:
 
 @dataclass(frozen=True, slots=True)
 class GatherTimes:
-    """What picking rows takes: instructions, waits for the first line of each, bytes; the first beside the others."""
+    """The parts of a gather: instructions, which overlap the rest; waits for each row's first line; transfer."""
 
     compute_s: float
     wait_s: float
@@ -136,17 +136,17 @@ class GatherTimes:
 
 
 def gather_times(cpu: Cpu, kernel: Gather) -> GatherTimes:
-    """Return what *kernel* takes on *cpu* besides its start.
+    """Return the times of *kernel* on *cpu*, without its start-up time.
 
-    Rows lie anywhere in their table, so that a row's first line is awaited where no cache has it, with those of as many
-    rows as a core looks ahead; the lines after it come as a stream.
+    Rows are scattered over the table, so the first line of a row that no cache holds costs a memory latency, shared by
+    the rows that a core has in flight; the row's further lines arrive as a stream.
     """
     c = cpu.constants(PassCosts)
     threads = pass_threads(cpu, kernel.rows * kernel.cols)
     cores = min(threads, cpu.core_count)
     row_bytes = kernel.cols * ELEMENT_BYTES[kernel.precision]
     picked_bytes = kernel.rows * row_bytes
-    table_bytes = kernel.vocabulary * row_bytes or math.inf  # a table of which nothing is said is in no cache
+    table_bytes = kernel.vocabulary * row_bytes or math.inf  # a table of unknown size is in no cache
     held = 0.0 if cpu.is_cold else cache_bytes(cpu, len(cpu.caches) - 1, cores)
     missed = max(0.0, 1.0 - held / table_bytes)
     rest = max(0.0, 1.0 - missed * LINE_BYTES / row_bytes)

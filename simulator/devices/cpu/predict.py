@@ -1,4 +1,4 @@
-"""The time of a kernel on a CPU: which function knows which class; and the framework's part."""
+"""The cost of a kernel on a CPU, dispatched by kernel class, and the framework's overhead per call."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["cpu_call_time", "cpu_dispatch_time", "cpu_kernel_cost"]
 @constants("cpu_calls")
 @dataclass(frozen=True, slots=True)
 class CallCosts:
-    """What calls of a framework take on a CPU, which issues nothing ahead, beyond their kernels."""
+    """Overhead of a framework's calls on a CPU, in seconds beyond their kernels; nothing is issued ahead."""
 
     forward_s: float
     backward_s: float
@@ -51,16 +51,16 @@ _COSTS: dict[type, Callable[[Cpu, Any], KernelCost]] = {
 
 
 def cpu_kernel_cost(cpu: Cpu, kernel: Kernel) -> KernelCost:
-    """Return the cost of *kernel* on *cpu*; raises InputError where it does not compute in the precision."""
+    """Return the cost of *kernel* on *cpu*; raises InputError where the CPU does not support its precision."""
     return _COSTS[type(kernel)](cpu, kernel)
 
 
 def cpu_dispatch_time(cpu: Cpu, phase: Phase) -> float:
-    """Return the seconds that the framework takes to come to an operator's first kernel."""
+    """Return the seconds that the framework takes before an operator's first kernel starts."""
     costs = cpu.constants(CallCosts)
     return (costs.forward_s if phase == "fwd" else costs.backward_s) * cpu.calibration.dispatch
 
 
 def cpu_call_time(cpu: Cpu) -> float:
-    """Return the seconds that a call of a framework's function takes beyond its kernels, where no tape is kept."""
+    """Return the seconds that a call of a framework's function takes beyond its kernels, without autograd."""
     return cpu.constants(CallCosts).call_s * cpu.calibration.dispatch

@@ -1,1 +1,1 @@
-"""GPUs: what each class of kernels costs on them."""
+"""GPUs: the cost of each class of kernels."""

@@ -1,15 +1,16 @@
 """Attention in one kernel: FlashAttention on matrix units, a memory-efficient kernel on fp32 lanes.
 
-A block keeps a tile of queries on the chip and goes through the keys; the scores never leave the SM.  A step of it
-multiplies, on matrix units, and takes exponentials, of which an SM does 16 in a clock: at heads of 128 these take
-a quarter of the products' clocks on an A100, half on an H100, as many on a B200, of which other products hide about
-half.  How blocks share the SMs is in :mod:`simulator.devices.gpu.attention_blocks`.
+A block keeps a tile of queries on chip and loops over the keys; the scores never leave the SM.  Each step multiplies
+on matrix units and takes exponentials, of which an SM computes 16 per clock.  At a head size of 128 the exponentials
+need a quarter of the products' clocks on an A100, half on an H100 and as many on a B200; other products hide about
+half of them.  The scheduling of blocks on SMs is in :mod:`simulator.devices.gpu.attention_blocks`.
 
-Which kernel runs is the library's choice, not the device's.  ``flash2``, FlashAttention 2, issues the products of
-Ampere on every GPU (mma.sync), which matrix units since Hopper do at about half of their rate; ``native`` is written
-for the GPU's own generation: FlashAttention 3 and cuDNN 9 on Hopper, cuDNN, FlashInfer and TensorRT-LLM on Blackwell.
-Up to Ada they are the same.  ``flash1``, FlashAttention 1, divides work among warps less well, and takes twice as long
-as ``flash2``.  Backward computes five products for two, and adds into the queries' gradient by atomic additions.
+The kernel depends on the library, not on the device.  ``flash2``, FlashAttention 2, issues Ampere's instructions
+(mma.sync) on every GPU; matrix units since Hopper run these at about half of their rate.  ``native`` is written for
+the GPU's own generation: FlashAttention 3 and cuDNN 9 on Hopper; cuDNN, FlashInfer and TensorRT-LLM on Blackwell.  Up
+to Ada the two are the same.  ``flash1``, FlashAttention 1, divides work among warps less well and takes twice as long
+as ``flash2``.  The backward pass computes five products instead of two and accumulates the gradient of the queries
+with atomic additions.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ __all__ = ["AttentionCosts", "attention_cost"]
 @constants("attention")
 @dataclass(frozen=True, slots=True)
 class AttentionCosts:
-    """Constants of attention, the same for all GPUs; ``alone`` and ``last`` are of kernels other than native ones."""
+    """Constants of attention, the same for all GPUs; ``alone`` and ``last`` apply to kernels that are not native."""
 
     products: float
     exponentials: float
@@ -50,7 +51,7 @@ class AttentionCosts:
     lanes: float
 
 
-_EXPONENTIALS_PER_CLOCK = 16.0  # of an SM (CUDA programming guide, arithmetic instructions)
+_EXPONENTIALS_PER_CLOCK = 16.0  # per SM (CUDA programming guide, arithmetic instructions)
 
 
 def attention_cost(gpu: Gpu, kernel: FusedAttention) -> KernelCost:
@@ -84,8 +85,8 @@ def attention_cost(gpu: Gpu, kernel: FusedAttention) -> KernelCost:
 def _clocks(gpu: Gpu, blocks: Blocks, step_clocks: float, is_native: bool, costs: AttentionCosts) -> float:
     """Return the clocks until the last block ends.
 
-    Native kernels start the longest blocks first, and a block alone keeps its SM busy: of its groups of warps one
-    multiplies while the other takes exponentials.
+    Native kernels start the longest blocks first, and one block keeps its SM busy: one of its warp groups multiplies
+    while the other takes exponentials.
     """
     if is_native:
         return spread_over(blocks, gpu.sm_count, step_clocks, costs.block_clocks, alone=1.0, last=0.0)
@@ -93,7 +94,7 @@ def _clocks(gpu: Gpu, blocks: Blocks, step_clocks: float, is_native: bool, costs
 
 
 def _flop_per_clock(gpu: Gpu, kernel: FusedAttention, is_native: bool, costs: AttentionCosts) -> tuple[float, str]:
-    """Return the FLOPs of an SM in a clock while it multiplies, and which kernel it is."""
+    """Return the FLOPs per SM and clock of the matrix products, and the name of the kernel."""
     sm_clocks_per_s = gpu.sm_count * working_clock(gpu, kernel.precision)
     peak = tensor_rate(gpu, kernel.precision) / sm_clocks_per_s
     if not peak:
@@ -109,7 +110,7 @@ def _flop_per_clock(gpu: Gpu, kernel: FusedAttention, is_native: bool, costs: At
 
 
 def _traffic(kernel: FusedAttention) -> tuple[float, float]:
-    """Return the bytes read and written: backward, gradients too, and that of the queries added up in fp32."""
+    """Return the bytes read and written; backward includes gradients, with that of the queries accumulated in fp32."""
     element = ELEMENT_BYTES[kernel.precision]
     queries = kernel.batch * kernel.heads * kernel.query_length * kernel.head_size
     keys = 2 * kernel.batch * kernel.kv_heads * kernel.key_length * kernel.head_size

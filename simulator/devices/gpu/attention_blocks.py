@@ -1,7 +1,7 @@
-"""Blocks of attention on the SMs of a GPU: how long each is, and when the last of them ends.
+"""Thread blocks of attention on the SMs of a GPU: the length of each, and the end of the last.
 
-A block owns rows of queries (backward: of keys) and goes through the keys in steps.  Under a causal mask each is
-longer than the one before, by the tile on the diagonal, which it computes in whole.
+A block owns rows of queries (backward: of keys) and loops over the keys in steps.  Under a causal mask each block is
+longer than the one before; it computes the whole tile on the diagonal.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ __all__ = ["ROWS", "Blocks", "blocks_of", "spread_over"]
 
 ROWS = 128
 _COLUMNS = 64
-_GROUPS = 64  # blocks of one pair are told apart in so many groups of equal length; more tell nothing new
+_GROUPS = 64  # blocks of one batch-head pair are grouped into at most this many lengths; more add no accuracy
 
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Blocks of ``rows`` by ``columns`` a step: for each length, in steps, the longest first, how many there are."""
+    """Blocks of ``rows`` by ``columns`` per step; ``lengths``: each length in steps, longest first, with its count."""
 
     rows: int
     columns: int
@@ -29,20 +29,20 @@ class Blocks:
 
     @property
     def count(self) -> float:
-        """Blocks in all."""
+        """Number of blocks."""
         return sum(count for _, count in self.lengths)
 
     @property
     def steps(self) -> float:
-        """Steps of all blocks."""
+        """Total steps of all blocks."""
         return sum(length * count for length, count in self.lengths)
 
 
 @lru_cache(maxsize=4096)
 def blocks_of(kernel: FusedAttention, *, rows: int = ROWS, packs: bool = False) -> Blocks:
-    """Return the blocks of *kernel*, of so many *rows* each.
+    """Return the blocks of *kernel*, of *rows* rows each.
 
-    *packs*: rows of all heads that share keys lie in one tile, which so is full also where sequences are short
+    With *packs*, the rows of all heads that share keys fill one tile, so that it is full even for short sequences
     (FlashAttention 3, ``pack_gqa``).
     """
     owned, passed = kernel.query_length, kernel.key_length
@@ -66,12 +66,11 @@ def blocks_of(kernel: FusedAttention, *, rows: int = ROWS, packs: bool = False) 
 def spread_over(
     blocks: Blocks, sms: int, step_clocks: float, block_clocks: float, *, alone: float, last: float
 ) -> float:
-    """Return the clocks until the last block ends.
+    """Return the clocks until the last block ends, as a lower bound on any schedule plus a wait at the end.
 
-    Some SM gets as many of the k longest blocks as an even share of them, rounded up, and no order of them ends
-    before it has done these (for any k), nor before an even share of all work.  *alone* blocks keep an SM busy:
-    fewer take as long as so many.  *last*: of the longest block's time, for how long others wait for it at the end
-    where it is not started first.
+    For any k, some SM runs at least its even share, rounded up, of the k longest blocks; and no schedule ends before
+    an even share of all work.  *alone* is the number of blocks that saturates an SM; fewer take as long as that many.
+    *last* is the share of the longest block for which other SMs wait at the end, where it is not started first.
     """
     slots = sms * alone
     least, before = 0.0, 0.0

@@ -1,11 +1,11 @@
 """Batch normalisation in training: sums over each channel, then the result from a second reading.
 
-Where images lie plane by plane, one block of threads has a channel to itself.  It reads again what it
-cannot keep: 3 arrays move forward and 5 backward, 2 and 3 where a channel fits the registers of an SM.
-It looks at one number at a time, with an index into images and planes for each, so that threads are
-busy with instructions rather than waiting for bytes: numbers of half the size take as long.  Few
-channels do not fill the machine, and many are held up by the SM's schedulers.  Where images lie pixel by
-pixel, blocks share the pixels and read whole lines of channels: memory bounds them.
+Where images are stored channel by channel (NCHW), one thread block handles one channel.  It reads again what it cannot
+keep: 3 arrays move forward and 5 backward, or 2 and 3 where a channel fits in the registers of an SM.  It processes one
+element at a time and computes an index into images and planes for each, so that instructions bound it rather than
+bytes: elements of half the size take as long.  Few channels leave SMs idle; many are limited by the SM's schedulers.
+Where images are stored pixel by pixel (NHWC), blocks divide the pixels and read whole lines of channels: memory bounds
+them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class BatchNormCosts:
 
 @dataclass(frozen=True, slots=True)
 class ChannelPass:
-    """What the kernel waits for: memory, and the threads that look at numbers; and the bytes it asks for."""
+    """The time of the kernel's memory accesses and that of its threads' instructions, in seconds; the bytes moved."""
 
     memory_s: float
     threads_s: float
@@ -45,7 +45,7 @@ class ChannelPass:
 
 
 def channel_pass(gpu: Gpu, kernel: Rowwise, found_again: float) -> ChannelPass:
-    """Return what *kernel* waits for on *gpu*.
+    """Return the memory and instruction times of *kernel* on *gpu*.
 
     *found_again* is the share of a second reading that the last-level cache serves.
     """
@@ -53,7 +53,7 @@ def channel_pass(gpu: Gpu, kernel: Rowwise, found_again: float) -> ChannelPass:
     size = ELEMENT_BYTES[kernel.precision]
     n_bytes = float(kernel.rows * kernel.cols * size)
     backward = kernel.kind.endswith("_bwd")
-    first = 2 if backward else 1  # arrays read: the images, and backward the gradient too
+    first = 2 if backward else 1  # arrays read: the images; backward, their gradient too
     if kernel.channels_last:
         kept, share = False, 1.0
     else:

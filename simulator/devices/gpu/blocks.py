@@ -1,4 +1,4 @@
-"""A product of matrices cut into tiles, one block of threads each, spread over the SMs."""
+"""A matrix product cut into tiles, one thread block each, distributed over the SMs."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ __all__ = ["ANY_TILES", "Engine", "blocks_time", "tensor_engine"]
 
 ANY_TILES = ((128, 128), (128, 64), (64, 128), (64, 64), (128, 32), (32, 128))
 
-_TENSOR_TILE = (256, 128)  # the largest usual one on tensor cores
-_FULL_TILE = 64.0  # multiplications per element loaded of the largest usual tile on fp32 lanes, 128 x 128
-_STEP = 8  # a block goes through the reduction in steps of so many
-_SHORTEST_SPLIT = 64  # a reduction is not split further into parts shorter than this
-_ENOUGH_BLOCKS = 4  # per SM: more splits do not help
+_TENSOR_TILE = (256, 128)  # the largest common one on tensor cores
+_FULL_TILE = 64.0  # multiplications per loaded element of the largest common tile on fp32 lanes, 128 x 128
+_STEP = 8  # elements of the reduction per step of a block
+_SHORTEST_SPLIT = 64  # a reduction is not split into parts shorter than this
+_ENOUGH_BLOCKS = 4  # per SM: beyond this, more splits do not help
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """What computes: so many SMs, the rate of all, and what tiles cost on them.
+    """The units that compute: the number of SMs, their combined rate, and the costs of tiles on them.
 
-    ``full_block`` elements of the result are half of what an SM holds at a time.
+    ``full_block`` is half of the number of result elements that an SM holds at a time.
     """
 
     sm_count: int
@@ -31,11 +31,11 @@ class Engine:
     tile_intensity: float
     prologue_k: float
     full_block: int = 128 * 128
-    full_intensity: float = _FULL_TILE  # of the largest tile: its rate is the reference
+    full_intensity: float = _FULL_TILE  # of the largest tile, which runs at the reference rate
 
 
 def tensor_engine(sm_count: int, rate_flops_per_s: float, tile_intensity: float, prologue_k: float) -> Engine:
-    """Return tensor cores, whose largest tiles are larger than those of lanes."""
+    """Return the engine of tensor cores, whose largest tiles are larger than those of fp32 lanes."""
     tall, wide = _TENSOR_TILE
     return Engine(sm_count, rate_flops_per_s, tile_intensity, prologue_k, tall * wide, tall * wide / (tall + wide))
 
@@ -53,12 +53,12 @@ def blocks_time(
     splits: Sequence[int] = (1,),
     split_s: float = 0.0,
 ) -> float:
-    """Return the seconds of ``batch`` products of m x n by a reduction over k, with the best of *tiles*.
+    """Return the time, in seconds, of ``batch`` products of size m x n with a reduction over k, with the best tile.
 
-    A tile of ``tm x tn`` loads tm + tn elements for tm tn multiplications in each step, so small ones compute
-    more slowly.  The time is that of the SM with the most blocks.  An SM hides latencies with a second
-    block; with one it is slower.  *depth* elements of the result lie at each place of a tile (the 16 of a
-    Winograd tile).  With *splits*, blocks may share a reduction; each part but the first costs *split_s*.
+    A tile of ``tm x tn`` loads tm + tn elements for tm tn multiplications in each step, so small tiles compute more
+    slowly.  The SM with the most blocks sets the time.  A second resident block hides an SM's latencies; one block
+    alone runs slower.  *depth* is the number of result elements at each position of a tile (the 16 of a Winograd
+    tile).  With *splits*, several blocks share a reduction; each part but the first costs *split_s* seconds.
     """
     steps = _STEP * ceil(k / _STEP)
     flops_per_s = engine.rate_flops_per_s / engine.sm_count

@@ -1,20 +1,20 @@
-"""The clock that a device holds under load, against its power limit.
+"""The clock that a device sustains under load, within its power limit.
 
-Power grows with what switches in a clock and with the square of the voltage, and voltage falls with the
-clock: P = P_0 + E n f v(f)^2.  ``n`` counts lanes, and for each SM what keeps lanes busy (schedulers and
-a register file of one size in every generation since Maxwell), which is why a card of 40 small SMs burns
-more than one of 20 large ones with as many lanes.  What matrix units need of that up to Turing is in their own
-energy: one instruction of theirs is hundreds of multiplications.  E is the energy of a lane's multiplication and
-addition, by manufacturing process.  A card of 70 W so computes at about half its boost clock.
+Power grows with the units that switch per clock and with the square of the voltage, and voltage falls with the
+clock: P = P_0 + E n f v(f)^2.  ``n`` counts lanes plus, for each SM, the logic that keeps lanes busy (schedulers and
+a register file, of one size in every generation since Maxwell), which is why a card with 40 small SMs draws more than
+one with 20 large ones and as many lanes.  Up to Turing, the energy of matrix units includes that logic: one of their
+instructions does hundreds of multiplications.  E is the energy of one lane's multiply-add, by manufacturing process.
+A 70 W card therefore computes at about half its boost clock.
 
-Since Ampere SMs feed matrix units from copies under way, which costs an SM as much as hundreds of lanes whatever its
-units do in a clock.  With numbers as networks have them an A100 of 400 W multiplies at 257 of its 312 TFLOP/s, and at
-295 with zeros (thonking.ai, "Strangely, matrix multiplications on GPUs run faster when given predictable data"); an
-L40S of 350 W, with half as many products an SM and clock, at 160 to 190 of 362.  What a kernel leaves unused in its
-time it need not spend: small or starved ones run at the boost clock (:func:`energy_time`).
+Since Ampere, asynchronous copies feed the matrix units, which costs an SM as much power as hundreds of lanes, however
+many products its units compute per clock.  On typical network data a 400 W A100 multiplies at 257 of its 312 TFLOP/s,
+and at 295 on zeros (thonking.ai, "Strangely, matrix multiplications on GPUs run faster when given predictable data");
+a 350 W L40S, with half as many products per SM and clock, at 160 to 190 of 362.  Small or starved kernels spend less
+energy per second and run at the boost clock (:func:`energy_time`).
 
-Voltage falls with the clock only as far as the transistors switch at all.  The smaller they are, the nearer that
-is to the full voltage, and the less a board saves that is held far below its boost clock.
+Voltage falls with the clock only down to the level at which the transistors still switch.  The smaller they are, the
+nearer that level is to the full voltage, and the less a board saves when held far below its boost clock.
 """
 
 from __future__ import annotations
@@ -54,14 +54,15 @@ class PowerCosts:
 
 @lru_cache(maxsize=1024)
 def sustained_clock(gpu: Gpu, precision: Precision, energy: float = 1.0) -> float:
-    """Return the clock, in Hz, at which *gpu* multiplies matrices in *precision* for a long time.
+    """Return the clock, in Hz, that *gpu* sustains while multiplying matrices in *precision*.
 
-    The clock at which power meets the board's limit, at least the base clock, at most the boost clock or what the
-    board is known to run at above it.  *energy* is that of a clock, against a large product's.
+    This is the clock at which power meets the board's limit: at least the base clock, and at most the boost clock, or
+    the higher clock at which the board is known to run.  *energy* is the energy per clock relative to that of a large
+    product.
     """
     costs = gpu.constants(PowerCosts)
     highest_Hz = gpu.boost_clock_Hz
-    # Shown for arithmetic in fp32; products on tensor cores are held to the peak of the data sheet.
+    # Measured for fp32 arithmetic; products on tensor cores are capped at the data sheet's peak.
     if gpu.above_boost and not computes_on_tensor_cores(gpu, precision):
         highest_Hz *= costs.headroom
     clock_Hz = highest_Hz
@@ -71,9 +72,9 @@ def sustained_clock(gpu: Gpu, precision: Precision, energy: float = 1.0) -> floa
 
 
 def working_clock(gpu: Gpu, precision: Precision) -> float:
-    """Return the clock, in Hz, of kernels that multiply in *precision*, but for what their energy takes.
+    """Return the clock, in Hz, of kernels that multiply in *precision*, leaving out the limit of :func:`energy_time`.
 
-    That is :func:`sustained_clock` where :func:`energy_time` says nothing, else the boost clock.
+    This is the boost clock where :func:`energy_time` applies, else :func:`sustained_clock`.
     """
     if _spends(gpu, precision):
         return gpu.boost_clock_Hz * gpu.calibration.compute
@@ -81,10 +82,10 @@ def working_clock(gpu: Gpu, precision: Precision) -> float:
 
 
 def energy_time(gpu: Gpu, precision: Precision, flop: float) -> float:
-    """Return the seconds in which the board may spend the energy of *flop* on tensor cores; 0 before Ampere.
+    """Return the least time, in seconds, in which the board can supply the energy of *flop* on tensor cores.
 
-    A small product leaves most of the chip idle and so runs at the highest clock; a large one is held to what
-    the board's power gives in its time.
+    0 before Ampere and without a known board power.  A small product leaves most of the chip idle and runs at the
+    highest clock; a large one takes the time in which the board supplies its energy.
     """
     if not _spends(gpu, precision):
         return 0.0
@@ -99,24 +100,24 @@ def energy_time(gpu: Gpu, precision: Precision, flop: float) -> float:
 
 
 def _spends(gpu: Gpu, precision: Precision) -> bool:
-    """Return whether products in *precision* are held by the energy that each takes, and not to one clock."""
+    """Return whether energy per product, rather than a sustained clock, limits products in *precision*."""
     is_late = gpu.traits.operands in ("copies", "warps") and gpu.board_power_W > 0.0
     return is_late and computes_on_tensor_cores(gpu, precision)
 
 
 def _available_W(gpu: Gpu, costs: PowerCosts) -> float:  # noqa: N802  units keep their case
-    """Return what the board's limit leaves for switching."""
+    """Return the power, in W, that the board's limit leaves for switching."""
     return gpu.board_power_W * (1.0 - costs.idle_share) - costs.idle_W
 
 
 def _clock_of_power(gpu: Gpu, precision: Precision, available_W: float, energy: float) -> float:
-    """Solve n E f v(f)^2 = available_W for f, with v falling linearly with f down to the lowest of the process."""
+    """Solve n E f v(f)^2 = available_W for f, in Hz; v falls linearly with f down to the process's lowest voltage."""
     costs, process = gpu.constants(PowerCosts), gpu.traits.process
     joule_per_clock = _busy_lanes(gpu, precision, costs) * (energy * costs.multiply_add_J) * process.energy
     available_W = max(available_W, 1.0)
     low = costs.lowest_voltage
     slope = (1.0 - low) / process.full_voltage_Hz
-    lowest_Hz = (process.lowest_voltage - low) / slope  # below this clock the voltage stays
+    lowest_Hz = (process.lowest_voltage - low) / slope  # below this clock the voltage is constant
     clock_Hz = available_W / (joule_per_clock * process.lowest_voltage**2)
     if clock_Hz <= lowest_Hz:
         return clock_Hz
@@ -129,7 +130,7 @@ def _clock_of_power(gpu: Gpu, precision: Precision, available_W: float, energy: 
 
 
 def _busy_lanes(gpu: Gpu, precision: Precision, costs: PowerCosts) -> float:
-    """Return what switches in a clock, in lanes that multiply in fp32: matrix units, or lanes and SMs besides."""
+    """Return the power-drawing units in fp32 lane equivalents: matrix units, or lanes plus a share for each SM."""
     peak = gpu.peak_flops_per_s
     of_clock = costs.busy_share / (2.0 * gpu.boost_clock_Hz)
     if computes_on_tensor_cores(gpu, precision):

@@ -1,4 +1,4 @@
-"""Convolutions, by the algorithm that a library takes: the fastest of those it has for the shape."""
+"""Convolutions, by the fastest algorithm that the library has for the shape."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _LARGEST_FFT_FILTER = 16
 def convolution_cost(gpu: Gpu, kernel: Convolution) -> KernelCost:
     """Return the cost of *kernel* on *gpu*.
 
-    In less than fp32, where the device has matrix units, libraries take these, and fp32 lanes only for
-    groups; where it has none, only the bytes are fewer.
+    Below fp32, libraries use matrix units where the device has them, and fp32 lanes only for grouped convolutions;
+    without matrix units, a lower precision only reduces the bytes.
 
     Raises InputError where the device has no figure for the kernel's precision.
     """
@@ -32,7 +32,7 @@ def convolution_cost(gpu: Gpu, kernel: Convolution) -> KernelCost:
     tensor_flops_per_s = tensor_rate(gpu, kernel.precision)
     if not tensor_flops_per_s and multiplies_bytes(
         gpu, kernel.precision
-    ):  # no sum of transformed numbers stays within a byte
+    ):  # transforms do not apply: their sums overflow a byte
         candidates = [implicit_gemm(_of_bytes(asked))]
     else:
         candidates = [] if tensor_flops_per_s and kernel.shape.groups == 1 else _on_lanes(asked)
@@ -45,14 +45,14 @@ def convolution_cost(gpu: Gpu, kernel: Convolution) -> KernelCost:
 
 
 def _of_bytes(asked: Problem) -> Problem:
-    """Return *asked* for lanes that multiply four bytes at once, at the clock that they then hold."""
+    """Return *asked* for lanes that multiply four bytes at once, at the clock they sustain for int8."""
     faster = BYTES_AT_ONCE * sustained_clock(asked.gpu, "int8") / sustained_clock(asked.gpu, "fp32")
     hot = asked.hot_rate_flops_per_s * faster
     return replace(asked, rate_flops_per_s=hot, hot_rate_flops_per_s=hot)
 
 
 def _on_lanes(asked: Problem) -> list[Candidate]:
-    """Return what the library has without matrix units."""
+    """Return the library's algorithms that do without matrix units."""
     shape = asked.shape
     found = [implicit_gemm(asked)]
     if shape.groups > 1:

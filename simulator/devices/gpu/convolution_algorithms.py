@@ -1,4 +1,4 @@
-"""What the algorithms of a convolution have in common: the shape as one direction sees it, and a candidate."""
+"""What convolution algorithms share: the shape as one direction sees it, and a candidate with its time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPLITS = (1, 2, 4, 8, 16, 32, 64)
 
 
 class Candidate(NamedTuple):
-    """An algorithm, and its time; ``compute_s`` and ``memory_s`` are its parts, as far as they overlap."""
+    """An algorithm and its time; ``compute_s`` and ``memory_s`` are parts of it that may overlap."""
 
     time_s: float
     name: str
@@ -30,12 +30,12 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One direction of a convolution on a device, with what every algorithm needs.
+    """One direction of a convolution on a device, with the figures that every algorithm needs.
 
-    ``rows`` and ``reduction`` are channels of one group: of the result, and those summed over; for
-    ``bwd_weight`` those of the result's gradient and of the images.  ``height`` and ``width`` are of
-    what is written (``bwd_weight``: of the result's gradient).  ``hot_rate_flops_per_s`` is that of kernels
-    which burn as much as a large product; ``bytes`` are moved once, without what a stride steps over.
+    ``rows`` and ``reduction`` are channels of one group: of the result, and of the reduction; for ``bwd_weight``,
+    those of the result's gradient and of the images.  ``height`` and ``width`` are those of the output
+    (``bwd_weight``: of the result's gradient).  ``hot_rate_flops_per_s`` is the rate of kernels that draw as much power
+    as a large product.  ``bytes`` counts each tensor once, without the pixels that a stride skips.
     """
 
     gpu: Gpu
@@ -60,23 +60,23 @@ class Problem:
 
     @property
     def unit_stride(self) -> bool:
-        """Whether every place of the image is a place of the result."""
+        """Whether the stride is 1 in both directions."""
         return self.shape.stride_h == 1 and self.shape.stride_w == 1
 
     @property
     def taps_of_a_place(self) -> int:
-        """Taps that a place of the images' gradient sums, at most: those of its phase of the stride."""
+        """Largest number of taps summed into one pixel of the images' gradient: those of its phase of the stride."""
         shape = self.shape
         return ceil(shape.kernel_h / shape.stride_h) * ceil(shape.kernel_w / shape.stride_w)
 
 
 def at_least(compute_s: float, memory_s: float) -> float:
-    """Return the time of computing and moving at once: the longer, and more where both are alike."""
+    """Return the time of overlapping computation and transfer: the longer, or somewhat more where both are close."""
     return float((compute_s**4 + memory_s**4) ** 0.25)
 
 
 def lane_share(gpu: Gpu, costs: ConvolutionCosts, direction: str = "fwd") -> float:
-    """Return what the fp32 lanes reach of what Pascal's do; AMD's have constants of their own."""
+    """Return the efficiency of the fp32 lanes relative to Pascal's; AMD's have constants of their own."""
     traits = gpu.traits
     if traits.cudnn == 5:
         share = costs.kepler if traits.unfed_lanes else 1.0
@@ -85,7 +85,7 @@ def lane_share(gpu: Gpu, costs: ConvolutionCosts, direction: str = "fwd") -> flo
 
 
 def problem(gpu: Gpu, kernel: Convolution, element_bytes: int) -> Problem:
-    """Return *kernel* on the fp32 lanes of *gpu*."""
+    """Return *kernel* as a problem for the fp32 lanes of *gpu*."""
     costs = gpu.constants(ConvolutionCosts)
     shape, direction = kernel.shape, kernel.direction
     share = lane_share(gpu, costs, direction)
@@ -94,7 +94,7 @@ def problem(gpu: Gpu, kernel: Convolution, element_bytes: int) -> Problem:
     taps = shape.kernel_h * shape.kernel_w
     pixels_in, pixels_out = shape.batch * shape.h_in * shape.w_in, shape.batch * shape.h_out * shape.w_out
     touched = pixels_in
-    if taps == 1 and not backward:  # whole rows, as sectors hold what lies between
+    if taps == 1 and not backward:  # whole rows, as sectors include the skipped pixels
         touched = min(pixels_in, pixels_out * shape.stride_w)
     return Problem(
         gpu=gpu,

@@ -1,4 +1,4 @@
-"""What convolutions cost: constants shared by all devices."""
+"""Constants of convolutions, shared by all devices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["ConvolutionCosts"]
 @constants("convolution")
 @dataclass(frozen=True, slots=True)
 class ConvolutionCosts:
-    """Shares of the peak rate that inner loops reach, and what is lost around them."""
+    """Shares of the peak rate that inner loops reach, and the overheads around them."""
 
     tile_intensity: float
     quantisation: float

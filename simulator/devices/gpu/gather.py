@@ -1,4 +1,4 @@
-"""Embeddings: rows picked from a table, and added into its gradient."""
+"""Embeddings: rows gathered from a table, and scattered into its gradient."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Products of matrices: of the ways in which a library can cut them, the fastest.
+"""Matrix products: the fastest of the ways in which a library can cut them.
 
-A way is a tile and a number of parts that k is split into.  Its time is the norm of four, which overlap
-in part: arithmetic, in whole waves of tiles over the SMs; device memory, where each wave reads its
-operands anew unless L2 still has them; L2, from which every tile fetches its rows and columns; and the
-translation of addresses, where rows lie far apart and operands lie along k.  Products on tensor cores since
-Ampere have a model of their own (:mod:`simulator.devices.gpu.tensor_product`).
+A way is a tile and a number of parts into which k is split.  Its time is a norm of four times that partly overlap:
+arithmetic, in whole waves of tiles over the SMs; device memory, from which each wave reads its operands anew unless L2
+still holds them; L2, from which every tile fetches its rows and columns; and address translation, where rows are far
+apart and operands are contiguous along k.  Products on tensor cores since Ampere have their own model
+(:mod:`simulator.devices.gpu.tensor_product`).
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from simulator.workload.precision import ELEMENT_BYTES, Precision
 
 __all__ = ["gemm_cost", "matrix_product_time"]
 
-_THIN = 16  # rows or columns, that dot products may compute
+_THIN = 16  # largest number of rows or columns that dot-product kernels compute
 _STEP_K = 8
-_VECTOR = 2  # elements that one instruction loads, at least, where rows start on such a boundary
+_VECTOR = 2  # elements that one load instruction fetches, at least, where rows are aligned to them
 _SECTOR_BYTES = 32
-_PAGE_BYTES = 2 << 20  # that one translation covers, since Pascal
-_REDUCE_SPEED = 2.5  # partial sums of a split k are still in L2: so much faster than device memory
+_PAGE_BYTES = 2 << 20  # covered by one translation, since Pascal
+_REDUCE_SPEED = 2.5  # bandwidth for the partial sums of a split k, which are still in L2, over that of device memory
 _Way = tuple[float, Tile, int, float, float, float, float]  # the fields of ProductTime
 
 
 @dataclass(frozen=True, slots=True)
 class _Product:
-    """A product on a device: all that does not depend on how it is cut."""
+    """A product on a device: the figures that do not depend on how it is cut."""
 
     m: int
     n: int
@@ -48,19 +48,19 @@ class _Product:
     right_bytes: float
     written_bytes: float
     element_bytes: int
-    left_walks: float  # translations for each row of A, each step along k: 0 where they are known
+    left_walks: float  # translations per row of A and step along k; 0 where they are cached
     right_walks: float
     missed: float  # share of operands read anew by later waves
     sm_count: int
     memory_s_per_byte: float
     l2_Bps_per_sm: float
-    known_pages: float  # whose translations are at hand
+    known_pages: float  # pages whose translations are cached
     page_sharpness: float
     walks_per_s: float
-    idle_share: float  # of what the last wave leaves idle, that is lost
-    split_share: float  # of the rate, where k is split
-    reduce_s: float  # where k is split
-    partial_s_per_byte: float  # of the sums of its parts
+    idle_share: float  # share of the last wave's idle time that is lost
+    split_share: float  # rate with k split, relative to that without
+    reduce_s: float  # of the reduction kernel, where k is split
+    partial_s_per_byte: float  # of the partial sums
     start_s: float
 
 
@@ -102,8 +102,8 @@ def matrix_product_time(
 ) -> ProductTime:
     """Return the time, in seconds, of *batch* products C[m, n] = A[m, k] B[k, n], in row-major order.
 
-    *written_bytes* are those of one C, where its elements are wider than those of A and B.  Products for which
-    :func:`simulator.devices.gpu.tensor_product.is_pipelined` holds have another model.
+    *written_bytes* is the size of one C, where its elements are wider than those of A and B.  Products for which
+    :func:`simulator.devices.gpu.tensor_product.is_pipelined` holds use another model.
     """
     constants = gpu.constants(GemmConstants)
     element = ELEMENT_BYTES[precision]
@@ -116,7 +116,7 @@ def matrix_product_time(
     aligned = n % _VECTOR == 0 and (layout != "NT" or k % _VECTOR == 0)
     for tile in tiles_for(gpu, precision, layout, batch > 1, aligned):
         tiles = batch * -(-m // tile.rows) * -(-n // tile.columns)
-        # However k is split, arithmetic takes no less than spread evenly over all SMs.
+        # However k is split, arithmetic takes at least its even share of all SMs.
         if (
             best is not None
             and tiles * tile.rows * tile.columns * 2.0 * k > best[0] * tile.sm_flops_per_s * gpu.sm_count
@@ -157,14 +157,14 @@ def _product(
     tensor = computes_on_tensor_cores(gpu, precision)
     kernels, few = gpu.traits.kernels, gpu.traits.translations == "few"
     far, known_pages = 0.0, math.inf
-    # Tiles on tensor cores are wide, and fetched ahead of their use: translations are few and hidden.
+    # Tensor-core tiles are wide and prefetched: translations are few and hidden.
     if gpu.traits.translations != "unseen" and not tensor:
-        # Rows of B are met again by every row of tiles; those of A once, when translations are for other rows.
+        # Each row of tiles meets the rows of B again; rows of A are met once, after their translations were evicted.
         operands = max((m + c.walk_again * n) * k * element * batch, 1.0)
         far = c.walk_near + (1.0 - c.walk_near) / (1.0 + (c.walk_reach_bytes / operands) ** 2)
         known_pages = (c.pages_early if few else c.pages_late) * (1.0 + c.walk_held_bytes / operands)
     clock_Hz = sustained_clock(gpu, precision)
-    # Products that run one after the other on the same operands find them in L2, as far as it holds all.
+    # Successive products on the same operands find them in L2, as far as it holds them all.
     hits = resident_share(gpu, batch * (left + right + written))
     memory_Bps = achieved_bandwidth(gpu, (left + right) / (left + right + written)) * c.bandwidth_share
     l2_bytes = max(gpu.l2_bytes * c.l2_share, 1.0)
@@ -182,7 +182,7 @@ def _product(
         missed=1.0 / (1.0 + (l2_bytes / max(left + right, 1.0)) ** 2),
         sm_count=gpu.sm_count,
         memory_s_per_byte=hits / l2_bandwidth(gpu) + (1.0 - hits) / memory_Bps,
-        # Tiles on tensor cores are fetched once for several SMs, or found in L1: memory bounds them, not L2.
+        # Tensor-core tiles are fetched once for several SMs, or found in L1: memory bounds them, not L2.
         l2_Bps_per_sm=math.inf if tensor else c.l2_clock_bytes * clock_Hz,
         known_pages=known_pages,
         page_sharpness=c.page_sharpness_early if few else c.page_sharpness_late,
@@ -196,10 +196,10 @@ def _product(
 
 
 def _missed(rows: int, pitch_bytes: int, known_pages: float, sharpness: float) -> float:
-    """Return the share of accesses whose translation is not at hand, *rows* starting every *pitch_bytes*.
+    """Return the share of accesses whose translation is not cached, for *rows* rows every *pitch_bytes*.
 
-    Rows within one page share one translation, which stays: what counts is how many pages there are besides.
-    Tiles follow one another, so where they start within a page goes by the greatest common divisor.
+    Rows within one page share one translation, which stays cached, so the number of further pages counts.
+    Tiles follow one another, so their offsets within a page follow the greatest common divisor.
     """
     span = rows * pitch_bytes
     besides = min(rows - 1.0, (span - math.gcd(span, _PAGE_BYTES)) / _PAGE_BYTES)

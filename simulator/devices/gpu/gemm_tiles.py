@@ -1,8 +1,8 @@
 """Tiles: how a library cuts a matrix product into pieces, each computed by one SM.
 
-Which tiles there are follows the names of the kernels that profilers show (``maxwell_sgemm_128x64_tn``,
-``volta_sgemm_32x128_nn``, ``ampere_sgemm_128x128_nn``): few in fp32, and on Ampere and Ada a batch of
-products in fp32 runs in tiles of 128 x 128 however small its matrices are.
+The available tiles follow the kernel names that profilers show (``maxwell_sgemm_128x64_tn``,
+``volta_sgemm_32x128_nn``, ``ampere_sgemm_128x128_nn``): fp32 has few, and on Ampere and Ada batched products in fp32
+use tiles of 128 x 128 however small their matrices are.
 """
 
 from __future__ import annotations
@@ -30,13 +30,12 @@ _SIDES = (
 @constants("gemm")
 @dataclass(frozen=True, slots=True, eq=False)
 class GemmConstants:
-    """Constants of products, the same for all GPUs.
+    """Constants of matrix products, the same for all GPUs.
 
-    Those of tensor (matrix) cores are of Volta, Turing and AMD's; NVIDIA's since Ampere have a model of their own.
+    Those of tensor (matrix) cores apply to Volta, Turing and AMD; NVIDIA's since Ampere have their own model.
 
-    A tile of r x c keeps its lanes busy for 1 / (1 + cost (1/r + 1/c)) of the time: operands are fetched
-    once a row and column, and multiplied r c times.  Two objects are never the same, so that tiles can be
-    remembered by them.
+    A tile of r x c keeps its lanes busy for 1 / (1 + cost (1/r + 1/c)) of the time: operands are fetched once per row
+    and column, and multiplied r c times.  Instances compare by identity, so that tiles can be cached by them.
     """
 
     fetch: float
@@ -77,7 +76,7 @@ class GemmConstants:
 
 @lru_cache(maxsize=4096)
 def tiles_for(gpu: Gpu, precision: Precision, layout: str, batched: bool, aligned: bool = True) -> tuple[Tile, ...]:
-    """Return the tiles that a library has for products in *precision* of *layout*, the largest first."""
+    """Return the tiles that a library has for products in *precision* with *layout*, the largest first."""
     tensor, c = computes_on_tensor_cores(gpu, precision), gpu.constants(GemmConstants)
     clock_Hz = sustained_clock(gpu, precision)
     sm_rate = arithmetic_rate(gpu, precision) / gpu.sm_count * clock_Hz / gpu.boost_clock_Hz
@@ -93,13 +92,13 @@ def tiles_for(gpu: Gpu, precision: Precision, layout: str, batched: bool, aligne
 
 
 def _in_library(gpu: Gpu, columns: int, rows: int, layout: str, batched: bool) -> bool:
-    """Return whether there is a kernel with the tile for arithmetic without tensor cores."""
+    """Return whether the library has a kernel with this tile for arithmetic without tensor cores."""
     kernels = gpu.traits.kernels
     if kernels == "amd":
         return max(columns, rows) < 256
     early, volta = kernels == "maxwell", kernels == "volta"
     if early and gpu.traits.small_sms and layout == "NT" and not batched:
-        # P100: its times step with the size of the result as tiles of 128 x 64 do, not as larger ones would.
+        # P100: measured times step with the size of the result as tiles of 128 x 64 would, not larger ones.
         return (columns, rows) in ((128, 64), (64, 64))
     if batched and gpu.traits.wide_batches:
         return (columns, rows) == (128, 128) or (early and (columns, rows) == (128, 64))

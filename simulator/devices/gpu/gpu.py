@@ -1,4 +1,4 @@
-"""Devices as the cost models see them: the figures of a data sheet, and what a calibration adds."""
+"""GPUs as the cost models see them: the figures of a data sheet, and a calibration."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["Gpu", "gpu_from_part"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Gpu:
-    """A GPU.  ``peak_flops_per_s`` by precision are the data sheet's, dense, at ``boost_clock_Hz``.
+    """A GPU.  ``peak_flops_per_s``, by precision, holds the data sheet's dense rates at ``boost_clock_Hz``.
 
-    ``generation`` is the maker's word for the architecture in lower case
-    (:mod:`simulator.devices.gpu.generation` has those that are known).
-    Two devices are the same only where they are one object, so that costs can be remembered.
+    ``generation`` is the vendor's name of the architecture in lower case
+    (:mod:`simulator.devices.gpu.generation` lists the known ones).
+    Devices compare by identity, so that costs can be cached by device.
     """
 
     name: str
@@ -38,38 +38,38 @@ class Gpu:
     board_power_W: float
     base_clock_Hz: float = 0.0  # guaranteed under any load; 0: not published
     max_clock_Hz: float = 0.0  # where power allows; 0: not published
-    inline_ecc: bool = False  # check bits of the memory are kept in it
-    above_boost: bool = False  # runs above the boost clock as far as power allows
+    inline_ecc: bool = False  # the check bits are stored in the memory itself
+    above_boost: bool = False  # runs above the boost clock where power allows
     calibration: Calibration = field(default_factory=Calibration)
     constants: Constants = DEFAULT
-    is_cold: bool = False  # no cache holds anything of what a kernel reads or writes when it starts
+    is_cold: bool = False  # caches hold none of a kernel's data when it starts
 
     @property
     def lanes_per_sm(self) -> float:
-        """The fp32 lanes of one SM: its peak rate counts two FLOPs a lane and clock; 64 where that is not known."""
+        """The fp32 lanes of one SM, from its peak rate at two FLOPs per lane and clock; 64 where that is unknown."""
         peak = self.peak_flops_per_s.get("fp32")
         return peak / (2.0 * self.sm_count * self.boost_clock_Hz) if peak else 64.0
 
     @property
     def light_clock_Hz(self) -> float:  # noqa: N802  units keep their case
-        """The clock of kernels that mostly wait for memory, and so do not meet the board's power limit."""
+        """The clock of kernels that mostly wait for memory and so do not reach the board's power limit."""
         return self.boost_clock_Hz * self.calibration.compute
 
     @property
     def traits(self) -> Traits:
-        """What its generation is like."""
+        """The traits of its generation."""
         return traits_of(self.vendor, self.generation, self.lanes_per_sm, self._tensor_flops_per_sm)
 
     @property
     def _tensor_flops_per_sm(self) -> float:
-        """FLOPs of an SM in a clock in 16 bit; endless where the data sheet has no figure."""
+        """FLOPs per SM and clock in 16 bit; infinite where the data sheet has no figure."""
         peak = self.peak_flops_per_s.get("fp16", self.peak_flops_per_s.get("bf16", math.inf))
         return peak / (self.sm_count * self.boost_clock_Hz)
 
     def peak(self, precision: Precision) -> float:
         """Return the peak rate in FLOP/s.
 
-        Raises InputError where the data sheet has none for *precision*.
+        Raises InputError where the data sheet has no rate for *precision*.
         """
         try:
             return self.peak_flops_per_s[precision]
@@ -83,10 +83,10 @@ class Gpu:
 def gpu_from_part(
     name: str, part: GpuPart, calibration: Calibration | None = None, constants: Constants = DEFAULT
 ) -> Gpu:
-    """Return the device of a part.
+    """Return the GPU that a part describes.
 
-    Raises InputError where the part lacks a figure that costs need; names all of them.  Where there is no model of
-    its maker's GPUs.
+    Raises InputError where the part lacks figures that the cost models need (names all of them), and where there is no
+    model of its vendor's GPUs.
     """
     needed = ("sm_count", "boost_clock", "memory_bandwidth", "memory_size")
     missing = [key for key in needed if getattr(part, key) is None]

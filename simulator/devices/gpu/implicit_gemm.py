@@ -1,9 +1,9 @@
-"""Convolutions as products of matrices, on fp32 lanes or tensor cores, and directly.
+"""Convolutions as matrix products, on fp32 lanes or tensor cores, and direct convolutions.
 
-Forward: ``c_out x pixels`` by a reduction over ``c_in x taps``.  Gradient of the images: ``c_in x pixels``
-over ``c_out x taps``; with a stride, zeros are multiplied too, where no tap of a phase falls on a place.
-Gradient of the filters: ``(c_in x taps) x c_out`` over all pixels of the batch, split among blocks.
-cuDNN forms the columns in registers as it goes; MIOpen 1.3 writes them first (im2col).
+Forward: ``c_out x pixels``, reduced over ``c_in x taps``.  Gradient of the images: ``c_in x pixels``, reduced over
+``c_out x taps``; with a stride, this includes products with zeros, where no tap of a phase meets a pixel.
+Gradient of the filters: ``(c_in x taps) x c_out``, reduced over all pixels of the batch, divided among blocks.
+cuDNN forms the columns in registers on the fly; MIOpen 1.3 writes them to memory first (im2col).
 
 Chetlur et al., "cuDNN: Efficient primitives for deep learning", 2014, section 3.
 """
@@ -18,7 +18,7 @@ from simulator.devices.gpu.memory import memory_time
 
 __all__ = ["direct", "explicit_gemm", "implicit_gemm", "tensor_gemm"]
 
-# Tiles, channels of the result by pixels, that the libraries' kernels are compiled for.
+# Tiles for which the libraries' kernels are compiled: channels of the result by pixels.
 _FORWARD_EARLY = ((128, 128), (64, 128), (32, 128))
 _FORWARD = (*_FORWARD_EARLY, (64, 64))
 _STRIDED_EARLY = ((128, 128), (128, 64))
@@ -30,10 +30,10 @@ _WEIGHT_1X1 = ((128, 128), (128, 64), (64, 128), (64, 64))
 _WEIGHT_EARLY = ((128, 128), (128, 64), (128, 32))
 _WEIGHT = (*_WEIGHT_EARLY, (64, 64), (64, 32))
 
-_CHANNELS = 8  # tensor cores take channels in multiples of so many
-_TAP_CHANNELS = 32  # a step of the reduction holds so many of one tap
+_CHANNELS = 8  # tensor cores take channels in multiples of this
+_TAP_CHANNELS = 32  # channels of one tap in a step of the reduction
 _ONCE = (1,)
-_WEIGHT_SPLITS = (8, 16, 32, 64)  # of cuDNN's gradients of filters: at least so many, however few the places
+_WEIGHT_SPLITS = (8, 16, 32, 64)  # of cuDNN's filter gradients: at least 8 parts, however few the pixels
 
 
 def _engine(problem: Problem, share: float) -> Engine:
@@ -42,13 +42,13 @@ def _engine(problem: Problem, share: float) -> Engine:
 
 
 def _backward_data_share(problem: Problem) -> float:
-    """Return the share of the lanes' peak that products for the gradient of the images reach."""
+    """Return the share of the lanes' peak rate that products for the gradient of the images reach."""
     costs = problem.costs
     return costs.amd_backward_data if problem.gpu.traits.kernels == "amd" else costs.backward_data * costs.gemm
 
 
 def implicit_gemm(problem: Problem) -> Candidate:
-    """Return the product of matrices that never leave the chip as such (AMD: that do, for more than one tap)."""
+    """Return the matrix product whose columns never reach memory (AMD: they do, for more than one tap)."""
     costs, shape, groups = problem.costs, problem.shape, problem.shape.groups
     kernels = problem.gpu.traits.kernels
     amd, few_tiles = kernels == "amd", kernels == "maxwell"
@@ -86,7 +86,7 @@ def implicit_gemm(problem: Problem) -> Candidate:
         engine = _engine(problem, costs.amd_gemm if amd else costs.gemm)
         compute_s = blocks_time(costs, engine, c_out, problem.pixels_out, c_in * taps, tiles, batch=groups)
     else:
-        columns = False  # explicit_gemm writes them
+        columns = False  # explicit_gemm covers columns in memory
         tiles = ANY_TILES if amd else _FORWARD_EARLY if few_tiles else _FORWARD
         if few_tiles and not problem.unit_stride:
             tiles = _STRIDED_EARLY
@@ -102,7 +102,7 @@ def implicit_gemm(problem: Problem) -> Candidate:
 
 
 def explicit_gemm(problem: Problem) -> Candidate:
-    """Return the gradient of the images as a product into columns, which are added up in a second kernel (col2im)."""
+    """Return the gradient of the images as a product that writes columns, which a second kernel adds up (col2im)."""
     costs, shape = problem.costs, problem.shape
     rows = problem.c_in * problem.taps
     column_bytes = problem.element_bytes * shape.groups * rows * problem.pixels_out
@@ -118,9 +118,9 @@ def explicit_gemm(problem: Problem) -> Candidate:
 
 
 def tensor_gemm(problem: Problem, rate_flops_per_s: float, energy_s: float, channels_last: bool) -> Candidate:
-    """Return the implicit product on tensor cores, with copies to channels-last and back unless it is one tap.
+    """Return the implicit product on tensor cores, with copies to channels-last and back unless it has one tap.
 
-    Computing takes at least *energy_s*, in which the board may spend its energy.
+    Computing takes at least *energy_s*, the least time in which the board can supply its energy.
     """
     costs, groups, traits = problem.costs, problem.shape.groups, problem.gpu.traits
     c_in, c_out = (_CHANNELS * ceil(c / _CHANNELS) for c in (problem.c_in, problem.c_out))
@@ -160,19 +160,19 @@ def tensor_gemm(problem: Problem, rate_flops_per_s: float, energy_s: float, chan
     if copied:
         once_s = sum(memory_time(problem.gpu, size, size) for size in (read_bytes, written_bytes))
         copies_s = copied * once_s / costs.transform
-    helpers = 0 if problem.direction == "fwd" else 2  # filters turned about, or results set to zero
+    helpers = 0 if problem.direction == "fwd" else 2  # kernels that rearrange filters or zero the result
     fixed_s = costs.tensor_kernel_s + helpers * costs.next_kernel_s
     time_s = at_least(compute_s, memory_s) + zeros_s + copies_s + fixed_s
     return Candidate(time_s, "tensor cores", compute_s, memory_s + copies_s, n_bytes + copies)
 
 
 def _of_taps(channels: int, taps: int) -> int:
-    """Return the reduction over *channels* of each tap, in steps that hold channels of one tap only."""
+    """Return the length of a reduction over *channels* of each tap, in steps that hold channels of one tap only."""
     return channels if taps == 1 else taps * _TAP_CHANNELS * ceil(channels / _TAP_CHANNELS)
 
 
 def direct(problem: Problem) -> Candidate:
-    """Return the sum tap by tap, each thread a place of the result: what depthwise and grouped kernels do."""
+    """Return the direct sum over taps, one thread per pixel of the result, as depthwise and grouped kernels do."""
     costs = problem.costs
     compute_s = problem.shape.flop / (problem.rate_flops_per_s * costs.direct)
     memory_s = problem.bytes / (problem.bandwidth_Bps * costs.direct_bandwidth)
@@ -180,6 +180,6 @@ def direct(problem: Problem) -> Candidate:
 
 
 def _split_s(problem: Problem, elements: int | None = None) -> float:
-    """Return the seconds of one more set of partial sums, in fp32, written and read."""
+    """Return the seconds to write and read one more set of partial sums in fp32."""
     count = problem.shape.weight_elements if elements is None else elements
     return problem.costs.split_share * 2 * 4 * count / problem.bandwidth_Bps

@@ -1,4 +1,4 @@
-"""Arithmetic of kernels that memory bounds, counted in issue slots of a lane."""
+"""Arithmetic of memory-bound kernels, counted in issue slots of a lane."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class LaneCosts:
 
 
 def compute_time(gpu: Gpu, elements: float, slots: float) -> float:
-    """Return the seconds in which all lanes together do *slots* instructions for each of *elements*."""
+    """Return the seconds that all lanes together need for *slots* instructions on each of *elements*."""
     if gpu.traits.integers == "shared":
         slots *= gpu.constants(LaneCosts).shared_slots
     return elements * slots / (gpu.sm_count * gpu.lanes_per_sm * gpu.light_clock_Hz)

@@ -1,10 +1,10 @@
-"""What device memory and caches deliver, and what a pass over them costs.
+"""Achieved bandwidth of device memory and caches, and the time of a pass over them.
 
-The share of the data sheet's bandwidth that long streams reach differs by how the memory
-controllers were built, not by the size of the chip: GPUs before Volta reach about three quarters, those since
-about nine tenths, AMD's in between.  Where GDDR keeps the check bits of its own words (``inline_ecc``), streams that
-read and write lose a fifth more, and streams that only read next to nothing: a T4 reads at 96 % of its data sheet's
-bandwidth (DeepBench, fp16 products of 8 columns) and passes elementwise at 74 %.
+The share of the data sheet's bandwidth that long streams reach depends on the design of the memory controllers, not on
+the size of the chip: GPUs before Volta reach about three quarters, later ones about nine tenths, and AMD's something in
+between.  Where GDDR stores its own check bits (``inline_ecc``), streams that read and write lose a further fifth, and
+streams that only read next to nothing: a T4 reads at 96 % of its data sheet's bandwidth (DeepBench, fp16 products of
+8 columns) and makes elementwise passes at 74 %.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def stream_share(gpu: Gpu) -> float:
 
 
 def achieved_bandwidth(gpu: Gpu, read_share: float = 0.5) -> float:
-    """Return what, in B/s, long streams from device memory reach, of reading and writing together.
+    """Return the bandwidth, in B/s, that long streams reach in device memory, reads and writes together.
 
     The bus turns around between reads and writes: with a share r of reads, transfers take
     1 + turnaround 4 r (1 - r) times as long.
@@ -62,7 +62,7 @@ def achieved_bandwidth(gpu: Gpu, read_share: float = 0.5) -> float:
 
 
 def l2_bandwidth(gpu: Gpu) -> float:
-    """Return what, in B/s, the last-level cache delivers; never less than the memory behind it."""
+    """Return the bandwidth of the last-level cache, in B/s; at least that of the memory behind it."""
     costs = gpu.constants(MemoryCosts)
     per_clock = costs.large_l2_bytes_per_clock if gpu.traits.large_l2 else costs.l2_bytes_per_clock
     found = per_clock * gpu.sm_count * gpu.boost_clock_Hz * gpu.calibration.bandwidth
@@ -70,9 +70,9 @@ def l2_bandwidth(gpu: Gpu) -> float:
 
 
 def resident_share(gpu: Gpu, working_set_bytes: float) -> float:
-    """Return the share of accesses that the last-level cache serves when *working_set_bytes* are used in turns.
+    """Return the share of accesses that the last-level cache serves when *working_set_bytes* are used cyclically.
 
-    None where the device is cold: what is asked for here is what a kernel finds there when it starts.
+    0 where the device is cold: the share is that of the data a kernel finds in the cache when it starts.
     """
     if not working_set_bytes:
         return 1.0
@@ -83,10 +83,10 @@ def resident_share(gpu: Gpu, working_set_bytes: float) -> float:
 
 
 def memory_time(gpu: Gpu, read_bytes: float, written_bytes: float, working_set_bytes: float | None = None) -> float:
-    """Return the seconds of one pass that reads and writes so many bytes, once the kernel runs.
+    """Return the seconds of one pass that reads and writes the given bytes, without the kernel's start.
 
-    What fits the last-level cache is taken to be there: the kernel before has just written it.
-    *working_set_bytes* is what has to fit, all that is read and written unless given.
+    Data that fits in the last-level cache is assumed to be there, just written by the kernel before.
+    *working_set_bytes* is the data that has to fit: by default, all that is read and written.
     """
     total = read_bytes + written_bytes
     if not total:

@@ -14,7 +14,7 @@ from simulator.workload.precision import ELEMENT_BYTES
 
 __all__ = ["PoolingCosts", "pooling_cost"]
 
-INDEX_BYTES = 8  # the place of the largest, as PyTorch keeps it
+INDEX_BYTES = 8  # index of the largest element, as PyTorch stores it
 
 
 @constants("pooling")
@@ -31,8 +31,8 @@ class PoolingCosts:
 def pooling_cost(gpu: Gpu, kernel: Pooling) -> KernelCost:
     """Return the cost of *kernel* on *gpu*.
 
-    Forward every output looks at its window.  Backward every input looks at the windows that it
-    is in: on average as many elements, over all, as forward.
+    Forward, every output reads its window.  Backward, every input reads the windows that contain it: over the whole
+    image, as many elements as forward.
     """
     costs = gpu.constants(PoolingCosts)
     size = ELEMENT_BYTES[kernel.precision]

@@ -1,4 +1,4 @@
-"""How fast a device multiplies: the peak of the data sheet, at the clock that it holds."""
+"""Arithmetic rates of a device: the data sheet's peak at the clock that the device sustains."""
 
 from __future__ import annotations
 
@@ -15,25 +15,23 @@ __all__ = [
     "tensor_rate",
 ]
 
-BYTES_AT_ONCE = 4.0  # that a lane multiplies and adds in place of two numbers of fp32 (dp4a)
+BYTES_AT_ONCE = 4.0  # int8 multiply-adds of a lane in the time of one in fp32 (dp4a)
 
 
 def held(gpu: Gpu, peak_flops_per_s: float, precision: Precision, energy: float = 1.0) -> float:
-    """Return what is left of a peak rate in *precision* at the clock that is held; *energy* as :func:`compute_rate`."""
+    """Return a peak rate in *precision*, scaled to the sustained clock; *energy* as for :func:`compute_rate`."""
     return peak_flops_per_s * sustained_clock(gpu, precision, energy) / gpu.boost_clock_Hz
 
 
 def compute_rate(gpu: Gpu, precision: Precision, energy: float = 1.0) -> float:
-    """Return the peak rate, in FLOP/s, at the clock that is held; *energy*: of a clock, against a large product's."""
+    """Return the peak rate, in FLOP/s, at the sustained clock; *energy*: per clock, relative to a large product's."""
     return held(gpu, gpu.peak(precision), precision, energy)
 
 
 def tensor_rate(gpu: Gpu, precision: Precision) -> float:
-    """Return the rate of tensor cores, in FLOP/s, at the clock they work at; 0 where none serve *precision*.
+    """Return the rate of tensor cores, in FLOP/s, at their working clock; 0 where none serve *precision*.
 
-    Their energy counts besides (:func:`simulator.devices.gpu.clock.energy_time`).
-
-    Raises InputError where the device has no figure for *precision*.
+    Their energy is a separate limit (:func:`simulator.devices.gpu.clock.energy_time`).
     """
     if computes_in_fp32(gpu, precision) or multiplies_bytes(gpu, precision):
         return 0.0
@@ -42,11 +40,11 @@ def tensor_rate(gpu: Gpu, precision: Precision) -> float:
 
 
 def arithmetic_rate(gpu: Gpu, precision: Precision) -> float:
-    """Return the peak rate of products in FLOP/s at the boost clock.
+    """Return the peak rate of matrix products, in FLOP/s, at the boost clock.
 
-    What :func:`computes_in_fp32` says is computed at that rate.  AMD's matrix cores take fp32 too.
+    Precisions for which :func:`computes_in_fp32` holds have the rate of fp32.  AMD's matrix cores take fp32 too.
 
-    Raises InputError where the data sheet has no figure for *precision*, and no other way is known.
+    Raises InputError where the data sheet has no figure for *precision* and no other unit computes it.
     """
     peak = gpu.peak_flops_per_s
     if precision == "fp32" and "fp32_matrix" in peak:

@@ -1,9 +1,9 @@
-"""Recurrent layers: a product with the input for all steps at once, and one with the state in each step.
+"""Recurrent layers: one product with the inputs of all steps, and one with the state in each step.
 
-In a step the state of the batch, a few columns, meets all weights.  Few blocks with a long reduction
-compute, or the weights are read anew, whichever is longer; then small kernels apply the gates.  The
-gradients of weights are one product over all steps.  Kernels that keep the weights on the chip from step to
-step (persistent ones) are not modelled.
+In a step, the states of the batch, a few columns, meet all weights.  The step takes as long as a few blocks with a long
+reduction compute, or as reading the weights again, whichever is longer; small kernels then apply the gates.  The
+gradients of the weights are one product over all steps.  Kernels that keep the weights on chip between steps
+(persistent ones) are not modelled.
 
 Appleyard, Kocisky, Blunsom, "Optimizing performance of recurrent neural networks on GPUs", 2016.
 """
@@ -34,12 +34,12 @@ _STEP_PASCAL: Tiles = ((128, 64), (128, 128))
 _ALL: Tiles = ((128, 128), (128, 64), (64, 64))
 _ALL_TENSOR: Tiles = ((256, 128), (128, 128), (128, 64))
 _WIDE_BATCH = 24
-_FULL_BATCH = 64  # whose states fill those tiles
+_FULL_BATCH = 64  # fills those tiles
 _MOST_OF_PEAK = 0.97  # of a product, however good its kernel
 _FEW_SPLITS = (1, 2, 4)
 _SPLITS = (1, 2, 4, 8)
 _ACCUMULATOR_BYTES = 4
-_NEXT_KERNEL_S = 1e-6  # that adds up what a split reduction left
+_NEXT_KERNEL_S = 1e-6  # of the kernel that adds up the partial sums of a split reduction
 
 
 @constants("recurrence")
@@ -114,7 +114,7 @@ def _step_share(gpu: Gpu, kernel: Recurrence, costs: RecurrenceCosts) -> float:
 
 
 def _step_compute(gpu: Gpu, kernel: Recurrence, m: int, k: int, costs: RecurrenceCosts) -> float:
-    """Return the seconds for which one step's product computes."""
+    """Return the compute time of one step's product, in seconds."""
     lanes, tensor = _rates(gpu, kernel.precision)
     blocks = _step_blocks(gpu)
     n, sms = kernel.batch, gpu.sm_count
@@ -122,7 +122,7 @@ def _step_compute(gpu: Gpu, kernel: Recurrence, m: int, k: int, costs: Recurrenc
     tiles: Tiles = _STEP
     splits: Sequence[int] = _FEW_SPLITS
     if gpu.traits.cudnn == 6 and kernel.direction == "bwd_data" and _WIDE_BATCH <= n < _FULL_BATCH:
-        tiles, splits = _STEP_PASCAL, (1,)  # what cuDNN 5 and 6 take there
+        tiles, splits = _STEP_PASCAL, (1,)  # what cuDNN 5 and 6 use there
     engine = Engine(sms, lanes * _step_share(gpu, kernel, costs), costs.tile_intensity, costs.prologue_k)
     time_s = blocks_time(blocks, engine, m, n, k, tiles, splits=splits, split_s=split_s)
     if tensor:
@@ -152,5 +152,5 @@ def _all_steps(gpu: Gpu, kernel: Recurrence, m: int, n: int, k: int, costs: Recu
 
 @lru_cache(maxsize=256)
 def _step_blocks(gpu: Gpu) -> ConvolutionCosts:
-    """Return what blocks cost in a step."""
+    """Return the costs of thread blocks in a step."""
     return replace(gpu.constants(ConvolutionCosts), residency=gpu.constants(RecurrenceCosts).residency)

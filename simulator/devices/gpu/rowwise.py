@@ -1,10 +1,10 @@
 """Reductions over rows: softmax, normalisation, sums.
 
-How PyTorch's kernels go about it decides how often memory is read.  Softmax of up to 1,024 columns:
-a warp holds a row in registers, one read and one write, as Megatron-LM's kernels do with rows of any length, and as
-Transformer Engine's do in normalisation (normalization/rmsnorm: up to 1,024 columns four warps of a block have a row
-each).  Longer rows: a block takes a row and reads it three times (largest, sum, result); layer normalisation twice.
-What is read again is found in the last-level cache as long as the rows under way on all multiprocessors fit there.
+The structure of PyTorch's kernels decides how often memory is read.  For softmax up to 1,024 columns, a warp holds a
+row in registers: one read and one write.  Megatron-LM's kernels do so with rows of any length, and Transformer
+Engine's in normalisation (normalization/rmsnorm: up to 1,024 columns, each of a block's four warps has a row).  For
+longer rows, a block reads its row three times (maximum, sum, result); in layer normalisation, twice.  The last-level
+cache serves repeated reads as long as the rows in flight on all SMs fit in it.
 Batch normalisation, whose rows are channels, is in :mod:`simulator.devices.gpu.batch_norm`.
 """
 
@@ -26,12 +26,12 @@ __all__ = ["RowwiseCosts", "rowwise_cost"]
 
 WARP_ROW = 1024  # longest row that softmax keeps in a warp's registers
 VECTOR_BYTES = 16  # one load of a thread
-_IN_WARPS = ("masked_softmax", "causal_softmax")  # in registers whatever the length
-NORM_THREADS = 128  # of a block of layer normalisation
+_IN_WARPS = ("masked_softmax", "causal_softmax")  # in registers whatever the row length
+NORM_THREADS = 128  # per block of layer normalisation
 
-_FULL_SM = 2048  # threads at which a block waits as long as stated; fewer share an SM and each is faster
-_SPLIT_BYTES = 32e6  # a cache at least as large, in front of
-_STACKED_BPS = 1.2e12  # memory at least as fast, is split
+_FULL_SM = 2048  # threads per SM at which the stated wait of a block applies; with fewer, each block is faster
+_SPLIT_BYTES = 32e6  # a cache of at least this size,
+_STACKED_BPS = 1.2e12  # in front of memory of at least this bandwidth, is split
 
 
 @constants("rowwise")
@@ -54,13 +54,13 @@ class RowwiseCosts:
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """What a kernel with a block a row does: arrays as large as the rows, read first, again, and written."""
+    """The work of a kernel with one block per row: arrays of the rows' size read first, read again, and written."""
 
     first: int
     again: int
     written: int
     threads: int
-    loads: int  # dependent loads on the way of a block
+    loads: int  # dependent loads of a block
     row_s: float
     slots: float
 
@@ -102,7 +102,7 @@ def rowwise_cost(gpu: Gpu, kernel: Rowwise) -> KernelCost:
 
 
 def _softmax_threads(vectors: int) -> int:
-    """Return the threads of softmax's block: at least half of the row goes in whole vectors."""
+    """Return the threads of softmax's block, chosen so that at least half of the row is loaded in whole vectors."""
     wanted = max(1, min(vectors, 1024) // 2)
     return max(32, 1 << (wanted - 1).bit_length())
 
@@ -118,9 +118,10 @@ def _found_again(gpu: Gpu, under_way_bytes: float) -> float:
 
 
 def _is_split(gpu: Gpu) -> bool:
-    """Return whether the last-level cache is two halves that each keep a copy of what their own SMs read.
+    """Return whether the last-level cache has two halves, each with its own copy of what its SMs read.
 
-    So since A100 in NVIDIA's large chips with stacked memory (NVIDIA, "A100 Tensor Core GPU architecture", 2020).
+    This is the case in NVIDIA's large chips with stacked memory since A100 (NVIDIA, "A100 Tensor Core GPU
+    architecture", 2020).
     """
     return gpu.vendor == "nvidia" and gpu.l2_bytes >= _SPLIT_BYTES and gpu.memory_bandwidth_Bps >= _STACKED_BPS
 
@@ -143,7 +144,7 @@ def _blocks(gpu: Gpu, kernel: Rowwise, n_bytes: float, done: _Pass) -> KernelCos
 
 
 def _channels(gpu: Gpu, kernel: Rowwise, read_bytes: float) -> KernelCost:
-    """Cost batch normalisation, whose channels all are under way at once."""
+    """Return the cost of batch normalisation, in which all channels are in flight at once."""
     done = channel_pass(gpu, kernel, _found_again(gpu, read_bytes))
     cost = _cost(gpu, kernel, done.memory_s, done.threads_s, done.bytes)
     return replace(cost, bound="latency") if cost.bound == "compute" else cost
@@ -152,9 +153,9 @@ def _channels(gpu: Gpu, kernel: Rowwise, read_bytes: float) -> KernelCost:
 def _cost(
     gpu: Gpu, kernel: Rowwise, memory_s: float, other_s: float, moved_bytes: float, ends_s: float = 0.0
 ) -> KernelCost:
-    """Join what goes on at once: near a tie neither is hidden whole (a norm of fourth order).
+    """Return the cost of overlapping parts: a norm of fourth order, as near a tie neither part is fully hidden.
 
-    ``ends_s`` is one block, whose beginning and end nothing else hides.
+    ``ends_s`` is the time of one block, whose beginning and end nothing else hides.
     """
     start_s = gpu.constants(MemoryCosts).start_s
     longer_s, shorter_s = max(memory_s, other_s), min(memory_s, other_s)

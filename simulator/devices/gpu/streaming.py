@@ -1,7 +1,7 @@
-"""Passes over memory, element by element.
+"""Elementwise passes over memory.
 
-A pass takes as long as its bytes or as its arithmetic, whichever is more.  Arithmetic counts in issue
-slots of a lane: instructions as the compiler makes of the function in fp32, integer ones included.
+A pass takes the time of its bytes or of its arithmetic, whichever is longer.  Arithmetic is counted in issue slots of a
+lane: the instructions to which the compiler translates the function in fp32, including integer ones.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class StreamingCosts:
     slots: Mapping[str, float]
 
 
-_DRAWN = ("dropout", "normal", "uniform")  # by Philox, each number by itself
+_DRAWN = ("dropout", "normal", "uniform")  # random numbers from Philox, each drawn independently
 
 
 def streaming_cost(gpu: Gpu, kernel: Streaming) -> KernelCost:

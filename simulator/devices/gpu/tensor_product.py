@@ -1,20 +1,19 @@
-"""Products of matrices on tensor cores whose operands come asynchronously: NVIDIA's since Ampere.
+"""Matrix products on tensor cores with asynchronous operand loads: NVIDIA's since Ampere.
 
-A block computes a tile of the result.  It goes along k in stages, and while one is multiplied those after it
-are on their way.  So a product takes the norm of four times, which overlap in part: arithmetic, in whole waves
-of tiles over the SMs; device memory, where each wave reads its operands anew unless L2 still has them; L2, from
-which every tile fetches its rows and columns; and the latency of memory along k, which bounds small products:
-they have too few bytes under way.  A tile starts and ends with what nothing overlaps, and writing the result is
-hidden in part only.  Where tiles are few, k is split into parts that are added up after.  Of all ways to cut, a
-library is taken to choose the fastest.
+A block computes a tile of the result.  It goes along k in stages; while it multiplies one, the next are being loaded.
+The time is a norm of four times that partly overlap: arithmetic, in whole waves of tiles over the SMs; device memory,
+from which each wave reads its operands anew unless L2 still holds them; L2, from which every tile fetches its rows and
+columns; and memory latency along k, which bounds small products, as they have too few bytes in flight.  The start and
+end of a tile overlap with nothing (pipeline fill), and the write of the result is only partly hidden.  Where tiles are
+few, k is split into parts that are added up afterwards.  The library is assumed to choose the fastest way to cut.
 
-Operands come in pieces of 16 bytes where rows of all three matrices start at such boundaries.  One matrix whose rows
-do not is enough for a kernel that takes smaller pieces, no more of them in a clock, so that L2 gives an SM less.  TMA
-wants those boundaries, and so these kernels are as Ampere's are on newer chips too (cuBLAS calls them
+Operands come in pieces of 16 bytes where the rows of all three matrices are aligned to 16 bytes.  A single matrix with
+unaligned rows forces a kernel that loads smaller pieces, no more of them per clock, so that L2 delivers less to an SM.
+TMA requires the alignment, so newer chips too run such products with Ampere-style kernels (cuBLAS calls them
 ``cutlass_75_tensorop_bf16_s1688gemm_*_align1``; docs/decisions/device-costs.md has what is known of them).
 
-There is one set of constants for each way in which operands come: threads copy them past their registers
-(``cp.async``), or a warp of its own fetches them in boxes (TMA) for ``wgmma``.
+There is one set of constants per operand path: threads copy operands to shared memory past their registers
+(``cp.async``), or a dedicated warp fetches them in boxes (TMA) for ``wgmma``.
 """
 
 from __future__ import annotations
@@ -42,17 +41,17 @@ _SIDES = (
     *((32, 128), (64, 32), (32, 64), (128, 16), (16, 128), (64, 16), (16, 64)),
 )
 _STEP_K = 32
-_SUM_BYTES = 4  # partial sums are kept in fp32
-_HELD = 12.0  # exponent: the clock gives way over the last tenth below the power limit
-_WHOLE_PIECE = 16  # bytes that a thread copies at once, at most, and whose boundaries TMA wants
-# FLOPs of Ampere's instructions in a clock of an SM, times the bytes of an element: A100's data sheet has 2,048 in
-# 16 bit; newer chips are taken to have as many, as their FlashAttention 2 has about 2,200 (attention.py).
+_SUM_BYTES = 4  # partial sums are in fp32
+_HELD = 12.0  # exponent: the clock drops gradually over the last tenth below the power limit
+_WHOLE_PIECE = 16  # bytes: the most that a thread copies at once, and the alignment that TMA requires
+# FLOPs of Ampere's instructions per SM and clock, times bytes per element: A100's data sheet gives 2,048 in 16 bit;
+# newer chips are assumed to have as many, as their FlashAttention 2 reaches about 2,200 (attention.py).
 _SYNCHRONOUS_FLOP_BYTES = 4096.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorProductCosts:
-    """Constants of one way of bringing operands.  Two objects are never the same, so tiles can be remembered."""
+    """Constants of one operand path.  Instances compare by identity, so that tiles can be cached by them."""
 
     start_clocks: float
     edge_clocks: float
@@ -76,7 +75,7 @@ class TensorProductCosts:
 @constants("tensor_product")
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorProducts:
-    """Constants of products by how operands come, the same for all GPUs of NVIDIA since Ampere."""
+    """Constants of products by operand path, the same for all NVIDIA GPUs since Ampere."""
 
     PARTS: ClassVar = {"copies": TensorProductCosts, "warps": TensorProductCosts}
     copies: TensorProductCosts
@@ -87,13 +86,13 @@ _Way = tuple[float, Tile, int, float, float, float, float]
 
 
 def is_pipelined(gpu: Gpu, precision: Precision) -> bool:
-    """Return whether products in *precision* run on tensor cores whose operands come asynchronously."""
+    """Return whether products in *precision* run on tensor cores with asynchronous operand loads."""
     return gpu.traits.operands in ("copies", "warps") and computes_on_tensor_cores(gpu, precision)
 
 
 @dataclass(frozen=True, slots=True)
 class _Product:
-    """A product on a device: all that does not depend on how it is cut.  Sizes of A and B are of one of a batch."""
+    """A product on a device: the figures that do not depend on how it is cut.  A and B are those of one product."""
 
     m: int
     n: int
@@ -104,17 +103,17 @@ class _Product:
     right_bytes: float
     written_bytes: float
     missed: float  # share of operands read anew by later waves
-    s_per_byte: float  # of memory, in part from L2
-    latency_s: float  # for each element along k
+    s_per_byte: float  # of memory and L2, weighted by hits
+    latency_s: float  # per element along k
     l2_Bps_per_sm: float
     partial_s_per_byte: float
     start_s: float
     reduce_s: float
-    energy_s: float  # in which the board may spend its energy
+    energy_s: float  # the least time in which the board can supply the energy
 
 
 def tensor_product_time(gpu: Gpu, kernel: Gemm) -> ProductTime:
-    """Return the time of *kernel* on *gpu*, in seconds; :func:`is_pipelined` holds for them."""
+    """Return the time of *kernel* on *gpu*; :func:`is_pipelined` must hold for them."""
     piece = _piece_bytes(kernel)
     by_warps = gpu.traits.operands == "warps"
     synchronous = by_warps and piece < _WHOLE_PIECE
@@ -124,7 +123,7 @@ def tensor_product_time(gpu: Gpu, kernel: Gemm) -> ProductTime:
     best: _Way | None = None
     for tile in _tiles(gpu, kernel.precision, costs, synchronous=synchronous):
         tiles = kernel.batch * -(-kernel.m // tile.rows) * -(-kernel.n // tile.columns)
-        # However k is split, arithmetic takes no less than spread evenly over all SMs.
+        # However k is split, arithmetic takes at least its even share of all SMs.
         spread_s = tiles * tile.rows * tile.columns * 2.0 * kernel.k / (tile.sm_flops_per_s * gpu.sm_count)
         if best is not None and spread_s > best[0]:
             continue
@@ -142,7 +141,7 @@ def _highest_clock(gpu: Gpu) -> float:
 
 
 def _piece_bytes(kernel: Gemm) -> int:
-    """Return in pieces of how many bytes operands come: the most that rows of A, B and C are whole numbers of."""
+    """Return the size of operand loads in bytes: the largest power of 2 up to 16 that divides all row strides."""
     element = ELEMENT_BYTES[kernel.precision]
     m, n, k = kernel.m, kernel.n, kernel.k
     left, right = (m, k) if kernel.layout[0] == "N" else (k, m), (k, n) if kernel.layout[1] == "N" else (n, k)
@@ -150,7 +149,7 @@ def _piece_bytes(kernel: Gemm) -> int:
     for (rows, columns), size in ((left, element), (right, element), ((m, n), kernel.out_bytes or element)):
         if min(rows, columns) > 1:
             strides.append(columns * size)
-        elif kernel.batch > 1:  # vectors, one after the other
+        elif kernel.batch > 1:  # vectors stored one after the other
             strides.append(rows * columns * size)
     return math.gcd(_WHOLE_PIECE, *strides)
 
@@ -160,7 +159,7 @@ def _product(gpu: Gpu, kernel: Gemm, c: TensorProductCosts, piece_bytes: int) ->
     left, right = float(kernel.m * kernel.k * element), float(kernel.n * kernel.k * element)
     written = float(kernel.m * kernel.n * (kernel.out_bytes or element))
     memory_Bps = achieved_bandwidth(gpu, (left + right) / (left + right + written)) * c.bandwidth_share
-    # Products that run one after the other on the same operands find them in L2, as far as it holds all.
+    # Successive products on the same operands find them in L2, as far as it holds them all.
     hits = resident_share(gpu, kernel.batch * (left + right + written))
     l2_Bps = max(l2_bandwidth(gpu) * c.l2_rate_share, memory_Bps)
     clock_Hz = _highest_clock(gpu)
@@ -186,8 +185,8 @@ def _product(gpu: Gpu, kernel: Gemm, c: TensorProductCosts, piece_bytes: int) ->
 
 @lru_cache(maxsize=1024)
 def _tiles(gpu: Gpu, precision: Precision, c: TensorProductCosts, *, synchronous: bool) -> tuple[Tile, ...]:
-    """Return the tiles of products in *precision*, the largest first; *synchronous*: by instructions as Ampere has."""
-    if gpu.traits.operands == "warps":  # energy_time holds large products to the board's power
+    """Return the tiles of products in *precision*, largest first; *synchronous*: with Ampere's instructions."""
+    if gpu.traits.operands == "warps":  # energy_time limits large products to the board's power
         clock_Hz = _highest_clock(gpu) * gpu.calibration.compute
     else:
         clock_Hz = working_clock(gpu, precision)
@@ -211,7 +210,7 @@ def _way(p: _Product, tile: Tile, parts: int, sm_count: int, c: TensorProductCos
     k = -(-p.k // (parts * _STEP_K)) * _STEP_K
     tiles = p.batch * rows * columns * parts
     waves = float(max(1, -(-tiles // sm_count)))
-    turns = max(1.0, waves * min(1.0, 1.0 / tile.alone))  # waves, counting small tiles that share an SM as one
+    turns = max(1.0, waves * min(1.0, 1.0 / tile.alone))  # waves, with small tiles that share an SM counted as one
     compute_s = 2.0 * tile.rows * tile.columns * k / tile.sm_flops_per_s * max(waves, tile.alone)
 
     tall, wide = sides_of_wave(rows, columns, tile, sm_count)
@@ -226,7 +225,7 @@ def _way(p: _Product, tile: Tile, parts: int, sm_count: int, c: TensorProductCos
     time_s = p.start_s + (compute_s**e + memory_s**e + l2_s**e + latency_s**e) ** (1.0 / e)
     time_s += tile.edge_s * waves + c.exposed * p.batch * p.written_bytes * p.s_per_byte
     if parts > 1:
-        sums = p.batch * p.m * p.n * _SUM_BYTES * (parts + 1)  # written, read, and the result written
+        sums = p.batch * p.m * p.n * _SUM_BYTES * (parts + 1)  # partial sums written and read, result written
         time_s += p.reduce_s + sums * p.partial_s_per_byte
     if p.energy_s:
         time_s = (time_s**_HELD + p.energy_s**_HELD) ** (1.0 / _HELD)

@@ -1,4 +1,4 @@
-"""The compute units of a chip: tensor cores or fp32 lanes, by precision."""
+"""The compute units that serve a precision: tensor cores or fp32 lanes."""
 
 from __future__ import annotations
 
@@ -9,29 +9,30 @@ __all__ = ["computes_in_fp32", "computes_on_tensor_cores", "multiplies_bytes"]
 
 
 def computes_on_tensor_cores(gpu: Gpu, precision: Precision) -> bool:
-    """Return whether products of matrices in *precision* run on tensor (matrix) cores."""
+    """Return whether matrix products in *precision* run on tensor (matrix) cores."""
     if precision in ("fp32", "fp64") or multiplies_bytes(gpu, precision) or computes_in_fp32(gpu, precision):
         return False
     return gpu.traits.has_tensor_cores and precision in gpu.peak_flops_per_s
 
 
 def multiplies_bytes(gpu: Gpu, precision: Precision) -> bool:
-    """Return whether fp32 lanes, and no tensor cores, multiply numbers of *precision*, four at once (dp4a).
+    """Return whether fp32 lanes, rather than tensor cores, multiply numbers of *precision*, four at once (dp4a).
 
-    On Turing tensor cores do, as runtimes of quantised networks lay operands out for them (``CUBLASLT_ORDER_COL32``);
-    a product of plain matrices goes by dp4a there (:func:`simulator.devices.gpu.gemm.gemm_cost`).
+    On Turing, tensor cores do, because runtimes of quantised networks lay operands out for them
+    (``CUBLASLT_ORDER_COL32``); there, a product of plain matrices uses dp4a
+    (:func:`simulator.devices.gpu.gemm.gemm_cost`).
     """
     return precision == "int8" and gpu.traits.int8_dot_products and precision not in gpu.peak_flops_per_s
 
 
 def computes_in_fp32(gpu: Gpu, precision: Precision) -> bool:
-    """Whether libraries compute in fp32 what is stored in *precision*.
+    """Return whether libraries compute in fp32 what is stored in *precision*.
 
-    tf32 where there are no units for it, which is fp32 by another name, or none that are faster, as on GeForce cards
-    since Ampere: a library may use either, and takes the faster.  fp16 of the generations before tensor cores where it
-    has no units of its own, or few for the sake of compatibility: one for 64 of fp32 on GP102 and GP104 (NVIDIA, "CUDA
-    C++ programming guide", throughput of native arithmetic, 6.1), which cuBLAS leaves alone as PyTorch asks it for sums
-    in fp32 (CUBLAS_COMPUTE_32F).
+    They do for tf32 where the device has no units for it, or none that are faster than fp32, as on GeForce cards since
+    Ampere: a library may use either and takes the faster.  They do for fp16 in the generations before tensor cores,
+    where native units are missing or few: one per 64 of fp32 on GP102 and GP104 (NVIDIA, "CUDA C++ programming guide",
+    throughput of native arithmetic, 6.1).  cuBLAS does not use those, as PyTorch asks it to accumulate in fp32
+    (CUBLAS_COMPUTE_32F).
     """
     peak = gpu.peak_flops_per_s
     if precision == "tf32":

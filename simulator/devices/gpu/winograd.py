@@ -1,9 +1,9 @@
 """Convolutions by transforms: Winograd's and Fourier's.
 
-F(m x m, r x r) makes m^2 results of r x r taps with (m + r - 1)^2 multiplications instead of m^2 r^2.  Fused in
-one kernel, F(2 x 2, 3 x 3) takes 16 for 36.  With transforms in kernels of their own, F(4 x 4, 3 x 3) takes
-36 for 144, in 36 products of matrices, and what is transformed goes through memory.  MIOpen cuts larger and
-strided filters into 3 x 3 parts.
+F(m x m, r x r) computes m^2 results of r x r taps with (m + r - 1)^2 multiplications instead of m^2 r^2.  Fused in one
+kernel, F(2 x 2, 3 x 3) needs 16 instead of 36.  With its transforms in separate kernels, F(4 x 4, 3 x 3) needs 36
+instead of 144, as 36 matrix products, and the transformed data goes through memory.  MIOpen cuts larger and strided
+filters into 3 x 3 parts.
 
 Lavin, Gray, "Fast algorithms for convolutional neural networks", 2015; Vasilache et al., "Fast convolutional
 nets with fbfft", 2014.
@@ -18,15 +18,15 @@ from simulator.devices.gpu.convolution_algorithms import Candidate, Problem, at_
 
 __all__ = ["fft_tiles", "winograd", "winograd_fused"]
 
-_FUSED = ((32, 32), (64, 32))  # channels by tiles of the image, each with 16 elements
+_FUSED = ((32, 32), (64, 32))  # channels by image tiles of 16 elements each
 _FUSED_DEPTH = 16
-# cuDNN's kernels give a block 32 places, so many images by rows by columns of 2 x 2 (tile148n, tile228n, tile418n):
-# images that these do not divide are computed past their edges.
+# cuDNN's kernels give a block 32 tiles of 2 x 2, arranged as images by rows by columns (tile148n, tile228n, tile418n);
+# where these do not divide the images, blocks compute past the edges.
 _FUSED_PLACES = ((1, 4, 8), (2, 2, 8), (4, 1, 8))
-_POINTS = 36  # of a transformed tile, 6 x 6
+_POINTS = 36  # elements of a transformed tile, 6 x 6
 _FFT_SIDE = 32
 _FREQUENCIES = _FFT_SIDE * (_FFT_SIDE // 2 + 1)  # of a real tile; each is complex
-_COMPLEX = 4  # multiplications of real numbers in one of complex ones
+_COMPLEX = 4  # real multiplications in one complex one
 
 
 def winograd_fused(problem: Problem) -> Candidate:
@@ -48,7 +48,7 @@ def winograd_fused(problem: Problem) -> Candidate:
 
 
 def _fused_places(batch: int, height: int, width: int) -> int:
-    """Return how many 2 x 2 places blocks compute, those past the images' edges too, cut in the best way."""
+    """Return the number of 2 x 2 tiles that blocks compute, including those past the images' edges, at the best cut."""
     return min(
         images * rows * columns * -(-batch // images) * -(-height // (2 * rows)) * -(-width // (2 * columns))
         for images, rows, columns in _FUSED_PLACES
@@ -56,18 +56,18 @@ def _fused_places(batch: int, height: int, width: int) -> int:
 
 
 def _filters_time(problem: Problem, points: int) -> float:
-    """Return the seconds in which filters are read and written transformed, each with so many numbers."""
+    """Return the seconds to read the filters and write them transformed, with *points* elements each."""
     numbers = problem.rows * problem.reduction * (problem.taps + points)
     return problem.element_bytes * numbers / (problem.bandwidth_Bps * problem.costs.weight_transform)
 
 
 def _parts(kernel: int, stride: int) -> int:
-    """Return into how many filters of 3 taps at stride 1 those of *kernel* taps are cut, along one axis."""
+    """Return the number of 3-tap, stride-1 filters into which one of *kernel* taps is cut, along one axis."""
     return stride * ceil(ceil(kernel / stride) / 3)
 
 
 def winograd(problem: Problem) -> Candidate:
-    """Return F(4 x 4, 3 x 3), or F(2 x 2, 5 x 5), with its transforms in kernels of their own."""
+    """Return F(4 x 4, 3 x 3), or F(2 x 2, 5 x 5), with its transforms in separate kernels."""
     costs = problem.costs
     side = 4 if problem.taps == 9 else 2
     tiles = problem.shape.batch * ceil(problem.height / side) * ceil(problem.width / side)

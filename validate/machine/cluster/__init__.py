@@ -1,1 +1,1 @@
-"""A real network on one Linux machine: measured, predicted, compared."""
+"""Measure collectives on an emulated network on one Linux machine and compare them with the simulator."""

@@ -1,4 +1,4 @@
-"""What is to be measured: from the words of the options to a list of cases."""
+"""Turn the command's options into the list of cases to measure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RANGE = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One thing to measure and predict; nothing of what was measured."""
+    """One combination of link, host count, size and strategy to measure and predict; holds no results."""
 
     shape: Shape
     n_nodes: int
@@ -34,9 +34,11 @@ class Case:
 
 
 def make_cases(nodes: str, rates: Sequence[str], sizes: str, strategies: str, delay: str | None) -> list[Case]:
-    """Return the cases: by rate, number of nodes, size and strategy, in the order in which they were named.
+    """Return the cases ordered by rate, number of nodes, size and strategy, each in the order given.
 
-    Raises InputError where a word cannot be read, or nothing is left to measure.
+    Sizes are rounded down to whole fp32 elements (4 B).  Strategies that need more nodes than a case has are skipped.
+
+    Raises InputError where an option cannot be parsed, no case remains, or there are more than 2000.
     """
     counts = _node_counts(nodes)
     named = [find_strategy(word) for word in _words("--strategies", strategies)]
@@ -65,7 +67,10 @@ def make_cases(nodes: str, rates: Sequence[str], sizes: str, strategies: str, de
 
 
 def read_duration(option: str, text: str) -> float:
-    """Return the seconds that *text* says, more than none: as ``validate run`` reads them, or in any unit of time."""
+    """Return the positive duration *text* in seconds, as ``validate run`` reads durations or in any unit of time.
+
+    Raises InputError, naming *option*, where *text* is neither.
+    """
     try:
         return duration_s(text)
     except ValueError as error:
@@ -96,7 +101,7 @@ def _node_counts(text: str) -> list[int]:
 
 
 def _size(word: str) -> float:
-    if word.startswith("-"):  # which lacks more than a unit
+    if word.startswith("-"):  # report a negative size as out of range, not as a number without a unit
         raise InputError(f"--sizes: {one_line(word, 40)} is outside {_SIZES}")
     return _quantity("--sizes", word, "size")
 

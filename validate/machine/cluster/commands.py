@@ -1,9 +1,9 @@
-"""The commands that make the network, and those that remove it, as data: ``--dry-run`` prints the same.
+"""The ``ip`` and ``tc`` commands that create and remove the network, as data; ``--dry-run`` prints these.
 
-Each host is a namespace with one interface; the other end of its wire (a veth pair) is a port of a bridge
-in a namespace of its own.  A token bucket (``tc tbf``) stands at both ends of each wire: what a host sends
-passes the one at its interface, what it receives the one at its port.  So every host has a full-duplex
-link of the rate to a switch that queues and does not lose.
+Each host is a network namespace with one interface.  A veth pair connects it to a port of a bridge, which has its
+own namespace.  A token bucket (``tc tbf``) at each end of the pair limits what the host sends (at its interface)
+and what it receives (at the port).  Each host thus has a full-duplex link of the given rate to a switch that queues
+and loses nothing.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ __all__ = ["Command", "Shape", "limit_commands", "make_commands", "remove_comman
 
 Command = tuple[str, ...]
 BRIDGE = "br0"
-# A bucket lets its content pass at once: small, so that it hides little of a message; large enough for what
-# passes while a timer fires late.
+# A token bucket passes its content at once.  It must be small enough to hide little of a message, and large enough
+# for the traffic that accumulates when a timer fires late.
 _BUCKET_S = 1e-3
 _LEAST_BUCKET_BYTES = 16 * 1514
-_QUEUE_BYTES = 64_000_000  # more than TCP keeps under way (4 MB a connection): nothing is lost for want of room
+_QUEUE_BYTES = 64_000_000  # more than TCP keeps in flight (4 MB per connection), so that the queue never overflows
 _LARGEST_PACKET_BYTES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a link is: its rate, and a delay one way between two hosts."""
+    """The properties of a link: its rate, and the one-way delay between two hosts."""
 
     rate_Bps: float
     delay_s: float = 0.0
 
     @property
     def bucket_bytes(self) -> int:
-        """How much may pass at once after a pause."""
+        """Return the size of the token bucket: the burst that passes at once after a pause, in bytes."""
         return max(_LEAST_BUCKET_BYTES, round(self.rate_Bps * _BUCKET_S))
 
     @property
     def packet_bytes(self) -> int:
-        """The longest that the kernel hands to the interface in one piece (it is counted as the frames in it)."""
+        """Return the largest packet that the kernel hands to the interface (tc counts the frames in it), in bytes."""
         return min(_LARGEST_PACKET_BYTES, self.bucket_bytes // 2)
 
 
 def make_commands(names: Names, n_hosts: int) -> list[Command]:
-    """Return what makes hosts, bridge and wires, without rates."""
+    """Return the commands that create the hosts, the bridge and the wires, without rates."""
     commands: list[Command] = [
         ("ip", "netns", "add", names.switch),
         ("ip", "-n", names.switch, "link", "add", BRIDGE, "type", "bridge", "stp_state", "0", "mcast_snooping", "0"),
@@ -65,11 +65,11 @@ def make_commands(names: Names, n_hosts: int) -> list[Command]:
 
 
 def steer_commands(names: Names, n_hosts: int, cpus: Sequence[int]) -> list[Command]:
-    """Return what lets one processor of *cpus* receive all packets of an interface.
+    """Return the commands that bind the receive processing of each interface to one processor of *cpus*.
 
-    Otherwise each is received where it was sent from, and a token bucket sends now from one processor and now
-    from another: packets would overtake each other, and TCP would take that for loss.  The kernel grants this
-    to the machine's root alone.
+    Without them, a packet is received on the processor that sent it.  A token bucket sends from changing processors,
+    so packets would overtake each other, which TCP takes for loss.  Only the machine's own root may run these
+    commands.
     """
     commands = []
     for i in range(n_hosts):
@@ -87,7 +87,7 @@ def _steer(namespace: str, interface: str, cpu: int) -> Command:
 
 
 def shape_commands(names: Names, n_hosts: int, shape: Shape) -> list[Command]:
-    """Return what gives all links the rate and the delay of *shape*, whatever they had before."""
+    """Return the commands that set the rate and the delay of *shape* on all links, replacing earlier settings."""
     bucket = (
         *("tbf", "rate", f"{round(shape.rate_Bps * 8)}bit"),
         *("burst", f"{shape.bucket_bytes}b", "limit", f"{_QUEUE_BYTES}b"),
@@ -110,11 +110,12 @@ def shape_commands(names: Names, n_hosts: int, shape: Shape) -> list[Command]:
 
 
 def limit_commands(names: Names, n_hosts: int, shape: Shape) -> list[Command]:
-    """Return what bounds the bytes of a connection in queues: by what its link passes in 1 ms, and while they travel.
+    """Return the commands that limit a connection's queued bytes to 1 ms of its link plus one round trip.
 
-    TCP means to keep 1 ms of each connection in queues, by the rate that it sees (tcp_limit_output_bytes bounds that).
-    Between veth pairs it sees that of memory, and counts what waits in the switch as its own: of several connections
-    one fills the queue with hundreds of kB, and the others of its host wait behind it.
+    TCP bounds the bytes that a connection keeps in local queues to 1 ms at the rate that it observes
+    (tcp_limit_output_bytes caps this).  Over veth pairs it observes the speed of memory and counts bytes queued in the
+    switch as its own: one connection then fills the queue with hundreds of kB, and the host's other connections wait
+    behind it.
     """
     most_bytes = shape.bucket_bytes + round(2 * shape.delay_s * shape.rate_Bps)
     file = "/proc/sys/net/ipv4/tcp_limit_output_bytes"
@@ -122,5 +123,5 @@ def limit_commands(names: Names, n_hosts: int, shape: Shape) -> list[Command]:
 
 
 def remove_commands(names: Names, n_hosts: int) -> list[Command]:
-    """Return what removes all of it: interfaces, bridge and queues go with their namespaces."""
+    """Return the commands that remove everything; interfaces, bridge and queues vanish with their namespaces."""
     return [("ip", "netns", "delete", name) for name in (*(names.host(i) for i in range(n_hosts)), names.switch)]

@@ -1,4 +1,4 @@
-"""The workers as the controller sees them: started in their namespaces, asked all at once, always ended."""
+"""The controller's side of the workers: start them in their namespaces, query them together, always end them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DIES_WITHIN_S = 5.0
 
 
 class WorkerFailed(TopocastError):  # noqa: N818  the name says the fault
-    """A worker has ended, said that something failed, or said nothing for too long."""
+    """A worker has exited, reported an error, or not answered in time."""
 
 
 def worker_command(names: Names, host: int) -> tuple[str, ...]:
@@ -32,7 +32,10 @@ def worker_command(names: Names, host: int) -> tuple[str, ...]:
 
 
 class Crew:
-    """One worker on each of *n_hosts* hosts, as a context manager."""
+    """One worker on each of *n_hosts* hosts, as a context manager.
+
+    ``versions`` holds what worker 0 reports of its software.  Entering raises WorkerFailed where one does not start.
+    """
 
     def __init__(self, names: Names, n_hosts: int, node_counts: list[int]) -> None:
         self.versions: dict[str, str] = {}
@@ -59,7 +62,7 @@ class Crew:
                         stderr=errors,
                         text=True,
                         env=environment,
-                        start_new_session=True,  # Ctrl-C reaches the controller alone, which ends them
+                        start_new_session=True,  # Ctrl-C reaches only the controller
                     )
                 )
             self._start()
@@ -72,7 +75,10 @@ class Crew:
         self.end()
 
     def ask(self, question: dict[str, Any], within_s: float) -> list[dict[str, Any]]:
-        """Ask all workers the same and return their answers, by host."""
+        """Send *question* to all workers and return their answers, ordered by host.
+
+        Raises WorkerFailed where a worker exits, reports an error, or does not answer within *within_s* seconds.
+        """
         return self._ask([question] * self._n_hosts, within_s)
 
     def _start(self) -> None:
@@ -96,7 +102,7 @@ class Crew:
                 raise self._failed(host, "has ended") from None
         limit = time.monotonic() + within_s
         answers: dict[int, dict[str, Any]] = {}
-        while len(answers) < self._n_hosts:  # whoever speaks first: one that has ended is not waited for
+        while len(answers) < self._n_hosts:  # in order of arrival, to notice an exit at once
             waiting = {
                 worker.stdout: host
                 for host, worker in enumerate(self._workers)

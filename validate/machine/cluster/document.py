@@ -1,4 +1,4 @@
-"""The result as one JSON document; errors are fractions."""
+"""The result as one JSON document; errors are fractions, not percent."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ def document(
     *,
     calibrated: bool,
 ) -> dict[str, Any]:
-    """Return probes, cases, orders and errors."""
+    """Return the environment, links with their probes, cases, orders of strategies and error statistics.
+
+    *probes* are rates in B/s; *facts* describe the environment.
+    """
     return {
         "format": 1,
         "environment": dict(facts),

@@ -1,4 +1,4 @@
-"""Where the figures come from: machine, kernel, libraries, queues."""
+"""The environment of a measurement: machine, kernel and tools."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["environment"]
 
 
 def environment() -> dict[str, str | int | float]:
-    """Return what a reader of the figures needs to know of this machine."""
+    """Return facts about this machine that a reader of the results needs."""
     return {
         "kernel": f"{platform.system()} {platform.release()}",
         "architecture": platform.machine(),

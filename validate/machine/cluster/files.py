@@ -1,4 +1,4 @@
-"""What ``--out`` and ``--topology`` write: the table, the whole as JSON, and a topology for each rate."""
+"""The files of ``--out`` and ``--topology``: the table, the JSON document, and a topology for each rate."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ __all__ = ["Files"]
 
 
 class Files:
-    """The files of a run, writable from the start and in place once there is something to write.
+    """The output files of a run: opened at the start, and moved into place when they are written.
 
-    ``written`` are the paths in place so far.  Leaving *stack* removes what was not written.
+    ``written`` lists the paths in place so far.  When *stack* closes, files that were never written are removed.
 
-    Raises InputError where one cannot be written; says why.
+    Raises InputError, with the reason, where a file cannot be written.
     """
 
     def __init__(
@@ -56,7 +56,10 @@ class Files:
     def write_topologies(
         self, payload_Bps: Mapping[Shape, float] | None = None, costs: Mapping[Shape, MessageCosts] | None = None
     ) -> None:
-        """Write the topologies; *payload_Bps* takes the place of what follows from the rates, *costs* of defaults."""
+        """Write the topologies.
+
+        *payload_Bps* replaces the payload rates that follow from the link rates, *costs* the default message costs.
+        """
         for path, shape in self._topologies.items():
             rate_Bps, own = (payload_Bps or {}).get(shape), (costs or {}).get(shape)
             self._write(path, topology_text(shape, self._n_nodes, rate_Bps, own))
@@ -64,7 +67,7 @@ class Files:
     def write(
         self, outcomes: Sequence[Outcome], measured: Measured, facts: Mapping[str, object], *, calibrated: bool
     ) -> None:
-        """Write all of them."""
+        """Write the table and the JSON document, if ``--out`` asks for them, and the topologies."""
         if len(self._files) > len(self._topologies):
             rows = table(outcomes, measured.versions.get("torch", ""), limited(measured.probes))
             self._write(self._table, rows)

@@ -1,4 +1,4 @@
-"""Time a case until its median is known well enough, or its time is spent."""
+"""Time a case until its median is precise enough or its time budget is spent."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from validate.machine.measure.statistics import Interval, median_interval
 __all__ = ["LEAST_REPEATS", "Limits", "measure_case", "message_costs", "probe"]
 
 LEAST_REPEATS = 3
-_NARROW = 0.02  # half the width of the median's interval, as a fraction
-_LEAD_S = 0.01  # until the moment at which all begin: longer than a question takes to reach a worker
-_PATIENCE = 20  # times what is predicted, and a minute
+_NARROW = 0.02  # stop once half the width of the median's interval is below this fraction of the median
+_LEAD_S = 0.01  # delay of the common start: longer than a question takes to reach a worker
+_PATIENCE = 20  # timeout: this many times the predicted time, plus a minute
 _PROBE_S = 0.5
-_MESSAGES, _SHORT, _ROUNDS, _TIMES = (1, 8), 16, 50, 5  # to the next host; elements of each; rounds; times
+_MESSAGES, _SHORT, _ROUNDS, _TIMES = (1, 8), 16, 50, 5  # messages per round, elements of each, rounds, repetitions
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``repeats`` at most, and about ``spend_s`` of time; never fewer than ``LEAST_REPEATS``."""
+    """The most repetitions, and the approximate time budget in seconds; at least ``LEAST_REPEATS`` are made."""
 
     repeats: int
     spend_s: float
 
 
 def measure_case(crew: Crew, case: Case, limits: Limits, about_s: float, exchange: dict[str, Any] | None) -> Interval:
-    """Return the median of the times of *case*: from the moment when all begin until the last host is done.
+    """Return the median time of *case*, in seconds with its interval, from the common start to the last host's end.
 
-    *exchange* is what the hosts send and add, None where torch's own collective does it.  A first time warms up and is
-    not counted.  *about_s* says when a silence is too long, nothing else.
+    *exchange* lists what the hosts send and add; it is None where torch's own collective is measured.  A first run
+    warms up and is not counted.  *about_s*, the predicted time, only sets the timeout.
 
     Raises WorkerFailed where a host fails or its result is wrong.
     """
@@ -57,18 +57,21 @@ def measure_case(crew: Crew, case: Case, limits: Limits, about_s: float, exchang
 
 
 def probe(crew: Crew, shape: Shape, n_nodes: int) -> float:
-    """Return the payload rate of plain TCP streams, each host to the next, all at once: the slowest of them."""
+    """Return the payload rate of the slowest plain TCP stream, in B/s: each host sends to the next, all at once.
+
+    The best of three runs counts.
+    """
     size_bytes = max(1_000_000, round(shape.rate_Bps * _PROBE_S))
     question = {"do": "go", "strategy": "probe", "nodes": n_nodes, "bytes": size_bytes}
     return size_bytes / min(_go(crew, question, 60 + _PATIENCE * _PROBE_S) for _ in range(3))
 
 
 def message_costs(crew: Crew, n_nodes: int) -> MessageCosts:
-    """Return what messages cost the processors, by rounds of short ones: each host sends to the next.
+    """Return what messages cost the processors, from rounds of short messages in which each host sends to the next.
 
-    With k messages to the next host and k from the previous one, n hosts on p processors take n / p of
-    ``round_s + 2 k message_s`` a round (no more processors work than there are hosts); two k tell the two apart.
-    Wires carry them in no time: they are of 64 B.
+    A host sends k messages to the next host and receives k from the previous one.  On p processors, n hosts take
+    n / min(p, n) times ``round_s + 2 k message_s`` a round.  Two values of k separate the two terms.  At 64 B per
+    message the time on the wire is negligible.
     """
     processors = len(os.sched_getaffinity(0))
     busy_s = {}

@@ -1,4 +1,4 @@
-"""The network during a run: created on entry, always removed; and leftovers of crashed runs."""
+"""The network during a run: created on entry, always removed; removal of leftovers of crashed runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Network:
     """Hosts 0 to *n_hosts* - 1 on one switch, as a context manager.
 
-    Leaving removes the namespaces that entering made, also those of an entering that failed half way.
+    Leaving removes the namespaces, as does an entry that fails half way.  Raises CommandFailed on entry.
     """
 
     def __init__(self, names: Names, n_hosts: int) -> None:
@@ -55,12 +55,12 @@ class Network:
         try:
             for command in steer_commands(self.names, self.n_hosts, sorted(os.sched_getaffinity(0))):
                 run(command)
-        except CommandFailed:  # in namespaces of one's own: packets may overtake each other, which costs some time
+        except CommandFailed:  # not permitted in a user namespace; packets may overtake each other
             return
         self.is_steered = True
 
     def shape(self, shape: Shape) -> None:
-        """Give all links the rate and the delay of *shape*."""
+        """Set the rate and the delay of all links to *shape*.  Raises CommandFailed where the kernel refuses."""
         for command in shape_commands(self.names, self.n_hosts, shape):
             run(command)
         with contextlib.suppress(CommandFailed):  # an old kernel has one limit for all namespaces
@@ -68,7 +68,7 @@ class Network:
                 run(command)
 
     def remove(self) -> None:
-        """Remove all that was made, once; what was not made is no fault."""
+        """Remove everything once; ignore what does not exist."""
         if self._is_there:
             for command in remove_commands(self.names, self.n_hosts):
                 with contextlib.suppress(CommandFailed):
@@ -78,7 +78,7 @@ class Network:
 
 @contextlib.contextmanager
 def removed_on_signals() -> Iterator[None]:
-    """Raise KeyboardInterrupt once on SIGINT, SIGTERM or SIGHUP; a second one does not cut the removal short."""
+    """Raise KeyboardInterrupt on the first SIGINT, SIGTERM or SIGHUP and ignore later ones, so cleanup completes."""
     before: dict[signal.Signals, Any] = {}
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -97,7 +97,7 @@ def removed_on_signals() -> Iterator[None]:
 
 
 def leftovers() -> list[str]:
-    """Return the namespaces that runs made which are over; those of a run under way are not among them."""
+    """Return the namespaces left behind by runs that have ended; those of live runs are excluded."""
     found = []
     for name in list_namespaces():
         owner = owner_of(name)
@@ -107,7 +107,10 @@ def leftovers() -> list[str]:
 
 
 def remove_leftovers() -> list[str]:
-    """End what still runs in them, remove them and return their names."""
+    """Kill the processes in leftover namespaces, remove these, and return their names.
+
+    Raises CommandFailed where a namespace cannot be removed.
+    """
     removed = []
     for name in leftovers():
         with contextlib.suppress(CommandFailed):

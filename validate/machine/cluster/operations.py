@@ -1,7 +1,7 @@
-"""What a host runs: a strategy send by send, torch's own collectives, and a plain stream as a probe.
+"""What a host runs: a strategy send by send, torch's own collectives, or a plain TCP stream as a probe.
 
-Runs in a host's namespace, with torch.  Each operation is prepared (buffers), done once for each repetition,
-and its result is checked against the sum that must come out.
+Runs in a host's namespace, with torch.  Each operation allocates its buffers once, runs once per repetition, and
+checks its result against the expected sum.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class _Operation(Protocol):
 
 
 class _Nothing:
-    """What a host does that takes no part."""
+    """The operation of a host that takes no part."""
 
     def fill(self) -> None:
-        """There is no buffer."""
+        """Do nothing; there is no buffer."""
 
     def run(self) -> None:
-        """Nobody waits for it."""
+        """Do nothing."""
 
     def is_right(self) -> bool:
         """Return True."""
@@ -44,7 +44,7 @@ class _Nothing:
 
 
 class _ByTorch:
-    """torch's all-reduce, or its broadcast from host 0, of *n* hosts that are *group*."""
+    """torch's all-reduce, or its broadcast from host 0, among the *n* hosts of *group*."""
 
     def __init__(self, name: str, rank: int, n: int, group: Any, size_bytes: int) -> None:
         self._name, self._rank, self._group = name, rank, group
@@ -52,23 +52,23 @@ class _ByTorch:
         self._tensor = torch.empty(size_bytes // _ELEMENT_BYTES)
 
     def fill(self) -> None:
-        """Fill the buffer with what this host contributes."""
+        """Fill the buffer with this host's contribution."""
         self._tensor.fill_(float(self._rank + 1))
 
     def run(self) -> None:
-        """Do it once."""
+        """Run the collective once."""
         if self._name == "broadcast":
             dist.broadcast(self._tensor, src=0, group=self._group)
         else:
             dist.all_reduce(self._tensor, group=self._group)
 
     def is_right(self) -> bool:
-        """Return whether the buffer holds what must come out."""
+        """Return whether the buffer holds the expected result."""
         return bool((self._tensor == self._wanted).all())
 
 
 class Operations:
-    """The operations of host *rank* among *addresses*; ``groups`` of the first n hosts for each n that is asked."""
+    """The operations of host *rank* among *addresses*, with a process group of the first n hosts for each count n."""
 
     def __init__(self, rank: int, addresses: list[str], node_counts: list[int]) -> None:
         self.rank = rank
@@ -78,7 +78,10 @@ class Operations:
         self._operation: _Operation = _Nothing()
 
     def prepare(self, strategy: str, n: int, size_bytes: int, exchange: Mapping[str, Any] | None) -> None:
-        """Make the buffers; what they hold is filled in before each repetition.  The hosts from *n* on do nothing."""
+        """Allocate and fill the buffers of an operation; hosts from rank *n* on take no part.
+
+        *exchange* lists what the hosts send and add; None selects torch's own collective *strategy*.
+        """
         if self.rank >= n:
             self._operation = _Nothing()
         elif exchange is None:
@@ -88,19 +91,22 @@ class Operations:
         self.fill()
 
     def fill(self) -> None:
-        """Fill the buffers with what this host contributes."""
+        """Fill the buffers with this host's contribution."""
         self._operation.fill()
 
     def run(self) -> None:
-        """Do what was prepared once."""
+        """Run the prepared operation once."""
         self._operation.run()
 
     def is_right(self) -> bool:
-        """Return whether the buffers hold what the operation must leave there."""
+        """Return whether the buffers hold the expected result."""
         return self._operation.is_right()
 
     def stream(self, n: int, size_bytes: int) -> None:
-        """Send so many bytes to the next host while those of the previous one arrive, over plain TCP."""
+        """Send *size_bytes* to the next of *n* hosts over plain TCP while receiving as many from the previous one.
+
+        Raises ConnectionError where the incoming connection closes early.
+        """
         if self.rank >= n:
             return
         sending = threading.Thread(target=self._send, args=((self.rank + 1) % n, size_bytes), daemon=True)

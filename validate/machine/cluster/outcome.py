@@ -1,4 +1,4 @@
-"""Cases with what was measured and predicted, their errors, and whether the strategies' order is right."""
+"""Cases with their measured and predicted times, their errors, and whether the order of strategies is right."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ from validate.tables.statistics import Errors, relative_error, summarise
 
 __all__ = ["Order", "Outcome", "Predictor", "by", "orders"]
 
-_LEVEL = 0.05  # strategies whose predicted times differ by less are level: no order is claimed
+_LEVEL = 0.05  # strategies whose predicted times differ by less count as equal: no order is claimed
 
 
 class Predictor:
-    """Predicts cases from their topology; *payload_Bps* are the rates of ``--calibrate`` by link, none otherwise.
+    """Predicts the times of cases from their topologies.
 
-    *costs* are what messages cost, by link; as elsewhere for links without.
+    *payload_Bps* holds the measured payload rate of each link (``--calibrate``), *costs* its measured message costs.
+    Links without an entry use the defaults.
     """
 
     def __init__(
@@ -39,11 +40,11 @@ class Predictor:
         self._known: set[Where] = set()
 
     def predict_s(self, case: Case) -> float:
-        """Return the simulated time of *case*; raises InputError where its strategy does not fit."""
+        """Return the simulated time of *case*, in seconds; raises InputError where its strategy does not fit."""
         return self._session.time_s(self._question(case))
 
     def exchange(self, case: Case) -> dict[str, Any] | None:
-        """Return what the hosts send and add, as plain data; None where torch's own collective does it."""
+        """Return what the hosts send and add, as plain data; None where torch's own collective is measured."""
         return None if case.strategy.by_torch else exchange_of(self._session, self._question(case)).data()
 
     def _question(self, case: Case) -> CollectiveQuestion:
@@ -70,16 +71,16 @@ class Outcome:
 
     @property
     def error(self) -> float:
-        """(predicted - measured) / measured."""
+        """Return the relative error, (predicted - measured) / measured."""
         return relative_error(self.predicted_s, self.measured.median)
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Strategies of one all-reduce, fastest first, as measured and as predicted.
+    """The strategies of one all-reduce, fastest first, as measured and as predicted.
 
-    ``wrong`` names the pairs (faster as predicted, slower) that were measured the other way round; pairs
-    predicted within 5 % of each other are level, and in no wrong order.
+    ``wrong`` lists pairs (predicted faster, predicted slower) that were measured the other way round.  Pairs predicted
+    within 5 % of each other count as equal and are never wrong.
     """
 
     case: Case
@@ -89,7 +90,7 @@ class Order:
 
 
 def by(outcomes: Sequence[Outcome], key: Callable[[Outcome], str]) -> dict[str, Errors]:
-    """Return the errors of groups of *outcomes*, in the order in which the groups appear."""
+    """Return the error statistics of *outcomes* grouped by *key*, in order of first appearance."""
     groups: dict[str, list[float]] = {}
     for outcome in outcomes:
         groups.setdefault(key(outcome), []).append(outcome.error)
@@ -97,7 +98,7 @@ def by(outcomes: Sequence[Outcome], key: Callable[[Outcome], str]) -> dict[str, 
 
 
 def orders(outcomes: Sequence[Outcome]) -> list[Order]:
-    """Return the order of the strategies for each link, number of nodes and size that has two or more."""
+    """Return the order of strategies for each combination of link, node count and size with two or more all-reduces."""
     groups: dict[tuple[object, ...], list[Outcome]] = {}
     for outcome in outcomes:
         case = outcome.case

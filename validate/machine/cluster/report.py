@@ -1,4 +1,4 @@
-"""Measured and predicted times as text for a reader."""
+"""Measured and predicted times as text."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from validate.machine.measure.statistics import FEWEST
 
 __all__ = ["limited", "limited_words", "report", "shown_rate"]
 
-_LEAST = 0.9  # of what the links carry, by the probe: below, the machine and not their rate is what limits
+_LEAST = 0.9  # probed fraction of a link's payload rate below which the machine, not the rate, is the bottleneck
 
 
 def shown_rate(shape: Shape) -> str:
-    """Return rate and delay of a link."""
+    """Return the rate of a link, and its delay if it has one, as text."""
     bits = shape.rate_Bps * 8
     text = f"{bits / 1e9:g} Gbit/s" if bits >= 1e9 else f"{bits / 1e6:g} Mbit/s"
     return f"{text} + {format_duration(shape.delay_s)}" if shape.delay_s else text
 
 
 def limited(probes: Mapping[Shape, float]) -> list[Shape]:
-    """Return the links at which plain TCP reaches clearly less than they carry."""
+    """Return the links on which plain TCP reaches less than 90 % of the payload rate."""
     return [shape for shape, probe_Bps in probes.items() if probe_Bps < _LEAST * shape.rate_Bps * EFFICIENCY]
 
 
 def limited_words(shape: Shape, probe_Bps: float) -> str:
-    """Return what to say of such a link."""
+    """Return a warning that the machine limits link *shape*, where the probe reached *probe_Bps*."""
     reached = probe_Bps / (shape.rate_Bps * EFFICIENCY)
     return (
         f"at {shown_rate(shape)} this machine, and not the rate, is the limit: plain TCP reaches {reached:.0%}"
@@ -44,7 +44,7 @@ def report(
     costs: Mapping[Shape, MessageCosts],
     style: Style = PLAIN,
 ) -> str:
-    """Return the probes, a line a case, the order of the strategies and the medians of the errors."""
+    """Return the probes, one line per case, the order of strategies and the error statistics, as text."""
     blocks = [_probes(probes, costs), _cases(outcomes, style), _orders(outcomes), _medians(outcomes, style)]
     blocks.append(
         "measured: median of the times from a common start to the last host; +-: half its 95 % interval,\n"

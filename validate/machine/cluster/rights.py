@@ -1,4 +1,4 @@
-"""Whether this machine can hold the network: told in one line, before anything is made."""
+"""Checks that this machine can host the network, made before anything is created."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _TRY = "as root, or in namespaces of your own: unshare -rnm sh -c 'mount -t tmpf
 
 
 class NotPossible(TopocastError):  # noqa: N818  an answer and no fault
-    """Machine or user cannot make the network; the message says what is missing and what helps."""
+    """The machine or the user cannot create the network; the message says what is missing and how to get it."""
 
 
 def check_machine() -> None:
-    """Raise :class:`NotPossible` where there is no Linux, or no ``ip`` and ``tc``."""
+    """Raise :class:`NotPossible` if this is not Linux, or ``ip`` or ``tc`` is missing."""
     if not sys.platform.startswith("linux"):
         raise NotPossible(f"network namespaces need Linux; this is {sys.platform}")
     missing = [tool for tool in ("ip", "tc") if shutil.which(tool) is None]
@@ -30,15 +30,15 @@ def check_machine() -> None:
 
 
 def check_torch() -> None:
-    """Raise :class:`MissingDependency` where torch is not installed."""
+    """Raise :class:`MissingDependency` if torch is not installed."""
     if importlib.util.find_spec("torch") is None:
         raise MissingDependency("the collectives are torch's; install it, for example: pip install torch")
 
 
 def check_rights(names: Names, *, delay: bool) -> None:
-    """Make a namespace with a rate (and a *delay*) and remove it again.
+    """Create a namespace with a rate limit (and a *delay*), then remove it.
 
-    Raises NotPossible where the user may not, or the kernel lacks a part.
+    Raises NotPossible where the user lacks the right or the kernel a feature.
     """
     probe = names.probe
     try:

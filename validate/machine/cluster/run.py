@@ -1,4 +1,4 @@
-"""Measure all cases on a network that stands only for that long."""
+"""Measure all cases on a network that exists only meanwhile."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Measured", "least_s", "run_cases"]
 
 @dataclass(slots=True)
 class Measured:
-    """What has been measured so far, and by which versions."""
+    """Results so far, and the software versions that produced them; ``probes`` are payload rates in B/s."""
 
     times: dict[Case, Interval] = field(default_factory=dict)
     probes: dict[Shape, float] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class Measured:
 
 
 def least_s(about_s: Sequence[float]) -> float:
-    """Return about how long the fewest repeats of all cases take, warming up included."""
+    """Return the approximate time of the fewest allowed repetitions of all cases, with warm-up, in seconds."""
     return sum(about_s) * (LEAST_REPEATS + 1)
 
 
@@ -44,15 +44,15 @@ def run_cases(
     into: Measured,
     advance: Callable[[str], None],
 ) -> None:
-    """Measure *cases*, which take *about_s* each, into *into*; the network is gone afterwards, whatever happens.
+    """Measure *cases*, predicted to take *about_s* each, and store the results in *into*; always remove the network.
 
-    *exchange* gives what the hosts of a case send and add, None where torch's own collective does it.
+    *exchange* returns what the hosts of a case send and add, or None where torch's own collective is measured.
 
-    For each rate the links are shaped first, since a connection keeps the length of packets that it began
-    with, then the hosts start, and probes say what plain TCP reaches and what messages cost.  Each case may
-    spend the part of the budget that its time is of all times.
+    For each rate, the links are shaped before the hosts start, since a connection keeps its initial packet length.
+    Probes then measure plain TCP and the cost of messages.  The budget is divided among the cases in proportion to
+    their predicted times.
 
-    Raises CommandFailed, WorkerFailed where the network cannot be made, or a host fails.
+    Raises CommandFailed where the network cannot be created, WorkerFailed where a host fails.
     """
     counts = sorted({case.n_nodes for case in cases})
     share = budget_s / max(sum(about_s), 1e-9)
@@ -72,6 +72,6 @@ def run_cases(
                                 crew, case, Limits(repeats, share * about), about, exchange(case)
                             )
                             advance(f"{case.n_nodes} nodes, {case.strategy.name}")
-    finally:  # where an interrupt has cut leaving them short; there is one at most (removed_on_signals)
+    finally:  # in case an interrupt cut the context exits short; a second one is ignored (removed_on_signals)
         crew.end()
         network.remove()

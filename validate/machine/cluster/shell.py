@@ -1,4 +1,4 @@
-"""Run ``ip`` and ``tc``: nothing else of the system is changed, and all of it goes through here."""
+"""Run ``ip`` and ``tc``; every change to the system goes through this file."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _LIMIT_S = 30.0
 
 
 class CommandFailed(TopocastError):  # noqa: N818  the name says the fault
-    """A command of the system did not do what it was asked to."""
+    """A system command failed or timed out."""
 
 
 def run(command: Command) -> str:
-    """Run *command* and return its output.
+    """Run *command* and return its standard output.
 
-    Raises CommandFailed with the command and what it said.
+    Raises CommandFailed with the command and its error message.
     """
     try:
         done = subprocess.run(
@@ -34,12 +34,12 @@ def run(command: Command) -> str:
 
 
 def list_namespaces() -> list[str]:
-    """Return the names of all network namespaces."""
+    """Return the names of all network namespaces; raises CommandFailed."""
     return [line.split()[0] for line in run(("ip", "netns", "list")).splitlines() if line.split()]
 
 
 def processes_in(namespace: str) -> list[int]:
-    """Return the processes in the network namespace *namespace*."""
+    """Return the IDs of the processes in the network namespace *namespace*; raises CommandFailed."""
     try:
         said = run(("ip", "netns", "pids", namespace))
     except CommandFailed as error:

@@ -1,4 +1,4 @@
-"""What is measured, and which strategy of the simulator describes it."""
+"""The strategies that can be measured, and the simulator's strategy for each."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _SERVERS = re.compile(r"parameter-server-([1-9]\d{0,2})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """A way to exchange: ``name`` as ``--strategies`` takes it, ``predictor`` as ``simulate --strategy`` does.
+    """A strategy: ``name`` as in ``--strategies``, ``predictor`` as in ``simulate --strategy``.
 
-    ``by_torch``: torch's own collective does it; the others are run send by send as the simulator plans them.
-    ``least_nodes`` is how many hosts it takes.
+    ``by_torch`` marks torch's own collectives; the others run send by send, as the simulator plans them.
+    ``least_nodes`` is the fewest hosts that the strategy needs.
     """
 
     name: str
@@ -37,9 +37,9 @@ _BY_TORCH = {
 
 
 def find_strategy(name: str) -> Strategy:
-    """Return the strategy called *name*: torch's own, or any of ``simulate --strategy`` that is a schedule.
+    """Return the strategy called *name*: one of torch's own, or any schedule of ``simulate --strategy``.
 
-    Raises InputError where none is; names the nearest.
+    Raises InputError for any other name; suggests the nearest.
     """
     word = name.strip().lower()
     if word in _BY_TORCH:

@@ -1,4 +1,4 @@
-"""``collectives.csv``: a row a case, in the columns that ``validate score`` reads."""
+"""``collectives.csv``: one row per case, in the columns that ``validate score`` reads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COLUMNS = (
 
 
 def table(outcomes: Sequence[Outcome], torch_version: str, limited: Collection[Shape] = ()) -> str:
-    """Return the rows as CSV; those at links that are *limited* by the machine have the grade C."""
+    """Return the rows as CSV text; rows at *limited* links, where the machine is the bottleneck, have grade C."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
     writer.writeheader()

@@ -1,4 +1,4 @@
-"""The topology that a shaped network is: its rate, its delay, facts of Ethernet and TCP, and what messages cost."""
+"""The topology of a shaped network: its rate, its delay, Ethernet and TCP overheads, and message costs."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from validate.machine.cluster.commands import Shape
 
 __all__ = ["EFFICIENCY", "MessageCosts", "machine_name", "topology_text"]
 
-# A frame carries 1500 B: 20 of IP, 20 of TCP, 12 of its timestamps, and 1448 of the user's.  tc counts the
-# frame with its 14 B of header, for every frame of a longer packet too (kernel, net/core/dev.c,
-# qdisc_pkt_len_init); the 24 B of preamble, checksum and gap that a real wire adds do not exist here.
+# A frame carries 1500 B: 20 of IP, 20 of TCP, 12 of TCP timestamps and 1448 of payload.  tc counts each frame with its
+# 14 B header, also within a longer packet (Linux, net/core/dev.c, qdisc_pkt_len_init).  The 24 B of preamble, checksum
+# and gap that a real wire adds do not exist here.
 EFFICIENCY = 1448 / (1500 + 14)
 
 
 @dataclass(frozen=True, slots=True)
 class MessageCosts:
-    """What messages cost the hosts' processors: each, and a round of them; ``processors`` that all hosts share.
+    """Processor time of one message and of one round, in seconds, on ``processors`` that all hosts share.
 
-    Those by default are of a virtual machine with two cores: PyTorch 2.13, gloo, Linux 6.18.
+    The defaults were measured on a virtual machine with two cores: PyTorch 2.13, gloo, Linux 6.18.
     """
 
     message_s: float = 35e-6
@@ -28,7 +28,7 @@ class MessageCosts:
 
 
 def machine_name(shape: Shape) -> str:
-    """Return what tables call the network: ``netns-100mbit``, with a delay ``netns-100mbit-1000us``."""
+    """Return the network's name in tables: ``netns-100mbit``, or ``netns-100mbit-1000us`` with a delay."""
     name = f"netns-{shape.rate_Bps * 8 / 1e6:g}mbit"
     return f"{name}-{shape.delay_s * 1e6:g}us" if shape.delay_s else name
 
@@ -36,9 +36,9 @@ def machine_name(shape: Shape) -> str:
 def topology_text(
     shape: Shape, n_nodes: int, payload_Bps: float | None = None, costs: MessageCosts | None = None
 ) -> str:
-    """Return the YAML of *n_nodes* hosts, of which messages take *costs*.
+    """Return the topology of *n_nodes* hosts as YAML, with message costs *costs*.
 
-    *payload_Bps* is what a probe has measured of TCP, None for what must come out.
+    *payload_Bps* is the TCP payload rate that a probe measured; None derives it from the link rate and the overheads.
     """
     costs = costs or MessageCosts()
     shared = f"    processors: {costs.processors}\n" if costs.processors is not None else ""

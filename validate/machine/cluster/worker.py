@@ -1,8 +1,8 @@
-"""A host of the cluster: a process in its namespace that does what the controller's lines say.
+"""A host of the cluster: a process in its namespace that follows the controller's requests.
 
-Lines are JSON, one question and one answer each.  ``start``: join the others; ``prepare``: make buffers;
-``go``: do an operation at a moment of the clock that all processes of one machine share.  It ends when the
-controller's end of the pipe closes.
+Requests and answers are JSON, one per line.  ``start`` joins the other hosts, ``prepare`` allocates buffers, and
+``go`` runs an operation at a given time of the monotonic clock, which all processes of one machine share.  The
+process ends when the controller closes the pipe.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _CONGESTION = "/proc/sys/net/ipv4/tcp_congestion_control"
 
 
 def main() -> None:
-    """Serve questions until there are none."""
-    # End when the controller does, however it ends.
+    """Answer requests until the input ends."""
+    # Die with the controller, however it ends.
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what libraries print is no answer
+    os.dup2(2, 1)  # keep what libraries print out of the answers
     host: Any = None
     for line in sys.stdin:
         question = json.loads(line)
@@ -47,8 +47,8 @@ def main() -> None:
 
 
 def _join(question: dict[str, Any]) -> Any:
-    """Settle the namespace's own TCP and join torch's process group."""
-    if not _write(_CONGESTION, "cubic"):  # BBR, where the machine has that, paces by what it once measured
+    """Configure TCP in this namespace and join torch's process group."""
+    if not _write(_CONGESTION, "cubic"):  # BBR, the default of some machines, paces by earlier measurements
         _write(_CONGESTION, "reno")
     _write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1")
     os.environ["GLOO_SOCKET_IFNAME"] = question["interface"]
@@ -71,11 +71,10 @@ def _join(question: dict[str, Any]) -> Any:
 
 
 def _go_first() -> None:
-    """Run before programs of ordinary priority, where the user may; threads made from here on do too.
+    """Run this process, and threads started from now on, at real-time priority where the user may.
 
-    A host has its processor to itself; these hosts share theirs with each other and with whatever else runs
-    here.  They compute little, so going first costs others little, and a wait for the processor would be
-    measured as if it were the network's.
+    A real host has its processor to itself; these hosts share theirs with each other and with other programs.  Waiting
+    for a processor would be measured as network time.  The hosts compute little, so they delay other programs little.
     """
     with contextlib.suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(os.sched_get_priority_min(os.SCHED_RR)))

@@ -1,1 +1,1 @@
-"""A draft of a topology: what the machine reports of itself, and estimates where it says nothing."""
+"""Draft a topology from what the machine reports, with marked estimates for the rest."""

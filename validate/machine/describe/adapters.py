@@ -1,4 +1,4 @@
-"""Network adapters: what a dump says of one, and the built-in part that is like it."""
+"""Network adapters: what a dump says of them, and the matching built-in parts."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from simulator.topology.parts import NicPart
 
 __all__ = ["Adapter", "adapter_part"]
 
-# What an adapter of such a PCIe port usually is, where nothing says its rate: as fast as its slot feeds it.
+# Usual rate of an adapter at a PCIe port of each generation, where no rate is given: as much as the slot feeds.
 _USUAL_BPS = {3: 12.5e9, 4: 25e9, 5: 50e9, 6: 100e9}
-_FULL = 0.85  # of the rate of its part, an adapter may say: two ports of 180 Gbit/s are one of 400
+_FULL = 0.85  # least reported fraction of a part's rate: two ports of 180 Gbit/s are one adapter of 400 Gbit/s
 
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """An adapter as a dump names it; ``part`` where a user or its PCI id says, ``network`` empty where unknown."""
+    """An adapter in a dump.  ``part`` is set where the user or the PCI ID names it; unknown fields are empty or 0."""
 
     name: str = ""
     network: str = ""
@@ -25,9 +25,9 @@ class Adapter:
 
 
 def adapter_part(adapter: Adapter, generation: int = 0) -> tuple[str, str]:
-    """Return the part that *adapter*, at a PCIe port of *generation*, is like, and what of it is a guess.
+    """Return the built-in part nearest to *adapter*, at a PCIe port of *generation*, and what of it is a guess.
 
-    Empty where nothing says what it could be.
+    Both are empty where neither the adapter nor its port says anything.
     """
     if adapter.part:
         return adapter.part, ""

@@ -1,8 +1,8 @@
-"""The part of a processor that is not built in: its own figures, and those of the built-in part that is most like it.
+"""The part of a processor that is not built in: its reported figures, the rest from the nearest built-in part.
 
-A guest sees some cores of a chip: its neighbours on the others share the last cache and the way to memory, its clock is
-that of a few cores of many, and its pages are translated twice.  The system says none of this; what the design has is
-known where the numbers that the processor reports name it.
+A guest sees some cores of a chip.  Its neighbours on the other cores share the last-level cache and the memory
+bandwidth, its few cores clock higher than a fully busy chip, and its addresses are translated twice.  The system
+reports none of this; the design is recognised by the processor's family, model and stepping.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from validate.machine.describe.words import hertz_words, quoted, rate_words, siz
 
 __all__ = ["own_cpu"]
 
-# Eshelman, latency table (Dive into Deep Learning, section 13.4); beyond the third level as one hop more.
+# Eshelman, latency table (Dive into Deep Learning, section 13.4); beyond the third level, twice its latency.
 _CACHE_NS = {1: 1.5, 2: 5.0, 3: 16.0}
 _SYSTEM = "the system: /proc/cpuinfo and /sys/devices/system/cpu"
-# Of the bandwidth of its memory a server of a fleet uses at most so much in 95 of 100 cases (Kanev et al., Profiling a
-# Warehouse-Scale Computer, ISCA 2015); so much is what neighbours are taken to use of their share.
+# In 95 % of cases a server of a fleet uses at most this fraction of its memory bandwidth (Kanev et al., Profiling a
+# Warehouse-Scale Computer, ISCA 2015).  Neighbours are assumed to use as much of their share.
 _NEIGHBOURS_USE = 0.31
 _MOST_WAYS = 1024
-_SAME = 0.1  # between the size of a cache that a guest sees and that of the design
+_SAME = 0.1  # tolerated relative difference between the size of a guest's cache and that of the design
 
 
 def own_cpu(name: str, processor: Processor, like: str, part: CpuPart) -> list[str]:
-    """Return the lines of a part called *name*, most *like* the built-in *part*."""
+    """Return the YAML lines of a part called *name*; *like* names the nearest built-in *part*, which fills the gaps."""
     flop = flop_per_cycle(processor.vendor, processor.family, processor.flags) or dict(part.flop_per_cycle)
     bits = vector_bits(processor.flags)
     clock_Hz, design = processor.clock_Hz or part.clock or 0.0, architecture(processor)
@@ -60,7 +60,7 @@ def own_cpu(name: str, processor: Processor, like: str, part: CpuPart) -> list[s
 
 
 def _clocks(processor: Processor, like: str, part: CpuPart, clock_Hz: float, said: dict[str, str]) -> list[str]:
-    """Return the lines of the higher clocks: the system's, else what the design is sold with."""
+    """Return the lines of the boost clocks: the system's, else those of the same design."""
     if processor.turbo_Hz:
         return [f"    turbo_clock: {hertz_words(processor.turbo_Hz)}"]
     turbo_Hz = part.turbo_clock if architecture(processor) == part.architecture else None
@@ -72,7 +72,7 @@ def _clocks(processor: Processor, like: str, part: CpuPart, clock_Hz: float, sai
         return []
     lines = [f"    turbo_clock: {hertz_words(turbo_Hz)}"]
     said["turbo_clock"] = f"as {like}, of the same design; the system gives none"
-    if processor.is_guest and processor.vendor == "amd":  # Intel's cores slow down with vectors, as their model knows
+    if processor.is_guest and processor.vendor == "amd":  # the model of Intel CPUs has vector clocks of its own
         lines.append(f"    vector_clock: {hertz_words(turbo_Hz)}")
         said["vector_clock"] = "a guest's cores are few of the chip's, and AMD's keep most of their boost with all busy"
     return lines
@@ -108,7 +108,7 @@ def _caches(processor: Processor, like: str, part: CpuPart, said: dict[str, str]
 
 
 def _neighbours(processor: Processor, cache: CacheFacts, part: CpuPart) -> int:
-    """Return how many cores of others share *cache* with a guest: as many as the design has on one of that size."""
+    """Return how many of the neighbours' cores share *cache* with a guest: those of the design less the guest's own."""
     level = part.caches.get(f"l{cache.level}")
     if not processor.is_guest or level is None or architecture(processor) != part.architecture:
         return 0

@@ -1,4 +1,4 @@
-"""The disk that the system lists first, as the built-in part that such disks usually are like."""
+"""The system's first disk, as the usual built-in part for its kind."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _OVER_A_NETWORK = ("elastic block store", "persistentdisk", "virtual disk")  # a
 
 
 def disk_part(root: Path = Path("/")) -> tuple[str, str] | None:
-    """Return the part and the link part of the first disk of the system under *root*, None where there is none.
+    """Return the names of the part and the link part of the first disk under *root*; None where there is none.
 
-    Memory, loops and optical drives are none, nor is what has no size.
+    RAM disks, loop devices, optical drives and devices without a size do not count.
     """
     for folder in sorted((root / "sys/block").glob("*")):
         name = folder.name
@@ -24,7 +24,7 @@ def disk_part(root: Path = Path("/")) -> tuple[str, str] | None:
         if name.startswith("nvme"):
             return "nvme-gen3", "pcie3-x4"
         if name.startswith(("vd", "xvd")):
-            return "virtio-disk", "pcie3-x4"  # a hypervisor lends it, nowadays of flash
+            return "virtio-disk", "pcie3-x4"  # a virtual disk, nowadays usually backed by flash
         return ("hdd-7200" if _number(folder / "queue/rotational") else "sata-ssd"), "sata-600"
     return None
 

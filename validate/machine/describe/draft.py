@@ -1,4 +1,4 @@
-"""The YAML of a draft: what the system said as figures, what it did not as estimates that say so."""
+"""The YAML of a draft: reported figures as they are, missing ones as marked estimates."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def draft(
     placement: Placement | None = None,
     source: str = "what the system and the driver report",
 ) -> str:
-    """Return the topology of a machine of *processor*, *cards* and *disk* (its part, and its link's).
+    """Return the YAML of a machine with *processor*, *cards* and *disk* (the names of its part and link part).
 
-    *remarks* stand at its head.  *isolated*: no GPUs copy directly over PCIe.  *placement*: where things hang, where
-    the words of *matrix* do not say.  *source* says what the draft is made from.
+    *remarks* become comments at the top.  *isolated*: no GPUs copy directly over PCIe.  *placement* says where devices
+    are attached; None derives it from *matrix*.  *source* names where the draft's figures come from.
     """
     part, cpu_lines, own = _cpu(processor)
     parts, gpus = _gpus(cards, slug(processor.model) or "cpu")
@@ -78,7 +78,7 @@ def draft(
 
 
 def _name(processor: Processor, gpus: Sequence[str]) -> str:
-    """Return a name that says the parts of the machine: what is measured of it carries that name."""
+    """Return a name made of the machine's parts; measurements of the machine will carry it."""
     boards = [f"{gpus.count(part)}x-{part}" for part in dict.fromkeys(gpus)]
     own = find_cpu(slug(processor.model)) or slug(processor.model) or "cpu"
     name = "-".join([*boards, f"{processor.sockets}x-{own}"])[:_LONGEST_NAME].rstrip("-.")
@@ -95,9 +95,9 @@ def _title(processor: Processor, cards: Sequence[Card]) -> str:
 
 
 def _cpu(processor: Processor) -> tuple[CpuPart, list[str], list[str]]:
-    """Return a part that is like the processor, the line of its devices, and the lines of a part of its own.
+    """Return the nearest built-in part, the lines of the CPU devices, and those of a part of its own, if needed.
 
-    A guest that has some cores of a chip is no such chip, though its processor has the chip's name.
+    A guest with only some of a chip's cores gets its own part, although it reports the chip's name.
     """
     builtin = find_cpu(slug(processor.model))
     like = builtin or nearest_cpu(processor)
@@ -125,7 +125,7 @@ def _cpu(processor: Processor) -> tuple[CpuPart, list[str], list[str]]:
 
 
 def _gpus(cards: Sequence[Card], taken: str) -> tuple[list[str], list[str]]:
-    """Return the lines of parts for GPUs that are not built in, and the name of each GPU's part."""
+    """Return the lines of parts for GPUs that are not built in, and the part name of each GPU."""
     lines: list[str] = []
     names = []
     for card in cards:
@@ -145,7 +145,7 @@ def _gpus(cards: Sequence[Card], taken: str) -> tuple[list[str], list[str]]:
 
 
 def _ranges(names: Sequence[str]) -> list[str]:
-    """Return a line for each run of equal GPUs."""
+    """Return one line for each run of equal GPUs."""
     lines = []
     start = 0
     for i, name in enumerate(names):
@@ -162,7 +162,7 @@ def _ranges(names: Sequence[str]) -> list[str]:
 def _links(
     processor: Processor, part: CpuPart, cards: Sequence[Card], placement: Placement
 ) -> tuple[list[str], list[str]]:
-    """Return the lines of links over PCIe and between sockets, and those of PCIe switches."""
+    """Return the lines of the PCIe and inter-socket links, and those of the PCIe switches."""
     lines = []
     switches = []
     above = {gpu: number for number, members in enumerate(placement.switches) for gpu in members}
@@ -202,7 +202,7 @@ def _links(
 
 
 def _port(placement: Placement, cards: Sequence[Card], number: int) -> str:
-    """Return the link part of the port upwards of the switch *number*: as said, else as its first GPU's."""
+    """Return the link part of the upstream port of switch *number*: as reported, else that of its first GPU."""
     if placement.ports and all(placement.ports[number]):
         generation, lanes = placement.ports[number]
         found = port_part(generation, lanes)
@@ -213,7 +213,7 @@ def _port(placement: Placement, cards: Sequence[Card], number: int) -> str:
 
 
 def _adapters(placement: Placement) -> tuple[list[str], list[str]]:
-    """Return the lines of adapters and of their links."""
+    """Return the lines of the adapters and of their links."""
     devices: list[str] = []
     links: list[str] = []
     for hung in placement.adapters:
@@ -233,9 +233,9 @@ def _adapters(placement: Placement) -> tuple[list[str], list[str]]:
 
 
 def _through_switches(cards: Sequence[Card], matrix: Matrix) -> int:
-    """Return the NVLinks of each GPU to switches, 0 where its links go to other GPUs one by one.
+    """Return the number of NVLinks from each GPU to switches, or 0 where GPUs are joined directly.
 
-    They go to switches where a GPU would need more of them than it has to reach each peer directly.
+    GPUs use switches where the matrix shows more links to all peers together than a GPU has.
     """
     counts = {matrix.nvlinks(a, b) for a in range(matrix.gpus) for b in range(matrix.gpus) if a != b}
     part = load_part(part_of(cards[0]) or "")
@@ -246,7 +246,7 @@ def _through_switches(cards: Sequence[Card], matrix: Matrix) -> int:
 
 
 def _nvlinks(cards: Sequence[Card], matrix: Matrix | None) -> tuple[list[str], list[str]]:
-    """Return the lines of a mesh of NVLinks, or the line of the switch that they go to."""
+    """Return the lines of a mesh of NVLinks, or those of the switch that joins them; one of the two is empty."""
     if matrix is None or not any(matrix.nvlinks(a, b) for a in range(matrix.gpus) for b in range(matrix.gpus)):
         return [], []
     link, switch = nvlink_parts(part_of(cards[0]) or "")

@@ -1,4 +1,4 @@
-"""What a processor's flags imply, and what only another processor's part can suggest."""
+"""Estimates from a processor's flags, and the built-in part nearest to a processor."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from validate.machine.measure.slug import slug
 
 __all__ = ["architecture", "flop_per_cycle", "nearest_cpu", "vector_bits"]
 
-# The numbers that processors report of themselves, by family and model (Linux, arch/x86/include/asm/intel-family.h;
-# util-linux and WikiChip for AMD's).
+# Processor designs by family and model (Intel: Linux, arch/x86/include/asm/intel-family.h; AMD: util-linux and
+# WikiChip).
 _INTEL = {
     45: "Sandy Bridge",
     62: "Ivy Bridge",
@@ -25,23 +25,23 @@ _INTEL = {
     207: "Emerald Rapids",
 }
 _INTEL_FAMILY = 6
-_CASCADE_LAKE = 5  # the stepping of Skylake-SP's model from which it is called so
-_AMD = {  # family, and models from this one to the other
+_CASCADE_LAKE = 5  # first stepping of Skylake-SP's model number that is Cascade Lake
+_AMD = {  # keys: family, first and last model
     (23, 0x30, 0x3F): "Rome",
     (25, 0x00, 0x0F): "Milan",
     (25, 0x10, 0x1F): "Genoa",
     (25, 0xA0, 0xAF): "Genoa",
     (26, 0x00, 0x1F): "Turin",
 }
-_ZEN_5 = 26  # the family from which AMD's vectors of 512 bits go in one piece
+_ZEN_5 = 26  # first AMD family that executes 512-bit vectors whole
 _DESKTOPS = frozenset(("ryzen", "athlon", "pentium", "celeron", "threadripper", "apple"))
 _DESKTOP, _SERVER = "generic-desktop-cpu", "generic-server-cpu"
-_NO_PATTERN = frozenset((_DESKTOP, _SERVER, "knl-7250-cpu"))  # stand for nothing that is sold, or for no host
-_MANY_CORES = 10  # that a desktop without a name hardly has
+_NO_PATTERN = frozenset((_DESKTOP, _SERVER, "knl-7250-cpu"))  # not real products, or no host processor
+_MANY_CORES = 10  # an unknown processor with fewer cores is taken for a desktop's
 
 
 def vector_bits(flags: Collection[str]) -> int | None:
-    """Return the width of a vector register that *flags* name."""
+    """Return the width of a vector register in bits, by *flags*; None where they name no vector extension."""
     if "avx512f" in flags:
         return 512
     if "avx" in flags:
@@ -50,9 +50,9 @@ def vector_bits(flags: Collection[str]) -> int | None:
 
 
 def flop_per_cycle(vendor: str, family: int, flags: Collection[str]) -> dict[str, int]:
-    """Return the FLOPs of one core in a cycle by precision, as cores with such flags usually have them.
+    """Return the FLOPs per cycle of one core by precision, as usual for cores with such flags.
 
-    Two units for vectors, fused where there is ``fma``.  AMD's take 512 bits in two halves before Zen 5.
+    Assumes two vector units, fused where there is ``fma``.  AMD splits 512-bit vectors in halves before Zen 5.
     """
     bits = vector_bits(flags)
     if bits is None:
@@ -79,7 +79,7 @@ def flop_per_cycle(vendor: str, family: int, flags: Collection[str]) -> dict[str
 
 
 def architecture(processor: Processor) -> str:
-    """Return the design of a server's *processor* by the numbers that it reports, empty where they are not known."""
+    """Return the design of a server's *processor*, by vendor, family, model and stepping; empty where unknown."""
     if processor.vendor == "intel" and processor.family == _INTEL_FAMILY:
         found = _INTEL.get(processor.model_number, "")
         return "Cascade Lake" if found == "Skylake-SP" and processor.stepping >= _CASCADE_LAKE else found
@@ -91,9 +91,9 @@ def architecture(processor: Processor) -> str:
 
 
 def nearest_cpu(processor: Processor) -> str:
-    """Return the built-in part that *processor* is most like: of its maker, its design, as wide, of as many cores.
+    """Return the built-in CPU part nearest to *processor*: by design, then vector width, family and core count.
 
-    How many cores a guest has says nothing of its processor: of several the largest is taken.
+    A guest's core count says nothing of its chip: where its design is known, the largest part of it is taken.
     """
     words = slug(processor.model).split("-")
     if _DESKTOPS.intersection(words) or (processor.vendor == "intel" and "core" in words):

@@ -1,4 +1,4 @@
-"""The GPUs that the driver lists, and the built-in parts that they are."""
+"""The GPUs that the driver lists, and the matching built-in parts."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from validate.tables.names import gpu_names
 __all__ = ["Card", "ask_driver", "parse_cards", "part_of", "pcie_part", "port_part", "slot_for"]
 
 _FIELDS = "name,memory.total,pcie.link.gen.max,pcie.link.width.max"
-_FIGURES = 3  # beside the name
-_BESIDE_CPU = frozenset(("gh200-480gb", "gb200", "gb300"))  # joined with their CPU by NVLink-C2C
-# What data-centre GPUs of a generation speak; others, of which nothing is said, are taken for 4.
+_FIGURES = 3  # besides the name
+_BESIDE_CPU = frozenset(("gh200-480gb", "gb200", "gb300"))  # attached to their CPU by NVLink-C2C
+# PCIe generation of data-centre GPUs by architecture; 4 is assumed for others.
 _PCIE_OF = {"Kepler": 3, "Maxwell": 3, "Pascal": 3, "Volta": 3, "Turing": 3, "Hopper": 5, "Blackwell": 5, "CDNA3": 5}
 _MAKERS = ("nvidia-", "amd-", "tesla-", "geforce-")
 _WAIT_S = 30
@@ -25,7 +25,7 @@ _WAIT_S = 30
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A GPU as the driver calls it; 0 where it says nothing."""
+    """A GPU in the driver's listing; figures are 0 where the driver gives none."""
 
     name: str
     memory_bytes: int = 0
@@ -34,7 +34,7 @@ class Card:
 
 
 def ask_driver() -> tuple[tuple[Card, ...], str, str]:
-    """Return the GPUs and the texts of ``nvidia-smi topo -m`` and ``-p2p r``; none and empty without a driver."""
+    """Return the GPUs and the output of ``nvidia-smi topo -m`` and ``topo -p2p r``; all empty without a driver."""
     listed = _nvidia_smi(f"--query-gpu={_FIELDS}", "--format=csv,noheader,nounits")
     cards = parse_cards(listed)
     matrix = _nvidia_smi("topo", "-m") if cards else ""
@@ -42,7 +42,7 @@ def ask_driver() -> tuple[tuple[Card, ...], str, str]:
 
 
 def parse_cards(text: str) -> tuple[Card, ...]:
-    """Return the GPUs of a listing with name, MiB, PCIe generation and lanes, one a line."""
+    """Return the GPUs in a CSV listing with one ``name, MiB, PCIe generation, lanes`` per line."""
     found = []
     for line in text.splitlines():
         name, *figures = (cell.strip() for cell in line.split(","))
@@ -55,7 +55,7 @@ def parse_cards(text: str) -> tuple[Card, ...]:
 
 
 def part_of(card: Card) -> str | None:
-    """Return the built-in part that the driver's name stands for, None where none is known by it."""
+    """Return the built-in part that the driver's name stands for; None where there is none."""
     known = {slug(name): part for name, part in gpu_names().items()}
     plain = slug(card.name)
     while plain not in known:
@@ -67,7 +67,7 @@ def part_of(card: Card) -> str | None:
 
 
 def pcie_part(card: Card) -> tuple[str, bool]:
-    """Return the link part between a card and its CPU, and whether it is certain."""
+    """Return the link part between a card and its CPU, and whether it is certain (else the architecture's usual)."""
     if part_of(card) in _BESIDE_CPU:
         return "nvlink-c2c", True
     part = load_part(part_of(card) or "")
@@ -75,18 +75,18 @@ def pcie_part(card: Card) -> tuple[str, bool]:
     most = _PCIE_OF.get(architecture, 0)
     name = port_part(card.pcie_generation, card.pcie_lanes)
     if name and card.pcie_generation <= (most or card.pcie_generation):
-        return name, True  # a virtual machine says more than the GPU has
+        return name, True  # virtual machines may report a higher generation than the GPU has
     return f"pcie{most or 4}-x16", False
 
 
 def port_part(generation: int, lanes: int) -> str:
-    """Return the link part of a PCIe port, empty where there is none or nothing is said."""
+    """Return the link part of a PCIe port; empty where the port is unknown or there is no such part."""
     name = f"pcie{generation}-x{lanes}"
     return name if generation and load_part(name) is not None else ""
 
 
 def slot_for(nic: str) -> str:
-    """Return the PCIe slot of 16 lanes that an adapter of the part *nic* needs."""
+    """Return the link part of the slowest PCIe x16 slot that feeds the adapter part *nic*."""
     part = load_part(nic)
     for generation in (3, 4, 5):
         slot = load_part(f"pcie{generation}-x16")

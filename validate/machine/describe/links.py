@@ -1,4 +1,4 @@
-"""Which links the words of ``nvidia-smi topo -m`` amount to."""
+"""Derive placement and links from the words of ``nvidia-smi topo -m``."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _SWITCHES = {"Volta": "nvswitch1", "Ampere": "nvswitch2", "Hopper": "nvswitch3",
 
 @dataclass(frozen=True, slots=True)
 class Hung:
-    """An adapter, and where it hangs: at the PCIe switch of that number, else at a socket.
+    """An adapter and where it is attached: to PCIe switch number ``switch``, or directly to a socket.
 
-    ``generation`` and ``lanes`` are of its PCIe port, 0 where nothing is said.
+    ``generation`` and ``lanes`` describe its PCIe port, 0 where unknown.
     """
 
     adapter: Adapter
@@ -35,18 +35,18 @@ class Hung:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where the GPUs and adapters of a machine hang."""
+    """Where the GPUs and adapters of a machine are attached."""
 
     socket: tuple[int, ...]  # of each GPU
-    switches: tuple[tuple[int, ...], ...] = ()  # GPUs that share a PCIe switch, none where adapters alone do
-    upper: tuple[tuple[int, ...], ...] = ()  # numbers of those switches that hang at one more switch together
-    guessed: bool = False  # whether nothing says which socket a GPU hangs at
+    switches: tuple[tuple[int, ...], ...] = ()  # GPUs of each PCIe switch; none where only adapters share it
+    upper: tuple[tuple[int, ...], ...] = ()  # numbers of the switches below each upper switch
+    guessed: bool = False  # whether the GPUs' sockets are guesses
     adapters: tuple[Hung, ...] = ()
-    switch_sockets: tuple[int, ...] = ()  # of each switch; of its first GPU where empty
-    ports: tuple[tuple[int, int], ...] = ()  # generation and lanes of each switch's port upwards, where known
+    switch_sockets: tuple[int, ...] = ()  # socket of each switch; empty: that of its first GPU
+    ports: tuple[tuple[int, int], ...] = ()  # generation and lanes of each switch's upstream port, where known
 
     def socket_of(self, switch: int) -> int:
-        """Return the socket of the switch of that number."""
+        """Return the socket of switch number *switch*."""
         if self.switch_sockets:
             return self.switch_sockets[switch]
         return self.socket[self.switches[switch][0]]
@@ -55,9 +55,9 @@ class Placement:
 def place_gpus(
     matrix: Matrix, sockets: int, socket_of: Mapping[int, int], adapters: Mapping[str, Adapter] | None = None
 ) -> Placement:
-    """Return where the GPUs of *matrix* hang, on a machine of *sockets*; *socket_of* is of its processors.
+    """Return where the GPUs of *matrix* are attached; *socket_of* gives the socket of each logical processor.
 
-    *adapters* are those of the matrix that are known, by their names in it; others are left out.
+    *adapters* are the known adapters by their names in *matrix*; others are left out.
     """
     known = adapters or {}
     gpus = range(matrix.gpus)
@@ -83,7 +83,7 @@ def place_gpus(
 
 
 def _nearest_socket(nic: str, matrix: Matrix, socket: Sequence[int]) -> int:
-    """Return the socket of the GPU that is nearest to the adapter *nic*, the first where all are as far."""
+    """Return the socket of the GPU nearest to the adapter *nic*; of equally near GPUs, the first."""
     order = ("PIX", "PXB", "PHB", "NODE")
     words = [matrix.between.get((nic, f"GPU{i}"), "") for i in range(matrix.gpus)]
     near = min(range(matrix.gpus), key=lambda i: order.index(words[i]) if words[i] in order else len(order))
@@ -91,7 +91,7 @@ def _nearest_socket(nic: str, matrix: Matrix, socket: Sequence[int]) -> int:
 
 
 def _joined(names: Sequence[str], matrix: Matrix, words: Collection[str]) -> list[frozenset[str]]:
-    """Return *names* in groups that *words* join, in the order of their first members."""
+    """Return *names* in groups connected by *words*, ordered by their first members."""
     group = {name: frozenset((name,)) for name in names}
     for a in names:
         for b in names:
@@ -102,7 +102,7 @@ def _joined(names: Sequence[str], matrix: Matrix, words: Collection[str]) -> lis
 
 
 def _sockets(matrix: Matrix, sockets: int, socket_of: Mapping[int, int]) -> tuple[tuple[int, ...], bool]:
-    """Return the socket of each GPU: of the processor named beside it, else by which pairs are far apart."""
+    """Return the socket of each GPU, and whether it is a guess: by CPU affinity, else by which pairs are far apart."""
     n = matrix.gpus
     if sockets == 1:
         return (0,) * n, False
@@ -122,13 +122,13 @@ def _sockets(matrix: Matrix, sockets: int, socket_of: Mapping[int, int]) -> tupl
 
 
 def _shared_out(ranks: Sequence[int], sockets: int) -> tuple[int, ...]:
-    """Return sockets for groups of those *ranks*, each with as many groups in order."""
+    """Return the socket of each member of groups ranked *ranks*, the groups spread evenly over *sockets* in order."""
     count = max(ranks) + 1
     return tuple(rank * sockets // count if count >= sockets else rank for rank in ranks)
 
 
 def nvlink_parts(name: str) -> tuple[str, str]:
-    """Return the link part of the NVLinks of the GPU *name*, and that of its switches, empty where neither is known."""
+    """Return the link part of the NVLinks of the GPU part *name* and the part of its switches; empty where unknown."""
     part = load_part(name)
     if not isinstance(part, GpuPart):
         return "", ""

@@ -1,4 +1,4 @@
-"""The processor as the system reports it: model, sockets, cores, vectors, clocks, caches, memory."""
+"""Read the processor as the system reports it: model, sockets, cores, vectors, clocks, caches, memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SCALES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 @dataclass(frozen=True, slots=True)
 class CacheFacts:
-    """A level of the cache, for data: the size of one, how many usable cores share it, its ways (0: not said)."""
+    """One level of data cache: the size of one cache, the usable cores that share it, its ways (0: unknown)."""
 
     level: int
     size_bytes: int
@@ -27,12 +27,11 @@ class CacheFacts:
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """What the system says; None, 0 or empty where it says nothing.
+    """What the system reports of the processor; None, 0 or empty where it reports nothing.
 
-    ``cores`` and ``threads`` are those of one socket that the process may use.  ``socket_of`` gives the
-    socket of each logical processor, usable or not, counted from 0.  ``model_number`` and ``stepping`` are those that
-    the maker numbers its designs by, -1 where nothing is said; ``is_guest``: a hypervisor runs it.  ``guess``: why it
-    is taken for that model, where nothing names it.
+    ``cores`` and ``threads`` count those of one socket that this process may use.  ``socket_of`` maps each logical
+    processor, usable or not, to its socket, from 0.  ``model_number`` and ``stepping`` are the vendor's numbers of the
+    design, -1 where unknown.  ``is_guest``: a hypervisor runs the system.  ``guess`` says why the model is a guess.
     """
 
     model: str
@@ -54,9 +53,9 @@ class Processor:
 
 
 def read_processor(root: Path = Path("/"), usable: Collection[int] | None = None) -> Processor:
-    """Return the processor of the system whose files lie under *root*.
+    """Return the processor of the system with its files under *root*.
 
-    *usable* are the logical processors that the process may use; all where None.
+    *usable* are the logical processors that this process may use; None means all.
     """
     blocks = _cpuinfo(root)
     first = next(iter(blocks.values()), {})
@@ -101,7 +100,7 @@ def _text(file: Path) -> str:
 
 
 def _cpuinfo(root: Path) -> dict[int, dict[str, str]]:
-    """Return what ``/proc/cpuinfo`` says of each logical processor."""
+    """Return the fields of ``/proc/cpuinfo`` for each logical processor."""
     found: dict[int, dict[str, str]] = {}
     for block in _text(root / "proc/cpuinfo").split("\n\n"):
         pairs = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in block.splitlines())}
@@ -112,7 +111,7 @@ def _cpuinfo(root: Path) -> dict[int, dict[str, str]]:
 
 
 def _place(root: Path, number: int, block: Mapping[str, str]) -> tuple[int, int]:
-    """Return the package and the core of a logical processor; each its own core where nothing is said."""
+    """Return the package and the core of a logical processor; without data, package 0 and a core of its own."""
     folder = root / f"sys/devices/system/cpu/cpu{number}/topology"
     package = _text(folder / "physical_package_id") or block.get("physical id", "0")
     core = _text(folder / "core_id") or block.get("core id", str(number))
@@ -124,7 +123,7 @@ def _integer(text: str, default: int) -> int:
 
 
 def _quota(root: Path) -> int | None:
-    """Return how many processors a container's share of time amounts to, at least one."""
+    """Return a container's CPU time limit in whole processors, at least one; None where it has none."""
     words = _text(root / "sys/fs/cgroup/cpu.max").split()
     if len(words) != 2 or not all(re.fullmatch(r"[1-9]\d{0,12}", word, re.ASCII) for word in words):
         return None
@@ -132,7 +131,7 @@ def _quota(root: Path) -> int | None:
 
 
 def _clocks(root: Path, model: str, first: Mapping[str, str]) -> tuple[float | None, float | None]:
-    """Return the base clock and the highest: of the driver, of the model's name, what runs now."""
+    """Return the base clock, from the driver, the model name or the current clock, and the highest one, in Hz."""
     folder = root / "sys/devices/system/cpu/cpu0/cpufreq"
     base_kHz, most_kHz = (_integer(_text(folder / name), 0) for name in ("base_frequency", "cpuinfo_max_freq"))
     named = _IN_NAME.search(model)
@@ -160,7 +159,7 @@ def _caches(root: Path, usable: set[int], threads_per_core: int, n_cores: int) -
 
 
 def _numbers(text: str) -> set[int]:
-    """Return the numbers of a list such as ``0-3,8``."""
+    """Return the numbers in a list such as ``0-3,8``."""
     found: set[int] = set()
     for low, high in re.findall(r"(\d{1,5})(?:-(\d{1,5}))?", text, re.ASCII):
         found.update(range(int(low), int(high or low) + 1))
@@ -168,7 +167,7 @@ def _numbers(text: str) -> set[int]:
 
 
 def _memory(root: Path) -> int | None:
-    """Return the bytes of memory, or what a container may have of it."""
+    """Return the memory in bytes, or a container's limit if that is lower; None where neither is known."""
     total = re.search(r"^MemTotal:\s+(\d{1,15}) kB", _text(root / "proc/meminfo"), re.MULTILINE | re.ASCII)
     sizes = [int(total[1]) * 1024] if total else []
     limit = _text(root / "sys/fs/cgroup/memory.max")

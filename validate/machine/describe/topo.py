@@ -1,4 +1,4 @@
-"""What ``nvidia-smi topo -m`` prints: how each pair of GPUs, and of GPU and adapter, is joined."""
+"""Parse ``nvidia-smi topo -m``: how GPUs and adapters are connected, pair by pair."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _RANGE = re.compile(r"\d{1,5}(?:-\d{1,5})?(?:,\d{1,5}(?:-\d{1,5})?)*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """``between[a, b]`` is the word for two names (``GPU0``, ``mlx5_0``), both ways about.
+    """``between[a, b]`` is the word for two names (``GPU0``, ``mlx5_0``), in both orders.
 
-    ``affinity`` gives the first processor that the system names beside a GPU; ``threads`` is how many it names beside
-    GPUs, all together.
+    ``affinity`` gives the first processor listed beside each GPU; ``threads`` is the number of processors listed
+    beside GPUs, all together.
     """
 
     gpus: int
@@ -31,7 +31,7 @@ class Matrix:
     threads: int = 0
 
     def nvlinks(self, a: int, b: int) -> int:
-        """Return how many NVLinks join two GPUs."""
+        """Return the number of NVLinks between two GPUs."""
         found = _NVLINK.fullmatch(self.between.get((f"GPU{a}", f"GPU{b}"), ""))
         return int(found[1]) if found else 0
 
@@ -39,7 +39,7 @@ class Matrix:
 def parse_topo(text: str) -> Matrix:
     """Return the matrix in *text*.
 
-    Raises ValueError where it is none; says what is wrong with it.
+    Raises ValueError, with the fault, where *text* holds no valid matrix.
     """
     columns: list[str] = []
     rows: dict[str, list[str]] = {}
@@ -85,9 +85,9 @@ def parse_topo(text: str) -> Matrix:
 
 
 def without_peers(matrix: Matrix, text: str) -> bool:
-    """Return whether the driver lets no pair of GPUs copy directly over PCIe: ``nvidia-smi topo -p2p r`` in *text*.
+    """Return whether no pair of GPUs may copy directly over PCIe, by ``nvidia-smi topo -p2p r`` in *text*.
 
-    False where it lets one, has no such pair, or *text* is something else.
+    Pairs with NVLinks do not count.  False where any pair may, no pair remains, or *text* is something else.
     """
     rows = [line.split() for line in _ANSI.sub("", text).splitlines()]
     states = {row[0]: row[1:] for row in rows if len(row) == matrix.gpus + 1 and _STATES.issuperset(row[1:])}

@@ -1,6 +1,6 @@
-"""What runs on real hardware: operators, copies, memory, launches, steps and collectives, measured.
+"""Measure real hardware: operators, copies, memory, launches, steps and collectives.
 
-Compute nodes often have torch and nothing else.  So this package imports torch and the standard
-library only (checked by import-linter), and ``python -m validate.measure`` does there what
-``validate run`` does elsewhere.  It measures; what the figures mean, ``validate compare`` says.
+Compute nodes often have only torch.  This package therefore imports nothing but torch and the standard library
+(checked by import-linter), so that ``python -m validate.measure`` runs there in place of ``validate run``.  It only
+measures; ``validate compare`` interprets the results.
 """

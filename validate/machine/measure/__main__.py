@@ -1,4 +1,4 @@
-"""``python -m validate.measure``: measure this machine where torch is all there is."""
+"""``python -m validate.measure``: measure a machine that has only torch."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         interval = fraction(given.within)
     except ValueError as error:
         parser.error(f"--within: {error}")
-    if sys.version_info < (3, 11):  # noqa: UP036  where it is copied to, nothing has checked it
+    if sys.version_info < (3, 11):  # noqa: UP036  a copied folder has had no installer check the version
         sys.stderr.write(f"Python 3.11 or later is needed; this is {sys.version.split()[0]}\n")
         return 2
     try:
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             here.serve()
         except KeyboardInterrupt:
             return 130
-        except RuntimeError as error:  # the store is gone, and with it the first rank
+        except RuntimeError as error:  # the store ended with the first rank
             sys.stderr.write(f"rank {here.rank}: the first rank has ended: {one_line(error)}\n")
             return 1
         return 0

@@ -1,4 +1,4 @@
-"""The device that is measured, and how calls on it are timed."""
+"""The device to measure, and stopwatches for calls on it."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from validate.machine.measure.timing import Call, Stopwatch
 
 __all__ = ["Bench", "CpuStopwatch", "CudaStopwatch", "GraphStopwatch", "open_bench"]
 
-_LAUNCH_S = 100e-6  # what the host may need to launch a graph, at the first try
+_LAUNCH_S = 100e-6  # initial allowance for the host to launch a graph
 _MOST_LAUNCH_S = 10e-3
-_CPU_CACHE_BYTES = 64 << 20  # where the system does not say: beyond it a CPU's caches are cold
+_CPU_CACHE_BYTES = 64 << 20  # size of a CPU's caches where the system does not report it
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """A device and what cases need to know of it."""
+    """A device, and what cases need to know of it."""
 
     device: Any  # where tensors live
-    name: str  # what the device calls itself, in small letters with hyphens
-    # memory_bytes, cache_bytes: what a case may allocate at most, and how large the last cache is
+    name: str  # the device's own name, in lower case with hyphens
+    # memory_bytes: the most that a case may allocate; cache_bytes: size of the last-level cache
     memory_bytes: int
     cache_bytes: int
-    scratch: Path  # a folder for files that are read and deleted again
-    sensors: Sensors = field(default_factory=Sensors)  # looked at while the device works
-    alone: bool = False  # whether this device was chosen by name, so that others of the machine are left alone
+    scratch: Path  # folder for temporary files
+    sensors: Sensors = field(default_factory=Sensors)  # read while the device works
+    alone: bool = False  # whether the user named this device, so that other devices must not be used
 
     @property
     def is_cuda(self) -> bool:
-        """Whether it is a GPU."""
+        """Return whether the device is a GPU."""
         return bool(self.device.type == "cuda")
 
     def stopwatch(self) -> Stopwatch:
-        """Return what times calls issued one after the other."""
+        """Return a stopwatch for calls issued back to back."""
         return CudaStopwatch(self.sensors.look) if self.is_cuda else CpuStopwatch()
 
     def settle(self) -> None:
@@ -51,7 +51,7 @@ class Bench:
             torch.cuda.synchronize(self.device)
 
     def alive(self) -> bool:
-        """Return whether the device still computes; a GPU that has failed fails every call from then on."""
+        """Return whether the device still computes; after a fatal fault a GPU fails every call."""
         if not self.is_cuda:
             return True
         try:
@@ -61,24 +61,24 @@ class Bench:
             return False
 
     def release(self) -> None:
-        """Give memory back that the last case held.
+        """Free the memory that the last case held.
 
-        Also that of cuBLAS: 32 MiB for each stream that products ever ran on, which the most memory of a step would
-        have in it, and which keep pools of captured graphs.
+        This includes cuBLAS's workspaces, 32 MiB for each stream that ever ran a matrix product.  They would count in
+        the peak memory of a step, and they keep the memory pools of captured graphs alive.
         """
         if self.is_cuda:
             clear = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
             if clear is not None:
-                torch.cuda.synchronize(self.device)  # products may be under way where a case failed
+                torch.cuda.synchronize(self.device)  # products may still be running after a failed case
                 clear()
             torch.cuda.empty_cache()
 
 
 class CpuStopwatch:
-    """Times calls that return when they are done."""
+    """Times calls that complete before they return."""
 
     def sample(self, call: Call, calls: int) -> float:
-        """Return the seconds of *calls* calls by the monotonic clock."""
+        """Return the seconds that *calls* calls take, by the monotonic clock."""
         started = time.perf_counter()
         for i in range(calls):
             call(i)
@@ -86,9 +86,9 @@ class CpuStopwatch:
 
 
 class CudaStopwatch:
-    """Times what calls put on the current stream, between two CUDA events.
+    """Times work on the current stream between two CUDA events.
 
-    *look* is called while the device still works, to read its sensors.
+    *look* reads the sensors; it is called while the device still works.
     """
 
     def __init__(self, look: Callable[[], None]) -> None:
@@ -97,7 +97,7 @@ class CudaStopwatch:
         self._end = torch.cuda.Event(enable_timing=True)
 
     def sample(self, call: Call, calls: int) -> float:
-        """Return the seconds on the device from the first of *calls* calls to the end of the last."""
+        """Return the seconds on the device from the start of the first of *calls* calls to the end of the last."""
         torch.cuda.synchronize()
         self._start.record()
         for i in range(calls):
@@ -109,21 +109,22 @@ class CudaStopwatch:
 
 
 class GraphStopwatch:
-    """Times calls from a captured graph, so that the host's part is not in it, nor that of the launch.
+    """Times calls replayed from a captured graph, without host time or launch overhead.
 
-    The stream is held up while the host launches; where it has run dry before, the sample is taken again with
-    more time to launch.  The first sample of a number of calls captures them; *reserve* graphs are kept.
+    The stream is blocked while the host launches the graph.  If it runs dry before that, the sample is repeated with
+    twice the launch allowance.  The first sample with a given number of calls captures them; at most *reserve* graphs
+    are kept.
     """
 
     def __init__(self, look: Callable[[], None], reserve: int = 2) -> None:
         self._look = look
         self._launch_s = _LAUNCH_S
-        self.ran_dry = False  # whether the stream was free before the last replay was launched
+        self.ran_dry = False  # whether the stream was idle before the last replay was launched
         self._graphs: dict[int, Any] = {}
         self._reserve = reserve
 
     def sample(self, call: Call, calls: int) -> float:
-        """Return the seconds on the device of one replay of *calls* calls."""
+        """Return the seconds on the device for one replay of *calls* calls."""
         if calls not in self._graphs:
             while len(self._graphs) >= self._reserve:
                 del self._graphs[next(iter(self._graphs))]
@@ -137,7 +138,7 @@ class GraphStopwatch:
 
 
 def capture(call: Call, calls: int) -> Any:
-    """Return a CUDA graph of *calls* calls; they run before on a stream of their own, as capture asks for."""
+    """Return a CUDA graph of *calls* calls, warmed up on a side stream as capture requires."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -149,16 +150,16 @@ def capture(call: Call, calls: int) -> Any:
     with recorded(graph):
         for i in range(calls):
             call(i)
-    graph.replay()  # the first uploads it
+    graph.replay()  # the first replay uploads the graph
     torch.cuda.synchronize()
     return graph
 
 
 def open_bench(device: str, scratch: Path) -> Bench:
-    """Return the bench of *device* (``cuda:0``, ``cpu``); of the first GPU, or the CPU, where it is empty.
+    """Return the bench of *device* (``cuda:0``, ``cpu``); an empty *device* means the first GPU, or else the CPU.
 
-    Raises ValueError where there is no such device; says which there are.  Where a GPU is there that torch cannot
-    use.
+    Raises ValueError where the device does not exist, listing those that do, or where *device* is empty and there is a
+    GPU that this torch cannot use.
     """
     count = torch.cuda.device_count()
     there = [f"cuda:{i}" for i in range(count)] + ["cpu"]
@@ -182,12 +183,12 @@ def open_bench(device: str, scratch: Path) -> Bench:
 
 
 def _gpu_is_there() -> bool:
-    """Return whether the driver shows a GPU, whatever torch can do with it."""
+    """Return whether the driver shows a GPU, whether or not torch can use it."""
     return any(Path("/dev").glob("nvidia[0-9]*"))
 
 
 def cpu_slug() -> str:
-    """Return the name of the CPU, ``cpu`` where the system does not say."""
+    """Return the CPU's name in lower case with hyphens; ``cpu`` where the system gives none."""
     for key, value in cpu_facts():
         if key in ("model name", "Model name"):
             return slug(value)
@@ -195,7 +196,7 @@ def cpu_slug() -> str:
 
 
 def cpu_facts() -> list[tuple[str, str]]:
-    """Return the lines of the first processor in ``/proc/cpuinfo`` as pairs; none where there is no such file."""
+    """Return the first processor's lines of ``/proc/cpuinfo`` as key-value pairs; empty without that file."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:

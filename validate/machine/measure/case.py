@@ -1,4 +1,4 @@
-"""What one case of a measurement is: the row it gives, and the work that is timed for it."""
+"""A measurement case: the row that it fills, and the work that is timed for it."""
 
 from __future__ import annotations
 
@@ -13,45 +13,45 @@ from validate.machine.measure.timing import Call, Stopwatch
 __all__ = ["Case", "Columns", "Mode", "Unavailable", "Work"]
 
 Mode = Literal["stream", "single", "graph"]
-"""How calls are issued: one after the other; each alone, the host's part in it; from a captured graph."""
+"""How calls are issued: back to back; one at a time, host time included; or replayed from a captured graph."""
 Columns = dict[str, str | int | float]
 
 
 class Unavailable(Exception):  # noqa: N818  no error: not every machine has everything
-    """A case, or a whole group, cannot run on this machine; says why."""
+    """A case, or a whole group, cannot run on this machine; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is timed."""
+    """The work to time."""
 
-    call: Call  # runs it once
+    call: Call  # runs the work once
     mode: Mode = "stream"  # how calls are issued
-    # further columns from what was measured, bandwidth for example; the time alone where None
+    # returns result columns computed from the interval, such as bandwidth; None: only the time
     figures: Callable[[Interval], Mapping[str, Any]] | None = None
-    # measures by itself and returns the interval, where the loop of ``time_call`` does not fit
+    # measures the interval itself, where the loop of ``time_call`` does not fit
     own: Callable[[], Interval] | None = None
-    # what times the calls, where the bench's own stopwatch does not fit; the mode tells how many at a time
+    # the stopwatch to use instead of the bench's own; the mode still tells how many calls make a sample
     watch: Stopwatch | None = None
-    at_least: int = 1  # calls that a sample must hold, so that all buffers have their turn
-    hard: bool = False  # whether it computes as hard as the device can: then its clock must settle first
+    at_least: int = 1  # fewest calls per sample, so that all buffers are used in turn
+    hard: bool = False  # whether the work is compute-bound, so that the device's clock must settle first
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One row to be measured."""
+    """One row to measure."""
 
-    group: str  # ``ops``, ``copies``, ...: what ``--only`` names
-    table: str  # the file its row goes to
-    # what the row says of it before it is measured; no two cases of a table have the same
+    group: str  # ``ops``, ``copies``, ...: the names of ``--only``
+    table: str  # file of its row
+    # cells that identify the case, unique within a table
     columns: Mapping[str, str | int | float]
     build: Callable[[Bench], Work]  # allocates on a bench and returns the work; raises Unavailable, or torch's errors
-    # memory that it takes about; a case that is too large for the device is left out with that reason
+    # approximate memory use; a case too large for the device is skipped with that reason
     needs_bytes: int = field(default=0)
-    # told the row of this case where it was measured before: what follows may have to be of the same amount
+    # called with this case's row if it was measured before: later cases may have to match its repetitions
     known: Callable[[Mapping[str, str]], object] = lambda _: None
 
     @property
     def title(self) -> str:
-        """A few words for messages."""
+        """Return a short description for messages."""
         return " ".join(f"{value}" for value in self.columns.values() if value != "")

@@ -1,4 +1,4 @@
-"""What a stand brings to an exchange, and what must come out: whole numbers, whose sums are exact."""
+"""The input and the expected result of each stand in an exchange: integers, whose sums are exact."""
 
 from __future__ import annotations
 
@@ -10,22 +10,25 @@ from validate.machine.measure.exchange import Exchange
 
 __all__ = ["Contribution"]
 
-_PERIOD = 251  # a prime: no stretch of a buffer looks like another at the same distance
-# Sums of floats are exact as long as all of them are whole numbers below 2 to the bits of the significand.
+_PERIOD = 251  # prime, so that the pattern does not align with blocks of a buffer
+# All integers up to this one are exact in the format: 2 to the number of significand bits.
 _MOST = {torch.float16: 1 << 11, torch.bfloat16: 1 << 8, torch.float32: 1 << 24}
 
 
 class Contribution:
-    """What stand *stand* brings to *exchange*, in elements of *dtype*, and whether it has got what it must get.
+    """The input of stand *stand* in *exchange*, as elements of *dtype*, and a check of its result.
 
-    A rank brings numbers that tell it and the place in the buffer apart; a helper what nobody may read.
+    A rank's values depend on the rank and the position in the buffer.  A helper starts with -1, which must not reach
+    any result.
+
+    Raises ValueError for a collective whose result is not known here.
     """
 
     def __init__(self, exchange: Exchange, stand: int, dtype: Any) -> None:
         n, count, collective = exchange.n_ranks, exchange.n_elements, exchange.collective
         is_rank = stand < n
         self._brought = _numbers(exchange, stand, dtype) if is_rank else None
-        self._blocks: list[tuple[int, int, Any]] = []  # from, to, and what must be there
+        self._blocks: list[tuple[int, int, Any]] = []  # first and last position, and the expected values
         blocks = [(count * i // n, count * (i + 1) // n) for i in range(n)]
         if not is_rank or (collective == "reduce" and stand != exchange.root):
             return
@@ -43,14 +46,14 @@ class Contribution:
             raise ValueError(f"{collective} is not run rank by rank")
 
     def fill(self, buffer: Any) -> None:
-        """Write it into *buffer*."""
+        """Write the stand's input into *buffer*."""
         if self._brought is None:
             buffer.fill_(-1)
         else:
             buffer.copy_(self._brought)
 
     def is_right(self, buffer: Any) -> bool:
-        """Return whether *buffer*, filled and exchanged once, holds what it must, to the last bit."""
+        """Return whether *buffer* holds the expected result, bit for bit, after one exchange."""
         found = buffer.cpu()
         return all(torch.equal(found[a:b], wanted) for a, b, wanted in self._blocks)
 

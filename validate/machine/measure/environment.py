@@ -1,4 +1,4 @@
-"""Facts that a machine reports, stored with every set of measurements for later judgement."""
+"""Facts about the machine, stored with every set of measurements to help interpret it."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from validate.machine.measure.bench import Bench, cpu_facts
 __all__ = ["SAME", "environment"]
 
 SAME = ("device", "driver", "torch", "cuda", "threads", "cores", "power_limit_W", "mig")
-"""What two runs must share for their rows to stand in one table."""
+"""Facts that two runs must share to put their rows in one table."""
 
 _MIG = ("--query-gpu=mig.mode.current", "--format=csv,noheader")
 
 
 def environment(bench: Bench) -> dict[str, Any]:
-    """Return the facts of the machine that could explain a figure; nothing that names its owner.
+    """Return the facts about the machine that may explain a result, without anything that identifies its owner.
 
-    Serial numbers, host and user names, addresses and paths are left out.
+    Serial numbers, host and user names, addresses and paths are omitted.
     """
     facts: dict[str, Any] = {
         "device": bench.name,
@@ -85,7 +85,7 @@ def _total_memory() -> int | None:
 
 
 def _variables() -> dict[str, str]:
-    """Return the settings in the environment that change how libraries compute or communicate."""
+    """Return the environment variables that affect computation or communication in libraries."""
     prefixes = ("NCCL_", "CUDA_", "CUBLAS_", "CUDNN_", "OMP_", "MKL_", "GLOO_", "TORCH_", "PYTORCH_", "NVIDIA_TF32")
     private = ("HOME", "PATH", "DIR", "FILE", "HOST", "ADDR")
     return {
@@ -133,4 +133,4 @@ def _nvidia_smi(*arguments: str) -> str:
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return re.sub(r"\x1b\[[0-9;]*m", "", done.stdout).strip()  # it underlines heads of columns
+    return re.sub(r"\x1b\[[0-9;]*m", "", done.stdout).strip()  # nvidia-smi underlines column headers

@@ -1,9 +1,10 @@
-"""An exchange as plain data, and what one of its stands does in each round.
+"""An exchange as plain data, and the part of each stand in each round.
 
-A simulator wrote it, and nothing of a simulator is needed to run it: rounds of moves between stands, each a stretch of
-a buffer that is sent, and added or stored where it arrives.  The first stands are the ranks, each with a buffer of its
-own; the others (a CPU that gathers, servers) begin with nothing.  Moves of one round are simultaneous: all are read
-before any is written.  A stand begins a round when its own part in those before has ended, and waits for no other's.
+The simulator writes exchanges; running one needs no simulator.  An exchange consists of rounds of moves between
+stands: each move sends a range of a buffer, which is added or stored where it arrives.  The first stands are the
+ranks, each with its own buffer.  The others (a CPU that gathers, parameter servers) are helpers and start empty.
+Moves of one round are simultaneous: all are read before any is written.  A stand starts a round when its own part in
+earlier rounds has ended, independently of other stands.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ __all__ = ["Exchange", "Move", "Part", "Receive", "Stand", "parts_of", "processe
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """``count`` elements from ``first`` on go from stand ``src`` to ``dst``, added there (``reduce``) or stored."""
+    """``count`` elements from ``first`` on, sent from stand ``src`` to ``dst``; added there (``reduce``) or stored."""
 
     src: int
     dst: int
@@ -28,7 +29,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Stand:
-    """Where a buffer is: its name, ``gpu`` or ``cpu``, its machine, and which of the machine's GPUs or CPUs."""
+    """The place of a buffer: its name, ``gpu`` or ``cpu``, the machine, and the index of the GPU or CPU in it."""
 
     name: str
     kind: str
@@ -38,7 +39,7 @@ class Stand:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Rounds of moves between stands, about buffers of so many elements."""
+    """Rounds of moves between stands, on buffers of ``n_elements`` elements each."""
 
     strategy: str
     collective: str
@@ -50,7 +51,7 @@ class Exchange:
 
 
 class Receive(NamedTuple):
-    """What arrives: the move, and where it waits in the stand's staging buffer; None: it goes where it belongs."""
+    """An arriving move, and its offset in the stand's staging buffer; None if it goes directly to its destination."""
 
     move: Move
     tag: int
@@ -59,7 +60,7 @@ class Receive(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a stand does in a round: sends, each with its tag, and receives."""
+    """The part of a stand in a round: its sends, each with its tag, and its receives."""
 
     number: int
     sends: tuple[tuple[Move, int], ...]
@@ -67,9 +68,9 @@ class Part:
 
 
 def read_exchange(data: Mapping[str, Any]) -> Exchange:
-    """Return the exchange that *data* is, as JSON gives it.
+    """Return the exchange described by *data*, as parsed from JSON.
 
-    Raises ValueError where a move leaves the buffer, or names a stand that is not there.
+    Raises ValueError where a move leaves the buffer or names no two distinct stands.
     """
     stands = tuple(Stand(**stand) for stand in data["stands"])
     n = int(data["n_elements"])
@@ -87,9 +88,9 @@ def read_exchange(data: Mapping[str, Any]) -> Exchange:
 
 
 def parts_of(exchange: Exchange, stand: int) -> tuple[Part, ...]:
-    """Return what *stand* does, round by round; rounds without it are left out.
+    """Return the part of *stand* in each round; rounds without one are left out.
 
-    What is added, and what arrives where the stand still reads or something else arrives, is staged.
+    A received range is staged if it is to be added, or if the stand also sends or receives it in that round.
     """
     parts = []
     for number, step in enumerate(exchange.rounds):
@@ -110,7 +111,7 @@ def parts_of(exchange: Exchange, stand: int) -> tuple[Part, ...]:
 
 
 def staging_count(parts: Sequence[Part]) -> int:
-    """Return how many elements a stand's staging buffer has."""
+    """Return the size of a stand's staging buffer, in elements."""
     return max((sum(r.move.count for r in part.receives if r.staged is not None) for part in parts), default=0)
 
 
@@ -119,9 +120,10 @@ def _touch(one: Move, other: Move) -> bool:
 
 
 def processes_of(exchange: Exchange) -> list[tuple[int, ...]]:
-    """Return the stands of each process that runs *exchange*: one for each rank.
+    """Return the stands of each process that runs *exchange*: one process for each rank.
 
-    A helper belongs to the first rank of its machine, whose memory it uses; where its machine has none, it is one more.
+    A helper belongs to the first rank on its machine, whose memory it uses.  Helpers on a machine without ranks get one
+    more process.
     """
     found = [[rank] for rank in range(exchange.n_ranks)]
     homes: dict[int, list[int]] = {}

@@ -1,4 +1,4 @@
-"""What may go wrong in the middle of a measurement, told apart: one case's fault, or the end."""
+"""Faults during a measurement: those of a single case, and those that end the run."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from validate.machine.measure.case import Unavailable
 __all__ = ["Fatal", "Stopped", "one_line", "reason_of", "stop_on_signals"]
 
 _LENGTH = 200
-_OUT_OF_MEMORY = tuple(  # since torch 2.5 in torch itself
+_OUT_OF_MEMORY = tuple(  # exported by torch itself since 2.5
     found for owner in (torch, torch.cuda) if (found := getattr(owner, "OutOfMemoryError", None)) is not None
 )
-# Errors after which no call works in the process again (CUDA Runtime API, cudaError_t); of others, such as those
-# of a capture, it recovers.  Bench.alive tells what is not among them.
+# Errors after which no call works in the process (CUDA Runtime API, cudaError_t).  It recovers from others, such as
+# those of a capture.  Bench.alive detects any that are missing here.
 _STICKY = (
     *("illegal memory access", "illegal instruction", "illegal address", "misaligned address"),
     *(
@@ -34,22 +34,22 @@ _STICKY = (
 
 
 class Fatal(Exception):  # noqa: N818
-    """Nothing more can be measured; says why."""
+    """Nothing more can be measured; the message says why."""
 
 
 class Stopped(BaseException):
-    """A signal asked for the end."""
+    """A signal asked the run to end."""
 
 
 def one_line(error: object) -> str:
-    """Return the text of *error* without line breaks, cut where it gets long."""
+    """Return the text of *error* on one line, cut to 200 characters."""
     return " ".join(str(error).split())[:_LENGTH]
 
 
 def reason_of(error: Exception) -> str:
-    """Return in a few words why a case could not be measured.
+    """Return briefly why a case could not be measured.
 
-    Raises Fatal where the fault is not the case's own: the device is lost, or the disk is full.
+    Raises Fatal where the fault is not the case's own: the device is lost or the disk is full.
     """
     text = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, Unavailable):
@@ -71,7 +71,7 @@ def _says(text: str, *words: str) -> bool:
 
 @contextmanager
 def stop_on_signals() -> Iterator[None]:
-    """Raise Stopped where SIGTERM or SIGHUP arrives; SIGINT raises KeyboardInterrupt as ever."""
+    """Raise Stopped on SIGTERM or SIGHUP; SIGINT raises KeyboardInterrupt as usual."""
 
     def stop(number: int, frame: Any) -> None:
         del frame
@@ -83,7 +83,7 @@ def stop_on_signals() -> Iterator[None]:
             number = getattr(signal, name, None)
             if number is not None:
                 before[number] = signal.signal(number, stop)
-    except ValueError:  # not in the main thread: whoever started it minds the signals
+    except ValueError:  # not in the main thread, whose owner handles signals
         pass
     try:
         yield

@@ -1,4 +1,4 @@
-"""The groups of cases: what ``--only`` may name, in which order and with what share of a budget."""
+"""The groups of cases: the names of ``--only``, their order and their shares of a time budget."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ __all__ = ["ASKED", "EXCHANGES", "GROUPS", "SCALING", "Group", "cases_of", "usua
 
 
 ASKED = "asked.json"
-"""The file that says which steps a user asked for."""
+"""The file that lists the steps a user asked for."""
 EXCHANGES = "exchanges.json"
-"""The file that says which strategies a user asked for, and what each rank does in them."""
+"""The file that lists the exchange strategies a user asked for, with each rank's part."""
 SCALING = "scaling.json"
-"""The file that says which step a user asked for over 1, 2, ... n ranks."""
+"""The file that describes the step a user asked for over 1, 2, ... n ranks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
     """Cases of one kind.
 
-    ``module``, in ``cases``, has a function ``cases(bench, machine)`` that yields them, the most telling first: any
-    beginning of them is a fair sample; it raises Unavailable where the machine has nothing to measure.
-    ``share`` is its part of a budget, relative to those of the others.
+    ``module``, in ``cases``, has a function ``cases(bench, machine)`` that yields the cases, ordered so that any first
+    part is a representative sample.  It raises Unavailable where the machine has nothing to measure.  ``share`` is the
+    group's weight in a time budget.
     """
 
     module: str
     share: float
     summary: str
-    file: str = ""  # in the folder of the measurements, without which there is none of them
+    file: str = ""  # file in the measurements folder that the group needs, if any
 
 
 GROUPS: dict[str, Group] = {
@@ -52,12 +52,12 @@ GROUPS: dict[str, Group] = {
 
 
 def usual_groups(folder: Path) -> tuple[str, ...]:
-    """Return the groups that are measured into *folder* where none is named."""
+    """Return the groups measured into *folder* when the user names none."""
     return tuple(name for name, group in GROUPS.items() if not group.file or (folder / group.file).is_file())
 
 
 def cases_of(name: str, bench: Bench, machine: str) -> Iterator[Case]:
-    """Return the cases of group *name*, none of them built yet; may raise Unavailable."""
+    """Return the cases of group *name*, not yet built; raises Unavailable where the machine has nothing to measure."""
     module = importlib.import_module(f"validate.machine.measure.cases.{GROUPS[name].module}")
     found: Iterator[Case] = module.cases(bench, machine)
     return found

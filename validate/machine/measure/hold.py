@@ -1,4 +1,4 @@
-"""Keep a stream busy for a moment, so that what is issued meanwhile waits in its queue."""
+"""Block a stream briefly, so that work issued meanwhile waits in its queue."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _CLOCK_HZ = 1.5e9  # clocks run between 1 and 2.5 GHz
 
 
 def hold_up(seconds: float) -> bool:
-    """Keep the current stream busy for about *seconds*: what follows waits in its queue.
+    """Block the current stream for about *seconds*; later work waits in its queue.
 
-    Returns whether torch knows how.
+    Returns whether this torch supports it.
     """
     sleep = getattr(torch.cuda, "_sleep", None)
     if sleep is None:
@@ -24,10 +24,10 @@ def hold_up(seconds: float) -> bool:
 
 
 def time_queued(hold_s: float, issue: Callable[[], object], look: Callable[[], None]) -> tuple[float, bool]:
-    """Return the seconds on the device of what *issue* puts on the current stream, held up for *hold_s* before.
+    """Return the device time of *issue*'s work on the current stream, in seconds, and whether the stream ran dry.
 
-    And whether the stream was free before all was issued: then the seconds hold some of the host's, and should be
-    taken again with more time.  *look* is called while the device works.
+    The stream is blocked for *hold_s* first.  If it runs dry before all work is issued, the time includes host time and
+    should be measured again with a longer block.  *look* is called while the device works.
     """
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()

@@ -1,9 +1,9 @@
-"""Ranks that a launcher has started (``torchrun``), over one node or several: the first directs, the others serve.
+"""Ranks started by a launcher (``torchrun``) on one node or several: the first directs, the others serve.
 
-``torchrun`` tells each process its rank in the environment and offers a store that all reach.  The first rank measures
-as it does alone, and puts what the ranks are to run into the store; those that take part join a process group of just
-as many, so that the same launch measures over 1, 2, 4, ... of its ranks.  After a fault they join another one: who was
-left waiting in the old one has been cut off from the rest.
+``torchrun`` gives each process its rank in the environment and a store that all can reach.  The first rank runs the
+measurement and puts tasks for the ranks into the store.  The ranks of a task join a process group of exactly that
+size, so that one launch measures 1, 2, 4, ... of its ranks.  After a fault they form a new group, since a rank that
+still waits in the old one would block it.
 """
 
 from __future__ import annotations
@@ -24,30 +24,33 @@ from validate.machine.measure.ranks import Ranks, RanksFailed
 __all__ = ["Launch", "LaunchedRanks", "launch", "ranks_of"]
 
 _JOIN_S = 300.0
-_IDLE_S = 7 * 86_400.0  # the first rank may measure alone for long
+_IDLE_S = 7 * 86_400.0  # the first rank may measure alone for a long time
 _LENGTH = 200
 
 
 @dataclass(slots=True)
 class Launch:
-    """What the launcher says: this process's rank among ``world``, and among those of its node."""
+    """The launcher's description of this process: its rank among ``world``, and among the ranks of its node."""
 
     rank: int
     world: int
     local_rank: int
     local_world: int
     store: Any
-    device: int = 0  # the GPU of this process, where there are any
-    tasks: int = 0  # so many have been put into the store
-    group: tuple[int, int] = (0, 0)  # that this process is in: how many ranks, and the task that it was made for
-    faulty: int = -1  # the last task in which a rank failed, as the first knows
+    device: int = 0  # GPU of this process, if any
+    tasks: int = 0  # tasks put into the store so far
+    group: tuple[int, int] = (0, 0)  # current process group: its size, and the task that created it
+    faulty: int = -1  # last task in which a rank failed, known to the first rank
 
     def nodes_of(self, count: int) -> int:
-        """Return over how many nodes the first *count* ranks are."""
+        """Return the number of nodes that the first *count* ranks occupy."""
         return -(-count // self.local_world)
 
     def serve(self) -> None:
-        """Run what the first rank puts into the store until it says that there is no more."""
+        """Run tasks from the store until the first rank ends the run.
+
+        Raises RuntimeError where the store goes away.
+        """
         while True:
             key = f"task/{self.tasks}"
             self.store.wait([key], timedelta(seconds=_IDLE_S))
@@ -57,13 +60,13 @@ class Launch:
             self.do(*task)
 
     def end(self) -> None:
-        """Let the other ranks go."""
+        """Tell the other ranks to exit."""
         self.store.set(f"task/{self.tasks}", pickle.dumps(None))
 
     def do(
         self, group: tuple[int, int], cuda: bool, function: Callable[..., Any], arguments: tuple[Any, ...]
     ) -> tuple[bool, Any]:
-        """Run this rank's part of a task of *group*, which may be none; return the result, also left in the store."""
+        """Run this rank's part of a task, if it is in *group*; return (success, result), also left in the store."""
         number, self.tasks = self.tasks, self.tasks + 1
         count, _ = group
         try:
@@ -76,7 +79,7 @@ class Launch:
         return answer
 
     def _join(self, group: tuple[int, int], *, cuda: bool) -> None:
-        """Be in *group*, where this rank is one of its first so many; in none otherwise."""
+        """Join *group* if this rank is among its first ``count``; leave any other group."""
         if group == self.group:
             return
         if dist.is_initialized():
@@ -100,7 +103,7 @@ class Launch:
 
 @cache
 def launch() -> Launch | None:
-    """Return what the launcher says, connected to its store; None where there is none, or one rank alone."""
+    """Return the launch, connected to its store; None without a launcher or with a single rank."""
     names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     if any(name not in os.environ for name in names):
         return None
@@ -114,17 +117,20 @@ def launch() -> Launch | None:
         int(os.environ.get("LOCAL_WORLD_SIZE", world)),
         None,
     )
-    kept = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # torchrun's own process keeps it
+    kept = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # torchrun's agent hosts the store
     store = dist.TCPStore(address, int(port), is_master=not kept and here.rank == 0, timeout=timedelta(seconds=_JOIN_S))
     here.store = dist.PrefixStore("validate", store)
     if torch.cuda.is_available():
-        here.device = here.local_rank % torch.cuda.device_count()  # a launcher may show each process its GPU alone
+        here.device = here.local_rank % torch.cuda.device_count()  # a launcher may expose one GPU to each process
         torch.cuda.set_device(here.device)
     return here
 
 
 class LaunchedRanks:
-    """The first *count* ranks of a launch, asked as :class:`Ranks` are."""
+    """The first *count* ranks of a launch, with the interface of :class:`Ranks`.
+
+    Raises RanksFailed where the launcher has started fewer.
+    """
 
     def __init__(self, here: Launch, count: int, *, cuda: bool) -> None:
         if count > here.world:
@@ -140,8 +146,8 @@ class LaunchedRanks:
         timeout_s: float = 120.0,
         look: Callable[[], None] | None = None,
     ) -> list[Any]:
-        """Return what *function* returned on each rank, in their order; raises RanksFailed."""
-        del look  # this process computes itself, and sensors are read by nobody meanwhile
+        """Return the results of ``function(rank, count, *arguments)``, in the order of ranks; raises RanksFailed."""
+        del look  # this process takes part itself, so nobody reads sensors meanwhile
         here, number = self._here, self._here.tasks
         size, begun = here.group
         group = here.group if size == self.count and begun > here.faulty else (self.count, number)
@@ -162,13 +168,13 @@ class LaunchedRanks:
         return [value for _, value in answers]
 
     def close(self) -> None:
-        """Do nothing: the processes are the launcher's, and serve the next who asks."""
+        """Do nothing: the launcher owns the processes, which stay available."""
 
 
 def ranks_of(count: int, *, cuda: bool, start_s: float = 180.0) -> Ranks | LaunchedRanks:
-    """Return *count* ranks: those of the launcher where one has started some, else processes of our own.
+    """Return *count* ranks: the launcher's if there is one, else processes started here.
 
-    Those join within *start_s*.  Raises RanksFailed, or Unavailable.
+    These must join within *start_s* seconds.  Raises RanksFailed, or Unavailable.
     """
     here = launch()
     return Ranks(count, cuda=cuda, start_s=start_s) if here is None else LaunchedRanks(here, count, cuda=cuda)

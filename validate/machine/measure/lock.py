@@ -1,4 +1,4 @@
-"""One run at a time in a folder: a lock that the system drops when its process ends, however that ends."""
+"""A lock that allows one run at a time in a folder; the system drops it when the process ends in any way."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _NAME = ".lock"
 def alone_in(folder: Path) -> Iterator[None]:
     """Hold the lock of *folder* while the body runs.
 
-    Raises ValueError where another process holds it, with its number; OSError where no file can be made there.  The
-    lock is the system's (flock), not the file: one that a killed run left is taken over.
+    Raises ValueError, with the process ID, where another process holds it, and OSError where the lock file cannot be
+    created.  The lock is the system's (flock) and not the file itself, so a file left by a killed run does not block.
     """
     path = folder / _NAME
     while True:
@@ -35,7 +35,7 @@ def alone_in(folder: Path) -> Iterator[None]:
         with suppress(OSError):
             if os.path.samestat(os.fstat(file), path.stat()):
                 break
-        os.close(file)  # its owner removed it in between
+        os.close(file)  # its owner has removed the file meanwhile
     try:
         os.ftruncate(file, 0)
         os.write(file, str(os.getpid()).encode())

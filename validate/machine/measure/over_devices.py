@@ -1,9 +1,10 @@
 """Run an exchange from one process over several devices: copies and adds on streams, events between rounds.
 
-Each stand has a stream for what it adds, and each pair of stands that exchange streams for their copies, so that
-copies of a round run side by side.  A copy waits until both its ends have done their part in the rounds before, and
-a stand's part in a round has ended when its copies, out and in, and its adds have.  No device waits for another that
-it does not exchange with.  What a CPU adds, the host adds: it waits for what arrives there, and no queue runs ahead.
+Each stand has a stream for its adds, and each pair of stands that exchange has streams for its copies, so that the
+copies of a round run concurrently.  A copy waits until both its ends have finished their earlier rounds.  A stand
+has finished a round when its copies, out and in, and its adds are complete.  No device waits for one that it does
+not exchange with.  The host performs the adds of a CPU: it waits for the data, so that the queues cannot run ahead
+of it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ __all__ = ["OverDevices"]
 
 
 class OverDevices:
-    """*exchange* with stand i on ``devices[i]``, the index of a GPU, or None for the host's memory."""
+    """*exchange* with stand i on GPU ``devices[i]``; None is the host's memory."""
 
     def __init__(self, exchange: Exchange, devices: Sequence[int | None], dtype: Any = torch.float32) -> None:
         stands = range(len(exchange.stands))
@@ -38,7 +39,7 @@ class OverDevices:
         on_gpus = [device for device in devices if device is not None]
         self._first = on_gpus[0]
         self._adding = [torch.cuda.Stream(self._first if d is None else d) for d in devices]
-        # Where torch puts a copy: the current stream of its source, or of its target where that is the one on a GPU.
+        # torch puts a copy on the current stream of its source GPU, or of its target GPU where the source is the host.
         self._copying: dict[tuple[int, int], tuple[Any, ...]] = {}
         for move in (move for step in exchange.rounds for move in step):
             ends = (move.src, move.dst)
@@ -47,19 +48,19 @@ class OverDevices:
                 self._copying[ends] = tuple(torch.cuda.Stream(device) for device in used)
 
     def fill(self) -> None:
-        """Write what each stand brings, before an exchange that is to be checked."""
+        """Write each stand's input into its buffer; needed before an exchange that is checked."""
         for contribution, buffer in zip(self._contributions, self.buffers, strict=True):
             contribution.fill(buffer)
         self._settle()
 
     def is_right(self) -> bool:
-        """Return whether all buffers hold what must come out; exact."""
+        """Return whether all buffers hold the exact expected result."""
         self._settle()
         pairs = zip(self._contributions, self.buffers, strict=True)
         return all(contribution.is_right(buffer) for contribution, buffer in pairs)
 
     def run(self) -> None:
-        """Issue all rounds; the current stream of the first device goes on when all stands are done."""
+        """Issue all rounds; the first device's current stream continues when all stands have finished."""
         main = torch.cuda.current_stream(self._first)
         begun = _recorded(main)
         done = [begun] * len(self._devices)
@@ -69,7 +70,7 @@ class OverDevices:
             main.wait_event(event)
 
     def _round(self, step: dict[int, Part], done: list[Any]) -> list[Any]:
-        """Issue one round; return the events after which each stand's part in all rounds so far has ended."""
+        """Issue one round; return for each stand the event at which its rounds so far have ended."""
         for stand, part in step.items():
             for receive in part.receives:
                 arrived = self._copy(receive, done)
@@ -80,11 +81,11 @@ class OverDevices:
         return [_recorded(self._adding[stand]) if stand in step else event for stand, event in enumerate(done)]
 
     def _copy(self, receive: Receive, done: list[Any]) -> Any:
-        """Issue the copy of what is received; return the event of its end."""
+        """Issue the copy of a received move; return the event of its end."""
         move = receive.move
         streams = self._copying[move.src, move.dst]
         sent = self.buffers[move.src][move.first : move.first + move.count]
-        if not streams:  # both are in the host's memory, and the host copies
+        if not streams:  # both ends are in host memory, so the host copies
             done[move.src].synchronize()
             done[move.dst].synchronize()
             self._target(receive).copy_(sent)
@@ -92,7 +93,7 @@ class OverDevices:
         streams[0].wait_event(done[move.src])
         streams[0].wait_event(done[move.dst])
         with ExitStack() as stack:
-            for stream in reversed(streams):  # the target's only meets the copy; the first carries it
+            for stream in reversed(streams):  # the first stream, the source's, carries the copy
                 stack.enter_context(torch.cuda.stream(stream))
             self._target(receive).copy_(sent, non_blocking=True)
         return _recorded(streams[0])
@@ -103,13 +104,13 @@ class OverDevices:
         return (self.buffers if receive.staged is None else self._staging)[stand][first : first + count]
 
     def _add(self, stand: int, part: Part) -> None:
-        """Issue what *stand* adds, in the order of the moves, so that sums of floats are the same each time."""
+        """Issue the adds of *stand* in the order of the moves, so that floating-point sums are reproducible."""
         staged = [receive for receive in part.receives if receive.staged is not None]
         if not staged:
             return
         with ExitStack() as stack:
             if self._devices[stand] is None:
-                self._adding[stand].synchronize()  # the host adds, once all has arrived
+                self._adding[stand].synchronize()  # the host adds once everything has arrived
             else:
                 stack.enter_context(torch.cuda.stream(self._adding[stand]))
             for receive in staged:
@@ -132,7 +133,7 @@ def _memory(count: int, dtype: Any, device: int | None) -> Any:
 
 
 def _recorded(stream: Any) -> Any:
-    """Return an event that has come when all is done that is in *stream* so far."""
+    """Return an event that completes when all work now in *stream* is done."""
     event = torch.cuda.Event()
     event.record(stream)
     return event

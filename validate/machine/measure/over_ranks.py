@@ -1,4 +1,4 @@
-"""Run an exchange rank by rank over ``torch.distributed``: each process has the buffers of one or more stands."""
+"""Run an exchange rank by rank over ``torch.distributed``; each process holds the buffers of one or more stands."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["OverRanks"]
 
 
 class OverRanks:
-    """What process *process* does in *exchange*, of those that :func:`processes_of` says.
+    """The part of process *process* in *exchange*, with the division of stands by :func:`processes_of`.
 
-    All receives and sends of a round are posted at once; what arrives is added in the order of the moves, so that
-    sums of floats are the same each time.  Between stands of one process bytes are copied.  Buffers are on *device*:
-    on a GPU nothing waits for the host, and NCCL, which knows no tags, pairs what two ranks send by its order; it is
-    given a round as one group, where gloo takes each by itself at less cost.
+    All sends and receives of a round are posted at once.  What arrives is added in the order of the moves, so that
+    floating-point sums are reproducible.  Moves between stands of one process are plain copies.  Buffers are on
+    *device*.  On a GPU the host does not wait; NCCL has no tags and pairs the sends of two ranks by their order.  A
+    round is posted to NCCL as one group, and to gloo move by move, which costs less there.
     """
 
     def __init__(self, exchange: Exchange, process: int, dtype: Any = torch.float32, device: Any = "cpu") -> None:
@@ -40,16 +40,16 @@ class OverRanks:
         }
 
     def fill(self) -> None:
-        """Write what its stands bring, before an exchange that is to be checked."""
+        """Write the stands' inputs into their buffers; needed before an exchange that is checked."""
         for stand, contribution in self._contributions.items():
             contribution.fill(self.buffers[stand])
 
     def is_right(self) -> bool:
-        """Return whether the buffers hold what must come out; exact."""
+        """Return whether the buffers hold the exact expected result."""
         return all(contribution.is_right(self.buffers[stand]) for stand, contribution in self._contributions.items())
 
     def run(self) -> None:
-        """Do this process's part of all rounds."""
+        """Run this process's part of all rounds."""
         for number in sorted(self._rounds):
             self._round(self._rounds[number])
 
@@ -64,9 +64,9 @@ class OverRanks:
             for stand, part in step.items()
             for move, tag in part.sends
         ]
-        # Each begins with those next to it, so that nobody is sent to by all at once: connections are served in the
-        # order in which they were given something.  Of the moves that two ranks have with each other, one way, both
-        # know the order: that of the tags.
+        # Each process starts with its neighbours, so that no rank is sent to by all at once: connections are served in
+        # the order of posting.  For moves in one direction between two ranks, both sides agree on the order, that of
+        # the tags.
         receiving.sort(key=lambda way: ((self._process - way[3]) % self._n, way[0]))
         sending.sort(key=lambda way: ((way[3] - self._process) % self._n, way[0]))
         ways = [way for way in (*receiving, *sending) if way[3] != self._process]
@@ -78,7 +78,7 @@ class OverRanks:
             move = receive.move
             if self._at[move.src] == self._process:
                 self._here(stand, receive).copy_(self._sent(move.src, move.first, move.count))
-        for work in works:  # what is sent is read to its end before it may change
+        for work in works:  # a buffer must not change before its send is complete
             work.wait()
         for stand, receive in receives:
             target = self._sent(stand, receive.move.first, receive.move.count)
@@ -91,7 +91,7 @@ class OverRanks:
         return self.buffers[stand][first : first + count]
 
     def _here(self, stand: int, receive: Receive) -> torch.Tensor:
-        """Return where *receive* arrives at *stand*."""
+        """Return the memory in which *receive* arrives at *stand*."""
         if receive.staged is None:
             return self._sent(stand, receive.move.first, receive.move.count)
         return self._staging[stand][receive.staged : receive.staged + receive.move.count]

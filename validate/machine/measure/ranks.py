@@ -30,7 +30,7 @@ _LENGTH = 200
 
 
 class RanksFailed(Unavailable):
-    """A rank raised, died or did not answer in time; says which and how. The others have been ended."""
+    """A rank raised, died or did not answer in time; the message says which.  The other ranks have been ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,11 @@ class _Member:
 class Ranks:
     """*count* processes on one machine, joined in a process group of ``torch.distributed``.
 
-    On GPUs rank i works on the i-th device and NCCL joins them; on the CPU it is gloo over loopback, and
-    the ranks share the threads out.  A group whose rank fails is ended as a whole: what waits in a
-    collective for a rank that is gone would wait forever.
+    On GPUs, rank i uses device i, with NCCL.  On the CPU, the ranks use gloo over loopback and share the threads.  When
+    a rank fails, the whole group is ended: the others might wait forever for it in a collective.
 
-    Raises RanksFailed where not all of them have joined within *start_s*: processes, contexts and libraries.
+    Raises RanksFailed where the ranks have not all joined within *start_s* seconds, which must cover process start, GPU
+    contexts and library loading; Unavailable where torch lacks torch.distributed or NCCL.
     """
 
     def __init__(self, count: int, *, cuda: bool, start_s: float = 180.0) -> None:
@@ -82,7 +82,7 @@ class Ranks:
 
     @property
     def alive(self) -> bool:
-        """Whether it can still be asked."""
+        """Return whether the group still accepts tasks."""
         return bool(self._members)
 
     def run(
@@ -92,18 +92,18 @@ class Ranks:
         timeout_s: float = 120.0,
         look: Callable[[], None] | None = None,
     ) -> list[Any]:
-        """Return what ``function(rank, count, *arguments)`` returned on each rank, in the order of ranks.
+        """Return the results of ``function(rank, count, *arguments)``, in the order of ranks.
 
-        *function* is one of a module's, and arguments and results can be pickled.  *look* is called now and
-        then while the ranks work, to read sensors.
+        *function* must be a module's; arguments and results must be picklable.  *look* is called repeatedly while the
+        ranks work, to read sensors.
 
-        Raises RanksFailed where a rank raised, died, or took longer than *timeout_s*; the group is closed then.
+        Raises RanksFailed, and closes the group, where a rank raises, dies, or takes longer than *timeout_s* seconds.
         """
         if not self._members:
             raise RanksFailed("the ranks have ended already")
         try:
             for member in self._members:
-                with suppress(OSError):  # whoever is gone is named below
+                with suppress(OSError):  # a dead rank is reported below
                     member.pipe.send((function, arguments))
             return self._collect(getattr(function, "__name__", "a task").strip("_"), timeout_s, look)
         except BaseException:
@@ -111,10 +111,10 @@ class Ranks:
             raise
 
     def close(self, *, kill: bool = False) -> None:
-        """End all processes: those that wait for work leave by themselves, the others by force."""
+        """End all processes: idle ones exit by themselves within 5 s, others, or all with *kill*, are killed."""
         members, self._members = self._members, []
         for member in members:
-            member.pipe.close()  # a rank that waits for work sees this and leaves
+            member.pipe.close()  # an idle rank notices and exits
         deadline_s = time.monotonic() + (0.0 if kill else 5.0)
         for member in members:
             member.process.join(max(0.0, deadline_s - time.monotonic()))
@@ -126,7 +126,10 @@ class Ranks:
             self._folder.cleanup()
 
     def _collect(self, what: str, timeout_s: float, look: Callable[[], None] | None) -> list[Any]:
-        """Return the answers of all ranks; the first fault leaves the others a moment to tell theirs."""
+        """Return the answers of all ranks; after a first fault, wait 0.5 s for the faults of others.
+
+        Raises RanksFailed with all faults.
+        """
         deadline_s = time.monotonic() + timeout_s
         found: dict[int, Any] = {}
         faults: list[str] = []
@@ -164,14 +167,15 @@ def _answer(member: _Member) -> Any:
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Hold interrupts back: a process started meanwhile inherits that, and imports torch before it can ignore them.
+    """Block SIGINT while a process starts.
 
-    An interrupt of this process arrives at the end.
+    The new process inherits the mask, which protects it while it imports torch, before it can ignore SIGINT itself.  An
+    interrupt of this process is delivered at the end.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    resource_tracker.ensure_running()  # a start would start it, and its start lets interrupts through
+    resource_tracker.ensure_running()  # otherwise the first process start would start it, which unblocks SIGINT
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -180,9 +184,9 @@ def _interrupts_held() -> Iterator[None]:
 
 
 def _serve(pipe: Connection, rank: int, count: int, cuda: bool, meeting: str, timeout_s: float) -> None:
-    """Be one rank: join, then run what comes through *pipe* until it is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one who started us ends us
-    if hasattr(signal, "pthread_sigmask"):  # what has come since the start is forgotten
+    """Be one rank: join the group, then run tasks from *pipe* until it closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
+    if hasattr(signal, "pthread_sigmask"):  # discards a SIGINT that arrived since the start
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     try:
         _join(rank, count, cuda, meeting, timeout_s)
@@ -196,7 +200,7 @@ def _serve(pipe: Connection, rank: int, count: int, cuda: bool, meeting: str, ti
         text = " ".join(str(error).split())
         with suppress(OSError):
             pipe.send((False, f"{type(error).__name__}: {text}"[:_LENGTH]))
-    os._exit(0)  # an orderly end of the group would wait for ranks that may be gone
+    os._exit(0)  # a regular shutdown of the group would wait for ranks that may be gone
 
 
 def _join(rank: int, count: int, cuda: bool, meeting: str, timeout_s: float) -> None:

@@ -1,4 +1,4 @@
-"""Capture work in a CUDA graph so that a capture that fails is the fault of its case alone."""
+"""Capture work in a CUDA graph such that a failed capture does not affect later cases."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ __all__ = ["recorded"]
 
 @contextmanager
 def recorded(graph: Any) -> Iterator[None]:
-    """Capture in *graph* what is issued within; where that fails, torch is left as it was before."""
-    pool = torch.cuda.graph_pool_handle()  # known by name, so that it can be given back
+    """Capture the work issued in the body into *graph*; on failure restore torch's state and raise the error."""
+    pool = torch.cuda.graph_pool_handle()  # explicit, so that it can be released
     try:
         with torch.cuda.graph(graph, pool=pool):
             yield
@@ -24,19 +24,19 @@ def recorded(graph: Any) -> Iterator[None]:
 
 
 def _recover(pool: Any) -> None:
-    """Undo what a capture that CUDA refused to end leaves behind (torch 2.11, CUDAGraph::capture_end, stops there).
+    """Undo what a capture leaves behind when CUDA refuses to end it (torch 2.11, CUDAGraph::capture_end, stops there).
 
-    Its own stream is the current one; the allocator takes a capture to be under way, and keeps the memory; the
-    generator of random numbers refuses all that is not captured.
+    Its private stream is still current, the allocator believes that a capture is under way and keeps the memory, and
+    the random number generator refuses any use outside a capture.
     """
     torch.cuda.set_stream(torch.cuda.default_stream())
-    with suppress(RuntimeError, AttributeError):  # it raises where the capture has ended in good order
+    with suppress(RuntimeError, AttributeError):  # raised where the capture did end properly
         device = torch.cuda.current_device()
         torch._C._cuda_endAllocateToPool(device, pool)
         torch._C._cuda_releasePool(device, pool)
     try:
         number = torch.zeros(1, device="cuda")
-        with torch.cuda.graph(torch.cuda.CUDAGraph()):  # the generator leaves its mode at the end of a good capture
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):  # a successful capture resets the generator
             number.zero_()
-    except RuntimeError:  # the device may be lost, which the first error tells
+    except RuntimeError:  # the device may be lost, which the original error reports
         torch.cuda.set_stream(torch.cuda.default_stream())

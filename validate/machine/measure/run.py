@@ -1,4 +1,4 @@
-"""Measure the cases of groups within a budget, and keep all results."""
+"""Measure the cases of the chosen groups within a budget, and save every result."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = ["RECORD", "Settings", "run"]
 RECORD = "run.json"
 DATASET = "topocast_measure"
 DONE, FAILED, INTERRUPTED = 0, 1, 130
-_WELL_KNOWN = 0.03  # grade A: half the interval is at most this part of the median
+_WELL_KNOWN = 0.03  # grade A: half the interval is at most this fraction of the median
 _OUT_OF_TIME = "no time left in the budget"
 _ALL = "all cases"
 _RESERVE_BYTES = 512 << 10
@@ -42,19 +42,19 @@ _RESERVE_BYTES = 512 << 10
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is measured, where to, and how long it may take."""
+    """What to measure, where to write it, and how long it may take."""
 
-    out: Path  # the folder of the tables; what one there holds already is not measured again
-    groups: tuple[str, ...] = ()  # names of ``GROUPS``; all that suit the device where empty
-    device: str = ""  # ``cuda:0`` or ``cpu``; the first GPU, or the CPU where there is none, where empty
-    budget_s: float | None = None  # no case is begun after so many seconds
-    machine: str = ""  # the name that rows of steps, copies and collectives carry; the device's where empty
+    out: Path  # folder of the tables; rows already there are not measured again
+    groups: tuple[str, ...] = ()  # names of ``GROUPS``; empty: all that suit the device
+    device: str = ""  # ``cuda:0`` or ``cpu``; empty: the first GPU, or else the CPU
+    budget_s: float | None = None  # start no case after this many seconds
+    machine: str = ""  # name in rows of steps, copies and collectives; empty: the device's
     effort: Effort = field(default_factory=Effort)
 
 
 @dataclass(slots=True)
 class _Queue:
-    """The cases of a group that are still to be measured."""
+    """The remaining cases of a group."""
 
     name: str
     share: float
@@ -66,7 +66,7 @@ class _Queue:
 
 @dataclass(slots=True)
 class _Run:
-    """What a run has to hand."""
+    """The state of a run."""
 
     settings: Settings
     bench: Bench
@@ -85,12 +85,12 @@ class _Run:
 
 
 def run(settings: Settings, say: Callable[[str], None] | None = None) -> int:
-    """Measure, and return the exit status: 0 all done or out of budget, 1 a fault ended it, 130 interrupted.
+    """Measure, and return the exit status: 0 if done or out of budget, 1 after a fault, 130 if interrupted.
 
-    What was measured is on the disk row by row; ``run.json`` names what was not, and why.
+    Each row is on the disk as soon as it is measured; ``run.json`` lists the cases that were not, with reasons.
 
-    Raises ValueError where the settings do not fit this machine, or the folder holds something else; OSError where
-    the folder cannot be written from the beginning.
+    Raises ValueError where the settings do not fit this machine or the folder holds something else; OSError where the
+    folder is not writable at the start.
     """
     say = say or _to_stderr
     started_s = time.perf_counter()
@@ -100,7 +100,7 @@ def run(settings: Settings, say: Callable[[str], None] | None = None) -> int:
     try:
         bench = open_bench(settings.device, settings.out)
         facts = environment(bench)
-    except RuntimeError as error:  # all devices busy, a driver that does not fit
+    except RuntimeError as error:  # for example, all devices are busy, or the driver does not match
         raise ValueError(f"the device cannot be used: {one_line(error)}") from None
     settings.out.mkdir(parents=True, exist_ok=True)
     try:
@@ -108,14 +108,14 @@ def run(settings: Settings, say: Callable[[str], None] | None = None) -> int:
             return _run(settings, bench, facts, say, started_s)
     except ValueError:
         with suppress(OSError):
-            settings.out.rmdir()  # where it holds nothing
+            settings.out.rmdir()  # only succeeds if empty
         raise
 
 
 def _run(
     settings: Settings, bench: Bench, facts: Mapping[str, Any], say: Callable[[str], None], started_s: float
 ) -> int:
-    """Measure into the folder, which is ours alone; as :func:`run`."""
+    """Measure into the folder, whose lock is held; as :func:`run`."""
     before = _check_same(settings.out / RECORD, facts)
     tables = _tables(settings.out)
     if settings.machine and before and settings.machine != before and any(map(len, tables.values())):
@@ -133,8 +133,8 @@ def _run(
     queues = _open(this)
     if settings.groups and not queues:
         raise ValueError(f"--only: {'; '.join(row['group'] + ': ' + row['reason'] for row in this.left)}")
-    # Room on the disk for the record at the end, when there is no other; without a name, so that no kill leaves it.
-    reserve = TemporaryFile(dir=settings.out)  # noqa: SIM115  it ends before what follows it
+    # Reserve disk space for the final record; an unnamed file, so that a killed run leaves nothing.
+    reserve = TemporaryFile(dir=settings.out)  # noqa: SIM115  closed before the record is written
     reserve.write(bytes(_RESERVE_BYTES))
     reserve.flush()
     _write(settings.out / RECORD, record)
@@ -149,7 +149,7 @@ def _run(
     except (KeyboardInterrupt, Stopped) as signal:
         end, status = f"interrupted{f' by {signal}' if str(signal) else ''}", INTERRUPTED
     with suppress(OSError):
-        tables = _tables(settings.out)  # as they are on the disk: a row may be whole there when a signal arrived
+        tables = _tables(settings.out)  # read again: a row may have been completed when a signal arrived
     for queue in queues:
         for case in (*filter(None, (queue.under_way,)), *queue.cases):
             if not tables[case.table].holds(_asked(this, case)):
@@ -190,7 +190,10 @@ def _open(this: _Run) -> list[_Queue]:
 
 
 def _measure(this: _Run, queues: list[_Queue]) -> None:
-    """Measure until no case or no time is left; the group that is most behind its share comes next."""
+    """Measure until no case or no time is left; next is always the group furthest behind its share.
+
+    Raises Fatal where the device is lost or the disk is full.
+    """
     waiting = list(queues)
     while waiting and this.remaining_s > 0:
         queue = min(waiting, key=lambda q: q.used_s / q.share)
@@ -212,7 +215,7 @@ def _measure(this: _Run, queues: list[_Queue]) -> None:
             row = _row(this, case)
             this.tables[case.table].add(row)
             queue.measured += 1
-        except Exception as error:  # a case may fail in any way that torch knows
+        except Exception as error:  # torch may raise anything
             reason = reason_of(error)
             if not this.bench.alive():
                 raise Fatal(f"the device is lost: {reason}") from error
@@ -247,7 +250,7 @@ def _row(this: _Run, case: Case) -> dict[str, Any]:
 
 
 def _time(this: _Run, work: Work) -> tuple[Interval, str]:
-    """Return the median with its interval, and how calls were issued."""
+    """Return the median with its interval, and how the calls were issued."""
     if work.own is not None:
         return work.own(), ""
     effort = this.settings.effort
@@ -256,7 +259,7 @@ def _time(this: _Run, work: Work) -> tuple[Interval, str]:
     if work.watch is not None:
         ways.append((work.watch, "queued" if isinstance(work.watch, QueuedStopwatch) else ""))
     elif work.mode == "graph" and this.bench.is_cuda:
-        # What cannot be captured is issued call by call, and waits until all is issued.
+        # Work that cannot be captured is issued call by call into a blocked stream.
         ways = [(GraphStopwatch(this.bench.sensors.look), "graph"), (QueuedStopwatch(this.bench), "queued")]
     else:
         ways.append((this.bench.stopwatch(), work.mode))
@@ -264,7 +267,7 @@ def _time(this: _Run, work: Work) -> tuple[Interval, str]:
         try:
             return time_call(watch, work.call, effort, at_least=work.at_least, hard=work.hard), issue
         except RuntimeError as error:
-            reason_of(error)  # a lost device ends the run
+            reason_of(error)  # raises Fatal where the device is lost
             torch.cuda.synchronize()
     watch, issue = ways[-1]
     alone = work.mode == "single"
@@ -272,14 +275,14 @@ def _time(this: _Run, work: Work) -> tuple[Interval, str]:
 
 
 def _asked(this: _Run, case: Case) -> dict[str, Any]:
-    """Return the cells that say what a case is: its own, and where it runs."""
+    """Return the cells that identify a case: its own, and the machine, device and data set."""
     columns = COLUMNS[case.table]
     where = {"machine": this.settings.machine, "device": this.bench.name, "dataset": DATASET}
     return {name: value for name, value in where.items() if name in columns} | dict(case.columns)
 
 
 def _known(case: Case, interval: Interval, readings: Readings) -> dict[str, Any]:
-    """Return the cells that say how well a figure is known."""
+    """Return the cells that describe the quality of a result: interval, samples, sensor readings and grade."""
     relative = interval.relative
     return {
         "interval": round(relative, 5) if relative != float("inf") else None,
@@ -297,7 +300,7 @@ def _known(case: Case, interval: Interval, readings: Readings) -> dict[str, Any]
 
 
 def _software() -> str:
-    """Return the versions of what runs: torch, and where it has GPUs and NCCL, NCCL's."""
+    """Return the versions of torch and, where available, NCCL."""
     found = f"torch {torch.__version__}"
     if torch.cuda.is_available() and dist.is_available() and dist.is_nccl_available():
         found += f", nccl {'.'.join(map(str, torch.cuda.nccl.version()))}"
@@ -305,7 +308,7 @@ def _software() -> str:
 
 
 def _load() -> float | None:
-    """Return how many processes wanted a core in the last minute, these ones too; None where nobody counts."""
+    """Return the load average of the last minute, this process included; None where it is unavailable."""
     try:
         return round(os.getloadavg()[0], 2)
     except (AttributeError, OSError):
@@ -313,7 +316,10 @@ def _load() -> float | None:
 
 
 def _check_same(path: Path, facts: Mapping[str, Any]) -> str:
-    """Refuse to add rows of another machine, driver or torch to those that are there; return the machine's name."""
+    """Return the machine name in the record at *path*, empty without one.
+
+    Raises ValueError where the record is invalid or names another device, driver or torch than *facts*.
+    """
     if not path.exists():
         return ""
     try:
@@ -331,7 +337,7 @@ def _check_same(path: Path, facts: Mapping[str, Any]) -> str:
 
 
 def _write(path: Path, record: Mapping[str, Any]) -> None:
-    """Write *record* whole or not at all."""
+    """Write *record* atomically; raises OSError, leaving an earlier file unchanged."""
     new = path.with_name(path.name + ".new")
     try:
         with new.open("w", encoding="utf-8") as file:

@@ -1,7 +1,7 @@
 """Clocks, power, temperature and throttling of an NVIDIA GPU, read through NVML and never changed.
 
-NVML comes with the driver (``libnvidia-ml.so.1``), so that no package is needed.  Where it is not
-there, or does not answer, the figures are absent.
+NVML comes with the driver (``libnvidia-ml.so.1``), so no package is needed.  Where it is missing or does not answer,
+the readings are absent.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["Readings", "Sensors"]
 
 _SM, _MEMORY = 1, 2  # nvmlClockType_t: SM and memory
 _CORE_C = 0  # nvmlTemperatureSensors_t
-# nvmlClocksEventReasons: what holds the clock below what was asked for.
+# nvmlClocksEventReasons: what holds the clock below the requested one.
 _POWER_CAP = "power cap"
 _REASONS = {
     0x4: _POWER_CAP,
@@ -25,12 +25,12 @@ _REASONS = {
     0x80: "power brake",
 }
 _POWER_INSTANT = 186  # NVML_FI_DEV_POWER_INSTANT, in mW; nvmlDeviceGetPowerUsage is a mean over a second
-_PERIOD_S = 0.02  # the driver renews its figures no more often
+_PERIOD_S = 0.02  # update period of the driver's readings
 
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """What the sensors said while a case ran: medians, and all reasons for throttling; None where nothing was said."""
+    """Sensor readings while a case ran: medians, and all reasons for throttling; None where unavailable."""
 
     sm_clock_mhz: float | None = None
     memory_clock_mhz: float | None = None
@@ -40,7 +40,7 @@ class Readings:
 
     @property
     def held_back(self) -> bool:
-        """Whether heat or the board slowed the clock: at the power limit it is as it is in training."""
+        """Return whether heat or the board slowed the clock; the power cap, also present in training, is excluded."""
         return any(reason in self.throttled for reason in _REASONS.values() if reason != _POWER_CAP)
 
 
@@ -60,7 +60,7 @@ class _FieldValue(ctypes.Structure):
 
 
 class Sensors:
-    """The sensors of the GPU with this *uuid*, as torch gives it; of none where that is empty."""
+    """The sensors of the GPU with torch's *uuid*; without any if it is empty."""
 
     def __init__(self, uuid: str = "") -> None:
         self._library: ctypes.CDLL | None = None
@@ -82,11 +82,11 @@ class Sensors:
 
     @property
     def there(self) -> bool:
-        """Whether there is anything to read."""
+        """Return whether the sensors can be read."""
         return self._library is not None
 
     def look(self) -> None:
-        """Read once, at most every 20 ms; while the GPU works, not after it."""
+        """Take a reading, at most every 20 ms; call it while the GPU works."""
         if self._library is None or time.perf_counter() - self._last_s < _PERIOD_S:
             return
         power = self._power_mw()
@@ -106,7 +106,7 @@ class Sensors:
         self._last_s = time.perf_counter()
 
     def take(self) -> Readings:
-        """Return what was read since the last call of this."""
+        """Return the readings since the last call, and clear them."""
         columns = [[v for v in column if v is not None] for column in zip(*self._rows, strict=True)] or [[]] * 4
         clock, memory, power, heat = (median(column) if column else None for column in columns)
         taken = Readings(clock, memory, power, heat, "; ".join(sorted(self._reasons)))
@@ -114,7 +114,7 @@ class Sensors:
         return taken
 
     def limits(self) -> dict[str, float]:
-        """Return what the card may do: watts, and the greatest clocks in MHz."""
+        """Return the card's limits: power in W, clocks in MHz, PCIe generation and width."""
         found = {
             "power_limit_W": self._unsigned("nvmlDeviceGetEnforcedPowerLimit"),
             "max_sm_clock_MHz": self._unsigned("nvmlDeviceGetMaxClockInfo", _SM),
@@ -128,7 +128,7 @@ class Sensors:
         return {name: value for name, value in found.items() if value is not None}
 
     def _power_mw(self) -> float | None:
-        """Return what the board draws now; older drivers know only the mean over the last second."""
+        """Return the board's present power in mW; older drivers only give the mean over the last second."""
         call = getattr(self._library, "nvmlDeviceGetFieldValues", None)
         field = _FieldValue(fieldId=_POWER_INSTANT)
         if call is not None and not call(self._handle, 1, ctypes.byref(field)) and not field.nvmlReturn and field.value:

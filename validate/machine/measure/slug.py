@@ -1,4 +1,4 @@
-"""Names of devices as tables of measurements write them."""
+"""Device names in the form used in tables of measurements."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ __all__ = ["slug"]
 
 
 def slug(name: str) -> str:
-    """Return *name*, as drivers and systems spell it, in small letters and digits with single hyphens."""
+    """Return *name*, as a driver or the system reports it, in lower case with single hyphens."""
     plain = name.lower().replace("(r)", "").replace("(tm)", "")
     return "-".join("".join(c if c.isalnum() else " " for c in plain).split())

@@ -1,4 +1,4 @@
-"""The median of repeated timings, and how well it is known."""
+"""The median of repeated timings and its confidence interval."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from statistics import NormalDist
 __all__ = ["FEWEST", "Interval", "median_interval"]
 
 CONFIDENCE = 0.95
-_MANY = 1000  # samples from which coins are not counted one by one
-FEWEST = 6  # samples of which the interval from least to greatest covers the median with CONFIDENCE
+_MANY = 1000  # number of samples above which the normal approximation replaces exact counting
+FEWEST = 6  # fewest samples whose whole range covers the median with CONFIDENCE
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The median of samples and the interval that covers the true one in 95 of 100 cases; all in their unit."""
+    """The median of samples with its 95 % confidence interval, in the samples' unit."""
 
     median: float
     low: float
     high: float
     samples: int
-    ran_dry: bool = False  # the device waited for the host within samples, though the host was to be ahead
+    ran_dry: bool = False  # whether the device waited for the host within samples that should exclude host time
 
     @property
     def relative(self) -> float:
-        """Half the width of the interval as a fraction of the median; infinite where too few samples tell."""
+        """Return half the width of the interval as a fraction of the median; infinite with fewer than six samples."""
         if self.samples < FEWEST or self.median <= 0:
             return float("inf")
         return (self.high - self.low) / 2 / self.median
 
 
 def median_interval(samples: Sequence[float]) -> Interval:
-    """Return the median of *samples* and its confidence interval between two of them.
+    """Return the median of *samples* and its confidence interval, whose ends are samples.
 
-    No distribution is assumed: each sample lies below the median with probability 1/2, so the
-    interval from the k-th smallest to the k-th greatest misses it as often as fewer than k of n
-    fair coins show the same side (the sign test's interval, Conover, Practical Nonparametric
-    Statistics, section 3.2).  Of fewer than six samples the interval is the whole range.
+    No distribution is assumed.  Each sample lies below the true median with probability 1/2, so the interval from the
+    k-th smallest to the k-th greatest sample misses it as often as fewer than k of n fair coins show the same side (the
+    sign test's interval, Conover, Practical Nonparametric Statistics, section 3.2).  With fewer than six samples the
+    interval is the whole range.
 
-    Raises ValueError where there are none.
+    Raises ValueError without samples.
     """
     if not samples:
         raise ValueError("no samples")
@@ -54,11 +54,11 @@ def median_interval(samples: Sequence[float]) -> Interval:
 
 @lru_cache(maxsize=1024)
 def _rank(n: int) -> int:
-    """Return how many samples lie outside on each side: the most that miss in (1 - CONFIDENCE) / 2 of cases."""
-    if n > _MANY:  # the normal distribution that coins tend to, half a coin on the safe side
+    """Return the most samples outside the interval per side that keep the miss rate there to (1 - CONFIDENCE) / 2."""
+    if n > _MANY:  # normal approximation of the binomial, half a count on the safe side
         return int(n / 2 - NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * sqrt(n) / 2 - 0.5)
     limit = (1 - CONFIDENCE) / 2 * 2**n
-    tail, outside = 1, 0  # of one sample, of 2^n cases, all lie above the median
+    tail, outside = 1, 0  # of 2^n equally likely outcomes, one has all samples above the median
     while outside < (n - 1) // 2:
         tail += comb(n, outside + 1)
         if tail > limit:

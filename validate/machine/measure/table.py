@@ -1,4 +1,4 @@
-"""Tables that grow row by row, so that measured rows are never lost."""
+"""Tables that are written row by row, so that no measured row is lost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["CAPTURED", "COLUMNS", "RAN_DRY", "RowFile", "asked_note", "cell_text
 
 RAN_DRY = "the queue ran dry: some of the host's time is in it"
 CAPTURED = "captured graph"
-_REMARKS = (RAN_DRY, CAPTURED)  # of how a row was measured, behind what its note asks
+_REMARKS = (RAN_DRY, CAPTURED)  # appended to a row's note by the measurement
 
 _COMMON = (
     *("interval", "samples", "sm_clock_MHz", "memory_clock_MHz", "power_W", "temperature_C", "throttled"),
@@ -69,15 +69,15 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         *_COMMON,
     ),
 }
-"""Columns of each table: those of published measurements (docs/scoring.md), and how well each figure is known.
+"""Columns of each table: those of published measurements (docs/scoring.md), plus the quality of each result.
 
-``interval`` is half the 95 % interval of the median as a fraction of it; ``cache`` warm or cold; ``issue`` how
-calls were issued in the end: stream, single, graph, or queued (waiting on the device before the first began).
+``interval`` is half the 95 % interval of the median as a fraction of it; ``cache`` is warm or cold; ``issue`` is how
+calls were issued: stream, single, graph, or queued (waiting on the device before the first began).
 """
 
 
 def cell_text(value: Any) -> str:
-    """Return *value* as a cell: floats with the nine digits that matter, None empty."""
+    """Return *value* as a cell: floats with nine significant digits, None as an empty cell."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -88,14 +88,14 @@ def cell_text(value: Any) -> str:
 
 
 def asked_note(text: str) -> str:
-    """Return what a note says of the case, without what was found when it was measured."""
+    """Return the part of a note that identifies the case, without remarks added by the measurement."""
     return "; ".join(part for part in text.split("; ") if part not in _REMARKS)
 
 
 class RowFile:
-    """The table *path* with *columns*; rows that it holds already are kept.
+    """The table at *path* with *columns*; existing rows are kept.
 
-    Raises ValueError where the file is of other columns, or its last row was cut off in the middle of a cell; OSError
+    A partial last line, left by a killed run, is removed.  Raises ValueError where the file has other columns, OSError
     where it cannot be read.
     """
 
@@ -103,12 +103,12 @@ class RowFile:
         self.path = path
         self._columns = tuple(columns)
         self._rows: list[dict[str, str]] = []
-        # by the names of the columns asked for, and by what they say, the row
+        # row by cells, for each set of column names searched so far
         self._asked: dict[tuple[str, ...], dict[tuple[str, ...], dict[str, str]]] = {}
         if not path.exists():
             return
         text = path.read_text(encoding="utf-8")
-        whole = text[: text.rfind("\n") + 1]  # a run that was killed in mid-row leaves a piece
+        whole = text[: text.rfind("\n") + 1]  # a run killed while writing leaves a partial row
         if whole != text:
             os.truncate(path, len(whole.encode()))
         lines = list(csv.reader(io.StringIO(whole)))
@@ -117,7 +117,7 @@ class RowFile:
         self._rows = [dict(zip(self._columns, line, strict=False)) for line in lines[1:]]
 
     def holds(self, asked: Mapping[str, Any]) -> bool:
-        """Return whether a row with the cells *asked* is there."""
+        """Return whether the table has a row with the cells *asked*."""
         return self.find(asked) is not None
 
     def find(self, asked: Mapping[str, Any]) -> Mapping[str, str] | None:
@@ -131,7 +131,10 @@ class RowFile:
         return len(self._rows)
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Write *row* and have it on the disk; raises OSError, and then the file is as before."""
+        """Append *row* and flush it to the disk.
+
+        Raises ValueError for unknown columns; OSError where writing fails, leaving the file as it was.
+        """
         unknown = set(row) - set(self._columns)
         if unknown:
             raise ValueError(f"{self.path.name} has no column {', '.join(sorted(unknown))}")

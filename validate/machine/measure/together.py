@@ -1,4 +1,4 @@
-"""Time what all ranks of a group do together, and know how well the time is known."""
+"""Time an operation of all ranks of a group, with its confidence interval."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from validate.machine.measure.timing import Effort, repeated
 
 __all__ = ["MOST_CALLS", "time_together"]
 
-MOST_CALLS = 64  # calls of a sample at most: what a GPU's queue takes without holding up the host
+MOST_CALLS = 64  # most calls per sample: what a GPU's queue takes without blocking the host
 _ISSUE_S = 100e-6  # more than the host needs to issue one call
 
 
@@ -28,15 +28,14 @@ def time_together(
     renew: Callable[[], None] | None = None,
     issue_s: float = _ISSUE_S,
 ) -> Interval:
-    """Return the seconds of one *call* on the slowest rank; every rank calls this at the same point.
+    """Return the median time of one *call* on the slowest rank, in seconds; all ranks call this at the same point.
 
-    Each sample begins together, after an all-reduce of one number, and its time is the greatest of all
-    ranks (nccl-tests, doc/PERFORMANCE.md, takes the mean; a step waits for the slowest).  What is decided
-    here, when to stop for instance, follows from such times alone, so that all ranks decide alike.
+    Each sample starts after an all-reduce of one number, and its time is the greatest of all ranks (nccl-tests,
+    doc/PERFORMANCE.md, takes the mean; a training step waits for the slowest).  All decisions, such as when to stop,
+    depend on these times alone, so that all ranks decide alike.
 
-    On a GPU the stream is held up until the host has issued a sample's calls, so that their time is the
-    device's even where it is shorter than issuing them, *issue_s* each.  *renew* is called before each sample, which is
-    not timed.
+    On a GPU the stream is blocked until the host has issued a sample's calls, taking *issue_s* seconds each, so that
+    only device time counts, even if issuing takes longer.  *renew* is called before each sample, untimed.
     """
     token = torch.zeros(1, device="cuda" if cuda else "cpu")
     ran_dry = False
@@ -59,7 +58,7 @@ def time_together(
         one_s = min(one_s, took_s / calls)
     calls = _count(one_s, effort)
     spent_s = 0.0
-    ran_dry = False  # what warms up does not count
+    ran_dry = False  # ignore the warm-up
 
     def one() -> float:
         nonlocal spent_s
@@ -89,7 +88,7 @@ def _sample_cpu(call: Callable[[int], object], calls: int, token: torch.Tensor) 
 
 
 def _sample_cuda(call: Callable[[int], object], calls: int, token: torch.Tensor, issue_s: float) -> tuple[float, bool]:
-    """Return the seconds, and whether this rank's stream was free before all was issued."""
+    """Return the greatest time of all ranks, in seconds, and whether this rank's stream ran dry during issue."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()
     held = hold_up(calls * issue_s)

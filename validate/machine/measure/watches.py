@@ -1,4 +1,4 @@
-"""Additional stopwatches: host time alone, device time alone, several threads."""
+"""More stopwatches: host time only, wall-clock time, device time only, and a given number of threads."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from validate.machine.measure.timing import Call
 
 __all__ = ["HostStopwatch", "QueuedStopwatch", "ThreadsStopwatch", "WallStopwatch"]
 
-_ISSUE_S = 15e-6  # what the host may need to issue a call, at the first try
+_ISSUE_S = 15e-6  # initial allowance for the host to issue a call
 _TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
 class HostStopwatch:
-    """Times how long the host is busy with calls: the device starts idle, and it is not waited for."""
+    """Times how long calls occupy the host: the device starts idle and is not waited for."""
 
     bench: Bench
 
@@ -36,12 +36,12 @@ class HostStopwatch:
 
 @dataclass(frozen=True, slots=True)
 class WallStopwatch:
-    """Times calls until the device has done them, by the host's clock."""
+    """Times calls by the host's clock until the device has completed them."""
 
     bench: Bench
 
     def sample(self, call: Call, calls: int) -> float:
-        """Return the seconds of *calls* calls, each waited for."""
+        """Return the seconds for *calls* calls, each waited for."""
         self.bench.settle()
         began_s = time.perf_counter()
         for i in range(calls):
@@ -52,12 +52,12 @@ class WallStopwatch:
 
 @dataclass(frozen=True, slots=True)
 class ThreadsStopwatch:
-    """Times calls on *threads* threads of the CPU, and leaves their number as it was."""
+    """Times calls on *threads* CPU threads, then restores the previous number."""
 
     threads: int
 
     def sample(self, call: Call, calls: int) -> float:
-        """Return the seconds of *calls* calls."""
+        """Return the seconds for *calls* calls."""
         before = torch.get_num_threads()
         torch.set_num_threads(self.threads)
         try:
@@ -67,20 +67,20 @@ class ThreadsStopwatch:
 
 
 class QueuedStopwatch:
-    """Times calls on a GPU that all wait in its queue when the first begins, so that issuing them does not count.
+    """Times GPU calls that are all queued before the first starts, so that issuing them does not count.
 
-    Events are recorded on the current stream of *device*.  Where the stream has run dry before all was issued,
-    the sample is taken again with more time to issue, *most_issue_s* for a call at most.
+    Events are recorded on the current stream of *device*.  If the stream runs dry before all calls are issued, the
+    sample is repeated with a larger allowance, up to *most_issue_s* seconds per call.
     """
 
     def __init__(self, bench: Bench, device: int | None = None, most_issue_s: float = 1e-3) -> None:
         self._bench = bench
         self._device = bench.device if device is None else torch.device("cuda", device)
         self._issue_s, self._most_issue_s = _ISSUE_S, most_issue_s
-        self.ran_dry = False  # whether the stream was free before all of the last sample was issued
+        self.ran_dry = False  # whether the stream ran dry while the last sample was issued
 
     def sample(self, call: Call, calls: int) -> float:
-        """Return the seconds on the device from the first of *calls* calls to the end of the last."""
+        """Return the seconds on the device from the start of the first of *calls* calls to the end of the last."""
 
         def issue() -> None:
             for i in range(calls):

@@ -1,1 +1,1 @@
-"""``validate run``: :mod:`validate.machine.measure` with the machine's topology."""
+"""``validate run``: :mod:`validate.machine.measure` guided by the machine's topology."""

@@ -1,4 +1,4 @@
-"""What must agree before this machine is measured (it, its topology, the folder that goes on), and what else ran."""
+"""Checks before measuring: that machine, topology and output folder agree, and whether other programs run."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from simulator.errors import InputError, one_line
 __all__ = ["busy", "has_rows", "load_notes", "load_warning", "machine_name", "reported"]
 
 SHARE = 0.25
-"""Of the cores: from this many processes on that wanted one in the last minute, a machine is not idle."""
+"""Share of the cores that may be wanted by other processes, over the last minute, on an idle machine."""
 
 
 def reported(device: str) -> dict[str, Any]:
-    """Return what the *device* that would be measured reports, as a run's record has it; {} where there is none.
+    """Return what the *device* to measure reports, in the form of a run's record; {} if there is no such device.
 
-    The first GPU where *device* is empty, or the CPU where there is no GPU.
+    An empty *device* means the first GPU, or the CPU where there is no GPU.
     """
     import torch
 
@@ -29,18 +29,19 @@ def reported(device: str) -> dict[str, Any]:
         try:
             properties = torch.cuda.get_device_properties("cuda:0" if device in ("", "cuda") else device)
         except (RuntimeError, AssertionError, ValueError):
-            return {}  # to be refused for what it is
+            return {}  # the run itself refuses the device, with the reason
         gpu = {"name": properties.name, "sm_count": properties.multi_processor_count}
         return {"device": properties.name, "gpu": gpu | {"memory_bytes": properties.total_memory}}
     return {"device": dict(cpu_facts()).get("model name") or "of this machine"} if device in ("", "cpu") else {}
 
 
 def machine_name(out: Path, asked: str, topology: str, before: str) -> str:
-    """Return the name that rows in the folder *out* are to carry: one that has rows goes on under theirs.
+    """Return the machine name for rows in the folder *out*: the given one, else that of the rows already there.
 
-    *asked* is the user's ``--machine``, *topology* the name in the topology that the user gives, *before* the one in
-    that which the folder holds; empty where there is none.
-    Raises InputError where the folder holds rows of another machine, or that were measured with another topology.
+    *asked* is the user's ``--machine``, *topology* the name of the given topology, and *before* that of the topology in
+    the folder; each is empty where there is none.
+
+    Raises InputError where the folder holds rows of another machine or of another topology.
     """
     name = asked or topology
     if not has_rows(out):
@@ -61,7 +62,7 @@ def machine_name(out: Path, asked: str, topology: str, before: str) -> str:
 
 
 def load_warning() -> str:
-    """Return one line where something else runs on this machine, empty where it is idle or does not say."""
+    """Return a one-line warning where other programs load this machine; empty where it is idle or the load unknown."""
     try:
         load, cores = os.getloadavg()[0], os.cpu_count() or 1
     except (AttributeError, OSError):
@@ -75,7 +76,7 @@ def load_warning() -> str:
 
 
 def has_rows(out: Path) -> bool:
-    """Return whether a table in the folder *out* holds a row."""
+    """Return whether any table in the folder *out* holds a row."""
     from validate.machine.measure.table import COLUMNS
 
     for name in COLUMNS:
@@ -92,7 +93,7 @@ def _recorded(out: Path) -> str:
     try:
         found = json.loads((out / "run.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return ""  # to be refused by the run itself, which knows what a record is
+        return ""  # the run itself validates the record and reports the fault
     return str(found.get("machine") or "") if isinstance(found, dict) else ""
 
 
@@ -100,12 +101,12 @@ def _recorded(out: Path) -> str:
 
 
 def busy(load: float, cores: int) -> bool:
-    """Return whether *load*, processes that wanted a core in the last minute, is more than an idle machine has."""
-    return load > SHARE * max(cores, 2)  # of one core, half a process is what starting a program leaves
+    """Return whether *load*, a load average over one minute, is above that of an idle machine with *cores* cores."""
+    return load > SHARE * max(cores, 2)  # on one core, starting a program alone leaves a load of one half
 
 
 def load_notes(record: Mapping[str, Any]) -> list[str]:
-    """Return what the record of a run says of other work on its machine; nothing where it was idle."""
+    """Return warnings about other work on the machine, from a run's *record*; empty where it was idle."""
     environment = record.get("environment")
     environment = environment if isinstance(environment, dict) else {}
     cpu = environment.get("cpu")
@@ -114,7 +115,7 @@ def load_notes(record: Mapping[str, Any]) -> list[str]:
     if not cores:
         return []
     gpu = environment.get("gpu")
-    # Its own: a thread for each of torch's on a CPU, a process for each GPU.
+    # The run's own load: one process per thread of torch on a CPU, one per GPU.
     own = _count(gpu.get("count")) if isinstance(gpu, dict) else _count(cpu.get("torch_threads"))
     said = []
     for key, when, mine in (("load_at_start", "began", 0), ("load_at_end", "ended", max(1, own))):

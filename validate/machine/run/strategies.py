@@ -1,4 +1,4 @@
-"""Which strategies are to be measured, as what each rank does in them: the file that the measuring side reads."""
+"""Strategies to measure, as each rank's sends and adds: the file that the measuring side reads."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from validate.machine.measure.groups import EXCHANGES
 
 __all__ = ["exchanges_of", "write_exchanges"]
 
-_BY_TORCH = ("nccl", "gloo")  # whose own collective is measured, and no schedule
+_BY_TORCH = ("nccl", "gloo")  # measured as the library's own collective, without a schedule
 
 
 def exchanges_of(session: Session, questions: Sequence[CollectiveQuestion]) -> list[dict[str, Any]]:
-    """Return what is to be done for each of *questions*, as plain data.
+    """Return the exchange of each of *questions*, as plain data.
 
-    Raises InputError where a strategy does not fit the machine, or none of its ranks is to do anything.
+    Raises InputError where a strategy does not fit the machine or fewer than two ranks take part.
     """
     found = []
     for question in questions:
@@ -38,6 +38,6 @@ def exchanges_of(session: Session, questions: Sequence[CollectiveQuestion]) -> l
 
 
 def write_exchanges(folder: Path, exchanges: Sequence[dict[str, Any]]) -> None:
-    """Write *exchanges* into *folder*, where the measuring side finds them; raises InputError."""
+    """Write *exchanges* into *folder* for the measuring side; raises InputError where that fails."""
     with OutputFile("--out", str(folder / EXCHANGES)) as file:
         file.write((json.dumps({"schema_version": 1, "exchanges": list(exchanges)}) + "\n").encode())

@@ -1,1 +1,1 @@
-"""What people have of a machine they are not on: dumps of its PCIe tree, its links and its names."""
+"""Read dumps of a machine that is not at hand: its PCIe tree, its links, its device names."""

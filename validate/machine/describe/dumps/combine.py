@@ -1,4 +1,4 @@
-"""Dumps of one machine put together: which says what, what is guessed, and what is missing."""
+"""Combine dumps of one machine: choose among their data, mark guesses, report gaps."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ from validate.tables.names import gpu_names
 __all__ = ["combined"]
 
 _MOST_GPUS = 1024
-_NVLINK_BPS = 25e9  # of one link since Volta
-_DETAIL = ("nccl-xml", "hwloc-xml", "nccl-log", "lspci")  # which tree is taken, the first that is there
+_NVLINK_BPS = 25e9  # per link, since Volta
+_DETAIL = ("nccl-xml", "hwloc-xml", "nccl-log", "lspci")  # kinds of dumps with a tree; the first present is used
 
 
 def combined(dumps: Sequence[Dump], gpu: str | None = None, nic: str | None = None) -> tuple[str, list[str]]:
-    """Return the topology of the machine that *dumps* show, and what a reader should know of how it came about.
+    """Return the topology, as YAML, of the machine that *dumps* show, and remarks on how it was derived.
 
-    *gpu* names its GPUs and *nic* the part of its adapters, where no dump does.  Raises InputError where they are of
-    different machines, or nothing says which GPUs there are.
+    *gpu* names the GPUs and *nic* the part of the adapters; they override the dumps.
+
+    Raises InputError where the dumps are of different machines, no dump shows a GPU, or the GPUs remain unnamed.
     """
     remarks = [f"{dump.shown}: {remark}" for dump in dumps for remark in dump.said()]
     shows = [dump for dump in dumps if dump.gpus]
@@ -74,7 +75,7 @@ def combined(dumps: Sequence[Dump], gpu: str | None = None, nic: str | None = No
 def _cards(
     dumps: Sequence[Dump], trees: Sequence[Tree], matrix: Matrix | None, gpu: str | None, count: int
 ) -> tuple[Card, ...]:
-    """Return the GPUs: named by the user, a listing or a tree, in this order."""
+    """Return the GPUs, named by *gpu*, else by a listing, else by a tree; raises InputError where one has no name."""
     ports = next((tree.cards() for tree in trees if any(card.pcie_generation for card in tree.cards())), None)
     cards = list(ports or (Card(""),) * count)
     listed = next((dump.names for dump in dumps if dump.names), ())
@@ -95,10 +96,12 @@ def _cards(
 
 
 def _named(name: str, matrix: Matrix | None, count: int) -> str:
-    """Return the part that the user means by *name*: one of that name or alias, or the only one whose words fit.
+    """Return the GPU part that the user means by *name*: its name or alias, or the only part that contains its words.
 
-    Of several that hold the words, as h100 does, links decide: more of them than ports are those of a board with
-    switches, which built-in machines have.  Raises InputError where it remains open, or there is none.
+    Where several parts contain the words, as with h100, the NVLinks of *matrix* decide: the parts whose built-in
+    machines have the same links remain.
+
+    Raises InputError where several parts remain or none matches.
     """
     known = gpu_names()
     direct = part_of(Card(name))
@@ -118,7 +121,7 @@ def _named(name: str, matrix: Matrix | None, count: int) -> str:
 
 
 def _same_links(part: str, count: int, drawn: dict[tuple[str, str], str]) -> bool:
-    """Return whether a built-in machine of *count* such GPUs has the NVLinks that are drawn."""
+    """Return whether a built-in machine of *count* GPUs of *part* has exactly the NVLinks *drawn*."""
     like = links_like(part, count)
     if like is None:
         return False
@@ -126,7 +129,7 @@ def _same_links(part: str, count: int, drawn: dict[tuple[str, str], str]) -> boo
 
 
 def _links(trees: Sequence[Tree], part: str, count: int) -> tuple[Matrix, list[str]]:
-    """Return the NVLinks as a tree says them; else as built-in machines of as many of these GPUs have them."""
+    """Return the NVLinks and remarks: from a tree, else from built-in machines with as many of the same GPUs."""
     gpu = load_part(part)
     capability = gpu.compute_capability if isinstance(gpu, GpuPart) else None
     link = load_part(nvlink_parts(part)[0])
@@ -144,7 +147,7 @@ def _links(trees: Sequence[Tree], part: str, count: int) -> tuple[Matrix, list[s
 
 
 def _check_links(shown: str, matrix: Matrix, part: str) -> None:
-    """Raise InputError where a GPU has more NVLinks than its part, and than all of it lead to switches."""
+    """Raise InputError where a GPU has more NVLinks than its part allows, unless all may lead to switches."""
     gpu = load_part(part)
     most = gpu.nvlink_count if isinstance(gpu, GpuPart) and gpu.nvlink_count is not None else MOST_NVLINKS
     for a in range(matrix.gpus):
@@ -156,7 +159,7 @@ def _check_links(shown: str, matrix: Matrix, part: str) -> None:
 
 
 def _placement(trees: Sequence[Tree], matrix: Matrix, nic: str | None, remarks: list[str]) -> Placement:
-    """Return where things hang: by a tree, its sockets by the matrix where it has none of them, else by the matrix."""
+    """Return where devices are attached: by the first tree, else by *matrix*, which also fills in missing sockets."""
     named = {name: Adapter(name, part=nic) for name in matrix.nics} if nic is not None else {}
     sockets = _sockets_drawn(matrix)
     tree = next(iter(trees), None)
@@ -189,7 +192,7 @@ def _has_words(matrix: Matrix) -> bool:
 
 
 def _sockets_drawn(matrix: Matrix) -> int:
-    """Return how many sockets a matrix shows: two where processors beside GPUs differ, or pairs are far apart."""
+    """Return the sockets that *matrix* shows: 2 where CPU affinities differ or some pairs of GPUs are far apart."""
     if len(set(matrix.affinity.values())) > 1:
         return 2
     apart = [word in ("SYS", "SOC") for (a, b), word in matrix.between.items() if a != b]
@@ -197,7 +200,7 @@ def _sockets_drawn(matrix: Matrix) -> int:
 
 
 def _processor(trees: Sequence[Tree], placement: Placement, matrix: Matrix, gpu: str, count: int) -> Processor:
-    """Return the host: as a tree names it, by its numbers, or as machines like it and with such a CPU have it."""
+    """Return the host's processor: as a tree names it, else by its family and model, else as in similar machines."""
     numas = next((tree.numas for tree in trees if any(numa.vendor for numa in tree.numas)), [])
     first = numas[0] if numas else None
     sockets = 1 + max(

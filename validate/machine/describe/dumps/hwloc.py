@@ -1,7 +1,7 @@
 """The XML of hwloc (``lstopo machine.xml``): packages, NUMA nodes, bridges, devices.
 
-``pci_link_speed`` is in GB/s of the link as it runs (hwloc's ``hwloc_pcidev_attr_s``), ``osdev_type`` is told by the
-device's class.
+``pci_link_speed`` is the current link rate in GB/s (hwloc's ``hwloc_pcidev_attr_s``).  The PCI class tells the kind of
+a device.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LANE_GBPS = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 
 
 def hwloc_tree(root: Element) -> Tree:
-    """Return the machine of hwloc's ``topology`` element *root*."""
+    """Return the machine in hwloc's ``topology`` element *root*."""
     numas: list[Numa] = []
     machine = next((each for each in root.inside if each.tag == "object"), root)
     for holder in _holders(machine):
@@ -46,16 +46,16 @@ def hwloc_tree(root: Element) -> Tree:
     links, to_switch = _nvlinks(root)
     tree = Tree(numas, links, to_switch, rates="nominal")
     beside = [bus for each in _children(machine) for bus in _buses(each)]
-    if beside and _holders(machine) != [machine]:  # of packages that devices hang beside, nothing says which
+    if beside and _holders(machine) != [machine]:  # devices outside any package: which package is unknown
         numas[0].below += beside
         tree.sockets_said = len(numas) == 1
     return tree
 
 
 def _nvlinks(root: Element) -> tuple[dict[tuple[str, str], float] | None, dict[str, float]]:
-    """Return GB/s between buses of GPUs, and of GPUs to switches, as the matrix NVLinkBandwidth has them in MB/s.
+    """Return the rates in GB/s between GPUs, by bus ID, and from GPUs to switches, from the matrix NVLinkBandwidth.
 
-    Both sides of a pair have a value, rows first; None where there is no such matrix.
+    The matrix is in MB/s, row by row, with a value for each direction.  The first result is None where there is none.
     """
     matrix = next((each for each in root.inside if each.given.get("name") == "NVLinkBandwidth"), None)
     if matrix is None:
@@ -85,13 +85,13 @@ def _nvlinks(root: Element) -> tuple[dict[tuple[str, str], float] | None, dict[s
 
 
 def _holders(machine: Element) -> list[Element]:
-    """Return the packages of the machine, itself where it has none."""
+    """Return the packages of *machine*, or the machine itself where it has none."""
     packages = [each for each in machine.all("object") if each.given.get("type") in ("Package", "Socket")]
     return packages or [machine]
 
 
 def _children(element: Element) -> Iterator[Element]:
-    """Yield the objects directly in *element*, and those in groups, NUMA nodes and caches that hold devices."""
+    """Yield the PCI objects directly in *element* or inside its groups, NUMA nodes and caches."""
     for each in element.inside:
         if each.tag != "object":
             continue
@@ -105,7 +105,7 @@ def _buses(element: Element) -> Iterable[Bus]:
     kind = element.given.get("type", "")
     if kind == "Bridge":
         below = [bus for each in _children(element) for bus in _buses(each)]
-        if element.given.get("bridge_type", "").startswith("0"):  # a host bridge is the CPU's own
+        if element.given.get("bridge_type", "").startswith("0"):  # a host bridge belongs to the CPU
             yield from below
         elif below:
             yield Bus("bridge", element.given.get("pci_busid", "").lower(), *_port(element), below=below)
@@ -138,12 +138,12 @@ def _buses(element: Element) -> Iterable[Bus]:
 
 
 def _port(element: Element) -> tuple[int, int]:
-    """Return the generation and lanes of a link of that many GB/s, zeros where it says none."""
+    """Return PCIe generation and lanes of a link by its rate in GB/s; zeros where it gives none or it fits nothing."""
     try:
         rate = float(element.given.get("pci_link_speed", ""))
     except ValueError:
         return 0, 0
-    for lanes in (16, 8, 4):  # of equal products the widest: GPUs and adapters have 16 lanes most often
+    for lanes in (16, 8, 4):  # widest first where products are equal: GPUs and adapters mostly have 16 lanes
         for generation, each in _LANE_GBPS.items():
             if each and abs(rate / (lanes * each) - 1.0) < 0.03:
                 return generation, lanes

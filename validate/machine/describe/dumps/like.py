@@ -1,4 +1,4 @@
-"""A built-in machine similar to an incomplete dump: a source for its NVLinks and CPU."""
+"""Built-in machines similar to an incomplete dump, which supply its NVLinks and CPU."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from validate.machine.describe.topo import Matrix
 
 __all__ = ["cpu_like", "links_like", "machines_like", "sockets_like"]
 
-# cpuid's family and model of servers, as NCCL writes them: AMD's family with the extended one 16-fold.
+# cpuid's family and model of server CPUs as NCCL writes them; for AMD, 16 times the extended family plus the family.
 _INTEL = {45: "Sandy Bridge", 62: "Ivy Bridge", 63: "Haswell", 79: "Broadwell", 85: "Skylake-SP", 106: "Ice Lake",
           108: "Ice Lake", 143: "Sapphire Rapids", 207: "Emerald Rapids"}  # fmt: skip
 _AMD = {(23, 49): "Rome", (25, 1): "Milan", (25, 17): "Genoa", (26, 2): "Turin", (26, 17): "Turin"}
 _AMD_FAMILY = {143: 23, 175: 25, 191: 26}
 _SOCKET_LINK = re.compile(r"between: \[cpu0, cpu1\], part: ([\w.-]+)")
-_ALIKE = {"Skylake-SP": ("Skylake-SP", "Cascade Lake")}  # one model number for both
+_ALIKE = {"Skylake-SP": ("Skylake-SP", "Cascade Lake")}  # these share a model number
 
 
 @lru_cache(maxsize=64)
 def machines_like(part: str, count: int) -> tuple[Topology, ...]:
-    """Return the built-in machines of *count* GPUs of *part* and no other, by name."""
+    """Return the built-in single-node machines with exactly *count* GPUs, all of *part*, by name."""
     found = []
     for name, path in builtin_topologies().items():
         if f"part: {part}" not in path.read_text(encoding="utf-8"):
             continue
         try:
             machine = load_topology(name)
-        except InputError:  # pragma: no cover - a built-in one loads
+        except InputError:  # pragma: no cover - built-in machines load
             continue
         gpus = [device for device in machine.devices if device.kind == "gpu"]
         if machine.n_nodes == 1 and len(gpus) == count and {device.part_name for device in gpus} == {part}:
@@ -44,7 +44,7 @@ def machines_like(part: str, count: int) -> tuple[Topology, ...]:
 
 @lru_cache(maxsize=64)
 def sockets_like(cpu: str) -> str:
-    """Return the link between sockets that most built-in machines of the part *cpu* have, empty for none."""
+    """Return the inter-socket link part that most built-in machines with the CPU *cpu* have; empty where none has."""
     votes: Counter[str] = Counter()
     for path in builtin_topologies().values():
         text = path.read_text(encoding="utf-8")
@@ -54,7 +54,10 @@ def sockets_like(cpu: str) -> str:
 
 
 def links_like(part: str, count: int) -> tuple[Matrix, str] | None:
-    """Return the NVLinks that most built-in machines of *count* GPUs of *part* have, and the first of them."""
+    """Return the most common NVLinks of built-in machines with *count* GPUs of *part*, and the first such machine.
+
+    None where no built-in machine has these GPUs.
+    """
     drawn = {machine.name: _matrix(machine) for machine in machines_like(part, count)}
     if not drawn:
         return None
@@ -63,7 +66,7 @@ def links_like(part: str, count: int) -> tuple[Matrix, str] | None:
     for name, matrix in drawn.items():
         if votes[tuple(sorted(matrix.between.items()))] == most:
             return matrix, name
-    return None  # pragma: no cover - one of them has most
+    return None  # pragma: no cover - one of them has the most votes
 
 
 def _matrix(machine: Topology) -> Matrix:
@@ -89,11 +92,11 @@ def _matrix(machine: Topology) -> Matrix:
 
 
 def cpu_like(vendor: str, family: int, model: int, threads: int, gpu: str, count: int) -> tuple[str, str]:
-    """Return the CPU part for a host that says so much of itself, and why it is that one.
+    """Return the CPU part that fits what a host reports, and the reason for the choice.
 
-    By its maker's numbers the generation, and of that the part of most nearly as many threads; else the CPU of a
-    built-in machine with as many of the same GPUs, the first whose CPU has so many threads or cores if there is one;
-    else the maker's most usual one; else a server of no certain make.
+    The candidates, in order: a part of the generation that family and model name, nearest in threads; the CPU of a
+    built-in machine with as many of the same GPUs, the first with so many threads or cores, else the first; the
+    vendor's CPU in most built-in machines; a generic server CPU.
     """
     names = _generations(vendor, family, model)
     parts = [(name, part) for name in part_names("cpu") if isinstance(part := load_part(name), CpuPart)]

@@ -1,4 +1,4 @@
-"""``lspci -tv`` (and ``-tvnn``): the PCIe tree as lines, with names of devices, without sockets and speeds."""
+"""``lspci -tv`` (and ``-tvnn``): the PCIe tree as text, with device names but no sockets or speeds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from validate.machine.describe.dumps.tree import Bus, Numa, Tree
 __all__ = ["lspci_tree"]
 
 _ROOT = re.compile(r"^\s*[-+\\|]*[-+\\]-?\[(?P<bus>[0-9a-f]{4,8}:[0-9a-f]{2})\]", re.IGNORECASE | re.ASCII)
-# A device: 1c.0 and, where a bridge leads on, the buses below.  Columns say what hangs at what.
+# A device such as 1c.0 and, for a bridge, the buses below it.  Columns show what is attached where.
 _SLOT = re.compile(
     r"(?P<slot>[0-9a-f]{2}\.[0-7])(?P<rest>-\[(?P<below>[0-9a-f]{2}(?:-[0-9a-f]{2})?)\])?", re.IGNORECASE | re.ASCII
 )
@@ -26,9 +26,9 @@ _LONGEST_LINE = 2_000
 
 
 def lspci_tree(text: str) -> Tree:
-    """Return the tree that the lines of *text* draw; each root complex hangs at one host, as none is said."""
+    """Return the tree drawn in *text*; all root complexes are attached to one socket, since lspci names none."""
     numa = Numa(0)
-    roots: list[tuple[int, Bus]] = []  # open branches, with the column of what hangs at them
+    roots: list[tuple[int, Bus]] = []  # open branches, each with its column
     bus_of: dict[int, str] = {}
     for raw in text.splitlines():
         line = raw[:_LONGEST_LINE].rstrip()
@@ -74,7 +74,7 @@ def _is_drawing(text: str) -> bool:
 
 
 def _device(name: str, words: str) -> Bus | None:
-    """Return the GPU or adapter that *words* describe, None where it is something else."""
+    """Return the GPU or adapter that *words* describe; None for any other device."""
     if "NVIDIA" in words or "AMD" in words:
         model = model_in(words)
         board = _BOARD.search(words)

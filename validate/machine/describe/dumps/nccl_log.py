@@ -1,7 +1,7 @@
-"""A log of NCCL (``NCCL_DEBUG=INFO``): the machine that it drew for itself, else the GPUs it named.
+"""A log of NCCL (``NCCL_DEBUG=INFO``): the machine that NCCL printed, or at least the GPUs it named.
 
-With ``NCCL_DEBUG_SUBSYS=GRAPH`` NCCL draws its tree of the machine with the bandwidth of each link
-(``ncclTopoPrint`` of ``src/graph/topo.cc``); without, ``INIT`` lines name the GPU of each rank.
+With ``NCCL_DEBUG_SUBSYS=GRAPH``, NCCL prints its tree of the machine with the bandwidth of each link
+(``ncclTopoPrint`` in ``src/graph/topo.cc``).  Without, ``INIT`` lines name the GPU of each rank.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _LINE = re.compile(
 _INIT = re.compile(
     r"\brank (?P<rank>\d+) nranks (?P<n>\d+) cudaDev (?P<dev>\d+).*?busId (?P<bus>[0-9a-fA-F]+)", re.ASCII
 )
-_PORTS = {3: 12.0, 4: 24.0, 5: 48.0, 6: 96.0}  # GB/s that NCCL plans for 16 lanes
+_PORTS = {3: 12.0, 4: 24.0, 5: 48.0, 6: 96.0}  # bandwidth that NCCL assumes for 16 lanes, GB/s
 _VENDORS = {1: "intel", 2: "amd"}  # NCCL_TOPO_CPU_VENDOR_*
 _NEAR = 0.1
-_ODD_PORT = 2.0  # GB/s: a virtual bridge says 2.5 GT/s x1
+_ODD_PORT = 2.0  # GB/s: slower ports are virtual bridges, which report 2.5 GT/s x1
 
 
 def log_tree(text: str) -> Tree:
-    """Return the machine in a log; raises ValueError where it shows none."""
+    """Return the machine in a log; raises ValueError where it shows none, or several machines."""
     drawn = list(_drawn(text))
     if drawn:
         return _from_drawing(drawn)
@@ -50,7 +50,7 @@ def log_tree(text: str) -> Tree:
 
 
 def _drawn(text: str) -> Iterator[str]:
-    """Yield what the first process that draws its machine draws, without the head of each line."""
+    """Yield the lines of the first machine printed, without their prefixes; other processes' lines are skipped."""
     who = None
     for line in text.splitlines():
         found = _INFO.match(line)

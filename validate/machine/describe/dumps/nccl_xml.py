@@ -1,7 +1,7 @@
-"""NCCL's topology XML: what NCCL_TOPO_DUMP_FILE writes, and what clouds publish for NCCL_TOPO_FILE.
+"""NCCL's topology XML, as written to NCCL_TOPO_DUMP_FILE or published by clouds for NCCL_TOPO_FILE.
 
-The schema is that of NVIDIA/nccl ``src/graph/xml.cc``; RCCL's has ``xgmi`` for ``nvlink``.  What clouds publish is
-sparse: no ``gpu``, ``net`` or NVLink elements, classes or speeds that are empty, bridges that are not there.
+The schema is that of NVIDIA/nccl ``src/graph/xml.cc``; RCCL writes ``xgmi`` for ``nvlink``.  Published files are
+sparse: ``gpu``, ``net`` and NVLink elements and bridges may be missing, classes and speeds empty.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HEX = re.compile(r"[0-9a-fA-F]{1,4096}", re.ASCII)
 
 
 def nccl_tree(root: Element, shown: str) -> Tree:
-    """Return the machine of the ``system`` element *root*; raises InputError where a number is none."""
+    """Return the machine in the ``system`` element *root*; raises InputError on a bad number or several hosts."""
     numas: list[Numa] = []
     links: dict[tuple[str, str], int] = {}
     to_switch: dict[str, int] = {}
@@ -61,7 +61,7 @@ def nccl_tree(root: Element, shown: str) -> Tree:
 
 
 def _bus(element: Element, shown: str) -> Iterable[Bus]:
-    """Yield what *element* is of the tree."""
+    """Yield the devices and bridges that *element* stands for."""
     if element.tag == "nic":
         yield from _nets(element, shown, Bus("nic", ""))
         return
@@ -90,7 +90,7 @@ def _bus(element: Element, shown: str) -> Iterable[Bus]:
 
 
 def _nets(nic: Element, shown: str, bus: Bus, pci: dict[str, str] | None = None) -> Iterable[Bus]:
-    """Yield the adapter *bus* with the rate of all its ports together, none where it has no port."""
+    """Yield the adapter *bus* with the total rate of its ports; nothing where it has no port."""
     nets = [each for each in nic.inside if each.tag == "net"][:_MOST_PORTS]
     if not nets:
         return
@@ -105,7 +105,7 @@ def _nets(nic: Element, shown: str, bus: Bus, pci: dict[str, str] | None = None)
 
 
 def _whole(element: Element, key: str, shown: str, default: int = 0) -> int:
-    """Return the whole number of an attribute; *default* where it is absent or empty."""
+    """Return an attribute as a whole number, *default* where it is absent or empty; raises InputError on others."""
     text = element.given.get(key, "").strip()
     if not text:
         return default
@@ -119,6 +119,6 @@ def _whole(element: Element, key: str, shown: str, default: int = 0) -> int:
 
 
 def _bits(mask: str) -> int:
-    """Return the processors of a mask such as ``0000ffff,ffffffff``, 0 where it is none."""
+    """Return the number of processors in a mask such as ``0000ffff,ffffffff``; 0 where *mask* is not one."""
     digits = mask.replace(",", "")
     return int(digits, 16).bit_count() if _HEX.fullmatch(digits) else 0

@@ -1,6 +1,6 @@
-"""What PCI numbers and names say: GPUs and adapters as parts, classes, link speeds.
+"""What PCI IDs and names identify: GPU and adapter parts, device classes, link speeds.
 
-Numbers and names are those of the PCI ID database (pci-ids.ucw.cz), which ``lspci`` prints.
+IDs and names are those of the PCI ID database (pci-ids.ucw.cz), which ``lspci`` prints.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _GPUS = {
     "1002:74a1": "mi300x",
     "1002:74a5": "mi325x",
 }
-# Elastic Fabric Adapters: their parts stand for the first generation, p4d, p5 and p5en (aws-ofi-nccl's platforms).
+# Elastic Fabric Adapters by PCI ID: the parts of p4d, p5 and p5en instances (aws-ofi-nccl's platforms).
 _EFA = {"1d0f:efa0": "efa-nic-100g", "1d0f:efa1": "efa-nic-100g-p5", "1d0f:efa2": "efa-nic-200g"}
 _MELLANOX = {"1013": 12.5e9, "1017": 12.5e9, "1019": 12.5e9, "101b": 25e9, "1021": 50e9}  # ConnectX-4, 5, 5 Ex, 6, 7
 _SPEED = re.compile(r"\s*(\d{1,3}(?:\.\d+)?)\s*GT/s", re.ASCII)
@@ -61,7 +61,7 @@ _BRACKETS = re.compile(r"\[([^\[\]]{1,60})\]")
 
 
 def kind_of(class_code: str) -> Literal["gpu", "nic", "bridge", "nvswitch", ""]:
-    """Return what a device of that PCI class is (``0x030200``, ``0302``), empty where it does not matter."""
+    """Return the kind of device with a PCI class such as ``0x030200`` or ``0302``; empty for irrelevant kinds."""
     digits = class_code.lower().removeprefix("0x")
     if digits.startswith("0604"):
         return "bridge"
@@ -73,13 +73,13 @@ def kind_of(class_code: str) -> Literal["gpu", "nic", "bridge", "nvswitch", ""]:
 
 
 def gpu_model(vendor: str, device: str) -> str:
-    """Return the part of a GPU by its PCI numbers; the numbers where it is none of the built-in parts."""
+    """Return the GPU part with these PCI IDs; the IDs themselves where no built-in part has them."""
     number = f"{_plain(vendor)}:{_plain(device)}"
     return _GPUS.get(number, number if number != ":" else "")
 
 
 def model_in(text: str) -> str:
-    """Return the GPU that *text* names as ``lspci`` does (``GA100 [A100 SXM4 40GB]``), empty where none is built in."""
+    """Return the GPU part named in ``lspci`` text (``GA100 [A100 SXM4 40GB]``); empty where none is built in."""
     names = [*_BRACKETS.findall(text), text.rpartition("Corporation")[2].strip(), text.strip()]
     for name in names:
         found = part_of(Card(name.replace("/", " "))) or part_of(Card(f"tesla {name}"))
@@ -92,7 +92,7 @@ def model_in(text: str) -> str:
 
 
 def adapter_of(name: str, class_code: str = "", vendor: str = "", device: str = "", rate_Bps: float = 0.0) -> Adapter:
-    """Return an adapter by what PCI and the system say of it."""
+    """Return an adapter identified by its PCI class and IDs; *rate_Bps* is 0 where the system gives no rate."""
     number = f"{_plain(vendor)}:{_plain(device)}"
     if number in _EFA:
         return Adapter(name, "efa", rate_Bps, _EFA[number])
@@ -104,7 +104,7 @@ def adapter_of(name: str, class_code: str = "", vendor: str = "", device: str = 
 
 
 def speed_of(text: str) -> int:
-    """Return the PCIe generation of a link's speed (``16.0 GT/s PCIe``), 0 where it says none."""
+    """Return the PCIe generation of a link speed such as ``16.0 GT/s PCIe``; 0 where *text* gives none."""
     found = _SPEED.match(text)
     return _GIGATRANSFERS.get(float(found[1]), 0) if found else 0
 

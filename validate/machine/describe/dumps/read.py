@@ -1,4 +1,4 @@
-"""Each dump as what it says of the GPUs, their links and where they hang: :func:`read_dump`."""
+"""Read one dump file, with its GPUs, links and placement: :func:`read_dump`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LISTED = re.compile(r"^GPU (\d{1,4}): (.{1,200}?) \(UUID:", re.MULTILINE | re.A
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """What one file says: a tree, a matrix, or names of GPUs."""
+    """The content of one file: a tree, a matrix, or names of GPUs."""
 
     shown: str
     kind: str
@@ -43,19 +43,19 @@ class Dump:
     remarks: tuple[str, ...] = field(default=())
 
     def said(self) -> tuple[str, ...]:
-        """Return what a reader should know of it."""
+        """Return remarks for the reader."""
         return (*self.remarks, *(self.tree.remarks if self.tree is not None else ()))
 
     @property
     def gpus(self) -> int:
-        """Return how many GPUs it shows, 0 where it shows none."""
+        """Return the number of GPUs shown."""
         if self.tree is not None:
             return len(self.tree.gpus())
         return self.matrix.gpus if self.matrix is not None else len(self.names)
 
 
 def read_text(path: str, limit: int = MAX_BYTES) -> str:
-    """Return the text of the file *path*; raises InputError where it cannot be read or is larger than *limit*."""
+    """Return the text of the file *path*; raises InputError if it is unreadable or larger than *limit* bytes."""
     shown = one_line(path, 1000)
     try:
         with Path(path).open("rb") as stream:
@@ -69,7 +69,7 @@ def read_text(path: str, limit: int = MAX_BYTES) -> str:
 
 
 def read_dump(path: str) -> Dump:
-    """Return what the file *path* says; raises InputError where it is none of ``KINDS`` or is damaged."""
+    """Return the content of the file *path*; raises InputError if its format is not in ``KINDS`` or it is damaged."""
     shown, text = one_line(path, 1000), read_text(path)
     kind = foreign_kind(text)
     if kind is None:
@@ -106,7 +106,7 @@ def read_dump(path: str) -> Dump:
 
 
 def _checked(tree: Tree, shown: str) -> Tree:
-    """Return *tree*; raises InputError where two of its devices have one bus id, which would make them one."""
+    """Return *tree*; raises InputError where two devices have the same bus ID and so could not be told apart."""
     seen: set[str] = set()
     for device in (*tree.gpus(), *tree.nics()):
         if device.name in seen:
@@ -116,7 +116,7 @@ def _checked(tree: Tree, shown: str) -> Tree:
 
 
 def _of_classes(text: str) -> Matrix:
-    """Return the matrix of MXNet's link classes: one more than CUDA's performance rank of a pair."""
+    """Return the matrix in a table of MXNet's link classes, which are CUDA's performance ranks plus one."""
     rows = [line.split() for line in text.splitlines() if line.strip() and not line.startswith("#")]
     words = [" ".join(f"GPU{i}" for i in range(len(rows)))]
     for i, row in enumerate(rows):

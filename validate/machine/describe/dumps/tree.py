@@ -1,4 +1,4 @@
-"""A machine as a dump of its PCIe tree shows it: :class:`Tree`, and what follows from who hangs where."""
+"""A machine as a dump's PCIe tree shows it: :class:`Tree`, and the placement that follows from it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from validate.machine.describe.topo import Matrix
 __all__ = ["Bus", "Numa", "Tree"]
 
 
-_MOST_LINKS = 999  # that a word of nvidia-smi's can say; far more than any GPU has
+_MOST_LINKS = 999  # the most that parse_topo reads; far more than any GPU has
 
 
 @dataclass(slots=True)
 class Bus:
     """A GPU, an adapter or a bridge of a PCIe tree.
 
-    ``generation`` and ``lanes`` are of its port upwards, 0 where nothing is said.  ``order`` is the number of a GPU
-    where the dump gives one.
+    ``generation`` and ``lanes`` describe its upstream port, 0 where unknown.  ``order`` is a GPU's number, where the
+    dump gives one.
     """
 
     kind: Literal["gpu", "nic", "bridge"]
@@ -36,7 +36,7 @@ class Bus:
     below: list[Bus] = field(default_factory=list)
 
     def leaves(self) -> Iterator[Bus]:
-        """Yield the GPUs and adapters at or below this."""
+        """Yield the GPUs and adapters at or below this bus."""
         if self.kind != "bridge":
             yield self
         for each in self.below:
@@ -45,7 +45,7 @@ class Bus:
 
 @dataclass(slots=True)
 class Numa:
-    """A part of a host with memory of its own; ``threads`` and ``cores`` are 0 where nothing is said."""
+    """A NUMA node of the host, or a package; ``threads`` and ``cores`` are 0 where unknown."""
 
     number: int
     vendor: str = ""
@@ -60,11 +60,11 @@ class Numa:
 
 @dataclass(slots=True)
 class Tree:
-    """The host's parts with their buses, and NVLinks between GPUs by the names of their buses.
+    """The host's NUMA nodes with their buses, and the NVLinks between GPUs by bus name.
 
-    ``links`` is None where the dump does not speak of them.  ``to_switch`` are the NVLinks of a GPU to switches.
-    ``rates``: both are in GB/s in place of counts, as NCCL plans them or by the link's name.  ``sockets_said``: the
-    dump says which device hangs at which part of the host.
+    ``links`` is None where the dump does not cover NVLinks.  ``to_switch`` holds each GPU's NVLinks to switches.  Both
+    are counts, unless ``rates`` says GB/s: "planned" as NCCL computes them, or "nominal".  ``sockets_said``: the dump
+    tells which NUMA node each device is attached to.
     """
 
     numas: list[Numa]
@@ -75,25 +75,25 @@ class Tree:
     remarks: list[str] = field(default_factory=list)
 
     def gpus(self) -> list[Bus]:
-        """Return the GPUs in their order: as numbered, else by bus, as PCI_BUS_ID is."""
+        """Return the GPUs by number where the dump numbers all of them, else by bus ID, as CUDA's PCI_BUS_ID order."""
         found = [leaf for numa in self.numas for bus in numa.below for leaf in bus.leaves() if leaf.kind == "gpu"]
         if all(gpu.order is not None for gpu in found) and len({gpu.order for gpu in found}) == len(found):
             return sorted(found, key=lambda gpu: gpu.order or 0)
         return sorted(found, key=lambda gpu: gpu.name)
 
     def nics(self) -> list[Bus]:
-        """Return the adapters, in the order of the dump."""
+        """Return the adapters, in the dump's order."""
         return [leaf for numa in self.numas for bus in numa.below for leaf in bus.leaves() if leaf.kind == "nic"]
 
     def cards(self) -> tuple[Card, ...]:
-        """Return the GPUs as a driver would list them."""
+        """Return the GPUs in the form of a driver's listing."""
         return tuple(Card(gpu.model, gpu.memory_bytes, gpu.generation, gpu.lanes) for gpu in self.gpus())
 
     def sockets(self) -> dict[int, int]:
-        """Return the socket of each part of the host by its number; each by itself where nothing says more.
+        """Return the socket of each NUMA node, by the node's number; one each for up to two where packages are unknown.
 
-        More than two parts are of two sockets, half each: no machine with GPUs has four sockets nowadays, while
-        EPYC hosts are divided into two or four parts a socket.
+        More than two nodes are split evenly over two sockets: machines with GPUs no longer have four sockets, while
+        EPYC hosts may have two or four NUMA nodes per socket.
         """
         numbers = [numa.number for numa in self.numas]
         if all(numa.socket is not None for numa in self.numas):
@@ -103,7 +103,7 @@ class Tree:
         return {number: place * count // len(numbers) for place, number in enumerate(sorted(numbers))}
 
     def matrix(self, link_GBps: float = 1.0) -> Matrix:
-        """Return what ``nvidia-smi topo -m`` would draw of its NVLinks, of which one has *link_GBps* in its rates."""
+        """Return the NVLinks as ``nvidia-smi topo -m`` would print them; *link_GBps* converts rates to counts."""
         one = link_GBps if self.rates else 1.0
         gpus = self.gpus()
         names = {gpu.name: f"GPU{i}" for i, gpu in enumerate(gpus)}
@@ -119,9 +119,9 @@ class Tree:
         return Matrix(len(gpus), (), between, {})
 
     def placement(self) -> Placement:
-        """Return where GPUs and adapters hang: bridges with one thing below are ports, the others switches.
+        """Return where GPUs and adapters are attached; bridges above one device are ports, other bridges switches.
 
-        A switch that joins others hangs at the host, however many levels there are between.
+        All levels of switches above the lowest count as one upper switch, attached to the host.
         """
         gpus = {gpu.name: number for number, gpu in enumerate(self.gpus())}
         sockets = self.sockets()
@@ -157,9 +157,10 @@ class Tree:
 
 
 def _switches(bus: Bus) -> Iterator[tuple[list[Bus], tuple[int, int]]]:
-    """Yield the lowest bridges that several leaves share, with their port upwards: the fastest that is said.
+    """Yield the devices of each lowest shared bridge, with its upstream port as (generation, lanes).
 
-    A bridge whose own port is slower than all below it is a virtual one, or said what it idles at.
+    Where the bridge reports a slower port than all devices below, it is virtual or was idle: the slowest of theirs is
+    taken.
     """
     if bus.kind != "bridge":
         return

@@ -1,4 +1,4 @@
-"""XML that others wrote, read safely: bounded, without entities or a document type, faults with their place."""
+"""Parse untrusted XML safely: bounded, without entities, faults with line and column."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_ELEMENTS = 200_000
 
 @dataclass(slots=True)
 class Element:
-    """An element with its attributes, its text, those in it, and the line that it starts in."""
+    """An element with its attributes, text, children and line number."""
 
     tag: str
     given: dict[str, str]
@@ -25,7 +25,7 @@ class Element:
     text: str = ""
 
     def all(self, tag: str) -> Iterator[Element]:
-        """Yield the elements *tag* in this, at any depth, in order."""
+        """Yield the descendants with tag *tag*, in document order."""
         for each in self.inside:
             if each.tag == tag:
                 yield each
@@ -33,12 +33,14 @@ class Element:
 
 
 def parse_xml(text: str, shown: str) -> Element:
-    """Return the root of *text*, which messages call *shown*.
+    """Return the root element of *text*; error messages call the file *shown*.
 
-    A document type without declarations is read past, as hwloc writes one; entities of one's own are refused, so
-    nothing grows.  Raises InputError with the line where it is no XML.
+    A document type without declarations, as hwloc writes, is ignored.  Entity declarations are refused, so that nothing
+    expands.
+
+    Raises InputError with line and column where *text* is not valid XML.
     """
-    parser = expat.ParserCreate("utf-8")  # as it is decoded already, whatever it says of itself
+    parser = expat.ParserCreate("utf-8")  # the text is already decoded, whatever encoding it declares
     stack: list[Element] = []
     roots: list[Element] = []
     count = 0

@@ -1,1 +1,1 @@
-"""Networks that are written out, as torch modules: what ``validate run --workload`` measures."""
+"""Build torch modules from network descriptions: what ``validate run --workload`` measures."""

@@ -1,4 +1,4 @@
-"""A network that is written out, as the file says it: ``simulator/workload/described.py`` says what stands there."""
+"""A network description as stored in its file; ``simulator/workload/described.py`` specifies the format."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A weight or a bias; layers that name the same one share it."""
+    """A weight or a bias; layers that name the same parameter share it."""
 
     name: str
     elements: int
@@ -25,7 +25,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """An operator with its sizes, the tensors that it reads and the one that it writes, by number."""
+    """An operator with its sizes, the numbers of its input tensors and the number of its output tensor."""
 
     name: str
     operator: str
@@ -36,13 +36,13 @@ class Layer:
     in_place: bool = False
 
     def size(self, name: str, default: int = 0) -> int:
-        """Return the size *name*, *default* where the file leaves it out."""
+        """Return the size *name*; *default* where the file omits it."""
         return int(self.sizes.get(name, default))
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A network for ``samples`` at once; tensors that no layer writes are fed in."""
+    """A network for a batch of ``samples``; ``fed`` are the tensors that no layer writes, the inputs."""
 
     name: str
     layers: tuple[Layer, ...]
@@ -53,13 +53,13 @@ class Description:
 
     @property
     def parameter_count(self) -> int:
-        """Elements of all parameters, each once."""
+        """Return the number of elements of all parameters, counting shared ones once."""
         return sum({p.name: p.elements for layer in self.layers for p in layer.parameters}.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """Where a network is written out: ``name`` is the file's, from the folder of the measurements on."""
+    """The location of a description: file ``name``, relative to the measurements ``folder``."""
 
     folder: str
     name: str
@@ -71,7 +71,7 @@ class Described:
 
 @lru_cache(maxsize=4)
 def read_description(path: str) -> Description:
-    """Return the network in the file *path*; raises ValueError where it is none, OSError where it cannot be read."""
+    """Return the network in the file *path*; raises ValueError where it is invalid, OSError where it is unreadable."""
     try:
         found = json.loads(Path(path).read_text(encoding="utf-8"))
         if found["schema_version"] != _VERSION:

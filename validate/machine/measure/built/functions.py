@@ -1,4 +1,4 @@
-"""Functions of each element, by the names that descriptions have for them."""
+"""Elementwise functions of torch, by their names in descriptions."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from torch.nn import functional as F  # noqa: N812  torch's own short name
 
 __all__ = ["BINARY", "CHOOSING", "DROPOUT", "LOSSES", "SCALAR", "unary"]
 
-DROPOUT = 0.1  # the share that is set to zero: what it is does not matter to the time
+DROPOUT = 0.1  # fraction set to zero, which does not affect the time
 BINARY = frozenset(("add", "sub", "mul", "div", "maximum", "minimum", "pow", "atan2", "fmod", "remainder"))
-CHOOSING = ("where", "masked_fill")  # by a mask, which is read from the cache
+CHOOSING = ("where", "masked_fill")  # functions of a mask, which stays in the cache
 LOSSES = ("mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "soft_margin_loss")
 SCALAR: dict[str, Callable[[Any], Any]] = {
     "add_scalar": lambda x: x + 1.0,
@@ -26,7 +26,7 @@ _LEFT = frozenset(("dropout", "dropout_add", "topk", "nll_loss", "lstm_cell", "f
 
 
 def unary(function: str, *, in_place: bool) -> Callable[[Any], Any] | None:
-    """Return torch's *function* of one tensor, None where it has none of that name."""
+    """Return torch's *function* of one tensor; None where it has none of that name."""
     if function in SCALAR:
         return SCALAR[function]
     name = _RENAMED.get(function, function)

@@ -1,4 +1,4 @@
-"""A layer as torch runs it (:class:`Made`), and what is known of its surroundings."""
+"""A layer as torch runs it (:class:`Made`), and its neighbours in the network."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Made", "Neighbours", "named"]
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """What is known of a layer's surroundings: the operators that write what it reads, and that read what it writes."""
+    """The neighbours of a layer: the layers that write its inputs, and those that read its output."""
 
     before: tuple[Layer | None, ...] = ()
     after: tuple[Layer, ...] = ()
@@ -23,9 +23,9 @@ class Neighbours:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A layer as it runs: ``call`` of the tensors that it reads, the ``shape`` of what it returns.
+    """A layer as torch runs it: ``call`` on its input tensors, and the ``shape`` of the result.
 
-    ``module`` holds its parameters, ``names`` says which of the module's is which of the description's.
+    ``module`` holds its parameters; ``names`` maps the module's parameter names to the description's.
     """
 
     call: Callable[..., Any]
@@ -35,7 +35,7 @@ class Made:
 
 
 def named(layer: Layer, sizes: dict[str, int]) -> dict[str, str]:
-    """Return which parameter of the description each of the module's is; *sizes* are the elements of these.
+    """Return the description's name for each parameter of a module, given their element counts *sizes*.
 
     Raises Unavailable where the two do not match.
     """

@@ -1,4 +1,4 @@
-"""A network that is written out as a torch module, with what is fed into it."""
+"""A network description as a torch module, with inputs."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from validate.machine.measure.case import Unavailable
 
 __all__ = ["Built", "BuiltNetwork", "build_network"]
 
-_BLOCK = re.compile(r"(?:[^.]+\.)*?\d+(?=\.)")  # the repeated block that a layer is in: blocks.3 of blocks.3.mlp.up
-_MIXES = frozenset(("MatMul", "Attention"))  # products of activations
+_BLOCK = re.compile(r"(?:[^.]+\.)*?\d+(?=\.)")  # the repeated block of a layer: blocks.3 in blocks.3.mlp.up
+_MIXES = frozenset(("MatMul", "Attention"))  # products of activations, not of parameters
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A module with a batch of random inputs; labels go in with the others, and losses are layers of it."""
+    """A module with a batch of random inputs; labels are among the inputs, and losses are layers."""
 
     module: Any
     inputs: tuple[Any, ...]
 
     def forward(self) -> tuple[Any, ...]:
-        """Return the outputs: what no layer reads."""
+        """Return the outputs: the tensors that no layer reads."""
         found: tuple[Any, ...] = self.module(*self.inputs)
         return found
 
     def loss(self) -> Any:
-        """Return the sum of the losses; where the network has none, of all outputs that depend on a parameter."""
+        """Return the sum of the losses; without any, the sum of all outputs that depend on a parameter."""
         outputs = [y for y in self.forward() if y.requires_grad]
         numbers = [y for y in outputs if y.numel() == 1] or [y.float().sum() for y in outputs]
         return sum(numbers[1:], numbers[0])
@@ -45,21 +45,22 @@ class Built:
 
 @dataclass(slots=True)
 class _Plan:
-    """What is known while layers are made, one after the other."""
+    """State while the layers are made, in order: shapes of tensors, steps, and parts of tensors."""
 
     shapes: dict[int, Shape]
     steps: list[Step] = field(default_factory=list)
-    # by tensor and what reads it (layer and position), the number of the part that it gets
+    # (layer index, input position) of a reader that gets only part of a tensor, to the number of that part
     parts: dict[tuple[int, int], int] = field(default_factory=dict)
 
 
 class BuiltNetwork(nn.Module):  # type: ignore[misc]
-    """The module of *description*; every layer runs as one call of torch, in the order that is written.
+    """The module of *description*; every layer runs as one torch call, in the written order.
 
-    *recompute*: of repeated blocks the inputs alone are kept (``full``), or of attention queries, keys and values
-    (``selective``), and what is between runs forward again.  *in_blocks*: each repeated block is a module of its own
-    (``blocks``), as those who shard parameters block by block need it.  Raises Unavailable where torch has no such
-    operator.
+    *recompute*: keep only the inputs of repeated blocks (``full``) or only the queries, keys and values of attention
+    (``selective``), and run the rest of the forward pass again in the backward pass.  *in_blocks*: make each repeated
+    block a module of its own (``blocks``), as sharding block by block requires.
+
+    Raises Unavailable where torch lacks an operator or the description does not fit torch's shapes.
     """
 
     def __init__(self, description: Description, recompute: Recompute = "", *, in_blocks: bool = False) -> None:
@@ -110,7 +111,7 @@ class BuiltNetwork(nn.Module):  # type: ignore[misc]
         return made
 
     def _split(self, description: Description, plan: _Plan, numbers: Sequence[int]) -> None:
-        """Take parts of tensors of which layers read less than all; parts get numbers of their own."""
+        """Split tensors of which some layers read only a part; each part gets a tensor number of its own."""
         for number in numbers:
             shape, whole = plan.shapes[number], description.elements[number]
             wanted = [
@@ -139,7 +140,7 @@ class BuiltNetwork(nn.Module):  # type: ignore[misc]
                     plan.steps.append(Step(view, (number,), (name,), ""))
 
     def forward(self, *fed: Any) -> tuple[Any, ...]:
-        """Return what no layer reads, of what is *fed* in."""
+        """Return the outputs of the network for the inputs *fed*."""
         values = dict(zip(self.fed, fed, strict=True))
         for span in self.spans:
             if span.apart:
@@ -157,7 +158,7 @@ class BuiltNetwork(nn.Module):  # type: ignore[misc]
 
 
 def _check_apart(description: Description, steps: Sequence[Step]) -> None:
-    """Raise Unavailable where blocks share a parameter: it would be sharded in each of them."""
+    """Raise Unavailable where blocks share a parameter, since each block would shard it."""
     places: dict[str, str] = {}
     blocks = {step.writes[0]: step.block for step in steps}
     for layer in description.layers:
@@ -168,7 +169,7 @@ def _check_apart(description: Description, steps: Sequence[Step]) -> None:
 
 
 def _of_join(description: Description, index: int, position: int, need: int) -> int:
-    """Return *need*, or where tensors are joined to fewer than they hold, what is left for the last of them."""
+    """Return *need*, reduced for the largest input of a concatenation whose output is smaller than its inputs."""
     layer = description.layers[index]
     if layer.operator != "Copy" or len(layer.inputs) < 2:
         return need
@@ -178,7 +179,7 @@ def _of_join(description: Description, index: int, position: int, need: int) -> 
 
 
 def _cols(layer: Layer) -> int:
-    """Return how many columns a layer reads of what is wider, where its parameter says it; else 0."""
+    """Return how many columns a layer reads of a wider tensor, if its parameter tells; else 0."""
     return layer.parameters[0].elements if layer.operator == "Elementwise" and layer.parameters else 0
 
 
@@ -186,7 +187,7 @@ def _splitter(widths: list[int]) -> Callable[[Any], Any]:
     return lambda x: torch.split(x, widths, -1)
 
 
-# -- what is fed in --------------------------------------------------------------------
+# -- inputs ----------------------------------------------------------------------------
 
 
 def _first_reader(description: Description, number: int) -> tuple[Layer, int]:
@@ -194,7 +195,7 @@ def _first_reader(description: Description, number: int) -> tuple[Layer, int]:
 
 
 def _fed_shape(description: Description, number: int) -> Shape:
-    """Return the shape of a tensor that is fed in, by what reads it first."""
+    """Return the shape of an input tensor, from the first layer that reads it."""
     layer, position = _first_reader(description, number)
     s, whole, samples = layer.size, description.elements[number], description.samples
     if layer.operator == "Conv2d" and not layer.sizes.get("transposed"):
@@ -211,7 +212,7 @@ def _fed_shape(description: Description, number: int) -> Shape:
 
 
 def _range_of(description: Description, number: int) -> int:
-    """Return how many values a whole number that is fed in may have; 0 where it is not a whole number."""
+    """Return the number of values that an integer input may take; 0 where the input is not an integer."""
     layer, position = _first_reader(description, number)
     if layer.operator == "Embedding":
         return layer.size("vocabulary")
@@ -230,9 +231,9 @@ def build_network(
     recompute: Recompute = "",
     in_blocks: bool = False,
 ) -> Built:
-    """Return *description* on *device* with random inputs; parameters, and what is not a number of a thing, in *dtype*.
+    """Return *description* on *device* with random inputs; parameters and floating-point inputs have *dtype* (fp32).
 
-    Values are random: what a device draws, and so its clock, depends on them.  Raises Unavailable.
+    The values are random because they affect a device's power draw and thereby its clock.  Raises Unavailable.
     """
     dtype = dtype or torch.float32
     with torch.device(device):

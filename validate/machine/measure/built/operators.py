@@ -1,4 +1,4 @@
-"""Each operator of a description as torch runs it: its module, its parameters, and the views that it needs."""
+"""Make each operator of a description in torch: its module, its parameters, and the views it needs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["MAKERS", "needed"]
 
 
 def needed(layer: Layer, position: int, whole: int) -> int:
-    """Return how many of the *whole* elements of its input *position* the layer reads."""
+    """Return how many of the *whole* elements of input number *position* the layer reads."""
     s = layer.size
     match layer.operator:
         case "Linear":
@@ -63,7 +63,7 @@ def _itself(x: Any) -> Any:
 
 
 def _of_rows(have: Shape, rows: int, cols: int) -> Shape:
-    """Return the shape of *rows* of *cols*, as the tensor has it where its last side is *cols*."""
+    """Return *have* where it already holds *rows* rows of *cols* columns, else ``(rows, cols)``."""
     return have if have[-1] == cols and prod(have) == rows * cols else (rows, cols)
 
 
@@ -132,7 +132,7 @@ def _batch_norm(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made
     channels = layer.size("channels")
     want = (layer.size("batch"), channels, layer.size("height"), layer.size("width"))
     view = _seen(shapes[0], want, layer)
-    if layer.parameters and layer.parameters[0].elements < channels:  # each image by itself, as torch runs it
+    if layer.parameters and layer.parameters[0].elements < channels:  # each image by itself (instance norm)
         return of_each_image(layer, shapes[0], want)
     module = nn.BatchNorm2d(channels, affine=bool(layer.parameters))
     names = named(layer, {"weight": channels, "bias": channels} if layer.parameters else {})
@@ -152,7 +152,7 @@ def _layer_norm(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made
         module = nn.LayerNorm(cols, elementwise_affine=affine, bias=bias)
     sizes = {"weight": cols} if affine else {}
     names = named(layer, sizes | ({"bias": cols} if bias else {}))
-    back = _seen(want, shapes[0], layer)  # groups of channels are normalised as rows, and images afterwards
+    back = _seen(want, shapes[0], layer)  # group norm treats groups as rows; the result has the shape of images again
     return Made(lambda x: back(module(view(x))), shapes[0], module, names)
 
 
@@ -253,7 +253,7 @@ _Steps = tuple[tuple[int, ...], tuple[int, ...], bool]
 
 
 def _steps(large: tuple[int, ...], small: tuple[int, ...], kernel: tuple[int, ...]) -> Iterator[_Steps]:
-    """Yield strides, pads and ways to round that make so many windows; those that networks mostly have come first."""
+    """Yield strides, paddings and rounding modes that give the wanted number of windows, the most usual first."""
     for ceil in (False, True):
         for pad in (tuple(0 for _ in kernel), tuple((k - 1) // 2 for k in kernel), tuple(k // 2 for k in kernel)):
             stride = []
@@ -289,7 +289,7 @@ def _copy(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
     times, more = divmod(elements, prod(have))
     if more:
         raise Unavailable(f"{layer.name}: {prod(have)} elements do not make {elements} by being repeated")
-    if times > 1:  # each head of keys is there for several of queries
+    if times > 1:  # grouped-query attention: each head of keys serves several heads of queries
 
         def repeat(x: Any) -> Any:
             return x.unsqueeze(-2).expand(*have[:-1], times, have[-1]).reshape(*have[:-1], times * have[-1])
@@ -302,7 +302,7 @@ def _copy(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
         is_second = after.inputs[-1] == layer.output
         cols = after.size("n") if is_second else k
         rows = k if is_second else after.size("m")
-        if layer.sizes.get("transposed"):  # written so that the product reads it as it lies
+        if layer.sizes.get("transposed"):  # stored in the order in which the product reads it
             return Made(lambda x: x.reshape(cols, batch, rows).permute(1, 2, 0).contiguous(), (batch, rows, cols))
         return Made(lambda x: x.reshape(rows, batch, cols).transpose(0, 1).contiguous(), (batch, rows, cols))
     if before is not None and before.operator == "MatMul" and len(have) == 3:
@@ -314,7 +314,7 @@ def _copy(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
 
 
 class _Led(nn.Module):  # type: ignore[misc]
-    """Rows of each sample with a row in front that is learned; *view* gives the rows."""
+    """Prepends a learned row to the rows of each sample; *view* returns the rows."""
 
     def __init__(self, view: Callable[[Any], Any], size: int) -> None:
         super().__init__()
@@ -327,7 +327,7 @@ class _Led(nn.Module):  # type: ignore[misc]
 
 
 def _led(layer: Layer, have: Shape, elements: int) -> Made:
-    """Return the pixels of images, or rows, of each sample as rows behind one that is learned."""
+    """Return the pixels of images, or the rows, of each sample, with a learned row in front."""
     size = layer.parameters[0].elements
     images = len(have) == 4 and have[1] == size
     rows = prod(have) // have[0] // size
@@ -345,7 +345,7 @@ def _cloned(have: Shape) -> Made:
 
 
 def _joined(layer: Layer, shapes: Sequence[Shape], elements: int) -> Made:
-    """Return tensors side by side: images by their channels, others by their last side."""
+    """Return the concatenation of tensors: images along channels, others along their last dimension."""
     if sum(map(prod, shapes)) != elements:
         raise Unavailable(f"{layer.name}: {sum(map(prod, shapes))} elements do not make {elements} side by side")
     first = shapes[0]
@@ -362,7 +362,7 @@ def _joined(layer: Layer, shapes: Sequence[Shape], elements: int) -> Made:
 
 
 class _Constants:
-    """A number for each of the last side, in the formats that come: masks and tables, which stay in the cache."""
+    """Ones along the last dimension, cached by device and format: stand-ins for masks and tables."""
 
     def __init__(self, cols: int, *, mask: bool = False) -> None:
         self._cols, self._mask = cols, mask
@@ -377,7 +377,7 @@ class _Constants:
 
 
 class _Scaled(nn.Module):  # type: ignore[misc]
-    """*function* of a tensor and a parameter that is the same for all rows, or all images."""
+    """*function* of a tensor and a parameter that is broadcast over all rows or images."""
 
     def __init__(self, function: Callable[..., Any], shape: Shape) -> None:
         super().__init__()
@@ -410,7 +410,7 @@ def _elementwise(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Mad
         raise Unavailable(
             f"{layer.name}: the fused cell of an LSTM without its products is no public function of torch"
         )
-    if function == "topk":  # all of them in order; who reads it takes the first
+    if function == "topk":  # returns all values sorted; the reader takes the first ones
         return Made(lambda x: torch.topk(x, shapes[0][-1]).values, shapes[0])
     if function == "dropout_add":
         raise Unavailable(f"{layer.name}: a sum that drops some of it in one kernel is Megatron-LM's and not torch's")
@@ -440,7 +440,7 @@ def _elementwise(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Mad
 
 
 def _each_with_each(layer: Layer, shapes: Sequence[Shape], function: str, elements: int) -> Made:
-    """Return *function* of each row of the first and each of the second of a sample: queries with keys, added."""
+    """Return *function* of each row of the first input with each row of the second, within a sample (keys, queries)."""
     (batch, rows, *cols), (others, keys, *theirs) = (shape if len(shape) > 2 else (1, *shape) for shape in shapes)
     if batch != others or cols != theirs or batch * rows * keys * prod(cols) != elements:
         raise Unavailable(f"{layer.name}: none of what it reads has its {elements} elements")
@@ -458,7 +458,7 @@ def _binary(layer: Layer, shapes: Sequence[Shape], whole: Shape, function: str) 
         raise Unavailable(f"{layer.name}: {function} of {len(shapes)} tensors is not built")
     large, small = prod(whole), min(map(prod, shapes))
     sides = {prod(part) for k in range(len(whole)) for part in (whole[k:], whole[: k + 1])}
-    if small not in sides and large % small == 0:  # the smaller for each of so many, whatever their sides
+    if small not in sides and large % small == 0:  # repeat the smaller, ignoring dimensions
         wide = (large // small, small)
         seen = [_seen(shape, wide if prod(shape) == large else wide[1:], layer) for shape in shapes]
         return Made(lambda a, b: of_two(seen[0](a), seen[1](b)).reshape(whole), whole)
@@ -467,7 +467,10 @@ def _binary(layer: Layer, shapes: Sequence[Shape], whole: Shape, function: str) 
 
 
 def _spread(have: Shape, whole: Shape, layer: Layer) -> Callable[[Any], Any]:
-    """Return what lets a tensor be read with one of *whole*: seen so, or for all of its rows, images or channels."""
+    """Return the view that makes a tensor broadcast over *whole*: along its rows, images or channels.
+
+    Raises Unavailable where the shapes do not allow it.
+    """
     if prod(have) == prod(whole):
         return _seen(have, whole, layer)
     for sides in range(len(whole)):

@@ -1,6 +1,6 @@
-"""The user's torch module with its own code, measured next to the module built from its operators.
+"""The user's own torch module, measured beside the module built from its operators.
 
-The factory is called as docs/torch.md says, on the device that is measured; what it feeds in is fed in.
+The factory is called as docs/torch.md describes, on the device to measure, and is fed its own inputs.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ __all__ = ["build_own"]
 
 
 class _Own(nn.Module):  # type: ignore[misc]
-    """The user's module with its loss behind it, fed with tensors in a row."""
+    """The user's module followed by its loss, called with a flat list of tensors."""
 
     def __init__(self, module: Any, form: Any, loss: Callable[[Any], Any] | None) -> None:
         super().__init__()
         self.module, self._form, self._loss = module, form, loss
 
     def forward(self, *fed: Any) -> tuple[Any, ...]:
-        """Return the loss where there is one in training, else the tensors that the module returns."""
+        """Return the loss in training, if there is one; else the tensors that the module returns."""
         args, named = pytree.tree_unflatten(list(fed), self._form)
         output = self.module(*args, **named)
         if self.training:
@@ -39,10 +39,11 @@ class _Own(nn.Module):  # type: ignore[misc]
 
 
 def build_own(source: str, device: Any, *, dtype: Any = None, training: bool = True) -> Built:
-    """Return what the factory of *source* makes on *device*: ``torch:package.module:factory batch=8``.
+    """Return the module that the factory of *source* makes, on *device*: ``torch:package.module:factory batch=8``.
 
-    Parameters, and inputs that are no whole numbers, are in *dtype*, as they are where it is None.  Raises Unavailable
-    where the factory cannot be found or does not return what it returned to ``simulate``.
+    Parameters and floating-point inputs are cast to *dtype*; None keeps their formats.
+
+    Raises Unavailable where the factory cannot be imported or returns no module with inputs.
     """
     name, *sizes = source.split(" ")
     known = {key: int(value) for key, _, value in (size.partition("=") for size in sizes)}
@@ -83,7 +84,7 @@ def _accepted(factory: Any, sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def _random(shape: str, batch: int) -> Any:
-    """Return an input of the *shape* that is written behind a factory: ``3x224x224``, ``128xint64``."""
+    """Return a random input of *shape*, as written behind a factory: ``3x224x224``, ``128xint64``."""
     *sides, last = shape.strip().split("x")
     kind = torch.float32
     if last and not last.isdecimal():
@@ -99,6 +100,6 @@ def _placed(leaf: Any, device: Any, dtype: Any) -> Any:
 
 
 def _loss_of(output: Any) -> Any:
-    """Return the loss that *output* has itself, None where it has none."""
+    """Return the loss that *output* contains; None where it contains none."""
     own = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
     return own if isinstance(own, torch.Tensor) else None

@@ -1,4 +1,4 @@
-"""The operators of a network that is written out, each by itself: rows of ``ops.csv`` in the sizes that it has."""
+"""The operators of a network description one by one, as rows of ``ops.csv``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from validate.machine.measure.built.description import Description, Layer
 __all__ = ["Part", "parts_of"]
 
 Cells = dict[str, str | int]
-# Functions of each element that are measured, by how many tensors they read.
+# Measured elementwise functions, with the number of tensors that they read.
 _FUNCTIONS = {"add": 2, "mul": 2, "div": 2, "relu": 1, "tanh": 1, "gelu": 1, "mul_scalar": 1, "add_scalar": 1}
 _PRODUCTS = frozenset(("Linear", "MatMul", "Conv2d", "Attention", "Recurrent"))
 _WIDE = frozenset(("LayerNorm", "Softmax"))  # autocast computes them in fp32
@@ -25,7 +25,7 @@ _BACKWARD = {
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """An operator in a phase: its cells, the first ``layer`` that is one, and the ``reason`` where it has no case."""
+    """An operator in a phase: its cells, the first ``layer`` that uses it, and why it has no case (``reason``)."""
 
     layer: str
     cells: Cells
@@ -33,9 +33,9 @@ class Part:
 
 
 def parts_of(description: Description, policy: str, phase: str, *, channels_last: bool = False) -> Iterator[Part]:
-    """Yield each operator of *description* once, forward and, where the step's *phase* is training, backward.
+    """Yield each distinct operator of *description*: its forward pass and, when training, its backward pass.
 
-    *policy* and *phase* are those of the step.  Operators of which there is no case come with the reason.
+    *policy* and *phase* are those of the step.  Operators that no case measures are yielded with the reason.
     """
     seen: set[tuple[tuple[str, str | int], ...]] = set()
     for layer in description.layers:
@@ -53,7 +53,7 @@ def parts_of(description: Description, policy: str, phase: str, *, channels_last
         for each in phases:
             mine = {**cells, "phase": each}
             if each != "fwd" and cells["op"] == "linear":
-                mine["variant"] = "lm_head"  # the sum over the bias's gradients is a kernel of its own
+                mine["variant"] = "lm_head"  # without bias, whose gradient is summed by a separate kernel
             key = tuple(sorted(mine.items()))
             if key not in seen:
                 seen.add(key)
@@ -61,7 +61,7 @@ def parts_of(description: Description, policy: str, phase: str, *, channels_last
 
 
 def _dtype(policy: str, operator: str) -> str:
-    """Return the format that *operator* computes in under *policy*, as a row has it."""
+    """Return the format in which *operator* computes under *policy*, as written in a row."""
     if policy == "torch":
         return "tf32" if operator == "Conv2d" else "fp32"
     if policy == "tf32":
@@ -70,7 +70,7 @@ def _dtype(policy: str, operator: str) -> str:
 
 
 def _cells(layer: Layer) -> Cells | str:
-    """Return the cells of *layer* as an operator, or why it has none."""
+    """Return the cells of *layer* as an operator; where no case measures it, the reason."""
     s = layer.size
     match layer.operator:
         case "Linear" if s("experts", 1) == 1:

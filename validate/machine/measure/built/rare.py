@@ -1,4 +1,4 @@
-"""Operators that few networks have: products of experts, norms of each image, sums that are weighed."""
+"""Rare operators: products with experts, instance norms, weighted sums."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ __all__ = ["experts", "of_each_image", "weighed_rows", "weighed_sum"]
 
 
 class _Experts(nn.Module):  # type: ignore[misc]
-    """Products of rows, expert after expert, each with its expert's weights: as many for each as for the others."""
+    """A grouped product: consecutive groups of rows, one for each expert, times that expert's weights.
+
+    All experts get equally many rows.
+    """
 
     def __init__(self, count: int, rows: int, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -30,13 +33,16 @@ class _Experts(nn.Module):  # type: ignore[misc]
 
     def forward(self, x: Any) -> Any:
         x, weight, place = x.reshape(self.rows, self.inputs), self.weight, x.device.type
-        if place != "meta" and torch.is_autocast_enabled(place):  # which does not know this product
+        if place != "meta" and torch.is_autocast_enabled(place):  # autocast does not know this product
             x, weight = (each.to(torch.get_autocast_dtype(place)) for each in (x, weight))
         return F.grouped_mm(x, weight.transpose(-2, -1), offs=self.ends)
 
 
 def experts(layer: Layer, have: Shape) -> Made:
-    """Return the product of rows with so many experts, by torch's kernel for all of them."""
+    """Return the product of rows with several experts, by torch's grouped kernel.
+
+    Raises Unavailable where torch has no such kernel (before 2.10), or the experts have biases.
+    """
     count, rows, inputs, outputs = (layer.size(name) for name in ("experts", "rows", "inputs", "outputs"))
     if not hasattr(F, "grouped_mm"):
         raise Unavailable(f"{layer.name}: torch {torch.__version__} has no grouped_mm for experts; 2.10 and later have")
@@ -47,7 +53,7 @@ def experts(layer: Layer, have: Shape) -> Made:
 
 
 def weighed_rows(rows: Shape, scores: Shape) -> Made:
-    """Return rows, each times its score: of *scores* by expert, in order, the first of each row of them."""
+    """Return rows multiplied by their scores: the best ones of each token, from sorted *scores*."""
     count = prod(rows) // rows[-1]
     chosen = count * scores[-1] // prod(scores)
 
@@ -58,7 +64,7 @@ def weighed_rows(rows: Shape, scores: Shape) -> Made:
 
 
 class _Normed(nn.Module):  # type: ignore[misc]
-    """Images normed each by itself, in each channel."""
+    """Instance norm: each channel of each image is normalised by itself."""
 
     def __init__(self, channels: int, shape: Shape) -> None:
         super().__init__()
@@ -70,7 +76,10 @@ class _Normed(nn.Module):  # type: ignore[misc]
 
 
 def of_each_image(layer: Layer, have: Shape, want: Shape) -> Made:
-    """Return the norm of each image by itself; *want* has the channels of all images side by side, as torch runs it."""
+    """Return an instance norm; *want* has the channels of all images side by side, as torch runs it.
+
+    Raises Unavailable where the parameters do not fit.
+    """
     channels = layer.parameters[0].elements
     shape = (want[0] * want[1] // channels, channels, *want[2:])
     if prod(have) != prod(want) or len(layer.parameters) != 2:
@@ -80,7 +89,7 @@ def of_each_image(layer: Layer, have: Shape, want: Shape) -> Made:
 
 
 class _Weighed(nn.Module):  # type: ignore[misc]
-    """The sum of each row, its columns weighed, with one scale for all where there is one."""
+    """The sum of each row with weighted columns and, if *scaled*, a common scale."""
 
     def __init__(self, cols: int, *, scaled: bool) -> None:
         super().__init__()
@@ -92,7 +101,7 @@ class _Weighed(nn.Module):  # type: ignore[misc]
 
 
 def weighed_sum(layer: Layer, view: Callable[[Any], Any], want: Shape) -> Made:
-    """Return the sum of rows of *want* with weights that are learned."""
+    """Return the sum over the columns of *want*, with learned weights."""
     scaled = len(layer.parameters) > 1
     module = _Weighed(want[-1], scaled=scaled)
     names = named(layer, {"weight": want[-1]} | ({"scale": 1} if scaled else {}))

@@ -1,8 +1,8 @@
-"""How a tensor of one shape is seen as another: views, and parts of what several operators share.
+"""Views of tensors: one shape as another, and the parts of a tensor that several operators share.
 
-A description says how many elements an operator reads, and a view keeps the number of what it views.  So where a
-tensor is larger than what is read of it, queries of a joint projection for example, readers get the columns of it one
-after the other; those that share all of it between them, by one ``split``, whose gradients are joined by one kernel.
+A description says how many elements an operator reads, and a view keeps the number of the tensor it views.  Where a
+tensor is larger than what its readers need, as with a joint projection of queries, keys and values, the readers get
+its columns in turn.  Readers that together cover the tensor share one ``split``, whose gradients one kernel joins.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ View = Callable[[Any], Any]
 
 
 def seen_as(have: Shape, want: Shape) -> View | None:
-    """Return what makes *want* of *have*, which has as many elements; None where they are the same."""
+    """Return the view of a tensor of shape *have* as *want*; None where they are equal.
+
+    Raises ValueError where the numbers of elements differ.
+    """
     if have == want:
         return None
     if prod(have) != prod(want):
@@ -27,10 +30,10 @@ def seen_as(have: Shape, want: Shape) -> View | None:
 
 
 def part_of(have: Shape, need: int, offset: int, width: int = 0) -> tuple[View, Shape, int]:
-    """Return what takes *need* elements of a tensor of *have*, their shape, and the column that follows.
+    """Return a view of *need* elements of a tensor of shape *have*, the view's shape, and the next free column.
 
-    Columns from *offset* on where so many fit, of each row, or of the last rows where they are *width*; of images
-    channels; else the first rows, or simply the first elements.
+    The part consists of columns from *offset* on, where they fit: of all rows, or of the last rows if they are *width*
+    wide.  Of images it consists of channels.  Otherwise it is the first rows, or the first elements.
     """
     cols, lead = have[-1], prod(have[:-1])
     if width and width <= cols and need % width == 0 and need < width * lead:
@@ -52,10 +55,10 @@ def part_of(have: Shape, need: int, offset: int, width: int = 0) -> tuple[View, 
 
 
 def as_heads(have: Shape, batch: int, rows: int, cols: int) -> View | None:
-    """Return what makes ``batch`` matrices of ``rows`` by ``cols`` of a tensor, None where they lie so.
+    """Return the view of a tensor as ``batch`` matrices of ``rows`` by ``cols``; None where it has that shape.
 
-    A tensor whose rows hold the numbers of several matrices side by side, as those of heads do, is turned and not
-    copied where strides allow it.
+    Rows that hold several matrices side by side, such as attention heads, are transposed without a copy where the
+    strides allow it.
     """
     if have == (batch, rows, cols):
         return None

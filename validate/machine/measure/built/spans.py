@@ -1,4 +1,4 @@
-"""The steps of a network that is built, in runs: those that run again backward, and blocks that are modules."""
+"""The steps of a built network, grouped into recomputed parts and blocks that are modules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Recompute = Literal["", "full", "selective"]
 
 @dataclass(slots=True)
 class Step:
-    """A call of the forward pass: what it reads (numbers), writes (a number, or several), and what is over after it."""
+    """A call of the forward pass: the tensors it reads and writes, by number, and those it is the last to use."""
 
     call: Callable[..., Any]
     reads: tuple[int, ...]
@@ -26,11 +26,11 @@ class Step:
     block: str
     mixes: bool = False
     over: tuple[int, ...] = ()
-    module: Any = None  # that holds its parameters
+    module: Any = None  # holds the step's parameters
 
 
 def end(steps: Sequence[Step], outputs: Sequence[int]) -> None:
-    """Let each step drop what nobody reads after it, as the local names of a module do."""
+    """Set what each step drops: the tensors that no later step reads, as local variables of a module would go."""
     kept = set(outputs)
     for step in reversed(steps):
         numbers = dict.fromkeys((*step.reads, *step.writes))
@@ -52,7 +52,7 @@ def _run(steps: Sequence[Step], values: dict[int, Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Steps that follow each other; where they run *again* backward, what comes in and what others read of them."""
+    """Consecutive steps, recomputed in the backward pass if *again*, with their input and output tensors."""
 
     steps: tuple[Step, ...]
     inside: tuple[int, ...]
@@ -60,7 +60,7 @@ class _Part:
     again: bool
 
     def go(self, values: dict[int, Any]) -> None:
-        """Run them on *values*, tensors by number."""
+        """Run the steps on *values*, tensors by number."""
         if not self.again or not torch.is_grad_enabled():
             _run(self.steps, values)
             return
@@ -76,7 +76,7 @@ class _Part:
 
 
 class Span(nn.Module):  # type: ignore[misc]
-    """A run of steps as a module of its own; *apart*: a repeated block, which is called as one."""
+    """Consecutive steps as a module; *apart*: it is a repeated block, called as a module."""
 
     def __init__(self, parts: Sequence[_Part], *, apart: bool, edges: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
         super().__init__()
@@ -86,17 +86,17 @@ class Span(nn.Module):  # type: ignore[misc]
         self.layers = nn.ModuleList(step.module for step in steps if step.module is not None)
 
     def go(self, values: dict[int, Any]) -> None:
-        """Run it on *values*, tensors by number."""
+        """Run the steps on *values*, tensors by number."""
         for part in self.parts:
             part.go(values)
 
     def drop(self, values: dict[int, Any]) -> None:
-        """Drop of *values* what nobody reads after it."""
+        """Remove from *values* the tensors that no later step reads."""
         for part in self.parts:
             _drop(part.steps, values)
 
     def forward(self, *given: Any) -> tuple[Any, ...]:
-        """Return what others read, of what is *given*."""
+        """Return the tensors that later steps read, for the inputs *given*."""
         values = dict(zip(self.inside, given, strict=True))
         self.go(values)
         return tuple(values[n] for n in self.outside)
@@ -108,9 +108,9 @@ def _drop(steps: Sequence[Step], values: dict[int, Any]) -> None:
 
 
 def spans(steps: Sequence[Step], outputs: Sequence[int], recompute: Recompute, *, in_blocks: bool) -> Iterator[Span]:
-    """Yield runs of steps, each block by itself where they are wanted so, and in them those that run again.
+    """Yield the steps in spans, one for each repeated block if *in_blocks*, with their recomputed parts.
 
-    *outputs* are read when all have run.
+    *outputs* are the tensors read after the last step.
     """
     again = {"": {}, "full": _blocks(steps), "selective": _attentions(steps)}[recompute]
     blocks = _blocks(steps) if in_blocks else {}
@@ -126,18 +126,18 @@ def spans(steps: Sequence[Step], outputs: Sequence[int], recompute: Recompute, *
 def _edges(
     steps: Sequence[Step], places: Sequence[int], outputs: Sequence[int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return what comes into the steps at *places*, which follow each other, and what others read of them."""
+    """Return the tensors that enter the consecutive steps at *places*, and those that are read after them."""
     span = [steps[i] for i in places]
     written = dict.fromkeys(n for step in span for n in step.writes)
     read = dict.fromkeys(n for step in span for n in step.reads)
     after = {n for step in steps[places[-1] + 1 :] for n in step.reads}.union(outputs)
-    # What is read later must outlive the span; of what ends in it, nothing is returned.
+    # What later steps read must be returned; a span without such tensors returns its last step's.
     outside = tuple(n for n in written if n in after)
     return tuple(n for n in read if n not in written), outside or span[-1].writes
 
 
 def _blocks(steps: Sequence[Step]) -> dict[int, int]:
-    """Return the number of the block of each step that is in one; parts that are taken belong to what reads them."""
+    """Return the block number of each step that is in a block; steps that split a tensor belong to their readers."""
     names = [step.block for step in steps]
     for i in reversed(range(len(steps) - 1)):
         if not names[i] and not _has_call(steps[i]):
@@ -151,7 +151,7 @@ def _has_call(step: Step) -> bool:
 
 
 def _attentions(steps: Sequence[Step]) -> dict[int, int]:
-    """Return the number of the attention of each step from a block's first product of activations to its last."""
+    """Return the attention number of each step between a block's first and last product of activations."""
     found: dict[str, list[int]] = {}
     for i, step in enumerate(steps):
         if step.mixes:

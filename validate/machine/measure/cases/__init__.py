@@ -1,1 +1,1 @@
-"""Measurements: a file with ``cases(bench, machine)`` for each group, and their building blocks."""
+"""The measurements: for each group a file with ``cases(bench, machine)``, and shared building blocks."""

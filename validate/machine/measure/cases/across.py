@@ -1,4 +1,4 @@
-"""The module of a step over several ranks: replicas (DistributedDataParallel), or shards of every block (FSDP2)."""
+"""The module of a step over several ranks: replicas (DistributedDataParallel) or sharded blocks (FSDP2)."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from validate.machine.measure.cases.step_shapes import StepShape
 
 __all__ = ["across", "without_exchange"]
 
-_BLOCK = re.compile(r"(?:[^.]+\.)*?\d+")  # the name of a repeated block: layers.3
+_BLOCK = re.compile(r"(?:[^.]+\.)*?\d+")  # the name of a repeated block, such as layers.3
 
 
 def across(module: Any, shape: StepShape, device: Any) -> Any:
-    """Return *module* as each of the ranks of this process group has it, for the step *shape* on *device*.
+    """Return *module* wrapped for the ranks of this process group, for the step *shape* on *device*.
 
-    Raises Unavailable where this torch does not have it.
+    Raises Unavailable where this torch lacks FSDP2.
     """
     if shape.shards:
         return _sharded(module, shape, device)
     bucket: dict[str, Any] = {"bucket_cap_mb": shape.bucket / (1 << 20)} if shape.bucket else {}
-    if not shape.overlaps:  # one bucket for all: it is full when the last gradient is there
+    if not shape.overlaps:  # a single bucket is full only when the last gradient is there
         size = sum(p.numel() * p.element_size() for p in module.parameters())
         bucket = {"bucket_cap_mb": size // (1 << 20) + 1}
     devices = [device.index] if device.type == "cuda" else None
@@ -34,16 +34,16 @@ def across(module: Any, shape: StepShape, device: Any) -> Any:
 
 
 def without_exchange(module: Any) -> AbstractContextManager[Any]:
-    """Return the context of a micro-batch after which others come: replicas sum their gradients after the last alone.
+    """Return the context for all micro-batches but the last, in which replicas do not exchange gradients.
 
-    Shards are gathered and scattered in each, as nobody keeps whole gradients.
+    Shards are gathered and scattered in every micro-batch, since no rank keeps whole gradients.
     """
     found: AbstractContextManager[Any] = getattr(module, "no_sync", nullcontext)()
     return found
 
 
 def _sharded(module: Any, shape: StepShape, device: Any) -> Any:
-    """Return *module* with its parameters in shards: a unit for each repeated block, and one for all else."""
+    """Return *module* with sharded parameters: one unit for each repeated block, one for the rest."""
     try:
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
     except ImportError:
@@ -58,9 +58,9 @@ def _sharded(module: Any, shape: StepShape, device: Any) -> Any:
 
 @lru_cache(maxsize=16)
 def _mesh(world: Any, kind: str, replicas: int, shards: int) -> Any:
-    """Return the ranks of the group *world* as so many replicas of so many shards, on devices of *kind*.
+    """Return a mesh of *replicas* times *shards* ranks of the group *world*, on devices of *kind*.
 
-    Its groups are made once: each has communicators, whose memory no step gives back.
+    Cached, since each mesh creates communicators whose memory is not released.
     """
     from torch.distributed.device_mesh import init_device_mesh
 
@@ -70,7 +70,7 @@ def _mesh(world: Any, kind: str, replicas: int, shards: int) -> Any:
 
 
 def _blocks(module: Any) -> list[Any]:
-    """Return the repeated blocks of *module* that have parameters: those that it names, else those of a number."""
+    """Return the repeated blocks of *module* that have parameters: its own list, else its outermost numbered parts."""
     own = getattr(module, "blocks", None)
     if isinstance(own, list):
         return own

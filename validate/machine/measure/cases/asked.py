@@ -1,7 +1,7 @@
-"""The user's own steps, with ``simulate``'s options; their networks are written to the folder.
+"""The user's own steps, with the options of ``simulate``.
 
-``validate run --workload`` writes both, so that what is measured needs torch alone: ``asked.json`` says how each step
-is run, and names the file that says of which operators it is.
+``validate run --workload`` writes them into the folder, so that measuring needs only torch: ``asked.json`` says how
+each step is run and names the file that describes its network.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _CHOICES: Mapping[str, Any] = {
 }
 _COUNTS = ("batch", "micro_batches", "n_gpus", "threads", "bucket", "shards")
 _MAY_BE_ZERO = ("threads", "bucket", "shards")
-_NOT_ASKED = ("sizes", "n_nodes")  # its own; as many as the launcher's ranks are on
+_NOT_ASKED = ("sizes", "n_nodes")  # sizes are the network's own; the launcher determines the nodes
 _SWITCHES = ("fused", "channels_last", "each", "parts", "overlaps", "sums_in_fp32")
 
 
 def cases(bench: Bench, machine: str) -> Iterator[Case]:
-    """Yield the steps that the folder's ``asked.json`` names; raises Unavailable where there is none."""
+    """Yield the steps in the folder's ``asked.json``; raises Unavailable where it is missing or invalid."""
     try:
         shapes = read_asked(bench.scratch)
     except (OSError, ValueError) as error:
@@ -67,7 +67,7 @@ def _cases(shapes: Sequence[StepShape], bench: Bench, machine: str) -> Iterator[
 
 
 def read_asked(folder: Path) -> list[StepShape]:
-    """Return the steps that are asked for in *folder*; raises OSError or ValueError."""
+    """Return the steps requested in *folder*; raises OSError or ValueError."""
     found = json.loads((folder / ASKED).read_text(encoding="utf-8"))
     if not isinstance(found, dict) or found.get("schema_version") != _VERSION or not isinstance(found["steps"], list):
         raise ValueError("is not a list of steps")
@@ -75,7 +75,7 @@ def read_asked(folder: Path) -> list[StepShape]:
 
 
 def write_asked(folder: Path, shapes: Sequence[StepShape]) -> None:
-    """Add *shapes*, whose networks are written out in *folder*, to what is asked for there; raises OSError."""
+    """Add *shapes*, whose networks are described in *folder*, to the steps requested there; raises OSError."""
     path = folder / ASKED
     before = read_asked(folder) if path.is_file() else []
     every = list(dict.fromkeys((*before, *shapes)))

@@ -1,8 +1,8 @@
-"""The latency of a load: a walk along pointers that lie in random order, by how many lines it visits.
+"""Load latency by working set: a walk along pointers in random order.
 
-Each line of the working set holds the address of the next; one cycle visits them all (Drepper, What Every
-Programmer Should Know About Memory, section 3.3.2).  No load can begin before the one before it is done, so
-the time of a step is the latency of whatever level holds the set, address translation included.
+Each line of the working set holds the address of the next; one cycle visits all lines (Drepper, What Every
+Programmer Should Know About Memory, section 3.3.2).  Each load depends on the one before, so the time of a step is
+the latency of the level that holds the working set, address translation included.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ __all__ = ["chase_cases", "cycle"]
 
 _CPU_LINE, _GPU_LINE = 64, 128
 _LEAST, _MOST = 4 << 10, 1 << 30
-_STEPS = 16384  # of a call; a multiple of what the loops unroll
-_L1_LINES = 4096  # no GPU's first cache holds more; a kernel finds it empty
+_STEPS = 16384  # loads per call; a multiple of the unrolling
+_L1_LINES = 4096  # more lines than any GPU's L1 holds; a new kernel finds the L1 empty
 
 _CPU_SOURCE = """
 #define NEXT p = *(void **)p;
@@ -61,11 +61,11 @@ extern "C" __global__ void chase(unsigned long long *state, unsigned long long w
     state[2] += ended_ns - began_ns;
 }
 """
-_CYCLES, _NS = 1, 2  # places in its state
+_CYCLES, _NS = 1, 2  # indices in the kernel's state
 
 
 def chase_cases(bench: Bench, largest: int) -> Iterator[Case]:
-    """Yield the walks, from what the nearest cache holds to *largest* bytes."""
+    """Yield the walks over working sets from the size of the nearest cache up to *largest* bytes."""
     for size in spread(ladder(_LEAST, min(largest, _MOST), 2 if bench.is_cuda else 4)):
         columns: Columns = {
             "bench": "pointer chase",
@@ -75,12 +75,12 @@ def chase_cases(bench: Bench, largest: int) -> Iterator[Case]:
             "dtype": "",
         }
         build = partial(_on_gpu if bench.is_cuda else _on_cpu, size)
-        needs_bytes = 4 * size  # while the order is drawn
+        needs_bytes = 4 * size  # peak, while the order is drawn
         yield Case("memory", "memory.csv", columns, build, needs_bytes=needs_bytes)
 
 
 def cycle(lines: int, line_bytes: int, device: Any) -> torch.Tensor:
-    """Return *lines* lines whose first words hold the address of another, so that one cycle visits them all."""
+    """Return *lines* lines whose first words hold the address of the next, forming one random cycle over all."""
     words = torch.zeros(lines, line_bytes // 8, dtype=torch.int64, device=device)
     order = torch.randperm(lines, generator=torch.Generator(device).manual_seed(lines), device=device)
     words[order, 0] = words.data_ptr() + line_bytes * order.roll(-1)
@@ -90,11 +90,11 @@ def cycle(lines: int, line_bytes: int, device: Any) -> torch.Tensor:
 def _on_cpu(size: int, bench: Bench) -> Work:
     library = _library()
     words = cycle(size // _CPU_LINE, _CPU_LINE, bench.device)
-    place = library.chase(words.data_ptr(), max(_STEPS, size // _CPU_LINE))  # once round: what fits a cache is there
+    place = library.chase(words.data_ptr(), max(_STEPS, size // _CPU_LINE))  # one round fills the caches
     clock_Hz = _clock(library)
 
     def call(_: int, kept: Any = words) -> None:
-        del kept  # the walk is over memory that must stay
+        del kept  # keeps the memory of the walk alive
         nonlocal place
         place = library.chase(place, _STEPS)
 
@@ -108,7 +108,7 @@ def _figures(interval: Interval, clock_Hz: float) -> dict[str, float]:
 
 @lru_cache(maxsize=1)
 def _library() -> ctypes.CDLL:
-    """Return the compiled walk; raises Unavailable without a compiler."""
+    """Return the compiled walk; raises Unavailable where it cannot be compiled."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         raise Unavailable("no C compiler (cc, gcc or clang) to compile the walk with")
@@ -124,7 +124,7 @@ def _library() -> ctypes.CDLL:
             raise Unavailable(f"{Path(compiler).name} could not be run: {type(error).__name__}") from None
         if done.returncode:
             raise Unavailable(f"{Path(compiler).name} failed: {' '.join(done.stderr.split())[:120]}")
-        library = ctypes.CDLL(str(target))  # stays mapped when its file is gone
+        library = ctypes.CDLL(str(target))  # stays mapped after its file is removed
     library.chase.restype, library.chase.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_long)
     library.spin.restype = ctypes.c_ulong
     library.spin.argtypes = (ctypes.c_ulong, ctypes.c_ulong, ctypes.c_long)
@@ -132,9 +132,10 @@ def _library() -> ctypes.CDLL:
 
 
 def _clock(library: ctypes.CDLL) -> float:
-    """Return the core's clock in Hz: turns of one cycle each, the fastest of many tries, less what a call costs.
+    """Return the core's clock in Hz, from a chain of one-cycle operations; the fastest of many tries.
 
-    A try takes some 20 us, so that few of them are interrupted, however busy the machine is.
+    A try takes some 20 us, so that few are interrupted even on a busy machine.  The difference between a long and a
+    short chain removes the cost of the call.
     """
     turns = 1 << 16
 
@@ -150,14 +151,14 @@ def _clock(library: ctypes.CDLL) -> float:
 
 
 class _DeviceWatch:
-    """Takes the seconds of a walk from the GPU's own timer, which starts after the walk has warmed the caches."""
+    """Reads the time of a walk from the GPU's own timer, which the kernel starts after warming the caches."""
 
     def __init__(self, state: torch.Tensor, bench: Bench) -> None:
         self._state, self._bench = state, bench
         self.cycles_per_s = 0.0
 
     def sample(self, call: Call, calls: int) -> float:
-        """Return the seconds of *calls* walks, the part that counts."""
+        """Return the seconds of *calls* walks, without their warm-up."""
         self._state[_CYCLES : _NS + 1] = 0
         for i in range(calls):
             call(i)
@@ -171,14 +172,14 @@ def _on_gpu(size: int, bench: Bench) -> Work:
     kernel = _kernel(str(bench.device))
     lines = size // _GPU_LINE
     words = cycle(lines, _GPU_LINE, bench.device)
-    words.sum()  # what fits the last cache is there
+    words.sum()  # loads the working set into the last-level cache
     state = torch.zeros(4, dtype=torch.int64, device=bench.device)
     state[0] = words.data_ptr()
     watch = _DeviceWatch(state, bench)
     warm = lines if lines <= _L1_LINES else 0
 
     def call(_: int, kept: Any = words) -> None:
-        del kept  # the walk is over memory that must stay
+        del kept  # keeps the memory of the walk alive
         kernel.launch((state.data_ptr(), warm, _STEPS))
 
     return Work(call, figures=lambda interval: _figures(interval, watch.cycles_per_s), watch=watch)
@@ -186,6 +187,6 @@ def _on_gpu(size: int, bench: Bench) -> Work:
 
 @lru_cache(maxsize=1)
 def _kernel(device: str) -> Kernel:
-    """Return the compiled walk for *device*, the current one."""
-    del device  # a key of the cache
+    """Return the compiled walk for *device*, which must be the current one."""
+    del device  # only a cache key
     return Kernel(_GPU_SOURCE, "chase")

@@ -1,9 +1,9 @@
-"""Collectives between the GPUs of this machine, by size: NCCL as torch.distributed calls it.
+"""Collectives between the GPUs of this machine by size: NCCL as called by torch.distributed.
 
-Sizes and bandwidths are those of nccl-tests (doc/PERFORMANCE.md): the size is that of the whole buffer, of the
-gathered one for all_gather, of the one to be scattered for reduce_scatter; algbw is size over time, busbw what a
-link would have to carry, were the collective ideal.  Of sendrecv each rank sends to the next one and receives
-from the one before.  The time is the device's on the slowest rank.
+Sizes and bandwidths follow nccl-tests (doc/PERFORMANCE.md).  The size is that of the whole buffer: the gathered one
+for all_gather, the one to scatter for reduce_scatter.  algbw is size over time; busbw is the rate of a link if the
+collective were ideal.  In sendrecv each rank sends to the next and receives from the previous one.  The time is the
+device time on the slowest rank.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _EFFORT = Effort(longest_s=0.5, warmup_s=0.01)
 _START_S, _TIMEOUT_S = 120.0, 40.0
 _MOST_FAULTS = 3
 _FLOAT_BYTES = 4
-_FEWER = ("all_reduce", "sendrecv")  # what is measured of groups of fewer than all
+_FEWER = ("all_reduce", "sendrecv")  # collectives measured on groups smaller than all GPUs
 _IN_PLACE = ("all_reduce", "broadcast", "reduce")
-_SUMMED = ("all_reduce", "reduce")  # in place: each call adds to what the one before has left
+_SUMMED = ("all_reduce", "reduce")  # in place: each call sums the results of the previous one
 
 
 def cases(bench: Bench, machine: str) -> Iterator[Case]:
-    """Return collectives of all GPUs, then of fewer; raises Unavailable where there are not two."""
+    """Return collectives of all GPUs, then of fewer; raises Unavailable where there are fewer than two."""
     del machine
     if not bench.is_cuda:
         raise Unavailable("collectives are measured between GPUs, and here is none")
@@ -53,7 +53,7 @@ def cases(bench: Bench, machine: str) -> Iterator[Case]:
 
 
 def _group_sizes(count: int) -> list[int]:
-    """Return how many GPUs take part: all, two, and the powers of two between."""
+    """Return the group sizes: all GPUs, then the powers of two from 2 below that."""
     powers = [2**i for i in range(1, count.bit_length()) if 2**i < count]
     return [count, *powers]
 
@@ -64,7 +64,7 @@ def _nodes_of(count: int) -> int:
 
 
 def group_cases(bench: Bench, counts: Sequence[int], most_bytes: int = _MOST) -> Iterator[Case]:
-    """Yield collectives of groups of *counts* ranks, on GPUs or, where *bench* is a CPU, by gloo over loopback."""
+    """Yield collectives of groups of *counts* ranks, on GPUs, or by gloo over loopback where *bench* is a CPU."""
     groups = Groups(bench)
     algorithm = os.environ.get("NCCL_ALGO", "") if bench.is_cuda else ""
     try:
@@ -95,20 +95,20 @@ def group_cases(bench: Bench, counts: Sequence[int], most_bytes: int = _MOST) ->
 
 
 def _whole(size: int, count: int) -> int:
-    """Return the most bytes, not above *size*, that are as many whole numbers for each of *count* ranks."""
+    """Return the largest size in bytes, up to *size*, that holds equally many floats for each of *count* ranks."""
     unit = count * _FLOAT_BYTES
     return size // unit * unit
 
 
 def bus_factor(name: str, count: int) -> float:
-    """Return busbw over algbw of a collective of *count* ranks (nccl-tests, doc/PERFORMANCE.md)."""
+    """Return the ratio of busbw to algbw for a collective of *count* ranks (nccl-tests, doc/PERFORMANCE.md)."""
     if name == "all_reduce":
         return 2 * (count - 1) / count
     return (count - 1) / count if name in ("all_gather", "reduce_scatter", "all_to_all") else 1.0
 
 
 class Groups:
-    """The ranks that are at work: those of one group at a time, kept from case to case."""
+    """The active ranks: one group at a time, kept from case to case."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
@@ -124,17 +124,20 @@ class Groups:
         )
 
     def _measure(self, name: str, size: int, count: int) -> Interval:
-        found: Interval = self.run(count, _time_on_rank, name, size, _EFFORT)[0]  # all have the slowest one's
+        found: Interval = self.run(count, _time_on_rank, name, size, _EFFORT)[0]  # all ranks return the slowest's
         return found
 
     def run(self, count: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """Return what *function* returned on each of *count* ranks; raises Unavailable, after some faults at once."""
+        """Return the results of *function* on *count* ranks, in their order.
+
+        Raises RanksFailed on a fault, and Unavailable immediately after three faults with this number of ranks.
+        """
         faults = self._faults.setdefault(count, [])
         if len(faults) >= _MOST_FAULTS:
             raise Unavailable(f"given up after faults, the last of them: {faults[-1]}")
         try:
             ranks = self._group(count)
-        except RanksFailed as fault:  # a start takes long: no second one
+        except RanksFailed as fault:  # starting takes long, so it is not tried again
             faults += [str(fault)] * _MOST_FAULTS
             raise
         try:
@@ -157,7 +160,7 @@ class Groups:
 
 
 def figures_of(name: str, size: int, count: int, interval: Interval) -> Mapping[str, Any]:
-    """Return the time and the bandwidths of nccl-tests."""
+    """Return the time in seconds, and algbw and busbw in GB/s, as nccl-tests defines them."""
     rate = size / interval.median / 1e9
     return {"time_s": interval.median, "algbw_GBps": rate, "busbw_GBps": rate * bus_factor(name, count)}
 
@@ -180,29 +183,30 @@ def _time_on_rank(rank: int, count: int, name: str, size: int, effort: Effort) -
         call = _COLLECTIVES[name](rank, count, numbers)
         return time_together(call, effort, cuda=cuda, renew=renew if name in _SUMMED else None)
     finally:
-        if cuda:  # what is measured besides these ranks may need the memory
+        if cuda:  # free the memory for other cases
             torch.cuda.empty_cache()
 
 
 def _first_size(count: int) -> float:
-    """Return how large numbers are to be that *count* ranks sum up again and again, so that they stay finite.
+    """Return the initial magnitude of numbers that *count* ranks sum repeatedly in place, so that they stay finite.
 
-    Each of a sample's calls makes them *count* times as large: they pass through 1 halfway.
+    Each call of a sample multiplies them by *count*; they pass 1 halfway through.
     """
     return max(2.0**-125, math.pow(count, -MOST_CALLS / 2))
 
 
 Numbers = Callable[..., Any]
-"""Gives a buffer of the case's size, or of its *share*-th part."""
+"""Returns a buffer of the case's size, or of the *share*-th part of it."""
 
 
 Made = Callable[[int, int, Numbers], Callable[[int], object]]
 
 
 def _calls(*names: str, parts: Callable[[int], tuple[int, ...]] = lambda _: (1,), **how: int) -> Made:
-    """Return what makes a rank's call of the function that torch has, by its newest name, on its buffers.
+    """Return a maker of one rank's call of a torch.distributed function, the first of *names* that exists.
 
-    These are, among so many ranks, *parts* of the size: what is sent, and what comes in, which is named first.
+    *parts* gives, for a number of ranks, the divisors of the size for the buffers: input, then output.  The function
+    takes them in reverse order.
     """
 
     def make(rank: int, count: int, numbers: Numbers) -> Callable[[int], object]:

@@ -1,4 +1,4 @@
-"""What buffers hold: numbers by chance, as a device draws less power for equal ones, and its clock is another."""
+"""Random buffer contents: equal values would lower a device's power draw and so change its clock."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import torch
 
 __all__ = ["random_bytes"]
 
-_BLOCK = 4 << 20  # chance takes the host longer than a copy: a larger buffer repeats it
+_BLOCK = 4 << 20  # bytes; larger buffers repeat the block, as generating random bytes is slower than copying
 
 
 def random_bytes(size: int, device: Any, *, pinned: bool = False) -> Any:
-    """Return *size* bytes by chance on *device*; *pinned*, where they are the host's, in memory that stays."""
+    """Return *size* random bytes on *device*; *pinned*: in page-locked host memory."""
     buffer = torch.empty(size, dtype=torch.uint8, device=device, pin_memory=pinned)
     block = _block()
     if buffer.device.type != "cpu":

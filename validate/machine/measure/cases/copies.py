@@ -1,9 +1,9 @@
 """Copies between host and device, within a device, within the host, and between devices.
 
-``GBps`` is what is copied per second, counted once (memory that is read and written within one device
-sees twice that); of copies both ways at once it is the sum.  From pinned memory the copy engine works by
-itself: its time is the device's, between events on a stream that has all copies in its queue.  Pageable
-memory goes through the host, which is timed by its clock.  ``latency_s`` stands at the least size.
+``GBps`` is the number of bytes copied per second, counted once (the memory of a device sees twice that for a copy
+within it); for copies both ways at once it is the sum.  Copies from pinned memory run on the copy engine: their time
+is measured on the device, between events, with all copies queued.  Copies of pageable memory involve the host and
+are timed by its clock.  ``latency_s`` is filled in for the smallest size.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _PAIRS_MOST = 256 << 20
 
 
 def cases(bench: Bench, machine: str) -> Iterator[Case]:
-    """Yield all kinds of copies at the largest size, then at the least, then between; pairs of devices last.
+    """Yield all kinds of copies at the largest size, then the smallest, then sizes between; pairs of devices last.
 
-    A GPU that was named is measured alone: others may be at somebody else's work.
+    If the user named a GPU, only that one is measured, since others may be in use.
     """
     del machine
     if not bench.is_cuda:
@@ -64,7 +64,7 @@ def cases(bench: Bench, machine: str) -> Iterator[Case]:
 
 
 def _pairs(bench: Bench) -> Iterator[Case]:
-    """Yield copies between GPUs: all pairs at the largest and the least size, one GPU with all others between."""
+    """Yield copies between GPUs: all pairs at the largest and smallest size, pairs with GPU 0 at sizes between."""
     count = torch.cuda.device_count()
     pairs = list(permutations(range(count), 2))
     sizes = spread(ladder(_LEAST, min(_PAIRS_MOST, bench.memory_bytes // 8)))
@@ -81,7 +81,7 @@ def _pairs(bench: Bench) -> Iterator[Case]:
 
 
 def _part(bench: Bench) -> int:
-    """Return how large a buffer may be where several are needed, on the device and on the host."""
+    """Return the largest buffer size in bytes, where several buffers must fit on the device and on the host."""
     return min(bench.memory_bytes, host_bytes()) // 8
 
 
@@ -124,7 +124,7 @@ def _within_host(size: int, threads: int | None, bench: Bench) -> Work:
 
 
 def _both_ways_with_host(size: int, bench: Bench) -> Work:
-    """Return a copy to the device and one from it, each on a stream of its own."""
+    """Return concurrent copies to and from the device, each on its own stream."""
     up, down = (random_bytes(size, "cpu", pinned=True) for _ in range(2))
     above, below = (random_bytes(size, bench.device) for _ in range(2))
     streams = [torch.cuda.Stream(bench.device) for _ in range(2)]
@@ -143,12 +143,12 @@ def _both_ways_with_host(size: int, bench: Bench) -> Work:
 
 def _between(size: int, source: int, target: int, bench: Bench) -> Work:
     sent, got = random_bytes(size, f"cuda:{source}"), random_bytes(size, f"cuda:{target}")
-    # torch puts such a copy on the stream of its source.
+    # torch issues such a copy on the source's current stream.
     return _work(lambda _: got.copy_(sent, non_blocking=True), size, QueuedStopwatch(bench, source))
 
 
 def _both_ways(size: int, one: int, other: int, bench: Bench) -> Work:
-    """Return copies either way between two GPUs, each on streams that the other does not wait for."""
+    """Return concurrent copies in both directions between two GPUs, on independent streams."""
     ends = ((one, other), (other, one))
     buffers = [(random_bytes(size, f"cuda:{source}"), random_bytes(size, f"cuda:{target}")) for source, target in ends]
     streams = [(torch.cuda.Stream(source), torch.cuda.Stream(target)) for source, target in ends]

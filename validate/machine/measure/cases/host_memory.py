@@ -1,4 +1,4 @@
-"""How much memory the host can give, as the system and the group of processes that this one belongs to say."""
+"""Memory available to this process, by the system and its control group."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 __all__ = ["host_bytes"]
 
-_GROUPS = (  # what a control group may take and what it has, in version 2 and in version 1
+_GROUPS = (  # limit and usage files of a control group, versions 2 and 1
     ("memory.max", "memory.current"),
     ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
 )
@@ -14,7 +14,7 @@ _UNKNOWN = 4 << 30
 
 
 def host_bytes(root: Path = Path("/")) -> int:
-    """Return the bytes that can be taken; a few GB where the system does not say."""
+    """Return the bytes of available memory; 4 GiB where the system does not report it."""
     found = [_available(root / "proc/meminfo")]
     for limit, used in _GROUPS:
         folder = root / "sys/fs/cgroup"
@@ -35,7 +35,7 @@ def _available(path: Path) -> int | None:
 
 def _number(path: Path) -> int | None:
     text = _text(path).strip()
-    return int(text) if text.isdigit() else None  # "max" is no limit
+    return int(text) if text.isdigit() else None  # "max" means no limit
 
 
 def _text(path: Path) -> str:

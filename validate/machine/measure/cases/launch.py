@@ -1,4 +1,4 @@
-"""What issuing work costs: on the device, by way of issuing; on the host, by what is issued."""
+"""The cost of launching work: on the device by mode of issue, on the host by kind of call."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from validate.machine.measure.watches import HostStopwatch, ThreadsStopwatch
 
 __all__ = ["cases"]
 
-_ELEMENTS = 64  # so few that the kernel itself takes no time that counts
-_CHAIN = 16  # operators one after the other, so that what a call costs once hardly counts
+_ELEMENTS = 64  # few enough that the kernel's own time is negligible
+_CHAIN = 16  # operators in sequence, so that the fixed cost of a call hardly counts
 _PARAMETERS = 64
-_COMMON = 4  # of the layers, those that most networks have most of come first
+_COMMON = 4  # number of layers measured early: those most common in networks
 _MODES: dict[Mode, str] = {
     "stream": "one after the other",
     "single": "alone, waiting for it",
@@ -30,11 +30,11 @@ _AUTOCAST = "linear under autocast to bf16"
 
 
 def cases(bench: Bench, machine: str) -> Iterator[Case]:
-    """Yield small operators under each way of issuing them, then what the host pays by kind of call."""
+    """Yield small operators under each mode of issue, then the host time by kind of call."""
     del machine
     for metric, build in _ON_DEVICE.items():
         for mode, words in _MODES.items():
-            if bench.is_cuda or mode != "graph":  # a CPU has no graphs
+            if bench.is_cuda or mode != "graph":  # graphs exist only on GPUs
                 yield _case(f"time of {metric}", f"torch eager, {words}", partial(_timed, build, mode))
     names = list(_LAYERS)
     yield from _layer_cases(names[:_COMMON])
@@ -64,7 +64,7 @@ def _case(metric: str, mode: str, build: Callable[[Bench], Work]) -> Case:
 
 
 def _host(bench: Bench) -> Stopwatch:
-    """Return what times the host's part: on a CPU, where issuing and computing are one, that of one thread."""
+    """Return a stopwatch for host time; on a CPU, where issuing and computing are one, it times a single thread."""
     return HostStopwatch(bench) if bench.is_cuda else ThreadsStopwatch(1)
 
 
@@ -148,7 +148,7 @@ _ON_QUEUE: dict[str, Callable[[Bench], Call]] = {
     "synchronising with an idle device": _synchronise,
 }
 
-# The layers that networks are made of: one, and the shape it takes and gives.
+# The layers that networks consist of: a maker, and the shape of its input and output.
 _LAYERS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "linear": (lambda: nn.Linear(16, 16), (4, 16)),
     "conv2d": (lambda: nn.Conv2d(4, 4, 3, padding=1, bias=False), (2, 4, 8, 8)),
@@ -167,14 +167,14 @@ _LAYERS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
 
 
 class _Sequence(nn.Module):  # type: ignore[misc]  # torch is Any where it is not installed
-    """A recurrent layer that gives its outputs alone."""
+    """A recurrent layer that returns only its outputs."""
 
     def __init__(self, layer: Any) -> None:
         super().__init__()
         self._layer = layer
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the outputs of all steps."""
+        """Return the outputs of all time steps."""
         return self._layer(x)[0]
 
 
@@ -186,12 +186,12 @@ class _Function(nn.Module):  # type: ignore[misc]  # torch is Any where it is no
         self._function = function
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return what the function makes of *x*."""
+        """Return the function of *x*."""
         return self._function(x)
 
 
 def _chain(name: str, backward: bool, bench: Bench) -> Work:
-    """Return one layer of a chain as its network issues it, the tape kept and, where *backward*, run back."""
+    """Return the work of a chain of layers, recorded for autograd; *backward* also runs the backward pass."""
     make, shape = _LAYERS[name]
     network = nn.Sequential(*(make() for _ in range(_CHAIN))).to(bench.device)
     parameters = list(network.parameters())
@@ -205,7 +205,7 @@ def _chain(name: str, backward: bool, bench: Bench) -> Work:
         if backward:
             torch.autograd.backward(y, seed.to(y.dtype))
             x.grad = None
-            for parameter in parameters:  # as optimizer.zero_grad() does
+            for parameter in parameters:  # like optimizer.zero_grad()
                 parameter.grad = None
 
     return Work(call, watch=_host(bench), figures=lambda interval: {"time_s": interval.median / _CHAIN})
@@ -227,12 +227,12 @@ def _optimiser(name: str, bench: Bench) -> Work:
 
 
 def _replay(count: int, mode: Mode | None, bench: Bench) -> Work:
-    """Return the replay of a graph of *count* kernels: the host's time where no *mode* is given."""
+    """Return the replay of a graph of *count* kernels; times the host where *mode* is None."""
     captured = _relu(bench)
     graph = capture(captured, count)
 
     def call(_: int, kept: Call = captured) -> None:
-        del kept  # the graph writes to its tensors, which must live as long
+        del kept  # keeps alive the tensors that the graph writes
         graph.replay()
 
     return Work(call, watch=_host(bench)) if mode is None else Work(call, mode)

@@ -1,11 +1,10 @@
-"""Bandwidth by the size of what is touched: streams and gathers of torch, and the latency of a load.
+"""Bandwidth by working set: streams and gathers of torch, and load latency.
 
-``bytes`` is the working set.  A stream passes over all of it once: a read, a write, or a third or a half
-of it each way; what caches fetch before they write is not counted (as in STREAM, McCalpin 1995).  A gather
-takes rows from a table of ``bytes`` at random; its GB/s are of rows read and written, not of the indices
-(8 bytes a row).  On a GPU the calls
-come from a captured graph, so that small sets are not bound by the host; on a CPU each call has its issue
-in it, about a microsecond.  Everything is warm: what fits a cache is there.
+``bytes`` is the working set.  A stream passes over all of it once; copy and triad divide it among their buffers.
+Lines that caches fetch before a write are not counted (as in STREAM, McCalpin 1995).  A gather takes random rows from
+a table of ``bytes``; its GB/s count rows read and written, not the indices (8 bytes a row).  On a GPU the calls are
+replayed from a captured graph, so that small working sets are not limited by the host.  On a CPU each call includes
+about a microsecond of launch time.  All caches are warm.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ from validate.machine.measure.watches import ThreadsStopwatch
 __all__ = ["cases", "usable_threads"]
 
 _LEAST, _ROW_LEAST, _ROW_MOST = 16 << 10, 64, 4096
-_BEYOND = 8  # times the last-level cache: there a stream finds next to nothing in it
+_BEYOND = 8  # working set in multiples of the last-level cache, at which streams hardly hit it
 _GPU_MOST = 4 << 30
 _CPU_LEAST, _CPU_MOST = 256 << 20, 1 << 30
 _GATHERED, _CPU_GATHERED = 64 << 20, 8 << 20
 _FLOAT_BYTES = 4
-_STEP = 256  # numbers: a KiB
+_STEP = 256  # elements: 1 KiB
 
 
 def cases(bench: Bench, machine: str) -> Iterator[Case]:
-    """Yield what streams from memory, pointer chases, gathers and the whole staircase, so that any part tells."""
+    """Yield streams, pointer chases and gathers over all sizes, interleaved so that any prefix is representative."""
     del machine
     largest = _largest(bench)
     sizes = spread(ladder(_LEAST if bench.is_cuda else 4 * _LEAST, largest))
@@ -49,7 +48,7 @@ def cases(bench: Bench, machine: str) -> Iterator[Case]:
     chases = list(chase_cases(bench, largest))
     yield from streams[:2]
     yield from _in_turn(streams[2:], chases, gathers)
-    if bench.is_cuda:  # the steps between, where time is left
+    if bench.is_cuda:  # sizes between, if time is left
         between = spread(ladder(2 * _LEAST, largest))
         yield from (_stream_case(kernel, size, "") for size in between for kernel in _STREAMS)
 
@@ -60,38 +59,38 @@ def usable_threads() -> int:
 
 
 def _largest(bench: Bench) -> int:
-    """Return the largest working set: well beyond the last cache, within what the device has to give."""
+    """Return the largest working set in bytes: well beyond the last-level cache, within the device's memory."""
     wanted = _GPU_MOST if bench.is_cuda else min(_CPU_MOST, max(_CPU_LEAST, _BEYOND * bench.cache_bytes))
     sizes = ladder(_LEAST, min(wanted, bench.memory_bytes // 3))
     return sizes[-1] if sizes else _LEAST
 
 
 def _tables(bench: Bench, largest: int) -> list[int]:
-    """Return the sizes of tables to gather from: far beyond the last cache, and half of it."""
+    """Return the sizes of gather tables in bytes: far beyond the last-level cache and, on GPUs, half of it."""
     cached = 1 << max(0, (bench.cache_bytes // 2).bit_length() - 1)
     return [largest, cached] if bench.is_cuda and _ROW_MOST <= cached < largest else [largest]
 
 
 def _in_turn(*queues: list[Case]) -> Iterator[Case]:
-    """Yield from all queues in turn, so that they end together."""
+    """Yield from all queues in proportion to their lengths, so that they end together."""
     places = [((i + 0.5) / len(queue), which, i) for which, queue in enumerate(queues) for i in range(len(queue))]
     for _, which, i in sorted(places):
         yield queues[which][i]
 
 
 def _buffers(parts: int, size: int, bench: Bench) -> list[Any]:
-    """Return *parts* tensors of *size* bytes together, written already: untouched pages would all be one."""
+    """Return *parts* tensors of *size* bytes in total, already written: untouched pages would share one zero page."""
     return list(_written((parts, _elements(parts, size)), bench))
 
 
 def _written(shape: tuple[int, ...], bench: Bench) -> Any:
-    """Return numbers by chance on a GPU, whose power depends on them; equal ones, which are made sooner, on a CPU."""
+    """Return random numbers on a GPU, whose power draw depends on them; ones on a CPU, which are faster to write."""
     numbers = torch.empty(shape, device=bench.device)
     return numbers.uniform_() if bench.is_cuda else numbers.fill_(1.0)
 
 
 def _elements(parts: int, size: int) -> int:
-    """Return the numbers in each of *parts*: whole cache lines, as all buffers that a network has."""
+    """Return the number of elements of each of *parts* buffers, in whole KiB, as a network's buffers are."""
     return max(_STEP, size // _FLOAT_BYTES // parts // _STEP * _STEP)
 
 

@@ -1,7 +1,7 @@
-"""Compile and launch a small kernel with what comes with torch and the driver: NVRTC and libcuda.
+"""Compile and launch a small kernel with NVRTC and libcuda, which come with torch and the driver.
 
-By their C interfaces (CUDA Toolkit Documentation: NVRTC, section 3; CUDA Driver API, Module Management and
-Execution Control), which are the same in all versions.
+It uses their C interfaces, which are the same in all versions (CUDA Toolkit Documentation: NVRTC, section 3; CUDA
+Driver API, Module Management and Execution Control).
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ __all__ = ["Kernel", "compile_binary"]
 
 
 class Kernel:
-    """The kernel *name* of *source*, C linkage, for the GPU that is torch's current one.
+    """The kernel *name* of *source*, with C linkage, for torch's current GPU.
 
-    Raises Unavailable where there is no NVRTC, or it cannot compile for this GPU.
+    Raises Unavailable where NVRTC is missing or cannot compile for this GPU.
     """
 
     def __init__(self, source: str, name: str) -> None:
         if torch.version.hip:
             raise Unavailable("compiles kernels for NVIDIA GPUs only")
-        torch.cuda.synchronize()  # the driver's calls below need the context, and this makes it current
+        torch.cuda.synchronize()  # makes the context current, as the driver calls below require
         major, minor = torch.cuda.get_device_capability()
         binary = compile_binary(find_nvrtc(), source, f"sm_{major}{minor}")
         try:
@@ -46,7 +46,10 @@ class Kernel:
         )
 
     def launch(self, arguments: Sequence[int], *, blocks: int = 1, threads: int = 1) -> None:
-        """Put it on torch's current stream; *arguments* are addresses and integers of 64 bits each."""
+        """Launch the kernel on torch's current stream; *arguments* are addresses and integers of 64 bits each.
+
+        Raises Unavailable where the driver refuses.
+        """
         values = [ctypes.c_ulonglong(value) for value in arguments]
         places = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
@@ -57,11 +60,11 @@ class Kernel:
 
 
 def find_nvrtc() -> ctypes.CDLL:
-    """Return NVRTC: one that the loader knows, or one beside torch in its packages."""
+    """Return NVRTC: one known to the loader, or one among torch's packages; raises Unavailable without any."""
     major = str(torch.version.cuda or "12").split(".", maxsplit=1)[0]
     toolkits = [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     folders = [Path(torch.__file__).parent, *map(Path, sys.path), Path(sys.prefix), *toolkits, Path("/usr/local/cuda")]
-    # Last the name without a number: of some toolkit's, which may be too old to know this GPU.
+    # The unversioned name comes last: it may belong to a toolkit too old for this GPU.
     for name in (f"libnvrtc.so.{major}", *_packaged(major, folders), "libnvrtc.so"):
         try:
             return ctypes.CDLL(name)
@@ -78,9 +81,9 @@ def _packaged(major: str, folders: Sequence[Path]) -> list[str]:
 
 
 def compile_binary(nvrtc: Any, source: str, architecture: str) -> bytes:
-    """Return *source* compiled for *architecture* (``sm_90``).
+    """Return *source* compiled to a binary for *architecture* (``sm_90``).
 
-    A binary and no PTX: the driver then need not know the language of the newer compiler.
+    PTX is avoided, since the driver may be older than the compiler.  Raises Unavailable where it does not compile.
     """
     program = ctypes.c_void_p()
     _check(nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None), "NVRTC")

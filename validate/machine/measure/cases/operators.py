@@ -1,4 +1,4 @@
-"""Operators by class, size and precision: as torch's own functions, one call a case."""
+"""Operators by class, size and precision, as torch functions; one call per case."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ __all__ = ["cases", "limits_of", "parts"]
 
 _COUNT = 700
 _COUNT_CPU = 160
-_SINGLE_EVERY = 6  # so many are measured a second time with the host's part in it
-_COLD_EVERY = 8  # and so many with caches that hold nothing of it
+_SINGLE_EVERY = 6  # every sixth shape is also measured with host time
+_COLD_EVERY = 8  # every eighth also with cold caches
 _MOST_SETS = 256
 _DTYPES = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp8": "float8_e4m3fn"}
 Run = Callable[[], Any]
 
 
 def limits_of(bench: Bench) -> Limits:
-    """Return what one call may compute on *bench*: some ten milliseconds' worth."""
+    """Return the limits of one call on *bench*: work for about 50 ms at a rough fp32 rate, memory, precisions."""
     if not bench.is_cuda:
-        # Half precision without units for it is emulated, a hundred times slower: not what anyone trains in.
+        # CPUs without half-precision units emulate it a hundred times slower; nobody trains like that.
         return Limits(3e9, min(64e6, bench.memory_bytes / 8), ("fp32",))
     properties = torch.cuda.get_device_properties(bench.device)
     capability = (properties.major, properties.minor)
@@ -44,17 +44,17 @@ def limits_of(bench: Bench) -> Limits:
         precisions.append("tf32")
     if torch.version.hip is None and capability >= (8, 9):
         precisions.append("fp8")
-    per_s = properties.multi_processor_count * 256 * 1.5e9  # of the order of fp32 without tensor cores
+    per_s = properties.multi_processor_count * 256 * 1.5e9  # about the fp32 rate without tensor cores, FLOP/s
     return Limits(per_s * 0.05, min(4e9, bench.memory_bytes / 8), tuple(precisions))
 
 
 def cases(bench: Bench, machine: str) -> Iterator[Case]:
-    """Yield operators; some again with the host's part, and some with cold caches."""
+    """Yield operators; some are repeated with host time, and some with cold caches."""
     del machine
     count = _COUNT if bench.is_cuda else _COUNT_CPU
     for i, shape in enumerate(shapes(limits_of(bench), count)):
         for mode, cache in _ways(bench, shape, i):
-            dispatch = int(mode == "single" or not bench.is_cuda)  # a CPU's library has the framework's part in it
+            dispatch = int(mode == "single" or not bench.is_cuda)  # a CPU's time includes the framework's
             columns: dict[str, str | int | float] = {**shape.cells, "includes_dispatch": dispatch, "cache": cache}
             if not bench.is_cuda:
                 columns["threads"] = torch.get_num_threads()
@@ -63,7 +63,7 @@ def cases(bench: Bench, machine: str) -> Iterator[Case]:
 
 
 def parts(shape: StepShape, bench: Bench) -> Iterator[Case]:
-    """Yield the operators of the network of *shape*, each by itself; those that have no case say why."""
+    """Yield the operators of the network of *shape*, each by itself; those that cannot be measured raise the reason."""
     assert shape.network is not None
     description = shape.network.read()
     mode: Mode = "graph" if bench.is_cuda else "stream"
@@ -92,7 +92,7 @@ def _ways(bench: Bench, shape: Shape, i: int) -> Iterator[tuple[Mode, str]]:
 
 
 def _build(shape: Shape, mode: Mode, cache: str, bench: Bench) -> Work:
-    """Return the work of *shape*; with cold caches, on sets of tensors that together are three times their size."""
+    """Return the work of *shape*; cold caches need sets of tensors that exceed the cache threefold in total."""
     cells = shape.cells
     set_precision(str(cells["dtype"]))
     torch.manual_seed(0)
@@ -102,7 +102,7 @@ def _build(shape: Shape, mode: Mode, cache: str, bench: Bench) -> Work:
     with torch.no_grad():
         runs = [make(asked) for _ in range(sets)]
     watch = None
-    if asked.taped and mode == "graph":  # what cannot be captured waits in the queue until all is issued
+    if asked.taped and mode == "graph":  # work that cannot be captured is queued in a blocked stream
         mode, watch = "stream", QueuedStopwatch(bench)
     hard = bench.is_cuda and shape.flop > 0
     if len(runs) == 1:
@@ -117,7 +117,7 @@ class _Asked:
 
     cells: Mapping[str, str | int]
     device: Any
-    taped: bool = False  # the tape's threads cannot be captured
+    taped: bool = False  # whether the work cannot be captured in a graph
 
     @property
     def phase(self) -> str:
@@ -134,7 +134,7 @@ class _Asked:
         return tuple(self.size(name) for name in names)
 
     def tensor(self, *sizes: int) -> Any:
-        """Return a tensor of random numbers: of zeros a GPU draws less power and runs faster."""
+        """Return a random tensor; zeros would lower the power draw and so raise the clock."""
         dtype = getattr(torch, _DTYPES[str(self.cells["dtype"])])
         if str(self.cells["dtype"]) == "fp8":
             return torch.randn(sizes, device=self.device, dtype=torch.bfloat16).to(dtype)
@@ -263,7 +263,7 @@ def _recurrent(asked: _Asked) -> Run:
     layer = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU}[str(asked.cells["op"])](hidden, hidden)
     x = asked.tensor(steps, batch, hidden)
     layer = layer.to(device=asked.device, dtype=x.dtype).eval()
-    asked.taped = True  # not taped, but its workspace is the library's own
+    asked.taped = True  # no autograd, but the library allocates its own workspace
 
     def run() -> Any:
         with torch.no_grad():

@@ -1,11 +1,11 @@
 """A copy on a separate stream while the device computes.
 
-Three rows of ``copies.csv`` tell one case: ``kind`` is ``overlap_h2d`` or ``overlap_d2h``, ``bytes`` the size of the
-copy, and ``note`` says what runs: the work alone, the copy alone, or both, begun together and timed until both are
-done.  With these times w, c and b the share of the shorter one that is hidden is (w + c - b) / min(w, c).  The work
-is repeated so often that alone it takes about as long as the copy: ``repeats`` says how often, ``work`` what it is in
-the words of ``simulate --workload``.  It is matrix products, which are bound by arithmetic, or sums of vectors, which
-share the memory with the copy.
+A case has three rows in ``copies.csv``: ``kind`` is ``overlap_h2d`` or ``overlap_d2h``, ``bytes`` is the size of the
+copy, and ``note`` names what runs: the work alone, the copy alone, or both, started together and timed until both
+are done.  With these times w, c and b, the hidden fraction of the shorter one is (w + c - b) / min(w, c).  The work is
+repeated until it takes about as long as the copy: ``repeats`` is the count, and ``work`` the operator in the notation
+of ``simulate --workload``.  The work is matrix products, limited by arithmetic, or vector sums, which compete with the
+copy for memory bandwidth.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PARTS: dict[Part, str] = {"work": "{work} alone", "copy": "copy alone", "both":
 
 
 def cases(bench: Bench, machine: str) -> Iterator[Case]:
-    """Return the three rows of each case; raises Unavailable on a CPU, whose cores both copy and compute."""
+    """Return the three rows of each case; raises Unavailable on a CPU, whose cores do both copies and computation."""
     del machine
     if not bench.is_cuda:
         raise Unavailable("a CPU copies with the cores that compute")
@@ -46,11 +46,11 @@ def _cases(here: str) -> Iterator[Case]:
     for size in _SIZES:
         for work in _WORK:
             for to_device in (True, False):
-                shared: dict[str, int] = {}  # how often the work is repeated, the same in the three rows
+                shared: dict[str, int] = {}  # repetitions of the work, equal in the three rows
                 ends = ("host", here) if to_device else (here, "host")
                 for part, words in _PARTS.items():
                     if part == "copy" and work != next(iter(_WORK)):
-                        continue  # the copy alone is the same beside any work
+                        continue  # the copy alone does not depend on the work
                     columns: Columns = {
                         "kind": f"overlap_{'h2d' if to_device else 'd2h'}",
                         "src": ends[0],
@@ -66,7 +66,7 @@ def _cases(here: str) -> Iterator[Case]:
 
 
 def _take_over(shared: dict[str, int], row: Mapping[str, str]) -> None:
-    """Repeat work as often as in *row*, which was measured before."""
+    """Take over the number of repetitions from *row*, measured earlier."""
     if row.get("repeats", "").isdigit():
         shared["repeats"] = int(row["repeats"])
 
@@ -81,7 +81,7 @@ def _length(size: int) -> int:
 
 def _products(size: int, bench: Bench) -> Callable[[], object]:
     side = _side(size)
-    # Numbers by chance: the power that products of equal numbers take, and so the clock, is another.
+    # Random values: products of equal numbers draw another power and so run at another clock.
     a, b, out = (torch.randn(side, side, device=bench.device).half() for _ in range(3))
     return lambda: torch.mm(a, b, out=out)
 
@@ -141,5 +141,5 @@ def _fastest(watch: QueuedStopwatch, call: Call) -> float:
 
 
 def _repeats(copy_s: float, work_s: float) -> int:
-    """Return how often the work has to be done to last as long as the copy."""
+    """Return how often to repeat the work so that it lasts as long as the copy."""
     return max(1, min(_MOST_REPEATS, round(copy_s / work_s)))

@@ -1,8 +1,7 @@
-"""One training step over 1, 2, ... n ranks, each with the same batch: how it scales.
+"""One training step over 1, 2, ... n ranks with the same batch per rank: weak scaling.
 
-``scaling.json`` in the folder of the measurements says which.  One rank is the step alone, without
-DistributedDataParallel or FSDP.  Ranks are processes of this machine, or those that a launcher has started over
-several.
+``scaling.json`` in the measurements folder describes the step.  A single rank runs it without
+DistributedDataParallel or FSDP.  Ranks are processes on this machine, or a launcher's on several machines.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ def write_scaling(
     bucket_bytes: int,
     parallel: Sequence[str] = ("dp",),
 ) -> None:
-    """Write which steps are asked for into *folder*; *bucket_bytes* 0 is DistributedDataParallel's own 25 MiB.
+    """Write the requested steps into *folder*; *bucket_bytes* 0 means DistributedDataParallel's default of 25 MiB.
 
-    *parallel*: ``dp``, replicas, or ``fsdp``, shards, or both one after the other.  Raises ValueError where one is not
-    known, OSError.
+    *parallel*: ``dp`` for replicas, ``fsdp`` for shards, or both in turn.  Raises ValueError for unknown names or
+    invalid numbers, OSError where the file cannot be written.
     """
     if model not in ENTRIES:
         raise ValueError(f"--workload: no network '{model[:60]}'; {', '.join(ENTRIES)}")
@@ -60,7 +59,7 @@ def write_scaling(
 
 
 def cases(bench: Bench, machine: str) -> Iterator[Case]:
-    """Yield the step over each number of ranks; raises Unavailable where there are not so many."""
+    """Yield the step over each number of ranks; raises Unavailable where there are fewer ranks, or no step is given."""
     try:
         asked = json.loads((bench.scratch / SCALING).read_text(encoding="utf-8"))
         counts = [int(count) for count in asked["gpus"]]

@@ -1,4 +1,4 @@
-"""A file that is there to be read and written, has no name, and is gone when it is closed or its process ends."""
+"""An unnamed file for reads and writes, which disappears when it is closed or its process ends."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from validate.machine.measure.case import Unavailable
 __all__ = ["BLOCK", "Cache", "ScratchFile"]
 
 Cache = Literal["page cache", "dropped", "direct"]
-"""What serves reads: the system's pages in memory; the disk, its pages given up before; the disk, past the pages."""
+"""What serves reads: the page cache; the disk, after dropping the pages; or the disk, bypassing the page cache."""
 
-BLOCK = 4 << 20  # bytes of a write; the file is a multiple of it
+BLOCK = 4 << 20  # bytes per write; the file is a multiple of this
 
 
 class ScratchFile:
-    """A file of up to *size* bytes in *folder*; less where writing it takes longer than *longest_s*.
+    """A file of up to *size* bytes in *folder*, smaller where writing it takes longer than *longest_s* seconds.
 
-    Raises Unavailable where it cannot be written; nothing is left of it then.
+    Raises Unavailable where it cannot be written, leaving nothing behind.
     """
 
     def __init__(self, folder: Path, size: int, longest_s: float = 1.5) -> None:
@@ -35,13 +35,13 @@ class ScratchFile:
             raise _no_file(error) from error
         self._plain, self._direct = descriptor, -1
         try:
-            with suppress(OSError):  # not every file system has it
+            with suppress(OSError):  # not every file system supports O_DIRECT
                 self._direct = os.open(name, os.O_RDWR | getattr(os, "O_DIRECT", 0))
         finally:
             os.unlink(name)
         self.size = 0
-        self.block = mmap.mmap(-1, BLOCK)  # aligned to pages, as direct access asks for
-        self.block[:] = os.urandom(BLOCK)  # what a file system cannot compress
+        self.block = mmap.mmap(-1, BLOCK)  # page-aligned, as direct access requires
+        self.block[:] = os.urandom(BLOCK)  # incompressible for the file system
         began_s = time.monotonic()
         try:
             while self.size + BLOCK <= size and (not self.size or time.monotonic() - began_s < longest_s):
@@ -49,7 +49,7 @@ class ScratchFile:
                 self.size += BLOCK
                 if self.size % (8 * BLOCK) == 0:
                     self.sync()
-            self.sync()  # pages that are not on the disk yet cannot be given up
+            self.sync()  # dirty pages cannot be dropped
         except OSError as error:
             self.close()
             raise _no_file(error) from error
@@ -58,7 +58,7 @@ class ScratchFile:
             raise
 
     def descriptor(self, cache: Cache) -> int:
-        """Return what to read from; raises Unavailable where the system does not have such access."""
+        """Return the file descriptor for reads; raises Unavailable where the system lacks this kind of access."""
         if cache == "direct" and (self._direct < 0 or not hasattr(os, "O_DIRECT")):
             raise Unavailable("the file system has no direct access (O_DIRECT)")
         if cache == "dropped" and not hasattr(os, "posix_fadvise"):
@@ -68,23 +68,23 @@ class ScratchFile:
         return self._direct if cache == "direct" else self._plain
 
     def forget(self, offset: int = 0, length: int = 0) -> None:
-        """Give up the pages in memory of *length* bytes from *offset*, all where it is 0."""
+        """Drop the cached pages of *length* bytes from *offset*; 0 means to the end."""
         os.posix_fadvise(self._plain, offset, length, os.POSIX_FADV_DONTNEED)
 
     def write(self, offset: int, cache: Cache) -> None:
-        """Write a block at *offset*."""
+        """Write a block at *offset*; raises Unavailable where the disk is full, OSError on other faults."""
         with _own_fault():
             done = os.pwritev(self.descriptor(cache), [self.block], offset)
             if done != BLOCK:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def sync(self) -> None:
-        """Wait until what was written is on the disk."""
+        """Wait until all writes are on the disk; raises as :meth:`write`."""
         with _own_fault():
             os.fsync(self._plain)
 
     def close(self) -> None:
-        """Give its space back."""
+        """Close the file, which frees its space."""
         for descriptor in (self._plain, self._direct):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -97,9 +97,9 @@ def _no_file(error: OSError) -> Unavailable:
 
 @contextmanager
 def _own_fault() -> Iterator[None]:
-    """Raise Unavailable where there is no room: a quota may be less than the disk has free.
+    """Raise Unavailable where space runs out, since a quota may be lower than the disk's free space.
 
-    The file has its space to itself, and the tables may still be written; want of room for these is the end.
+    The space is the file's own problem; the tables may still be written.  If they cannot, the run ends.
     """
     try:
         yield

@@ -1,8 +1,7 @@
-"""Which operators are measured: shapes as networks have them, and shapes drawn between the extremes.
+"""The operators to measure: shapes from real networks, and random shapes between the extremes.
 
-Shapes are drawn from a generator with a fixed seed, so that every machine measures the same ones
-and two sets can be laid side by side.  They come class by class in turns, so that the beginning of
-the list is a fair sample of it.
+Random shapes come from a generator with a fixed seed, so that every machine measures the same ones and two sets can
+be compared.  The classes take turns, so that any first part of the list is a fair sample.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ __all__ = ["Limits", "Shape", "shapes"]
 
 _SEED = 20160730
 _BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}
-# Two in a row of each: of products and convolutions there are more kinds to tell apart than of passes over memory.
+# Matrix products and convolutions appear more often: they run more kinds of kernels than passes over memory do.
 _TURNS = (
     *("linear", "elementwise", "conv2d", "bmm", "layer_norm", "linear", "softmax", "conv2d", "matmul", "attention"),
     *("linear", "batch_norm", "conv2d", "bmm", "elementwise", "linear", "embedding", "conv2d", "matmul", "lstm"),
 )
-# Widths of BERT, GPT-2, GPT-3 and Llama: what comes in, what goes out.
+# Widths of BERT, GPT-2, GPT-3 and Llama: inputs, outputs.
 _WIDTHS = (
     *((768, 768), (768, 3072), (3072, 768), (1024, 4096), (4096, 1024), (1600, 6400), (4096, 4096), (4096, 11008)),
     *((11008, 4096), (5120, 20480), (8192, 8192), (12288, 12288), (768, 50257), (2048, 1000)),
@@ -40,7 +39,7 @@ _FUNCTIONS = ("add", "relu", "gelu", "mul_scalar", "tanh", "mul", "div", "add_sc
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """An operator in a phase: the cells of its row that say so, and about what it computes and touches."""
+    """An operator in a phase: its identifying cells, its FLOPs, and approximately the bytes it touches."""
 
     cells: dict[str, str | int]
     flop: float
@@ -49,7 +48,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a device gets to do at most in one call, and the precisions that it computes in."""
+    """The most FLOPs and bytes of one call on a device, and its precisions."""
 
     flop: float
     bytes: float
@@ -57,7 +56,7 @@ class Limits:
 
 
 def shapes(limits: Limits, most: int) -> Iterator[Shape]:
-    """Yield *most* different operators within *limits*."""
+    """Yield up to *most* different operators within *limits*."""
     draw = random.Random(_SEED)
     seen: set[tuple[tuple[str, str | int], ...]] = set()
     makers = {op: _MAKERS[op](draw, limits) for op in dict.fromkeys(_TURNS)}
@@ -81,7 +80,7 @@ def _precision(draw: random.Random, limits: Limits, *but: str) -> str:
 
 
 def _log(draw: random.Random, low: float, high: float) -> int:
-    """Return a size between *low* and *high*, each decade as likely; half are multiples of 8 or a power of two."""
+    """Return a size between *low* and *high*, log-uniform; most are rounded to a power of two or a multiple of 8."""
     size = math.exp(draw.uniform(math.log(low), math.log(high)))
     kind = draw.random()
     if kind < 0.35:
@@ -99,7 +98,7 @@ def _product(draw: random.Random, limits: Limits, op: str, phase: str, dims: tup
         m, n, k = (max(32, 16 * round(d / 16)) for d in (m, n, k))
     cells: dict[str, str | int] = {"op": op, "phase": phase, "dtype": precision, "batch": batch, "m": m, "n": n, "k": k}
     if op == "linear" and phase != "fwd":
-        cells["variant"] = "lm_head"  # the sum over the bias's gradients is a kernel of its own
+        cells["variant"] = "lm_head"  # without bias, whose gradient is summed by a separate kernel
     return Shape(cells, 2.0 * batch * m * n * k, _BYTES[precision] * batch * (m * n + n * k + m * k))
 
 
@@ -149,7 +148,7 @@ def _convolutions(draw: random.Random, limits: Limits) -> Iterator[Shape]:
         cells |= {"c_in": c_in, "c_out": c_out, "h_in": image, "w_in": image, "kernel_h": kernel, "kernel_w": kernel}
         cells |= {"stride": stride, "pad": pad, "stride_w": stride, "pad_w": pad, "groups": 1}
         if precision in ("fp16", "bf16"):
-            cells["variant"] = "channels_last"  # as half precision is trained
+            cells["variant"] = "channels_last"  # the usual layout in half precision
         out = (image + 2 * pad - kernel) // stride + 1
         if out < 1 or (phase == "bwd_data" and c_in == 3):
             continue
@@ -183,7 +182,7 @@ def _elementwise(draw: random.Random, limits: Limits) -> Iterator[Shape]:
 
 
 def _batch_norms(draw: random.Random, limits: Limits) -> Iterator[Shape]:
-    del limits  # its statistics are kept in fp32 everywhere
+    del limits  # always fp32, in which its statistics are kept everywhere
     for i in count():
         channels = 2 ** draw.randint(5, 11)
         image = draw.choice((7, 14, 28, 56, 112))

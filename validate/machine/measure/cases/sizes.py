@@ -1,4 +1,4 @@
-"""Ladders of sizes, and the order in which a sweep over them tells most."""
+"""Ladders of sizes, and an order that covers their range early."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def ladder(first: int, last: int, factor: int = 4) -> list[int]:
-    """Return *first*, then each *factor* times the one before, up to *last*."""
+    """Return *first* and its multiples by powers of *factor*, up to *last*."""
     sizes = []
     while first <= last:
         sizes.append(first)
@@ -20,7 +20,7 @@ def ladder(first: int, last: int, factor: int = 4) -> list[int]:
 
 
 def spread(items: Sequence[T]) -> list[T]:
-    """Return *items* last, first, middle, then the middles of what lies between: any beginning covers the range."""
+    """Return *items* in the order last, first, middle, then middles of the gaps: any first part covers the range."""
     if len(items) <= 2:
         return list(items)[::-1]
     order = [len(items) - 1, 0]

@@ -1,4 +1,4 @@
-"""Time of one step among many issued back to back, when the host is as far ahead as it gets."""
+"""Time of one step among many issued back to back, with the host as far ahead as it gets."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from validate.machine.measure.statistics import FEWEST, Interval, median_interva
 __all__ = ["Clock", "CpuClock", "CudaClock", "Patience", "Step", "agreed_samples", "steady_interval"]
 
 
-_WARMUP = 3  # steps that never count
+_WARMUP = 3  # fewest warm-up steps
 _PAUSE_S = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is timed: ``run``; before each, ``prepare`` runs untimed.
+    """What is timed: ``run``, after an untimed ``prepare``.
 
-    Without ``prepare`` the time of a step is that from the end of the one before.  ``begin`` is called
-    once when warming up is over, ``end`` when all samples are taken: it may refuse them (Unavailable).
+    Without ``prepare``, the time of a step starts at the end of the previous one.  ``begin`` is called once after
+    warm-up, ``end`` after the last sample; it may reject the samples (Unavailable).
     """
 
     run: Callable[[], object]
@@ -35,7 +35,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a figure is worked at: until half its interval is this part of it, or this time has passed."""
+    """How long to measure: until half the interval is this fraction of the median, or this time has passed."""
 
     interval: float = 0.01
     longest_s: float = 1.2
@@ -47,28 +47,28 @@ class Clock(Protocol):
     """Marks moments in the work of a device."""
 
     transient: int
-    """How many steps pass before the host is ahead."""
+    """Number of steps until the host is ahead."""
 
     def mark(self) -> Any:
-        """Return the moment when all that was issued so far is done."""
+        """Return a mark of the moment when all work issued so far is done."""
 
     def between_s(self, earlier: Any, later: Any) -> float:
-        """Return the seconds between two moments that have passed."""
+        """Return the seconds between two marks that have passed."""
 
     def settle(self) -> None:
-        """Wait until all that was issued is done."""
+        """Wait until all issued work is done."""
 
     def watch(self, until: Any) -> None:
-        """Read sensors until a moment has passed."""
+        """Read sensors until a mark has passed."""
 
 
 class CpuClock:
-    """Moments by the monotonic clock: what was issued is done."""
+    """Marks by the monotonic clock; issued work is complete on return."""
 
     transient = 0
 
     def mark(self) -> float:
-        """Return now."""
+        """Return the current time."""
         return time.perf_counter()
 
     def between_s(self, earlier: float, later: float) -> float:
@@ -76,14 +76,14 @@ class CpuClock:
         return later - earlier
 
     def settle(self) -> None:
-        """Nothing is under way."""
+        """Do nothing: no work is pending."""
 
     def watch(self, until: float) -> None:
-        """No sensors are read."""
+        """Do nothing: there are no sensors."""
 
 
 class CudaClock:
-    """Moments as CUDA events in the current stream."""
+    """Marks as CUDA events in the current stream."""
 
     transient = 2
 
@@ -91,13 +91,13 @@ class CudaClock:
         self._look = look
 
     def mark(self) -> Any:
-        """Put an event into the stream and return it."""
+        """Record and return an event in the stream."""
         event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event
 
     def between_s(self, earlier: Any, later: Any) -> float:
-        """Return the seconds between, on the device."""
+        """Return the device time between the events, in seconds."""
         return float(earlier.elapsed_time(later)) / 1000
 
     def settle(self) -> None:
@@ -105,7 +105,7 @@ class CudaClock:
         torch.cuda.synchronize()
 
     def watch(self, until: Any) -> None:
-        """Read sensors until an event has come."""
+        """Read sensors until the event has completed."""
         self._look()
         while not until.query():
             time.sleep(_PAUSE_S)
@@ -113,14 +113,14 @@ class CudaClock:
 
 
 def steady_interval(clock: Clock, step: Step, patience: Patience) -> Interval:
-    """Return the seconds of one step: the median over steps, with its interval.
+    """Return the median time of one step, in seconds, with its interval.
 
-    The steps of a burst are issued one after the other and nothing waits for them; the first
-    ``clock.transient`` of a burst do not count, as the device waits for the host there.
+    A burst of steps is issued without waiting.  Its first ``clock.transient`` steps do not count, as the device still
+    waits for the host.
     """
     started_s = time.perf_counter()
     one_s = math.inf
-    for count in range(1, 1000):  # libraries choose kernels, memory is allocated, clocks rise
+    for count in range(1, 1000):  # warm-up: libraries choose kernels, memory is allocated, clocks rise
         before_s = time.perf_counter()
         _burst(clock, step, 1)
         one_s = min(one_s, time.perf_counter() - before_s)
@@ -128,7 +128,7 @@ def steady_interval(clock: Clock, step: Step, patience: Patience) -> Interval:
             break
         if count > 1 and one_s > patience.longest_s:
             break
-    fewest = FEWEST if one_s * FEWEST <= 4 * patience.longest_s else 3  # a step of many seconds: a few will do
+    fewest = FEWEST if one_s * FEWEST <= 4 * patience.longest_s else 3  # for very long steps three must do
     n = max(fewest, _count(one_s, patience))
     samples: list[float] = []
     step.begin()
@@ -145,10 +145,10 @@ def steady_interval(clock: Clock, step: Step, patience: Patience) -> Interval:
 
 
 def agreed_samples(clock: Clock, step: Step, patience: Patience, greatest: Callable[[float], float]) -> list[float]:
-    """Return the seconds of steps that several ranks run together, as each of them calls this.
+    """Return the seconds of each timed step on this rank; all ranks of a group call this together.
 
-    What is decided, how many there are and whether they are enough, follows from the *greatest* figure of all ranks,
-    so that all run as many.  They warm up and are repeated as those of one device (:func:`steady_interval`).
+    All decisions depend on *greatest*, the maximum over ranks, so that all ranks run equally many steps.  Warm-up and
+    repetition are as on one device (:func:`steady_interval`).
     """
     one_s, spent_s = math.inf, 0.0
     for count in range(1, 1000):
@@ -181,7 +181,8 @@ def _count(one_s: float, patience: Patience) -> int:
 def _burst(clock: Clock, step: Step, count: int, *, watched: bool = False) -> list[float]:
     """Return the seconds of each of *count* steps.
 
-    Sensors are read when all are issued and the device still works: within a step the host would be late with it.
+    Sensors are read after all steps are issued, while the device still works: reading within a step would delay the
+    host.
     """
     clock.settle()
     ends: list[Any] = [clock.mark()]

@@ -1,4 +1,4 @@
-"""Data-parallel steps: the same step on every rank, which are replicas of each other or have shards."""
+"""Data-parallel steps: the same step on every rank, with replicas or shards."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ from validate.machine.measure.statistics import Interval, median_interval
 
 __all__ = ["LazyRanks", "of_all", "parallel_cases", "rank_step"]
 
-_LONGEST_S = 120.0  # building a network on each rank, and its steps
+_LONGEST_S = 120.0  # timeout for building the network on each rank and running its steps
 
 
 class LazyRanks:
-    """Ranks that are started when they are first asked, and again after a fault."""
+    """Ranks that are started at the first task, and again after a fault."""
 
     def __init__(self, count: int, *, cuda: bool) -> None:
         self.count, self.cuda = count, cuda
         self._ranks: Ranks | LaunchedRanks | None = None
 
     def run(self, function: Callable[..., Any], *arguments: Any, look: Callable[[], None] | None = None) -> list[Any]:
-        """Return what *function* returned on each rank; may raise RanksFailed."""
+        """Return the results of *function* on all ranks; raises RanksFailed."""
         if self._ranks is None or not self._ranks.alive:
             self._ranks = ranks_of(self.count, cuda=self.cuda)
         return self._ranks.run(function, *arguments, timeout_s=_LONGEST_S, look=look)
 
     def close(self) -> None:
-        """End them."""
+        """End the ranks."""
         if self._ranks is not None:
             self._ranks.close()
 
 
 def parallel_cases(shapes: Sequence[StepShape], machine: str, threads: int = 0) -> Iterator[Case]:
-    """Yield *shapes*, all of one number of ranks, which are there until the last is done."""
+    """Yield *shapes*, all for the same number of ranks, which run until the last case is done."""
     ranks = LazyRanks(shapes[0].n_gpus, cuda=not threads)
     try:
         for shape in shapes:
@@ -71,16 +71,16 @@ def _build(shape: StepShape, ranks: LazyRanks, bench: Bench) -> Work:
 
 
 def of_all(samples: Sequence[Sequence[float]]) -> Interval:
-    """Return the median of the steps, each as long as it took on average over the ranks.
+    """Return the median step time, each step being averaged over the ranks.
 
-    All wait for each other in every step, so that a step which one rank sees late it sees short the next time: what
-    was longest of each would count every such delay and none of what makes up for it.
+    All ranks wait for each other in every step, so a step that one rank ends late is followed by one that it sees as
+    short.  The maximum over ranks would count every such delay and never what makes up for it.
     """
     return median_interval([fmean(step) for step in zip(*samples, strict=True)])
 
 
 def rank_step(rank: int, count: int, shape: StepShape, cuda: bool) -> tuple[list[float], int | None]:
-    """Return the seconds of steps on this rank, and the most memory that tensors took."""
+    """Return the step times on this rank, in seconds, and its peak of allocated memory in bytes (None on CPUs)."""
     del rank, count
     device = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
     _give_back(cuda)
@@ -102,7 +102,7 @@ def rank_step(rank: int, count: int, shape: StepShape, cuda: bool) -> tuple[list
 
 
 def _give_back(cuda: bool) -> None:
-    """Give back the memory of a network that is no longer used: modules are cycles, which no count frees."""
+    """Free the memory of an unused network: modules contain reference cycles, which need the garbage collector."""
     gc.collect()
     if cuda:
         torch.cuda.empty_cache()

@@ -1,4 +1,4 @@
-"""Which steps are measured: networks, batches, policies and ways of issuing them, the most telling first."""
+"""The steps to measure: networks, batches, precision policies and modes of issue, the most informative first."""
 
 from __future__ import annotations
 
@@ -20,24 +20,28 @@ Policy = Literal["torch", "fp32", "tf32", "fp16", "bf16", "fp64", "amp-fp16", "a
 Optimizer = Literal["none", "sgd", "momentum", "adam"]
 
 
-OWN = Sizes()  # those of the network itself
+OWN = Sizes()  # the network's default sizes
 
 
 @dataclass(frozen=True, slots=True)
 class StepShape:
-    """One step: of what, and how it is run.
+    """One step: the network, and how it is run.
 
-    ``policy``: one format for all, or with ``amp-`` PyTorch's autocast.  ``fused``: the optimiser is one
-    kernel for a list of parameters.  ``each``: the host reads the loss of each step, and so waits for it.
-    ``n_gpus``: on how many the same step runs: replicas, whose gradients DistributedDataParallel averages, or where
-    there are ``shards`` so many ranks have a whole of the parameters between them (FSDP2).  ``overlaps``: gradients are
-    exchanged while the backward pass goes on.  ``sums_in_fp32``: those of shards in 16 bits.
-    ``network``: what is built and run, where ``model`` is not a network of ours but the name of one that was asked for.
-    ``micro_batches``: gradients of so many batches are summed before the update.  ``recompute``: what is not kept.
-    ``threads``: of a CPU; as torch has it where 0.  ``n_nodes``: over how many machines the ranks are.  ``bucket``: the
-    bytes of gradients that are exchanged together; DistributedDataParallel's own where 0.  ``parts``: not the step, but
-    its operators one by one.  ``source``: not the module that is built of ``network``, but the user's own, of this
-    factory with these sizes.
+    ``policy``: one format for everything, or PyTorch's autocast with ``amp-``.  ``fused``: the optimiser is one kernel
+    for a list of parameters.  ``each``: the host reads the loss of each step and so waits for it.
+
+    ``n_gpus``: the number of ranks.  These are replicas, whose gradients DistributedDataParallel averages; with
+    ``shards``, that many ranks divide one copy of the parameters among them (FSDP2).  ``overlaps``: gradients are
+    exchanged during the backward pass.  ``sums_in_fp32``: shards' 16-bit gradients are reduced in fp32.  ``bucket``:
+    bytes of gradients exchanged together; 0 is DistributedDataParallel's default.  ``n_nodes``: machines over which the
+    ranks are spread.
+
+    ``network``: the description to build where the user asked for the step; ``model`` is then only its name.
+    ``source``: measure the user's own module from this factory, with these sizes, in place of the one built from
+    ``network``.  ``parts``: measure its operators one by one, not the step.
+
+    ``micro_batches``: batches whose gradients are summed before the update.  ``recompute``: activations not kept.
+    ``threads``: CPU threads; 0 is torch's default.
     """
 
     model: str
@@ -65,13 +69,13 @@ class StepShape:
 
     @property
     def sample(self) -> str:
-        """What throughput counts: images, sequences, samples."""
+        """Return the unit that throughput counts: images, sequences or samples."""
         return self.network.read().sample if self.network is not None else ENTRIES[self.model].sample
 
     def cells(self, threads: int = 0) -> dict[str, str | int]:
-        """Return the cells of ``training.csv`` that say what it is; *threads* are a CPU's, 0 on a GPU.
+        """Return the identifying cells of ``training.csv``; *threads* is the number of CPU threads, 0 on a GPU.
 
-        ``schedule`` holds in words what has no column of its own.
+        ``schedule`` describes in words what has no column of its own.
         """
         threads = threads and (self.threads or threads)
         words = [f"cpu threads={threads}"] if threads else []
@@ -115,7 +119,7 @@ class StepShape:
         return found
 
     def _asked(self) -> dict[str, str | int]:
-        """Return the cells of a network that is written out, which says its sizes itself."""
+        """Return the cells of a described network, whose sizes the description holds."""
         assert self.network is not None
         found: dict[str, str | int] = {"network": self.network.name, "policy": self.policy}
         given: dict[str, str | int] = {
@@ -127,14 +131,14 @@ class StepShape:
         return found | {name: value for name, value in given.items() if value}
 
     def row_id(self, machine: str, threads: int = 0) -> str:
-        """Return a name of the row that is the same for the same step on *machine*."""
+        """Return the row's ID, which is always the same for the same step on *machine*."""
         text = "|".join(f"{name}={value}" for name, value in sorted(self.cells(threads).items()))
         return "step-" + hashlib.sha256(f"{machine}|{text}".encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """How a network is run: with its small, medium or large batch (0, 1, 2), and the rest as of a step."""
+    """How to run a network: with its small, medium or large batch (0, 1, 2), other fields as in a step."""
 
     batch: int
     policy: Policy
@@ -195,11 +199,11 @@ _WAYS = (
     _Way(2, "amp-fp16", channels_last=True),
     _Way(1, "amp-bf16", each=True),
 )
-_STRIDE = 7  # no divisor of the number of ways: the next network starts so many ways on
+_STRIDE = 7  # offset between the ways of successive networks; coprime to the number of ways
 
 
 def gpu_steps(policies: Sequence[Policy]) -> Iterator[StepShape]:
-    """Yield steps whose formats a GPU has, network by network in turn and each time run another way."""
+    """Yield steps in formats that a GPU supports: all networks in turn, each time run in another way."""
     queues = []
     for i, (model, batches, sizes) in enumerate(_NETWORKS):
         turned = [_WAYS[(i * _STRIDE + r) % len(_WAYS)] for r in range(len(_WAYS))]
@@ -208,7 +212,7 @@ def gpu_steps(policies: Sequence[Policy]) -> Iterator[StepShape]:
     for row in zip_longest(*queues):
         yield from (shape for shape in row if shape is not None)
     half: Policy = "amp-bf16" if "amp-bf16" in policies else "amp-fp16"
-    # Last, as a compiler takes a minute for each.
+    # Last, as compilation takes a minute each.
     yield StepShape("resnet50", 32, half, issue="compile", channels_last=True, fused=True)
     yield StepShape("gpt2", 4, half, issue="compile", optimizer="adam", fused=True)
 
@@ -251,11 +255,11 @@ CPU_STEPS: tuple[StepShape, ...] = (
     StepShape("lenet", 1024, optimizer="adam"),
     StepShape("bert-base", 4, phase="inference", sizes=_TINY["bert-base"]),
 )
-"""Steps of a fraction of a second on two cores."""
+"""Steps that take a fraction of a second on two cores."""
 
 
 def parallel_steps(n_gpus: int, policies: Sequence[Policy]) -> Iterator[StepShape]:
-    """Yield steps that run on *n_gpus* at once; on CPUs, where only fp32 is among *policies*, a small one."""
+    """Yield steps over *n_gpus* GPUs; where *policies* is only fp32, as on CPUs, a single small step."""
     if tuple(policies) == ("fp32",):
         yield StepShape("resnet18-28x28", 8, n_gpus=n_gpus)
         return

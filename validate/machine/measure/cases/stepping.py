@@ -1,4 +1,4 @@
-"""A step of a network, ready to be run again and again: eager, from a captured graph, or compiled."""
+"""A step of a network, ready to run repeatedly: eager, from a captured graph, or compiled."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from validate.machine.measure.statistics import Interval
 __all__ = ["Stepper", "make_step", "set_precision", "step_figures"]
 
 _FORMATS = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp64": torch.float64}
-_WARMUP, _WARMUP_OF_RANKS = 3, 11  # steps before a capture, as torch's notes on CUDA graphs ask for
-# Torch begins with 65536 and halves it at each step that overflows, whose update is left out: no step of training.
+_WARMUP, _WARMUP_OF_RANKS = 3, 11  # steps before a capture, as torch's notes on CUDA graphs recommend
+# torch starts at 65536 and halves the scale at each step that overflows, skipping its update: not a training step.
 _SCALE = 128.0
 _MOST_HALVINGS = 20
 Wrap = Callable[[Any], Any]
 
 
 def set_precision(policy: str) -> None:
-    """Let products of fp32 run in TF32 where *policy* says so; let cuDNN try its algorithms, as predictions assume."""
+    """Allow TF32 for fp32 products if *policy* says so, and let cuDNN try its algorithms, as predictions assume."""
     tf32 = policy == "tf32"
-    convolutions = policy in ("tf32", "torch")  # as torch has it where nothing is set
-    with warnings.catch_warnings():  # torch 2.9 names newer settings, in each rank; older versions have these alone
+    convolutions = policy in ("tf32", "torch")  # torch's default is TF32 for convolutions
+    with warnings.catch_warnings():  # torch 2.9 recommends newer settings; older versions have only these
         warnings.filterwarnings("ignore", message="Please use the new API settings")
         torch.set_float32_matmul_precision("high" if tf32 else "highest")
         torch.backends.cudnn.allow_tf32 = convolutions
@@ -42,9 +42,9 @@ def set_precision(policy: str) -> None:
 
 
 def make_step(shape: StepShape, device: Any, wrap: Wrap | None = None) -> Step:
-    """Return the step *shape* on *device*; *wrap* is what the module is put into, for several devices.
+    """Return the step *shape* on *device*; *wrap* prepares the module for several ranks.
 
-    Raises Unavailable where it cannot be captured or compiled; says why.
+    Raises Unavailable, with the reason, where the step cannot be captured or compiled.
     """
     set_precision(shape.policy)
     if shape.threads:
@@ -61,7 +61,7 @@ def make_step(shape: StepShape, device: Any, wrap: Wrap | None = None) -> Step:
 
 
 class Stepper:
-    """The module of a step, its inputs and its optimiser, and the parts of the step."""
+    """The module of a step with its inputs and optimiser, and the phases of the step."""
 
     def __init__(self, shape: StepShape, device: Any, wrap: Wrap | None = None) -> None:
         self.shape, self.device = shape, device
@@ -74,7 +74,7 @@ class Stepper:
             module = module.to(memory_format=torch.channels_last)
             images = [x.to(memory_format=torch.channels_last) if x.dim() == 4 else x for x in example.inputs]
             example = replace(example, inputs=tuple(images))
-        if shape.shards and wrap is not None:  # what gathers shards is compiled with what computes
+        if shape.shards and wrap is not None:  # gathering shards is compiled together with the computation
             module = wrap(module)
         if shape.issue.startswith("compile"):
             module = torch.compile(module)
@@ -98,7 +98,7 @@ class Stepper:
         return context
 
     def settle_scale(self) -> None:
-        """Run steps until the loss's scale is one that no gradient overflows at; Unavailable where there is none."""
+        """Run steps until the loss scale causes no overflow; raises Unavailable where no scale does."""
         if self.scaler is None:
             return
         for _ in range(_MOST_HALVINGS):
@@ -109,23 +109,23 @@ class Stepper:
         raise Unavailable(f"gradients in fp16 overflow even where the loss is scaled by {before:g}")
 
     def begin(self) -> None:
-        """Take what follows for what is measured: the most memory, and the loss's scale."""
+        """Begin the measured part: reset the memory peak and note the loss scale."""
         self._forget_peak()
         if self.scaler is not None:
             self._scale = self.scaler.get_scale()
 
     def end(self) -> None:
-        """Raise Unavailable where an update was left out since the beginning."""
+        """Raise Unavailable where an update was skipped since :meth:`begin`."""
         if self.scaler is not None and self.scaler.get_scale() < self._scale:
             raise Unavailable("gradients in fp16 overflowed while steps were timed: updates were left out")
 
     def _forget_peak(self) -> None:
-        """Forget what building, casting and choosing kernels took."""
+        """Reset the memory peak, so that building, casting and choosing kernels do not count."""
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
 
     def train(self) -> None:
-        """Forward, backward, update."""
+        """Run the forward pass, the backward pass and the update."""
         self.clear()
         for number in range(1, self.shape.micro_batches + 1):
             is_last = number == self.shape.micro_batches
@@ -140,19 +140,19 @@ class Stepper:
             loss.item()
 
     def clear(self) -> None:
-        """Drop the gradients, so that the next ones are written and not added."""
+        """Drop the gradients, so that the next backward pass writes them and does not add."""
         if self.optimizer is not None:
             self.optimizer.zero_grad(set_to_none=True)
         else:
             self.example.module.zero_grad(set_to_none=True)
 
     def forward(self) -> Any:
-        """Return the loss; all that the backward pass needs is kept with it."""
+        """Return the loss, with everything that the backward pass needs."""
         with self.autocast():
             return self.example.loss()
 
     def update(self) -> None:
-        """Have the optimiser change the parameters."""
+        """Let the optimiser update the parameters, if there is one."""
         if self.optimizer is None:
             return
         if self.scaler is None:
@@ -162,29 +162,29 @@ class Stepper:
             self.scaler.update()
 
     def infer(self) -> None:
-        """Forward, with nothing kept."""
+        """Run the forward pass without saving activations."""
         with torch.no_grad(), self.autocast():
             self.example.forward()
 
     def prepare(self) -> None:
-        """Run forward, for a backward pass alone."""
+        """Run the forward pass before a timed backward pass."""
         self.clear()
         self._loss = self.forward()
 
     def backward(self) -> None:
-        """Run backward what was prepared."""
+        """Run the backward pass of the prepared forward pass."""
         loss, self._loss = self._loss, None
         loss.backward()
 
     def captured(self) -> Callable[[], object]:
-        """Return what launches the whole step as one CUDA graph.
+        """Return a function that launches the whole step as one CUDA graph.
 
-        As torch's notes on CUDA graphs describe it: some steps on a stream of their own, gradients
-        dropped so that the graph has its own, then one step captured.  Raises Unavailable.
+        Follows torch's notes on CUDA graphs: some steps on a side stream, gradients dropped so that the graph allocates
+        its own, then one captured step.  Raises Unavailable where the step cannot be captured.
         """
         run = {"train": self.train, "inference": self.infer}.get(self.shape.phase)
         if run is None:
-            raise Unavailable("of a step's parts no graph is captured; --mode train or inference")
+            raise Unavailable("parts of a step are not captured in a graph; take --mode train or inference")
         if self.scaler is not None or self.shape.each:
             raise Unavailable("a step that the host waits for cannot be captured")
         if self.device.type != "cuda":
@@ -196,21 +196,21 @@ class Stepper:
                 run()
         self.clear()
         torch.cuda.synchronize()
-        self._forget_peak()  # memory is taken at the capture, and none at a replay
+        self._forget_peak()  # the capture allocates memory; replays do not
         graph = torch.cuda.CUDAGraph()
         with recorded(graph):
             run()
 
         def replay() -> None:
             graph.replay()
-            _ = self.example  # the graph reads and writes its tensors: they must live as long
+            _ = self.example  # keeps alive the tensors that the graph reads and writes
 
         return replay
 
 
 @contextmanager
 def _aside(device: Any) -> Iterator[None]:
-    """Run on a stream of its own, as torch's notes ask for before a capture."""
+    """Run the body on a side stream, as torch's notes require before a capture."""
     if device.type != "cuda":
         yield
         return
@@ -222,7 +222,7 @@ def _aside(device: Any) -> Iterator[None]:
 
 
 def _example(shape: StepShape, device: Any, dtype: Any) -> Example | Built:
-    """Return the network of *shape*: one of ours by its name, or the one that is written out."""
+    """Return the network of *shape*: the user's module, one built from a description, or one of the catalogue."""
     training = shape.phase != "inference"
     if shape.network is None:
         return build_example(shape.model, shape.batch, device, training=training, sizes=shape.sizes, dtype=dtype)
@@ -236,7 +236,7 @@ def _example(shape: StepShape, device: Any, dtype: Any) -> Example | Built:
 
 
 def _optimizer(shape: StepShape, module: Any) -> Any:
-    """Return torch's optimiser with its own choice of kernels: over lists of parameters on GPUs, or *fused*."""
+    """Return torch's optimiser with its default kernels (over lists of parameters on GPUs), or *fused* ones."""
     parameters = list(module.parameters())
     how: dict[str, Any] = {"fused": True} if shape.fused else {}
     if shape.optimizer == "adam":
@@ -248,7 +248,7 @@ def _optimizer(shape: StepShape, module: Any) -> Any:
 
 
 def step_figures(shape: StepShape, interval: Interval, peak_bytes: int | None) -> dict[str, Any]:
-    """Return the cells that were measured."""
+    """Return the measured cells: step time in seconds, throughput, and peak memory in bytes."""
     found: dict[str, Any] = {
         "step_time_s": interval.median,
         "throughput": shape.batch * shape.micro_batches * shape.n_gpus / interval.median,

@@ -1,4 +1,4 @@
-"""Whole training steps of networks: forward, loss, backward, update; on one device, and data-parallel on all."""
+"""Whole training steps (forward, loss, backward, update), on one device and data-parallel on all."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from validate.machine.measure.statistics import Interval
 
 __all__ = ["alone", "cases", "policies_of"]
 
-_FIRST = 10  # steps on one GPU before those on all
+_FIRST = 10  # steps on one GPU before those on all GPUs
 _LENGTH = 160
 _ON_CPU = Patience(interval=0.02, longest_s=0.4, warmup_s=0.0)
 
 
 def policies_of(bench: Bench) -> tuple[Policy, ...]:
-    """Return the policies that *bench* has units for."""
+    """Return the precision policies that *bench* has units for."""
     if not bench.is_cuda:
         return ("fp32",)
     ours = torch.version.hip is None
@@ -41,7 +41,7 @@ def policies_of(bench: Bench) -> tuple[Policy, ...]:
 
 
 def cases(bench: Bench, machine: str) -> Iterator[Case]:
-    """Yield steps on *bench*: network after network, each time run another way; some on all GPUs before long."""
+    """Yield steps on *bench*, networks in turn and each time run in another way; steps on all GPUs come early."""
     threads = 0 if bench.is_cuda else torch.get_num_threads()
     policies = policies_of(bench)
     shapes = gpu_steps(policies) if bench.is_cuda else iter(CPU_STEPS)
@@ -60,17 +60,17 @@ def alone(shapes: Iterable[StepShape], machine: str, threads: int) -> Iterator[C
 
 
 def _build(shape: StepShape, bench: Bench) -> Work:
-    gc.collect()  # modules are cycles: what the last case held is given back now
+    gc.collect()  # modules contain reference cycles; free what the last case held
     bench.release()
     try:
         step = make_step(shape, bench.device)
-        if shape.issue != "eager":  # what cannot be compiled fails at its first step
+        if shape.issue != "eager":  # compilation fails at the first step
             step.run()
             bench.settle()
     except RuntimeError as error:
         if shape.issue == "eager" or isinstance(error, torch.OutOfMemoryError):
             raise
-        if "captur" in str(error):  # a capture that failed ends with a CUDA error, but the device lives
+        if "captur" in str(error):  # a failed capture ends with a CUDA error, but the device survives
             raise Unavailable(f"graph: {' '.join(str(error).split())[:_LENGTH]}") from None
         raise Unavailable(f"{shape.issue}: {reason_of(error)}") from None  # raises Fatal where the device is lost
     return Work(lambda _: step.run(), figures=partial(_figures, shape, bench), own=partial(_time, bench, step))

@@ -1,10 +1,11 @@
-"""Reads and writes of a file on the disk that the results are written to.
+"""Reads and writes of a file on the disk that holds the results.
 
-``cache`` says what served the reads: ``page cache``, the system's copy in memory; ``dropped``, the disk, the
-file's pages given up before (posix_fadvise); ``direct``, the disk past the page cache (O_DIRECT).  A write has the
-wait until it is on the disk in it (fsync).  Each thread of a random read has one request at a time.  ``time_s`` is
-that of a block, ``latency_s`` what one request waits: with several threads the first is the second over their
-number.  Below the system there may be further caches, of a controller or of a host, which no program sees.
+``cache`` says what serves reads: ``page cache``, the system's copy in memory; ``dropped``, the disk, after the file's
+pages were dropped (posix_fadvise); ``direct``, the disk, bypassing the page cache (O_DIRECT).  Write times include
+the wait until the data are on the disk (fsync).  In random reads each thread has one request outstanding.
+``time_s`` is the time per block, ``latency_s`` that of a request: with several threads, the former is the latter
+divided by their number.  Caches below the system, in a controller or a virtual machine's host, are not visible to
+programs.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ from validate.machine.measure.statistics import FEWEST, Interval, median_interva
 __all__ = ["cases", "file_bytes"]
 
 _MOST_BYTES, _LEAST_BYTES = 256 << 20, 2 * BLOCK
-_SHARE = 10  # the file takes at most this part of what is free
-_CACHED_BYTES = 64 << 20  # of it, for reads that memory serves
+_SHARE = 10  # the file takes at most 1/10 of the free space
+_CACHED_BYTES = 64 << 20  # part of the file used for reads from the page cache
 _PAGE = 4096
-_WRITTEN = 4  # blocks of a sample of writes
+_WRITTEN = 4  # blocks per sample of writes
 _SAMPLE_S, _LONGEST_S, _MOST_SAMPLES, _INTERVAL = 0.08, 1.2, 40, 0.02
 
 Sample = Callable[[], float]
-"""Does some of it and returns the seconds of a block."""
+"""Takes one sample and returns the seconds per block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ _ACCESSES = (
 
 
 def cases(bench: Bench, machine: str) -> Iterator[Case]:
-    """Return sequential and random accesses; raises Unavailable where there is no room for a file."""
+    """Return sequential and random accesses; raises Unavailable where there is no room for the file."""
     del machine
     size = file_bytes(shutil.disk_usage(bench.scratch).free)
     if not size:
@@ -71,14 +72,14 @@ def cases(bench: Bench, machine: str) -> Iterator[Case]:
 
 
 def file_bytes(free_bytes: int) -> int:
-    """Return how large a file may be where so much is free: whole blocks, none where that is too little."""
+    """Return the file size for this much free space, in whole blocks; 0 where it would be too small."""
     size = min(_MOST_BYTES, free_bytes // _SHARE) // BLOCK * BLOCK
     return size if size >= _LEAST_BYTES else 0
 
 
 def _cases(folder: Path, size: int) -> Iterator[Case]:
-    opened: list[ScratchFile] = []  # by the first case that needs it, for all
-    refused: list[Unavailable] = []  # the disk is not filled up once more for each case
+    opened: list[ScratchFile] = []  # opened by the first case, shared by all
+    refused: list[Unavailable] = []  # remembered, so that later cases do not try to fill the disk again
 
     def build(access: _Access, _: Bench) -> Work:
         if refused:
@@ -117,7 +118,7 @@ def _figures(access: _Access, size: int, interval: Interval) -> dict[str, float]
 
 
 def _measure(file: ScratchFile, access: _Access) -> Interval:
-    """Return the seconds of a block, by samples until they are known well enough or time is up."""
+    """Return the seconds per block; samples are repeated until they agree well enough or time is up."""
     sample = {"read_sequential": _read_sequential, "read_random": _read_random, "write_sequential": _write_sequential}[
         access.kind
     ](file, access)
@@ -135,7 +136,7 @@ def _measure(file: ScratchFile, access: _Access) -> Interval:
 
 
 def _opened(file: ScratchFile, access: _Access) -> tuple[int, int]:
-    """Return what to read from, and where reads end; what memory is to serve is in it."""
+    """Return the descriptor to read from and the end of the range; with the page cache, load the range into it."""
     descriptor = file.descriptor(access.cache)
     if access.cache != "page cache":
         return descriptor, file.size
@@ -161,7 +162,7 @@ def _read_sequential(file: ScratchFile, access: _Access) -> Sample:
             blocks += 1
             offset = (offset + BLOCK) % end
             if offset == first and access.cache == "dropped":
-                break  # from here on memory would serve it
+                break  # further reads would come from memory
         return spent_s / blocks
 
     return sample

@@ -1,10 +1,10 @@
 """The user's exchange strategies: each rank's sends and adds as planned by the simulator.
 
-They stand in a file of the folder that is measured into, as plain data (:mod:`validate.machine.measure.exchange`).
-On the GPUs of one machine one process issues all of an exchange (:class:`OverDevices`); between CPUs, and between the
-GPUs of several machines, each rank is a process and gloo or NCCL carries what it sends (:class:`OverRanks`).  What
-the file says nothing of but a name is torch's own: NCCL, or gloo.
-The time is that of the slowest rank, and every sum is checked to the last bit before and after.
+A file in the measurements folder holds them as plain data (:mod:`validate.machine.measure.exchange`).  On the GPUs of
+one machine, one process issues the whole exchange (:class:`OverDevices`).  Between CPUs, and between GPUs of several
+machines, each rank is a process, and gloo or NCCL carries its messages (:class:`OverRanks`).  An exchange without
+rounds is torch's own collective, by NCCL or gloo.  The time is that of the slowest rank, and every sum is checked to
+the last bit before and after timing.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from validate.machine.measure.watches import QueuedStopwatch
 __all__ = ["cases"]
 
 _FLOAT_BYTES = 4
-_MOST_ISSUE_S = 30e-3  # what the host may need to issue a whole exchange
-_ROUND_S = 200e-6  # what a rank's host needs to post a round and what it adds
+_MOST_ISSUE_S = 30e-3  # largest allowance for the host to issue a whole exchange
+_ROUND_S = 200e-6  # allowance for a rank's host to post one round with its adds
 _EFFORT = Effort(longest_s=2.0, warmup_s=0.02)
 
 
 def cases(bench: Bench, machine: str) -> Iterator[Case]:
-    """Return a case for each exchange in the folder; raises Unavailable where there is none, or too few GPUs."""
+    """Return a case for each exchange in the folder; raises Unavailable where there is none, or one GPU was named."""
     del machine
     try:
         asked = json.loads((bench.scratch / EXCHANGES).read_text(encoding="utf-8"))["exchanges"]
@@ -82,9 +82,9 @@ def _cases(bench: Bench, asked: list[Mapping[str, Any]]) -> Iterator[Case]:
 
 
 def _needs_bytes(exchange: Exchange, *, is_cuda: bool) -> int:
-    """Return what a GPU needs, that of the fullest, or what all processes need together on a CPU.
+    """Return the memory needed in bytes: that of the fullest GPU, or of all processes together on a CPU.
 
-    A stand holds its buffer and what has arrived and is not added yet; on the CPU also what it brings and must get.
+    A stand holds its buffer and its staging buffer; on the CPU also its input and its expected result.
     """
     held = [exchange.n_elements + staging_count(parts_of(exchange, s)) for s in range(len(exchange.stands))]
     most = max(held) if is_cuda else sum(held) + 2 * exchange.n_elements * len(held)
@@ -118,13 +118,13 @@ def _over_devices(exchange: Exchange, collective: str, size: int, bench: Bench) 
         return figures_of(collective, size, exchange.n_ranks, interval)
 
     first = exchange.stands[0].index
-    # Where the host adds, it cannot run ahead: its part belongs to the time.
+    # Where the host adds, it cannot run ahead, so its time counts.
     watch = _OnDevice(bench, first) if over.needs_host else QueuedStopwatch(bench, first, _MOST_ISSUE_S)
     return Work(lambda _: over.run(), watch=watch, figures=figures)
 
 
 def _check_placed(exchange: Exchange) -> None:
-    """Raise Unavailable where the launcher's ranks are not on the GPUs that those of *exchange* are on."""
+    """Raise Unavailable where the launcher's ranks are not on the GPUs that *exchange* names."""
     here = launch()
     if here is None:
         raise Unavailable("its ranks are on several machines; torchrun starts a process for each of them")
@@ -141,13 +141,13 @@ def _check_placed(exchange: Exchange) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _OnDevice:
-    """The bench's stopwatch, on the current stream of another GPU."""
+    """The bench's stopwatch on the current stream of another GPU."""
 
     bench: Bench
     device: int
 
     def sample(self, call: Call, calls: int) -> float:
-        """Return the seconds on the device from the first of *calls* calls to the end of the last."""
+        """Return the seconds on the device from the start of the first of *calls* calls to the end of the last."""
         with torch.cuda.device(self.device):
             return self.bench.stopwatch().sample(call, calls)
 
@@ -161,7 +161,7 @@ def _check(over: OverDevices | OverRanks, exchange: Exchange) -> None:
 
 
 def _over_ranks(groups: Groups, exchange: Exchange) -> Interval:
-    found: Interval = groups.run(len(processes_of(exchange)), _time_on_rank, exchange)[0]  # of the slowest rank
+    found: Interval = groups.run(len(processes_of(exchange)), _time_on_rank, exchange)[0]  # all return the slowest's
     return found
 
 
@@ -169,7 +169,7 @@ def _time_on_rank(rank: int, count: int, exchange: Exchange) -> Interval:
     del count
     cuda = dist.get_backend() == "nccl"
     device = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
-    dist.all_reduce(torch.zeros(1, device=device))  # NCCL's first call is one of all ranks
+    dist.all_reduce(torch.zeros(1, device=device))  # NCCL's first call must involve all ranks
     over = OverRanks(exchange, rank, device=device)
     _check(over, exchange)
     issue_s = len(exchange.rounds) * _ROUND_S

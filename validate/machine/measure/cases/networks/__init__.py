@@ -1,5 +1,5 @@
-"""Networks of the zoo as torch modules, written with torch alone, so that what is measured is what is predicted.
+"""Networks of the zoo as torch modules, written with torch alone, so that measured and predicted networks agree.
 
-Tests compare each with the network of the zoo that has its name: parameters, FLOPs forward and
-backward, and what autograd keeps for the backward pass.
+Tests compare each with the zoo's network of the same name: parameters, FLOPs forward and backward, and the tensors
+that autograd saves for the backward pass.
 """

@@ -1,4 +1,4 @@
-"""Self-attention as frameworks run it: an operation at a time (eager), or in one (fused), and rotary positions."""
+"""Self-attention as frameworks run it, in separate operations (eager) or one (fused), and rotary embeddings."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Mask = Literal["add-padding", "where-causal", "fused-causal"]
 
 
 class SelfAttention(nn.Module):  # type: ignore[misc]
-    """Attention of *heads* over queries, keys and values of ``(batch, length, heads * size)``.
+    """Attention with *heads* heads over queries, keys and values of shape ``(batch, length, heads * size)``.
 
-    ``add-padding`` adds a mask of padding to the scores, as Hugging Face's BERT does with
-    ``attn_implementation="eager"``; ``where-causal`` chooses by a mask, as its GPT-2 does;
-    ``fused-causal`` is one call of ``scaled_dot_product_attention``.
+    *mask*: ``add-padding`` adds a padding mask to the scores, like Hugging Face's BERT with
+    ``attn_implementation="eager"``; ``where-causal`` selects by a causal mask, like its GPT-2; ``fused-causal`` is one
+    call of ``scaled_dot_product_attention``.
     """
 
     mask: torch.Tensor
@@ -35,7 +35,7 @@ class SelfAttention(nn.Module):  # type: ignore[misc]
             self.register_buffer("mask", torch.zeros(1, 1, 1, length))
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """Return the attended values, as ``(batch, length, heads * size)``."""
+        """Return the attention output, of shape ``(batch, length, heads * size)``."""
         batch, length, hidden = q.shape
         q, k, v = (t.view(batch, length, self.heads, -1).transpose(1, 2) for t in (q, k, v))
         if self.kind == "fused-causal":
@@ -45,7 +45,7 @@ class SelfAttention(nn.Module):  # type: ignore[misc]
         if self.kind == "where-causal":
             scores = torch.where(self.mask, scores, self.least)
         else:
-            if self.mask.dtype != scores.dtype:  # under autocast: once, so that the sum is of the scores' format
+            if self.mask.dtype != scores.dtype:  # under autocast: cast once, so that the sum has the scores' format
                 self.mask = self.mask.to(scores.dtype)
             scores = scores + self.mask
         weights = self.dropout(torch.softmax(scores, -1))
@@ -54,7 +54,7 @@ class SelfAttention(nn.Module):  # type: ignore[misc]
 
 
 class Rotation(nn.Module):  # type: ignore[misc]
-    """Rotary positions of heads of *size* (Su et al., arXiv 2104.09864, section 3.2), each operation a kernel."""
+    """Rotary embeddings for heads of *size* (Su et al., arXiv 2104.09864, section 3.2), one kernel per operation."""
 
     cosine: torch.Tensor
     sine: torch.Tensor
@@ -68,8 +68,8 @@ class Rotation(nn.Module):  # type: ignore[misc]
         self.register_buffer("sine", torch.sin(angles))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return *x* of ``(batch, length, heads, size)``, turned."""
-        if self.cosine.dtype != x.dtype:  # under autocast: once
+        """Return *x*, of shape ``(batch, length, heads, size)``, rotated by position."""
+        if self.cosine.dtype != x.dtype:  # under autocast: cast once
             self.cosine, self.sine = self.cosine.to(x.dtype), self.sine.to(x.dtype)
         first, second = x.chunk(2, -1)
         return x * self.cosine + torch.cat((-second, first), -1) * self.sine

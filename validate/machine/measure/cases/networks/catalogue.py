@@ -1,4 +1,4 @@
-"""Networks by name, with inputs and a loss: what a step needs."""
+"""Networks by name, with the inputs and the loss of a training step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Sample = Literal["images", "samples", "sequences"]
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Sizes of a network for sequences; 0 stands for its own."""
+    """Sizes of a sequence network; 0 stands for the network's default."""
 
     length: int = 0
     hidden: int = 0
@@ -32,15 +32,16 @@ class Sizes:
     vocabulary: int = 0
 
     def over(self, own: Sizes) -> Sizes:
-        """Return these, with those of *own* where they are 0."""
+        """Return these sizes, with zeros replaced by those of *own*."""
         return Sizes(*(getattr(self, name) or getattr(own, name) for name in self.__slots__))
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A network: what its samples are, its own sizes, and what makes the module in training or not.
+    """A network: the kind of its samples, its default sizes, and the function that makes the module.
 
-    ``shape`` is that of one sample that is no sequence; ``classes`` those of its labels.
+    ``make`` takes the sizes and whether the module is trained.  ``shape`` is that of one sample, except for sequences;
+    ``classes`` is the number of classes of its labels.
     """
 
     sample: Sample
@@ -101,7 +102,7 @@ ENTRIES: Mapping[str, Entry] = {
 }
 
 WITHOUT_BLOCKS = ("densenet121", "inception3")
-"""Networks none of whose parts repeat, as the simulator shards them: what is numbered in them is not a unit."""
+"""Networks without repeated parts as the simulator shards them; their numbered parts are not units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +130,10 @@ class Example:
 def build_example(
     name: str, batch: int, device: Any, *, training: bool = True, sizes: Sizes | None = None, dtype: Any = None
 ) -> Example:
-    """Return the network called *name* on *device*, with parameters, and images, in *dtype*; fp32 where None.
+    """Return the network *name* on *device*; parameters and images have *dtype* (fp32 where None).
 
-    Where not *training* dropout is off and layers that are there in training alone are not.  Values are
-    random: what a device draws, and so its clock, depends on them.
+    Without *training*, dropout is off and training-only layers are absent.  The values are random because they affect a
+    device's power draw and thereby its clock.
     """
     entry = ENTRIES[name]
     asked = (sizes or Sizes()).over(entry.own)

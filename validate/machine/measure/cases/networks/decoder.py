@@ -1,4 +1,4 @@
-"""Transformers that predict the next token: GPT-2 as Hugging Face runs it, MPT and Llama with fused attention."""
+"""Decoder-only transformers: GPT-2 as Hugging Face runs it, MPT and Llama with fused attention."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Gpt", "Llama"]
 
 
 def _new_gelu(x: torch.Tensor) -> torch.Tensor:
-    """Return the approximation of GELU by tanh, each operation a kernel."""
+    """Return the tanh approximation of GELU, one kernel per operation."""
     inner = math.sqrt(2 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))
     return 0.5 * x * (1.0 + torch.tanh(inner))
 
@@ -37,7 +37,8 @@ class _GptLayer(nn.Module):  # type: ignore[misc]
 class Gpt(nn.Module):  # type: ignore[misc]
     """GPT-2 with eager attention; *fused*: MPT, with fused attention and no dropout.
 
-    The last layer has the weight of the first embedding.  *positions* are the rows of the table of them.
+    The output layer shares its weight with the token embedding.  *positions* is the number of position embeddings
+    (*length* where 0).
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class _LlamaLayer(nn.Module):  # type: ignore[misc]
 
 
 class Llama(nn.Module):  # type: ignore[misc]
-    """Llama (Touvron et al., arXiv 2302.13971) with as many heads of keys as of queries."""
+    """Llama (Touvron et al., arXiv 2302.13971) with as many key heads as query heads."""
 
     def __init__(self, hidden: int, heads: int, layers: int, inner: int, vocabulary: int, length: int) -> None:
         super().__init__()

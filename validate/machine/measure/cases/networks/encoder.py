@@ -27,7 +27,7 @@ class _Layer(nn.Module):  # type: ignore[misc]
 
 
 class Encoder(nn.Module):  # type: ignore[misc]
-    """BERT with the heads of its pretraining where *training*, else with a classifier of two classes."""
+    """BERT with its pretraining heads if *training*, else with a classifier of two classes."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Encoder(nn.Module):  # type: ignore[misc]
         self.register_buffer("places", torch.arange(length))
 
     def forward(self, tokens: torch.Tensor, segments: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Return what losses are computed from: of words and of the next sentence, or of classes alone."""
+        """Return the logits: of words and of the next sentence in pretraining, else of the two classes."""
         x = self.embed(tokens) + self.segments(segments) + self.positions(self.places)
         x = self.layers(self.dropout(self.norm(x)))
         pooled = torch.tanh(self.pooler(x[:, 0]))

@@ -1,4 +1,4 @@
-"""Networks that join channels: DenseNet (arXiv 1608.06993, table 1) and Inception v3 (arXiv 1512.00567)."""
+"""Networks that concatenate channels: DenseNet (arXiv 1608.06993, table 1) and Inception v3 (arXiv 1512.00567)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _ready(channels: int) -> list[Any]:
 
 
 class _Dense(nn.Module):  # type: ignore[misc]
-    """A block: each layer reads all that came before it, joined anew."""
+    """A dense block: each layer reads the concatenation of all earlier outputs."""
 
     def __init__(self, channels: int, count: int) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ def _seven(c_in: int, c_out: int, row: bool) -> Any:
 
 
 class _Join(nn.Module):  # type: ignore[misc]
-    """Branches side by side, joined by channels."""
+    """Parallel branches, concatenated along channels."""
 
     def __init__(self, *branches: Any) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ def _block_e(c: int) -> Any:
 
 
 class _Inception(nn.Module):  # type: ignore[misc]
-    """The network, with the auxiliary classifier in training."""
+    """Inception v3, with its auxiliary classifier in training."""
 
     def __init__(self, training: bool) -> None:
         super().__init__()
@@ -154,5 +154,5 @@ class _Inception(nn.Module):  # type: ignore[misc]
 
 
 def inception3(training: bool) -> Any:
-    """Return Inception v3 for images of 299x299."""
+    """Return Inception v3 for 299x299 images."""
     return _Inception(training)

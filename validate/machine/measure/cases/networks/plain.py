@@ -1,4 +1,4 @@
-"""Networks that are one layer after the other: perceptrons, LeNet, AlexNet, VGG, and a language model of LSTMs."""
+"""Sequential networks: perceptrons, LeNet, AlexNet, VGG, and an LSTM language model."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from torch import nn
 
 __all__ = ["Words", "alexnet", "conv_relu", "lenet", "perceptron", "vgg"]
 
-# Convolutions of 64, 128, 256, 512 and 512 channels before each pool (Simonyan and Zisserman, table 1).
+# Number of convolutions with 64, 128, 256, 512 and 512 channels before each pool (Simonyan and Zisserman, table 1).
 _VGG = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
 
 
 def conv_relu(c_in: int, c_out: int, kernel: int, stride: int = 1, pad: int = 0) -> list[Any]:
-    """Return a convolution with a bias, and a ReLU in place."""
+    """Return a convolution with a bias, and an in-place ReLU."""
     return [nn.Conv2d(c_in, c_out, kernel, stride, pad), nn.ReLU(inplace=True)]
 
 
 def perceptron(*widths: int) -> Any:
-    """Return linear layers between *widths*, a ReLU (not in place) between each two."""
+    """Return linear layers between *widths*, with a ReLU (not in place) between each two."""
     layers: list[Any] = []
     for a, b in itertools.pairwise(widths):
         layers += [nn.Linear(a, b), nn.ReLU()]
@@ -28,7 +28,7 @@ def perceptron(*widths: int) -> Any:
 
 
 def lenet() -> Any:
-    """Return LeNet-5 for images of 28x28, with sigmoids and average pools."""
+    """Return LeNet-5 for 28x28 images, with sigmoids and average pools."""
     return nn.Sequential(
         *(nn.Conv2d(1, 6, 5, padding=2), nn.Sigmoid(), nn.AvgPool2d(2)),
         *(nn.Conv2d(6, 16, 5), nn.Sigmoid(), nn.AvgPool2d(2), nn.Flatten()),
@@ -37,7 +37,7 @@ def lenet() -> Any:
 
 
 def alexnet() -> Any:
-    """Return AlexNet of one column (Krizhevsky, arXiv 1404.5997), with dropout before two of its dense layers."""
+    """Return single-column AlexNet (Krizhevsky, arXiv 1404.5997), with dropout before two of its dense layers."""
     return nn.Sequential(
         *(*conv_relu(3, 64, 11, 4, 2), nn.MaxPool2d(3, 2), *conv_relu(64, 192, 5, 1, 2), nn.MaxPool2d(3, 2)),
         *(*conv_relu(192, 384, 3, 1, 1), *conv_relu(384, 256, 3, 1, 1), *conv_relu(256, 256, 3, 1, 1)),
@@ -48,7 +48,7 @@ def alexnet() -> Any:
 
 
 def vgg(depth: int) -> Any:
-    """Return VGG with *depth* layers of weights."""
+    """Return VGG with *depth* weight layers."""
     layers: list[Any] = []
     c_in = 3
     for convolutions, channels in zip(_VGG[depth], (64, 128, 256, 512, 512), strict=True):

@@ -13,12 +13,12 @@ _BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23,
 
 
 def _conv(c_in: int, c_out: int, kernel: int, stride: int = 1) -> list[Any]:
-    """Return a convolution that keeps the size but for its stride, and its normalisation."""
+    """Return a convolution, padded to keep the image size but for its stride, and its batch norm."""
     return [nn.Conv2d(c_in, c_out, kernel, stride, kernel // 2, bias=False), nn.BatchNorm2d(c_out)]
 
 
 class _Block(nn.Module):  # type: ignore[misc]
-    """What *layers* add to the shortcut, which is a 1x1 convolution where sizes differ."""
+    """A residual block: *layers* plus the shortcut, which is a 1x1 convolution where sizes differ."""
 
     def __init__(self, layers: list[Any], c_in: int, c_out: int, stride: int) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ def _network(stem: list[Any], blocks: tuple[int, ...], basic: bool, classes: int
 
 
 def resnet(depth: int) -> Any:
-    """Return ResNet for ImageNet; the stride of a bottleneck is at its 3x3 convolution."""
+    """Return ResNet for ImageNet; a bottleneck has its stride at the 3x3 convolution."""
     stem = [*_conv(3, 64, 7, 2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
     return _network(stem, _BLOCKS[depth], depth < 50, 1000)
 
