@@ -55,7 +55,7 @@ def advised(session: Session, question: StepQuestion) -> TrainingResult:
         remedies = tuple(_remedies(session, question, device, count))
         if not remedies and question.options.mode == "train" and question.layout.pp == 1:
             remedies = tuple(_more_devices(session, question, device, count))
-        remedies = (*remedies, larger_device(needed_bytes))
+        remedies = (*remedies, larger_device(needed_bytes, device))
     notes = result.notes if is_small or not is_fed else (*result.notes, NOT_TRIED)
     return replace(result, alternatives=alternatives, remedies=remedies, notes=notes)
 

@@ -218,8 +218,7 @@ class Session:
         from simulator.results.narrowing import narrowing_of
 
         composition = self.composed(question)
-        narrowed = narrowing_of(question, calibrated=composition.facts.calibrated)
-        return confidence_of(self.time_s(question), composition, narrowed)
+        return confidence_of(self.time_s(question), composition, narrowing_of(question, composition.facts))
 
     def _answered(
         self, what: str, question: Question, functions: Mapping[type, Callable[[Session, Any], float]]

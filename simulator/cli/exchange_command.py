@@ -224,6 +224,8 @@ def _print(
             tables = [sweep_table([r for r in results if (r.machine, r.strategy) == way], questions[0]) for way in ways]
             if len(ways) > 1:
                 tables.append(f"# {winners(runs.by_size)}\n")
+            if trust := text.sweep_trust(runs.by_size):
+                tables.append(f"# {trust}\n")
             sys.stdout.write(printable("\n".join(tables), sys.stdout))
         for line in text.unfit_lines(runs.unfit, style):
             tell(written, line)

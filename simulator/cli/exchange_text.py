@@ -16,13 +16,13 @@ from simulator.results.columns import (
     size_column,
 )
 from simulator.results.confidence import BAND_HEAD, band_words
-from simulator.results.reason import BOUNDS, verdict
+from simulator.results.reason import BOUNDS, best_of, verdict
 from simulator.results.result import LinkUse, Result
 from simulator.results.sweep import winners
 from simulator.units import format_duration, format_size
 from simulator.workload.parse import Payload
 
-__all__ = ["comparison", "detail", "sweep_lines", "title", "unfit_lines"]
+__all__ = ["comparison", "detail", "sweep_lines", "sweep_trust", "title", "unfit_lines"]
 
 _SHOWN_LINKS = 8
 _SPARE = ("against first", "use", "algbw", "bottleneck", "GPUs")  # columns that a narrow screen drops, in this order
@@ -113,7 +113,17 @@ def sweep_lines(by_size: Sequence[Sequence[Result]], style: Style) -> list[str]:
             columns[name] = [format_duration(found[way].sync_time_s, 3) if way in found else "-" for found in of]
     spare = list(range(len(columns) - 1, 0, -1)) if len(ways) > 1 else [2]  # the last columns are dropped first
     lines = table_lines(list(columns), list(columns.values()), [True] * len(columns), style, spare)
-    return [*lines, "", *style.wrap(winners(by_size))]
+    lines += ["", *style.wrap(winners(by_size))]
+    if trust := sweep_trust(by_size):
+        lines += ["", *style.wrap(trust, "dim", hang=2)]
+    return lines
+
+
+def sweep_trust(by_size: Sequence[Sequence[Result]]) -> str:
+    """Return how sure the time of the largest size is, where anything is known of that."""
+    best = best_of(by_size[-1])
+    why = best.confidence.why
+    return f"trust at {format_size(best.size_bytes)}: {why}" if why else ""
 
 
 def unfit_lines(unfit: Mapping[str, str], style: Style) -> list[str]:

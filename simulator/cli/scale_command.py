@@ -126,7 +126,7 @@ def _lines(curve: Curve, style: Style) -> list[str]:
         ],
     }
     right = [name not in ("bound by", "time lost to") for name in columns]
-    lines += ["", *table_lines(list(columns), list(columns.values()), right, style, (7, 6))]
+    lines += ["", *table_lines(list(columns), list(columns.values()), right, style, (6, 5))]
     lines.append("")
     knee = curve.knee
     if knee is None:

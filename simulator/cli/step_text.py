@@ -235,11 +235,12 @@ def _times(result: TrainingResult, style: Style) -> list[str]:
     else:
         rows.append(["host issues", format_duration(step.host_s), ""])
         rows.append(["device waits", format_duration(step.waiting_s), ""])
-    lines = lay_out(rows, [False, True, False])
     colour = "green" if result.fits else "red"
-    lines[0] = style.mark(lines[0], "bold", colour)
-    if not result.fits:
-        lines[1] = style.mark(lines[1], "bold", colour)
+    marked = 1 if result.fits else 2
+    hang = sum(max(len(row[i]) for row in rows) + 2 for i in (0, 1))
+    lines: list[str] = []
+    for number, line in enumerate(lay_out(rows, [False, True, False])):
+        lines += style.wrap(line, *(("bold", colour) if number < marked else ()), hang=hang)
     rate = step.model_flop / step.step_time_s if step.step_time_s > 0 else 0.0
     peak = _digits(step.peak_flops_per_s / 1e12)
     each = " per device" if result.device_count > 1 else ""

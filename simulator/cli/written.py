@@ -152,6 +152,9 @@ _WHY = {
 }
 
 
+_BY_WORD = "; an operator's is part of it (op:mat_mul,m=64,n=64,k=64,precision=bf16)"
+
+
 def spelt(name: str) -> str:
     """Return the command-line option of the field *name*."""
     return _SPELT.get(name, f"--{name.replace('_', '-')}")
@@ -164,7 +167,8 @@ def check_read(written: Written) -> None:
     for name in said:
         readers = _READ_BY.get(name)
         if readers and written.kind not in readers:
-            faults.append(Fault(f"{spelt(name)}: {_WHY[written.kind, readers[0]]}"))
+            more = _BY_WORD if name == "precision" and written.kind == _SINGLE else ""
+            faults.append(Fault(f"{spelt(name)}: {_WHY[written.kind, readers[0]]}{more}"))
         elif _SAYS_TOO.get(name) in said:
             faults.append(Fault(f"{spelt(name)}: {spelt(_SAYS_TOO[name])} says it already; give one of the two"))
     if faults:

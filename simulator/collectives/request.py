@@ -9,6 +9,7 @@ from simulator.collectives.communicator import Communicator
 from simulator.network.machine import Machine
 from simulator.network.routing import Router
 from simulator.plan.plan import Plan
+from simulator.topology.parts import GpuPart
 from simulator.workload.collective import Collective
 
 __all__ = ["MAX_RANKS", "Request", "Strategy", "Unsuitable", "refuse_beyond"]
@@ -24,7 +25,10 @@ class Unsuitable(Exception):  # noqa: N818  an answer, not an error
 def refuse_beyond(request: Request, most: int) -> None:
     """Raise :class:`Unsuitable` if *request* has more than *most* ranks."""
     if request.n_ranks > most:
-        raise Unsuitable(f"{request.n_ranks:,} ranks are more than it is simulated for (up to {most:,}); nccl does it")
+        text = f"{request.n_ranks:,} ranks are more than it is simulated for (up to {most:,})"
+        parts = (node.part for node in request.group.unlike())
+        runs = not any(isinstance(part, GpuPart) and part.vendor == "other" for part in parts)
+        raise Unsuitable(f"{text}; --strategy nccl does it" if runs else text)
 
 
 @dataclass(frozen=True, slots=True)

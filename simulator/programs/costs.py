@@ -13,7 +13,7 @@ from simulator.devices.dispatch import dispatch_time, graph_launch_time
 from simulator.devices.front_ends import FrontEndCosts
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.memory import achieved_bandwidth
-from simulator.devices.predict import kernel_cost
+from simulator.devices.predict import kernel_cost, steady_device
 from simulator.places import Place
 from simulator.plan.plan import Fragment, Plan
 from simulator.programs.statements import Exchanges, Run, Software, Times
@@ -113,7 +113,7 @@ class Costs:
         return self._network(run, run.what, place)
 
     def _operator(self, run: Run, what: OperatorQuestion, place: Place) -> tuple[tuple[Priced, ...], float]:
-        device, front = place.device, place.device.constants(FrontEndCosts)
+        device, front = steady_device(place.device), place.device.constants(FrontEndCosts)
         costs = [kernel_cost(device, kernel, 1.0 if what.is_cold else 0.0) for kernel in operator_kernels(what)]
         if self.software.front_end == "mxnet":
             issue_s = front.mxnet.operator_s if what.phase == "fwd" else front.mxnet.backward_s

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping
 
+from simulator.bands.distance import Facts
 from simulator.questions.access import AccessQuestion
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.copy import CopyQuestion
@@ -25,15 +26,19 @@ _SIZES = {"sequence_length": "--seq-len", "image": "--image"}
 _CALIBRATED = ", then validate calibrate measured/ --out mine.yaml and --calibration mine.yaml"
 
 
-def narrowing_of(question: object, *, calibrated: bool = False) -> str:
-    """Return the command that measures, and what to do with its result; empty if no measurement is known to help."""
+def narrowing_of(question: object, facts: Facts) -> str:
+    """Return the command that measures, and what to do with its result; empty if no measurement is known to help.
+
+    *facts* are those of the answer.
+    """
+    device = "cpu" if facts.generation == "cpu" else "cuda:0"
     if isinstance(question, StepQuestion):
-        return _of_step(question, calibrated)
+        return _of_step(question, device, calibrated=facts.calibrated)
     if isinstance(question, CollectiveQuestion):
         return _of_exchange(question)
     if isinstance(question, OperatorQuestion):
-        device = "" if question.device is None else f" --device {'cpu' if 'cpu' in question.device else 'cuda:0'}"
-        return _command(question.where.topology, "--only ops" + device) + ("" if calibrated else _CALIBRATED)
+        said = "" if question.device is None else f" --device {device}"
+        return _command(question.where.topology, "--only ops" + said) + ("" if facts.calibrated else _CALIBRATED)
     if isinstance(question, CopyQuestion | AccessQuestion | LaunchQuestion):
         return _command(question.where.topology, f"--only {_GROUPS[type(question)]}")
     return ""
@@ -47,9 +52,9 @@ def _of_exchange(question: CollectiveQuestion) -> str:
     return _command(where.topology, f"--nodes {where.nodes} {size} --prepare") + " (it prints the line to run)"
 
 
-def _of_step(question: StepQuestion, calibrated: bool) -> str:
+def _of_step(question: StepQuestion, device: str, *, calibrated: bool) -> str:
     if _torch_runs(question):
-        return _command(question.where.topology, " ".join(_words(question)))
+        return _command(question.where.topology, " ".join(_words(question, device)))
     groups = "ops,launch" if question.device is not None or question.gpus in ((0,), ()) else "ops,launch,collectives"
     parts = _command(question.where.topology, f"--only {groups}")
     return f"{parts} for its parts, because plain torch has no such step" + ("" if calibrated else _CALIBRATED)
@@ -76,8 +81,8 @@ def _torch_runs(question: StepQuestion) -> bool:
     )
 
 
-def _words(question: StepQuestion) -> Iterator[str]:
-    """Yield the command-line options that describe the step."""
+def _words(question: StepQuestion, device: str) -> Iterator[str]:
+    """Yield the command-line options that describe the step; *device* is torch's name, used if the step names one."""
     options = question.options
     if question.where.nodes is not None and question.where.nodes > 1:
         yield f"--nodes {question.where.nodes} --prepare"
@@ -85,7 +90,7 @@ def _words(question: StepQuestion) -> Iterator[str]:
     if question.micro_batches > 1:
         yield f"--micro-batches {question.micro_batches}"
     if question.device is not None:
-        yield f"--device {'cpu' if 'cpu' in question.device else 'cuda:0'}"
+        yield f"--device {device}"
     elif question.gpus is not None:
         yield f"--gpus {len(question.gpus)}"
     if question.layout.zero == 3:

@@ -78,7 +78,7 @@ class Result:
         machine = self.timeline.machine
         ranks = tuple(machine.gpus[gpu] for gpu in self.gpus)
         composition = collective_composition(machine, ranks, self.collective, self.size_bytes, self.strategy)
-        return confidence_of(self.sync_time_s, composition, narrowing_of(self.asked))
+        return confidence_of(self.sync_time_s, composition, narrowing_of(self.asked, composition.facts))
 
     @property
     def band(self) -> Band | None:

@@ -223,8 +223,8 @@ class TrainingResult:
         """The uncertainty of ``step_time_s``; ideal schedules, which cannot be measured, have no band."""
         if not self.counts_software and self.servers is None:
             return of_a_bound()
-        narrowed = narrowing_of(self.question, calibrated=self.step.calibrated)
-        return confidence_of(self.step_time_s, step_composition(self), narrowed)
+        composition = step_composition(self)
+        return confidence_of(self.step_time_s, composition, narrowing_of(self.question, composition.facts))
 
     @property
     def band(self) -> Band | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.predict import Device
 from simulator.questions.options import StepOptions
 from simulator.step.changes import changes_of
@@ -94,14 +95,22 @@ def what_would_fit(
     return found
 
 
-def larger_device(needed_bytes: float) -> str:
-    """Return the description of a device with *needed_bytes* of memory, with the smallest GPU that has it."""
+def larger_device(needed_bytes: float, device: Device) -> str:
+    """Return the description of a device with *needed_bytes* of memory, with the smallest GPU that has it.
+
+    A GPU of the vendor of *device* comes first: its software runs there too.
+    """
     text = f"a device with {needed_bytes / 1e9:.0f} GB"
-    sizes = {name: part.memory_size for name in part_names("gpu") if isinstance(part := load_part(name), GpuPart)}
-    large = [(size, name) for name, size in sizes.items() if size is not None and size >= needed_bytes]
+    parts = {name: part for name in part_names("gpu") if isinstance(part := load_part(name), GpuPart)}
+    vendor = device.vendor if isinstance(device, Gpu) else "nvidia"
+    large = [
+        (part.vendor != vendor, part.memory_size, name)
+        for name, part in parts.items()
+        if part.memory_size is not None and part.memory_size >= needed_bytes
+    ]
     if not large:
         return f"{text}, which no GPU of the catalogue has"
-    size, name = min(large)
+    _, size, name = min(large)
     return f"{text}, such as {name} ({format_size(size, 3)})"
 
 

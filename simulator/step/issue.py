@@ -16,9 +16,9 @@ from simulator.devices.dispatch import (
     update_time,
 )
 from simulator.devices.issuing import in_graph
-from simulator.devices.kernels import Streaming
+from simulator.devices.kernels import Kernel, Streaming
 from simulator.devices.optimizer import tensor_passes
-from simulator.devices.predict import Device, kernel_class, steady_device
+from simulator.devices.predict import Device, kernel_class, kernel_cost, steady_device
 from simulator.questions.options import StepOptions
 from simulator.step.fusion import Group, groups_of
 from simulator.step.lowering import TO_MASTER, UNSCALE, Lowering, Mix, Run
@@ -31,7 +31,7 @@ from simulator.workload.network import Layer, Network, block_name, once
 from simulator.workload.operators import Copy, Elementwise, Exchange, Linear, Operator, Phase
 from simulator.workload.precision import ELEMENT_BYTES
 
-__all__ = ["DeviceWork", "Issue", "Part", "Sent", "issues_of", "weights_s"]
+__all__ = ["DeviceWork", "Issue", "Part", "Sent", "issues_of", "weights_s", "work_of"]
 
 Part = Literal["forward", "backward", "update"]
 # Time for generated code to issue a kernel.  UNVERIFIED: the order of a bare launch from Python.
@@ -199,6 +199,13 @@ class _Issuer:
     def work(self, runs: Sequence[Run]) -> DeviceWork:
         costs = tuple(run.cost(self.device) for run in runs)
         return DeviceWork(tuple(kernel_class(run.kernel) for run in runs), costs, sum(cost.time_s for cost in costs))
+
+
+def work_of(device: Device, kernels: Sequence[Kernel]) -> DeviceWork:
+    """Return *kernels* as they run on *device* in a step: at the clock that it holds for minutes on end."""
+    steady = steady_device(device)
+    costs = tuple(kernel_cost(steady, kernel) for kernel in kernels)
+    return DeviceWork(tuple(map(kernel_class, kernels)), costs, sum(cost.time_s for cost in costs))
 
 
 def _looks(network: Network) -> frozenset[str]:

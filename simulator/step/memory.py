@@ -160,26 +160,29 @@ def need_of(held: Held, options: StepOptions, device: Device, shares: Shares = A
 def moments_of(held: Held, options: StepOptions, shares: Shares = ALL) -> list[tuple[float, float, float]]:
     """Return for each step of the backward pass the bytes of activations, gradients of parameters, and other data.
 
-    In training, the last entry is the update.
+    In training, the last entry is the update.  Sums of gradients in a copy in fp32 stay from step to step, whole even
+    where ranks divide the optimiser's state, which reads them in place (DeepSpeed, ``BF16_Optimizer``).
     """
     n = held.trained_count
+    sums = n * ELEMENT_BYTES["fp32"] if options.accumulation == "fp32" else 0
     element, kept = _element_bytes(options)
     backward = held.moments
     waiting = backward[0][0] * (shares.in_flight - 1.0)  # activations of later micro-batches
     summed = n * (element if has_master(options.precision) else kept) * shares.kept_gradients
     earlier = summed if shares.accumulates else 0.0
     moments = [
-        (saved + waiting, max(grads * shares.gradients, earlier), float(working)) for saved, grads, working in backward
+        (saved + waiting, max(grads * shares.gradients, earlier) + sums, float(working))
+        for saved, grads, working in backward
     ]
     if options.mode != "train":
         return moments
     # In the update, activations and casts are freed; a pass over all parameters writes one more copy.
     copy = n * kept * shares.updated if options.optimizer == "adam" and not options.fused_optimizer else 0.0
     if has_master(options.precision):  # gradients exist in both formats
-        moments.append((0.0, n * (kept * shares.updated + element * shares.kept_gradients), copy))
+        moments.append((0.0, (sums or n * kept * shares.updated) + n * element * shares.kept_gradients, copy))
     else:
         casted = n * element * shares.parameters if casts(options.precision) else 0.0
-        moments.append((0.0, n * kept * shares.kept_gradients, max(0.0, copy - casted)))
+        moments.append((0.0, n * kept * shares.kept_gradients + sums, max(0.0, copy - casted)))
     return moments
 
 
@@ -188,15 +191,13 @@ def _backward_moments(network: Network, options: StepOptions, element: int, kept
     saved = saved_tensors(network, storage_of(options.precision), quantised_layers(network, options.precision))
     if options.compiled:
         saved = _of_groups(network, saved)
-    if options.recompute_attention and not options.recompute:
-        saved = _without_attention(network, saved)
-    again = _recomputed(network, saved) if options.recompute else SavedTensors({}, (), {})
-    if options.recompute:
-        saved = _rest_of(saved, again)
+    again = _recomputed(network, saved, options)
+    saved = _rest_of(saved, again)
     blocks = [block_name(layer.name) for layer in network.layers]
-    of_block: Counter[str] = Counter()  # bytes of a block after its recomputation
+    of_block: Counter[str] = Counter()  # bytes of what is recomputed of a block
     for index, n_bytes in again.goes_with.items():
         of_block[blocks[index]] += n_bytes
+    inside_of = attention_tensors(network)[1] if _only_attention(options) else range(len(blocks))
     activations, going, inside = saved.total_bytes, saved.goes_with, again.goes_with
     gradients = working = 0
     there: dict[int, int] = {}  # bytes of gradients of live tensors, by number
@@ -205,7 +206,8 @@ def _backward_moments(network: Network, options: StepOptions, element: int, kept
     needed = needs_gradient(network)
     for step in backward_steps(network):
         layer = step.layer
-        activations += of_block.pop(blocks[step.index], 0)
+        if step.index in inside_of:
+            activations += of_block.pop(blocks[step.index], 0)
         if layer.output not in there:  # the start of the backward pass
             there[layer.output] = network.elements[layer.output] * element
             working += there[layer.output]
@@ -220,16 +222,6 @@ def _backward_moments(network: Network, options: StepOptions, element: int, kept
         working -= there.pop(layer.output)
         activations -= going[step.index] + inside[step.index]
     return moments
-
-
-def _without_attention(network: Network, saved: SavedTensors) -> SavedTensors:
-    """Return the saved activations if attention is recomputed; the block in progress is neglected."""
-    tensors, layers = attention_tensors(network)
-    return SavedTensors(
-        {t: n for t, n in saved.by_tensor.items() if t not in tensors},
-        tuple(0 if place in layers else n for place, n in enumerate(saved.by_layer)),
-        {t: i for t, i in saved.first_keeper.items() if t not in tensors},
-    )
 
 
 def _of_groups(network: Network, saved: SavedTensors) -> SavedTensors:
@@ -248,21 +240,29 @@ def _of_groups(network: Network, saved: SavedTensors) -> SavedTensors:
     )
 
 
-def _recomputed(network: Network, saved: SavedTensors) -> SavedTensors:
-    """Return the activations that recomputing a block restores: those that no layer outside the block shares."""
-    blocks_of: dict[int, set[str]] = {}
-    for layer in network.layers:
-        for tensor in (*layer.inputs, layer.output):
-            blocks_of.setdefault(tensor, set()).add(block_name(layer.name))
-    by_tensor = {
-        tensor: n_bytes
-        for tensor, n_bytes in saved.by_tensor.items()
-        if len(blocks := blocks_of.get(tensor, {""})) == 1 and "" not in blocks
-    }
+def _only_attention(options: StepOptions) -> bool:
+    return options.recompute_attention and not options.recompute
+
+
+def _recomputed(network: Network, saved: SavedTensors, options: StepOptions) -> SavedTensors:
+    """Return the activations that recomputation restores: what is inside of attention, or of a block alone.
+
+    Inside of a block is what no layer outside the block shares.
+    """
+    if not options.recompute and not options.recompute_attention:
+        return SavedTensors({}, (0,) * len(network.layers), {})
+    tensors, layers = attention_tensors(network)
+    if options.recompute:
+        blocks_of: dict[int, set[str]] = {}
+        for layer in network.layers:
+            for tensor in (*layer.inputs, layer.output):
+                blocks_of.setdefault(tensor, set()).add(block_name(layer.name))
+        tensors = frozenset(t for t, blocks in blocks_of.items() if len(blocks) == 1 and "" not in blocks)
+        layers = frozenset(place for place, layer in enumerate(network.layers) if block_name(layer.name))
     return SavedTensors(
-        by_tensor,
-        tuple(n if block_name(layer.name) else 0 for layer, n in zip(network.layers, saved.by_layer, strict=True)),
-        {tensor: index for tensor, index in saved.first_keeper.items() if tensor in by_tensor},
+        {tensor: n for tensor, n in saved.by_tensor.items() if tensor in tensors},
+        tuple(n if place in layers else 0 for place, n in enumerate(saved.by_layer)),
+        {tensor: index for tensor, index in saved.first_keeper.items() if tensor in tensors},
     )
 
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 from simulator.devices.dispatch import dispatch_time
 from simulator.devices.kernels import Streaming
-from simulator.devices.predict import Device, kernel_class, kernel_cost
+from simulator.devices.predict import Device
 from simulator.questions.layout import Layout
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
-from simulator.step.issue import DeviceWork, Issue
+from simulator.step.issue import Issue, work_of
 from simulator.workload.operators import Copy
 
 __all__ = ["bucket_size", "copy_in", "copy_out", "least_elements"]
@@ -47,7 +47,5 @@ def copy_out(device: Device, elements: Sequence[int], element_bytes: int) -> Iss
 
 def _copies(name: str, device: Device, layer: str, function: str, elements: Sequence[int], element_bytes: int) -> Issue:
     kernels = [Streaming(function, n, n * element_bytes, n * element_bytes) for n in elements]
-    costs = tuple(kernel_cost(device, kernel) for kernel in kernels)
     host_s = sum(dispatch_time(device, Copy(n), "bwd_data") for n in elements)
-    work = DeviceWork(tuple(map(kernel_class, kernels)), costs, sum(cost.time_s for cost in costs))
-    return Issue(name, "backward", host_s, work, layer=layer)
+    return Issue(name, "backward", host_s, work_of(device, kernels), layer=layer)

@@ -46,14 +46,16 @@ class Exchange:
         self._strategy = strategy
         self._loads_on = tuple(loads_on)
         self._stream = stream
-        group = bundles[0].groups[0]
-        self._machines = len({group.machine.locate(rank)[1] for rank in group.ranks}) if once else 1
+        groups = [group for bundle in bundles for group in bundle.groups] if once else []
+        counts = (len({group.machine.locate(rank)[1] for rank in group.ranks}) for group in groups)
+        self._machines = max(counts, default=1)
 
     def sent_share(self, copies: int) -> float:
         """Return the share of bytes to send if *copies* copies of each token go to random ranks.
 
         On average, n (1 - (1 - 1/n) ** copies) of n machines get at least one copy, and one is sent to each.  On a
-        single machine, every copy is sent.
+        single machine, every copy is sent.  Of groups over unequal numbers of machines, the most machines count:
+        their exchange crosses the network most often.
         """
         n = self._machines
         return 1.0 if n == 1 else n * (1.0 - (1.0 - 1.0 / n) ** copies) / copies

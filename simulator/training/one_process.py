@@ -20,11 +20,10 @@ from collections.abc import Sequence
 from simulator.collectives.request import Unsuitable
 from simulator.devices.dispatch import dispatch_time
 from simulator.devices.kernels import Streaming
-from simulator.devices.predict import kernel_class, kernel_cost
 from simulator.network.routing import Router
 from simulator.plan.plan import Flow, PlanBuilder
 from simulator.questions.options import StepOptions
-from simulator.step.issue import DeviceWork, Issue
+from simulator.step.issue import Issue, work_of
 from simulator.training.crew import Crew
 from simulator.training.data_parallel import gradient_bytes, ready_after
 from simulator.training.exchange import STREAM, Exchange, Exchanged
@@ -164,9 +163,8 @@ def _copied(
 def _pass(name: str, role: Role, elements: int, size: float) -> Issue:
     """Return the sum of two tensors with *elements* elements each, as the host issues it."""
     kernel = Streaming("add", elements, 2 * int(size), int(size))
-    cost = kernel_cost(role.place.device, kernel)
-    work = DeviceWork((kernel_class(kernel),), (cost,), cost.time_s)
-    return Issue(name, "backward", dispatch_time(role.place.device, Copy(elements), "fwd"), work)
+    host_s = dispatch_time(role.place.device, Copy(elements), "fwd")
+    return Issue(name, "backward", host_s, work_of(role.place.device, [kernel]))
 
 
 def _logits_bytes(network: Network, element_bytes: int) -> float:

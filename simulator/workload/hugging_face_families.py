@@ -130,6 +130,9 @@ def _llama_sizes(c: Config, *, head_size: int | None = None, kv_heads: int | Non
     hidden, heads = c.size("hidden_size"), c.size("num_attention_heads")
     own = hidden // heads
     size = c.size("head_dim", default=head_size or own)
+    if hidden % heads and head_size is None and c.value("head_dim") is None:
+        told = f"{heads} heads do not divide a hidden size of {hidden}; head_dim says their size"
+        c.refuse("num_attention_heads", told)
     c.usual("hidden_act", ("silu", "swish"))
     c.usual("attention_dropout", 0.0)
     for name in ("partial_rotary_factor", "rotary_pct"):

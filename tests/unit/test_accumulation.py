@@ -12,6 +12,7 @@ from simulator.questions.options import Accumulation, StepOptions
 from simulator.questions.step import StepQuestion, accumulating
 from simulator.questions.where import Where
 from simulator.step.issue import Issue, issues_of
+from simulator.step.memory import Shares, held_in, memory_need, moments_of
 from simulator.training.divide import divided
 from simulator.workload.zoo.registry import build_network
 
@@ -97,3 +98,15 @@ def test_a_host_that_waits_for_each_kernel_waits_for_exchanges_too() -> None:
     assert (
         step.step_time_s > apart_s + sent * 10e-6
     )  # eight ranks exchange in more than that, and less than the host's time
+
+
+@pytest.mark.parametrize("how", ["add", "fp32"])
+def test_sums_in_fp32_are_held_whole_throughout(how: Accumulation) -> None:
+    """DeepSpeed's BF16_Optimizer: 4 bytes for each parameter, of which the divided state's gradients are a part."""
+    options = replace(HALF, accumulation=how, precision="master-bf16")
+    shares = Shares(updated=1 / 8, accumulates=True)
+    n, whole = GPT.trained_count, 4 if how == "fp32" else 0
+    first, *_, update = moments_of(held_in(GPT, options), options, shares)
+    assert first[1] == n * (2 + whole)
+    assert update[1] == n * (2 + (whole or 4 / 8))
+    assert memory_need(GPT, options, DEVICE, shares).gradients_bytes >= n * (2 + whole)

@@ -219,6 +219,15 @@ def test_the_trust_line_names_what_would_narrow_the_band(
     assert said in narrowing
 
 
+@pytest.mark.parametrize(("device", "torch"), [("gpu1", "cuda:0"), ("cpu0", "cpu"), ("xeon-e5-2686-v4", "cpu")])
+def test_what_narrows_it_is_measured_on_what_computes(device: str, torch: str) -> None:
+    where = Where("p3.16xlarge")
+    operator = OperatorQuestion(where=where, operator=Softmax(4096, 4096), device=device)
+    step = StepQuestion(where=where, workload="mlp", batch=4, device=device)
+    for question in (operator, step):
+        assert f" --device {torch} " in Session().confidence(question).why
+
+
 def test_calibrating_narrows_the_band_of_an_operator() -> None:
     question = OperatorQuestion(where=Where("p3.2xlarge"), operator=Softmax(4096, 4096))
     plain = Session().confidence(question).estimate

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from simulator.topology.topology import Topology
 from tests.nccl_logs import as_json_log, as_log
 from validate.check.check import Checked, check
 from validate.check.healthy import healthy_range, is_large
+from validate.check.report import as_document, as_text
 from validate.cli import main
 from validate.importing.nccl_tests import read_nccl_tests
 from validate.tables.statistics import weighted_quantile
@@ -36,12 +38,12 @@ from validate.tables.statistics import weighted_quantile
 SIZES = [1 << power for power in (14, 18, 22, 25, 28, 30)]
 
 
-def times_on(topology: Topology, **asked: object) -> list[tuple[int, float]]:
-    """Return NCCL's time on *topology* for all sizes, as (bytes, seconds)."""
+def times_on(topology: Topology, sizes: Sequence[int] = SIZES, **asked: object) -> list[tuple[int, float]]:
+    """Return NCCL's time on *topology* for all *sizes*, as (bytes, seconds)."""
     session, where = Session(), Where("as it is")
     session.know(where, machine_of(topology))
     question = CollectiveQuestion(where=where, size_bytes=0.0)
-    return [(size, session.time_s(replace(question, size_bytes=float(size), **asked))) for size in SIZES]  # type: ignore[arg-type]
+    return [(size, session.time_s(replace(question, size_bytes=float(size), **asked))) for size in sizes]  # type: ignore[arg-type]
 
 
 def checked(text: str, topology: str, **options: object) -> Checked:
@@ -226,6 +228,17 @@ def test_a_wrong_choice_of_nccl_s_is_named(asked, words) -> None:
     assert found.explanations[0].words.startswith(words)
 
 
+def test_sums_that_are_done_in_no_switch_are_named_though_the_error_over_all_sizes_is_small() -> None:
+    times = times_on(load_topology("dgx-h100"), reduction="prod", sizes=[1 << power for power in range(10, 33, 2)])
+    found = checked(as_log([(size, 1.02 * t) for size, t in times]), "dgx-h100")
+    assert math.sqrt(sum(math.log(row.ratio) ** 2 for row in found.rows) / len(found.rows)) < 0.16
+    assert found.verdict == "slow"
+    assert found.explanations[0].words.startswith("NVLS off (NCCL_NVLS_ENABLE")
+    above = [(size, t * (1.4 if size < 1 << 22 else 1.02)) for size, t in times]  # for another reason
+    words = [each.words for each in checked(as_log(above), "dgx-h100").explanations]
+    assert any(each.startswith("NVLS off") for each in words)
+
+
 def test_what_nothing_explains_is_said_so() -> None:
     times = [
         (size, t * (40.0 if index % 2 else 1.6)) for index, (size, t) in enumerate(times_on(load_topology("dgx-h100")))
@@ -255,7 +268,8 @@ def test_remarks_say_what_else_the_log_tells() -> None:
     found = check(Session(), read_nccl_tests(as_log(times, header=False), "a", n_ranks=8), "dgx-h100")
     assert any("names no version of NCCL; 2.30 is taken" in each for each in found.remarks)
     other = checked(as_log(times, gpu="NVIDIA A100-SXM4-80GB"), "dgx-h100")
-    assert any("ran on NVIDIA A100-SXM4-80GB, where the topology has h100-sxm5-80gb" in each for each in other.remarks)
+    assert "ran on NVIDIA A100-SXM4-80GB, where the topology has h100-sxm5-80gb" in as_text(other).splitlines()[0]
+    assert as_document(other)["remarks"][0] == other.mismatch
     assert any("sets NCCL_ALGO=Tree" in each for each in checked(as_json_log(times), "dgx-h100").remarks)
 
 

@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,12 @@ from simulator.cli import run
 from simulator.cli.app import app
 from simulator.cli.help import GROUPS
 from simulator.cli.options import parse_collective, parse_gpus
+from simulator.collectives.communicator import Communicator
+from simulator.collectives.request import Request, Unsuitable, refuse_beyond
 from simulator.console.style import Style, choose_style
 from simulator.network.machine import compile_machine
 from simulator.topology.load import load_topology
+from simulator.topology.parts import GpuPart
 from simulator.workload.zoo.registry import network_names
 
 PCIE = ["--topology", "4gpu-pcie.yaml", "--workload", "bytes:160MB"]
@@ -273,3 +277,55 @@ def test_help_has_each_option_in_one_group() -> None:
 def test_the_examples_of_help_run(title: str, tmp_path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     assert run(shlex.split(GROUPS[title][0])) == 0, capsys.readouterr().err
+
+
+# -- eighty columns ------------------------------------------------------------------------
+
+
+def test_what_is_too_much_memory_is_told_within_the_width(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run(["--topology", "p3.2xlarge", "--workload", "resnet50", "--batch", "2560"]) == 1
+    out, err = capsys.readouterr()
+    assert all(len(line) <= 80 for line in out.splitlines())
+    assert "--batch 187 it would" in out
+    assert "a device with 223 GB, such as b300 " in err  # of the same vendor
+
+
+def test_a_scaling_curve_says_what_time_is_lost_to_within_the_width(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shown_words = ["scale", "--topology", "dgx-h100", "--nodes", "1,2", "--workload", "resnet50", "--batch", "32"]
+    out = shown(shown_words, capsys)
+    assert "time lost to" in out
+    assert all(len(line) <= 80 for line in out.splitlines())
+
+
+@pytest.mark.parametrize("columns", ["80", ""])
+def test_a_sweep_says_how_sure_its_largest_size_is(columns: str, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    out = shown(["--topology", "dgx-h100", "--workload", "sweep:8B-512B", "--strategy", "nccl"], capsys)
+    assert "trust at 512 B: band from " in out
+    assert columns or all(line.startswith("#") for line in out.splitlines() if "trust" in line)
+
+
+def test_a_slow_link_is_not_said_to_be_used_less_than_it_is(capsys) -> None:
+    words = ["--topology", "dgx-h100", "--workload", "bytes:1GB", "--strategy", "nccl"]
+    assert "gpu0->nvswitch0 limits NCCL to " in shown(words, capsys)
+    assert "limits NCCL" not in shown([*words, "--slow-link", "gpu0-nvswitch0:0.5x"], capsys)
+
+
+def test_the_precision_of_an_operator_is_said_in_its_word(capsys) -> None:
+    assert run(["--topology", "p3.2xlarge", "--workload", "op:softmax,rows=8,cols=8", "--precision", "bf16"]) == 2
+    assert "precision=bf16" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("vendor", ["nvidia", "amd", "other"])
+def test_a_strategy_with_too_many_ranks_names_one_that_the_hardware_runs(vendor: str) -> None:
+    machine = compile_machine(load_topology("8x-mi300x"))
+    nodes = [
+        replace(node, part=node.part.model_copy(update={"vendor": vendor})) if isinstance(node.part, GpuPart) else node
+        for node in machine.nodes
+    ]
+    group = Communicator(replace(machine, nodes=nodes), machine.gpus)
+    with pytest.raises(Unsuitable) as error:
+        refuse_beyond(Request(group, "all-reduce", 1e8), 4)
+    assert str(error.value).endswith("nccl does it") == (vendor != "other")

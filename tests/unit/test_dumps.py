@@ -374,6 +374,24 @@ def status_of(*arguments: str) -> object:
     return stopped.value.code
 
 
+@pytest.mark.parametrize(
+    ("processors", "cpu"),
+    [
+        (("0-19,40-59", "20-39,60-79"), "xeon-e5-2698-v4"),  # a DGX-1: 20 cores, 40 threads
+        (("0-19", "20-39"), "xeon-platinum-8168"),  # Azure's guest, 20 processors a socket
+        (("0-23,48-71", "24-47,72-95"), "xeon-platinum-8175m"),  # p3dn.24xlarge
+        (("0-6", "7-13"), "xeon-platinum-8168"),  # no built-in machine has these: the first of all
+    ],
+)
+def test_processors_beside_the_gpus_say_which_of_the_machines_like_it(processors, cpu, tmp_path) -> None:
+    rows = [" ".join(f"GPU{i}" for i in range(8)) + " CPU Affinity"]
+    rows += [f"GPU{i} {' '.join('X' if i == j else 'NV1' for j in range(8))} {processors[i // 4]}" for i in range(8)]
+    path = tmp_path / "topo.txt"
+    path.write_text("\n".join(rows), encoding="utf-8")
+    text, _ = combined([read_dump(str(path))], "v100-sxm2-32gb")
+    assert f"cpu[0-1]: {{part: {cpu}, " in text
+
+
 # The dump, what it lacks, the built-in machine of the same name, and whether adapters are compared.
 PUBLISHED = [
     ("nccl-xml/H100-topology.xml", None, None, "dgx-h100", True),

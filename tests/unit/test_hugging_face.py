@@ -173,6 +173,7 @@ def test_parameters_are_those_that_transformers_counts(said: dict[str, Any], con
         ({**PUBLISHED["llama3-8b"], "hidden_size": "big"}, ":6:18: hidden_size: must be a whole number, 1 to"),
         ({**PUBLISHED["llama3-8b"], "hidden_size": True}, ":6:18: hidden_size: must be a whole number, 1 to"),
         ({**PUBLISHED["llama3-8b"], "mlp_bias": True}, "mlp_bias: true is not modelled; false is"),
+        ({**PUBLISHED["llama3-8b"], "num_attention_heads": 24}, "num_attention_heads: 24 heads do not divide"),
         ({"model_type": "qwen3_moe", **_GROUPED, "mlp_only_layers": [2]}, "mlp_only_layers: [2] is not modelled"),
     ],
 )
@@ -181,6 +182,11 @@ def test_what_is_not_modelled_is_refused_at_its_place(said: dict[str, Any], told
     with pytest.raises(InputError) as error:
         read_config(path)
     assert [str(fault) for fault in error.value.faults if f"{path}{told}" in str(fault) or told in str(fault)]
+
+
+def test_heads_of_their_own_size_need_not_divide_the_hidden_size(config) -> None:
+    said = {**PUBLISHED["llama3-8b"], "num_attention_heads": 24, "head_dim": 128}
+    assert find_network(config(said)).build(1).parameter_count > 7e9
 
 
 def test_all_faults_are_told_at_once(config) -> None:

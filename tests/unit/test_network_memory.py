@@ -171,3 +171,12 @@ def test_recomputation_never_needs_more_and_block_inputs_fall_as_the_pass_goes_o
     peaks = [here for before, here in pairwise(totals) if here > before]
     assert len(peaks) == 4
     assert all(later < earlier for earlier, later in pairwise(peaks))
+
+
+def test_attention_is_there_in_full_while_its_block_passes_back() -> None:
+    network = build_network("gpt2", batch=1, layers=4, attention="eager", loss=True)
+    plain, again = (held_in(network, StepOptions(recompute_attention=again)).moments for again in (False, True))
+    scores = 12 * 1024 * 1024 * (4 + 4 + 1)  # results of softmax and dropout, and the mask
+    assert plain[0][0] - again[0][0] == 4 * scores
+    assert [here - before for (before, *_), (here, *_) in pairwise(again) if here > before] == [scores] * 4
+    assert again[-1][0] == plain[-1][0]

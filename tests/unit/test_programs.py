@@ -11,13 +11,17 @@ from hypothesis import strategies as st
 from simulator.api.session import Session
 from simulator.constants import DEFAULT
 from simulator.devices.front_ends import FrontEndCosts
+from simulator.devices.predict import steady_device
 from simulator.errors import InputError
 from simulator.programs import loops
 from simulator.programs.about import Passed
+from simulator.questions.operator import OperatorQuestion
 from simulator.questions.program import ProgramQuestion
 from simulator.questions.where import Where
 from simulator.results.program import ProgramResult
 from simulator.results.program_trace import program_trace
+from simulator.step.operator import operator_s
+from simulator.workload.operators import MatMul
 
 SESSION = Session()
 HEAD = "schema_version: 1\n"
@@ -393,3 +397,13 @@ def test_a_program_without_a_network_is_not_compiled_or_captured(tmp_path: Path)
     for asked in ("compiled", "captured"):
         with pytest.raises(InputError, match=f"the program runs no network that could be {asked}"):
             run(tmp_path, body, **{asked: True})
+
+
+def test_a_product_runs_at_the_clock_that_the_device_holds(tmp_path: Path) -> None:
+    """As the products of a step do: a GTX 1080 runs above its boost clock only until it is hot."""
+    body = '  - {run: "op:mat_mul,m=4096,n=4096,k=4096"}\n  - wait: all\n'
+    question = OperatorQuestion(where=Where("1x-gtx-1080"), operator=MatMul(4096, 4096, 4096))
+    held = steady_device(SESSION.device(Where("1x-gtx-1080")))
+    assert operator_s(question, held) > 1.02 * SESSION.time_s(question)
+    found = run(tmp_path, body, machine="1x-gtx-1080")
+    assert found.done_s == pytest.approx(operator_s(question, held), rel=0.01)

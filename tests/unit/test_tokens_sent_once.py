@@ -41,6 +41,12 @@ def test_all_copies_are_sent_within_a_machine_and_by_an_all_to_all() -> None:
     assert share(8, range(16), once=False) == 1.0
 
 
+def test_a_first_group_on_one_machine_does_not_speak_for_one_that_crosses() -> None:
+    groups = [Communicator(TWO, [TWO.gpus[rank] for rank in ranks]) for ranks in (range(6), range(6, 12))]
+    for bundles in ([Bundle(groups)], [Bundle([group]) for group in groups]):
+        assert Exchange(PlanBuilder(), bundles, "nccl", once=True).sent_share(2) == share(2, range(6, 12)) == 0.75
+
+
 def test_exchanges_of_experts_know_how_many_copies_a_token_has() -> None:
     copies = {
         layer.operator.axis: layer.operator.copies

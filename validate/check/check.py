@@ -23,9 +23,10 @@ from validate.machine.describe.graphics import Card, part_of
 __all__ = ["VARIATIONS", "Checked", "Compared", "Explanation", "Verdict", "check"]
 
 Verdict = Literal["healthy", "slow", "faster"]
-VARIATIONS = 18  # approximate number, for progress bars
+VARIATIONS = 19  # approximate number, for progress bars
 _MOST_SIZES = 10  # sizes at which variations are simulated
 _HALVED = 0.5  # largest error with an explanation, relative to the error without
+_LOWERED = 0.9  # the same if the log is healthy with it
 _UNLIKE = 0.15  # smaller errors need no explanation
 _ALIKE = 0.06  # for a healthy log, largest remaining error of an explanation worth reporting
 _SAME = 0.02  # smaller relative differences in time count as none
@@ -70,7 +71,8 @@ class Checked:
     """A checked log.
 
     ``ratios`` holds the median of measured over expected time and its healthy range, for the largest sizes (True) and
-    for the others (False); either may be absent.  ``tried`` is the number of variations simulated.
+    for the others (False); either may be absent.  ``tried`` is the number of variations simulated.  ``mismatch`` says
+    that the log ran on other GPUs than the topology has, which would explain everything; empty if it did not.
     """
 
     log: NcclLog
@@ -82,6 +84,7 @@ class Checked:
     explanations: tuple[Explanation, ...]
     tried: int
     remarks: tuple[str, ...]
+    mismatch: str = ""
 
     def busbw_bps(self, size_bytes: float, time_s: float) -> float:
         """Return the bus bandwidth of *size_bytes* exchanged in *time_s*, in B/s."""
@@ -140,10 +143,9 @@ def check(
     if verdict == "healthy":
         found = tuple(each for each in found if each.error <= _ALIKE)
     parts = {node.part_name for node in session.machine(where).nodes if node.kind == "gpu"}
-    remarks = tuple(_remarks(log, question, rows, parts))
-    return Checked(
-        log, session.machine(where).name, question, tuple(rows), tuple(ratios), verdict, found, tried, remarks
-    )
+    remarks = tuple(_remarks(log, question, rows))
+    name, mismatch = session.machine(where).name, _mismatch(log, parts)
+    return Checked(log, name, question, tuple(rows), tuple(ratios), verdict, found, tried, remarks, mismatch)
 
 
 def _measured_s(point: Point) -> float:
@@ -180,9 +182,11 @@ def _explained(
 ) -> tuple[tuple[Explanation, ...], int]:
     """Return the variations that explain the measured times, the best first, and the number tried.
 
-    A variation explains them if it leaves at most half of the error.  None is tried if the times are as expected.
+    A variation explains them if it leaves at most half of the error, or less of it and the log would be healthy on such
+    a machine.  None is tried if the times are as expected and the log is not slow.
     """
-    if math.sqrt(statistics.fmean(math.log(row.ratio) ** 2 for row in rows)) < _UNLIKE:
+    measured = [row.ratio for row in rows]
+    if _error(measured) < _UNLIKE and not _is_slow(measured, rows):
         return (), 0
     step = max(1, -(-len(rows) // _MOST_SIZES))
     some = rows[::-1][::step][::-1]
@@ -201,10 +205,24 @@ def _explained(
         if all(abs(time_s / row.expected_s - 1.0) < _SAME for row, time_s in zip(some, times, strict=True)):
             continue
         left = _error(ratios)
-        if left <= _HALVED * error:
+        cures = left <= _LOWERED * error and _is_slow([row.ratio for row in some], some) and not _is_slow(ratios, some)
+        if left <= _HALVED * error or cures:
             pairs = tuple((row.size_bytes, time_s) for row, time_s in zip(some, times, strict=True))
             found.append(Explanation(words, math.expm1(left), pairs))
     return tuple(sorted(found, key=lambda each: (round(each.error, 6), each.words))), tried
+
+
+def _is_slow(ratios: Sequence[float], rows: Sequence[Compared]) -> bool:
+    """Return whether most of *ratios*, one a row, are beyond the healthy range at the largest or the other sizes."""
+    for large in (True, False):
+        mine = [
+            ratio * row.expected_s / row.slowest_s
+            for ratio, row in zip(ratios, rows, strict=True)
+            if row.is_large == large
+        ]
+        if mine and statistics.median(mine) > 1.0:
+            return True
+    return False
 
 
 def _error(ratios: Sequence[float]) -> float:
@@ -224,6 +242,8 @@ def _variations(session: Session, question: CollectiveQuestion) -> Iterator[tupl
         yield words, replace(question, where=there)
     for words, link in _slow_links(session, where):
         yield words, replace(question, where=replace(where, slow_links=(link,)))
+    if question.in_switch:
+        yield "NVLS off (NCCL_NVLS_ENABLE, no multicast memory)", replace(question, reduction="prod")  # in no switch
     for algorithm in _ALGORITHMS:
         yield f"the algorithm {algorithm} (NCCL_ALGO, a tuner's choice)", replace(question, algorithm=algorithm)
     for protocol in _PROTOCOLS:
@@ -255,10 +275,14 @@ def _slow_links(session: Session, where: Where) -> Iterator[tuple[str, SlowLink]
         seen.add((*kinds, link.kind, link.count))
 
 
-def _remarks(log: NcclLog, question: CollectiveQuestion, rows: Sequence[Compared], parts: set[str]) -> Iterator[str]:
+def _mismatch(log: NcclLog, parts: set[str]) -> str:
     ran_on = part_of(Card(log.gpu)) if log.gpu else None
-    if ran_on is not None and ran_on not in parts:
-        yield f"the log ran on {log.gpu}, where the topology has {', '.join(sorted(parts))}"
+    if ran_on is None or ran_on in parts:
+        return ""
+    return f"the log ran on {log.gpu}, where the topology has {', '.join(sorted(parts))}"
+
+
+def _remarks(log: NcclLog, question: CollectiveQuestion, rows: Sequence[Compared]) -> Iterator[str]:
     if any(point.wrong for point in log.points):
         yield "results are wrong at some sizes (#wrong): look for faulty links or memory before anything else"
     uneven = [

@@ -27,8 +27,9 @@ def headline(checked: Checked) -> str:
 
 
 def as_text(checked: Checked) -> str:
-    """Return the verdict, then a table of sizes, then possible explanations."""
-    lines = [headline(checked)]
+    """Return that the GPUs are others, if they are, the verdict, a table of sizes, then possible explanations."""
+    lines = [f"{checked.mismatch}: --topology names another machine"] if checked.mismatch else []
+    lines.append(headline(checked))
     for large, ratio, band in checked.ratios:
         words = "largest sizes" if large else "smaller sizes"
         rows = f"{band.rows:,} rows on {band.machines} machines"
@@ -100,7 +101,7 @@ def as_document(checked: Checked) -> dict[str, Any]:
             for each in checked.explanations
         ],
         "variations_tried": checked.tried,
-        "remarks": list(checked.remarks),
+        "remarks": [*filter(None, [checked.mismatch]), *checked.remarks],
     }
 
 

@@ -51,13 +51,15 @@ class KernelPlanner:
     """Writes the plan of one collective into ``builder``.
 
     ``n_channels`` is the number of thread blocks that move data.  ``n_filled`` is the number of channels that the
-    buffer fills, not rounded, because measured times have no step where NCCL adds a channel.
+    buffer fills, not rounded, because measured times have no step where NCCL adds a channel.  *tells*: whether a note
+    says which link limits it, which it does not know of a machine with slow links or neighbours.
     """
 
-    def __init__(self, builder: PlanBuilder, request: Request, costs: Costs) -> None:
+    def __init__(self, builder: PlanBuilder, request: Request, costs: Costs, *, tells: bool = True) -> None:
         self.builder = builder
         self.request = request
         self.costs = costs
+        self.tells = tells
         self.n_channels = 1
         self.n_filled = 1.0
         self._ways = Ways(request)
@@ -297,7 +299,8 @@ class KernelPlanner:
                             at_full_s = added(at_full_s, taken_s, times)
         share = at_full_s / needed_s[bound] if needed_s[bound] > 0 else 1.0
         self.builder.facts["bound_share"] = round(share, 6)
-        if share < _TOLD_BELOW and needed_s[bound] > self._channels[0][3].base_s:  # otherwise latency dominates
+        by_bytes = needed_s[bound] > self._channels[0][3].base_s  # otherwise latency dominates
+        if self.tells and share < _TOLD_BELOW and by_bytes:
             reached = f"{format_bandwidth(share * link.bandwidth_Bps)}, {share:.0%} of the link's rate"
             self.builder.notes.append(f"{link.name} limits NCCL to {reached}")
 

@@ -59,6 +59,7 @@ class Nccl:
         """
         if request.n_ranks < 2:
             return Plan(())
+        is_nominal = request.machine.nominal is None
         request = replace(request, group=request.group.nominal)  # NCCL plans with nominal link rates
         parts = [node.part for node in request.group.unlike()]
         if any(isinstance(part, GpuPart) and part.vendor == "other" for part in parts):
@@ -66,7 +67,7 @@ class Nccl:
         builder = PlanBuilder()
         builder.facts["software"] = "nccl"
         graph = comm_graph(request.group)
-        kernels = KernelPlanner(builder, request, self.costs)
+        kernels = KernelPlanner(builder, request, self.costs, tells=is_nominal)
         if request.collective in ("all-to-all", "send-recv"):
             kernels.point_to_point()
             return builder.build()

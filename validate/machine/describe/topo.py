@@ -20,13 +20,15 @@ _RANGE = re.compile(r"\d{1,5}(?:-\d{1,5})?(?:,\d{1,5}(?:-\d{1,5})?)*", re.ASCII)
 class Matrix:
     """``between[a, b]`` is the word for two names (``GPU0``, ``mlx5_0``), in both orders.
 
-    ``affinity`` gives the first processor listed beside each GPU.
+    ``affinity`` gives the first processor listed beside each GPU; ``threads`` is the number of processors listed
+    beside GPUs, all together.
     """
 
     gpus: int
     nics: tuple[str, ...]
     between: Mapping[tuple[str, str], str]
     affinity: Mapping[int, int]
+    threads: int = 0
 
     def nvlinks(self, a: int, b: int) -> int:
         """Return the number of NVLinks between two GPUs."""
@@ -58,6 +60,7 @@ def parse_topo(text: str) -> Matrix:
         raise ValueError("the GPUs are not numbered from 0")
     between: dict[tuple[str, str], str] = {}
     affinity: dict[int, int] = {}
+    ranges: set[str] = set()
     for name, cells in rows.items():
         if len(cells) < len(columns):
             raise ValueError(f"the row of {name} has {len(cells)} cells for {len(columns)} columns")
@@ -68,6 +71,7 @@ def parse_topo(text: str) -> Matrix:
         said = cells[len(columns) :]
         if name in gpus and said and _RANGE.fullmatch(said[0]):
             affinity[gpus.index(name)] = int(re.split("[-,]", said[0])[0])
+            ranges.update(said[0].split(","))
     missing = [name for name in gpus if name not in rows]
     if missing:
         raise ValueError(f"there is no row of {missing[0]}")
@@ -75,7 +79,9 @@ def parse_topo(text: str) -> Matrix:
         if between.get((b, a), cell) != cell:
             raise ValueError(f"{a} to {b} is {cell}, but {b} to {a} is {between[b, a]}")
     nics = tuple(name for name in columns if name not in gpus)
-    return Matrix(len(gpus), nics, {**{(b, a): cell for (a, b), cell in between.items()}, **between}, affinity)
+    both = {**{(b, a): cell for (a, b), cell in between.items()}, **between}
+    ends = [(int(first), int(last or first)) for first, _, last in (each.partition("-") for each in ranges if each)]
+    return Matrix(len(gpus), nics, both, affinity, sum(last - first + 1 for first, last in ends))
 
 
 def without_peers(matrix: Matrix, text: str) -> bool:

@@ -58,7 +58,7 @@ def combined(dumps: Sequence[Dump], gpu: str | None = None, nic: str | None = No
         remarks += guess
     _check_links(shows[0].shown, matrix, part)
     placement = _placement(trees, matrix, nic, remarks)
-    processor = _processor(trees, placement, part, count)
+    processor = _processor(trees, placement, matrix, part, count)
     left = [hung.adapter.name for hung in placement.adapters if not adapter_part(hung.adapter, hung.generation)[0]]
     left += [name for name in matrix.nics if nic is None and not any(tree.nics() for tree in trees)]
     if left:
@@ -199,7 +199,7 @@ def _sockets_drawn(matrix: Matrix) -> int:
     return 2 if any(apart) and not all(apart) else 1
 
 
-def _processor(trees: Sequence[Tree], placement: Placement, gpu: str, count: int) -> Processor:
+def _processor(trees: Sequence[Tree], placement: Placement, matrix: Matrix, gpu: str, count: int) -> Processor:
     """Return the host's processor: as a tree names it, else by its family and model, else as in similar machines."""
     numas = next((tree.numas for tree in trees if any(numa.vendor for numa in tree.numas)), [])
     first = numas[0] if numas else None
@@ -208,7 +208,7 @@ def _processor(trees: Sequence[Tree], placement: Placement, gpu: str, count: int
     )
     if numas:
         sockets = max(sockets, 1 + max(next(iter(trees)).sockets().values(), default=0))
-    threads = sum(numa.threads for numa in numas) // sockets
+    threads = (sum(numa.threads for numa in numas) or matrix.threads) // sockets
     vendor = first.vendor if first else ""
     if first is not None and first.name:
         cores = sum(numa.cores for numa in numas) // sockets or threads

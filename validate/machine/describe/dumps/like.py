@@ -95,7 +95,8 @@ def cpu_like(vendor: str, family: int, model: int, threads: int, gpu: str, count
     """Return the CPU part that fits what a host reports, and the reason for the choice.
 
     The candidates, in order: a part of the generation that family and model name, nearest in threads; the CPU of a
-    built-in machine with as many of the same GPUs; the vendor's CPU in most built-in machines; a generic server CPU.
+    built-in machine with as many of the same GPUs, the first with so many threads or cores, else the first; the
+    vendor's CPU in most built-in machines; a generic server CPU.
     """
     names = _generations(vendor, family, model)
     parts = [(name, part) for name in part_names("cpu") if isinstance(part := load_part(name), CpuPart)]
@@ -109,11 +110,16 @@ def cpu_like(vendor: str, family: int, model: int, threads: int, gpu: str, count
             return min(near)[
                 1
             ], f"{' or '.join(names)} by family and model, the nearest of {threads or 'unsaid'} threads"
-    for machine in machines_like(gpu, count):
-        for device in machine.devices:
-            part = device.part
-            if isinstance(part, CpuPart) and vendor in ("", part.vendor):
-                return device.part_name, f"the CPU of {machine.name}, which has as many of these GPUs"
+    like = [
+        (threads not in (part.thread_count, part.core_count), device.part_name, machine.name)
+        for machine in machines_like(gpu, count)
+        for device in machine.devices
+        if isinstance(part := device.part, CpuPart) and vendor in ("", part.vendor)
+    ]
+    if like:
+        is_other, name, machine_name = min(like, key=lambda each: each[0])
+        why = "as many of these GPUs" if is_other else f"as many of these GPUs and CPUs of {threads} threads"
+        return name, f"the CPU of {machine_name}, which has {why}"
     made = [name for name, part in parts if vendor and part.vendor == vendor]
     if made:
         texts = [path.read_text(encoding="utf-8") for path in builtin_topologies().values()]
