@@ -133,7 +133,7 @@ def test_columns_say_it_where_only_one_collective_has_them(collective, told) -> 
         ("{", r"a:1:2: is not valid JSON"),
         ("{}", r"a:1:1: is not JSON of nccl-tests: it has no list 'results'"),
         (as_log([(1 << 20, 1e-4)], collective="broadcast", header=False), r"a: does not say how many GPUs took part"),
-        (as_log([(1 << 20, 1e-4)], devices=(0,)), r"a: is of one rank"),
+        (as_log([(1 << 20, 1e-4)], devices=(0,)), r"a: has one rank"),
     ],
 )
 def test_what_is_no_log_is_told(text, said) -> None:

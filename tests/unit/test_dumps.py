@@ -363,7 +363,7 @@ def test_the_command_drafts_and_says_what_is_missing(tmp_path, capsys) -> None:
     assert "figures are estimates: see UNVERIFIED" in capsys.readouterr().err
     assert load_topology(str(out)).n_nodes == 1
     assert status_of("describe", "--gpu", "h100") == 2
-    assert "--gpu: is about dumps of another machine" in capsys.readouterr().err
+    assert "--gpu: applies to dumps of another machine" in capsys.readouterr().err
     assert status_of("describe", "--from", str(tmp_path / "topo.txt"), "--nic", "connectx-7") == 2
     assert "--nic: no adapter is called 'connectx-7'; did you mean" in capsys.readouterr().err
 
