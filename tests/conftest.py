@@ -20,6 +20,9 @@ gc.set_threshold(100_000, 20, 20)
 # Workers of pytest-xdist set the width of a terminal, which commands would wrap their lines to.
 os.environ.pop("COLUMNS", None)
 
+# A worker of pytest-xdist for each core: threads of torch would wait for one another.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 _ROOT = Path(__file__).resolve().parent.parent
 
 
