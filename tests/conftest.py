@@ -20,6 +20,9 @@ gc.set_threshold(100_000, 20, 20)
 # pytest-xdist's workers set the terminal width, to which commands would wrap their lines.
 os.environ.pop("COLUMNS", None)
 
+# A worker of pytest-xdist for each core: threads of torch would wait for one another.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 _ROOT = Path(__file__).resolve().parent.parent
 
 

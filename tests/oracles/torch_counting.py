@@ -31,20 +31,50 @@ class Figures:
 
 
 def measure(name: str) -> Figures:
-    """Return the figures of *name*: run it forward, then forward and backward, under torch's FLOP counter."""
+    """Return the figures of *name* under torch's FLOP counter; equal blocks are run once, and once more for the rest."""
+    library, build = NAMES[name]
     with torch.device("meta"):
-        module, inputs = NAMES[name][1]()
-        with FlopCounterMode(display=False) as forward, torch.no_grad():
-            outputs = _tensors(module(*inputs))
-        with FlopCounterMode(display=False) as training:
-            results = _tensors(module(*inputs))
-            torch.autograd.backward(results, [torch.ones_like(r) for r in results])
-    return Figures(
-        sum(p.numel() for p in module.parameters()),
-        [list(o.shape) for o in outputs],
-        forward.get_total_flops(),
-        training.get_total_flops(),
-    )
+        module, inputs = build()
+        parameters = sum(p.numel() for p in module.parameters())
+        stacks = _stacks(module) if library == "transformers" else []
+        spare = [layers[first + 1] for layers, first, _ in stacks]
+        for layers, first, n in stacks:
+            del layers[first + 1 : first + n]
+        counted, outputs = _counted(module, inputs)
+        total = list(counted)
+        for (layers, first, n), another in zip(stacks, spare, strict=True):
+            place = first - sum(m - 1 for others, start, m in stacks if others is layers and start < first)
+            layers.insert(place + 1, another)
+            more, _ = _counted(module, inputs)
+            del layers[place + 1]
+            total = [t + (n - 1) * (m - c) for t, m, c in zip(total, more, counted, strict=True)]
+    return Figures(parameters, outputs, *total)
+
+
+def _counted(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[tuple[int, int], list[list[int]]]:
+    """Return the FLOPs of the forward pass and of both, and the shapes of the outputs."""
+    with FlopCounterMode(display=False) as counter:
+        results = _tensors(module(*inputs))
+        forward = counter.get_total_flops()
+        torch.autograd.backward(results, [torch.ones_like(r) for r in results])
+    return (forward, counter.get_total_flops()), [list(r.shape) for r in results]
+
+
+def _stacks(module: nn.Module) -> list[tuple[nn.ModuleList, int, int]]:
+    """Return the stacks of blocks in *module*, the last first: list, first block of a stretch alike, its length.
+
+    Blocks are alike that print alike and have parameters of the same shapes.
+    """
+    found = []
+    for layers in module.modules():
+        if isinstance(layers, nn.ModuleList):
+            words = [(repr(layer), [p.shape for p in layer.parameters()]) for layer in layers]
+            first = 0
+            for _, alike in itertools.groupby(words):
+                n = len(list(alike))
+                found += [(layers, first, n)] if n > 1 else []
+                first += n
+    return found[::-1]
 
 
 def _tensors(result: Any) -> list[torch.Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import re
 import sys
@@ -10,7 +11,11 @@ from types import ModuleType
 
 import pytest
 
-from simulator.scenarios.catalogue import in_order
+from simulator.cli.scenario_command import answer_scenario
+from simulator.cli.scenario_text import scenario_lines
+from simulator.console.style import PLAIN
+from simulator.scenarios.answers import Answer
+from simulator.scenarios.catalogue import builtin_scenarios, find_scenario, in_order
 
 ROOT = Path(__file__).resolve().parents[2]
 AGAIN = "run python -m docs.make_pages"
@@ -44,9 +49,27 @@ def test_most_statements_are_right() -> None:
     assert sum(item.verdict == "right" for item in ITEMS) >= 135
 
 
+@functools.cache
+def answered(name: str) -> tuple[Answer, ...]:
+    """Return the answers of a built-in scenario, which the book has too."""
+    return answer_scenario(find_scenario(name))[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", builtin_scenarios())
+def test_a_built_in_scenario_holds_what_it_says(name: str) -> None:
+    answers = answered(name)
+    wrong = [
+        f"{answer.asked.name}: {answer.value}, error {answer.error}" for answer in answers if answer.holds is False
+    ]
+    assert wrong == []
+    shown = "\n".join(line.rstrip() for line in scenario_lines(find_scenario(name), answers, PLAIN))
+    assert f"$ simulate scenario {name}\n{shown}\n```" in SCENARIOS, "run docs.make_pages"
+
+
 @pytest.mark.slow
 def test_the_page_of_the_book_says_what_is_answered() -> None:
-    book = pages.Book(ITEMS)
+    book = pages.Book(ITEMS, {item.scenario: answered(item.scenario) for item in ITEMS if item.scenario})
     wrong = []
     for item in ITEMS:
         answers = book.answers(item)
