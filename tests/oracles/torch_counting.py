@@ -31,7 +31,7 @@ class Figures:
 
 
 def measure(name: str) -> Figures:
-    """Return the figures of *name* under torch's FLOP counter; equal blocks are run once, and once more for the rest."""
+    """Return the figures of *name* under torch's FLOP counter; of equal blocks one runs, and one more for the rest."""
     library, build = NAMES[name]
     with torch.device("meta"):
         module, inputs = build()
