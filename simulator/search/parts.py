@@ -14,6 +14,7 @@ from simulator.collectives.bundle import Bundle
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.registry import strategy_of
 from simulator.engine.executor import alone, execute
+from simulator.errors import InputError
 from simulator.network.machine import Machine
 from simulator.questions.layout import Layout
 from simulator.questions.step import StepQuestion
@@ -98,7 +99,10 @@ class Divided:
 
     @cached_property
     def _units(self) -> tuple[Stage, ...]:
-        return stages_of(self.network, len(units_of(self.network)))
+        units = len(units_of(self.network))
+        if units != len(units_of(self.short.network)):
+            raise InputError(f"--parallel: {self.network.name} has no repeated blocks: only dp and pp are searched")
+        return stages_of(self.network, units)
 
     def received_elements(self, unit: int) -> int:
         """Return the elements that *unit* of the whole network reads from units before it."""

@@ -255,7 +255,7 @@ def test_exchanges_beside_products_are_priced_where_they_are_fixed() -> None:
     assert {division.sp for division in divisions if division.tp > 1} == {True}
     layouts = [layout for division in divisions for layout in fixed.layouts(division, 12)]
     assert all(layout.tp_overlap == (layout.tp > 1) for layout in layouts)
-    with pytest.raises(InputError, match="tp_overlap is of what sp gathers"):
+    with pytest.raises(InputError, match="tp_overlap overlaps what sp gathers"):
         parse_fixed("tp=2,sp=0,tp_overlap")
     assert not any(
         layout.tp_overlap for division in space().divisions(network) for layout in space().layouts(division, 12)
@@ -269,3 +269,9 @@ def test_what_would_help_is_the_same_for_all_gpus_named_or_not() -> None:
     )
     assert any("links" in each.change for each in found)
     assert found == named
+
+
+def test_a_network_without_blocks_is_searched_without_tensor_parallelism(capsys) -> None:
+    words = ["--topology", "p3.16xlarge", "--gpus", "2", "--workload", "alexnet", "--global-batch", "8", "--jobs", "1"]
+    assert run(["best", *words, "--quiet"]) == 0
+    assert "--parallel: alexnet has no repeated blocks: only dp and pp are searched" in capsys.readouterr().out
