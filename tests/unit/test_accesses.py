@@ -256,7 +256,7 @@ def test_small_blocks_are_begun_one_after_the_other(session) -> None:
         ("shared,64B,cores=15", SERVER, "the socket has 14; node=remote"),
         ("shared,64B,cores=0", SERVER, "cores is at least 1; got 0"),
         ("shared,64B", "2 x xeon-gold-6230", "the part has no line_moves"),
-        ("random,1GiB", "l40", "access:random is of a CPU"),
+        ("random,1GiB", "l40", "access:random runs on a CPU"),
         ("stream,1GiB,node=remote", "l40", "a GPU's accesses are to its own memory"),
         ("chase,1GiB", "rtx-4090", "the part has no l1_latency and no l2_latency"),
         ("chase,1MiB,level=scratchpad", "v100-sxm2-16gb", "a multiprocessor has 98.3 kB of shared memory"),

@@ -28,8 +28,9 @@ ROOT = Path(__file__).resolve().parents[2]
 SCENARIOS = ROOT / "simulator" / "scenarios" / "files"
 # Refusals of steps that only have options of validate run, but that torch alone cannot run.
 REFUSED = re.compile(
-    r"divides layers, as Megatron-LM does|is one process for all GPUs|is DeepSpeed's and Megatron-LM's"
-    r"|torch's own exchanges are measured|one machine is measured|is torch's|whole numbers|on the first so many"
+    r"divides layers, as Megatron-LM does|one process drives all GPUs|only DeepSpeed and Megatron-LM have it"
+    r"|a step uses torch's own exchanges|one machine is measured|torch does not have it|multiplies integers"
+    r"|is measured on the first GPUs"
     r"|sums as gradients are stored"
 )
 

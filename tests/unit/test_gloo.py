@@ -58,7 +58,7 @@ def test_every_rank_but_the_root_receives_once_and_from_one_that_has_it(n: int) 
 
 
 def test_what_is_not_modelled_is_said() -> None:
-    with pytest.raises(InputError, match="of gloo, all-reduce and broadcast are modelled, not all-gather"):
+    with pytest.raises(InputError, match="gloo is modelled for all-reduce and broadcast, not for all-gather"):
         simulate(hosts(2), "gloo", S, collective="all-gather")
 
 

@@ -242,7 +242,7 @@ def test_the_row_asks_what_simulate_was_asked(words: Any, gpus: str | None, tmp_
         ({"parallel": ("zero=1",)}, "zero=3"),
         ({"parallel": ("dataparallel",)}, "one process"),
         ({"reduce_fp32": True}, "--reduce-fp32"),
-        ({"gpus": "1,3"}, "the first so many"),
+        ({"gpus": "1,3"}, "is measured on the first GPUs"),
         ({"gpus": "8"}, "--prepare"),
     ],
 )
