@@ -57,4 +57,4 @@ def test_the_names_of_python_are_explained(site: Path):
     for name in simulator.__all__:
         found = getattr(simulator, name)
         assert f'id="{found.__module__}.{found.__qualname__}"' in page
-    assert "How GPUs exchange; NCCL otherwise." in page
+    assert "The exchange strategy; NCCL by default." in page
