@@ -135,7 +135,7 @@ def check(
             of_size = [each for each, row in zip(ranges, rows, strict=True) if row.is_large == large]
             ratios.append((large, statistics.median(mine), sorted(of_size)[len(of_size) // 2]))
     verdict: Verdict = "healthy"
-    if any(ratio > band.slowest for _, ratio, band in ratios):
+    if _is_slow([row.ratio for row in rows], rows):
         verdict = "slow"
     elif ratios[0][1] < _NEAR * ratios[0][2].fastest:
         verdict = "faster"
