@@ -20,7 +20,7 @@ from simulator.devices.kernels import Kernel, Streaming
 from simulator.devices.optimizer import tensor_passes
 from simulator.devices.predict import Device, kernel_class, kernel_cost, steady_device
 from simulator.questions.options import StepOptions
-from simulator.step.fusion import Group, groups_of
+from simulator.step.fusion import Group, run_groups
 from simulator.step.lowering import TO_MASTER, UNSCALE, Lowering, Mix, Run
 from simulator.step.precision import scales, storage_of
 from simulator.step.recompute import recomputed_groups
@@ -229,7 +229,7 @@ def issues_of(device: Device, network: Network, options: StepOptions) -> tuple[I
     Raises InputError if the device has no figure for a precision that the step needs.
     """
     issuer = _Issuer(device, network, options)
-    groups = groups_of(network) if options.compiled else [_alone(layer) for layer in network.layers]
+    groups = run_groups(network, options)
     issues: list[Issue] = []
     if options.mode != "backward":
         for group in groups:
@@ -292,10 +292,6 @@ def _captured_blocks(device: Device, network: Network, issues: Sequence[Issue]) 
     return found
 
 
-def _alone(layer: Layer) -> Group:
-    return Group((layer,), layer.inputs, (layer.output,))
-
-
 def _forward(issuer: _Issuer, group: Group) -> Iterator[Issue]:
     if len(group.layers) == 1:
         yield from issuer.layer(group.layers[0], "fwd", "forward")
@@ -306,7 +302,7 @@ def _forward(issuer: _Issuer, group: Group) -> Iterator[Issue]:
 def _backward(issuer: _Issuer, groups: Sequence[Group]) -> Iterator[Issue]:
     network = issuer.network
     steps = {id(step.layer): step for step in backward_steps(network)}
-    recomputed = recomputed_groups(groups, issuer.options)
+    recomputed = recomputed_groups(network, groups, issuer.options)
     for place in range(len(groups) - 1, -1, -1):
         for again in recomputed.get(place, ()):
             for issue in _forward(issuer, groups[again]):

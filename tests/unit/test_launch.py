@@ -183,6 +183,12 @@ def test_precision_and_recomputation() -> None:
     assert options(LLAMA3_70B)["recompute"] is True
     assert "recompute_attention" not in options(LLAMA3_70B)
     assert options(f"{LLAMA3_8B} --checkpoint-activations")["recompute"] is True
+    block = options(f"{LLAMA3_8B} --recompute-granularity full --recompute-method block --recompute-num-layers 5")
+    assert (block["recompute"], block["recompute_blocks"]) == (True, "5")
+    parts = f"{LLAMA3_8B} --recompute-granularity selective --recompute-modules layernorm core_attn"
+    assert options(parts)["recompute_parts"] == "core_attn,layernorm"
+    with pytest.raises(InputError, match=r"core_atn: no such part; did you mean 'core_attn'"):
+        options(parts.replace("core_attn", "core_atn"))
 
 
 def test_older_names() -> None:

@@ -33,7 +33,7 @@ def test_the_fewest_devices_that_hold_a_step_are_named(workload: str, words: str
 
     def fits(n_nodes: int) -> bool:
         there = replace(asked, where=Where("dgx-h100", n_nodes), gpus=None, layout=parse_layout(found[2]))
-        options = replace(OPTIONS, recompute=bool(found[3]))
+        options = replace(OPTIONS, recompute="full" if found[3] else "none")
         return SESSION.step(replace(there, options=options)).fits
 
     assert fits(nodes)

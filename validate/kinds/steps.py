@@ -19,10 +19,14 @@ from simulator.questions.options import (
     MODES,
     OPTIMIZERS,
     POLICIES,
+    RECOMPUTED_PARTS,
+    RECOMPUTES,
     Accumulation,
     Mode,
     Optimizer,
     Policy,
+    Recompute,
+    RecomputedPart,
     StepOptions,
 )
 from simulator.questions.step import BUCKET_BYTES, StepQuestion, accumulating
@@ -46,7 +50,7 @@ _COLUMNS_ASKED = (
     *("global_batch", "micro_batch", "grad_accum", "seq_len", "hidden", "heads", "layers", "vocab", "image"),
     *("recompute", "optimizer", "fused_optimizer", "loss", "attention", "predicted", "channels_last", "compiled"),
     *("issue", "era", "unclear", "fsdp_prefetch", "overlap", "modules", "network", "lora", "dropout", "mtp_layers"),
-    *("launch_blocking", "accumulate"),
+    *("launch_blocking", "accumulate", "recompute_parts", "recompute_blocks"),
     *(column for column in COLUMNS if column not in ("n_gpus", "n_nodes")),
 )
 _MAX_SIZE = 1e8
@@ -197,9 +201,7 @@ def _options(cell: Cell) -> StepOptions:
     policy: Policy | None = next((p for p in POLICIES if p == (cell("policy") or cell("dtype") or "fp32")), None)
     if policy is None or (cell("dtype") in ("fp64", "torch") and not cell("policy")):
         raise NotScored(f"no such dtype: {one_line(cell('policy') or cell('dtype'), 20)}")
-    recompute = cell("recompute").split(" ")[0]  # details follow the first word
-    if recompute not in ("", "none", "full", "selective"):
-        raise NotScored(f"recompute '{one_line(recompute, 20)}' is not modelled")
+    recompute, parts, blocks = _recompute(cell)
     issue = cell("issue")
     if issue not in _ISSUES:
         raise NotScored(f"issue '{one_line(issue, 20)}' is not modelled; {', '.join(filter(None, _ISSUES))}")
@@ -210,13 +212,32 @@ def _options(cell: Cell) -> StepOptions:
         compiled=issue.startswith("compile") or cell("compiled") == "1",
         cuda_graph=issue.endswith("graph"),
         cuda_graph_blocks=issue == "graph-blocks",
-        recompute=recompute == "full",
-        recompute_attention=recompute == "selective",
+        recompute=recompute,
+        recompute_parts=parts,
+        recompute_blocks=blocks,
         channels_last=cell("channels_last") == "1",
         fused_optimizer=cell("fused_optimizer") == "1",
         launch_blocking=cell("launch_blocking") == "1",
         framework=next((name for name in FRAMEWORKS if name == cell("modules")), "pytorch"),
     )
+
+
+def _recompute(cell: Cell) -> tuple[Recompute, tuple[RecomputedPart, ...], int | None]:
+    """Return what a row recomputes, which parts, and in how many blocks of a stage; raises NotScored."""
+    said = cell("recompute").split(" ")[0] or "none"  # details follow the first word
+    how = next((each for each in RECOMPUTES if each == said), None)
+    if how is None:
+        raise NotScored(f"recompute '{one_line(said, 20)}' is not modelled; {', '.join(RECOMPUTES)} are")
+    named = cell("recompute_parts").split()
+    parts = tuple(part for part in RECOMPUTED_PARTS if part in named)
+    if len(parts) != len(set(named)) or (named and how != "selective"):
+        raise NotScored(
+            f"recompute_parts '{one_line(' '.join(named), 40)}': with selective, of {', '.join(RECOMPUTED_PARTS)}"
+        )
+    blocks = cell("recompute_blocks")
+    if blocks and how == "none":
+        raise NotScored("recompute_blocks without recompute")
+    return how, parts or StepOptions().recompute_parts, whole("recompute_blocks", blocks) if blocks else None
 
 
 def _accumulation(text: str) -> Accumulation | None:
