@@ -34,6 +34,7 @@ from simulator.questions.where import Software
 from simulator.topology.parts import CpuPart
 from simulator.units import parse_quantity
 from simulator.workload.described import is_described
+from simulator.workload.lora import LORA_LAYERS, LoraLayers
 from simulator.workload.zoo.registry import Entry, find_entry
 from validate.kinds.kind import Asked, Cell, Kind
 from validate.kinds.layouts import COLUMNS, spread
@@ -50,7 +51,7 @@ _COLUMNS_ASKED = (
     *("global_batch", "micro_batch", "grad_accum", "seq_len", "hidden", "heads", "layers", "vocab", "image"),
     *("recompute", "optimizer", "fused_optimizer", "loss", "attention", "predicted", "channels_last", "compiled"),
     *("issue", "era", "unclear", "fsdp_prefetch", "overlap", "modules", "network", "lora", "dropout", "mtp_layers"),
-    *("launch_blocking", "accumulate", "recompute_parts", "recompute_blocks"),
+    *("launch_blocking", "accumulate", "recompute_parts", "recompute_blocks", "inner", "kv_heads", "tied", "lora_layers"),
     *(column for column in COLUMNS if column not in ("n_gpus", "n_nodes")),
 )
 _MAX_SIZE = 1e8
@@ -68,6 +69,9 @@ _SIZES = {  # sizes of a network, by column
     "lora": "lora",
     "dropout": "dropout",
     "mtp_layers": "mtp_layers",
+    "inner": "inner",
+    "kv_heads": "kv_heads",
+    "tied": "tied",
 }
 _THREADS = re.compile(r"(?:^|; ?)cpu threads=([1-9][0-9]{0,3})(?:$| ?;)", re.IGNORECASE)
 _READ_EACH = "each step"  # the host reads back the loss of each step
@@ -184,6 +188,8 @@ def _sizes(cell: Cell, entry: Entry, options: StepOptions) -> tuple[tuple[str, i
         value = _whole(cell, column)
         if value is not None and (name != "predicted" or "predicted" in entry.defaults):
             sizes[name] = value
+    if cell("lora_layers"):
+        sizes["lora_layers"] = _lora_layers(cell("lora_layers"))
     attention = cell("attention")
     if (attention or entry.defaults.get("attention")) == "fused" and attention_library(cell("software")) == "native":
         attention = "fused-native"
@@ -192,6 +198,14 @@ def _sizes(cell: Cell, entry: Entry, options: StepOptions) -> tuple[tuple[str, i
     loss = cell("loss") or ("1" if entry.sample == "sequences" and options.mode == "train" else "0")
     sizes["loss"] = int(loss == "1")
     return tuple(sizes.items())
+
+
+def _lora_layers(text: str) -> LoraLayers:
+    """Return which linear layers have adapters; raises NotScored."""
+    known = next((layers for layers in LORA_LAYERS if layers == text), None)
+    if known is None:
+        raise NotScored(f"lora_layers '{one_line(text, 20)}' is not modelled; {', '.join(LORA_LAYERS)}")
+    return known
 
 
 def _options(cell: Cell) -> StepOptions:
