@@ -12,9 +12,11 @@ from simulator.constants import constants
 from simulator.devices.cpu.cpu import Cpu
 from simulator.devices.cpu.predict import cpu_dispatch_time
 from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.scan import BACKWARD_LAUNCHES, FORWARD_LAUNCHES
 from simulator.questions.options import Framework
 from simulator.workload.operators import (
     BatchNorm,
+    ChunkScan,
     Conv2d,
     CrossEntropy,
     Elementwise,
@@ -104,6 +106,8 @@ def dispatch_time(gpu: Gpu | Cpu, operator: Operator, phase: Phase) -> float:
         time_s *= 2.0  # log-softmax, then the loss
     elif isinstance(operator, Softmax):
         time_s *= operator.calls
+    elif isinstance(operator, ChunkScan):  # Triton launches each kernel from Python
+        time_s *= FORWARD_LAUNCHES if phase == "fwd" else BACKWARD_LAUNCHES
     elif isinstance(operator, Elementwise) and operator.function == "dropout_add":
         time_s *= 2.0  # TorchScript fuses the kernels but still spends the host time of both operators
     return time_s * gpu.calibration.dispatch

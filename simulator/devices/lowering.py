@@ -20,10 +20,12 @@ from simulator.devices.kernels import (
     Rowwise,
     Streaming,
 )
+from simulator.devices.scan import scan_backward, scan_forward
 from simulator.errors import InputError
 from simulator.workload.operators import (
     Attention,
     BatchNorm,
+    ChunkScan,
     Conv2d,
     Copy,
     CrossEntropy,
@@ -285,6 +287,13 @@ def _(operator: Attention, phase: Phase, precision: Precision) -> Kernels:
             operator.window,
         ),
     )
+
+
+@lower_operator.register
+def _(operator: ChunkScan, phase: Phase, precision: Precision) -> Kernels:
+    if phase == "fwd":
+        return scan_forward(operator, precision)
+    return scan_backward(operator, precision) if _in(phase, "bwd_data") else ()
 
 
 @lower_operator.register

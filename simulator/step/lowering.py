@@ -15,6 +15,7 @@ from simulator.devices.kernels import Kernel, Rowwise, Streaming
 from simulator.devices.lowering import lower_operator
 from simulator.devices.optimizer import TensorPass, first_reads, optimizer_kernels, tensor_passes
 from simulator.devices.predict import Device, kernel_cost
+from simulator.devices.scan import scan_copies
 from simulator.questions.options import QUANTISED, StepOptions
 from simulator.step.autocast import PRODUCTS, casts_of, wide_tensors
 from simulator.step.cold import forgotten_share, old_bytes
@@ -28,7 +29,7 @@ from simulator.step.quantising import nvfp4_passes, nvfp4_weights, quantised_lay
 from simulator.step.unfused import unfused
 from simulator.workload.backward import needs_gradient
 from simulator.workload.network import Layer, Network, block_name
-from simulator.workload.operators import BatchNorm, Conv2d, Elementwise, Operator, Phase
+from simulator.workload.operators import BatchNorm, ChunkScan, Conv2d, Elementwise, Operator, Phase
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
 __all__ = ["TO_MASTER", "UNSCALE", "Lowering", "Mix", "Run"]
@@ -145,6 +146,8 @@ class Lowering:
             kernels = laid_out(self._device, kernels, channels_last=self._is_by_pixels(operator))
         if self._options.framework == "megatron":  # Transformer Engine's normalisation
             kernels = tuple(replace(k, in_warps=_is_norm(k)) if isinstance(k, Rowwise) else k for k in kernels)
+            if isinstance(operator, ChunkScan) and kernels:
+                kernels += scan_copies(operator, mix.precision)
         just_cast = phase == "fwd" and casts(self._options.precision)
         return tuple(
             self._run(kernel, 0.0 if just_cast else old_bytes(kernel, phase, has_parameters)) for kernel in kernels

@@ -112,7 +112,7 @@ def _kept(layer: Layer, needed: Sequence[bool]) -> Iterator[int]:
             yield inputs[0]
         case ops.MatMul():  # each factor is needed for the gradient of the other
             yield from (a for a, b in zip(inputs, inputs[::-1], strict=True) if needed[b])
-        case ops.Softmax():
+        case ops.Softmax() | ops.ChunkScan():  # a scan runs its convolution again
             yield layer.output
         case ops.Attention() | ops.Recurrent():
             yield from inputs

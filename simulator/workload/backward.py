@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simulator.workload.network import Layer, Network, Parameter, once
-from simulator.workload.operators import Attention, Copy, Elementwise, MatMul, Phase, Recurrent
+from simulator.workload.operators import Attention, ChunkScan, Copy, Elementwise, MatMul, Phase, Recurrent
 
 __all__ = [
     "BackwardStep",
@@ -145,6 +145,8 @@ def training_flop(network: Network) -> int:
         match operator:
             case MatMul():
                 total += flop * min(2, sum(needed[i] for i in layer.inputs))  # a factor may be parts of several
+            case ChunkScan():  # each product has two factors
+                total += 2 * flop if needed[layer.output] else 0
             case Attention():
                 total += operator.backward_flop if any(needed[i] for i in layer.inputs) else 0
             case Recurrent():

@@ -18,6 +18,7 @@ __all__ = [
     "Attention",
     "AttentionLibrary",
     "BatchNorm",
+    "ChunkScan",
     "Conv2d",
     "Copy",
     "CrossEntropy",
@@ -366,6 +367,59 @@ class Attention:
 
 
 @dataclass(frozen=True, slots=True)
+class ChunkScan:
+    """Mamba-2's scan over sequences in chunks (arXiv 2405.21060, section 6), times its gate.
+
+    Each of ``heads`` has ``head_size`` elements and, for each of them, a state of ``state`` numbers.  The heads of one
+    of ``groups`` share the vectors that write (B) and read (C) their states.
+    """
+
+    batch: int
+    length: int
+    heads: int
+    head_size: int
+    groups: int
+    state: int
+    chunk: int
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all sequences."""
+        return self.batch * self.length
+
+    @property
+    def chunks(self) -> int:
+        """Chunks of all sequences."""
+        return self.tokens // self.chunk
+
+    @property
+    def flop(self) -> int:
+        """FLOPs of the states that chunks add, of their tokens' scores, and of the result from both."""
+        within = self.chunk * self.groups * self.state
+        return 2 * self.tokens * (self.heads * self.head_size * (2 * self.state + self.chunk) + within)
+
+    @property
+    def output_elements(self) -> int:
+        """Elements of the result."""
+        return self.tokens * self.heads * self.head_size
+
+    @property
+    def shared_elements(self) -> int:
+        """Elements of B, or of C."""
+        return self.tokens * self.groups * self.state
+
+    @property
+    def mixed_elements(self) -> int:
+        """Elements of the input: x, B and C."""
+        return self.output_elements + 2 * self.shared_elements
+
+    @property
+    def state_elements(self) -> int:
+        """Elements of the states of all chunks."""
+        return self.chunks * self.heads * self.head_size * self.state
+
+
+@dataclass(frozen=True, slots=True)
 class CrossEntropy(Rows):
     """The loss: log-softmax of ``rows`` rows of ``cols`` classes, and the mean over the labels' entries."""
 
@@ -418,6 +472,7 @@ Operator = (
     | Embedding
     | Recurrent
     | Attention
+    | ChunkScan
     | CrossEntropy
     | Copy
     | Exchange

@@ -14,6 +14,7 @@ from simulator.errors import InputError
 from simulator.workload.network import Layer, Network, once
 from simulator.workload.operators import (
     Attention,
+    ChunkScan,
     Copy,
     CrossEntropy,
     Elementwise,
@@ -68,8 +69,9 @@ class _Ring:
             case Exchange():
                 elements, output = self._part(operator.elements), self._part(operator.output_elements)
                 return replace(operator, elements=elements, output_elements=output)
-            case MatMul():
-                raise InputError(f"--parallel: cp={self._ranks} cannot divide {name}, a product of whole sequences")
+            case MatMul() | ChunkScan():
+                what = "product" if isinstance(operator, MatMul) else "scan"
+                raise InputError(f"--parallel: cp={self._ranks} cannot divide {name}, a {what} of whole sequences")
         return operator
 
     def _attend(self, layer: Layer, operator: Attention) -> None:

@@ -22,6 +22,7 @@ from simulator.workload.network import Layer, Network, Parameter, block_name, on
 from simulator.workload.operators import (
     Attention,
     BatchNorm,
+    ChunkScan,
     Conv2d,
     Copy,
     CrossEntropy,
@@ -42,7 +43,7 @@ __all__ = ["tensor_split"]
 # Whole on each rank; split by channels, heads or columns; split by rows of the sequence.
 State = Literal["whole", "split", "rows"]
 _LEAST = 64  # minimum of columns per rank to pad for; narrower products are computed whole on each rank
-_BY_CHANNEL = (MatMul, Attention, Elementwise, Softmax, Copy, Pool, BatchNorm)
+_BY_CHANNEL = (MatMul, Attention, ChunkScan, Elementwise, Softmax, Copy, Pool, BatchNorm)
 
 
 @once
@@ -227,6 +228,11 @@ class _Splitter:
                 heads = self._part(operator.heads, layer, "heads")
                 kv_heads = self._part(operator.kv_heads or operator.heads, layer, "heads of keys and values")
                 return replace(operator, heads=heads, kv_heads=kv_heads)
+            case ChunkScan():
+                heads, groups = (
+                    self._part(n, layer, what) for n, what in ((operator.heads, "heads"), (operator.groups, "groups"))
+                )
+                return replace(operator, heads=heads, groups=groups)
             case Elementwise() | Copy():
                 return replace(operator, elements=operator.elements // self._ranks)
             case Softmax():

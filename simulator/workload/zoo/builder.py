@@ -55,6 +55,7 @@ class NetworkBuilder:
         self._layers: list[Layer] = []
         self._elements: list[int] = []
         self._part: Part | None = None
+        self._shared: tuple[str, str] | None = None
         self.frozen = False
         self.constant_norms = False
 
@@ -64,6 +65,13 @@ class NetworkBuilder:
         self._part, before = part, self._part
         yield
         self._part = before
+
+    @contextmanager
+    def sharing(self, prefix: str, other: str) -> Iterator[None]:
+        """Give parameters whose names begin with *prefix*, of layers added inside the context, those of *other*."""
+        self._shared, before = (prefix, other), self._shared
+        yield
+        self._shared = before
 
     def build(self, samples: int, sample: str = "images") -> Network:
         """Return the network built so far, for a batch of *samples*."""
@@ -88,6 +96,11 @@ class NetworkBuilder:
         number = len(self._elements)
         self._elements.append(prod(shape))
         read = tuple(t.number for t in inputs)
+        if self._shared is not None:
+            own, other = self._shared
+            parameters = tuple(
+                replace(p, name=other + p.name.removeprefix(own)) if p.name.startswith(own) else p for p in parameters
+            )
         if self.frozen:
             parameters = tuple(replace(p, trained=False) for p in parameters)
         self._layers.append(Layer(name, operator, read, number, parameters, in_place, self._part, split))

@@ -116,10 +116,13 @@ class Hybrid(Mixture):
 
     ``pattern`` has a letter for each block.  A Mamba-2 layer has ``mamba_heads`` of ``mamba_size`` elements, with a
     state of ``state`` numbers for each; the heads of one of ``groups`` share what writes and reads their states.  It
-    takes sequences in chunks of ``chunk`` tokens, after a convolution over ``kernel`` of them.
+    takes sequences in chunks of ``chunk`` tokens, after a convolution over ``kernel`` of them.  Each of the
+    ``mtp_layers`` is the blocks of ``mtp_pattern``, with the same weights each time (Megatron-LM,
+    ``mtp_use_repeated_layer``).
     """
 
     pattern: str = "M*E"
+    mtp_pattern: str = "*E"
     mamba_heads: int = 64
     mamba_size: int = 64
     groups: int = 8
@@ -128,9 +131,9 @@ class Hybrid(Mixture):
     chunk: int = 128
 
     def check(self, length: int) -> None:
-        """Raise SizeError as a mixture does, if layers are dense or predict further tokens, or are more than known."""
+        """Raise SizeError as a mixture does, if layers are said to be dense, or are more than known."""
         Mixture.check(self, length)
-        if self.dense_layers or self.mtp_layers:
-            raise SizeError("its pattern says which layers have experts; dense_layers and mtp_layers do not apply")
+        if self.dense_layers:
+            raise SizeError("its pattern says which layers have experts; dense_layers does not apply")
         if self.layers > len(self.pattern):
             raise SizeError(f"its pattern has {len(self.pattern)} layers, not {self.layers}")

@@ -38,7 +38,7 @@ def decoder(b: NetworkBuilder, tokens: Tensor, d: Decoder) -> Outputs:
         x = b.dropout(x, "drop")
     for i in range(d.layers):
         if isinstance(d, Hybrid):
-            x = hybrid_block(b, x, f"layers.{i}", d, i)
+            x = hybrid_block(b, x, f"layers.{i}", d, d.pattern[i])
         else:
             x = llama_block(b, x, f"layers.{i}", d, i) if rotary else _gpt_block(b, x, f"layers.{i}", d)
     if not d.norm_last:
@@ -49,7 +49,8 @@ def decoder(b: NetworkBuilder, tokens: Tensor, d: Decoder) -> Outputs:
         x = b.linear(x, "project_out", word_size, bias=False)
     further = [x]
     for i in range(d.mtp_layers if isinstance(d, Mixture) else 0):
-        further.append(_further(b, further[-1], tokens, f"mtp.{i}", d))
+        with b.sharing(f"mtp.{i}.", "mtp.0." if isinstance(d, Hybrid) else f"mtp.{i}."):
+            further.append(_further(b, further[-1], tokens, f"mtp.{i}", d))
     embedded = Parameter("embed.weight", d.vocabulary * word_size)
     logits = [b.linear(x, "lm_head", d.vocabulary, bias=False, tied=embedded if d.tied else None, split="columns")]
     head = embedded if d.tied else Parameter("lm_head.weight", d.vocabulary * word_size)
@@ -67,7 +68,11 @@ def _further(b: NetworkBuilder, x: Tensor, tokens: Tensor, name: str, d: Decoder
     before = b.layer_norm(x, f"{name}.norm_before", kind="rms_norm")
     both = b.add_layer(f"{name}.join", Copy(2 * x.elements), (words, before), (*x.shape[:-1], 2 * d.hidden))
     y = b.linear(both, f"{name}.project", d.hidden, bias=False)
-    y = llama_block(b, y, name, d, d.layers)
+    if isinstance(d, Hybrid):
+        for place, kind in enumerate(d.mtp_pattern):
+            y = hybrid_block(b, y, f"{name}.{place}", d, kind)
+    else:
+        y = llama_block(b, y, name, d, d.layers)
     return b.layer_norm(y, f"{name}.norm", kind="rms_norm")
 
 
