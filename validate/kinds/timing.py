@@ -94,8 +94,8 @@ class ByHost:
     """One PyTorch operator and a synchronisation, on the host's clock, in a loop without gradients.
 
     The host launches (``launch``) and waits (``wait``).  From the launch of a compiled function it takes the host as
-    long to come to waiting as it takes to record a second event, which hides a short kernel.  ``choosing`` is what it takes longer for a product, whose
-    kernel cuBLAS chooses: the host's times of a product and of another operator, none for other operators.
+    long to come to waiting as it takes to record a second event, which hides a short kernel.  ``choosing`` is what the
+    host takes longer for a product, whose kernel cuBLAS chooses: its times of a product and of another operator.
     """
 
     launch: LaunchQuestion
