@@ -51,7 +51,16 @@ _COLUMNS_ASKED = (
     *("global_batch", "micro_batch", "grad_accum", "seq_len", "hidden", "heads", "layers", "vocab", "image"),
     *("recompute", "optimizer", "fused_optimizer", "loss", "attention", "predicted", "channels_last", "compiled"),
     *("issue", "era", "unclear", "fsdp_prefetch", "overlap", "modules", "network", "lora", "dropout", "mtp_layers"),
-    *("launch_blocking", "accumulate", "recompute_parts", "recompute_blocks", "inner", "kv_heads", "tied", "lora_layers"),
+    *(
+        "launch_blocking",
+        "accumulate",
+        "recompute_parts",
+        "recompute_blocks",
+        "inner",
+        "kv_heads",
+        "tied",
+        "lora_layers",
+    ),
     *(column for column in COLUMNS if column not in ("n_gpus", "n_nodes")),
 )
 _MAX_SIZE = 1e8
