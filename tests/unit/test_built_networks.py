@@ -35,7 +35,7 @@ NETWORKS: dict[str, dict[str, int | str]] = {
     **{name: {} for name in ("resnet50", "vgg11", "inception3", "densenet121", "googlenet", "unet", "vit-b32")},
     **dict.fromkeys(("gpt2", "bert-base", "opt-125m", "mpt-125m", "t5-small"), TINY),
     "llama-7b": {**TINY, "hidden": 64, "heads": 4, "inner": 100, "vocabulary": 96},
-    "bloom-560m": {**TINY, "attention": "fused"},
+    "bloom-560m": {**TINY, "attention": "fused", "vocabulary": 96},
     "gpt": {**TINY, "attention": "eager", "dropout": 0},
 }
 # cuDNN saves its own data; torch's RMSNorm is one kernel on a GPU and several elsewhere.

@@ -82,10 +82,19 @@ def _fitted(session: Session, part: str, rows: Sequence[_Row], kept: frozenset[s
     if any(_shows_host(asked) and not kept.isdisjoint(bare.kernel_classes(asked.question)) for asked, _, _ in rows):
         names = [name for name in names if name != "dispatch"]
     priors = {name: Prior(1.0, _PRIOR[name.partition(".")[0]], 1.0 / _BOUND, _BOUND) for name in names}
+    own = [[name for name in names if _moves(name, bare.kernel_classes(asked.question))] for asked, _, _ in mine]
+    known: list[dict[tuple[float, ...], float]] = [{} for _ in mine]
 
     def errors(values: Mapping[str, float]) -> list[float]:
+        """Ask again only rows with a factor of their own that moved: a slope moves one factor."""
         trial = session.calibrated({part: _calibration(values)})
-        return [math.log(asked.time_s(trial) / time_s) for asked, _, time_s in mine]
+        found = []
+        for (asked, _, time_s), free, answers in zip(mine, own, known, strict=True):
+            factors = tuple(values[name] for name in free)
+            if factors not in answers:
+                answers[factors] = math.log(asked.time_s(trial) / time_s)
+            found.append(answers[factors])
+        return found
 
     found = least_errors(priors, errors, [op for _, op, _ in mine], unseen=True)
     values = {name: float(f"{value:.4g}") for name, value in found.values.items()}
@@ -144,6 +153,11 @@ def _free(session: Session, rows: Sequence[Asked]) -> list[str]:
     classes = {name for asked in rows for name in session.kernel_classes(asked.question)}
     dispatch = ["dispatch"] if any(_shows_host(asked) for asked in rows) else []
     return ["compute", "bandwidth", *dispatch, *(f"by_class.{name}" for name in sorted(classes))]
+
+
+def _moves(name: str, classes: Collection[str]) -> bool:
+    """Return whether the factor *name* moves rows with kernels of *classes*: those of other classes do not."""
+    return not name.startswith("by_class.") or name.partition(".")[2] in classes
 
 
 def _calibration(values: Mapping[str, float]) -> Calibration:
