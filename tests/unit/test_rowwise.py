@@ -63,9 +63,11 @@ def test_half_the_bytes_take_half_the_time() -> None:
     assert half == pytest.approx(full / 2, rel=0.1)
 
 
-def test_no_row_is_shorter_than_its_block() -> None:
-    one = rowwise_cost(find_gpu("a100-pcie-40gb"), Rowwise("layer_norm", 1, 1024, "fp32"))
-    assert one.time_s > ROWWISE.norm_row_s
+def test_fewer_rows_start_sooner_and_a_full_wave_takes_a_block_at_least() -> None:
+    gpu = find_gpu("a100-pcie-40gb")
+    times = [rowwise_cost(gpu, Rowwise("layer_norm", rows, 1024, "fp32")).time_s for rows in (1, 10, 100, 1000, 2000)]
+    assert times == sorted(times)
+    assert times[-1] > ROWWISE.norm_row_s > times[0]
 
 
 def test_masked_rows_are_held_in_registers_whatever_their_length() -> None:

@@ -42,6 +42,7 @@ NOT_MEASURED: Mapping[str, str] = {
     **dict.fromkeys(("calibration", "contention", "what_if", "nccl", "epoch"), _MODEL),
     **dict.fromkeys(("json", "trace", "plot", "show_options"), _OUTPUT),
     **dict.fromkeys(("pairs", "group_size", "gpus_per_process", "algorithm", "dtype", "redop"), _BY_TABLE),
+    **dict.fromkeys(("recompute_parts", "recompute_blocks"), "is Megatron-LM's; torch recomputes blocks or attention"),
     "fold": _MODEL,
     "prefetch": "torch's fully_shard decides it: the next unit is gathered ahead",
     "divide": "applies to unlike GPUs; torch's replicas all have the same batch",
