@@ -137,6 +137,8 @@ def _read(args: Arguments, ranks: Ranks, deepspeed: DeepSpeed, trainer: Trainer,
         options["framework"] = "megatron"
         found.sizes = model.sizes
         _update(args, options)
+    elif deepspeed.zero == 3:
+        options["framework"] = "deepspeed-zero3"
     if model.length is not None:
         options["seq_len"] = str(model.length)
     if precision is not None or model.workload:

@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 Mode = Literal["train", "inference", "forward", "backward"]
-Framework = Literal["pytorch", "megatron", "tensorflow", "caffe"]
+Framework = Literal["pytorch", "megatron", "deepspeed-zero3", "tensorflow", "caffe"]
 FRAMEWORKS: tuple[Framework, ...] = get_args(Framework)
 Optimizer = Literal["none", "sgd", "momentum", "adam", "lamb", "bert-adam"]
 Policy = Literal[
@@ -95,9 +95,10 @@ class StepOptions:
         The update is one kernel over all parameters (PyTorch's ``fused=True``) instead of one per operation; compiling
         the model does not change it.
     framework : str
-        Plain PyTorch modules; Megatron-LM's modules, with more host work per operator; TensorFlow, with one kernel per
-        operation unless ``compiled`` (XLA); or Caffe and similar frameworks without cuDNN, whose convolutions go image
-        by image.
+        Plain PyTorch modules; Megatron-LM's modules, with more host work per operator; ``deepspeed-zero3``: PyTorch
+        modules around which hooks fetch and release the parameters (DeepSpeed's ZeRO-3); TensorFlow, with one kernel
+        per operation unless ``compiled`` (XLA); or Caffe and similar frameworks without cuDNN, whose convolutions go
+        image by image.
     launch_blocking : bool
         The host launches nothing until the device has finished everything before it (``CUDA_LAUNCH_BLOCKING=1``).
     accumulation : str

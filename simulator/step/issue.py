@@ -12,6 +12,7 @@ from simulator.devices.dispatch import (
     framework_scale,
     gradient_time,
     graph_launch_time,
+    hook_time,
     product_time,
     update_time,
 )
@@ -242,6 +243,8 @@ def issues_of(device: Device, network: Network, options: StepOptions) -> tuple[I
         issues = [_by_generated_code(issue) for issue in issues]
     if options.cuda_graph_blocks and not options.cuda_graph:
         issues = _captured_blocks(device, network, issues)
+    if options.framework == "deepspeed-zero3":
+        issues = _hooked(device, network, issues)
     scale = framework_scale(device, options.framework)
     if scale != 1.0:
         issues = [issue if issue.part == "update" else replace(issue, host_s=scale * issue.host_s) for issue in issues]
@@ -261,6 +264,19 @@ def weights_s(device: Device, network: Network, options: StepOptions) -> float:
         if step.layer.trained and not isinstance(step.layer.operator, Exchange):
             priced = issuer.priced(step.layer.operator, "bwd_weight", issuer.lowering.mix(step.layer), True)
             found += priced[1].time_s if priced is not None else 0.0
+    return found
+
+
+def _hooked(device: Device, network: Network, issues: Sequence[Issue]) -> list[Issue]:
+    """Return *issues* with the host time of ZeRO-3's hooks at the first of each pass of a layer with parameters."""
+    with_parameters = {layer.name for layer in network.layers if layer.parameters}
+    found: list[Issue] = []
+    seen: set[tuple[str, Part, bool]] = set()
+    for issue in issues:
+        key = issue.layer, issue.part, issue.again
+        first = issue.layer in with_parameters and issue.part != "update" and key not in seen
+        seen.add(key)
+        found.append(replace(issue, host_s=issue.host_s + hook_time(device)) if first else issue)
     return found
 
 

@@ -254,6 +254,13 @@ def test_deepspeeds_file(tmp_path) -> None:
     ]
 
 
+def test_deepspeeds_third_stage_has_its_hooks(tmp_path) -> None:
+    path = tmp_path / "ds.json"
+    path.write_text('{"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": 1}', encoding="utf-8")
+    found = read_launch(f"deepspeed --num_gpus 8 train.py --deepspeed_config {path}")
+    assert (found.options["framework"], found.options["parallel"]) == ("deepspeed-zero3", "dp=8,fsdp")
+
+
 TRAINER = (
     "torchrun --nproc-per-node 8 train.py --model_name_or_path x --per_device_train_batch_size 4 "
     "--gradient_accumulation_steps 8 --fsdp 'full_shard auto_wrap' --gradient_checkpointing True --bf16 True"
