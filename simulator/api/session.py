@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # device models are imported on first use
     from simulator.engine.timeline import Timeline
     from simulator.host.answer import Answer
     from simulator.places import Place, Places
-    from simulator.questions.calibration import Calibration
+    from simulator.questions.calibration import Calibration, Shape
     from simulator.results.account import Account
     from simulator.results.confidence import Confidence
     from simulator.results.program import ProgramResult
@@ -145,6 +145,18 @@ class Session:
 
         assert isinstance(question, OperatorQuestion)
         return frozenset(kernel_class(kernel) for kernel in operator_kernels(question))
+
+    def kernel_shapes(self, question: Question) -> list[tuple[str, Shape, float]]:
+        """Return the variety, shape and seconds of each kernel of an operator; raises InputError."""
+        from simulator.devices.neighbours import shape_of, variety_of
+        from simulator.devices.predict import kernel_cost
+        from simulator.step.operator import operator_kernels
+
+        assert isinstance(question, OperatorQuestion)
+        device = self.device(question.where, question.device, question.threads)
+        cold = 1.0 if question.is_cold else 0.0
+        kernels = operator_kernels(question)
+        return [(variety_of(k), shape_of(k), kernel_cost(device, k, cold).time_s) for k in kernels]
 
     def last_cache_bytes(self, where: Where, name: str | None = None) -> float:
         """Return the bytes of the last-level cache of the device *name*, 0 if it has none; raises InputError."""

@@ -13,6 +13,7 @@ from simulator.errors import InputError
 from simulator.questions.calibration import Calibration
 from simulator.questions.operator import OperatorQuestion
 from validate.constants.least import Found, Prior, least_errors
+from validate.constants.neighbours import fit_neighbours
 from validate.kinds.kind import Asked
 from validate.kinds.timing import BetweenEvents
 from validate.tables.cells import NotScored
@@ -23,8 +24,10 @@ __all__ = ["Calibrated", "fit_calibration"]
 # It is small for classes, so that an effect common to all classes goes to the rates.
 _PRIOR = {"compute": 0.15, "bandwidth": 0.1, "dispatch": 0.3, "by_class": 0.1}
 _BOUND = 3.0
-# Fewest rows for which an operator's error is checked by itself; a gain that is only rounding.
-_FEW, _NO_GAIN = 3, 1e-9
+# Fewest rows of a kernel class that calibrate it; a gain that is only rounding.
+_FEWEST, _NO_GAIN = 5, 1e-9
+# Standard errors of the mean gain that it must exceed.
+_PROOF = 2.0
 
 _Row = tuple[Asked, str, float]
 
@@ -62,8 +65,11 @@ def fit_calibration(session: Session, part: str, rows: Sequence[_Row]) -> Calibr
         kept |= lost
     else:
         calibration = Calibration()
+    corrected = fit_neighbours(bare, part, usable, calibration)
     trial = session.calibrated({part: calibration})
-    return Calibrated(calibration, spread, tuple(asked.time_s(trial) / time_s - 1.0 for asked, _, time_s in usable))
+    errors = [asked.time_s(trial) / time_s - 1.0 for asked, _, time_s in usable]
+    calibration = replace(calibration, neighbours=corrected.neighbours)
+    return Calibrated(calibration, spread, tuple(corrected.unseen.get(i, error) for i, error in enumerate(errors)))
 
 
 def _without(session: Session, rows: Sequence[_Row], kept: frozenset[str]) -> list[_Row]:
@@ -128,10 +134,10 @@ class _Judged(NamedTuple):
 def _gains(rows: Sequence[_Judged]) -> bool:
     """Return whether factors from the other rows predict *rows* better than the data sheet does.
 
-    The mean gain must exceed its standard error, and no operator with at least ``_FEW`` rows may get worse.
+    The mean gain must exceed its standard error ``_PROOF`` times, and no operator may get worse.
     """
     gains = [row.plain - row.unseen for row in rows]
-    if len(gains) < 2 or fmean(gains) <= stdev(gains) / math.sqrt(len(gains)) + _NO_GAIN:
+    if len(gains) < _FEWEST or fmean(gains) <= _PROOF * stdev(gains) / math.sqrt(len(gains)) + _NO_GAIN:
         return False
     by_op: dict[str, list[_Judged]] = {}
     for row in rows:
@@ -139,7 +145,6 @@ def _gains(rows: Sequence[_Judged]) -> bool:
     return all(
         _usual([row.unseen for row in mine]) <= _usual([row.plain for row in mine]) + _NO_GAIN
         for mine in by_op.values()
-        if len(mine) >= _FEW
     )
 
 
