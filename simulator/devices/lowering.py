@@ -80,7 +80,7 @@ def _sum(rows: int, cols: int, precision: Precision) -> Rowwise:
 def _(operator: Linear, phase: Phase, precision: Precision) -> Kernels:
     inputs, outputs = operator.inputs, operator.outputs
     rows, experts = operator.rows_each, operator.busy_experts  # a grouped product takes as long as a batched one
-    wide = ELEMENT_BYTES["bf16"] if precision == "nvfp4" else 0  # only products read 4-bit numbers
+    wide = ELEMENT_BYTES["bf16"] if precision in ("fp8", "nvfp4") else 0  # only products read numbers so narrow
     if phase == "fwd":
         bias = outputs if operator.bias else 0
         return (Gemm(rows, outputs, inputs, precision, experts, "NT", epilogue_elements=bias, out_bytes=wide),)

@@ -21,6 +21,7 @@ from simulator.devices.kernels import Kernel, Streaming
 from simulator.devices.optimizer import tensor_passes
 from simulator.devices.predict import Device, kernel_class, kernel_cost, steady_device
 from simulator.questions.options import StepOptions
+from simulator.step.expert_passes import NARROW, Extra, expert_passes
 from simulator.step.fusion import Group, run_groups
 from simulator.step.lowering import TO_MASTER, UNSCALE, Lowering, Mix, Run
 from simulator.step.precision import scales, storage_of
@@ -88,6 +89,7 @@ class Issue:
 
 
 NOTHING = DeviceWork((), (), 0.0)
+_NONE = Extra()
 
 
 class _Issuer:
@@ -97,9 +99,14 @@ class _Issuer:
         self.options = options
         self.lowering = Lowering(device, network, options)
         self.known: dict[tuple[Operator, Phase, Mix, bool], tuple[float, DeviceWork] | None] = {}  # blocks repeat
+        self.runs: dict[tuple[Streaming, ...], DeviceWork] = {}
         self.passes: dict[tuple[Run, Part], tuple[float, DeviceWork]] = {}
         self.updates: dict[int, tuple[float, DeviceWork]] = {}  # of single tensors, by their elements
         self.looks = _looks(network) if options.framework == "megatron" else frozenset()
+        self.extras: Mapping[tuple[str, str], Extra] = {}
+        if options.framework == "megatron" and options.mode != "inference" and not options.compiled:
+            size = ELEMENT_BYTES[storage_of(options.precision)]
+            self.extras = expert_passes(network, size, narrow=options.precision in NARROW)
         exchanges = any(isinstance(layer.operator, Exchange) for layer in network.layers)
         self.needs: Mapping[Part, Mapping[str, tuple[str, ...]]] = {
             "forward": forward_needs(network) if exchanges else {},
@@ -111,9 +118,13 @@ class _Issuer:
             yield from self.exchanged(layer, layer.operator, part)
             return
         key = layer.operator, phase, self.lowering.mix(layer), bool(layer.parameters)
+        extra = self.extras.get((layer.name, part), _NONE)
+        yield from self.around(layer, part, extra.before, extra.calls)
         if key not in self.known:
             self.known[key] = self.priced(*key)
         priced = self.known[key]
+        if priced is not None and extra.own is not None:
+            priced = (priced[0], self.passed(extra.own)) if extra.own else None
         if priced is not None:
             host_s, work = priced
             if part == "backward":
@@ -123,6 +134,27 @@ class _Issuer:
         for run in self.lowering.casts(layer, forward=part == "forward"):
             cast = self.streamed(f"{layer.name} (cast)", part, run, layer.name)
             yield replace(cast, host_s=cast.host_s + self.more_kernels(layer.operator) * COMPILED_DISPATCH_S)
+        yield from self.around(layer, part, extra.after)
+
+    def around(self, layer: Layer, part: Part, kernels: tuple[Streaming, ...], calls: int = 0) -> Iterator[Issue]:
+        """Yield passes of an expert layer besides its own kernels: *calls* of plain torch, and one for each pass."""
+        if not kernels and not calls:
+            return
+        stand_in = dispatch_time(self.device, Copy(1), "fwd" if part == "forward" else "bwd_data")
+        host_s = len(kernels) * stand_in + calls * stand_in / framework_scale(self.device, self.options.framework)
+        needs = self.needs[part].get(layer.name, ())
+        yield Issue(f"{layer.name} (passes)", part, host_s, self.passed(kernels), layer=layer.name, needs=needs)
+
+    def is_dropped(self, layer: Layer) -> bool:
+        """Return whether *layer* runs as part of a kernel of another, or with its own gate."""
+        extra = self.extras.get((layer.name, "backward"))
+        return extra is not None and extra.own is not None and isinstance(layer.operator, Elementwise)
+
+    def passed(self, kernels: tuple[Streaming, ...]) -> DeviceWork:
+        """Return *kernels* as work; blocks repeat."""
+        if kernels not in self.runs:
+            self.runs[kernels] = self.work(tuple(map(Run, kernels)))
+        return self.runs[kernels]
 
     def more_kernels(self, operator: Operator) -> int:
         """Return the extra kernels of an expert layer: Megatron-LM launches one kernel per expert."""
@@ -331,7 +363,7 @@ def _backward(issuer: _Issuer, groups: Sequence[Group]) -> Iterator[Issue]:
         for step in found:
             yield from issuer.layer(step.layer, step.phase, "backward")
             yield from issuer.accumulated(step.layer)
-            for elements in step.added_elements:
+            for elements in step.added_elements if not issuer.is_dropped(step.layer) else ():
                 run = issuer.lowering.added(elements, step.layer)
                 yield issuer.streamed(f"{step.layer.name} (gradients added)", "backward", run, step.layer.name)
 

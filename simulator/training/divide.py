@@ -14,4 +14,4 @@ __all__ = ["divided"]
 def divided(network: Network, layout: Layout) -> Network:
     """Return one rank's part of *network*, over all pipeline stages; raises InputError if it cannot be divided."""
     split = context_split(tensor_split(network, layout.tp, layout.sp), layout.cp)
-    return expert_split(split, layout.ep, layout.expert_tp, layout.tp == 1 or layout.sp)
+    return expert_split(split, layout.ep, layout.expert_tp, layout.tp == 1 or layout.sp, layout.flex)

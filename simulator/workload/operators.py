@@ -448,7 +448,8 @@ class Exchange(WithoutProducts):
 
     ``forward`` and ``backward`` are the collectives of the two passes, or None.  ``elements`` is the collective's size
     by nccl-tests' convention (:mod:`simulator.workload.collective`), ``output_elements`` the size of the result.
-    ``copies``: how many equal copies are sent or summed, as of a token for its different experts.
+    ``copies``: how many equal copies are sent or summed, as of a token for its different experts.  ``flex``: the
+    dispatcher of experts sends one of them to each rank, and copies it there (DeepEP, HybridEP).
     """
 
     axis: Literal["tp", "cp", "ep", "etp"]
@@ -457,6 +458,7 @@ class Exchange(WithoutProducts):
     elements: int
     output_elements: int
     copies: int = 1
+    flex: bool = False
 
 
 Operator = (

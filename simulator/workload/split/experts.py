@@ -28,11 +28,12 @@ _THERE: _Ways = ("all-to-all", "all-to-all")
 
 
 @once
-def expert_split(network: Network, ranks: int, shards: int = 1, gathers: bool = True) -> Network:
+def expert_split(network: Network, ranks: int, shards: int = 1, gathers: bool = True, flex: bool = False) -> Network:
     """Return one rank's part of *network*, with the experts divided among *ranks* and each split into *shards*.
 
-    *gathers*: the ranks that split an expert have different tokens.  Raises InputError if the experts, or their
-        columns, do not divide evenly.
+    *gathers*: the ranks that split an expert have different tokens.  *flex*: as in Exchange.
+
+    Raises InputError if the experts, or their columns, do not divide evenly.
     """
     if ranks == shards == 1:
         return network
@@ -40,7 +41,7 @@ def expert_split(network: Network, ranks: int, shards: int = 1, gathers: bool = 
         if ranks > 1:
             raise InputError(f"--parallel: ep={ranks}: {network.name} has no experts")
         return network
-    return _Splitter(network, ranks, shards, gathers=gathers).run()
+    return _Splitter(network, ranks, shards, gathers=gathers, flex=flex).run()
 
 
 def expert_parameters(network: Network) -> frozenset[str]:
@@ -53,11 +54,12 @@ def _is_of_experts(layer: Layer) -> bool:
 
 
 class _Splitter:
-    def __init__(self, network: Network, ranks: int, shards: int, *, gathers: bool) -> None:
+    def __init__(self, network: Network, ranks: int, shards: int, *, gathers: bool, flex: bool) -> None:
         self._network = network
         self._ranks = ranks
         self._shards = shards
         self._gathers = gathers
+        self._flex = flex
         self._times = shards if gathers else 1  # rows that a rank multiplies per row that it sends
         self._elements = list(network.elements)
         self._layers: list[Layer] = []
@@ -122,7 +124,7 @@ class _Splitter:
         """Add an exchange of *elements* of *tensor*; return its result, tensor *to* or a new one."""
         n = elements if output_elements is None else output_elements
         output = self._new(n) if to is None else to
-        operator = Exchange(axis, *ways, elements, n, copies)
+        operator = Exchange(axis, *ways, elements, n, copies, self._flex and axis == "ep")
         self._layers.append(Layer(name, operator, (tensor,), output, part="experts"))
         return output
 
