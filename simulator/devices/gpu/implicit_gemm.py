@@ -33,6 +33,8 @@ _WEIGHT = (*_WEIGHT_EARLY, (64, 64), (64, 32))
 _CHANNELS = 8  # tensor cores take channels in multiples of this
 _TAP_CHANNELS = 32  # channels of one tap in a step of the reduction
 _ONCE = (1,)
+_FILTER_TILE = 128  # channels of one tap, and of the result, in whole_filter_tiles
+_NARROW = 16  # rows and columns of a filter
 _BYTE_TILE = 128  # channels and pixels of the one tile that cuDNN 6 and 7 have for bytes
 _WEIGHT_SPLITS = (8, 16, 32, 64)  # of cuDNN's filter gradients: at least 8 parts, however few the pixels
 
@@ -151,7 +153,10 @@ def tensor_gemm(problem: Problem, rate_flops_per_s: float, energy_s: float, chan
     else:
         m, n, k = _of_taps(c_in, problem.taps), c_out, problem.pixels_out
     split_s = _split_s(problem, m * n * groups)
-    compute_s = blocks_time(costs, engine, m, n, k, _TENSOR, batch=groups, splits=splits, split_s=split_s)
+    tiles: tuple[tuple[int, int], ...] = _TENSOR
+    if problem.direction == "bwd_weight" and traits.whole_filter_tiles and _is_narrow(problem):
+        m, tiles = problem.taps * _FILTER_TILE * ceil(c_in / _FILTER_TILE), ((_FILTER_TILE, _FILTER_TILE),)
+    compute_s = blocks_time(costs, engine, m, n, k, tiles, batch=groups, splits=splits, split_s=split_s)
     compute_s = max(compute_s, energy_s)
     memory_s = n_bytes / problem.bandwidth_Bps
     kept = channels_last or (problem.taps == 1 and (problem.unit_stride or early))
@@ -165,6 +170,11 @@ def tensor_gemm(problem: Problem, rate_flops_per_s: float, energy_s: float, chan
     fixed_s = costs.tensor_kernel_s + helpers * costs.next_kernel_s
     time_s = at_least(compute_s, memory_s) + zeros_s + copies_s + fixed_s
     return Candidate(time_s, "tensor cores", compute_s, memory_s + copies_s, n_bytes + copies)
+
+
+def _is_narrow(problem: Problem) -> bool:
+    """Return whether the filters are as small as most; for those of 20 columns cuDNN 7.6 runs other kernels."""
+    return max(problem.shape.kernel_h, problem.shape.kernel_w) <= _NARROW
 
 
 def _of_taps(channels: int, taps: int) -> int:
