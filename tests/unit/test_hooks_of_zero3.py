@@ -8,7 +8,7 @@ from simulator.api import load_machine
 from simulator.constants import DEFAULT
 from simulator.devices.dispatch import DispatchCosts
 from simulator.places import Places
-from simulator.questions.options import StepOptions
+from simulator.questions.options import Recompute, StepOptions
 from simulator.step.issue import issues_of
 from simulator.workload.zoo.registry import build_network
 from validate.kinds import STEPS
@@ -29,8 +29,8 @@ def hooks_s(options: StepOptions, **sizes: int) -> float:
     return host_s(replace(options, framework="deepspeed-zero3"), **sizes) - host_s(options, **sizes)
 
 
-@pytest.mark.parametrize(("recompute", "passes"), [(False, 2), (True, 3)])
-def test_each_layer_with_parameters_is_hooked_in_each_pass(recompute: bool, passes: int) -> None:
+@pytest.mark.parametrize(("recompute", "passes"), [("none", 2), ("full", 3)])
+def test_each_layer_with_parameters_is_hooked_in_each_pass(recompute: Recompute, passes: int) -> None:
     hooked = LAYERS * IN_BLOCK * passes + OUTSIDE * 2
     found = hooks_s(replace(PLAIN, recompute=recompute)) / DEFAULT(DispatchCosts).hook_s
     assert found == pytest.approx(hooked, rel=1e-6)
