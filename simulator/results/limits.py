@@ -75,9 +75,10 @@ def limits_of(timeline: Timeline, seen: str = "") -> dict[str, float]:
     """Return the seconds of a step's critical path by what they are spent on, the most first.
 
     ``host`` launches; ``compute``, ``memory`` and ``latency`` limit kernels; ``copies`` and ``exchange`` move data;
-    ``fill`` is pipeline fill: passes of stages other than the one whose streams start with *seen*.
+    ``fill`` is pipeline fill: time in the passes of stages beyond that of the stage whose streams start with *seen*.
     """
     found: dict[str, float] = {}
+    in_passes: dict[str, float] = {}
     skipped_s = 0.0
     for number in critical_path(timeline):
         task, span = timeline.plan.tasks[number], timeline.spans[number]
@@ -85,16 +86,33 @@ def limits_of(timeline: Timeline, seen: str = "") -> dict[str, float]:
         if isinstance(task.about, Skipped):
             skipped_s += seconds
             continue
-        for name, share in _shares(task, seen).items():
-            found[name] = found.get(name, 0.0) + share * seconds
+        into = in_passes if isinstance(task.about, ChunkRun) else found
+        for name, share in _shares(task).items():
+            into[name] = into.get(name, 0.0) + share * seconds
+    fill_s, passes_s = 0.0, sum(in_passes.values())
+    if seen and passes_s:
+        fill_s = max(0.0, passes_s - _passes_s(timeline, seen))
+        in_passes = {name: seconds * (1.0 - fill_s / passes_s) for name, seconds in in_passes.items()}
+    for name, seconds in in_passes.items():
+        found[name] = found.get(name, 0.0) + seconds
     whole_s = sum(found.values())
     if skipped_s and whole_s:  # skipped micro-batches are divided like those before them
         found = {name: seconds * (1.0 + skipped_s / whole_s) for name, seconds in found.items()}
+    found["fill"] = fill_s
     ranked = sorted(found.items(), key=lambda item: (-round(item[1], 12), item[0]))
     return {name: seconds for name, seconds in ranked if seconds > 0}
 
 
-def _shares(task: Activity, seen: str) -> dict[str, float]:
+def _passes_s(timeline: Timeline, seen: str) -> float:
+    """Return the seconds of all passes of the stage whose streams start with *seen*."""
+    return sum(
+        span.end_s - span.start_s
+        for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True)
+        if isinstance(task.about, ChunkRun) and task.stream.startswith(seen)
+    )
+
+
+def _shares(task: Activity) -> dict[str, float]:
     """Return what an activity's time is spent on, as fractions of it."""
     about = task.about
     if isinstance(about, Issued):
@@ -107,8 +125,6 @@ def _shares(task: Activity, seen: str) -> dict[str, float]:
         kernels = {name: on_device * share for name, share in _of_kernels([about.issue]).items()}
         return {**kernels, "host": 1.0 - on_device}
     if isinstance(about, ChunkRun):
-        if seen and not task.stream.startswith(seen):
-            return {"fill": 1.0}
         return _of_pass(about, task.duration_s)
     if about is None and not task.moves:
         return {"host": 1.0}

@@ -26,6 +26,7 @@ def steps_document(results: Sequence[TrainingResult], unfit: Mapping[str, str]) 
     best = best_of(results)
     return {
         **_seen(best.step),
+        "memory": _memory(best.tightest.need),
         **best.confidence.to_dict(),
         "bound": bound_of(best),
         "trust": _trust(best),
@@ -170,7 +171,6 @@ def _seen(result: StepResult) -> dict[str, Any]:
         "parameter_count": result.parameter_count,
         "trained_count": result.trained_count,
         "flop_by_format": dict(result.flop_by_format),
-        "memory": _memory(result.memory),
         "kinds": [asdict(kind) for kind in result.kinds],
         "layers": [asdict(layer) for layer in result.layers],
         "gradient_order": list(result.gradient_order),
