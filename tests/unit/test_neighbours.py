@@ -15,7 +15,17 @@ from typer.testing import CliRunner
 from simulator.api import Session
 from simulator.cli import run
 from simulator.devices.calibration_file import load_calibration
-from simulator.devices.kernels import Convolution, Gemm, Kernel, Recurrence, Rowwise, Streaming
+from simulator.devices.kernels import (
+    Convolution,
+    FusedAttention,
+    Gather,
+    Gemm,
+    Kernel,
+    Pooling,
+    Recurrence,
+    Rowwise,
+    Streaming,
+)
 from simulator.devices.neighbours import correction, known_share, left_out, shape_of, variety_of
 from simulator.devices.predict import kernel_cost
 from simulator.errors import InputError
@@ -32,6 +42,10 @@ KERNELS: tuple[Kernel, ...] = (
     Convolution(Conv2d(8, 64, 128, 56, 56, 3, 3), "bwd_data", "fp32"),
     Recurrence("lstm", "fwd", 32, 25, 512, 512, "fp32"),
     Streaming("add", 1 << 20, 1 << 23, 1 << 22),
+    Gather("fwd", 32768, 768, 0, "fp32"),
+    Streaming("fill", 0, 0, 0),
+    Pooling("max", "fwd", 1 << 20, 1 << 18, 9, "fp32"),
+    FusedAttention("fwd", 4, 12, 12, 512, 512, 64, True, "fp16"),
 )
 
 
