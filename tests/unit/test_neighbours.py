@@ -220,6 +220,10 @@ def table(tmp_path, slower) -> str:
     return str(path)
 
 
+def neighbours_in(path) -> str:
+    return path.read_text().partition("neighbours:")[2].partition("spread:")[0]
+
+
 def varying(m: int) -> float:
     return 1.25 if m >= 2048 else 0.85
 
@@ -240,6 +244,10 @@ def test_calibrate_writes_neighbours_that_score_and_steps_use(tmp_path, capsys) 
     before, after = (kernel_cost(each.device(Where("t4"), "t4"), asked) for each in (bare, calibrated))
     assert abs(after.time_s / before.time_s / 1.25 - 1.0) < 0.05
     assert after.known > 0.3
+    head, *lines = (tmp_path / "t.csv").read_text().splitlines()
+    (tmp_path / "t.csv").write_text("\n".join([head, *reversed(lines)]) + "\n")
+    validate("calibrate", "--device", "t4", file, "--out", again)
+    assert neighbours_in(tmp_path / "again.yaml") == neighbours_in(tmp_path / "mine.yaml")  # whatever the order of rows
     capsys.readouterr()
     assert run(["--topology", "1x-t4", "--workload", "bert-base", "--batch", "2", "--json"]) == 0
     plain = json.loads(capsys.readouterr().out)
