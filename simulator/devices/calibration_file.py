@@ -32,7 +32,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, Strict
 
 from simulator.devices.dispatch import HOST_TIMES
-from simulator.devices.neighbours import AXES, WORDS
+from simulator.devices.neighbours import AXES, LEAST_SIZE, MOST_SIZE, WORDS
 from simulator.devices.predict import KERNEL_CLASSES
 from simulator.errors import InputError, nearest, one_line
 from simulator.questions.calibration import ISOLATED, MOST_MEASURED, Calibration, Neighbourhood
@@ -197,6 +197,6 @@ def load_calibration(path: str | Path, devices: Collection[str] | None = None) -
 
 
 _WRONG = {True: "not one of them", False: "missing"}
-_RATIO, _SIZE = (0.02, 50.0), (1e-3, 1e18)
+_RATIO, _SIZE = (0.02, 50.0), (LEAST_SIZE, MOST_SIZE)
 _FACTORS = ("compute", "bandwidth", "dispatch")
 _HOST = (*HOST_TIMES, *ISOLATED)

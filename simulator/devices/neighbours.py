@@ -32,6 +32,8 @@ from simulator.questions.calibration import Neighbourhood, Shape
 
 __all__ = [
     "AXES",
+    "LEAST_SIZE",
+    "MOST_SIZE",
     "WORDS",
     "correction",
     "known_share",
@@ -66,6 +68,8 @@ AXES: Mapping[str, Mapping[str, float]] = {
 }
 WORDS = frozenset({"layout", "direction", "filter", "function"})
 """The axes that are words; all others are positive numbers."""
+LEAST_SIZE, MOST_SIZE = 1e-3, 1e18
+"""The least and most that a size may be; 0 has no logarithm."""
 # Beside the sizes of a product: its FLOPs, and the powers of two that divide them (up to 2^6).
 _FLOP, _ALIGNMENT = 0.25, {"m": 0.3, "n": 1.0, "k": 0.3}
 
@@ -90,7 +94,8 @@ _VARIETY: Mapping[type, Callable[..., tuple[str, ...]]] = {
 
 def shape_of(kernel: Kernel) -> Shape:
     """Return the values of *kernel* on the axes of its class (:data:`AXES`), in their order."""
-    return tuple(value if isinstance(value, str) else float(value) for value in _SHAPE[type(kernel)](kernel))
+    values = _SHAPE[type(kernel)](kernel)
+    return tuple(value if isinstance(value, str) else max(LEAST_SIZE, float(value)) for value in values)
 
 
 def sizes_of(variety: str, shape: Shape) -> dict[str, float | str]:
@@ -118,7 +123,7 @@ _SHAPE: Mapping[type, Callable[..., Shape]] = {
     Streaming: lambda k: (k.function, max(1, k.elements), max(1, k.bytes) / max(1, k.elements)),
     Rowwise: lambda k: (k.rows, k.cols),
     Pooling: lambda k: (k.window, k.input_elements, k.output_elements),
-    Gather: lambda k: (k.rows, k.cols, k.vocabulary),
+    Gather: lambda k: (k.rows, k.cols, max(1, k.vocabulary)),  # 0: not known
     FusedAttention: lambda k: (k.batch, k.heads, k.query_length, k.key_length, k.head_size),
 }
 
@@ -217,7 +222,7 @@ def _solved(found: Neighbourhood) -> tuple[list[_Place], list[float], _Matrix]:
 
     They are taken in the order of their shapes, so the order in a file changes no bit.
     """
-    measured = sorted(found.measured, key=lambda each: (list(map(str, each[0])), each[1]))
+    measured = sorted(found.measured)
     places = [_coordinates(_kernel_class_of(found), shape) for shape, _ in measured]
     root = _cholesky(_correlations(places, found.near, found.noise))
     return places, _backward(root, _forward(root, [math.log(ratio) for _, ratio in measured])), root

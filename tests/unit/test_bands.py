@@ -282,3 +282,23 @@ def test_bands_are_shown_and_fit_80_columns(
     out = capsys.readouterr().out
     assert "80 % band" in out
     assert max(map(len, out.splitlines())) <= 80
+
+
+def test_a_calibrated_part_narrows_by_what_its_neighbours_explain() -> None:
+    def of(known: float, near: float) -> float:
+        (part,) = parts_of([(GEMM, 0, 1.0, known)], 1.0)
+        return width(of_kernels(part, calibrated=True), spread("kernel gemm", near=near))
+
+    whole = of(0.0, 0.0)
+    assert of(0.64, 0.0) / whole == pytest.approx(math.sqrt(1 - 0.64))
+    assert of(0.64, 0.64) == pytest.approx(whole)  # as near as the rows behind `calibrated`
+    assert whole < of(0.0, 0.5) < of(0.0, 0.99)
+    assert of(0.0, 0.99) == pytest.approx(
+        width(of_kernels(*parts_of([(GEMM, 0, 1.0, 0.0)], 1.0)), spread("kernel gemm"))
+    )
+
+
+def test_without_calibration_neighbours_narrow_nothing() -> None:
+    (near,), (far,) = (parts_of([(GEMM, 0, 1.0, known)], 1.0) for known in (0.9, 0.0))
+    assert width(of_kernels(near), spread("kernel gemm")) == width(of_kernels(far), spread("kernel gemm"))
+    assert parts_of([(GEMM, 0, 1.0, 0.8), (GEMM, 1, 3.0, 0.0)], 4.0)[0].known == pytest.approx(0.2)

@@ -15,7 +15,17 @@ from typer.testing import CliRunner
 from simulator.api import Session
 from simulator.cli import run
 from simulator.devices.calibration_file import load_calibration
-from simulator.devices.kernels import Convolution, Gemm, Kernel, Recurrence, Rowwise, Streaming
+from simulator.devices.kernels import (
+    Convolution,
+    FusedAttention,
+    Gather,
+    Gemm,
+    Kernel,
+    Pooling,
+    Recurrence,
+    Rowwise,
+    Streaming,
+)
 from simulator.devices.neighbours import correction, known_share, left_out, shape_of, variety_of
 from simulator.devices.predict import kernel_cost
 from simulator.errors import InputError
@@ -32,6 +42,10 @@ KERNELS: tuple[Kernel, ...] = (
     Convolution(Conv2d(8, 64, 128, 56, 56, 3, 3), "bwd_data", "fp32"),
     Recurrence("lstm", "fwd", 32, 25, 512, 512, "fp32"),
     Streaming("add", 1 << 20, 1 << 23, 1 << 22),
+    Gather("fwd", 32768, 768, 0, "fp32"),
+    Streaming("fill", 0, 0, 0),
+    Pooling("max", "fwd", 1 << 20, 1 << 18, 9, "fp32"),
+    FusedAttention("fwd", 4, 12, 12, 512, 512, 64, True, "fp16"),
 )
 
 
@@ -206,6 +220,10 @@ def table(tmp_path, slower) -> str:
     return str(path)
 
 
+def neighbours_in(path) -> str:
+    return path.read_text().partition("neighbours:")[2].partition("spread:")[0]
+
+
 def varying(m: int) -> float:
     return 1.25 if m >= 2048 else 0.85
 
@@ -226,6 +244,10 @@ def test_calibrate_writes_neighbours_that_score_and_steps_use(tmp_path, capsys) 
     before, after = (kernel_cost(each.device(Where("t4"), "t4"), asked) for each in (bare, calibrated))
     assert abs(after.time_s / before.time_s / 1.25 - 1.0) < 0.05
     assert after.known > 0.3
+    head, *lines = (tmp_path / "t.csv").read_text().splitlines()
+    (tmp_path / "t.csv").write_text("\n".join([head, *reversed(lines)]) + "\n")
+    validate("calibrate", "--device", "t4", file, "--out", again)
+    assert neighbours_in(tmp_path / "again.yaml") == neighbours_in(tmp_path / "mine.yaml")  # whatever the order of rows
     capsys.readouterr()
     assert run(["--topology", "1x-t4", "--workload", "bert-base", "--batch", "2", "--json"]) == 0
     plain = json.loads(capsys.readouterr().out)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from statistics import fmean, median, stdev
 
 from simulator.api import Session
@@ -83,16 +84,21 @@ def _points(
             continue
         variety, shape, _ = max(kernels, key=lambda each: each[2])
         kernels_s = math.fsum(time_s for _, _, time_s in kernels)
-        mine = found.setdefault(variety, [])
-        if len(mine) == MOST_MEASURED or kernels_s <= 0.0:
+        if kernels_s <= 0.0:
             continue
         everywhere = Neighbourhood(variety, 1e9, 1.0, 1e-3, ((shape, _PROBE),))
         slower = session.calibrated({part: replace(factors, neighbours=(everywhere,))})
         predicted_s = asked.time_s(session)
         follows = asked.time_s(slower) - predicted_s >= _FOLLOWS * (_PROBE - 1.0) * kernels_s
         if follows:
-            mine.append(_Point(number, shape, kernels_s, predicted_s, measured_s))
-    return found
+            found.setdefault(variety, []).append(_Point(number, shape, kernels_s, predicted_s, measured_s))
+    return {variety: _kept(points) for variety, points in found.items()}
+
+
+def _kept(points: Sequence[_Point]) -> list[_Point]:
+    """Return *points* in the order of their shapes; of too many, those with the lowest hash of what was measured."""
+    some = sorted(points, key=lambda point: sha256(repr((point.shape, point.measured_s)).encode()).digest())
+    return sorted(some[:MOST_MEASURED], key=lambda point: (point.shape, point.measured_s, point.predicted_s))
 
 
 def _chosen(variety: str, points: Sequence[_Point]) -> tuple[Neighbourhood, list[float]] | None:
