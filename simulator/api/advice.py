@@ -123,6 +123,8 @@ def _tighter(layout: Layout, n_ranks: int) -> Iterator[Layout]:
         yield split
     if replicas == 1:
         return
+    if layout.zero and layout.shards is not None:
+        yield replace(layout, shards=None)
     if layout.zero == 0:
         yield replace(layout, zero=1)
         if split is not None:

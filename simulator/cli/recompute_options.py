@@ -7,7 +7,7 @@ from simulator.cli.written import Written
 from simulator.errors import InputError
 from simulator.questions.options import RECOMPUTED_PARTS, Recompute, RecomputedPart, StepOptions
 from simulator.step.recompute import reruns_of
-from simulator.workload.network import Network
+from simulator.workload.network import Network, block_name
 
 __all__ = ["check_recomputes", "read_recompute"]
 
@@ -31,7 +31,10 @@ def read_recompute(written: Written) -> tuple[Recompute, tuple[RecomputedPart, .
         return how, parts, None
     if not given:
         raise InputError("--recompute-blocks: is about what is recomputed; add --recompute")
-    return how, parts, parse_count("--recompute-blocks", written.recompute_blocks)
+    count = parse_count("--recompute-blocks", written.recompute_blocks)
+    if count < 1:
+        raise InputError(f"--recompute-blocks {count}: at least 1; without --recompute none is recomputed")
+    return how, parts, count
 
 
 def _parts(text: str) -> tuple[RecomputedPart, ...]:
@@ -48,6 +51,9 @@ def check_recomputes(options: StepOptions, network: Network, workload: str) -> N
     """Raise InputError if *options* recompute parts that *network* does not have."""
     none = f"and {workload} has none"
     blocks = "applies to repeated blocks, " + none
+    there = len({block_name(layer.name) for layer in network.layers} - {""})
+    if there and (options.recompute_blocks or 0) > there:
+        raise InputError(f"--recompute-blocks {options.recompute_blocks}: {workload} has {there} blocks")
     if options.recompute == "full":
         refuse({"--recompute": not reruns_of(network, options)}, blocks)
     if options.recompute == "operators":

@@ -220,7 +220,8 @@ def parse_layout(text: str) -> Layout:
             if key == "shards" and name == "fsdp" and not equals:
                 continue
             if key in found:
-                raise InputError(f"--parallel {one_line(text, 60)}: {key} is given twice")
+                twice = "zero is given twice: fsdp is zero=3" if key == "zero" else f"{key} is given twice"
+                raise InputError(f"--parallel {one_line(text, 60)}: {twice}")
             found[key] = _value(text, key, said, bool(equals) or name == "fsdp")
     layout = Layout(**found)  # type: ignore[arg-type]
     if layout.sp and layout.tp == 1:

@@ -85,9 +85,11 @@ def what_would_fit(
                 found.append(" ".join(saving.words for saving in chosen))
         if found:
             break
-    fewest = _fewest_blocks(build(batch), options, need) if "--recompute" in found else None
+    alone = next((words for words in found if words.split(" instead")[0] == "--recompute"), "")
+    fewest = _fewest_blocks(build(batch), options, need) if alone else None
     if fewest is not None:
-        found.insert(found.index("--recompute") + 1, f"--recompute --recompute-blocks {fewest}")
+        some = alone.replace("--recompute", f"--recompute --recompute-blocks {fewest}", 1)
+        found.insert(found.index(alone) + 1, some)
     size = largest_batch(build, batch, options, need)
     if size:
         found.append(f"--batch {size}")
@@ -119,13 +121,15 @@ def larger_device(needed_bytes: float, device: Device) -> str:
 
     A GPU of the vendor of *device* comes first: its software runs there too.
     """
-    text = f"a device with {needed_bytes / 1e9:.0f} GB"
+    text = f"a device with {format_size(needed_bytes, 3)}"
     parts = {name: part for name in part_names("gpu") if isinstance(part := load_part(name), GpuPart)}
-    vendor = device.vendor if isinstance(device, Gpu) else "nvidia"
+    vendor, least_Bps = (device.vendor, device.memory_bandwidth_Bps / 2) if isinstance(device, Gpu) else ("nvidia", 0.0)
     large = [
         (part.vendor != vendor, part.memory_size, name)
         for name, part in parts.items()
-        if part.memory_size is not None and part.memory_size >= needed_bytes
+        if part.memory_size is not None
+        and part.memory_size >= needed_bytes
+        and (part.memory_bandwidth or 0.0) >= least_Bps
     ]
     if not large:
         return f"{text}, which no GPU of the catalogue has"
