@@ -12,11 +12,12 @@ routes by D-mod-k: all that goes to a host goes by the same spine.  The schedule
 ``ring``
     2(n-1) rounds, in each of which every rank sends 1/n of the buffer to the next.
 ``halving-doubling``
-    log2 n rounds of exchanges with the rank at half the distance, of half the bytes each; then all backwards.  n is a
-    power of two.
+    log2 n rounds: half of the buffer goes to the neighbour, and in each next round half as much to a rank at twice the
+    distance; then all backwards.  n is a power of two.  (Vector halving and distance doubling: Rabenseifner,
+    Optimization of Collective Reduction Operations, ICCS 2004.)
 ``sharded``
     Every rank sends 1/n of the buffer to every other, all at once; then again.  n(n-1) flows: at 64 ranks 4,032, at 256
-    65,280, which takes 17 s; at 1,024 it would be a million.
+    65,280, which take 17 s; at 1,024 a million.
 ``sharded in turns``
     The same bytes between the same ranks in n-1 turns: in turn k each rank sends to the k-th after it.
 
@@ -95,8 +96,8 @@ def _ring(n: int, size: int) -> Iterator[Round]:
 
 def _halving_doubling(n: int, size: int) -> Iterator[Round]:
     distances = [1 << power for power in range(n.bit_length() - 1)]
-    for distance in [*reversed(distances), *distances]:
-        yield [(rank, rank ^ distance, size * distance // n) for rank in range(n)]
+    for distance in [*distances, *reversed(distances)]:
+        yield [(rank, rank ^ distance, size // (2 * distance)) for rank in range(n)]
 
 
 def _sharded(n: int, size: int) -> Iterator[Round]:

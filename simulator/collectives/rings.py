@@ -209,7 +209,7 @@ class Ring:
     def plan(self, request: Request) -> Plan:
         """Return the plan, for any collective.
 
-        Raises Unsuitable beyond 16,384 ranks (8,192 in both directions), and beyond 128 ranks for all-to-all.
+        Raises Unsuitable beyond 16,384 ranks (8,192 in both directions), and beyond 256 ranks for all-to-all.
         """
         builder = PlanBuilder()
         n = request.n_ranks

@@ -12,7 +12,7 @@ from simulator.plan.plan import Plan, PlanBuilder
 
 __all__ = ["MAX_DIRECT_RANKS", "SHARDED", "Sharded", "refuse_too_many"]
 
-MAX_DIRECT_RANKS = 128
+MAX_DIRECT_RANKS = 256
 
 
 def refuse_too_many(request: Request) -> None:
@@ -49,7 +49,7 @@ class Sharded:
     summary: str = "each GPU adds up one part; all send to all directly"
 
     def plan(self, request: Request) -> Plan:
-        """Return the plan, for any collective.  Raises Unsuitable beyond 128 ranks, except for send-recv."""
+        """Return the plan, for any collective.  Raises Unsuitable beyond 256 ranks, except for send-recv."""
         builder = PlanBuilder()
         if request.n_ranks < 2:
             return builder.build()

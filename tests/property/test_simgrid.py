@@ -23,11 +23,11 @@ from simulator.engine.executor import execute
 from simulator.network.machine import Machine
 from simulator.network.routing import Router
 from simulator.plan.plan import Flow, Plan, PlanBuilder
+from tests.fat_trees import python_of_simgrid
 from tests.machines import machine_from, machines
 
 pytestmark = pytest.mark.simgrid
 
-_PYTHON = "/usr/bin/python3"  # Debian's package supports only Debian's Python
 _REPLAY = Path(__file__).resolve().parent.parent / "simgrid_replay.py"
 _TOLERANCE = 1e-6
 _N_CASES = 400
@@ -35,14 +35,7 @@ _N_CASES = 400
 
 @pytest.fixture(scope="module")
 def simgrid() -> str:
-    """Return the Python that can import SimGrid; skip without one."""
-    try:
-        tried = subprocess.run([_PYTHON, "-c", "import simgrid"], capture_output=True, text=True, check=False)
-    except OSError as error:
-        pytest.skip(f"{_PYTHON}: {error}")
-    if tried.returncode:
-        pytest.skip(f"{_PYTHON} has no SimGrid (Debian's python3-simgrid): {tried.stderr.strip().splitlines()[-1]}")
-    return _PYTHON
+    return python_of_simgrid()
 
 
 def replay(python: str, cases: Sequence[dict[str, Any]]) -> list[list[float]]:

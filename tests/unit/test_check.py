@@ -46,8 +46,11 @@ def times_on(topology: Topology, sizes: Sequence[int] = SIZES, **asked: object) 
     return [(size, session.time_s(replace(question, size_bytes=float(size), **asked))) for size in sizes]  # type: ignore[arg-type]
 
 
+SESSION = Session()  # one for all logs: a machine and its faults are made once
+
+
 def checked(text: str, topology: str, **options: object) -> Checked:
-    return check(Session(), read_nccl_tests(text, "a.log"), topology, **options)  # type: ignore[arg-type]
+    return check(SESSION, read_nccl_tests(text, "a.log"), topology, **options)  # type: ignore[arg-type]
 
 
 def run(*arguments: str) -> object:
@@ -265,7 +268,7 @@ def test_a_machine_that_cannot_have_run_it_is_refused() -> None:
 def test_remarks_say_what_else_the_log_tells() -> None:
     times = times_on(load_topology("dgx-h100"))
     assert any("results are wrong" in each for each in checked(as_log(times, wrong=3), "dgx-h100").remarks)
-    found = check(Session(), read_nccl_tests(as_log(times, header=False), "a", n_ranks=8), "dgx-h100")
+    found = check(SESSION, read_nccl_tests(as_log(times, header=False), "a", n_ranks=8), "dgx-h100")
     assert any("names no version of NCCL; 2.30 is taken" in each for each in found.remarks)
     other = checked(as_log(times, gpu="NVIDIA A100-SXM4-80GB"), "dgx-h100")
     assert "ran on NVIDIA A100-SXM4-80GB, where the topology has h100-sxm5-80gb" in as_text(other).splitlines()[0]
