@@ -96,7 +96,7 @@ def test_two_kernels_by_the_inverse_of_their_matrix() -> None:
 
 
 def test_the_order_of_rows_changes_no_bit() -> None:
-    rows = [(replace(KERNEL, rows=2**i, cols=100 * i), 1.0 + 0.03 * i) for i in range(1, 6)]
+    rows = [(replace(KERNEL, rows=4000 + 77 * i, cols=900 + 61 * i * i), 1.0 + 0.07 * i) for i in range(1, 6)]
     found = {correction(around(*order), KERNEL) for order in permutations(rows)}
     assert len(found) == 1
 
