@@ -8,7 +8,18 @@ import typer
 
 from simulator.cli import complete
 from simulator.cli.help import GroupedCommand
-from simulator.cli.issuing_options import Accumulate, CudaGraph, CudaGraphBlocks, Framework, LaunchBlocking
+from simulator.cli.issuing_options import (
+    Accumulate,
+    CudaGraph,
+    CudaGraphBlocks,
+    Framework,
+    LaunchBlocking,
+    Recompute,
+    RecomputeAttention,
+    RecomputeBlocks,
+    RecomputeOperators,
+    RecomputeParts,
+)
 
 __all__ = ["app"]
 
@@ -282,34 +293,11 @@ def simulate(
     cuda_graph_blocks: CudaGraphBlocks = False,
     launch_blocking: LaunchBlocking = False,
     accumulate: Accumulate = None,
-    recompute: Annotated[
-        bool,
-        typer.Option(
-            "--recompute",
-            help="Keep only the inputs of repeated blocks, and recompute them in the backward pass.",
-        ),
-    ] = False,
-    recompute_attention: Annotated[
-        bool,
-        typer.Option(
-            "--recompute-attention", help="Recompute only attention, from its inputs (selective recomputation)."
-        ),
-    ] = False,
-    recompute_operators: Annotated[
-        bool,
-        typer.Option(
-            "--recompute-operators",
-            help="Keep attention and every second product, and recompute the rest (torchtitan's selective).",
-        ),
-    ] = False,
-    recompute_parts: Annotated[
-        str | None,
-        typer.Option(metavar="NAME,...", help="Recompute these parts, as --recompute-modules of Megatron-LM."),
-    ] = None,
-    recompute_blocks: Annotated[
-        str | None,
-        typer.Option(metavar="COUNT", help="Recompute only the first blocks of each pipeline stage."),
-    ] = None,
+    recompute: Recompute = False,
+    recompute_attention: RecomputeAttention = False,
+    recompute_operators: RecomputeOperators = False,
+    recompute_parts: RecomputeParts = None,
+    recompute_blocks: RecomputeBlocks = None,
     channels_last: Annotated[
         bool, typer.Option("--channels-last", help="Channels-last image layout, as tensor cores read it.")
     ] = False,

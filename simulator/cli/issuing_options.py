@@ -1,4 +1,4 @@
-"""Options of ``simulate`` on how a step's operators are launched and its gradients accumulated."""
+"""Options of ``simulate`` on how a step's operators are launched, its gradients accumulated, and activations recomputed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,18 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["Accumulate", "CudaGraph", "CudaGraphBlocks", "Framework", "LaunchBlocking"]
+__all__ = [
+    "Accumulate",
+    "CudaGraph",
+    "CudaGraphBlocks",
+    "Framework",
+    "LaunchBlocking",
+    "Recompute",
+    "RecomputeAttention",
+    "RecomputeBlocks",
+    "RecomputeOperators",
+    "RecomputeParts",
+]
 
 CudaGraph = Annotated[bool, typer.Option("--cuda-graph", help="Launch a step as one CUDA graph.")]
 CudaGraphBlocks = Annotated[
@@ -36,4 +47,29 @@ Framework = Annotated[
         help="What issues operators: pytorch, megatron (Megatron-LM), deepspeed-zero3 (its hooks around each layer), "
         "tensorflow (a kernel an operation), caffe.",
     ),
+]
+Recompute = Annotated[
+    bool,
+    typer.Option(
+        "--recompute", help="Keep only the inputs of repeated blocks, and recompute them in the backward pass."
+    ),
+]
+RecomputeAttention = Annotated[
+    bool,
+    typer.Option("--recompute-attention", help="Recompute only attention, from its inputs (selective recomputation)."),
+]
+RecomputeOperators = Annotated[
+    bool,
+    typer.Option(
+        "--recompute-operators",
+        help="Keep attention and every second product, and recompute the rest (torchtitan's selective).",
+    ),
+]
+RecomputeParts = Annotated[
+    str | None,
+    typer.Option(metavar="NAME,...", help="Recompute these parts, as --recompute-modules of Megatron-LM."),
+]
+RecomputeBlocks = Annotated[
+    str | None,
+    typer.Option(metavar="COUNT", help="Recompute only the first blocks of each pipeline stage."),
 ]

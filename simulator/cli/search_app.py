@@ -6,6 +6,14 @@ from typing import Annotated
 
 import typer
 
+from simulator.cli.issuing_options import (
+    Framework,
+    Recompute,
+    RecomputeAttention,
+    RecomputeBlocks,
+    RecomputeOperators,
+    RecomputeParts,
+)
 from simulator.cli import complete
 from simulator.cli.written import Written
 
@@ -110,6 +118,7 @@ def best(
     sizes: Sizes = None,
     compiled: Compiled = False,
     fused_optimizer: Fused = False,
+    framework: Framework = "pytorch",
     nccl: Nccl = None,
     calibration: Calibration = None,
     json: Json = False,
@@ -171,9 +180,12 @@ def scale(
     sizes: Sizes = None,
     compiled: Compiled = False,
     fused_optimizer: Fused = False,
-    recompute: Annotated[
-        bool, typer.Option("--recompute", help="Recompute repeated blocks in the backward pass.")
-    ] = False,
+    recompute: Recompute = False,
+    recompute_attention: RecomputeAttention = False,
+    recompute_operators: RecomputeOperators = False,
+    recompute_parts: RecomputeParts = None,
+    recompute_blocks: RecomputeBlocks = None,
+    framework: Framework = "pytorch",
     nccl: Nccl = None,
     calibration: Calibration = None,
     plot: Annotated[str | None, typer.Option(metavar="FILE", help="Plot the curve: .svg, .png or .pdf.")] = None,

@@ -223,6 +223,8 @@ def _times(result: TrainingResult, style: Style) -> list[str]:
         rows.append(["epoch", format_duration(result.epoch_s), f"{result.epoch_steps:,} steps"])
     if result.device_count > 1:
         words = f"efficiency {percent(result.scaling_efficiency)}"
+        if result.question.layout.ep > 1 and result.scaling_efficiency > 1.0:
+            words += ": one alone passes through all experts, each with few tokens"
         rows.append(["one alone", format_duration(result.alone_s), words])
     if result.strategy:
         of = f"of {format_duration(result.exchanging_s)} exchanging"

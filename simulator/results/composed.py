@@ -119,7 +119,7 @@ def _unmeasured(result: TrainingResult) -> str:
         (result.servers is not None, "through parameter servers"),
         (result.input is not None, "together with its input"),
         (question.one_process, "of one process for all GPUs"),
-        (bool(result.shares), "over unlike devices"),
+        (bool(result.shares) or len({device.part for device in result.memory}) > 1, "over unlike devices"),
         (question.programs > 1, "of several programs that share their device"),
     ):
         if found:

@@ -143,7 +143,7 @@ class Space:
             dp = left // pp
             if dp != dict(self.fixed).get("dp", dp) or tp * cp * dp % (ep * (etp or tp)):
                 continue
-            for vp in self._choices("vp", range(1, min(_MOST_CHUNKS, unit_count // pp) + 1) if pp > 1 else (1,)):
+            for vp in self._choices("vp", _chunk_counts(unit_count, pp)):
                 for zero, shards in self._shardings(pp, cp * dp):
                     for order in self._orders(pp, dp, ep):
                         usual = Layout(
@@ -191,6 +191,14 @@ class Space:
     def _orders(self, pp: int, dp: int, ep: int) -> tuple[tuple[Axis, ...], ...]:
         both = pp > 1 and dp > 1 and ep == 1 and self.device_count > self.node_size
         return self._choices("order", (ORDER, _FAR) if both else (ORDER,))
+
+
+def _chunk_counts(unit_count: int, pp: int) -> list[int]:
+    """Return the chunks per stage to try: those that share out blocks evenly, unless the stages do not either."""
+    if pp == 1:
+        return [1]
+    most = min(_MOST_CHUNKS, unit_count // pp)
+    return [vp for vp in range(1, most + 1) if unit_count % (pp * vp) == 0 or unit_count % pp]
 
 
 def parse_fixed(text: str | None) -> tuple[tuple[str, Any], ...]:

@@ -42,9 +42,7 @@ def changes_of(options: StepOptions, device: Device) -> Iterator[Change]:
         yield Change("--fused-optimizer", {"fused_optimizer": True}, time=True, memory=options.optimizer == "adam")
     if options.trains and (options.recompute != "full" or options.recompute_blocks is not None):
         instead = f" instead of {' '.join(options.recompute_words)}" if options.recompute_words else ""
-        yield Change(
-            f"--recompute{instead}", {"recompute": "full", "recompute_blocks": None}, time=False, memory=True
-        )
+        yield Change(f"--recompute{instead}", {"recompute": "full", "recompute_blocks": None}, time=False, memory=True)
     if options.precision in _OF_32_BITS:
         peaks = device.peak_flops_per_s
         if options.precision != "tf32" and "tf32" in peaks:

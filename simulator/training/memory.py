@@ -30,7 +30,10 @@ def device_memory(
     optimiser state, or gradients too, hold only a part of these (Rajbhandari et al., "ZeRO", SC 2020, section 5), plus
     the bucket that is being filled.  Experts are sharded over fewer ranks (:attr:`Layout.expert_shards`).
     """
-    held = _held(network, question.options)
+    options = question.options
+    if layout.vp > 1 and options.recompute_blocks is not None:  # of each chunk; *network* holds all of a stage
+        options = replace(options, recompute_blocks=options.recompute_blocks * layout.vp)
+    held = _held(network, options)
     return held_memory(held, gathered_elements(network, layout), question, device, layout, in_flight)
 
 

@@ -122,6 +122,9 @@ SIMULATE: dict[str, tuple[str, str]] = {
     "best --set": (_BEST, "classes=10"),
     "best --compile": (_BEST, ""),
     "best --fused-optimizer": (_BEST, ""),
+    "best --framework": (
+        _BEST.replace("resnet18", "bert-base") + " --set layers=2 --seq-len 64 --parallel pp=1", "megatron"
+    ),
     "best --nccl": (_BEST, "2.7"),
     "best --calibration": (_BEST, "{here}/calibration.yaml"),
     "scale --topology": (f"{_SCALE} --batch 2", "p3.8xlarge"),
@@ -144,6 +147,11 @@ SIMULATE: dict[str, tuple[str, str]] = {
     "scale --compile": (f"{_SCALE} --batch 2", ""),
     "scale --fused-optimizer": (f"{_SCALE} --batch 2", ""),
     "scale --recompute": (f"{_SCALE} --batch 2", ""),
+    "scale --recompute-attention": (_SCALE_BERT, ""),
+    "scale --recompute-operators": (_SCALE_BERT, ""),
+    "scale --recompute-parts": (_SCALE_BERT, "layernorm"),
+    "scale --recompute-blocks": (f"{_SCALE_BERT} --recompute", "1"),
+    "scale --framework": (_SCALE_BERT, "megatron"),
     "scale --nccl": (f"{_SCALE} --batch 2 --precision fp16 --overlap none", "2.4"),
     "scale --calibration": (f"{_SCALE} --batch 2", "{here}/calibration.yaml"),
     "scale --plot": (f"{_SCALE} --batch 2", "{here}/out.svg"),
