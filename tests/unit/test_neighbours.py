@@ -54,6 +54,10 @@ def around(*measured: tuple[Kernel, float], near: float = 1.0, strength: float =
     return Neighbourhood(variety_of(measured[0][0]), near, strength, noise, rows)
 
 
+def in_order(rows) -> Neighbourhood:
+    return around(*rows)
+
+
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: type(kernel).__name__)
 def test_the_same_kernel_is_corrected_by_its_own_error(kernel: Kernel) -> None:
     found = around((kernel, 1.3), strength=0.75, noise=0.25)
@@ -97,8 +101,11 @@ def test_two_kernels_by_the_inverse_of_their_matrix() -> None:
 
 def test_the_order_of_rows_changes_no_bit() -> None:
     rows = [(replace(KERNEL, rows=4000 + 77 * i, cols=900 + 61 * i * i), 1.0 + 0.07 * i) for i in range(1, 6)]
-    found = {correction(around(*order), KERNEL) for order in permutations(rows)}
-    assert len(found) == 1
+    for asked in (replace(KERNEL, cols=cols) for cols in range(700, 2700, 100)):
+        assert (
+            len({(correction(each, asked), known_share(each, asked)) for each in map(in_order, permutations(rows))})
+            == 1
+        )
 
 
 def test_what_is_left_out_is_what_the_others_say() -> None:
