@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from simulator.cli import complete
 from simulator.cli.issuing_options import (
     Framework,
     Recompute,
@@ -14,7 +15,6 @@ from simulator.cli.issuing_options import (
     RecomputeOperators,
     RecomputeParts,
 )
-from simulator.cli import complete
 from simulator.cli.written import Written
 
 __all__ = ["app"]

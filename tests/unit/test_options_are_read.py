@@ -30,6 +30,7 @@ _LOST = f"{_SERVED}-sharded --servers node0.cpu0,node1.cpu0"
 _FAILS = f"{_STEP} --mtbf 1h --checkpoint-time 5s"
 _BEST = "--topology p3.16xlarge --gpus 2 --workload resnet18 --global-batch 8 --jobs 1"
 _SCALE = "--topology p3.16xlarge --workload resnet18 --gpus 2,4"
+_SCALE_BERT = _SCALE.replace("resnet18", "bert-base") + " --set layers=2 --seq-len 64 --batch 1"
 
 # For each option: a question, and a value that changes its answer when added or replaced.
 SIMULATE: dict[str, tuple[str, str]] = {
@@ -123,7 +124,8 @@ SIMULATE: dict[str, tuple[str, str]] = {
     "best --compile": (_BEST, ""),
     "best --fused-optimizer": (_BEST, ""),
     "best --framework": (
-        _BEST.replace("resnet18", "bert-base") + " --set layers=2 --seq-len 64 --parallel pp=1", "megatron"
+        _BEST.replace("resnet18", "bert-base") + " --set layers=2 --seq-len 64 --parallel pp=1",
+        "megatron",
     ),
     "best --nccl": (_BEST, "2.7"),
     "best --calibration": (_BEST, "{here}/calibration.yaml"),
