@@ -1,4 +1,4 @@
-"""Options of ``simulate`` on how a step's operators are launched, its gradients accumulated, and activations recomputed."""
+"""Options of ``simulate`` on how a step is issued: launches, accumulation of gradients, recomputation."""
 
 from __future__ import annotations
 
