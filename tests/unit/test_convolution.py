@@ -164,6 +164,21 @@ def test_tensor_cores_sum_thirty_two_channels_of_a_tap_at_once() -> None:
     assert times[64] > 1.7 * times[32]
 
 
+def test_from_ampere_on_a_step_holds_several_taps_of_few_channels() -> None:
+    """A first layer of three channels multiplies 49 x 8 numbers for each result, not 49 x 32, and 16 channels do."""
+    for direction in ("fwd", "bwd_weight"):
+        shapes = [replace(FIRST, batch=256, c_in=c_in, h_in=64, w_in=64) for c_in in (3, 16)]
+        old, new = (
+            [
+                convolution_cost(find_gpu(name), Convolution(shape, direction, "fp16", channels_last=True)).time_s
+                for shape in shapes
+            ]
+            for name in ("v100-sxm2-16gb", "a100-sxm4-80gb")
+        )
+        assert old[0] == pytest.approx(old[1], rel=0.15)
+        assert new[0] < 0.6 * new[1]
+
+
 def test_a_card_that_power_limits_computes_faster_where_lanes_wait() -> None:
     for name, gain in (("t4", 1.05), ("p100-pcie-16gb", 1.0)):
         of_a_product, of_these = (compute_rate(find_gpu(name), "fp32", energy) for energy in (1.0, CONVOLUTION.energy))

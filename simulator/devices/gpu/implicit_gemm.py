@@ -141,8 +141,9 @@ def tensor_gemm(problem: Problem, rate_flops_per_s: float, energy_s: float, chan
     splits: tuple[int, ...] = SPLITS
     early = traits.kernels == "volta"
     zeros_s = 0.0
+    packed = traits.operands in ("copies", "warps")
     if problem.direction == "fwd":
-        m, n, k = c_out, problem.pixels_out, _of_taps(c_in, problem.taps)
+        m, n, k = c_out, problem.pixels_out, _of_taps(c_in, problem.taps, packed)
     elif problem.direction == "bwd_data":
         places = min(problem.pixels_in, problem.pixels_out * problem.taps)
         m, n, k = c_in, places, _of_taps(c_out, problem.taps_of_a_place)
@@ -151,7 +152,7 @@ def tensor_gemm(problem: Problem, rate_flops_per_s: float, energy_s: float, chan
         if places < problem.pixels_in:
             zeros_s = problem.element_bytes * images / problem.bandwidth_Bps
     else:
-        m, n, k = _of_taps(c_in, problem.taps), c_out, problem.pixels_out
+        m, n, k = _of_taps(c_in, problem.taps, packed), c_out, problem.pixels_out
     split_s = _split_s(problem, m * n * groups)
     tiles: tuple[tuple[int, int], ...] = _TENSOR
     if problem.direction == "bwd_weight" and traits.whole_filter_tiles and _is_narrow(problem):
@@ -177,8 +178,13 @@ def _is_narrow(problem: Problem) -> bool:
     return max(problem.shape.kernel_h, problem.shape.kernel_w) <= _NARROW
 
 
-def _of_taps(channels: int, taps: int) -> int:
-    """Return the length of a reduction over *channels* of each tap, in steps that hold channels of one tap only."""
+def _of_taps(channels: int, taps: int, packed: bool = False) -> int:
+    """Return the length of a reduction over *channels* of each tap, in steps that hold channels of one tap only.
+
+    *packed*: a step holds several taps of so few channels (CUTLASS 2.9, "first layer" kernels).
+    """
+    if packed and channels == _CHANNELS:
+        return _TAP_CHANNELS * ceil(channels * taps / _TAP_CHANNELS)
     return channels if taps == 1 else taps * _TAP_CHANNELS * ceil(channels / _TAP_CHANNELS)
 
 
