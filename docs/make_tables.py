@@ -68,6 +68,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TRUST = ROOT / "simulator" / "results" / "trust.json"
 PREDICTED = ROOT / "tests" / "golden" / "predicted-steps.json"
 PUBLISHED_STEPS = ROOT / "validate" / "measurements" / "published-steps" / "training.csv"
+HELD_OUT_STEPS = PUBLISHED_STEPS.with_name("held-out.csv")
 BY_NVIDIA = ROOT / "validate" / "measurements" / "published-nvidia"
 PICTURES = (
     "simulate --topology p3.16xlarge --plot docs/images/p3.16xlarge.svg",
@@ -112,6 +113,15 @@ OWN_STEPS: Lines = (
     ("MPT, 0.8 to 70 billion parameters, FSDP over 8 to 64 H100", {"dataset": "llmfoundry_mpt_h100"}),
     ("GPT-2 on one A100, fp32 to bf16, eager to compiled", {"dataset": "build_nanogpt"}),
     ("Llama 2, 70 billion parameters, FSDP over 128 A100", {"dataset": "fms_fsdp"}),
+    ("Llama 3.1, 8 billion parameters, compiled, fp8, FSDP over 32 and 64 H200", {"dataset": "torchtitan_llama3"}),
+)
+HELD_OUT: Lines = (
+    ("all steps", {}),
+    ("CNNs and vision transformers on an RTX 3090 (timm)", {"dataset": "timm_rtx3090"}),
+    ("Qwen, 1.8 to 72 billion parameters, fine-tuned on 1 to 4 A100", {"dataset": "qwen_finetuning"}),
+    ("Llama, 1.1 billion parameters, on 8 to 64 H100 (nanotron)", {"dataset": "nanotron_bench"}),
+    ("Qwen3, 0.6 to 30 billion parameters, FSDP on A6000 to B200 (prime-rl)", {"dataset": "prime_rl_sft"}),
+    ("Llama, 7 and 34 billion parameters, FSDP over 128 A100", {"dataset": "fms_fsdp"}),
 )
 _FILE = r"(?:<!-- file: (?P<file>\S+) -->\n+)?"
 _BLOCK = re.compile(_FILE + r"```(?P<kind>\w+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -324,6 +334,11 @@ def own_step_table() -> str:
     return step_table(scored(PUBLISHED_STEPS, STEPS), OWN_STEPS)
 
 
+def held_out_step_table() -> str:
+    """Return the table of errors of the published steps that were first predicted unseen."""
+    return step_table(scored(HELD_OUT_STEPS, STEPS), HELD_OUT)
+
+
 def divided_table(rows: Sequence[ScoredRow]) -> str:
     """Return the table of errors of steps over several devices, by data set."""
     names = dict.fromkeys(row.labels["dataset"] for row in rows if row.labels.get("ranks") in ("several", "divided"))
@@ -517,7 +532,7 @@ def main(arguments: Sequence[str]) -> int:
     variable = os.environ.get("TOPOCAST_CORPUS")
     folder: Path | None = asked.folder or (Path(variable) if variable else None)
     old = {m["what"]: m["body"] for path in documents() for m in _MARKED.finditer(path.read_text(encoding="utf-8"))}
-    new_tables = nvidia_tables(old, imported) | {"own-steps": own_step_table()}
+    new_tables = nvidia_tables(old, imported) | {"own-steps": own_step_table(), "held-out": held_out_step_table()}
     if folder is not None:
         new_tables |= tables(folder, old, leave_one_out=asked.leave_one_out, second=asked.second)
     new_tables["accuracy"] = accuracy_words(old | new_tables)

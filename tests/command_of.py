@@ -51,6 +51,10 @@ def command_of(question: Question) -> list[str]:
 _SESSION = Session()  # looks up the number of GPUs of a machine
 
 
+def _counted(count: int | None) -> str | None:
+    return None if count is None else str(count)
+
+
 def _collective(question: CollectiveQuestion) -> dict[str, Any]:
     return {
         "workload": f"bytes:{question.size_bytes:.17g}B",
@@ -79,6 +83,7 @@ def _step(question: StepQuestion) -> dict[str, Any]:
         if entry.in_half:
             precision = options.precision
             sizes.setdefault("attention", entry.defaults["attention"])
+    how = options.recompute if options.trains else "none"
     said = {
         "workload": question.workload,
         "batch": question.batch,
@@ -88,8 +93,10 @@ def _step(question: StepQuestion) -> dict[str, Any]:
         "optimizer": options.optimizer if trains else None,
         "compiled": options.compiled,
         "cuda_graph": options.cuda_graph,
-        "recompute": options.recompute and options.trains,
-        "recompute_attention": options.recompute_attention and options.trains,
+        "recompute": how == "full",
+        "recompute_operators": how == "operators",
+        "recompute_parts": ",".join(options.recompute_parts) if how == "selective" else None,
+        "recompute_blocks": None if how == "none" else _counted(options.recompute_blocks),
         "framework": options.framework,
         "launch_blocking": options.launch_blocking,
         "accumulate": options.accumulation if _adds(question) else None,

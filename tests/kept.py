@@ -24,12 +24,12 @@ def kept_bytes(example: Any) -> int:
     """Return the bytes of all storages that autograd saves, except parameters and buffers."""
     kept: dict[int, tuple[int, Any]] = {}
 
-    def pack(tensor: Any) -> Any:
+    def pack(tensor: Any) -> None:
+        """Save nothing: there is no backward pass, and an operator that holds its own output would never be freed."""
         storage = tensor.untyped_storage()
         kept[storage._cdata] = (storage.nbytes(), storage)
-        return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda nothing: nothing):
         loss = example.loss()
     own = {t.untyped_storage()._cdata for t in (*example.module.parameters(), *example.module.buffers())}
     assert loss.requires_grad

@@ -94,7 +94,7 @@ def _more_devices(session: Session, question: StepQuestion, device: Device, coun
     """
     all_take_part = 1 < count == len(session.machine(question.where).gpus)
     network = session.network(question)
-    again = replace(question.options, recompute=True, recompute_attention=False)
+    again = replace(question.options, recompute="full", recompute_blocks=None)
     ways = [("", question.options), (" --recompute", again)]
     for number in (count * 2**power for power in range(1, _MOST_DOUBLINGS)):
         for tp in (degree for degree in _DEGREES if number % degree == 0):

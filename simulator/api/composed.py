@@ -46,7 +46,7 @@ def _operator(session: Session, question: OperatorQuestion) -> Composition:
     kernels = operator_kernels(question)
     costs = [kernel_cost(device, kernel, 1.0 if question.is_cold else 0.0) for kernel in kernels]
     times_s = [
-        (kernel_chain(kernel_class(kernel), cost.bound, question.precision), kernel, cost.time_s)
+        (kernel_chain(kernel_class(kernel), cost.bound, question.precision), kernel, cost.time_s, cost.known)
         for kernel, cost in zip(kernels, costs, strict=True)
     ]
     part = session.places(question.where).part(question.device)

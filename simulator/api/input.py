@@ -235,7 +235,7 @@ class _Input:
             return 0.0
         question = self.question
         gpus = (self.local[0],) if self.local and question.device is None else question.gpus
-        options = replace(question.options, mode="inference", recompute=False, recompute_attention=False)
+        options = replace(question.options, mode="inference", recompute="none")
         alone = replace(
             question,
             gpus=gpus,

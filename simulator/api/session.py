@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # device models are imported on first use
     from simulator.engine.timeline import Timeline
     from simulator.host.answer import Answer
     from simulator.places import Place, Places
-    from simulator.questions.calibration import Calibration
+    from simulator.questions.calibration import Calibration, Shape
     from simulator.results.account import Account
     from simulator.results.confidence import Confidence
     from simulator.results.program import ProgramResult
@@ -83,6 +83,7 @@ class Session:
     def __init__(self, calibrations: Mapping[str, Calibration] | None = None, constants: Constants = DEFAULT) -> None:
         self.calibrations = dict(calibrations or {})
         self.constants = constants
+        self._machines: dict[object, Any] = {}  # machines, their routes, networks: what no constant changes
         self._kept: dict[object, Any] = {}
         self._networks: dict[str, NetworkSource] = {}
         self._answers: Recent[tuple[str, Question], _Answer] = Recent(_ANSWERS)
@@ -91,9 +92,7 @@ class Session:
     def calibrated(self, calibrations: Mapping[str, Calibration], constants: Constants | None = None) -> Session:
         """Return a session with other *calibrations* and *constants*; it shares this one's machines."""
         other = Session(calibrations, constants or self.constants)
-        other._kept = {
-            key: made for key, made in self._kept.items() if not (isinstance(key, tuple) and "places" in key)
-        }
+        other._machines = self._machines
         other._networks = dict(self._networks)
         return other
 
@@ -101,7 +100,7 @@ class Session:
 
     def know(self, where: Where, machine: Machine) -> None:
         """Use *machine* for *where*, instead of a file or a built-in machine."""
-        self._kept[where] = machine
+        self._machines[where] = machine
 
     def know_network(self, workload: str, source: NetworkSource) -> None:
         """Use *source* for the network named *workload*, instead of a file or a built-in network."""
@@ -110,28 +109,30 @@ class Session:
     def machine(self, where: Where) -> Machine:
         """Return the machine of *where*; raises InputError."""
         asked = {"n_nodes": where.nodes, "slow_links": where.slow_links, "neighbours": where.neighbours}
-        return self._once(where, lambda: load_machine(where.topology, fabric=where.fabric, **asked))  # type: ignore[arg-type]
+        return self._once(self._machines, where, lambda: load_machine(where.topology, fabric=where.fabric, **asked))  # type: ignore[arg-type]
 
     def group(self, where: Where, gpus: tuple[int, ...] | None) -> Communicator:
         """Return the communicator of *gpus* (None: all) of the machine of *where*; raises InputError."""
         machine = self.machine(where)
         ranks = chosen_gpus(machine, gpus)
-        whole: Communicator = self._once((where, "all"), lambda: Communicator(machine, machine.gpus))
+        whole: Communicator = self._once(self._machines, (where, "all"), lambda: Communicator(machine, machine.gpus))
         place = {node: number for number, node in enumerate(machine.gpus)}
         return whole if ranks == machine.gpus else whole.part([place[node] for node in ranks])
 
     def router(self, where: Where) -> Router:
         """Return the router of the machine of *where*, with or without GPUs; raises InputError."""
         machine = self.machine(where)
-        return (
-            self.group(where, None).router if machine.gpus else self._once((where, "router"), lambda: Router(machine))
-        )
+        if machine.gpus:
+            return self.group(where, None).router
+        return self._once(self._machines, (where, "router"), lambda: Router(machine))
 
     def places(self, where: Where) -> Places:
         """Return the devices of the machine of *where* and their hosts; raises InputError."""
         from simulator.places import Places
 
-        return self._once((where, "places"), lambda: Places(self.machine(where), self.calibrations, self.constants))
+        return self._once(
+            self._kept, (where, "places"), lambda: Places(self.machine(where), self.calibrations, self.constants)
+        )
 
     def device(self, where: Where, name: str | None = None, threads: int | None = None) -> Device:
         """Return the device *name* of the machine of *where*; raises InputError."""
@@ -144,6 +145,18 @@ class Session:
 
         assert isinstance(question, OperatorQuestion)
         return frozenset(kernel_class(kernel) for kernel in operator_kernels(question))
+
+    def kernel_shapes(self, question: Question) -> list[tuple[str, Shape, float]]:
+        """Return the variety, shape and seconds of each kernel of an operator; raises InputError."""
+        from simulator.devices.neighbours import shape_of, variety_of
+        from simulator.devices.predict import kernel_cost
+        from simulator.step.operator import operator_kernels
+
+        assert isinstance(question, OperatorQuestion)
+        device = self.device(question.where, question.device, question.threads)
+        cold = 1.0 if question.is_cold else 0.0
+        kernels = operator_kernels(question)
+        return [(variety_of(k), shape_of(k), kernel_cost(device, k, cold).time_s) for k in kernels]
 
     def last_cache_bytes(self, where: Where, name: str | None = None) -> float:
         """Return the bytes of the last-level cache of the device *name*, 0 if it has none; raises InputError."""
@@ -166,6 +179,7 @@ class Session:
         sizes = dict(question.sizes)
         length, image = sizes.pop("sequence_length", None), sizes.pop("image", None)
         return self._once(
+            self._machines,
             ("source", key),
             lambda: find_network(
                 question.workload,
@@ -181,14 +195,15 @@ class Session:
         """Return the network of *question*; raises InputError."""
         return self.source(question).build(question.batch)
 
-    def _once(self, key: object, make: Callable[[], Q]) -> Q:
-        """Return the cached result of *make* for *key*, or raise its cached error."""
-        if key not in self._kept:
+    @staticmethod
+    def _once(kept: dict[object, Any], key: object, make: Callable[[], Q]) -> Q:
+        """Return the result of *make* for *key* that is *kept*, or raise its kept error."""
+        if key not in kept:
             try:
-                self._kept[key] = make()
+                kept[key] = make()
             except InputError as error:
-                self._kept[key] = error
-        found = self._kept[key]
+                kept[key] = error
+        found = kept[key]
         if isinstance(found, InputError):
             raise found
         return found  # type: ignore[no-any-return]
@@ -210,7 +225,7 @@ class Session:
         """Return the error classes that the answer to *question* is composed of; raises InputError."""
         from simulator.api.composed import composed
 
-        return self._once(("composed", question), lambda: composed(self, question))
+        return self._once(self._kept, ("composed", question), lambda: composed(self, question))
 
     def confidence(self, question: Question) -> Confidence:
         """Return the uncertainty of :meth:`time_s` for *question*; raises as it does."""

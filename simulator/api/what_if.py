@@ -87,8 +87,9 @@ def _switches(session: Session, question: StepQuestion, *, several: bool) -> Ite
     for change in changes_of(options, device):
         if change.time:
             yield change.words, replace(question, options=change.applied(options))
-    if options.recompute:
-        yield "no --recompute", replace(question, options=replace(options, recompute=False))
+    if options.recompute_words:
+        words = f"no {options.recompute_words[0]}"
+        yield words, replace(question, options=replace(options, recompute="none", recompute_blocks=None))
     if not several:
         return
     if layout.zero < 3 and not question.bucket_bytes:

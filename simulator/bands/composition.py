@@ -22,11 +22,15 @@ __all__ = ["Composition", "Estimate", "Part", "estimate", "of_parts", "parts_of"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The parts of one class: their ``share`` of the time, and the root sum of squares of their shares (``alone``)."""
+    """The parts of one class: their ``share`` of the time, and the root sum of squares of their shares (``alone``).
+
+    ``known`` is the share of their errors' variance that measured neighbours explain, weighted by time.
+    """
 
     chain: Chain
     share: float
     alone: float
+    known: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +65,26 @@ class Estimate:
     places: int
 
 
-def parts_of(times_s: Iterable[tuple[Chain, Hashable, float]], whole_s: float) -> tuple[Part, ...]:
-    """Return the parts of the time *whole_s*, given (classes, identity, seconds) of each piece.
+def parts_of(times_s: Iterable[tuple[Chain, Hashable, float, float]], whole_s: float) -> tuple[Part, ...]:
+    """Return the parts of the time *whole_s*, given (classes, identity, seconds, known share) of each piece.
 
     Pieces of equal identity have the same error.
     """
     by_chain: dict[Chain, dict[Hashable, float]] = {}
-    for chain, what, seconds in times_s:
+    known_s: dict[Chain, float] = {}
+    for chain, what, seconds, known in times_s:
         found = by_chain.setdefault(chain, {})
         found[what] = found.get(what, 0.0) + seconds
+        known_s[chain] = known_s.get(chain, 0.0) + known * seconds
     if whole_s <= 0.0:
         return ()
     return tuple(
-        Part(chain, sum(found.values()) / whole_s, math.sqrt(sum(s * s for s in found.values())) / whole_s)
+        Part(
+            chain,
+            sum(found.values()) / whole_s,
+            math.sqrt(sum(s * s for s in found.values())) / whole_s,
+            known_s[chain] / (sum(found.values()) or 1.0),
+        )
         for chain, found in by_chain.items()
     )
 
@@ -112,6 +123,10 @@ def estimate(composition: Composition, evidence: Evidence) -> Estimate | None:
     )
 
 
+_LEAST_LEFT = 0.05  # of the variance of errors
+_LEAST_WIDTH = 0.25  # of the width after calibration, however near the neighbours: they are measured with errors
+
+
 def _beyond(whole: float, part: float) -> float:
     """Return the term that, added to *part* in quadrature, gives *whole*; 0 if *part* is larger."""
     return math.sqrt(max(0.0, whole * whole - part * part))
@@ -121,6 +136,16 @@ def _wider(spread: Spread, state: State) -> float:
     return {"calibrated": spread.calibrated, "seen": spread.seen, "unseen": spread.unseen, "outside": spread.outside}[
         state
     ]
+
+
+def _nearer(spread: Spread, known: float) -> float:
+    """Return the width of a calibrated part, of whose variance its neighbours explain *known*, relative to its class.
+
+    The kriging variance is what they leave, 1 - known (Cressie, *Statistics for Spatial Data*, 1993, section 3.2).  The
+    rows behind ``calibrated`` had ``near`` of theirs explained.  Neighbours never widen beyond no calibration.
+    """
+    width = spread.calibrated * math.sqrt((1.0 - known) / max(_LEAST_LEFT, 1.0 - spread.near))
+    return max(_LEAST_WIDTH * spread.calibrated, min(1.0, width))
 
 
 def of_parts(composition: Composition, state: State, evidence: Evidence) -> Estimate | None:
@@ -135,6 +160,8 @@ def of_parts(composition: Composition, state: State, evidence: Evidence) -> Esti
         if spread is None:
             continue
         wider = _wider(spread, state)
+        if state == "calibrated":
+            wider = _nearer(spread, part.known)
         middle += part.share * spread.middle
         halves = wider * (spread.middle - spread.low), wider * (spread.high - spread.middle)
         for side, half in enumerate(halves):

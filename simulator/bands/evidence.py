@@ -23,7 +23,7 @@ class Spread:
 
     Five factors widen or narrow the 80 % interval: ``seen`` for a left-out source on a place that other sources cover,
     ``unseen`` for a left-out place, ``outside`` for a left-out generation, ``strange`` for a left-out network, and
-    ``calibrated`` after calibration.
+    ``calibrated`` after calibration, whose neighbours explain the share ``near`` of the variance of the rows behind it.
 
     ``of_parts`` (steps only) are the half-widths, down and up, that kernels and exchanges explain.  ``ways`` is the
     half-width of the differences between rows of one machine that do the same in different ways; ``machines`` of those
@@ -42,6 +42,7 @@ class Spread:
     seen: float = 1.0
     strange: float = 1.0
     calibrated: float = 1.0
+    near: float = 0.0
     of_parts: tuple[float, float] | None = None
     ways: float | None = None
     machines: float | None = None

@@ -295,6 +295,21 @@ def simulate(
             "--recompute-attention", help="Recompute only attention, from its inputs (selective recomputation)."
         ),
     ] = False,
+    recompute_operators: Annotated[
+        bool,
+        typer.Option(
+            "--recompute-operators",
+            help="Keep attention and every second product, and recompute the rest (torchtitan's selective).",
+        ),
+    ] = False,
+    recompute_parts: Annotated[
+        str | None,
+        typer.Option(metavar="NAME,...", help="Recompute these parts, as --recompute-modules of Megatron-LM."),
+    ] = None,
+    recompute_blocks: Annotated[
+        str | None,
+        typer.Option(metavar="COUNT", help="Recompute only the first blocks of each pipeline stage."),
+    ] = None,
     channels_last: Annotated[
         bool, typer.Option("--channels-last", help="Channels-last image layout, as tensor cores read it.")
     ] = False,

@@ -22,7 +22,7 @@ from simulator.questions.layout import REPLICAS
 from simulator.results.document import to_json
 from simulator.search.document import best_document
 from simulator.search.run import find_best
-from simulator.search.space import RECOMPUTES, Space, parse_fixed
+from simulator.search.space import SEARCHED, Space, parse_fixed
 
 __all__ = ["Wanted", "run_best"]
 
@@ -62,7 +62,7 @@ def run_best(written: Written, wanted: Wanted) -> None:
         lambda: _count("--top", wanted.top),
         lambda: _cores() if wanted.jobs is None else _count("--jobs", wanted.jobs, _MOST_JOBS),
         lambda: parse_fixed(wanted.parallel),
-        lambda: None if wanted.recompute is None else parse_choice("--recompute", wanted.recompute, RECOMPUTES),
+        lambda: None if wanted.recompute is None else parse_choice("--recompute", wanted.recompute, SEARCHED),
     )
     session, questions = ask_steps(replace(written, global_batch=None, batch="1"))
     question = replace(questions[0], layout=REPLICAS)

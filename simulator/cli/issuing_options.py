@@ -33,6 +33,7 @@ Framework = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="What issues operators: pytorch, megatron (Megatron-LM), tensorflow (a kernel an operation), caffe.",
+        help="What issues operators: pytorch, megatron (Megatron-LM), deepspeed-zero3 (its hooks around each layer), "
+        "tensorflow (a kernel an operation), caffe.",
     ),
 ]

@@ -29,6 +29,7 @@ from simulator.cli.options import (
     read_all,
     refuse,
 )
+from simulator.cli.recompute_options import check_recomputes, read_recompute
 from simulator.cli.written import OVERLAP, Written
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.predict import Device
@@ -40,10 +41,8 @@ from simulator.questions.options import ACCUMULATIONS, FRAMEWORKS, MODES, OPTIMI
 from simulator.questions.step import BUCKET_BYTES, StepQuestion, accumulating
 from simulator.questions.where import CPU_LIBRARIES, Where
 from simulator.step.precision import half_policy, storage_of
-from simulator.step.recompute import attention_tensors
 from simulator.training.data_parallel import gradient_bytes
 from simulator.units import parse_quantity
-from simulator.workload.network import block_name
 from simulator.workload.operators import Conv2d
 from simulator.workload.precision import ELEMENT_BYTES
 
@@ -194,11 +193,12 @@ def _micro_batch(written: Written) -> int | None:
 def _options(written: Written) -> StepOptions:
     if written.launch_blocking and written.cuda_graph:
         raise InputError("--launch-blocking: waits for each kernel, and --cuda-graph launches all at once")
-    mode, precision, optimizer, framework = read_all(
+    mode, precision, optimizer, framework, (how, parts, blocks) = read_all(
         lambda: parse_choice("--mode", written.mode, MODES),
         lambda: parse_choice("--precision", written.precision or "torch", POLICIES),
         lambda: parse_choice("--optimizer", written.optimizer or "momentum", OPTIMIZERS),
         lambda: parse_choice("--framework", written.framework, FRAMEWORKS),
+        lambda: read_recompute(written),
     )
     if mode != "train":
         updates = {"--optimizer": written.optimizer is not None, "--fused-optimizer": written.fused_optimizer}
@@ -209,7 +209,7 @@ def _options(written: Written) -> StepOptions:
     if precision in QUANTISED and mode != "inference":
         raise InputError(f"--precision {precision}: is for --mode inference; gradients are no whole numbers")
     if mode == "inference":
-        again = {"--recompute": written.recompute, "--recompute-attention": written.recompute_attention}
+        again = dict.fromkeys(StepOptions(recompute=how, recompute_parts=parts).recompute_words, True)
         refuse(again, "is for the backward pass, and --mode inference has none")
     return StepOptions(
         mode=mode,
@@ -219,8 +219,9 @@ def _options(written: Written) -> StepOptions:
         cuda_graph=written.cuda_graph,
         cuda_graph_blocks=written.cuda_graph_blocks,
         launch_blocking=written.launch_blocking,
-        recompute=written.recompute,
-        recompute_attention=written.recompute_attention,
+        recompute=how,
+        recompute_parts=parts,
+        recompute_blocks=blocks,
         channels_last=written.channels_last,
         fused_optimizer=written.fused_optimizer,
         framework=framework,
@@ -266,14 +267,11 @@ def _questions(
 def _check_has(written: Written, session: Session, questions: Sequence[StepQuestion]) -> None:
     """Raise InputError for options on features that neither the network nor the devices have."""
     options = questions[0].options
-    if written.recompute or written.recompute_attention or written.channels_last:
+    if options.recompute != "none" or written.channels_last:
         network = session.network(questions[0])
-        repeats = any(block_name(layer.name) for layer in network.layers)
         convolves = any(isinstance(layer.operator, Conv2d) for layer in network.layers)
         none = f"and {written.workload} has none"
-        refuse({"--recompute": written.recompute and not repeats}, f"applies to repeated blocks, {none}")
-        attends = bool(attention_tensors(network)[1])
-        refuse({"--recompute-attention": written.recompute_attention and not attends}, f"applies to attention, {none}")
+        check_recomputes(options, network, written.workload)
         refuse({"--channels-last": written.channels_last and not convolves}, f"applies to convolutions, {none}")
     adds = any(q.micro_batches > 1 and q.layout.zero < 2 and q.options.mode in ("train", "backward") for q in questions)
     several = "is about gradients of several micro-batches (--micro-batches 4), which zero=2 and fsdp scatter"

@@ -169,7 +169,8 @@ def _how(result: TrainingResult, precision: str) -> list[str]:
         how.append(fused + options.optimizer if options.optimizer != "none" else "no optimiser")
     graphs = ("CUDA graph", options.cuda_graph), ("CUDA graphs of blocks", options.cuda_graph_blocks)
     how += [word for word, on in (("compiled", options.compiled), *graphs) if on]
-    how += [word for word, on in (("recompute", options.recompute), ("channels last", options.channels_last)) if on]
+    how += [words.removeprefix("--") for words in options.recompute_words]
+    how += ["channels last"] if options.channels_last else []
     return how + (["calibrated"] if step.calibrated else [])
 
 

@@ -71,6 +71,9 @@ class Written:
     accumulate: str | None = None
     recompute: bool = False
     recompute_attention: bool = False
+    recompute_operators: bool = False
+    recompute_parts: str | None = None
+    recompute_blocks: str | None = None
     channels_last: bool = False
     fused_optimizer: bool = False
     framework: str = "pytorch"
@@ -121,6 +124,9 @@ _OF_A_STEP = (
     *("seq_len", "image", "sizes", "compiled", "cuda_graph", "recompute", "channels_last", "fused_optimizer"),
     *(
         "recompute_attention",
+        "recompute_operators",
+        "recompute_parts",
+        "recompute_blocks",
         "cuda_graph_blocks",
         "launch_blocking",
         "accumulate",

@@ -10,23 +10,32 @@
         dispatch: 1.1
         by_class: {gemm: 1.05}
         host: {forward_s: 9.1e-06}
+        neighbours:
+          - of: rowwise fp32 softmax
+            near: 1.0
+            strength: 0.75
+            noise: 0.1
+            measured:
+              - {rows: 4096, cols: 1024, ratio: 1.08}
 
 ``host`` gives seconds that replace constants of :class:`~simulator.devices.dispatch.DispatchCosts`.
+``neighbours`` holds measured kernels that correct those near them (:mod:`simulator.devices.neighbours`).
 ``spread`` and ``points`` record how certain a device's factors are and the measurements they were fitted to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, Strict
 
 from simulator.devices.dispatch import HOST_TIMES
+from simulator.devices.neighbours import AXES, WORDS
 from simulator.devices.predict import KERNEL_CLASSES
 from simulator.errors import InputError, nearest, one_line
-from simulator.questions.calibration import ISOLATED, Calibration
+from simulator.questions.calibration import ISOLATED, MOST_MEASURED, Calibration, Neighbourhood
 from simulator.topology.validation import validate
 from simulator.topology.yaml_source import read_yaml
 
@@ -55,6 +64,25 @@ class Points(_Strict):
     asked: tuple[str, ...] = Field((), description="First digits of SHA-256 of what each row asks")
 
 
+class NeighboursOf(_Strict):
+    """Measured kernels of one variety, each by the sizes of its class and its measured over its predicted time."""
+
+    of: str = Field(..., description="The variety in words, the kernel's class first")
+    near: float = Field(..., ge=0.01, le=100, description="Distance at which the correlation of errors falls to 1/e")
+    strength: float = Field(..., ge=0, le=1, description="Share of the interpolated error that is applied")
+    noise: float = Field(..., ge=0.001, le=100, description="Variance of a measurement relative to that of the errors")
+    measured: tuple[dict[str, Annotated[float, Strict()] | str], ...] = Field(
+        ..., min_length=1, max_length=MOST_MEASURED, description="Sizes of each kernel, and ratio"
+    )
+
+    @property
+    def neighbourhood(self) -> Neighbourhood:
+        """The same as the cost models see it."""
+        axes = AXES[self.of.partition(" ")[0]]
+        measured = tuple((tuple(each[name] for name in axes), float(each["ratio"])) for each in self.measured)
+        return Neighbourhood(self.of, self.near, self.strength, self.noise, measured)
+
+
 class DeviceCalibration(_Strict):
     """The factors of one device; each defaults to 1."""
 
@@ -66,6 +94,7 @@ class DeviceCalibration(_Strict):
     host: dict[str, _Seconds] = Field(
         {}, description="Seconds of the host's calls, by name of DispatchCosts, and of measuring"
     )
+    neighbours: tuple[NeighboursOf, ...] = Field((), description="Measured kernels that correct those near them")
     spread: dict[str, float] = Field({}, description="Relative standard deviation of each factor")
     points: Points = Field(Points(), description="What the factors were fitted to")
 
@@ -73,7 +102,10 @@ class DeviceCalibration(_Strict):
     def calibration(self) -> Calibration:
         """The factors alone."""
         kept = tuple(sorted(set(self.by_data_sheet)))
-        return Calibration(self.compute, self.bandwidth, self.dispatch, dict(self.by_class), dict(self.host), kept)
+        near = tuple(each.neighbourhood for each in self.neighbours)
+        return Calibration(
+            self.compute, self.bandwidth, self.dispatch, dict(self.by_class), dict(self.host), kept, near
+        )
 
 
 class CalibrationFile(_Strict):
@@ -117,9 +149,46 @@ def read_calibration(path: str | Path, devices: Collection[str] | None = None) -
                     f"there is no '{one_line(name_of_class, 60)}'; {nearest(name_of_class, KERNEL_CLASSES, listed=20)}"
                 )
                 faults.append(source.fault(("devices", name, "by_data_sheet", index), message))
+        faults += [
+            source.fault(("devices", name, "neighbours", *place), message)
+            for place, message in _faults_of_neighbours(device.neighbours)
+        ]
     if faults:
         raise InputError(faults)
     return read
+
+
+def _faults_of_neighbours(neighbours: Sequence[NeighboursOf]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield the place and words of each mistake that a class of kernels makes one."""
+    varieties: set[str] = set()
+    for index, each in enumerate(neighbours):
+        kernel_class = each.of.partition(" ")[0]
+        if kernel_class not in AXES:
+            message = f"there is no '{one_line(kernel_class, 60)}'; {nearest(kernel_class, KERNEL_CLASSES, listed=20)}"
+            yield (index, "of"), message
+            continue
+        if each.of in varieties:
+            yield (index, "of"), f"'{one_line(each.of, 60)}' is there twice"
+        varieties.add(each.of)
+        for row, sizes in enumerate(each.measured):
+            message = _fault_of_sizes(kernel_class, sizes)
+            if message:
+                yield (index, "measured", row), message
+
+
+def _fault_of_sizes(kernel_class: str, sizes: Mapping[str, float | str]) -> str:
+    """Return what is wrong with the *sizes* of a measured kernel; empty if nothing is."""
+    needed = (*AXES[kernel_class], "ratio")
+    if set(sizes) != set(needed):
+        wrong = sorted(set(sizes) ^ set(needed))[0]
+        return f"a {kernel_class} has {', '.join(needed)}; '{one_line(wrong, 60)}' is {_WRONG[wrong in sizes]}"
+    for name, value in sizes.items():
+        if (name in WORDS) != isinstance(value, str):
+            return f"{name} must be {'text' if name in WORDS else 'a number'}; got '{one_line(value, 60)}'"
+        low, high = _RATIO if name == "ratio" else _SIZE
+        if not isinstance(value, str) and not low <= value <= high:
+            return f"{name} must be from {low:g} to {high:g}; got {value:g}"
+    return ""
 
 
 def load_calibration(path: str | Path, devices: Collection[str] | None = None) -> dict[str, Calibration]:
@@ -127,5 +196,7 @@ def load_calibration(path: str | Path, devices: Collection[str] | None = None) -
     return {name: device.calibration for name, device in read_calibration(path, devices).devices.items()}
 
 
+_WRONG = {True: "not one of them", False: "missing"}
+_RATIO, _SIZE = (0.02, 50.0), (1e-3, 1e18)
 _FACTORS = ("compute", "bandwidth", "dispatch")
 _HOST = (*HOST_TIMES, *ISOLATED)

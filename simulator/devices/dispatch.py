@@ -35,6 +35,7 @@ __all__ = [
     "framework_scale",
     "gradient_time",
     "graph_launch_time",
+    "hook_time",
     "host_costs",
     "product_time",
     "update_time",
@@ -55,6 +56,7 @@ class DispatchCosts:
     gradient_s: float
     update_s: float
     graph_launch_s: float
+    hook_s: float
     megatron: float
 
 
@@ -72,6 +74,14 @@ def host_costs(device: Gpu | Cpu) -> DispatchCosts:
 def framework_scale(device: Gpu | Cpu, framework: Framework) -> float:
     """Return the time *framework* takes to issue an operator, relative to plain PyTorch modules."""
     return host_costs(device).megatron if framework == "megatron" and isinstance(device, Gpu) else 1.0
+
+
+def hook_time(device: Gpu | Cpu) -> float:
+    """Return the host time of hooks around a layer with parameters in one pass, in seconds; 0 on a CPU.
+
+    DeepSpeed's ZeRO-3 runs them in Python (``deepspeed/runtime/zero/parameter_offload.py``).
+    """
+    return 0.0 if isinstance(device, Cpu) else host_costs(device).hook_s * device.calibration.dispatch
 
 
 def graph_launch_time(device: Gpu | Cpu) -> float:

@@ -32,6 +32,7 @@ from simulator.devices.kernels import (
     Streaming,
 )
 from simulator.devices.lowering import lower_operator
+from simulator.devices.neighbours import correction, known_share, neighbours_of
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration
 from simulator.workload.operators import Operator, Phase
@@ -71,12 +72,23 @@ def kernel_cost(device: Device, kernel: Kernel, cold: float = 0.0) -> KernelCost
         a step ago, or operands of a measurement that cycles through more buffers than caches hold.  The time is
         linear between 0 (all cached) and 1 (none cached).
 
-    Raises InputError where the device has no figure for the kernel's precision.
+    Measured neighbours in the device's calibration correct it (:mod:`simulator.devices.neighbours`).  Raises InputError
+    where the device has no figure for the kernel's precision.
     """
+    cost = _cost_by_factors(device, kernel, cold)
+    neighbours = neighbours_of(device.calibration.neighbours, kernel)
+    if neighbours is None:
+        return cost
+    return replace(cost, time_s=cost.time_s * correction(neighbours, kernel), known=known_share(neighbours, kernel))
+
+
+@lru_cache(maxsize=65536)
+def _cost_by_factors(device: Device, kernel: Kernel, cold: float = 0.0) -> KernelCost:
+    """Return the cost by the device's factors alone; parameters and errors as for :func:`kernel_cost`."""
     if kernel_class(kernel) in device.calibration.by_data_sheet:
-        return kernel_cost(_by_data_sheet(device), kernel, cold)
+        return _cost_by_factors(_by_data_sheet(device), kernel, cold)
     if cold > 0.0:
-        warm, whole = kernel_cost(device, kernel), kernel_cost(cold_device(device), kernel)
+        warm, whole = _cost_by_factors(device, kernel), _cost_by_factors(cold_device(device), kernel)
         if cold >= 1.0:
             return whole
         return replace(whole if cold > 0.5 else warm, time_s=warm.time_s + cold * (whole.time_s - warm.time_s))
@@ -106,7 +118,7 @@ def _packed_cost(device: Device, kernel: Gemm | Convolution) -> KernelCost:
         shape = kernel.shape
         channels = -(-shape.c_in // (PACKED * shape.groups)) * shape.groups
         halved = replace(kernel, precision=precision, shape=replace(shape, c_in=channels))
-    cost = kernel_cost(device, halved)
+    cost = _cost_by_factors(device, halved)
     bound: Bound = "compute" if least_s > cost.time_s else cost.bound
     return replace(cost, time_s=max(least_s, cost.time_s), bound=bound, flop=float(kernel.flop))
 

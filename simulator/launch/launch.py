@@ -16,6 +16,7 @@ from simulator.launch.ranks import Ranks, read_ranks
 from simulator.launch.shell import Script, Word, commands_of
 from simulator.launch.timeless import NOT_MODELLED, is_timeless
 from simulator.launch.trainer import Trainer, read_trainer
+from simulator.questions.options import RECOMPUTED_PARTS
 
 __all__ = ["Launch", "read_launch"]
 
@@ -136,6 +137,8 @@ def _read(args: Arguments, ranks: Ranks, deepspeed: DeepSpeed, trainer: Trainer,
         options["framework"] = "megatron"
         found.sizes = model.sizes
         _update(args, options)
+    elif deepspeed.zero == 3:
+        options["framework"] = "deepspeed-zero3"
     if model.length is not None:
         options["seq_len"] = str(model.length)
     if precision is not None or model.workload:
@@ -251,15 +254,26 @@ def _recompute(args: Arguments, options: dict[str, str | bool], notes: list[str]
         how = "selective"
     if how is None and (args.has("checkpoint-activations") or method is not None):
         how = "full"
-    modules = args.text("recompute-modules")
-    if how == "selective" and modules not in (None, "core_attn"):
-        notes.append(f"--recompute-modules {one_line(modules, 60)}: is not modelled; simulated as core_attn")
-    if how == "full" and method == "block":
-        notes.append("--recompute-method block: is not modelled; all layers are recomputed")
-    elif how == "full" and (count or 1) > 1:
-        notes.append("--recompute-num-layers: is not modelled; the input of each layer is kept")
-    if how is not None:
-        options["recompute" if how == "full" else "recompute_attention"] = True
+    modules = (args.text("recompute-modules") or "").replace(",", " ").split()
+    if args.has("moe-layer-recompute") and how != "full":
+        how, modules = "selective", [*modules, "moe"]
+    if how == "full":
+        options["recompute"] = True
+        if method == "block" and count is not None:
+            options["recompute_blocks"] = str(count)
+        elif method != "block" and (count or 1) > 1:
+            notes.append("--recompute-num-layers: is not modelled; the input of each layer is kept")
+    elif how == "selective":
+        known = [part for part in RECOMPUTED_PARTS if part in modules]
+        if len(known) < len(set(modules)):
+            unknown = next(part for part in modules if part not in known)
+            args.fault(
+                "recompute-modules", f"{one_line(unknown, 40)}: no such part; {nearest(unknown, RECOMPUTED_PARTS)}"
+            )
+        elif known in ([], ["core_attn"]):
+            options["recompute_attention"] = True
+        else:
+            options["recompute_parts"] = ",".join(known)
 
 
 def _unread(args: Arguments) -> list[str]:

@@ -69,7 +69,6 @@ NOT_MODELLED: dict[str, str] = {
     "model-name-or-path": "the network is the one that --workload names",
     "microbatch-group-size-per-vp-stage": "micro-batches take turns in groups as large as the pipeline is long",
     "moe-expert-capacity-factor": "experts get equal numbers of tokens, and drop none",
-    "moe-layer-recompute": "experts are not run again",
     "moe-pad-expert-input-to-capacity": "experts get equal numbers of tokens, and drop none",
     "moe-shared-expert-overlap": "the shared expert runs after the others",
     "no-gradient-accumulation-fusion": "gradients are added by the product that makes them, but with --accumulate add",

@@ -5,13 +5,37 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["ISOLATED", "Calibration"]
+__all__ = ["ISOLATED", "MOST_MEASURED", "Calibration", "Neighbourhood", "Shape"]
 
 ISOLATED = tuple(
     f"isolated_{name}_s"
     for name in ("elementwise", "softmax", "norm", "linear", "matmul", "convolution", "other", "backward", "end")
 )
 """The extra time that two events around one operator show; measurements need it, predictions do not."""
+
+
+MOST_MEASURED = 200
+"""The most measured kernels of one variety; solving for their weights takes the cube of their number."""
+
+Shape = tuple[float | str, ...]
+"""A kernel's sizes and words, on the axes of its class in :mod:`simulator.devices.neighbours`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbourhood:
+    """Measured kernels of one variety, which correct the times of kernels near them.
+
+    ``of`` is the variety in words, the kernel's class first.  ``near`` is the distance at which the correlation of two
+    errors falls to 1/e, ``noise`` the variance of a measurement relative to that of the errors, and ``strength`` the
+    share of the interpolated error that is applied.  ``measured`` holds the shape of each kernel, and its measured over
+    its predicted time.
+    """
+
+    of: str
+    near: float
+    strength: float
+    noise: float
+    measured: tuple[tuple[Shape, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +46,8 @@ class Calibration:
     which the host launches an operator, and ``by_class`` the time of one kernel class (``gemm``, ``convolution``,
     ``streaming``, ``rowwise``, ...).  None of them applies to the kernel classes in ``by_data_sheet``.  ``host`` holds
     measured host times in seconds, which replace the constants of the same name in
-    :class:`~simulator.devices.dispatch.DispatchCosts`, or ``ISOLATED``.
+    :class:`~simulator.devices.dispatch.DispatchCosts`, or ``ISOLATED``.  ``neighbours`` holds measured kernels, by
+    variety; they correct what the factors, or the data sheet, give to kernels near them.
     """
 
     compute: float = 1.0
@@ -31,3 +56,4 @@ class Calibration:
     by_class: Mapping[str, float] = field(default_factory=dict)
     host: Mapping[str, float] = field(default_factory=dict)
     by_data_sheet: tuple[str, ...] = ()
+    neighbours: tuple[Neighbourhood, ...] = ()

@@ -12,17 +12,21 @@ __all__ = [
     "OPTIMIZERS",
     "POLICIES",
     "QUANTISED",
+    "RECOMPUTED_PARTS",
+    "RECOMPUTES",
     "USUAL",
     "Accumulation",
     "Framework",
     "Mode",
     "Optimizer",
     "Policy",
+    "Recompute",
+    "RecomputedPart",
     "StepOptions",
 ]
 
 Mode = Literal["train", "inference", "forward", "backward"]
-Framework = Literal["pytorch", "megatron", "tensorflow", "caffe"]
+Framework = Literal["pytorch", "megatron", "deepspeed-zero3", "tensorflow", "caffe"]
 FRAMEWORKS: tuple[Framework, ...] = get_args(Framework)
 Optimizer = Literal["none", "sgd", "momentum", "adam", "lamb", "bert-adam"]
 Policy = Literal[
@@ -43,6 +47,10 @@ Policy = Literal[
     "int4",
     "torch",
 ]
+Recompute = Literal["none", "selective", "operators", "full"]
+RecomputedPart = Literal["core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts"]
+RECOMPUTES: tuple[Recompute, ...] = get_args(Recompute)
+RECOMPUTED_PARTS: tuple[RecomputedPart, ...] = get_args(RecomputedPart)
 Accumulation = Literal["product", "add", "fp32"]
 ACCUMULATIONS: tuple[Accumulation, ...] = get_args(Accumulation)
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -71,10 +79,15 @@ class StepOptions:
     cuda_graph_blocks : bool
         In each pass, one call launches the kernels of a repeated block, except its experts (Transformer Engine's
         ``make_graphed_callables``).
-    recompute : bool
-        Only the inputs of repeated blocks are kept, and their forward pass runs again.
-    recompute_attention : bool
-        Only attention runs again, from queries, keys and values (selective recomputation).
+    recompute : str
+        What the backward pass computes again instead of keeping it (:mod:`simulator.step.recompute`): ``none``; of
+        repeated blocks all but their inputs (``full``), the ``recompute_parts`` (``selective``), or all but some
+        results, chosen by the kind of operator (``operators``).
+    recompute_parts : tuple of str
+        The parts of blocks that run again if ``recompute`` is ``selective``; ``core_attn`` is attention from queries,
+        keys and values.
+    recompute_blocks : int or None
+        Only the first so many blocks of each pipeline stage (of each chunk, if interleaved) run again; None: all.
     channels_last : bool
         Images lie in memory pixel by pixel, as tensor cores read them, and are not copied around each convolution
         (TensorFlow's default in half precision; PyTorch's ``memory_format``).
@@ -82,9 +95,10 @@ class StepOptions:
         The update is one kernel over all parameters (PyTorch's ``fused=True``) instead of one per operation; compiling
         the model does not change it.
     framework : str
-        Plain PyTorch modules; Megatron-LM's modules, with more host work per operator; TensorFlow, with one kernel per
-        operation unless ``compiled`` (XLA); or Caffe and similar frameworks without cuDNN, whose convolutions go image
-        by image.
+        Plain PyTorch modules; Megatron-LM's modules, with more host work per operator; ``deepspeed-zero3``: PyTorch
+        modules around which hooks fetch and release the parameters (DeepSpeed's ZeRO-3); TensorFlow, with one kernel
+        per operation unless ``compiled`` (XLA); or Caffe and similar frameworks without cuDNN, whose convolutions go
+        image by image.
     launch_blocking : bool
         The host launches nothing until the device has finished everything before it (``CUDA_LAUNCH_BLOCKING=1``).
     accumulation : str
@@ -100,13 +114,27 @@ class StepOptions:
     compiled: bool = False
     cuda_graph: bool = False
     cuda_graph_blocks: bool = False
-    recompute: bool = False
-    recompute_attention: bool = False
+    recompute: Recompute = "none"
+    recompute_parts: tuple[RecomputedPart, ...] = ("core_attn",)
+    recompute_blocks: int | None = None
     channels_last: bool = False
     fused_optimizer: bool = False
     framework: Framework = "pytorch"
     launch_blocking: bool = False
     accumulation: Accumulation = "product"
+
+    @property
+    def recompute_words(self) -> tuple[str, ...]:
+        """The command-line options that say what is recomputed."""
+        if self.recompute == "none":
+            return ()
+        if self.recompute == "selective" and self.recompute_parts == ("core_attn",):
+            said = "--recompute-attention"
+        elif self.recompute == "selective":
+            said = f"--recompute-parts {','.join(self.recompute_parts)}"
+        else:
+            said = {"full": "--recompute", "operators": "--recompute-operators"}[self.recompute]
+        return (said,) if self.recompute_blocks is None else (said, f"--recompute-blocks {self.recompute_blocks}")
 
     @property
     def trains(self) -> bool:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
+from simulator.questions.options import StepOptions
 from simulator.results.result import Result
 from simulator.topology.price import price_entry
 
-__all__ = ["SCHEMA_VERSION", "document", "result_entry", "to_json", "whole_number"]
+__all__ = ["SCHEMA_VERSION", "document", "options_document", "result_entry", "to_json", "whole_number"]
 
 SCHEMA_VERSION = 1
 
@@ -23,6 +25,11 @@ def document(topology: str, workload: str, results: Sequence[Result], unfit: Map
         "results": [result_entry(result) for result in results],
         "unfit": [{"strategy": name, "reason": reason} for name, reason in unfit.items()],
     }
+
+
+def options_document(options: StepOptions) -> dict[str, Any]:
+    """Return *options* as plain data."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(options).items()}
 
 
 def to_json(data: Mapping[str, Any]) -> str:

@@ -37,7 +37,7 @@ def not_followed(result: TrainingResult) -> str:
         return "memory over time is drawn for training steps"
     if layout.pp > 1:
         return "memory over time is drawn without pipeline stages"
-    if options.recompute:
+    if options.recompute != "none":
         return "memory over time is drawn without recomputation"
     if result.shares or result.question.has_servers or result.question.programs > 1:
         return "memory over time is drawn where all devices run the same step, one program each"

@@ -20,7 +20,7 @@ from simulator.questions.step import BUCKET_BYTES, StepQuestion
 __all__ = ["narrowing_of"]
 
 _GROUPS: Mapping[type, str] = {CopyQuestion: "copies", AccessQuestion: "memory", LaunchQuestion: "launch"}
-_FLAGS = ("recompute", "recompute_attention", "channels_last", "fused_optimizer", "cuda_graph")
+_FLAGS = ("channels_last", "fused_optimizer", "cuda_graph")
 _OF_OTHERS = ("graph", "master", "int", "nvfp4")  # policies that need frameworks other than torch
 _SIZES = {"sequence_length": "--seq-len", "image": "--image"}
 _CALIBRATED = ", then validate calibrate measured/ --out mine.yaml and --calibration mine.yaml"
@@ -76,6 +76,8 @@ def _torch_runs(question: StepQuestion) -> bool:
         and (options.accumulation == "add" or question.micro_batches == 1 or layout.zero > 1)
         and question.prefetches
         and question.software.cpu_library == "onednn"
+        and options.recompute_parts == USUAL.recompute_parts
+        and options.recompute_blocks is None
         and not options.precision.startswith(_OF_OTHERS)
         and options.optimizer not in ("lamb", "bert-adam")
     )
@@ -106,6 +108,7 @@ def _words(question: StepQuestion, device: str) -> Iterator[str]:
             yield f"--{name} {getattr(options, name)}"
     if options.compiled:
         yield "--compile"
+    yield from options.recompute_words
     for name in _FLAGS:
         if getattr(options, name):
             yield f"--{name.replace('_', '-')}"

@@ -324,7 +324,7 @@ def flop_by_format_of(network: Network, options: StepOptions, place: Place) -> d
 def _kernel_parts(ran: Sequence[_Ran], main: Precision) -> tuple[BandPart, ...]:
     """Return the kernels by error class, in seconds; all products count as products in the format *main*."""
     times_s = (
-        (kernel_chain(kind, cost.bound, main), (kind, cost), each.times * each.stretch * cost.time_s)
+        (kernel_chain(kind, cost.bound, main), (kind, cost), each.times * each.stretch * cost.time_s, cost.known)
         for each in ran
         for kind, cost in zip(each.issue.work.kinds, each.issue.work.costs, strict=True)
     )

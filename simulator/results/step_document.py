@@ -8,7 +8,7 @@ from math import isfinite
 from typing import Any
 
 from simulator.results.checkpoints import Checkpoints
-from simulator.results.document import SCHEMA_VERSION
+from simulator.results.document import SCHEMA_VERSION, options_document
 from simulator.results.input import InputRun
 from simulator.results.reason import best_of, bound_of
 from simulator.results.servers import ServerRun
@@ -157,7 +157,7 @@ def _seen(result: StepResult) -> dict[str, Any]:
         "sample": result.sample,
         "tokens": result.tokens,
         "calibrated": result.calibrated,
-        "options": asdict(result.options),
+        "options": options_document(result.options),
         "step_time_s": result.step_time_s,
         "throughput_per_s": result.throughput,
         "parts_s": dict(result.parts_s),

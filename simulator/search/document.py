@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from simulator.results.document import SCHEMA_VERSION
+from simulator.results.document import SCHEMA_VERSION, options_document
 from simulator.results.shares import SHARE_WORDS, Share
 from simulator.search.run import Best
 from simulator.search.space import Space
@@ -23,7 +23,7 @@ def best_document(space: Space, machine: str, best: Best) -> dict[str, Any]:
         "workload": space.question.workload,
         "device_count": space.device_count,
         "global_batch": space.global_batch,
-        "options": asdict(space.question.options),
+        "options": options_document(space.question.options),
         "feasible_count": best.feasible_count,
         "infeasible": best.infeasible,
         "simulated_count": best.simulated_count,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from simulator.results.document import SCHEMA_VERSION
+from simulator.results.document import SCHEMA_VERSION, options_document
 from simulator.results.reason import bound_of
 from simulator.results.shares import SHARE_WORDS, shares_of
 from simulator.results.training import TrainingResult
@@ -93,7 +93,7 @@ def curve_document(curve: Curve) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "workload": first.step.workload,
         "scaling": "weak" if curve.is_weak else "strong",
-        "options": asdict(first.step.options),
+        "options": options_document(first.step.options),
         "points": [
             {
                 "topology": result.machine,

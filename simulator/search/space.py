@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 from simulator.errors import InputError, one_line
 from simulator.questions.calibration import Calibration
 from simulator.questions.layout import ORDER, Axis, Layout, parse_layout
-from simulator.questions.options import StepOptions
+from simulator.questions.options import Recompute, StepOptions
 from simulator.questions.step import StepQuestion, accumulating
-from simulator.step.recompute import attention_tensors
-from simulator.workload.network import Network, block_name
+from simulator.step.recompute import reruns_of
+from simulator.workload.network import Network
 from simulator.workload.operators import Attention, Linear
 
-__all__ = ["RECOMPUTES", "Candidate", "Division", "Recompute", "Space", "parse_fixed"]
+__all__ = ["SEARCHED", "Candidate", "Division", "Space", "parse_fixed"]
 
-Recompute = Literal["none", "selective", "full"]
-RECOMPUTES: tuple[Recompute, ...] = get_args(Recompute)
+SEARCHED: tuple[Recompute, ...] = ("none", "selective", "full")  # what is recomputed
 _LEAST_TOKENS = 1024  # of a sequence on each rank: fewer do not fill a device
 _MOST_CHUNKS = 8  # per pipeline stage
 _FAR: tuple[Axis, ...] = ("tp", "cp", "pp", "dp")  # pipeline stages close together, data-parallel replicas far apart
@@ -79,9 +78,7 @@ class Space:
 
     def options(self, recompute: Recompute) -> StepOptions:
         """Return the options of the step for *recompute*."""
-        return replace(
-            self.question.options, recompute=recompute == "full", recompute_attention=recompute == "selective"
-        )
+        return replace(self.question.options, recompute=recompute)
 
     def check_degrees(self) -> None:
         """Raise InputError where a fixed degree does not divide the devices, alone or together with those before it."""
@@ -133,9 +130,8 @@ class Space:
         """Return the recomputations to try: of blocks where the network has any, of attention where it saves scores."""
         if self.recompute is not None:
             return (self.recompute,)
-        blocks = any(block_name(layer.name) for layer in network.layers)
-        keeps = bool(attention_tensors(network)[0])  # a fused kernel saves no attention scores
-        return tuple(r for r in RECOMPUTES if r == "none" or (blocks if r == "full" else keeps))
+        saves = {r: any(rerun.tensors for rerun in reruns_of(network, self.options(r))) for r in SEARCHED}
+        return tuple(r for r in SEARCHED if r == "none" or saves[r])  # fused attention saves no scores
 
     def layouts(self, division: Division, unit_count: int) -> Iterator[Layout]:
         """Yield every layout with *division*, for a network of *unit_count* blocks, whose degrees fit the devices."""

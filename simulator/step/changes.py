@@ -40,8 +40,8 @@ def changes_of(options: StepOptions, device: Device) -> Iterator[Change]:
         yield Change("--optimizer adam", {"optimizer": "adam"}, time=True, memory=False)
     if updates and not options.fused_optimizer and options.optimizer in ("sgd", "momentum", "adam"):
         yield Change("--fused-optimizer", {"fused_optimizer": True}, time=True, memory=options.optimizer == "adam")
-    if options.trains and not options.recompute:
-        yield Change("--recompute", {"recompute": True}, time=False, memory=True)
+    if options.trains and options.recompute == "none":
+        yield Change("--recompute", {"recompute": "full"}, time=False, memory=True)
     if options.precision in _OF_32_BITS:
         peaks = device.peak_flops_per_s
         if options.precision != "tf32" and "tf32" in peaks:

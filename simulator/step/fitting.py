@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from simulator.devices.gpu.gpu import Gpu
@@ -14,7 +14,7 @@ from simulator.step.memory import MemoryNeed, memory_need
 from simulator.topology.catalogue import load_part, part_names
 from simulator.topology.parts import GpuPart
 from simulator.units import format_size
-from simulator.workload.network import Network
+from simulator.workload.network import Network, block_name
 
 __all__ = ["Saving", "larger_device", "largest_batch", "what_would_fit"]
 
@@ -85,6 +85,9 @@ def what_would_fit(
                 found.append(" ".join(saving.words for saving in chosen))
         if found:
             break
+    fewest = _fewest_blocks(build(batch), options, need) if "--recompute" in found else None
+    if fewest is not None:
+        found.insert(found.index("--recompute") + 1, f"--recompute --recompute-blocks {fewest}")
     size = largest_batch(build, batch, options, need)
     if size:
         found.append(f"--batch {size}")
@@ -93,6 +96,22 @@ def what_would_fit(
         size = largest_batch(changed_build, batch, changed, need)
         found += [" ".join([*(saving.words for saving in savings), f"--batch {size}"])] if size else []
     return found
+
+
+def _fewest_blocks(network: Network, options: StepOptions, need: Need) -> int | None:
+    """Return the fewest blocks of a stage that must be recomputed, where that is not all of them, which fits."""
+
+    def fits(count: int) -> bool:
+        return need(network, replace(options, recompute="full", recompute_blocks=count)).fits
+
+    low, high = 0, len({block_name(layer.name) for layer in network.layers} - {""})
+    if high < 2 or not fits(high - 1):
+        return None
+    high -= 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high
 
 
 def larger_device(needed_bytes: float, device: Device) -> str:

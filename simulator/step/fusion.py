@@ -1,32 +1,37 @@
 """Fusion by compilers: element-wise operators share one pass over memory.
 
-A group is a run of layers, each of which reads a result of an earlier layer in the group; at most one of them reduces
-over rows (a normalisation, a softmax).  The group's kernel reads only external inputs and writes only results that are
-read outside the group.  In the backward pass, the group is recomputed from its inputs, so nothing else is saved. (As
-in TorchInductor; Ansel et al., "PyTorch 2", ASPLOS 2024, sections 4 and 5.)
+Each layer of a group reads a result of an earlier layer in the group, or is the first; at most one of them reduces
+over rows (a normalisation, a softmax).  A group waits for layers that join later, past others that read none of its
+results: a gate's activation waits for the product that it is multiplied by, and a whole rotation is one kernel.  The
+group's kernel reads only external inputs and writes only results that are read outside the group.  In the backward
+pass, the group is recomputed from its inputs, so nothing else is saved. (As in TorchInductor; Ansel et al.,
+"PyTorch 2", ASPLOS 2024, sections 4 and 5.)
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from simulator.workload.network import Layer, Network, once
-from simulator.workload.operators import BatchNorm, Copy, Elementwise, LayerNorm, Softmax
+from simulator.questions.options import StepOptions
+from simulator.workload.network import Layer, Network, block_name, once
+from simulator.workload.operators import BatchNorm, Copy, Elementwise, LayerNorm, Operator, Softmax
 
-__all__ = ["Group", "groups_of"]
+__all__ = ["Group", "groups_of", "run_groups"]
 
-_ELEMENTWISE = (Elementwise, Copy)
 _REDUCING = (BatchNorm, LayerNorm, Softmax)
+_CALLED = ("topk",)  # functions that a compiler leaves to the framework's own kernels
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
     """Layers that run as one kernel; a group of one layer runs that layer's own kernels.
 
-    ``reads`` and ``writes`` are the tensors read from and written to memory.
+    ``places`` are the layers' indices in the network; ``reads`` and ``writes`` are the tensors read from and written to
+    memory.
     """
 
     layers: tuple[Layer, ...]
+    places: tuple[int, ...]
     reads: tuple[int, ...]
     writes: tuple[int, ...]
 
@@ -36,52 +41,96 @@ class Group:
         return next((layer for layer in self.layers if isinstance(layer.operator, _REDUCING)), None)
 
 
+@dataclass(eq=False, slots=True)
+class _Open:
+    """A group that later layers may join: the indices of its layers, and the tensors that they write."""
+
+    block: str
+    reduces: bool
+    places: list[int] = field(default_factory=list)
+    written: set[int] = field(default_factory=set)
+
+
+def run_groups(network: Network, options: StepOptions) -> tuple[Group, ...]:
+    """Return the layers of *network* in the groups, and the order, in which a step with *options* runs them.
+
+    Blocks that are recomputed are compiled one by one, so that no group spans two of them.
+    """
+    if options.compiled:
+        return groups_of(network, apart=options.trains and options.recompute in ("full", "operators"))
+    return _alone(network)
+
+
 @once
-def groups_of(network: Network) -> tuple[Group, ...]:
-    """Return the layers of *network* in order, in fused groups."""
-    last_reader: dict[int, int] = {}
+def _alone(network: Network) -> tuple[Group, ...]:
+    return tuple(Group((layer,), (i,), layer.inputs, (layer.output,)) for i, layer in enumerate(network.layers))
+
+
+@once
+def groups_of(network: Network, *, apart: bool = False) -> tuple[Group, ...]:
+    """Return the layers of *network* in fused groups, by their last layers; *apart*: none spans two blocks."""
+    writer: dict[int, _Open] = {}  # the open group that writes a tensor
+    found: list[_Open] = []
+    for place, layer in enumerate(network.layers):
+        near = list({id(writer[t]): writer[t] for t in layer.inputs if t in writer}.values())
+        block = block_name(layer.name) if apart else ""
+        joined = _joined(near, layer, block)
+        for other in near:
+            if other not in joined:  # its result is read outside, so it runs before this layer
+                _close(other, writer)
+        if joined:
+            into = joined[0]
+            for other in joined[1:]:
+                found.remove(other)
+                into.places += other.places
+                into.written |= other.written
+                into.reduces |= other.reduces
+        else:
+            into = _Open(block, reduces=False)
+            found.append(into)
+        into.reduces |= isinstance(layer.operator, _REDUCING)
+        into.places.append(place)
+        into.written.add(layer.output)
+        if _fuses(layer.operator):
+            writer.update(dict.fromkeys(into.written, into))
+    readers: dict[int, list[int]] = {}
     for place, layer in enumerate(network.layers):
         for tensor in layer.inputs:
-            last_reader[tensor] = place
-    groups = []
-    start = 0
-    while start < len(network.layers):
-        end = _end(network.layers, start)
-        groups.append(_made(network, network.layers[start:end], end, last_reader))
-        start = end
-    return tuple(groups)
+            readers.setdefault(tensor, []).append(place)
+    return tuple(_made(network, each, readers) for each in sorted(found, key=lambda each: max(each.places)))
 
 
-def _end(layers: tuple[Layer, ...], start: int) -> int:
-    """Return the end (exclusive) of the group that starts at index *start*."""
-    first = layers[start]
-    if not isinstance(first.operator, _ELEMENTWISE + _REDUCING):
-        return start + 1
-    written = {first.output}
-    reduces = isinstance(first.operator, _REDUCING)
-    end = start + 1
-    while end < len(layers):
-        layer = layers[end]
-        if not written.intersection(layer.inputs):
-            break
-        if isinstance(layer.operator, _REDUCING):
-            if reduces:
-                break
-            reduces = True
-        elif not isinstance(layer.operator, _ELEMENTWISE):
-            break
-        written.add(layer.output)
-        end += 1
-    return end
+def _fuses(operator: Operator) -> bool:
+    if isinstance(operator, Elementwise):
+        return operator.function not in _CALLED
+    return isinstance(operator, (Copy, *_REDUCING))
 
 
-def _made(network: Network, layers: tuple[Layer, ...], end: int, last_reader: dict[int, int]) -> Group:
-    written = {layer.output for layer in layers}
-    reads = dict.fromkeys(tensor for layer in layers for tensor in layer.inputs if tensor not in written)
-    last = len(network.layers)
-    writes = [
-        layer.output
-        for layer in layers
-        if last_reader.get(layer.output, last) >= end  # read outside, or a result of the network
+def _joined(near: list[_Open], layer: Layer, block: str) -> list[_Open]:
+    """Return those of the open groups *near*, whose results *layer* reads, that it becomes one kernel with."""
+    if not _fuses(layer.operator):
+        return []
+    found: list[_Open] = []
+    reduces = isinstance(layer.operator, _REDUCING)
+    for group in near:
+        if group.block == block and not (reduces and group.reduces):
+            found.append(group)
+            reduces = reduces or group.reduces
+    return found
+
+
+def _close(group: _Open, writer: dict[int, _Open]) -> None:
+    for tensor in group.written:
+        if writer.get(tensor) is group:
+            del writer[tensor]
+
+
+def _made(network: Network, group: _Open, readers: dict[int, list[int]]) -> Group:
+    places = sorted(group.places)
+    layers = tuple(network.layers[place] for place in places)
+    reads = dict.fromkeys(tensor for layer in layers for tensor in layer.inputs if tensor not in group.written)
+    inside = set(places)
+    writes = [  # what is read outside, or is a result of the network
+        layer.output for layer in layers if not inside.issuperset(readers.get(layer.output, (-1,)))
     ]
-    return Group(layers, tuple(reads), tuple(dict.fromkeys(writes)))
+    return Group(layers, tuple(places), tuple(reads), tuple(dict.fromkeys(writes)))

@@ -12,6 +12,7 @@ from simulator.devices.dispatch import (
     framework_scale,
     gradient_time,
     graph_launch_time,
+    hook_time,
     product_time,
     update_time,
 )
@@ -21,7 +22,7 @@ from simulator.devices.optimizer import tensor_passes
 from simulator.devices.predict import Device, kernel_class, kernel_cost, steady_device
 from simulator.questions.options import StepOptions
 from simulator.step.expert_passes import NARROW, Extra, expert_passes
-from simulator.step.fusion import Group, groups_of
+from simulator.step.fusion import Group, run_groups
 from simulator.step.lowering import TO_MASTER, UNSCALE, Lowering, Mix, Run
 from simulator.step.precision import scales, storage_of
 from simulator.step.recompute import recomputed_groups
@@ -261,7 +262,7 @@ def issues_of(device: Device, network: Network, options: StepOptions) -> tuple[I
     Raises InputError if the device has no figure for a precision that the step needs.
     """
     issuer = _Issuer(device, network, options)
-    groups = groups_of(network) if options.compiled else [_alone(layer) for layer in network.layers]
+    groups = run_groups(network, options)
     issues: list[Issue] = []
     if options.mode != "backward":
         for group in groups:
@@ -274,6 +275,8 @@ def issues_of(device: Device, network: Network, options: StepOptions) -> tuple[I
         issues = [_by_generated_code(issue) for issue in issues]
     if options.cuda_graph_blocks and not options.cuda_graph:
         issues = _captured_blocks(device, network, issues)
+    if options.framework == "deepspeed-zero3":
+        issues = _hooked(device, network, issues)
     scale = framework_scale(device, options.framework)
     if scale != 1.0:
         issues = [issue if issue.part == "update" else replace(issue, host_s=scale * issue.host_s) for issue in issues]
@@ -293,6 +296,19 @@ def weights_s(device: Device, network: Network, options: StepOptions) -> float:
         if step.layer.trained and not isinstance(step.layer.operator, Exchange):
             priced = issuer.priced(step.layer.operator, "bwd_weight", issuer.lowering.mix(step.layer), True)
             found += priced[1].time_s if priced is not None else 0.0
+    return found
+
+
+def _hooked(device: Device, network: Network, issues: Sequence[Issue]) -> list[Issue]:
+    """Return *issues* with the host time of ZeRO-3's hooks at the first of each pass of a layer with parameters."""
+    with_parameters = {layer.name for layer in network.layers if layer.parameters}
+    found: list[Issue] = []
+    seen: set[tuple[str, Part, bool]] = set()
+    for issue in issues:
+        key = issue.layer, issue.part, issue.again
+        first = issue.layer in with_parameters and issue.part != "update" and key not in seen
+        seen.add(key)
+        found.append(replace(issue, host_s=issue.host_s + hook_time(device)) if first else issue)
     return found
 
 
@@ -324,10 +340,6 @@ def _captured_blocks(device: Device, network: Network, issues: Sequence[Issue]) 
     return found
 
 
-def _alone(layer: Layer) -> Group:
-    return Group((layer,), layer.inputs, (layer.output,))
-
-
 def _forward(issuer: _Issuer, group: Group) -> Iterator[Issue]:
     if len(group.layers) == 1:
         yield from issuer.layer(group.layers[0], "fwd", "forward")
@@ -338,7 +350,7 @@ def _forward(issuer: _Issuer, group: Group) -> Iterator[Issue]:
 def _backward(issuer: _Issuer, groups: Sequence[Group]) -> Iterator[Issue]:
     network = issuer.network
     steps = {id(step.layer): step for step in backward_steps(network)}
-    recomputed = recomputed_groups(groups, issuer.options)
+    recomputed = recomputed_groups(network, groups, issuer.options)
     for place in range(len(groups) - 1, -1, -1):
         for again in recomputed.get(place, ()):
             for issue in _forward(issuer, groups[again]):

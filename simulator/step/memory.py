@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.predict import Device
 from simulator.questions.options import StepOptions
-from simulator.step.fusion import groups_of
+from simulator.step.fusion import run_groups
 from simulator.step.precision import casts, has_master, storage_of, weight_bytes
 from simulator.step.quantising import nvfp4_weights, quantised_layers
-from simulator.step.recompute import attention_tensors
+from simulator.step.recompute import Rerun, reruns_of
 from simulator.workload.activations import SavedTensors, peak_forward_bytes, saved_tensors
 from simulator.workload.backward import backward_steps, needs_gradient
-from simulator.workload.network import Network, block_name, once
+from simulator.workload.network import Network, once
 from simulator.workload.precision import ELEMENT_BYTES, NVFP4_BYTES
 from simulator.workload.split.experts import expert_parameters
 
@@ -190,24 +191,25 @@ def _backward_moments(network: Network, options: StepOptions, element: int, kept
     """Return for each backward step the bytes of activations, gradients of parameters, and other gradients."""
     saved = saved_tensors(network, storage_of(options.precision), quantised_layers(network, options.precision))
     if options.compiled:
-        saved = _of_groups(network, saved)
-    again = _recomputed(network, saved, options)
+        saved = _of_groups(network, saved, options)
+    reruns = reruns_of(network, options)
+    again = _recomputed(saved, reruns)
     saved = _rest_of(saved, again)
-    blocks = [block_name(layer.name) for layer in network.layers]
-    of_block: Counter[str] = Counter()  # bytes of what is recomputed of a block
-    for index, n_bytes in again.goes_with.items():
-        of_block[blocks[index]] += n_bytes
-    inside_of = attention_tensors(network)[1] if _only_attention(options) else range(len(blocks))
+    returning: Counter[int] = Counter()  # bytes that exist again from the backward pass of a layer on
+    for rerun in reruns:
+        tensors = sum(again.by_tensor.get(tensor, 0) for tensor in rerun.tensors)
+        returning[rerun.before] += tensors + sum(again.by_layer[place] for place in rerun.layers)
     activations, going, inside = saved.total_bytes, saved.goes_with, again.goes_with
     gradients = working = 0
     there: dict[int, int] = {}  # bytes of gradients of live tensors, by number
     moments = [(activations, 0, 0)]
+    due = sorted(returning)
     parameters_there: set[str] = set()
     needed = needs_gradient(network)
     for step in backward_steps(network):
         layer = step.layer
-        if step.index in inside_of:
-            activations += of_block.pop(blocks[step.index], 0)
+        while due and due[-1] >= step.index:
+            activations += returning[due.pop()]
         if layer.output not in there:  # the start of the backward pass
             there[layer.output] = network.elements[layer.output] * element
             working += there[layer.output]
@@ -224,15 +226,14 @@ def _backward_moments(network: Network, options: StepOptions, element: int, kept
     return moments
 
 
-def _of_groups(network: Network, saved: SavedTensors) -> SavedTensors:
+def _of_groups(network: Network, saved: SavedTensors, options: StepOptions) -> SavedTensors:
     """Return the saved activations if layers are fused: the inputs and results of groups; the rest is recomputed."""
-    by_layer: list[int] = []
+    by_layer = [0] * len(network.layers)
     there: set[int] = set()
-    for group in groups_of(network):
+    for group in run_groups(network, options):
         there.update(group.reads, group.writes)
-        place = len(by_layer)
-        alone = len(group.layers) == 1
-        by_layer += [saved.by_layer[place + i] if alone else 0 for i in range(len(group.layers))]
+        if len(group.places) == 1:
+            by_layer[group.places[0]] = saved.by_layer[group.places[0]]
     return SavedTensors(
         {t: n for t, n in saved.by_tensor.items() if t in there},
         tuple(by_layer),
@@ -240,25 +241,10 @@ def _of_groups(network: Network, saved: SavedTensors) -> SavedTensors:
     )
 
 
-def _only_attention(options: StepOptions) -> bool:
-    return options.recompute_attention and not options.recompute
-
-
-def _recomputed(network: Network, saved: SavedTensors, options: StepOptions) -> SavedTensors:
-    """Return the activations that recomputation restores: what is inside of attention, or of a block alone.
-
-    Inside of a block is what no layer outside the block shares.
-    """
-    if not options.recompute and not options.recompute_attention:
-        return SavedTensors({}, (0,) * len(network.layers), {})
-    tensors, layers = attention_tensors(network)
-    if options.recompute:
-        blocks_of: dict[int, set[str]] = {}
-        for layer in network.layers:
-            for tensor in (*layer.inputs, layer.output):
-                blocks_of.setdefault(tensor, set()).add(block_name(layer.name))
-        tensors = frozenset(t for t, blocks in blocks_of.items() if len(blocks) == 1 and "" not in blocks)
-        layers = frozenset(place for place, layer in enumerate(network.layers) if block_name(layer.name))
+def _recomputed(saved: SavedTensors, reruns: Sequence[Rerun]) -> SavedTensors:
+    """Return the activations that *reruns* restore."""
+    tensors = frozenset[int]().union(*(rerun.tensors for rerun in reruns))
+    layers = {place for rerun in reruns for place in rerun.layers}
     return SavedTensors(
         {tensor: n for tensor, n in saved.by_tensor.items() if tensor in tensors},
         tuple(n if place in layers else 0 for place, n in enumerate(saved.by_layer)),

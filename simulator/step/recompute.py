@@ -1,53 +1,206 @@
 """Recomputation: activations that the backward pass computes again instead of loading them.
 
-Either whole blocks, which save only their input (Chen et al., "Training Deep Nets with Sublinear Memory Cost", arXiv
-1604.06174), or only attention, from queries, keys and values: its scores are most of the memory of a block but little
-of its arithmetic (Korthikanti et al., "Reducing Activation Recomputation", arXiv 2205.05198, section 4.1).
+- ``full``: blocks save only their input (Chen et al., "Training Deep Nets with Sublinear Memory Cost", arXiv
+  1604.06174); all blocks, or the first few of each pipeline stage (Megatron-LM's ``--recompute-method block``).
+- ``selective``: parts of blocks run again, by the names of Megatron-LM's ``--recompute-modules``.  ``core_attn`` is
+  the usual one: attention's scores are most of the memory of a block but little of its arithmetic (Korthikanti et al.,
+  "Reducing Activation Recomputation", arXiv 2205.05198, section 4.1).
+- ``operators``: blocks save the results of attention, of reduce-scatters and of every second matrix product, and run
+  the rest again as far as it is needed (torchtitan's selective activation checkpointing).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
-from simulator.questions.options import StepOptions
+from simulator.questions.options import Recompute, RecomputedPart, StepOptions
 from simulator.step.fusion import Group
+from simulator.workload.activations import saved_tensors
+from simulator.workload.backward import storages
 from simulator.workload.network import Layer, Network, block_name, once
-from simulator.workload.operators import Attention, MatMul
+from simulator.workload.operators import Attention, Elementwise, Exchange, LayerNorm, Linear, MatMul
 
-__all__ = ["attention_tensors", "recomputed_groups"]
-
-
-def recomputed_groups(groups: Sequence[Group], options: StepOptions) -> dict[int, range]:
-    """Return the recomputed *groups*, as ranges of indices, by the group before whose backward pass they run."""
-    if not options.recompute and not options.recompute_attention:
-        return {}
-    spans = _blocks(groups) if options.recompute else _attentions([group.layers for group in groups])
-    return {span[-1]: span for span in spans}
+__all__ = ["Rerun", "recomputed_groups", "reruns_of"]
 
 
-def _blocks(groups: Sequence[Group]) -> list[range]:
-    named = groupby(range(len(groups)), key=lambda place: block_name(groups[place].layers[0].name))
-    runs = [(name, list(places)) for name, places in named]
-    return [range(places[0], places[-1] + 1) for name, places in runs if name]
+@dataclass(frozen=True, slots=True)
+class Rerun:
+    """Layers whose forward pass runs again, before the backward pass of layer ``before``; all are indices.
+
+    ``tensors`` are not saved, and exist again from then on; nor is what these layers save besides tensors.
+    """
+
+    layers: tuple[int, ...]
+    before: int
+    tensors: frozenset[int]
 
 
-def _attentions(groups: Sequence[Iterable[Layer]]) -> list[range]:
-    """Return for each block the range of indices from its first product of activations to its last."""
-    found: dict[str, list[int]] = {}
-    for place, layers in enumerate(groups):
-        for layer in layers:
-            if isinstance(layer.operator, Attention | MatMul):
-                found.setdefault(block_name(layer.name), []).append(place)
-    return [range(places[0], places[-1] + 1) for places in found.values()]
+def recomputed_groups(network: Network, groups: Sequence[Group], options: StepOptions) -> dict[int, list[int]]:
+    """Return the groups that run again, as indices of *groups*, by the group before whose backward pass they do."""
+    group_of = {place: number for number, group in enumerate(groups) for place in group.places}
+    found: dict[int, list[int]] = {}
+    for rerun in reruns_of(network, options):
+        again = sorted({group_of[place] for place in rerun.layers})
+        found.setdefault(group_of[rerun.before], []).extend(again)
+    return {before: list(dict.fromkeys(again)) for before, again in found.items()}
+
+
+def reruns_of(network: Network, options: StepOptions) -> tuple[Rerun, ...]:
+    """Return what of *network* runs again in the backward pass of a step with *options*."""
+    if not options.trains or options.recompute == "none":
+        return ()
+    return _found(network, options.recompute, options.recompute_parts, options.recompute_blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """A repeated block: the indices of its layers, and for each storage of a tensor the layers that read it."""
+
+    network: Network
+    places: Sequence[int]
+    readers: Mapping[int, Sequence[int]]
+
+    def layers(self, wanted: Callable[[Layer], bool]) -> list[int]:
+        """Return the layers that are *wanted*."""
+        return [place for place in self.places if wanted(self.network.layers[place])]
+
+    def written(self, place: int) -> int:
+        """Return the storage that layer *place* writes."""
+        return storages(self.network)[self.network.layers[place].output]
+
+    def inside(self, layers: Sequence[int], span: Sequence[int]) -> frozenset[int]:
+        """Return what *layers* write and only layers in *span* read."""
+        written = {self.written(place) for place in layers}
+        return frozenset(t for t in written if set(span).issuperset(self.readers.get(t, (-1,))))
+
+    def part(self, layers: Sequence[int]) -> Iterator[Rerun]:
+        """Yield the rerun of *layers*, whose last result is kept."""
+        if layers:
+            yield Rerun(tuple(layers), layers[-1], self.inside(layers, range(layers[0], layers[-1] + 1)))
+
+    def results(self, layers: Sequence[int]) -> Iterator[Rerun]:
+        """Yield the rerun of *layers*, whose results are not kept: it comes before the last layer that reads them."""
+        tensors = frozenset(self.written(place) for place in layers)
+        after = [reader for tensor in tensors for reader in self.readers.get(tensor, ())]
+        if after:
+            yield Rerun(tuple(layers), max(after), tensors)
 
 
 @once
-def attention_tensors(network: Network) -> tuple[frozenset[int], frozenset[int]]:
-    """Return the tensors and the layer indices that are not saved if only attention is recomputed."""
-    tensors: set[int] = set()
-    layers: set[int] = set()
-    for span in _attentions([[layer] for layer in network.layers]):
-        layers.update(span)
-        tensors.update(network.layers[place].output for place in span[:-1])
-    return frozenset(tensors), frozenset(layers)
+def _found(network: Network, how: Recompute, parts: tuple[RecomputedPart, ...], most: int | None) -> tuple[Rerun, ...]:
+    readers: dict[int, list[int]] = {}
+    for place, layer in enumerate(network.layers):
+        for tensor in layer.inputs:
+            readers.setdefault(storages(network)[tensor], []).append(place)
+    found: list[Rerun] = []
+    named = groupby(range(len(network.layers)), key=lambda place: block_name(network.layers[place].name))
+    for places in [list(run) for name, run in named if name][:most]:
+        block = _Block(network, places, readers)
+        if how == "full":
+            found.append(Rerun(tuple(places), places[-1], block.inside(places, places)))
+        elif how == "operators":
+            found += _operators(block)
+        else:
+            for part in parts:
+                found += _PARTS[part](block)
+    return tuple(found)
+
+
+def _operators(block: _Block) -> Iterator[Rerun]:
+    """Yield what runs again if results are kept by the kind of operator: no more than the backward pass reads."""
+    kept: set[int] = set()
+    products = 0
+    for place in block.places:
+        operator = block.network.layers[place].operator
+        products += isinstance(operator, Linear)
+        scatters = isinstance(operator, Exchange) and operator.forward == "reduce-scatter"
+        if isinstance(operator, Attention) or scatters or (isinstance(operator, Linear) and products % 2):
+            kept.add(place)
+    tensors = block.inside([place for place in block.places if place not in kept], block.places)
+    writers: dict[int, list[int]] = {}
+    for place in block.places:
+        writers.setdefault(block.written(place), []).append(place)
+    again: set[int] = set()
+    wanted = [tensor for tensor in saved_tensors(block.network, "bf16").by_tensor if tensor in tensors]
+    while wanted:
+        tensor = wanted.pop()
+        for place in set(writers[tensor] if tensor in tensors else ()) - again:
+            again.add(place)
+            wanted += [storages(block.network)[read] for read in block.network.layers[place].inputs]
+    if again:
+        written = tensors.intersection(map(block.written, again))
+        yield Rerun(tuple(sorted(again)), block.places[-1], written)
+
+
+# -- parts of blocks, by the names of Megatron-LM's --recompute-modules ---------------
+
+
+def _attention(block: _Block) -> Iterator[Rerun]:
+    """Yield what lies between the first product of activations and the last."""
+    products = block.layers(lambda layer: isinstance(layer.operator, Attention | MatMul))
+    yield from block.part([i for i in block.places if products and products[0] <= i <= products[-1]])
+
+
+def _norms(block: _Block) -> Iterator[Rerun]:
+    """Yield the normalisations before attention and before the feed-forward part, one by one."""
+    for place in block.layers(lambda layer: isinstance(layer.operator, LayerNorm) and layer.part is None):
+        yield from block.results([place])
+
+
+def _latent_projections(block: _Block) -> Iterator[Rerun]:
+    """Yield the projections from latent vectors to heads, up to the inputs of attention."""
+    products = block.layers(lambda layer: isinstance(layer.operator, Attention | MatMul))
+    if products and any(_own_name(block.network.layers[i]) == "kv_latent" for i in block.places):
+        ups = block.layers(lambda layer: layer.part == "attention" and _own_name(layer) not in _LATENT)
+        yield from block.results([i for i in ups if i < products[0]])
+
+
+_LATENT = ("q_latent", "q_norm", "kv_latent", "kv_norm")
+
+
+def _own_name(layer: Layer) -> str:
+    return layer.name.rpartition(".")[2]
+
+
+def _is_shared(layer: Layer) -> bool:
+    return layer.part == "feed-forward" and ".shared." in layer.name
+
+
+def _is_of_experts(layer: Layer) -> bool:
+    return layer.part == "experts" or _is_shared(layer) or _own_name(layer) in ("router", "shared_add")
+
+
+def _dense(block: _Block) -> Iterator[Rerun]:
+    """Yield the feed-forward part of a block without experts."""
+    if not block.layers(_is_of_experts):
+        yield from block.part(block.layers(lambda layer: layer.part == "feed-forward"))
+
+
+def _experts(block: _Block) -> Iterator[Rerun]:
+    """Yield the experts with their router, exchanges and shared expert."""
+    ours = block.layers(_is_of_experts)
+    yield from block.part([i for i in block.places if ours and ours[0] <= i <= ours[-1]])
+
+
+def _expert_activations(block: _Block) -> Iterator[Rerun]:
+    """Yield the element-wise layers between the first and the last product of the experts."""
+    products = block.layers(lambda layer: layer.part == "experts" and isinstance(layer.operator, Linear))
+    between = block.layers(lambda layer: layer.part == "experts" and isinstance(layer.operator, Elementwise))
+    yield from block.results([i for i in between if products and products[0] < i < products[-1]])
+
+
+def _shared_experts(block: _Block) -> Iterator[Rerun]:
+    yield from block.part(block.layers(_is_shared))
+
+
+_PARTS: Mapping[RecomputedPart, Callable[[_Block], Iterator[Rerun]]] = {
+    "core_attn": _attention,
+    "layernorm": _norms,
+    "mla_up_proj": _latent_projections,
+    "mlp": _dense,
+    "moe": _experts,
+    "moe_act": _expert_activations,
+    "shared_experts": _shared_experts,
+}

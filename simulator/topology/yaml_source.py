@@ -142,6 +142,8 @@ def _parsed(text: str, name: str, instead: str) -> YamlSource:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
+        if "maximum nesting depth" in (error.problem or ""):  # libyaml's own limit, of 1,000 brackets ahead
+            raise InputError(Fault(f"is nested deeper than {_MAX_DEPTH} levels", name, line, column)) from None
         problem = one_line(", ".join(filter(None, (error.context, error.problem))) or "cannot be parsed")
         lines = text.splitlines()
         written = lines[line - 1].split() if 0 < line <= len(lines) else []  # the mistake may be at the end of the file

@@ -356,11 +356,11 @@ def _vit(c: Config) -> Entry:
     c.only("qkv_bias", True)
     c.usual("hidden_act", "gelu")
     c.value("attention_probs_dropout_prob")
-    c.value("hidden_dropout_prob")
+    dropout = _drops(c, "hidden_dropout_prob", default=0.0)
     labels = c.value("id2label", {"0": "", "1": ""})
     classes = c.size("num_labels", default=len(labels) if isinstance(labels, dict) and labels else 2)
     image = c.size("image_size", default=224)
-    return vit_entry(sizes, image, c.size("num_channels", default=3), classes)
+    return vit_entry(sizes, image, c.size("num_channels", default=3), classes, dropout)
 
 
 FAMILIES: dict[str, Callable[[Config], Entry]] = {

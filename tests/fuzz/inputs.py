@@ -145,7 +145,15 @@ _OPTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     *(
         (option, ())
         for option in (
-            *("--compile", "--cuda-graph", "--recompute", "--recompute-attention", "--channels-last", "--reduce-fp32"),
+            *(
+                "--compile",
+                "--cuda-graph",
+                "--recompute",
+                "--recompute-attention",
+                "--recompute-operators",
+                "--channels-last",
+                "--reduce-fp32",
+            ),
             *("--no-prefetch", "--no-contention", "--fused-optimizer", "--what-if", "--show-options"),
         )
     ),

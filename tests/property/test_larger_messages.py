@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from simulator.api import load_machine, make_request
+from simulator.collectives.communicator import Communicator
 from simulator.collectives.nccl.strategy import Nccl
 from simulator.collectives.request import Unsuitable
 from simulator.engine.executor import execute
@@ -26,10 +27,11 @@ _FASTER = 1.02
 _FASTER_WHERE_NCCL_CHANGES = 1.2
 
 
-def _drops(machine: Machine, collective: Collective, factor: int) -> list[str]:
+def _drops(group: Communicator, collective: Collective, factor: int) -> list[str]:
     """Return the size steps at which the time drops by more than allowed."""
     found = []
-    request = make_request(machine, float(_LEAST), collective=collective)
+    machine = group.machine
+    request = make_request(machine, float(_LEAST), collective=collective, group=group)
     size, before = _LEAST, None
     while size <= _MOST:
         plan = Nccl().plan(replace(request, size_bytes=float(size)))
@@ -43,13 +45,18 @@ def _drops(machine: Machine, collective: Collective, factor: int) -> list[str]:
     return found
 
 
+def _all_of(machine: Machine) -> Communicator:
+    """Return all GPUs of *machine* as one group, whose channels are searched once for all collectives."""
+    return Communicator(machine, machine.gpus)
+
+
 @pytest.mark.parametrize("collective", _COLLECTIVES)
 @pytest.mark.parametrize(
     ("name", "n_nodes"),
     [("p3.16xlarge", None), ("4x-a100-pcie", None), ("gb200-nvl72", None), ("dgx-h100", 2), ("p4d.24xlarge", 2)],
 )
 def test_a_larger_message_is_not_faster(name: str, n_nodes: int | None, collective: Collective) -> None:
-    assert not _drops(load_machine(name, n_nodes=n_nodes), collective, 2 if n_nodes is None else 4)
+    assert not _drops(_all_of(load_machine(name, n_nodes=n_nodes)), collective, 2 if n_nodes is None else 4)
 
 
 @pytest.mark.slow
@@ -70,8 +77,9 @@ def test_a_larger_message_is_not_faster_on_any_machine(name: str, n_nodes: int) 
     if len(machine.gpus) < 2:
         return
     factor = 2 if is_long else 4 if len(machine.gpus) <= 64 else 64
+    group = _all_of(machine)
     for collective in _COLLECTIVES:
         try:
-            assert not _drops(machine, collective, factor)
+            assert not _drops(group, collective, factor)
         except Unsuitable:  # NCCL does not run on this hardware
             continue

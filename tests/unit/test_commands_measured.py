@@ -72,6 +72,7 @@ def written(command: str, monkeypatch: pytest.MonkeyPatch) -> Written | None:
     return seen[0] if seen else None
 
 
+@pytest.mark.slow
 def test_every_step_and_exchange_has_a_twin_or_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     offered = options_of_run()
     defaults = Written()

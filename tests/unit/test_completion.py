@@ -40,6 +40,7 @@ OFFERED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not here")
 def test_bash_offers_names():
     path = f"{SIMULATE.parent}{os.pathsep}{os.environ['PATH']}"

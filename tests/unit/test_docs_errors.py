@@ -52,7 +52,9 @@ def shown(what: str) -> dict[str, list[str]]:
 
 
 class Remembering(tables.Answers):  # type: ignore[misc,name-defined]
-    """Answers recorded when the documents were made; one in eight, or one in 80 of the slow ones, is computed again.
+    """Answers recorded when the documents were made; one in eight is computed again.
+
+    Of steps over several ranks it is one in 32, of the slowest steps one in 80.
 
     Recomputed answers must equal the recorded ones.
     """
@@ -71,7 +73,8 @@ class Remembering(tables.Answers):  # type: ignore[misc,name-defined]
         known = self.written_down[digest][which]
         assert isinstance(question, StepQuestion)
         takes_long = question.layout.divides_network or question.layout.pp > 1 or question.workload == "tacotron2"
-        if int(digest, 16) % (80 if takes_long else 8):
+        over_several = question.gpus is None or len(question.gpus) > 1
+        if int(digest, 16) % (80 if takes_long else 32 if over_several else 8):
             if isinstance(known, str):
                 raise InputError(known)
             return known
@@ -112,6 +115,7 @@ def test_the_tables_of_what_is_part_of_the_project_are_current() -> None:
     texts = [ACCURACY, (ROOT / "docs" / "published.md").read_text(encoding="utf-8")]
     old = {match["what"]: match["body"] for text in texts for match in tables._MARKED.finditer(text)}
     found = tables.nvidia_tables(old, None) | {"own-steps": tables.own_step_table()}
+    found["held-out"] = tables.held_out_step_table()
     assert_complete(found["own-steps"])
     for what, table in found.items():
         places = [m["body"] for text in texts for m in tables._MARKED.finditer(text) if m["what"] == what]
@@ -141,7 +145,7 @@ def test_the_tables_of_operators_are_current(corpus: Path) -> None:
 def test_the_tables_of_steps_are_current_and_keep_what_is_promised(corpus: Path) -> None:
     session = Remembering()
     rows = tables.step_rows(corpus, session)
-    assert len(session.given) > 200
+    assert len(session.given) > 150
     assert_complete(next(m["body"] for m in tables._MARKED.finditer(ACCURACY) if m["what"] == "steps"))
     for what, text in (("steps", step_table(rows, tables.SHOWN_STEPS)), ("published", published_table(rows))):
         assert shown(what) == {cells[0]: cells[1:] for cells in tables.table_cells(text)}, AGAIN

@@ -57,7 +57,7 @@ def test_the_host_looks_once_a_layer_at_how_many_tokens_experts_get() -> None:
     assert waits(MEGATRON, "ep=8") == [f"layers.{n}.experts_up.dispatch" for n in range(LAYERS)]
     assert waits(MEGATRON, "dp") == [f"layers.{n}.experts_up" for n in range(LAYERS)]
     assert waits(PYTORCH, "ep=8") == []
-    again = [issue for issue in issued(QWEN, replace(MEGATRON, recompute=True), "ep=8") if issue.waits]
+    again = [issue for issue in issued(QWEN, replace(MEGATRON, recompute="full"), "ep=8") if issue.waits]
     assert [issue.again for issue in again if issue.part == "backward"] == [True] * LAYERS
 
 

@@ -183,6 +183,12 @@ def test_precision_and_recomputation() -> None:
     assert options(LLAMA3_70B)["recompute"] is True
     assert "recompute_attention" not in options(LLAMA3_70B)
     assert options(f"{LLAMA3_8B} --checkpoint-activations")["recompute"] is True
+    block = options(f"{LLAMA3_8B} --recompute-granularity full --recompute-method block --recompute-num-layers 5")
+    assert (block["recompute"], block["recompute_blocks"]) == (True, "5")
+    parts = f"{LLAMA3_8B} --recompute-granularity selective --recompute-modules layernorm core_attn"
+    assert options(parts)["recompute_parts"] == "core_attn,layernorm"
+    with pytest.raises(InputError, match=r"core_atn: no such part; did you mean 'core_attn'"):
+        options(parts.replace("core_attn", "core_atn"))
 
 
 def test_older_names() -> None:
@@ -246,6 +252,13 @@ def test_deepspeeds_file(tmp_path) -> None:
         "zero_optimization.offload_optimizer is not modelled; nothing is kept off the GPU",
         "not known, and without effect: odd",
     ]
+
+
+def test_deepspeeds_third_stage_has_its_hooks(tmp_path) -> None:
+    path = tmp_path / "ds.json"
+    path.write_text('{"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": 1}', encoding="utf-8")
+    found = read_launch(f"deepspeed --num_gpus 8 train.py --deepspeed_config {path}")
+    assert (found.options["framework"], found.options["parallel"]) == ("deepspeed-zero3", "dp=8,fsdp")
 
 
 TRAINER = (

@@ -24,7 +24,7 @@ from simulator.step.issue import issues_of
 from simulator.training.divide import divided
 from simulator.training.placement import Placement
 from simulator.workload.network import Network, block_name
-from simulator.workload.operators import Exchange
+from simulator.workload.operators import Exchange, LayerNorm
 from simulator.workload.split.context import context_split
 from simulator.workload.split.experts import expert_split
 from simulator.workload.split.stages import stages_of
@@ -364,3 +364,12 @@ def test_vocabularies_of_megatron_are_whole_on_each_rank() -> None:
     assert words("pytorch", 8) == 50257
     assert words("megatron", 1) == 50304
     assert words("megatron", 8) == 51200
+
+
+def test_a_weight_that_all_heads_share_is_whole_on_each_rank() -> None:
+    network = build_network("qwen3-30b-a3b", batch=1, layers=1)
+    part = tensor_split(network, 4)
+    for name in ("layers.0.norm_q.weight", "layers.0.norm_k.weight"):
+        assert [p.elements for p in part.parameters if p.name == name] == [128]
+    rows = {layer.name: layer.operator.rows for layer in part.layers if isinstance(layer.operator, LayerNorm)}
+    assert rows["layers.0.norm_q"] * 4 == 32 * network.tokens

@@ -159,6 +159,7 @@ def ranks() -> Any:
         yield found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "way",
     [
@@ -188,6 +189,7 @@ def groups_made(rank: int, count: int, shape: StepShape) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_a_second_step_in_shards_makes_no_groups_of_its_own(ranks: Ranks, tmp_path: Path) -> None:
     # Each process group has NCCL communicators on its GPU, which would take memory from all later cases.
     shape = StepShape("gpt2", 2, optimizer="sgd", n_gpus=RANKS, network=written_out(tmp_path), shards=2)
@@ -195,6 +197,7 @@ def test_a_second_step_in_shards_makes_no_groups_of_its_own(ranks: Ranks, tmp_pa
     assert twice == once
 
 
+@pytest.mark.slow
 def test_replicas_sum_after_the_last_micro_batch_alone_and_in_buckets_as_asked(ranks: Ranks, tmp_path: Path) -> None:
     shape = StepShape("gpt2", 2, optimizer="sgd", n_gpus=RANKS, network=written_out(tmp_path))
     small = replace(shape, bucket=1 << 14)

@@ -59,6 +59,7 @@ def environment(rank: int, port: int) -> dict[str, str]:
     return os.environ | said | {"PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo"}
 
 
+@pytest.mark.slow
 def test_a_group_in_which_a_rank_has_failed_is_not_used_again() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

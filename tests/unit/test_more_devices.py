@@ -22,6 +22,7 @@ def question(workload: str, **asked: object) -> StepQuestion:
     return StepQuestion(where=Where("dgx-h100"), workload=workload, batch=1, sizes=sizes, options=OPTIONS, **asked)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("workload", "words"), [("llama3-70b", "fsdp"), ("mixtral-8x7b", "dp")])
 def test_the_fewest_devices_that_hold_a_step_are_named(workload: str, words: str) -> None:
     asked = question(workload, gpus=tuple(range(8)), layout=parse_layout(words))
@@ -33,7 +34,7 @@ def test_the_fewest_devices_that_hold_a_step_are_named(workload: str, words: str
 
     def fits(n_nodes: int) -> bool:
         there = replace(asked, where=Where("dgx-h100", n_nodes), gpus=None, layout=parse_layout(found[2]))
-        options = replace(OPTIONS, recompute=bool(found[3]))
+        options = replace(OPTIONS, recompute="full" if found[3] else "none")
         return SESSION.step(replace(there, options=options)).fits
 
     assert fits(nodes)

@@ -161,7 +161,7 @@ def test_queries_keys_and_values_read_a_third_each_of_what_holds_them(batch: int
 @pytest.mark.parametrize("workload", ["llama3-8b", "gpt2", "mixtral-8x7b"])
 def test_recomputation_never_needs_more_and_block_inputs_fall_as_the_pass_goes_on(workload: str) -> None:
     network = build_network(workload, batch=1, loss=True, layers=4)
-    plain, again = (held_in(network, StepOptions(recompute=again)).moments for again in (False, True))
+    plain, again = (held_in(network, StepOptions(recompute=again)).moments for again in ("none", "full"))
     assert len(plain) == len(again)
     assert all(recomputed[0] <= kept[0] for kept, recomputed in zip(plain, again, strict=True))
     assert again[0][0] < 0.7 * plain[0][0]
@@ -175,7 +175,7 @@ def test_recomputation_never_needs_more_and_block_inputs_fall_as_the_pass_goes_o
 
 def test_attention_is_there_in_full_while_its_block_passes_back() -> None:
     network = build_network("gpt2", batch=1, layers=4, attention="eager", loss=True)
-    plain, again = (held_in(network, StepOptions(recompute_attention=again)).moments for again in (False, True))
+    plain, again = (held_in(network, StepOptions(recompute=again)).moments for again in ("none", "selective"))
     scores = 12 * 1024 * 1024 * (4 + 4 + 1)  # results of softmax and dropout, and the mask
     assert plain[0][0] - again[0][0] == 4 * scores
     assert [here - before for (before, *_), (here, *_) in pairwise(again) if here > before] == [scores] * 4

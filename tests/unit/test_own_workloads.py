@@ -201,6 +201,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 def test_the_row_asks_what_simulate_is_asked(measured: Path) -> None:
     with (measured / "m" / "training.csv").open(encoding="utf-8") as file:
@@ -219,6 +220,7 @@ def test_the_row_asks_what_simulate_is_asked(measured: Path) -> None:
     assert compared.predicted_s == Session().time_s(asked.question)
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 def test_the_folder_is_compared_where_its_network_is_not(measured: Path, tmp_path: Path) -> None:
     (measured / "m").rename(tmp_path / "elsewhere")
@@ -228,6 +230,7 @@ def test_the_folder_is_compared_where_its_network_is_not(measured: Path, tmp_pat
     assert json.loads(done.stdout)["rows_scored"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 def test_the_same_step_is_measured_once_and_by_torch_alone(measured: Path) -> None:
     again = measure_asked(measured, "m")
@@ -235,6 +238,7 @@ def test_the_same_step_is_measured_once_and_by_torch_alone(measured: Path) -> No
     assert "asked: 0 measured" in again.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 def test_its_operators_are_measured_one_by_one(measured: Path) -> None:
     done = validate(
@@ -253,6 +257,7 @@ def test_its_operators_are_measured_one_by_one(measured: Path) -> None:
     assert not (measured / "p" / "training.csv").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 def test_a_module_is_measured_by_its_own_code_beside_its_operators(measured: Path) -> None:
     (measured / "slow_module.py").write_text(OWN_CODE, encoding="utf-8")
@@ -276,6 +281,7 @@ def test_a_module_is_measured_by_its_own_code_beside_its_operators(measured: Pat
     assert "its own code is not here" in again.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 def test_a_step_is_prepared_for_ranks_elsewhere_and_measured_there_as_replicas_and_shards(tmp_path: Path) -> None:
     common = ("--workload", "gpt2", "--seq-len", "8", "--batch", "1", "--set", "layers=2", "--set", "hidden=32")
@@ -293,6 +299,7 @@ def test_a_step_is_prepared_for_ranks_elsewhere_and_measured_there_as_replicas_a
     assert found == [("ddp", "", "2", "2"), ("fsdp", "1", "2", "2")]
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 def test_a_step_that_torch_cannot_run_is_refused_before_anything_is_measured(measured: Path) -> None:
     common = ("run", "--topology", "mine.yaml", "--device", "cpu", "--out", "none", "--batch", "1")

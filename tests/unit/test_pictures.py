@@ -237,7 +237,7 @@ def test_later_micro_batches_run_beside_the_gradients_of_the_first():
     [
         ({"layout": Layout(pp=2), "micro_batches": 4}, "without pipeline stages"),
         ({"options": StepOptions(mode="inference")}, "for training steps"),
-        ({"options": StepOptions(recompute=True)}, "without recomputation"),
+        ({"options": StepOptions(recompute="full")}, "without recomputation"),
     ],
 )
 def test_why_memory_is_not_followed_is_said(asked: dict[str, Any], words: str):

@@ -182,11 +182,11 @@ def test_shards_of_parameters_do_not_go_with_stages() -> None:
 
 def test_recomputing_attention_alone_costs_less_and_keeps_more_than_recomputing_all() -> None:
     times, kept = [], []
-    for again in ({}, {"recompute_attention": True}, {"recompute": True}):
+    for again in ("none", "selective", "full"):
         result = simulate_training(
             MACHINE,
             build_network("gpt", batch=1, loss=True, sequence_length=1024, layers=4),
-            StepOptions(precision="master-bf16", optimizer="adam", fused_optimizer=True, **again),
+            StepOptions(precision="master-bf16", optimizer="adam", fused_optimizer=True, recompute=again),
             layout=Layout(tp=2),
             micro_batches=4,
         )

@@ -116,6 +116,7 @@ def test_no_step_takes_less_than_its_kernels(layout: str, micro_batches: int, ti
     assert tight * simulated_s <= least <= simulated_s
 
 
+@pytest.mark.slow
 def test_what_is_left_out_would_not_have_been_among_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
     fixed = tuple({"cp": 1, "pp": 1, "sp": False}.items())
     space = Space(SMALL, 64, 16, 8, fixed, micro_batch=1)

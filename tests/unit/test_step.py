@@ -282,7 +282,7 @@ def test_recompute_runs_each_block_forward_again() -> None:
     network = Network("blocks", tuple(layers), (4096,) * 5, 1)
     device = PLACES.find().device
     plain = issues_of(device, network, StepOptions())
-    again = issues_of(device, network, StepOptions(recompute=True))
+    again = issues_of(device, network, StepOptions(recompute="full"))
     assert [i.name for i in again if i.name.endswith("(again)")] == [f"blocks.{i}.linear (again)" for i in (3, 2, 1, 0)]
     assert len(again) == len(plain) + 4
 

@@ -105,7 +105,11 @@ _LAUGHS = "".join(
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("[" * 100_000, "1:41: is nested deeper than 40 levels"),
+        ("[" * 900, "1:41: is nested deeper than 40 levels"),
+        (
+            "[" * 100_000,
+            ("1:41: is nested deeper", "1:1001: is nested deeper"),
+        ),  # libyaml looks ahead, and has a limit too
         ("- " * 100_000, "1:81: is nested deeper than 40 levels"),
         ("".join(" " * i + "a:\n" for i in range(500)), "41:41: is nested deeper than 40 levels"),
         (
@@ -136,10 +140,11 @@ _LAUGHS = "".join(
         (mesh(*("1 " * 1_000 for _ in range(900))), "8:13: matrix: row gpu0, column gpu0: X belongs"),
     ],
 )
-def test_bombs_are_refused_at_once(text: str, line: str) -> None:
+def test_bombs_are_refused_at_once(text: str, line: str | tuple[str, ...]) -> None:
     with at_most_calls(50_000_000), pytest.raises(InputError) as caught:
         topology_from_text(text)
-    assert any(found.startswith(f"<text>:{line}") for found in str(caught.value).splitlines())
+    lines = [f"<text>:{each}" for each in (line if isinstance(line, tuple) else (line,))]
+    assert any(found.startswith(tuple(lines)) for found in str(caught.value).splitlines())
     assert len(str(caught.value)) < 2_000
 
 

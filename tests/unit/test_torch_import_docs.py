@@ -23,6 +23,7 @@ def test_there_are_commands() -> None:
     assert len(COMMANDS) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_runs(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -15,7 +15,7 @@ from simulator.errors import InputError
 from simulator.places import Places
 from simulator.plan.plan import Plan, PlanBuilder
 from simulator.questions.layout import FSDP, REPLICAS, Layout
-from simulator.questions.options import StepOptions
+from simulator.questions.options import Recompute, StepOptions
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.questions.where import Where
 from simulator.results.training import TrainingResult
@@ -112,8 +112,8 @@ def test_buckets_are_as_large_as_is_asked_and_without_them_all_goes_at_once() ->
     assert all_at_once.step_time_s == pytest.approx(0.01 + step().step_time_s, rel=1e-9)  # the update waits for it
 
 
-@pytest.mark.parametrize("recompute", [False, True])
-def test_shares_are_gathered_before_both_passes_and_scattered_once(recompute: bool) -> None:
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_shares_are_gathered_before_both_passes_and_scattered_once(recompute: Recompute) -> None:
     options = StepOptions(precision="master-bf16", optimizer="adam", recompute=recompute)
     result = step(options, micro_batches=2, sums_in_fp32=True, **SHARES)
     inside, outside = elements(GPT, outside=False), elements(GPT, outside=True)
@@ -173,14 +173,14 @@ def test_what_runs_forward_again_leaves_no_gradients() -> None:
     """With very slow exchanges, a step takes these plus the work before the first bucket of two blocks."""
     network = build_network("gpt2", batch=16, sequence_length=512, layers=4)
 
-    def first_s(recompute: bool) -> float:
+    def first_s(recompute: Recompute) -> float:
         options = StepOptions(precision="master-bf16", optimizer="none", recompute=recompute)
         result = step(options, network, time_s=10.0)
         return result.step_time_s - len(exchanged(result)) * 10.0
 
     forward = [i for i in issues_of(DEVICE, network, HALF) if i.part == "forward" and i.name.startswith("layers.3.")]
     block_s = sum(issue.device_s for issue in forward)
-    assert first_s(True) - first_s(False) == pytest.approx(2 * block_s, rel=0.02)
+    assert first_s("full") - first_s("none") == pytest.approx(2 * block_s, rel=0.02)
 
 
 def test_a_strategy_that_does_not_fit_is_refused_with_its_reason() -> None:

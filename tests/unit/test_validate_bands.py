@@ -126,6 +126,7 @@ def test_what_is_written_is_what_is_read() -> None:
     assert evidence().seen.machines
 
 
+@pytest.mark.slow
 def test_rows_become_classes_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tables = sorted(map(str, (ROOT / "validate" / "measurements" / "published-nvidia").glob("*/collectives.csv")))
     assert run_app(app, "validate", ["bands", *tables, "--json", "--quiet"]) == 0

@@ -179,3 +179,14 @@ def test_megatron_adds_what_it_drops_in_one_kernel_and_its_softmax_knows_the_mas
     assert [x.operator.kernel for x in network.layers if isinstance(x.operator, Softmax)] == ["causal"]
     longer = build_network("gpt", batch=1, layers=1, hidden=64, heads=4, sequence_length=32768)
     assert [x.operator.kernel for x in longer.layers if isinstance(x.operator, Softmax)] == [""]
+
+
+def test_vision_transformers_drop_nothing_unless_told() -> None:
+    """As torchvision's, Hugging Face's and timm's, whose rates are 0: PyTorch then returns its input."""
+
+    def dropped(**options: int) -> int:
+        network = build_network("vit-b16", batch=1, **options)
+        return sum(getattr(layer.operator, "function", "") == "dropout" for layer in network.layers)
+
+    assert dropped() == 0
+    assert dropped(dropout=1) == 1 + 12 * 3

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 
@@ -28,11 +28,19 @@ from validate.bands.material import Measured
 from validate.bands.mixture import LEAST_PLACES, NARROWEST, Mixture, Quantiles, reached, unit_of, weights_of
 from validate.tables.statistics import weighted_quantile
 
-__all__ = ["make_evidence", "seen_in", "spread_of"]
+__all__ = ["After", "make_evidence", "seen_in", "spread_of"]
 
 LEAST_ROWS = 30
 _MOST_STEPS = 5  # steps simulated per class, to find the width that their kernels explain
 _MOST_RANKS = 8  # most ranks of these steps: larger ones take minutes, and run the same kernels
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """A row after calibration: log(measured / predicted), and the share of its variance that neighbours explain."""
+
+    error: float
+    known: float = 0.0
 
 
 Family = Sequence[Sequence[Measured]]  # the rows of a class, then of each wider class behind it
@@ -41,14 +49,14 @@ Family = Sequence[Sequence[Measured]]  # the rows of a class, then of each wider
 def make_evidence(
     rows: Sequence[Measured],
     *,
-    calibrated: Mapping[Question, float] | None = None,
+    calibrated: Mapping[Question, After] | None = None,
     session: Session | None = None,
     wanted: Iterable[Chain] | None = None,
     advance: Callable[[], None] = lambda: None,
 ) -> Evidence:
     """Return the evidence of *rows*: the error classes with enough rows, and what was measured.
 
-    *calibrated* holds log errors of operators after calibrating their devices, by question; *session* simulates a few
+    *calibrated* holds the errors of operators after calibrating their devices, by question; *session* simulates a few
     steps of each class, to find the width that their kernels explain.  With *wanted*, only the first class with enough
     rows of each of these chains is made.
     """
@@ -83,12 +91,13 @@ def _family(
     return [rows[each] for each in names if each == name or each in there]
 
 
-def spread_of(name: str, family: Family, calibrated: Mapping[Question, float]) -> Spread:
+def spread_of(name: str, family: Family, calibrated: Mapping[Question, After]) -> Spread:
     """Return the spread of errors of the class *name*, whose rows come first in *family*."""
     rows, mixture = family[0], Mixture(family)
     whole = mixture.quantiles()
     unseen = mixture.widening(lambda row: row.place) or 1.0
     seen = min(unseen, mixture.widening(lambda row: row.source) or 1.0)
+    narrower, near = _calibrated(rows, calibrated)
     return Spread(
         name,
         len(rows),
@@ -101,7 +110,8 @@ def spread_of(name: str, family: Family, calibrated: Mapping[Question, float]) -
         seen=round(seen, 3),
         outside=round(max(unseen, mixture.widening(lambda row: row.generation) or 1.0), 3),
         strange=round(mixture.widening(lambda row: row.composition.facts.network) or 1.0, 3),
-        calibrated=round(_calibrated(rows, calibrated), 3),
+        calibrated=round(narrower, 3),
+        near=round(near, 3),
         ways=_differing(rows, lambda row: (row.machine, row.alike)),
         machines=_differing(rows, lambda row: row.alike),
     )
@@ -142,17 +152,22 @@ def _differing(rows: Sequence[Measured], by: Callable[[Measured], Hashable]) -> 
     return round(reached(found, LEVEL), 4)
 
 
-def _calibrated(rows: Sequence[Measured], calibrated: Mapping[Question, float]) -> float:
-    """Return the width of the class after calibration over that before, on the same rows, at most 1; 1 for too few."""
+def _calibrated(rows: Sequence[Measured], calibrated: Mapping[Question, After]) -> tuple[float, float]:
+    """Return the width of the class after calibration over that before, at most 1, and what neighbours explained.
+
+    The latter is the mean share of the variance, over the same rows.  With too few rows, they are 1 and 0.
+    """
     both = [row for row in rows if row.question in calibrated]
     if not _is_enough(both):
-        return 1.0
+        return 1.0, 0.0
     weights = weights_of(Counter(map(unit_of, both)))
     widths = []
-    for errors in ([row.error for row in both], [calibrated[row.question] for row in both]):
+    for errors in ([row.error for row in both], [calibrated[row.question].error for row in both]):
         ordered = sorted((error, weights[unit_of(row)]) for error, row in zip(errors, both, strict=True))
         widths.append(weighted_quantile(ordered, (1 + LEVEL) / 2) - weighted_quantile(ordered, (1 - LEVEL) / 2))
-    return min(1.0, widths[1] / max(widths[0], NARROWEST))
+    total = math.fsum(weights[unit_of(row)] for row in both)
+    near = math.fsum(weights[unit_of(row)] * calibrated[row.question].known for row in both) / total
+    return min(1.0, widths[1] / max(widths[0], NARROWEST)), near
 
 
 # -- steps -----------------------------------------------------------------------------

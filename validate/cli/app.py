@@ -297,6 +297,10 @@ def run(
     ] = False,
     recompute: Annotated[bool, typer.Option("--recompute", help="Checkpoint repeated blocks.")] = False,
     recompute_attention: Annotated[bool, typer.Option("--recompute-attention", help="Checkpoint attention.")] = False,
+    recompute_operators: Annotated[
+        bool,
+        typer.Option("--recompute-operators", help="Checkpoint all but attention and every second product."),
+    ] = False,
     channels_last: Annotated[bool, typer.Option("--channels-last", help="Channels-last image layout.")] = False,
     fused_optimizer: Annotated[bool, typer.Option("--fused-optimizer", help="Fused optimizer (fused=True).")] = False,
     threads: Annotated[Text, option("COUNT", "CPU threads.")] = None,

@@ -17,6 +17,7 @@ from simulator.cli.options import refuse, wants_best
 from simulator.cli.step_questions import ask_steps
 from simulator.cli.written import Written, check_read
 from simulator.errors import Fault, InputError, one_line
+from simulator.questions.options import StepOptions
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.workload.described import SUFFIX, described
 from simulator.workload.network import Layer, Network
@@ -41,6 +42,7 @@ NOT_MEASURED: Mapping[str, str] = {
     **dict.fromkeys(("calibration", "contention", "what_if", "nccl", "epoch"), _MODEL),
     **dict.fromkeys(("json", "trace", "plot", "show_options"), _OUTPUT),
     **dict.fromkeys(("pairs", "group_size", "gpus_per_process", "algorithm", "dtype", "redop"), _BY_TABLE),
+    **dict.fromkeys(("recompute_parts", "recompute_blocks"), "is Megatron-LM's; torch recomputes blocks or attention"),
     "fold": _MODEL,
     "prefetch": "torch's fully_shard decides it: the next unit is gathered ahead",
     "divide": "applies to unlike GPUs; torch's replicas all have the same batch",
@@ -133,6 +135,9 @@ def _check_torch_has(question: StepQuestion) -> None:
         raise InputError(
             f"--optimizer {question.options.optimizer}: torch does not have it; take momentum, adam, sgd or none"
         )
+    if question.options.recompute_parts != StepOptions().recompute_parts or question.options.recompute_blocks:
+        words = " ".join(question.options.recompute_words)
+        raise InputError(f"{words}: is Megatron-LM's; --recompute, -attention and -operators are measured")
     layout = question.layout
     if layout.divides_network:
         raise InputError(f"--parallel: {question.way} divides layers, as Megatron-LM does; torch's dp and fsdp are run")
@@ -227,7 +232,7 @@ def _shape(asked: Asked, network: Any) -> StepShape:
         n_gpus=count,
         network=network,
         micro_batches=question.micro_batches,
-        recompute="full" if options.recompute else "selective" if options.recompute_attention else "",
+        recompute="" if options.recompute == "none" else options.recompute,
         threads=question.threads or 0,
         bucket=0 if own_bucket or question.layout.zero else round(question.bucket_bytes),
         overlaps=question.bucket_bytes > 0,

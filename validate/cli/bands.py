@@ -14,7 +14,7 @@ from simulator.console.style import choose_style
 from simulator.errors import InputError, one_line
 from simulator.results.columns import lay_out
 from validate.bands.judge import Coverage, coverage
-from validate.bands.make import make_evidence
+from validate.bands.make import After, make_evidence
 from validate.bands.material import Measured, measured, thinned
 from validate.bands.write import bands_document, bands_text, write_bands
 from validate.cli.output import show
@@ -57,7 +57,7 @@ def bands_command(
     tables = [_read(file, scoring) for file in files]
     session = scoring.names.session
     rows: list[Measured] = []
-    after: dict[Question, float] = {}
+    after: dict[Question, After] = {}
     with Progress(sum(len(table.rows) for table, _ in tables), "scoring", quiet=quiet) as progress:
         for table, kind in tables:
             is_scored = all(name in table.position for name in ADDED)  # the table comes from validate score --out
@@ -87,12 +87,15 @@ def _read(file: str, scoring: Scoring) -> tuple[Table, Kind]:
     return tabulate(records, shown_as(file), kind.needed, kind.columns, kind.name), kind
 
 
-def _calibrated(scoring: Scoring, table: Table, kind: Kind, grades: Sequence[str]) -> dict[Question, float]:
-    """Return the errors that remain after calibrating each device, as log(measured / predicted) by question."""
+def _calibrated(scoring: Scoring, table: Table, kind: Kind, grades: Sequence[str]) -> dict[Question, After]:
+    """Return the errors that remain after calibrating each device, by question."""
     calibrations, seen = calibrate_devices(table, scoring.names, grades, _CALIBRATED_ON)
     names = scoring.calibrated(calibrations)
     rows = scoring.score(table, kind, grades, names=names, seen=seen)
-    return {row.question: row.error for row in measured(rows, names.session)}
+    return {
+        row.question: After(row.error, max(row.composition.parts, key=lambda part: part.share).known)
+        for row in measured(rows, names.session)
+    }
 
 
 def _classes(document: dict[str, object]) -> str:

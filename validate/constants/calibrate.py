@@ -13,6 +13,7 @@ from simulator.errors import InputError
 from simulator.questions.calibration import Calibration
 from simulator.questions.operator import OperatorQuestion
 from validate.constants.least import Found, Prior, least_errors
+from validate.constants.neighbours import fit_neighbours
 from validate.kinds.kind import Asked
 from validate.kinds.timing import BetweenEvents
 from validate.tables.cells import NotScored
@@ -23,8 +24,10 @@ __all__ = ["Calibrated", "fit_calibration"]
 # It is small for classes, so that an effect common to all classes goes to the rates.
 _PRIOR = {"compute": 0.15, "bandwidth": 0.1, "dispatch": 0.3, "by_class": 0.1}
 _BOUND = 3.0
-# Fewest rows for which an operator's error is checked by itself; a gain that is only rounding.
-_FEW, _NO_GAIN = 3, 1e-9
+# Fewest rows of a kernel class that calibrate it; a gain that is only rounding.
+_FEWEST, _NO_GAIN = 5, 1e-9
+# Standard errors of the mean gain that it must exceed.
+_PROOF = 2.0
 
 _Row = tuple[Asked, str, float]
 
@@ -62,8 +65,11 @@ def fit_calibration(session: Session, part: str, rows: Sequence[_Row]) -> Calibr
         kept |= lost
     else:
         calibration = Calibration()
+    corrected = fit_neighbours(bare, part, usable, calibration)
     trial = session.calibrated({part: calibration})
-    return Calibrated(calibration, spread, tuple(asked.time_s(trial) / time_s - 1.0 for asked, _, time_s in usable))
+    errors = [asked.time_s(trial) / time_s - 1.0 for asked, _, time_s in usable]
+    calibration = replace(calibration, neighbours=corrected.neighbours)
+    return Calibrated(calibration, spread, tuple(corrected.unseen.get(i, error) for i, error in enumerate(errors)))
 
 
 def _without(session: Session, rows: Sequence[_Row], kept: frozenset[str]) -> list[_Row]:
@@ -82,10 +88,19 @@ def _fitted(session: Session, part: str, rows: Sequence[_Row], kept: frozenset[s
     if any(_shows_host(asked) and not kept.isdisjoint(bare.kernel_classes(asked.question)) for asked, _, _ in rows):
         names = [name for name in names if name != "dispatch"]
     priors = {name: Prior(1.0, _PRIOR[name.partition(".")[0]], 1.0 / _BOUND, _BOUND) for name in names}
+    own = [[name for name in names if _moves(name, bare.kernel_classes(asked.question))] for asked, _, _ in mine]
+    known: list[dict[tuple[float, ...], float]] = [{} for _ in mine]
 
     def errors(values: Mapping[str, float]) -> list[float]:
+        """Ask again only rows with a factor of their own that moved: a slope moves one factor."""
         trial = session.calibrated({part: _calibration(values)})
-        return [math.log(asked.time_s(trial) / time_s) for asked, _, time_s in mine]
+        found = []
+        for (asked, _, time_s), free, answers in zip(mine, own, known, strict=True):
+            factors = tuple(values[name] for name in free)
+            if factors not in answers:
+                answers[factors] = math.log(asked.time_s(trial) / time_s)
+            found.append(answers[factors])
+        return found
 
     found = least_errors(priors, errors, [op for _, op, _ in mine], unseen=True)
     values = {name: float(f"{value:.4g}") for name, value in found.values.items()}
@@ -119,10 +134,10 @@ class _Judged(NamedTuple):
 def _gains(rows: Sequence[_Judged]) -> bool:
     """Return whether factors from the other rows predict *rows* better than the data sheet does.
 
-    The mean gain must exceed its standard error, and no operator with at least ``_FEW`` rows may get worse.
+    The mean gain must exceed its standard error ``_PROOF`` times, and no operator may get worse.
     """
     gains = [row.plain - row.unseen for row in rows]
-    if len(gains) < 2 or fmean(gains) <= stdev(gains) / math.sqrt(len(gains)) + _NO_GAIN:
+    if len(gains) < _FEWEST or fmean(gains) <= _PROOF * stdev(gains) / math.sqrt(len(gains)) + _NO_GAIN:
         return False
     by_op: dict[str, list[_Judged]] = {}
     for row in rows:
@@ -130,7 +145,6 @@ def _gains(rows: Sequence[_Judged]) -> bool:
     return all(
         _usual([row.unseen for row in mine]) <= _usual([row.plain for row in mine]) + _NO_GAIN
         for mine in by_op.values()
-        if len(mine) >= _FEW
     )
 
 
@@ -144,6 +158,11 @@ def _free(session: Session, rows: Sequence[Asked]) -> list[str]:
     classes = {name for asked in rows for name in session.kernel_classes(asked.question)}
     dispatch = ["dispatch"] if any(_shows_host(asked) for asked in rows) else []
     return ["compute", "bandwidth", *dispatch, *(f"by_class.{name}" for name in sorted(classes))]
+
+
+def _moves(name: str, classes: Collection[str]) -> bool:
+    """Return whether the factor *name* moves rows with kernels of *classes*: those of other classes do not."""
+    return not name.startswith("by_class.") or name.partition(".")[2] in classes
 
 
 def _calibration(values: Mapping[str, float]) -> Calibration:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from simulator.api.calibrations import sizes_of
+from simulator.questions.calibration import Neighbourhood
 from validate.constants.calibrate import Calibrated
 from validate.constants.rows import AskedRow
 from validate.tables.lines import ranges
@@ -41,6 +43,7 @@ def calibration_yaml(
         "    by_class: " + _flow({name: factors.by_class[name] for name in sorted(factors.by_class)}),
         *([f"    by_data_sheet: [{', '.join(sorted(factors.by_data_sheet))}]"] if factors.by_data_sheet else []),
         *(["    host: " + _flow(dict(factors.host))] if factors.host else []),
+        *_neighbours(factors.neighbours),
         "    spread: " + _flow(fitted.spread),
         "    points:",
         f"      table: {_quoted(table)}",
@@ -54,7 +57,28 @@ def calibration_yaml(
     return "\n".join(lines) + "\n"
 
 
-def _flow(values: dict[str, float] | dict[str, int]) -> str:
+def _neighbours(found: Sequence[Neighbourhood]) -> Iterator[str]:
+    """Yield the lines of the measured kernels, one kernel a line."""
+    if found:
+        yield "    neighbours:"
+    for each in found:
+        yield f"      - of: {each.of}"
+        yield f"        near: {each.near}"
+        yield f"        strength: {each.strength}"
+        yield f"        noise: {each.noise}"
+        yield "        measured:"
+        for shape, ratio in each.measured:
+            yield "          - " + _flow(
+                {name: _plain(value) for name, value in {**sizes_of(each.of, shape), "ratio": ratio}.items()}
+            )
+
+
+def _plain(value: float | str) -> float | str:
+    """Return *value* as people write it: a whole number without a point."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _flow(values: Mapping[str, float] | Mapping[str, int] | Mapping[str, float | str]) -> str:
     return "{" + ", ".join(f"{name}: {value}" for name, value in values.items()) + "}"
 
 

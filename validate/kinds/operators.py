@@ -32,7 +32,7 @@ from simulator.workload.operators import (
 from simulator.workload.precision import PRECISIONS
 from validate.kinds.kind import Asked, Cell, Kind, Timing
 from validate.kinds.serving import attention_library, copied_besides, replays
-from validate.kinds.timing import ByItself, Replayed, between_events
+from validate.kinds.timing import ByItself, Replayed, between_events, by_host
 from validate.tables.cells import NotScored, number, threads_of, whole
 from validate.tables.names import Names
 
@@ -44,7 +44,7 @@ SIZES = (
 )
 COLUMNS_ASKED = (
     *("device", "op", "variant", "phase", "dtype", *SIZES, "includes_dispatch", "software", "cache", "threads"),
-    *("issue", "schedule"),
+    *("issue", "schedule", "clock", "compiled"),
 )
 _MAX_SIZE = 1e10
 _THREADS = re.compile(r"cpu threads=([1-9][0-9]{0,3})", re.IGNORECASE | re.ASCII)
@@ -68,6 +68,8 @@ def read_operator(cell: Cell, names: Names) -> Asked:
         raise NotScored(f"{op} in nvfp4 is not modelled; linear is")
     if cell("cache") not in ("", "warm", "cold"):
         raise NotScored(f"no such cache: {one_line(cell('cache'), 20)}; warm or cold")
+    if cell("clock") not in ("", "events", "host"):
+        raise NotScored(f"no such clock: {one_line(cell('clock'), 20)}; events or host")
 
     def size(column: str, default: int | None = None) -> int:
         text = cell(column)
@@ -100,7 +102,9 @@ def read_operator(cell: Cell, names: Names) -> Asked:
         elements = copied_besides(operator, cell("software"))
         besides = (replace(question, operator=Copy(elements), phase="fwd"),) if elements else ()
         timing = Replayed() if replays(cell("software")) else None
-    if alone and not on_cpu:
+    if alone and not on_cpu and cell("clock") == "host":
+        timing = by_host(where, device, operator, is_compiled=cell("compiled") == "1")
+    elif alone and not on_cpu:
         timing = between_events(device, operator, question.phase)
     elif issued == "alone" and isinstance(part, GpuPart) and part.vendor == "nvidia":
         timing = ByItself()

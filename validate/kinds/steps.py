@@ -19,10 +19,14 @@ from simulator.questions.options import (
     MODES,
     OPTIMIZERS,
     POLICIES,
+    RECOMPUTED_PARTS,
+    RECOMPUTES,
     Accumulation,
     Mode,
     Optimizer,
     Policy,
+    Recompute,
+    RecomputedPart,
     StepOptions,
 )
 from simulator.questions.step import BUCKET_BYTES, StepQuestion, accumulating
@@ -30,6 +34,7 @@ from simulator.questions.where import Software
 from simulator.topology.parts import CpuPart
 from simulator.units import parse_quantity
 from simulator.workload.described import is_described
+from simulator.workload.lora import LORA_LAYERS, LoraLayers
 from simulator.workload.zoo.registry import Entry, find_entry
 from validate.kinds.kind import Asked, Cell, Kind
 from validate.kinds.layouts import COLUMNS, spread
@@ -46,7 +51,16 @@ _COLUMNS_ASKED = (
     *("global_batch", "micro_batch", "grad_accum", "seq_len", "hidden", "heads", "layers", "vocab", "image"),
     *("recompute", "optimizer", "fused_optimizer", "loss", "attention", "predicted", "channels_last", "compiled"),
     *("issue", "era", "unclear", "fsdp_prefetch", "overlap", "modules", "network", "lora", "dropout", "mtp_layers"),
-    *("launch_blocking", "accumulate"),
+    *(
+        "launch_blocking",
+        "accumulate",
+        "recompute_parts",
+        "recompute_blocks",
+        "inner",
+        "kv_heads",
+        "tied",
+        "lora_layers",
+    ),
     *(column for column in COLUMNS if column not in ("n_gpus", "n_nodes")),
 )
 _MAX_SIZE = 1e8
@@ -64,6 +78,9 @@ _SIZES = {  # sizes of a network, by column
     "lora": "lora",
     "dropout": "dropout",
     "mtp_layers": "mtp_layers",
+    "inner": "inner",
+    "kv_heads": "kv_heads",
+    "tied": "tied",
 }
 _THREADS = re.compile(r"(?:^|; ?)cpu threads=([1-9][0-9]{0,3})(?:$| ?;)", re.IGNORECASE)
 _READ_EACH = "each step"  # the host reads back the loss of each step
@@ -180,6 +197,8 @@ def _sizes(cell: Cell, entry: Entry, options: StepOptions) -> tuple[tuple[str, i
         value = _whole(cell, column)
         if value is not None and (name != "predicted" or "predicted" in entry.defaults):
             sizes[name] = value
+    if cell("lora_layers"):
+        sizes["lora_layers"] = _lora_layers(cell("lora_layers"))
     attention = cell("attention")
     if (attention or entry.defaults.get("attention")) == "fused" and attention_library(cell("software")) == "native":
         attention = "fused-native"
@@ -190,6 +209,14 @@ def _sizes(cell: Cell, entry: Entry, options: StepOptions) -> tuple[tuple[str, i
     return tuple(sizes.items())
 
 
+def _lora_layers(text: str) -> LoraLayers:
+    """Return which linear layers have adapters; raises NotScored."""
+    known = next((layers for layers in LORA_LAYERS if layers == text), None)
+    if known is None:
+        raise NotScored(f"lora_layers '{one_line(text, 20)}' is not modelled; {', '.join(LORA_LAYERS)}")
+    return known
+
+
 def _options(cell: Cell) -> StepOptions:
     mode = _PHASES.get(cell("phase"))
     if mode is None:
@@ -197,9 +224,7 @@ def _options(cell: Cell) -> StepOptions:
     policy: Policy | None = next((p for p in POLICIES if p == (cell("policy") or cell("dtype") or "fp32")), None)
     if policy is None or (cell("dtype") in ("fp64", "torch") and not cell("policy")):
         raise NotScored(f"no such dtype: {one_line(cell('policy') or cell('dtype'), 20)}")
-    recompute = cell("recompute").split(" ")[0]  # details follow the first word
-    if recompute not in ("", "none", "full", "selective"):
-        raise NotScored(f"recompute '{one_line(recompute, 20)}' is not modelled")
+    recompute, parts, blocks = _recompute(cell)
     issue = cell("issue")
     if issue not in _ISSUES:
         raise NotScored(f"issue '{one_line(issue, 20)}' is not modelled; {', '.join(filter(None, _ISSUES))}")
@@ -210,13 +235,32 @@ def _options(cell: Cell) -> StepOptions:
         compiled=issue.startswith("compile") or cell("compiled") == "1",
         cuda_graph=issue.endswith("graph"),
         cuda_graph_blocks=issue == "graph-blocks",
-        recompute=recompute == "full",
-        recompute_attention=recompute == "selective",
+        recompute=recompute,
+        recompute_parts=parts,
+        recompute_blocks=blocks,
         channels_last=cell("channels_last") == "1",
         fused_optimizer=cell("fused_optimizer") == "1",
         launch_blocking=cell("launch_blocking") == "1",
         framework=next((name for name in FRAMEWORKS if name == cell("modules")), "pytorch"),
     )
+
+
+def _recompute(cell: Cell) -> tuple[Recompute, tuple[RecomputedPart, ...], int | None]:
+    """Return what a row recomputes, which parts, and in how many blocks of a stage; raises NotScored."""
+    said = cell("recompute").split(" ")[0] or "none"  # details follow the first word
+    how = next((each for each in RECOMPUTES if each == said), None)
+    if how is None:
+        raise NotScored(f"recompute '{one_line(said, 20)}' is not modelled; {', '.join(RECOMPUTES)} are")
+    named = cell("recompute_parts").split()
+    parts = tuple(part for part in RECOMPUTED_PARTS if part in named)
+    if len(parts) != len(set(named)) or (named and how != "selective"):
+        raise NotScored(
+            f"recompute_parts '{one_line(' '.join(named), 40)}': with selective, of {', '.join(RECOMPUTED_PARTS)}"
+        )
+    blocks = cell("recompute_blocks")
+    if blocks and how == "none":
+        raise NotScored("recompute_blocks without recompute")
+    return how, parts or StepOptions().recompute_parts, whole("recompute_blocks", blocks) if blocks else None
 
 
 def _accumulation(text: str) -> Accumulation | None:

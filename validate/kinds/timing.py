@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 from simulator.api import Session
 from simulator.constants import constants
-from simulator.questions.launch import LaunchQuestion
+from simulator.questions.launch import Call, LaunchQuestion
+from simulator.questions.where import Where
 from simulator.workload.operators import (
     BatchNorm,
     Conv2d,
@@ -22,7 +23,7 @@ from simulator.workload.operators import (
     Softmax,
 )
 
-__all__ = ["BetweenEvents", "ByItself", "ReadBack", "Replayed", "TimingCosts", "between_events"]
+__all__ = ["BetweenEvents", "ByHost", "ByItself", "ReadBack", "Replayed", "TimingCosts", "between_events", "by_host"]
 
 
 @constants("timing")
@@ -32,6 +33,7 @@ class TimingCosts:
 
     Between two events around an isolated operator on an idle device, the clock starts before the host launches
     anything, and stops only after the host has returned and recorded the second event, however short the kernel.
+    ``compiled_call_s`` is the host time of a call of a compiled function besides the launch of its kernel.
     """
 
     isolated_elementwise_s: float
@@ -43,6 +45,7 @@ class TimingCosts:
     isolated_other_s: float
     isolated_backward_s: float
     isolated_end_s: float
+    compiled_call_s: float
     alone_s: float
     replay_s: float
 
@@ -84,6 +87,47 @@ def between_events(part: str, operator: Operator, phase: Phase) -> BetweenEvents
     """Return the timing of *operator* in *phase* between two events."""
     forward = _ISOLATED.get(type(operator), "isolated_other_s")
     return BetweenEvents(part, forward if phase == "fwd" else "isolated_backward_s")
+
+
+@dataclass(frozen=True, slots=True)
+class ByHost:
+    """One PyTorch operator and a synchronisation, on the host's clock, in a loop without gradients.
+
+    The host launches (``launch``) and waits (``wait``).  From the launch of a compiled function it takes the host as
+    long to come to waiting as it takes to record a second event, which hides a short kernel.  ``choosing`` is what the
+    host takes longer for a product, whose kernel cuBLAS chooses: its times of a product and of another operator.
+    """
+
+    launch: LaunchQuestion
+    wait: LaunchQuestion
+    choosing: tuple[LaunchQuestion, LaunchQuestion] | None
+    is_compiled: bool
+
+    def shown_s(self, asked_s: float, session: Session) -> float:
+        """Return the host's time from the call to the end of the synchronisation, in seconds."""
+        before_s, after_s = session.time_s(self.launch), 0.0
+        if self.is_compiled:
+            costs = session.constants(TimingCosts)
+            after_s = costs.isolated_end_s
+            before_s += costs.compiled_call_s - after_s
+        elif self.choosing:
+            product, other = self.choosing
+            before_s += session.time_s(product) - session.time_s(other)
+        return before_s + max(asked_s, after_s) + session.time_s(self.wait)
+
+
+def by_host(where: Where, device: str | None, operator: Operator, *, is_compiled: bool) -> ByHost:
+    """Return the timing of *operator* on the host's clock; *where* and *device* as in its question."""
+
+    def timed(operator: Operator) -> LaunchQuestion:
+        return LaunchQuestion(where=where, device=device, timed="host", operator=operator)
+
+    def called(call: Call) -> LaunchQuestion:
+        return LaunchQuestion(where=where, device=device, timed="host", call=call)
+
+    is_product = isinstance(operator, Linear | MatMul)
+    choosing = (timed(operator), timed(Elementwise("relu", 1))) if is_product else None
+    return ByHost(called("empty"), called("wait"), choosing, is_compiled)
 
 
 @dataclass(frozen=True, slots=True)

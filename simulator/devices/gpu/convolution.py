@@ -8,7 +8,7 @@ from simulator.devices.cost import KernelCost, bound_of
 from simulator.devices.gpu.clock import energy_time, sustained_clock
 from simulator.devices.gpu.convolution_algorithms import Candidate, Problem, problem
 from simulator.devices.gpu.gpu import Gpu
-from simulator.devices.gpu.implicit_gemm import direct, explicit_gemm, implicit_gemm, tensor_gemm
+from simulator.devices.gpu.implicit_gemm import byte_gemm, direct, explicit_gemm, implicit_gemm, tensor_gemm
 from simulator.devices.gpu.rates import BYTES_AT_ONCE, tensor_rate
 from simulator.devices.gpu.units import multiplies_bytes
 from simulator.devices.gpu.winograd import fft_tiles, winograd, winograd_fused
@@ -30,18 +30,25 @@ def convolution_cost(gpu: Gpu, kernel: Convolution) -> KernelCost:
     """
     asked = problem(gpu, kernel, ELEMENT_BYTES[kernel.precision])
     tensor_flops_per_s = tensor_rate(gpu, kernel.precision)
-    if not tensor_flops_per_s and multiplies_bytes(
-        gpu, kernel.precision
-    ):  # transforms do not apply: their sums overflow a byte
+    on_lanes = not tensor_flops_per_s and multiplies_bytes(gpu, kernel.precision)
+    packed = kernel.precision == "int8" and gpu.traits.int8_dot_products and _is_plain(kernel)
+    if packed:  # transforms do not apply: their sums overflow a byte
+        candidates = [byte_gemm(asked, tensor_flops_per_s or _of_bytes(asked).rate_flops_per_s)]
+    elif on_lanes:
         candidates = [implicit_gemm(_of_bytes(asked))]
     else:
         candidates = [] if tensor_flops_per_s and kernel.shape.groups == 1 else _on_lanes(asked)
-    if tensor_flops_per_s:
+    if tensor_flops_per_s and not packed:
         energy_s = energy_time(gpu, kernel.precision, float(kernel.flop))
         candidates.append(tensor_gemm(asked, tensor_flops_per_s, energy_s, kernel.channels_last))
     best = min(candidates)
     bound = bound_of(best.time_s, best.compute_s, best.memory_s)
     return KernelCost(best.time_s, bound, float(kernel.flop), best.bytes, best.name)
+
+
+def _is_plain(kernel: Convolution) -> bool:
+    """Return whether *kernel* is a forward convolution without groups."""
+    return kernel.direction == "fwd" and kernel.shape.groups == 1
 
 
 def _of_bytes(asked: Problem) -> Problem:

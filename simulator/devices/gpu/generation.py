@@ -88,6 +88,9 @@ class Traits:
     # ampere_sgemm and likewise scudnn; AMD has its own.
     kernels: Literal["maxwell", "volta", "ampere", "amd"] = "ampere"
     wide_batches: bool = False  # batched products in fp32 use tiles of 128 x 128 however small their matrices are
+    # Gradients of filters on tensor cores come in one tile, of 128 channels of one tap by 128 results (T4, cuDNN 7.6:
+    # DeepBench's times grow with the channels in steps of 128).
+    whole_filter_tiles: bool = False
     cudnn: int = 8  # assumed cuDNN version of its convolutions and recurrent layers; 0: not cuDNN
     fused_winograd: bool = True  # the library has a fused Winograd kernel
 
@@ -124,7 +127,7 @@ _GENERATIONS: dict[str, dict[str, Traits]] = {
         "maxwell": _MAXWELL,
         "pascal": _PASCAL,
         "volta": _VOLTA,
-        "turing": replace(_VOLTA, threads_per_sm=1024, int8_in_tiles=True),
+        "turing": replace(_VOLTA, threads_per_sm=1024, int8_in_tiles=True, whole_filter_tiles=True),
         "ampere": _AMPERE,
         "ada": replace(_AMPERE, process=_5_NM, large_l2=True),
         "hopper": _HOPPER,

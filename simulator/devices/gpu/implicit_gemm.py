@@ -16,7 +16,7 @@ from simulator.devices.gpu.blocks import ANY_TILES, Engine, blocks_time, tensor_
 from simulator.devices.gpu.convolution_algorithms import SPLITS, Candidate, Problem, at_least
 from simulator.devices.gpu.memory import memory_time
 
-__all__ = ["direct", "explicit_gemm", "implicit_gemm", "tensor_gemm"]
+__all__ = ["byte_gemm", "direct", "explicit_gemm", "implicit_gemm", "tensor_gemm"]
 
 # Tiles for which the libraries' kernels are compiled: channels of the result by pixels.
 _FORWARD_EARLY = ((128, 128), (64, 128), (32, 128))
@@ -33,6 +33,9 @@ _WEIGHT = (*_WEIGHT_EARLY, (64, 64), (64, 32))
 _CHANNELS = 8  # tensor cores take channels in multiples of this
 _TAP_CHANNELS = 32  # channels of one tap in a step of the reduction
 _ONCE = (1,)
+_FILTER_TILE = 128  # channels of one tap, and of the result, in whole_filter_tiles
+_NARROW = 16  # rows and columns of a filter
+_BYTE_TILE = 128  # channels and pixels of the one tile that cuDNN 6 and 7 have for bytes
 _WEIGHT_SPLITS = (8, 16, 32, 64)  # of cuDNN's filter gradients: at least 8 parts, however few the pixels
 
 
@@ -150,7 +153,10 @@ def tensor_gemm(problem: Problem, rate_flops_per_s: float, energy_s: float, chan
     else:
         m, n, k = _of_taps(c_in, problem.taps), c_out, problem.pixels_out
     split_s = _split_s(problem, m * n * groups)
-    compute_s = blocks_time(costs, engine, m, n, k, _TENSOR, batch=groups, splits=splits, split_s=split_s)
+    tiles: tuple[tuple[int, int], ...] = _TENSOR
+    if problem.direction == "bwd_weight" and traits.whole_filter_tiles and _is_narrow(problem):
+        m, tiles = problem.taps * _FILTER_TILE * ceil(c_in / _FILTER_TILE), ((_FILTER_TILE, _FILTER_TILE),)
+    compute_s = blocks_time(costs, engine, m, n, k, tiles, batch=groups, splits=splits, split_s=split_s)
     compute_s = max(compute_s, energy_s)
     memory_s = n_bytes / problem.bandwidth_Bps
     kept = channels_last or (problem.taps == 1 and (problem.unit_stride or early))
@@ -166,9 +172,31 @@ def tensor_gemm(problem: Problem, rate_flops_per_s: float, energy_s: float, chan
     return Candidate(time_s, "tensor cores", compute_s, memory_s + copies_s, n_bytes + copies)
 
 
+def _is_narrow(problem: Problem) -> bool:
+    """Return whether the filters are as small as most; for those of 20 columns cuDNN 7.6 runs other kernels."""
+    return max(problem.shape.kernel_h, problem.shape.kernel_w) <= _NARROW
+
+
 def _of_taps(channels: int, taps: int) -> int:
     """Return the length of a reduction over *channels* of each tap, in steps that hold channels of one tap only."""
     return channels if taps == 1 else taps * _TAP_CHANNELS * ceil(channels / _TAP_CHANNELS)
+
+
+def byte_gemm(problem: Problem, rate_flops_per_s: float) -> Candidate:
+    """Return the forward product of bytes as cuDNN 6 and 7 compute it: one tile, whole waves, a reduction never split.
+
+    Channels come in packs of 32 for each tap (NVIDIA, "cuDNN API reference", ``CUDNN_TENSOR_NCHW_VECT_C``), so an image
+    of one channel costs as much as one of 32, and few pixels as much as a whole wave of blocks.
+    *rate_flops_per_s* is the rate of the units at work.  Addresses are computed once for a pack, so that lanes reach
+    the share of it that tensor cores do.
+    """
+    costs, gpu, shape = problem.costs, problem.gpu, problem.shape
+    k = problem.taps * _TAP_CHANNELS * ceil(problem.c_in / _TAP_CHANNELS)
+    blocks = ceil(problem.c_out / _BYTE_TILE) * ceil(problem.pixels_out / _BYTE_TILE) * shape.groups
+    flop = 2.0 * _BYTE_TILE**2 * (k + costs.prologue_k) * ceil(blocks / gpu.sm_count) * gpu.sm_count
+    compute_s, memory_s = flop / (rate_flops_per_s * costs.tensor), problem.bytes / problem.bandwidth_Bps
+    time_s = at_least(compute_s, memory_s) + costs.kernel_s
+    return Candidate(time_s, "implicit GEMM of bytes", compute_s, memory_s, problem.bytes)
 
 
 def direct(problem: Problem) -> Candidate:

@@ -137,10 +137,13 @@ def _blocks(gpu: Gpu, kernel: Rowwise, n_bytes: float, done: _Pass) -> KernelCos
     block_s = done.row_s + done.loads * costs.load_s
     if gpu.vendor == "amd":
         block_s *= costs.amd_wait
-    waiting_s = max(0.0, kernel.rows / (gpu.sm_count * (_FULL_SM // done.threads)) - 1.0) * block_s
+    at_once = gpu.sm_count * (_FULL_SM // done.threads)
+    waiting_s = max(0.0, kernel.rows / at_once - 1.0) * block_s
+    # Few blocks share an SM's schedulers with few others: with a quarter of the threads, one takes half the time.
+    crowding = math.sqrt(min(1.0, max(kernel.rows, gpu.sm_count) / at_once))
     compute_s = compute_time(gpu, kernel.rows * kernel.cols, done.slots)
     moved = (done.first + done.written) * n_bytes + missed
-    return _cost(gpu, kernel, max(memory_s, cache_s), max(compute_s, waiting_s), moved, block_s)
+    return _cost(gpu, kernel, max(memory_s, cache_s), max(compute_s, waiting_s), moved, block_s * crowding)
 
 
 def _channels(gpu: Gpu, kernel: Rowwise, read_bytes: float) -> KernelCost:

@@ -112,7 +112,7 @@ class _Splitter:
                 rows = operator.rows // self._network.tokens
                 self._as_split(layer, replace(operator, rows=self._network.tokens * self._part(rows, layer, "groups")))
             case LayerNorm() if is_split and self._is_by_head(operator):
-                self._as_split(layer, replace(operator, rows=operator.rows // self._ranks))
+                self._put(replace(layer, operator=replace(operator, rows=operator.rows // self._ranks)), "split")
             case _:
                 self._as_rest(layer, states)
 

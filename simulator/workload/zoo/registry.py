@@ -56,16 +56,21 @@ def _volumes(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outpu
     return unet3d(b, b.input(batch, 1, side, side, side), options["classes"])
 
 
-def vit_entry(sizes: Sizes, image: int = 224, channels: int = 3, classes: int = 1000) -> Entry:
-    """Return the vision transformer of *sizes*, by default for square images with sides of *image* pixels."""
+def vit_entry(sizes: Sizes, image: int = 224, channels: int = 3, classes: int = 1000, dropout: int = 0) -> Entry:
+    """Return the vision transformer of *sizes*, by default for square images with sides of *image* pixels.
+
+    *dropout*: 1 where its rate is above 0.
+    """
 
     def make(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
         image = options["image"]
         height, width = (image, image) if isinstance(image, int) else image
         x = b.input(batch, channels, height, width)
-        return vit(b, x, options["classes"], sizes=sizes, attention=options["attention"])
+        given = {"attention": options["attention"], "dropout": bool(options["dropout"])}
+        return vit(b, x, options["classes"], sizes=sizes, **given)
 
-    return Entry("images", {"image": image, "classes": classes, "attention": "fused"}, make)
+    defaults = {"image": image, "classes": classes, "attention": "fused", "dropout": dropout}
+    return Entry("images", defaults, make)
 
 
 def _ncf(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:

@@ -20,9 +20,12 @@ VIT_SIZES: dict[str, Sizes] = {
 }
 
 
-def vit(b: NetworkBuilder, images: Tensor, classes: int, *, sizes: Sizes, attention: AttentionKind) -> Tensor:
+def vit(
+    b: NetworkBuilder, images: Tensor, classes: int, *, sizes: Sizes, attention: AttentionKind, dropout: bool = False
+) -> Tensor:
     """Return the logits of *images*; each patch is a token, and a class token is added.
 
+    *dropout*: as the paper trains; torchvision, Hugging Face and timm have a rate of 0, for which PyTorch runs nothing.
     Raises SizeError if the patches do not divide the image.
     """
     patch, hidden, heads, layers = sizes
@@ -36,14 +39,17 @@ def vit(b: NetworkBuilder, images: Tensor, classes: int, *, sizes: Sizes, attent
     x = b.add_layer("class_token", joined, (x,), shape, (Parameter("class_token", hidden),))
     positions = Parameter("positions", length * hidden)
     x = b.add_layer("positions", Elementwise("add", x.elements, summed=1), (x,), shape, (positions,))
-    x = b.dropout(x, "dropout")
+    x = b.dropout(x, "dropout") if dropout else x
     for i in range(layers):
-        x = _block(b, x, f"layers.{i}", heads, attention)
+        x = _block(b, x, f"layers.{i}", heads, attention, dropout)
     first = b.view(b.layer_norm(x, "norm"), batch, hidden)
     return b.linear(first, "head", classes)
 
 
-def _block(b: NetworkBuilder, x: Tensor, name: str, heads: int, attention: AttentionKind) -> Tensor:
+def _block(b: NetworkBuilder, x: Tensor, name: str, heads: int, attention: AttentionKind, dropout: bool) -> Tensor:
+    def dropped(y: Tensor, of: str) -> Tensor:
+        return b.dropout(y, f"{name}.{of}_dropout") if dropout else y
+
     hidden = x.shape[-1]
     y = b.layer_norm(x, f"{name}.norm1")
     with b.part("attention"):
@@ -51,9 +57,9 @@ def _block(b: NetworkBuilder, x: Tensor, name: str, heads: int, attention: Atten
         qkv = query, key, value
         y = self_attention(b, qkv, name, heads=heads, kind=attention, mask="none", dropout=False)
         y = b.linear(y, f"{name}.out", hidden, split="rows")
-    x = b.add(b.dropout(y, f"{name}.out_dropout"), x, f"{name}.add1")
+    x = b.add(dropped(y, "out"), x, f"{name}.add1")
     y = b.layer_norm(x, f"{name}.norm2")
     with b.part("feed-forward"):
         y = b.elementwise(f"{name}.gelu", "gelu", b.linear(y, f"{name}.up", 4 * hidden, split="columns"))
-        y = b.linear(b.dropout(y, f"{name}.gelu_dropout"), f"{name}.down", hidden, split="rows")
-    return b.add(b.dropout(y, f"{name}.down_dropout"), x, f"{name}.add2")
+        y = b.linear(dropped(y, "gelu"), f"{name}.down", hidden, split="rows")
+    return b.add(dropped(y, "down"), x, f"{name}.add2")

@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 __all__ = ["Recompute", "Span", "Step", "end", "spans"]
 
-Recompute = Literal["", "full", "selective"]
+Recompute = Literal["", "full", "selective", "operators"]
 
 
 @dataclass(slots=True)
@@ -58,6 +58,7 @@ class _Part:
     inside: tuple[int, ...]
     outside: tuple[int, ...]
     again: bool
+    by_operator: bool = False
 
     def go(self, values: dict[int, Any]) -> None:
         """Run the steps on *values*, tensors by number."""
@@ -70,9 +71,38 @@ class _Part:
             _run(self.steps, own)
             return tuple(own[n] for n in self.outside)
 
-        results = checkpoint(run, *(values[n] for n in self.inside), use_reentrant=False)
+        given = [values[n] for n in self.inside]
+        if self.by_operator:
+            results = checkpoint(run, *given, use_reentrant=False, context_fn=_contexts)
+        else:
+            results = checkpoint(run, *given, use_reentrant=False)
         _drop(self.steps, values)
         values.update(zip(self.outside, results, strict=True))
+
+
+def _contexts() -> tuple[Any, Any]:
+    """Return the contexts of a block's forward pass and of its recomputation, which keep results by operator.
+
+    The results of attention and of every second matrix product are kept, as torchtitan's selective checkpointing does.
+    """
+    aten = torch.ops.aten
+    attention = {
+        aten._scaled_dot_product_flash_attention.default,
+        aten._scaled_dot_product_efficient_attention.default,
+        aten._scaled_dot_product_flash_attention_for_cpu.default,
+        aten._scaled_dot_product_cudnn_attention.default,
+    }
+    products = {aten.mm.default, aten.addmm.default}
+    counts = {False: 0, True: 0}  # of the forward pass, and of its repetition
+
+    def policy(context: Any, operator: Any, *_args: Any, **_kwargs: Any) -> Any:
+        if operator in products:
+            counts[context.is_recompute] += 1
+        keeps = operator in attention or (operator in products and counts[context.is_recompute] % 2 == 1)
+        return CheckpointPolicy.MUST_SAVE if keeps else CheckpointPolicy.PREFER_RECOMPUTE
+
+    forward, again = create_selective_checkpoint_contexts(policy)
+    return forward, again
 
 
 class Span(nn.Module):  # type: ignore[misc]
@@ -112,14 +142,16 @@ def spans(steps: Sequence[Step], outputs: Sequence[int], recompute: Recompute, *
 
     *outputs* are the tensors read after the last step.
     """
-    again = {"": {}, "full": _blocks(steps), "selective": _attentions(steps)}[recompute]
+    again = {} if not recompute else _attentions(steps) if recompute == "selective" else _blocks(steps)
     blocks = _blocks(steps) if in_blocks else {}
     for block, of_block in groupby(range(len(steps)), key=lambda i: blocks.get(i, -1)):
         mine = list(of_block)
         parts = []
         for key, run in groupby(mine, key=lambda i: again.get(i, -1)):
             places = list(run)
-            parts.append(_Part(tuple(steps[i] for i in places), *_edges(steps, places, outputs), again=key >= 0))
+            edges = _edges(steps, places, outputs)
+            by_operator = recompute == "operators"
+            parts.append(_Part(tuple(steps[i] for i in places), *edges, again=key >= 0, by_operator=by_operator))
         yield Span(parts, apart=block >= 0, edges=_edges(steps, mine, outputs))
 
 

@@ -1,0 +1,62 @@
+"""The options of recomputation: ``--recompute`` and its like, read together."""
+
+from __future__ import annotations
+
+from simulator.cli.options import parse_choice, parse_count, refuse
+from simulator.cli.written import Written
+from simulator.errors import InputError
+from simulator.questions.options import RECOMPUTED_PARTS, Recompute, RecomputedPart, StepOptions
+from simulator.step.recompute import reruns_of
+from simulator.workload.network import Network
+
+__all__ = ["check_recomputes", "read_recompute"]
+
+_HOLDS: dict[RecomputedPart, tuple[RecomputedPart, ...]] = {"moe": ("moe_act", "shared_experts")}
+
+
+def read_recompute(written: Written) -> tuple[Recompute, tuple[RecomputedPart, ...], int | None]:
+    """Return how activations are recomputed, which parts of blocks, and in how many blocks; raises InputError."""
+    ways: dict[str, tuple[bool, Recompute]] = {
+        "--recompute": (written.recompute, "full"),
+        "--recompute-attention": (written.recompute_attention, "selective"),
+        "--recompute-parts": (written.recompute_parts is not None, "selective"),
+        "--recompute-operators": (written.recompute_operators, "operators"),
+    }
+    given = [(option, how) for option, (is_given, how) in ways.items() if is_given]
+    if len(given) > 1:
+        raise InputError(f"{given[1][0]}: {given[0][0]} says already what is recomputed; give one of the two")
+    how: Recompute = given[0][1] if given else "none"
+    parts = StepOptions().recompute_parts if written.recompute_parts is None else _parts(written.recompute_parts)
+    if written.recompute_blocks is None:
+        return how, parts, None
+    if not given:
+        raise InputError("--recompute-blocks: is about what is recomputed; add --recompute")
+    return how, parts, parse_count("--recompute-blocks", written.recompute_blocks)
+
+
+def _parts(text: str) -> tuple[RecomputedPart, ...]:
+    option = "--recompute-parts"
+    found = tuple(dict.fromkeys(parse_choice(option, name, RECOMPUTED_PARTS) for name in text.split(",")))
+    for whole, inside in _HOLDS.items():
+        twice = next((part for part in inside if part in found), None)
+        if whole in found and twice is not None:
+            raise InputError(f"{option} {twice}: {whole} runs it again already; give one of the two")
+    return found
+
+
+def check_recomputes(options: StepOptions, network: Network, workload: str) -> None:
+    """Raise InputError if *options* recompute parts that *network* does not have."""
+    none = f"and {workload} has none"
+    blocks = "applies to repeated blocks, " + none
+    if options.recompute == "full":
+        refuse({"--recompute": not reruns_of(network, options)}, blocks)
+    if options.recompute == "operators":
+        refuse({"--recompute-operators": not reruns_of(network, options)}, blocks)
+    if options.recompute != "selective":
+        return
+    for part in options.recompute_parts:
+        alone = StepOptions(recompute="selective", recompute_parts=(part,))
+        if not reruns_of(network, alone):
+            if options.recompute_parts == StepOptions().recompute_parts:
+                raise InputError(f"--recompute-attention: applies to attention, {none}")
+            raise InputError(f"--recompute-parts {part}: applies to blocks with such a part, {none}")

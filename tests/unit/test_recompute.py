@@ -1,0 +1,124 @@
+"""What the backward pass computes again, for each way of recomputing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from simulator.api.machines import load_machine
+from simulator.places import Places
+from simulator.questions.options import RECOMPUTED_PARTS, Recompute, RecomputedPart, StepOptions
+from simulator.step.issue import issues_of
+from simulator.step.memory import held_in, memory_need
+from simulator.step.recompute import reruns_of
+from simulator.workload.find import find_network
+from simulator.workload.network import Network, block_name
+
+DEVICE = Places(load_machine("dgx-h100")).find().device
+HALF = StepOptions(precision="master-bf16", optimizer="adam")
+
+
+def network(workload: str, layers: int = 4) -> Network:
+    return find_network(workload, settings={"layers": layers}, sequence_length=1024).build(1)
+
+
+LLAMA, MLA = network("llama3-8b"), network("deepseek-v3", 5)
+
+
+def again(of: Network, options: StepOptions) -> list[str]:
+    """Return the layers of the last block that run again, in order."""
+    found = [issue.layer for issue in issues_of(DEVICE, of, options) if issue.again]
+    block = block_name(found[0])
+    return [name.removeprefix(f"{block}.") for name in found if block_name(name) == block]
+
+
+def parts(*named: RecomputedPart) -> StepOptions:
+    return replace(HALF, recompute="selective", recompute_parts=named)
+
+
+def test_by_operator_attention_and_every_second_product_are_kept() -> None:
+    names = again(LLAMA, replace(HALF, recompute="operators"))
+    products = [name for name in names if name in ("q", "k", "v", "out", "gate", "up", "down")]
+    assert products == ["k", "out", "up"]
+    assert "attention" not in names
+    assert names[0] == "norm1"
+    assert "add2" not in names  # nothing inside the block reads its result
+
+
+@pytest.mark.parametrize(
+    ("part", "of", "names"),
+    [
+        ("core_attn", LLAMA, ["attention"]),
+        ("layernorm", LLAMA, ["norm1", "norm2"]),
+        ("mlp", LLAMA, ["gate", "silu", "up", "mul", "down"]),
+        ("moe_act", MLA, ["experts_silu", "experts_mul"]),
+        ("shared_experts", MLA, [f"shared.{name}" for name in ("gate", "silu", "up", "mul", "down")]),
+    ],
+)
+def test_parts_by_megatrons_names(part: RecomputedPart, of: Network, names: list[str]) -> None:
+    assert sorted(again(of, parts(part))) == sorted(names)
+
+
+def test_latent_vectors_are_kept_and_projected_again() -> None:
+    names = again(MLA, parts("mla_up_proj"))
+    assert {"q", "kv", "join_k"} <= set(names)
+    assert not {"q_latent", "kv_latent", "q_norm", "kv_norm", "attention"} & set(names)
+
+
+def test_experts_run_again_with_router_and_shared_expert() -> None:
+    names = again(MLA, parts("moe"))
+    assert names[0] == "router"
+    assert {"dispatch", "experts_up", "combine", "shared.down"} <= set(names)
+    assert not {"norm2", "attention"} & set(names)
+
+
+@pytest.mark.parametrize("part", RECOMPUTED_PARTS)
+def test_each_part_saves_memory_and_takes_time(part: RecomputedPart) -> None:
+    if part == "core_attn":
+        of = find_network("gpt2", settings={"attention": "eager"}, sequence_length=512).build(1)
+    else:
+        of = LLAMA if part == "mlp" else MLA
+    plain, other = held_in(of, HALF).moments[0][0], held_in(of, parts(part)).moments[0][0]
+    assert other < plain
+    spent = [sum(i.device_s for i in issues_of(DEVICE, of, options)) for options in (HALF, parts(part))]
+    assert spent[0] < spent[1]
+
+
+@pytest.mark.parametrize("how", ["full", "operators"])
+def test_the_first_blocks_alone(how: Recompute) -> None:
+    """Time and memory go from none to all in equal steps, as the blocks are equal."""
+    times, kept = [], []
+    for count in range(5):
+        options = replace(HALF, recompute=how if count else "none", recompute_blocks=count or None)
+        times.append(sum(i.device_s for i in issues_of(DEVICE, LLAMA, options)))
+        kept.append(held_in(LLAMA, options).moments[0][0])
+    assert times[4] == pytest.approx(
+        sum(i.device_s for i in issues_of(DEVICE, LLAMA, replace(HALF, recompute=how))), rel=1e-12
+    )
+    steps = [b - a for a, b in pairwise(times)]
+    assert steps == pytest.approx([steps[0]] * 4, rel=1e-6)
+    saved = [a - b for a, b in pairwise(kept)]
+    assert saved == [saved[0]] * 4
+    assert saved[0] > 0
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("how", ["selective", "operators", "full"])
+@pytest.mark.parametrize("workload", ["llama3-8b", "gpt2", "qwen3-30b-a3b", "resnet50"])
+def test_all_that_is_dropped_exists_again_before_it_is_read(workload: str, how: Recompute, compiled: bool) -> None:
+    of = find_network(workload).build(1)
+    options = StepOptions(recompute=how, compiled=compiled)
+    if workload == "resnet50" and how == "selective":
+        assert reruns_of(of, options) == ()
+        return
+    for rerun in reruns_of(of, options):
+        assert max(rerun.layers) <= rerun.before or how == "selective"
+        writers = {of.layers[place].output for place in rerun.layers}
+        assert rerun.tensors <= writers | {layer.inputs[0] for layer in of.layers if layer.in_place}
+    plain, less = (memory_need(of, each, DEVICE) for each in (replace(options, recompute="none"), options))
+    assert less.total_bytes <= plain.total_bytes
+    moments = held_in(of, options).moments
+    assert all(activations >= 0 for activations, _, _ in moments)
+    assert moments[-1][0] <= held_in(of, replace(options, recompute="none")).moments[-1][0]
