@@ -87,7 +87,7 @@ SIMULATE: dict[str, tuple[str, str]] = {
     "--recompute-attention": (_BERT, ""),
     "--recompute-operators": (_BERT, ""),
     "--recompute-parts": (_BERT, "layernorm"),
-    "--recompute-blocks": (f"{_BERT} --recompute", "3"),
+    "--recompute-blocks": (f"{_BERT} --recompute", "1"),
     "--channels-last": (f"{_STEP} --precision amp-fp16", ""),
     "--fused-optimizer": (_STEP, ""),
     "--framework": (_BERT, "megatron"),

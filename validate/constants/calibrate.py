@@ -25,9 +25,10 @@ __all__ = ["Calibrated", "fit_calibration"]
 _PRIOR = {"compute": 0.15, "bandwidth": 0.1, "dispatch": 0.3, "by_class": 0.1}
 _BOUND = 3.0
 # Fewest rows of a kernel class that calibrate it; a gain that is only rounding.
-_FEWEST, _NO_GAIN = 5, 1e-9
-# Standard errors of the mean gain that it must exceed.
-_PROOF = 2.0
+_FEWEST, _NO_GAIN = 3, 1e-9
+# Standard errors of the mean gain that it must exceed; twice as many below _MANY rows, whose own spread is uncertain
+# (Student's t for 2 and 3 degrees of freedom: 4.5 and 3.3).
+_PROOF, _MANY = 2.0, 5
 
 _Row = tuple[Asked, str, float]
 
@@ -134,10 +135,13 @@ class _Judged(NamedTuple):
 def _gains(rows: Sequence[_Judged]) -> bool:
     """Return whether factors from the other rows predict *rows* better than the data sheet does.
 
-    The mean gain must exceed its standard error ``_PROOF`` times, and no operator may get worse.
+    The mean gain must exceed its standard error ``_PROOF`` times, twice that for few rows, and no operator may get worse.
     """
     gains = [row.plain - row.unseen for row in rows]
-    if len(gains) < _FEWEST or fmean(gains) <= _PROOF * stdev(gains) / math.sqrt(len(gains)) + _NO_GAIN:
+    if len(gains) < _FEWEST:
+        return False
+    proof = _PROOF if len(gains) >= _MANY else 2.0 * _PROOF
+    if fmean(gains) <= proof * stdev(gains) / math.sqrt(len(gains)) + _NO_GAIN:
         return False
     by_op: dict[str, list[_Judged]] = {}
     for row in rows:
