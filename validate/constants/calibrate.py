@@ -135,7 +135,7 @@ class _Judged(NamedTuple):
 def _gains(rows: Sequence[_Judged]) -> bool:
     """Return whether factors from the other rows predict *rows* better than the data sheet does.
 
-    The mean gain must exceed its standard error ``_PROOF`` times, twice that for few rows, and no operator may get worse.
+    The mean gain must exceed its standard error ``_PROOF`` times, twice that for few rows; no operator may get worse.
     """
     gains = [row.plain - row.unseen for row in rows]
     if len(gains) < _FEWEST:
