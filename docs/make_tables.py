@@ -43,7 +43,7 @@ from functools import cache
 from hashlib import sha256
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from simulator.api import Session
 from simulator.api.collectives import machines_fitted_to
@@ -53,6 +53,7 @@ from simulator.console.run import run_app
 from simulator.errors import InputError
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.step import StepQuestion
+from simulator.workload.family import Family
 from validate.cli.app import app as validate_app
 from validate.constants.rows import calibrate_devices
 from validate.kinds import COLLECTIVES, OPERATORS, STEPS, Kind
@@ -475,7 +476,7 @@ def trust_json(rows: Sequence[ScoredRow]) -> str:
         counts = labels.get("era") == "since 2019" or labels.get("framework_rank") == "best"
         if row.skipped or not labels.get("processor") or not counts or labels.get("dtype") not in formats:
             continue
-        if labels["family"] in ("CNN", "transformer"):
+        if labels["family"] in get_args(Family):
             kind, ranks = (labels["processor"], labels["family"], formats[labels["dtype"]]), labels["ranks"]
             key = *kind, ranks != "one", ranks == "divided"
             groups.setdefault(key, []).append(row)

@@ -369,7 +369,9 @@ def _family(model: str) -> str:
         return ""
     if entry.sample == "images":
         return "CNN"
-    return "transformer" if "heads" in entry.defaults else "other"
+    if "heads" not in entry.defaults:
+        return "other"
+    return "MoE" if "experts" in entry.defaults else "transformer"
 
 
 _RANKED = ("ranks", "processor", "family", "era", "framework_rank")
