@@ -31,6 +31,7 @@ from simulator.workload.operators import (
 __all__ = [
     "HOST_TIMES",
     "DispatchCosts",
+    "bucket_copy_time",
     "dispatch_time",
     "framework_scale",
     "gradient_time",
@@ -38,6 +39,7 @@ __all__ = [
     "hook_time",
     "host_costs",
     "product_time",
+    "unit_time",
     "update_time",
 ]
 
@@ -57,6 +59,9 @@ class DispatchCosts:
     update_s: float
     graph_launch_s: float
     hook_s: float
+    unit_s: float
+    shard_s: float
+    bucket_copy: float
     megatron: float
 
 
@@ -82,6 +87,28 @@ def hook_time(device: Gpu | Cpu) -> float:
     DeepSpeed's ZeRO-3 runs them in Python (``deepspeed/runtime/zero/parameter_offload.py``).
     """
     return 0.0 if isinstance(device, Cpu) else host_costs(device).hook_s * device.calibration.dispatch
+
+
+def unit_time(device: Gpu | Cpu, parameters: int) -> float:
+    """Return the host time of FSDP's hooks around a unit of *parameters* tensors in one pass, in seconds; 0 on a CPU.
+
+    ``fully_shard`` runs them in Python (``torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py``).
+    """
+    if isinstance(device, Cpu):
+        return 0.0
+    costs = host_costs(device)
+    return (costs.unit_s + parameters * costs.shard_s) * device.calibration.dispatch
+
+
+def bucket_copy_time(device: Gpu | Cpu) -> float:
+    """Return the host time, in seconds, of one copy of a gradient into or out of a bucket.
+
+    DistributedDataParallel makes it in C++, without autograd (``torch/csrc/distributed/c10d/reducer.cpp``).
+    """
+    if isinstance(device, Cpu):
+        return cpu_dispatch_time(device, "bwd_data")
+    costs = host_costs(device)
+    return costs.bucket_copy * costs.backward_s * device.calibration.dispatch
 
 
 def graph_launch_time(device: Gpu | Cpu) -> float:

@@ -2,7 +2,8 @@
 
 As in PyTorch's FSDP (Zhao et al., "PyTorch FSDP", VLDB 2023, sections 3.2 and 3.3): a unit is a repeated block, or the
 layers between two.  Its parameters are gathered before its forward and again before its backward pass, one unit ahead,
-and its gradients are reduce-scattered after it, in every micro-batch.  A rank updates its shard.
+and its gradients are reduce-scattered after it, in every micro-batch.  A rank updates its shard.  The hooks that do
+this take host time in each pass of a unit, and more for each of its parameters.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
+from simulator.devices.dispatch import unit_time
 from simulator.plan.plan import PlanBuilder
 from simulator.questions.layout import Layout
 from simulator.questions.options import StepOptions
@@ -19,7 +21,7 @@ from simulator.step.precision import storage_of
 from simulator.training.crew import Crew
 from simulator.training.data_parallel import Sums
 from simulator.training.micro_batches import Batches
-from simulator.workload.network import Network, block_name
+from simulator.workload.network import Network, Parameter, block_name
 from simulator.workload.precision import ELEMENT_BYTES
 from simulator.workload.split.experts import expert_parameters
 
@@ -66,6 +68,8 @@ def write_sharded(
     summed = ELEMENT_BYTES["fp32"] if sums_in_fp32 else element
     apart = expert_parameters(network) if of_experts is not None else frozenset()
     units = _units(network, crew.passes(), apart)
+    if options.framework != "deepspeed-zero3":  # whose hooks are those of its layers
+        units = _hooked(units, network, apart, crew)
     both = (sums, *(() if of_experts is None else (of_experts,)))
     exchanged: list[int] = []
     for number in batches:
@@ -107,15 +111,23 @@ def unit_elements(network: Network, *, trained: bool = False, only: frozenset[st
 
     *trained*: only parameters with gradients; *only*: only parameters with these names.
     """
-    elements: dict[str, int] = {}
+    found = _parameters(network, trained=trained, only=only)
+    return {name: sum(p.elements for p in parameters) for name, parameters in found.items()}
+
+
+def _parameters(
+    network: Network, *, trained: bool = False, only: frozenset[str] | None = None
+) -> dict[str, list[Parameter]]:
+    """Return the parameters that :func:`unit_elements` counts, by block."""
+    found: dict[str, list[Parameter]] = {}
     seen: set[str] = set()
     for layer in network.layers:
         name = block_name(layer.name)
         for parameter in layer.trained if trained else layer.parameters:
             if parameter.name not in seen and (only is None or parameter.name in only):
                 seen.add(parameter.name)
-                elements[name] = elements.get(name, 0) + parameter.elements
-    return elements
+                found.setdefault(name, []).append(parameter)
+    return found
 
 
 def _units(network: Network, passes: Sequence[tuple[Issue, ...]], apart: frozenset[str]) -> list[_Unit]:
@@ -136,6 +148,24 @@ def _units(network: Network, passes: Sequence[tuple[Issue, ...]], apart: frozens
         last = outside[-1]
         if found[last].part == "backward":
             found[last] = replace(found[last], scattered=with_gradients.get("", (0, 0)))
+    return found
+
+
+def _hooked(units: Sequence[_Unit], network: Network, apart: frozenset[str], crew: Crew) -> list[_Unit]:
+    """Return *units* with the host time of their hooks at the first issue; divided experts are units of their own."""
+    everything, experts = _parameters(network), _parameters(network, only=apart)
+    devices = [role.place.device for role in crew.roles]
+    found: list[_Unit] = []
+    for unit in units:
+        name = block_name(unit.issues[0][0].layer)
+        divided = len(experts.get(name, ()))
+        tensors = len(everything.get(name, ())) - divided, divided
+        hooked = [count for count, *moved in zip(tensors, unit.gathered, unit.scattered, strict=True) if any(moved)]
+        first = tuple(
+            replace(issue, host_s=issue.host_s + sum(unit_time(device, count) for count in hooked))
+            for device, issue in zip(devices, unit.issues[0], strict=True)
+        )
+        found.append(replace(unit, issues=(first, *unit.issues[1:])) if hooked else unit)
     return found
 
 
