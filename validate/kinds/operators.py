@@ -96,7 +96,7 @@ def read_operator(cell: Cell, names: Names) -> Asked:
         calls=alone,
         threads=_threads(cell) if on_cpu else None,
     )
-    for column, known in (("clock", ("", "host", "device")), ("compiled", ("", "0", "1"))):
+    for column, known in (("clock", ("", "host", "events")), ("compiled", ("", "0", "1"))):
         if cell(column) not in known:
             raise NotScored(f"{column} '{one_line(cell(column), 20)}' is not known; {', '.join(known[1:])} are")
     timing: Timing | None = None
