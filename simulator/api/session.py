@@ -100,7 +100,7 @@ class Session:
 
     def know(self, where: Where, machine: Machine) -> None:
         """Use *machine* for *where*, instead of a file or a built-in machine."""
-        self._machines[where] = machine
+        self._machines = {**self._machines, where: machine}  # sessions that share the others keep theirs
 
     def know_network(self, workload: str, source: NetworkSource) -> None:
         """Use *source* for the network named *workload*, instead of a file or a built-in network."""

@@ -64,7 +64,10 @@ def run_best(written: Written, wanted: Wanted) -> None:
         lambda: parse_fixed(wanted.parallel),
         lambda: None if wanted.recompute is None else parse_choice("--recompute", wanted.recompute, SEARCHED),
     )
-    session, questions = ask_steps(replace(written, global_batch=None, batch="1"))
+    sharded = ("fsdp",) if dict(fixed).get("zero") == 3 else ()
+    if written.framework == "deepspeed-zero3" and not sharded:
+        raise InputError("--framework deepspeed-zero3: is ZeRO-3; fix --parallel zero=3")
+    session, questions = ask_steps(replace(written, global_batch=None, batch="1", parallel=sharded))
     question = replace(questions[0], layout=REPLICAS)
     if len(questions) > 1:
         raise InputError("--topology: best searches one machine; name one")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import ceil
+
 from simulator.cli.options import parse_choice, parse_count, refuse
 from simulator.cli.written import Written
 from simulator.errors import InputError
@@ -47,13 +50,19 @@ def _parts(text: str) -> tuple[RecomputedPart, ...]:
     return found
 
 
-def check_recomputes(options: StepOptions, network: Network, workload: str) -> None:
-    """Raise InputError if *options* recompute parts that *network* does not have."""
+def check_recomputes(written: Written, options: StepOptions, network: Network, chunks: int) -> None:
+    """Raise InputError if *options* recompute parts that *network* does not have.
+
+    *chunks*: the fewest chunks into which one of the ways of running the step cuts the network.
+    """
+    workload = written.workload
     none = f"and {workload} has none"
     blocks = "applies to repeated blocks, " + none
     there = len({block_name(layer.name) for layer in network.layers} - {""})
-    if there and (options.recompute_blocks or 0) > there:
-        raise InputError(f"--recompute-blocks {options.recompute_blocks}: {workload} has {there} blocks")
+    most = ceil(there / chunks)
+    if there and (options.recompute_blocks or 0) > most:
+        where = f"{workload} has" if chunks == 1 else f"a stage's chunk of {workload} has at most"
+        raise InputError(f"--recompute-blocks {options.recompute_blocks}: {where} {most} blocks")
     if options.recompute == "full":
         refuse({"--recompute": not reruns_of(network, options)}, blocks)
     if options.recompute == "operators":
@@ -61,8 +70,11 @@ def check_recomputes(options: StepOptions, network: Network, workload: str) -> N
     if options.recompute != "selective":
         return
     for part in options.recompute_parts:
-        alone = StepOptions(recompute="selective", recompute_parts=(part,))
+        some = options.recompute_blocks if chunks == 1 else None
+        alone = StepOptions(recompute="selective", recompute_parts=(part,), recompute_blocks=some)
         if not reruns_of(network, alone):
-            if options.recompute_parts == StepOptions().recompute_parts:
+            if written.recompute_attention and some is None:
                 raise InputError(f"--recompute-attention: applies to attention, {none}")
+            if some is not None and reruns_of(network, replace(alone, recompute_blocks=None)):
+                raise InputError(f"--recompute-blocks {some}: none of the first {some} blocks of {workload} has {part}")
             raise InputError(f"--recompute-parts {part}: applies to blocks with such a part, {none}")

@@ -271,8 +271,12 @@ def _check_has(written: Written, session: Session, questions: Sequence[StepQuest
         network = session.network(questions[0])
         convolves = any(isinstance(layer.operator, Conv2d) for layer in network.layers)
         none = f"and {written.workload} has none"
-        check_recomputes(options, network, written.workload)
+        check_recomputes(written, options, network, min(q.layout.pp * q.layout.vp for q in questions))
         refuse({"--channels-last": written.channels_last and not convolves}, f"applies to convolutions, {none}")
+    hooked = options.framework == "deepspeed-zero3"
+    apart = any(q.layout.zero != 3 and q.gpus and len(q.gpus) > 1 for q in questions)
+    if hooked and (apart or options.mode == "inference"):
+        raise InputError("--framework deepspeed-zero3: is ZeRO-3 in training; add --parallel fsdp")
     adds = any(q.micro_batches > 1 and q.layout.zero < 2 and q.options.mode in ("train", "backward") for q in questions)
     several = "is about gradients of several micro-batches (--micro-batches 4), which zero=2 and fsdp scatter"
     refuse({"--accumulate": written.accumulate is not None and not adds}, several)

@@ -32,7 +32,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, Strict
 
 from simulator.devices.dispatch import HOST_TIMES
-from simulator.devices.neighbours import AXES, LEAST_SIZE, MOST_SIZE, WORDS
+from simulator.devices.neighbours import AXES, KNOWN_WORDS, LAYOUTS, LEAST_SIZE, MOST_SIZE, WORDS
 from simulator.devices.predict import KERNEL_CLASSES
 from simulator.errors import InputError, nearest, one_line
 from simulator.questions.calibration import ISOLATED, MOST_MEASURED, Calibration, Neighbourhood
@@ -167,6 +167,12 @@ def _faults_of_neighbours(neighbours: Sequence[NeighboursOf]) -> Iterator[tuple[
             message = f"there is no '{one_line(kernel_class, 60)}'; {nearest(kernel_class, KERNEL_CLASSES, listed=20)}"
             yield (index, "of"), message
             continue
+        for word in each.of.split(" ")[1 : 2 if kernel_class == "rowwise" else None]:
+            if word not in KNOWN_WORDS:
+                yield (
+                    (index, "of"),
+                    f"no kernels are '{one_line(word, 60)}'; {nearest(word, sorted(KNOWN_WORDS), listed=0)}",
+                )
         if each.of in varieties:
             yield (index, "of"), f"'{one_line(each.of, 60)}' is there twice"
         varieties.add(each.of)
@@ -185,7 +191,9 @@ def _fault_of_sizes(kernel_class: str, sizes: Mapping[str, float | str]) -> str:
     for name, value in sizes.items():
         if (name in WORDS) != isinstance(value, str):
             return f"{name} must be {'text' if name in WORDS else 'a number'}; got '{one_line(value, 60)}'"
-        low, high = _RATIO if name == "ratio" else _SIZE
+        if isinstance(value, str) and name in LAYOUTS and value not in LAYOUTS[name]:
+            return f"{name} '{one_line(value, 60)}' is not known; {nearest(value, LAYOUTS[name])}"
+        low, high = _RATIO if name == "ratio" else (1.0, MOST_SIZE) if name in _COUNTS else _SIZE
         if not isinstance(value, str) and not low <= value <= high:
             return f"{name} must be from {low:g} to {high:g}; got {value:g}"
     return ""
@@ -197,6 +205,7 @@ def load_calibration(path: str | Path, devices: Collection[str] | None = None) -
 
 
 _WRONG = {True: "not one of them", False: "missing"}
+_COUNTS = ("m", "n", "k", "batch")
 _RATIO, _SIZE = (0.02, 50.0), (LEAST_SIZE, MOST_SIZE)
 _FACTORS = ("compute", "bandwidth", "dispatch")
 _HOST = (*HOST_TIMES, *ISOLATED)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from typing import get_args
 
 from simulator.devices.kernels import (
     Convolution,
@@ -29,9 +30,13 @@ from simulator.devices.kernels import (
     Streaming,
 )
 from simulator.questions.calibration import Neighbourhood, Shape
+from simulator.workload.operators import AttentionLibrary
+from simulator.workload.precision import PRECISIONS
 
 __all__ = [
     "AXES",
+    "KNOWN_WORDS",
+    "LAYOUTS",
     "LEAST_SIZE",
     "MOST_SIZE",
     "WORDS",
@@ -68,6 +73,11 @@ AXES: Mapping[str, Mapping[str, float]] = {
 }
 WORDS = frozenset({"layout", "direction", "filter", "function"})
 """The axes that are words; all others are positive numbers."""
+LAYOUTS: Mapping[str, tuple[str, ...]] = {
+    "layout": ("NN", "NT", "TN", "TT"),
+    "direction": ("fwd", "bwd_data", "bwd_weight", "steps", "weights"),
+}
+"""The words that some of these axes may have."""
 LEAST_SIZE, MOST_SIZE = 1e-3, 1e18
 """The least and most that a size may be; 0 has no logarithm."""
 # Beside the sizes of a product: its FLOPs, and the powers of two that divide them (up to 2^6).
@@ -90,6 +100,17 @@ _VARIETY: Mapping[type, Callable[..., tuple[str, ...]]] = {
     Gather: lambda k: (k.precision, k.direction),
     FusedAttention: lambda k: (k.precision, k.direction, k.library, "causal" if k.causal else ""),
 }
+
+
+KNOWN_WORDS = frozenset(
+    {
+        *PRECISIONS,
+        *get_args(AttentionLibrary),
+        *("bias", "batched", "channels_last", "transposed", "causal"),
+        *("max", "avg", "fwd", "bwd", "rnn", "lstm", "gru"),
+    }
+)
+"""The words of varieties after the class; a reduction over rows also has its function."""
 
 
 def shape_of(kernel: Kernel) -> Shape:

@@ -103,9 +103,8 @@ class StepOptions:
         The host launches nothing until the device has finished everything before it (``CUDA_LAUNCH_BLOCKING=1``).
     accumulation : str
         How gradients of micro-batches are added up: by the ``product`` that computes them (Megatron-LM's fusion; also
-        if
-        there is nothing to add), by a pass that reads both (``add``, PyTorch's), or by passes into an extra fp32 copy
-        (``fp32``, DeepSpeed's ``BF16_Optimizer``).
+        if there is nothing to add), by a pass that reads both (``add``, PyTorch's), or by passes into an extra fp32
+        copy (``fp32``, DeepSpeed's ``BF16_Optimizer``).
     """
 
     mode: Mode = "train"

@@ -20,7 +20,7 @@ from simulator.step.fusion import Group
 from simulator.workload.activations import saved_tensors
 from simulator.workload.backward import storages
 from simulator.workload.network import Layer, Network, block_name, once
-from simulator.workload.operators import Attention, Elementwise, Exchange, LayerNorm, Linear, MatMul
+from simulator.workload.operators import Attention, Elementwise, Exchange, LayerNorm, Linear, MatMul, Softmax
 
 __all__ = ["Rerun", "recomputed_groups", "reruns_of"]
 
@@ -138,9 +138,22 @@ def _operators(block: _Block) -> Iterator[Rerun]:
 
 
 def _attention(block: _Block) -> Iterator[Rerun]:
-    """Yield what lies between the first product of activations and the last."""
-    products = block.layers(lambda layer: isinstance(layer.operator, Attention | MatMul))
-    yield from block.part([i for i in block.places if products and products[0] <= i <= products[-1]])
+    """Yield each attention: one kernel, or the layers from the product of scores to the first product after softmax."""
+    start, weighed = None, False
+    last: int | None = None
+    for place in block.places:
+        operator = block.network.layers[place].operator
+        if isinstance(operator, Attention):
+            yield from block.part([place])
+        elif isinstance(operator, MatMul):
+            start, last = place if start is None else start, place
+            if weighed:
+                yield from block.part(range(start, place + 1))
+                start, weighed = None, False
+        elif isinstance(operator, Softmax) and start is not None:
+            weighed = True
+    if start is not None and last is not None:
+        yield from block.part(range(start, last + 1))
 
 
 def _norms(block: _Block) -> Iterator[Rerun]:

@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from simulator.api.machines import load_machine
+from simulator.cli import run
 from simulator.places import Places
 from simulator.questions.options import RECOMPUTED_PARTS, Recompute, RecomputedPart, StepOptions
 from simulator.step.issue import issues_of
@@ -158,3 +159,35 @@ def test_all_that_is_dropped_exists_again_before_it_is_read(workload: str, how: 
     moments = held_in(of, options).moments
     assert all(activations >= 0 for activations, _, _ in moments)
     assert moments[-1][0] <= held_in(of, replace(options, recompute="none")).moments[-1][0]
+
+
+def test_each_attention_of_a_block_runs_again_by_itself() -> None:
+    of = find_network("t5-small").build(1)
+    names = again(of, parts("core_attn"))
+    assert "cross.scores" in names
+    assert not {"out", "cross.q", "cross.k", "cross.norm"} & set(names)
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("--recompute --recompute-blocks 0", "--recompute-blocks 0: at least 1"),
+        ("--recompute --recompute-blocks 13", "--recompute-blocks 13: gpt2 has 12 blocks"),
+        ("--recompute --recompute-blocks 4 --parallel pp=4", "a stage's chunk of gpt2 has at most 3 blocks"),
+        ("--recompute-parts moe", "--recompute-parts moe: applies to blocks with such a part, and gpt2 has none"),
+        ("--recompute-parts moe,moe_act", "--recompute-parts moe_act: moe runs it again already"),
+        ("--recompute-parts mlpp", "no such choice; did you mean 'mlp'"),
+        ("--recompute --recompute-operators", "--recompute-operators: --recompute says already what is recomputed"),
+        ("--recompute-blocks 3", "--recompute-blocks: is about what is recomputed; add --recompute"),
+        ("--framework deepspeed-zero3", "--framework deepspeed-zero3: is ZeRO-3 in training; add --parallel fsdp"),
+    ],
+)
+def test_what_has_no_effect_is_refused(words: str, found: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--topology", "dgx-h100", "--workload", "gpt2", "--batch", "1", *words.split()]) == 2
+    assert found in capsys.readouterr().err
+
+
+def test_blocks_without_a_part_recompute_nothing_and_say_so(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = "--topology dgx-h100 --gpus 1 --workload deepseek-v3 --set layers=5 --batch 1"
+    assert run([*asked.split(), "--recompute-parts", "moe", "--recompute-blocks", "3"]) == 2
+    assert "--recompute-blocks 3: none of the first 3 blocks of deepseek-v3 has moe" in capsys.readouterr().err

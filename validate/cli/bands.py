@@ -95,6 +95,7 @@ def _calibrated(scoring: Scoring, table: Table, kind: Kind, grades: Sequence[str
     return {
         row.question: After(row.error, max(row.composition.parts, key=lambda part: part.share).known)
         for row in measured(rows, names.session)
+        if row.composition.parts
     }
 
 

@@ -89,7 +89,7 @@ def _fitted(session: Session, part: str, rows: Sequence[_Row], kept: frozenset[s
     if any(_shows_host(asked) and not kept.isdisjoint(bare.kernel_classes(asked.question)) for asked, _, _ in rows):
         names = [name for name in names if name != "dispatch"]
     priors = {name: Prior(1.0, _PRIOR[name.partition(".")[0]], 1.0 / _BOUND, _BOUND) for name in names}
-    own = [[name for name in names if _moves(name, bare.kernel_classes(asked.question))] for asked, _, _ in mine]
+    own = [[name for name in names if _moves(name, _all_classes(bare, asked))] for asked, _, _ in mine]
     known: list[dict[tuple[float, ...], float]] = [{} for _ in mine]
 
     def errors(values: Mapping[str, float]) -> list[float]:
@@ -162,6 +162,11 @@ def _free(session: Session, rows: Sequence[Asked]) -> list[str]:
     classes = {name for asked in rows for name in session.kernel_classes(asked.question)}
     dispatch = ["dispatch"] if any(_shows_host(asked) for asked in rows) else []
     return ["compute", "bandwidth", *dispatch, *(f"by_class.{name}" for name in sorted(classes))]
+
+
+def _all_classes(session: Session, asked: Asked) -> frozenset[str]:
+    """Return the classes of all kernels that were timed with *asked*."""
+    return frozenset(name for each in (asked.question, *asked.besides) for name in session.kernel_classes(each))
 
 
 def _moves(name: str, classes: Collection[str]) -> bool:

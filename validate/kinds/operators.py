@@ -96,6 +96,8 @@ def read_operator(cell: Cell, names: Names) -> Asked:
         calls=alone,
         threads=_threads(cell) if on_cpu else None,
     )
+    if cell("compiled") not in ("", "0", "1"):
+        raise NotScored(f"compiled '{one_line(cell('compiled'), 20)}' is neither 0 nor 1")
     timing: Timing | None = None
     besides: tuple[Question, ...] = ()
     if isinstance(operator, Attention):

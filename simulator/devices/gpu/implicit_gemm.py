@@ -183,7 +183,7 @@ def _of_taps(channels: int, taps: int, packed: bool = False) -> int:
 
     *packed*: a step holds several taps of so few channels (CUTLASS 2.9, "first layer" kernels).
     """
-    if packed and channels == _CHANNELS:
+    if packed and taps > 1 and channels == _CHANNELS:
         return _TAP_CHANNELS * ceil(channels * taps / _TAP_CHANNELS)
     return channels if taps == 1 else taps * _TAP_CHANNELS * ceil(channels / _TAP_CHANNELS)
 
