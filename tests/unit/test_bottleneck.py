@@ -67,7 +67,7 @@ def test_a_slow_adapter_costs_a_step_what_it_costs_for_a_while() -> None:
     def step_s(*links: SlowLink) -> float:
         where = Where("dgx-h100", 2, slow_links=links)
         layout = parse_layout("fsdp")
-        return Session().time_s(StepQuestion(where=where, workload="gpt2", batch=1, layout=layout))
+        return Session().time_s(StepQuestion(where=where, workload="gpt2-xl", batch=1, layout=layout))
 
     ends = "node0.ib0-network"
     for_good, for_long = step_s(SlowLink(ends, 0.1)), step_s(SlowLink(ends, 0.1, 0.0, 100.0))
