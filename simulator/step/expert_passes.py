@@ -11,6 +11,8 @@ fused activation, as NVIDIA's recipes have them, the forward pass runs, and the 
 - for products in 8 or 4 bits: ``Fp8Padding``, R rows copied to aligned places, and back;
 - the activation with its gate and the router's probabilities, one kernel (``weighted_bias_swiglu_impl``,
   ``weighted_bias_quick_geglu_impl``, ``weighted_squared_relu_impl``), so nothing is weighed after the experts;
+- if gates are clamped (gpt-oss), each half is clamped and both are joined before that kernel, by plain torch.  The same
+  function copies its offset to the device (``torch.tensor(linear_offset, device=...)``), for which the host waits;
 - if experts have biases: ``_apply_bias``, for each expert a product of its bias with the probabilities and a sum, both
   in fp32, then all rows joined and cast (``TEGroupedMLP``).
 
@@ -46,13 +48,15 @@ class Extra:
     """What Megatron-Core runs in one pass of a layer that the layer alone does not show.
 
     ``own`` replaces the layer's kernels; None: they stay.  ``before`` and ``after`` are passes around them.  ``calls``:
-    calls of plain torch for all of these, besides the layer's own.
+    calls of plain torch for all of these, besides the layer's own.  ``waits``: the host waits for the device before
+    ``own``.
     """
 
     own: tuple[Streaming, ...] | None = None
     before: tuple[Streaming, ...] = ()
     after: tuple[Streaming, ...] = ()
     calls: int = 0
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +173,15 @@ def _activation(m: _Mixture, element: int) -> tuple[Extra, Extra]:
     n, wide = m.rows * m.last.inputs, m.rows * m.first.outputs
     forward = Streaming("silu", n, wide * element + m.rows * _WIDE, n * element)
     backward = Streaming("silu_bwd", n, (wide + n) * element + m.rows * _WIDE, wide * element + m.rows * _WIDE)
-    return Extra((forward,)), Extra((backward,))
+    if not any(isinstance(x.operator, Elementwise) and x.operator.function == "clamp" for x in m.layers):
+        return Extra((forward,)), Extra((backward,))
+    clamp = Streaming("clamp", n, n * element, n * element)
+    masked = Streaming("clamp", n, 2 * n * element, n * element)
+    joined = Streaming("copy", wide, wide * element, wide * element)
+    return (
+        Extra((forward,), before=(clamp, clamp, joined), waits=True),
+        Extra((backward,), after=(masked, masked, joined)),
+    )
 
 
 def _biased(m: _Mixture, element: int) -> tuple[tuple[Streaming, ...], tuple[Streaming, ...]]:

@@ -129,8 +129,12 @@ class _Issuer:
             host_s, work = priced
             if part == "backward":
                 host_s += gradient_time(self.device, len(layer.trained))
-            needs, waits = self.needs[part].get(layer.name, ()), part == "forward" and layer.name in self.looks
+            needs = self.needs[part].get(layer.name, ())
+            waits = extra.waits or (part == "forward" and layer.name in self.looks)
             yield Issue(layer.name, part, host_s, work, waits, layer=layer.name, needs=needs)
+        elif self.needs[part].get(layer.name):
+            # A layer without kernels still hands on what it waits for: later work of its stream uses its result.
+            yield Issue(layer.name, part, 0.0, NOTHING, layer=layer.name, needs=self.needs[part][layer.name])
         for run in self.lowering.casts(layer, forward=part == "forward"):
             cast = self.streamed(f"{layer.name} (cast)", part, run, layer.name)
             yield replace(cast, host_s=cast.host_s + self.more_kernels(layer.operator) * COMPILED_DISPATCH_S)
@@ -230,8 +234,9 @@ class _Issuer:
         return Issue(f"{self.options.optimizer} step of {name}", "update", *self.updates[elements], waits=True)
 
     def work(self, runs: Sequence[Run]) -> DeviceWork:
-        costs = tuple(run.cost(self.device) for run in runs)
-        return DeviceWork(tuple(kernel_class(run.kernel) for run in runs), costs, sum(cost.time_s for cost in costs))
+        costs = tuple(cost for run in runs for cost in (run.cost(self.device),) * run.times)
+        kinds = tuple(kind for run in runs for kind in (kernel_class(run.kernel),) * run.times)
+        return DeviceWork(kinds, costs, sum(cost.time_s for cost in costs))
 
 
 def work_of(device: Device, kernels: Sequence[Kernel]) -> DeviceWork:

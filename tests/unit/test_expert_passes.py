@@ -77,6 +77,20 @@ def test_biases_of_experts_are_added_expert_by_expert_in_fp32() -> None:
     assert [biased["experts_down", way].calls for way in ("forward", "backward")] == [2 * 16 + 2, 6 * 16 + 2]
 
 
+def test_clamped_gates_are_joined_by_plain_passes_and_the_host_waits() -> None:
+    found, plain = (extras(network, "ep=8", narrow=False) for network in (GPT_OSS, QWEN))
+    assert not any(extra.waits for extra in plain.values())
+    waiting = {key: extra for key, extra in found.items() if extra.waits}
+    ((name, way),) = waiting
+    assert way == "forward"
+    half = 4 * TOKENS * 2880 * 2  # bytes of either half
+    assert sum(kernel.bytes for kernel in found[name, "forward"].before) == 2 * 2 * half + 2 * 2 * half
+    assert sum(kernel.bytes for kernel in found[name, "backward"].after) == 2 * 3 * half + 2 * 2 * half
+    options = replace(MEGATRON, precision="master-bf16")
+    issued = issues_of(Session().device(Where("dgx-b200")), part(GPT_OSS, "ep=8"), options)
+    assert [i.name for i in issued if i.waits and i.layer == f"layers.0.{name}"] == [f"layers.0.{name}"]
+
+
 def test_the_router_chooses_and_the_dispatcher_counts() -> None:
     for words, counting in (("ep=8", COUNTING), ("dp", 0)):
         found = extras(QWEN, words)
@@ -96,8 +110,8 @@ def test_megatron_alone_issues_them_and_plain_calls_are_not_slowed() -> None:
     before = [i for i in issues_of(device, network, options) if i.name == passes.name and i.part == "backward"]
     calls, kernels = 6 * 16 + 2, 1 + 7
     assert sum(i.host_s for i in before) == pytest.approx(each * (calls + kernels * host_costs(device).megatron))
-    names = {name for name, _ in issued}
-    assert not names & {"layers.0.weigh", "layers.0.experts_sigmoid", "layers.0.experts_glu"}
+    dropped = {"layers.0.weigh", "layers.0.experts_sigmoid", "layers.0.experts_glu"}
+    assert not any(i.work.costs or i.host_s for (name, _), i in issued.items() if name in dropped)
     plain = {i.name for i in issues_of(device, network, replace(options, framework="pytorch"))}
     assert "layers.0.weigh" in plain
     assert not any(name.endswith("(passes)") for name in plain)

@@ -8,12 +8,13 @@ import pytest
 
 from simulator.api import Session, load_machine, simulate_training
 from simulator.devices.dispatch import host_costs
-from simulator.devices.kernels import Rowwise
+from simulator.devices.kernels import Gemm, Rowwise
 from simulator.devices.predict import kernel_cost
 from simulator.questions.layout import parse_layout
 from simulator.questions.options import StepOptions
 from simulator.questions.where import Where
 from simulator.step.issue import COMPILED_DISPATCH_S, Issue, issues_of
+from simulator.step.lowering import AT_ONCE, Run
 from simulator.training.divide import divided
 from simulator.workload.network import Network, block_name
 from simulator.workload.zoo.registry import build_network
@@ -48,6 +49,29 @@ def test_each_expert_is_a_product_and_a_cast_of_its_own_to_the_host(ep: int) -> 
             more_s = host_s["megatron"][cast] / costs.megatron - host_s["pytorch"][cast]
             assert more_s == pytest.approx(more * COMPILED_DISPATCH_S)
         assert host_s["megatron"]["layers.0.q"] == pytest.approx(costs.megatron * host_s["pytorch"]["layers.0.q"])
+
+
+@pytest.mark.parametrize("name", ["layers.0.experts_up", "layers.1.experts_down"])
+def test_experts_are_products_of_their_own_on_several_streams(name: str) -> None:
+    megatron, pytorch = (
+        {(i.name, i.part): i for i in issued(QWEN, options, "ep=8")}[name, "forward"] for options in (MEGATRON, PYTORCH)
+    )
+    assert (len(megatron.work.costs), len(pytorch.work.costs)) == (EXPERTS // 8 // AT_ONCE, 1)
+    assert len(set(megatron.work.costs)) == 1
+    assert sum(cost.flop for cost in megatron.work.costs) == pytest.approx(pytorch.work.costs[0].flop)
+    assert pytorch.device_s < megatron.device_s < 2 * pytorch.device_s
+
+
+@pytest.mark.parametrize(("experts", "rows", "measured"), [(8, 4096, 650.574 / 627.903), (16, 2048, 636.927 / 553.945)])
+def test_products_on_streams_lose_to_a_grouped_product_what_was_measured(
+    experts: int, rows: int, measured: float
+) -> None:
+    """CUTLASS's grouped product against Transformer Engine's streams (NVIDIA/TransformerEngine#2045, TE 2.7)."""
+    h100 = Session().device(Where("dgx-h100"))
+    grouped = Run(Gemm(rows, 768, 2048, "bf16", experts, "NT"))
+    spread = grouped.spread()
+    lost = spread.times * spread.cost(h100).time_s / grouped.cost(h100).time_s
+    assert lost == pytest.approx(measured, abs=0.03)
 
 
 def test_the_host_looks_once_a_layer_at_how_many_tokens_experts_get() -> None:
