@@ -1,0 +1,70 @@
+"""Whoever reads what an exchange brings waits for it, even where the reading layer runs no kernel of its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulator.api import Session, load_machine, simulate_training
+from simulator.questions.layout import parse_layout
+from simulator.questions.options import StepOptions
+from simulator.questions.where import Where
+from simulator.step.issue import issues_of
+from simulator.training.divide import divided
+from simulator.workload.exchanges import backward_needs, forward_needs
+from simulator.workload.zoo.registry import build_network
+
+DEVICE = Session().device(Where("dgx-h100"))
+SHORT = {"batch": 1, "loss": True, "sequence_length": 256, "layers": 4}
+TRAINED = StepOptions(precision="master-bf16", optimizer="adam")
+
+
+@pytest.mark.parametrize("framework", ["pytorch", "megatron"])
+@pytest.mark.parametrize("mode", ["train", "inference"])
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("gpt2", "tp=2"),
+        ("llama3-8b", "cp=2"),
+        ("bert-large", "tp=2"),
+        ("llama3-8b", "tp=2,sp"),
+        ("mixtral-8x7b", "ep=8"),
+        ("qwen3-30b-a3b", "ep=8,flex"),
+        ("gpt-oss-120b", "ep=8"),
+        ("gpt-oss-120b", "tp=2,ep=4,sp"),
+        ("nemotron-3-nano", "ep=8,flex"),
+        ("deepseek-v3", "ep=8,flex"),
+    ],
+)
+def test_each_exchange_is_waited_for_by_the_layer_that_reads_it(
+    name: str, words: str, mode: str, framework: str
+) -> None:
+    network = divided(build_network(name, **SHORT), parse_layout(words).on(8))
+    options = StepOptions(
+        mode=mode,  # type: ignore[arg-type]  # both are modes
+        precision="master-bf16" if mode == "train" else "bf16",
+        optimizer="adam" if mode == "train" else "none",
+        framework=framework,  # type: ignore[arg-type]  # both are frameworks
+    )
+    issues = issues_of(DEVICE, network, options)
+    ways = [("forward", forward_needs(network))]
+    if mode == "train":
+        ways.append(("backward", backward_needs(network)))
+    for part, needs in ways:
+        waited = {need for issue in issues if issue.part == part for need in issue.needs}
+        ends = {network.layers[0].name} if part == "backward" else set()  # nothing reads the input's gradient
+        needed = {need for layer, found in needs.items() if layer not in ends for need in found}
+        assert needed <= waited
+
+
+@pytest.mark.parametrize("words", ["ep=8", "ep=8,flex"])
+def test_without_a_shared_expert_nothing_runs_beside_the_all_to_all(words: str) -> None:
+    network = build_network("qwen3-30b-a3b", batch=1, loss=True, sequence_length=4096, layers=2)
+    options = StepOptions(precision="master-bf16", optimizer="adam", framework="megatron")
+    result = simulate_training(load_machine("dgx-h100"), network, options, layout=parse_layout(words))
+    plan, spans = result.timeline.plan, result.timeline.spans
+    sent = [(spans[n].start_s, spans[n].end_s) for n, task in enumerate(plan.tasks) if task.label == "all-to-all"]
+    assert len(sent) == 2 * 4
+    for number, task in enumerate(plan.tasks):
+        if task.stream.endswith("compute"):
+            start_s, end_s = spans[number].start_s, spans[number].end_s
+            assert all(min(end_s, until_s) - max(start_s, since_s) < 1e-9 for since_s, until_s in sent), task.label
