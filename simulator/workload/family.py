@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from simulator.workload.network import Network, once
-from simulator.workload.operators import Conv2d, Recurrent
+from simulator.workload.operators import Attention, Conv2d, Recurrent, Softmax
 
 __all__ = ["Family", "family_of"]
 
@@ -14,14 +14,16 @@ Family = Literal["CNN", "transformer", "MoE"]
 
 @once
 def family_of(network: Network) -> Family | None:
-    """Return "CNN" if convolutions have most FLOPs, else "transformer" or "MoE" if nothing convolves or recurs.
+    """Return "CNN" if convolutions have most FLOPs, "MoE" if layers send tokens to experts, "transformer" if it attends.
 
-    Tokens enter both; an MoE (a mixture of experts) has layers that send them to experts.
+    Hybrids with Mamba's layers belong to the last two.  A network that recurs, or does none of this, has no family.
     """
     convolved = sum(layer.operator.flop for layer in network.layers if isinstance(layer.operator, Conv2d))
     if convolved > 0.5 * network.flop:
         return "CNN"
-    others = any(isinstance(layer.operator, Conv2d | Recurrent) for layer in network.layers)
-    if others or not network.tokens:
+    if any(isinstance(layer.operator, Recurrent) for layer in network.layers):
         return None
-    return "MoE" if any(layer.part == "experts" for layer in network.layers) else "transformer"
+    if any(layer.part == "experts" for layer in network.layers):
+        return "MoE"
+    attends = any(isinstance(layer.operator, Attention | Softmax) for layer in network.layers)
+    return "transformer" if attends else None

@@ -136,7 +136,13 @@ def test_rows_become_classes_on_the_command_line(tmp_path: Path, capsys: pytest.
     judged = json.loads(capsys.readouterr().out)
     for group in judged:
         assert 0.7 < group["held"] < 0.9
+        assert 0.5 < group["held_without_generation"] <= 1.0
+        assert group["held_without_source"] is None or 0.5 < group["held_without_source"] <= 1.0
         assert math.isfinite(group["half_width"])
+    assert run_app(app, "validate", ["bands", *tables, "--judge", "--quiet"]) == 0
+    head, first, *_ = capsys.readouterr().out.splitlines()
+    assert head.split() == ["left", "out", "rows", "places", "place", "source", "generation", "half-width"]
+    assert first.startswith(judged[0]["group"])
     scored = str(tmp_path / "scored.csv")
     assert run_app(app, "validate", ["score", *tables, "--out", scored, "--quiet"]) == 0
     capsys.readouterr()

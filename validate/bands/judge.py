@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from simulator.bands.composition import Composition, estimate
@@ -13,9 +13,15 @@ from validate.bands.make import make_evidence
 from validate.bands.material import Measured
 from validate.tables.statistics import percentile
 
-__all__ = ["Coverage", "coverage", "held_by", "summary"]
+__all__ = ["LEFT_OUT", "Coverage", "coverage", "held_by", "summary"]
 
 By = Callable[[Measured], Hashable]
+LEFT_OUT: Mapping[str, By] = {
+    "place": lambda row: row.place,
+    "source": lambda row: row.source,
+    "generation": lambda row: row.generation,
+}
+"""What is left out in turn: the key of a row's part.  The first is the one that widens bands."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from simulator.console.progress import Progress
 from simulator.console.style import choose_style
 from simulator.errors import InputError, one_line
 from simulator.results.columns import lay_out
-from validate.bands.judge import Coverage, coverage
+from validate.bands.judge import LEFT_OUT, Coverage, coverage
 from validate.bands.make import After, make_evidence
 from validate.bands.material import Measured, measured, thinned
 from validate.bands.write import bands_document, bands_text, write_bands
@@ -70,7 +70,8 @@ def bands_command(
         raise InputError("no row can be predicted")
     rows = thinned(rows)
     if judge:
-        _show_coverage(coverage(rows), as_json=as_json)
+        ways = {what: coverage(rows, by) for what, by in LEFT_OUT.items()}
+        _show_coverage(ways, as_json=as_json)
         return
     found = make_evidence(rows, calibrated=after, session=session)
     document = bands_document(found, [Path(file).name for file in files])
@@ -109,14 +110,22 @@ def _classes(document: dict[str, object]) -> str:
     return _table(rows)
 
 
-def _show_coverage(found: Sequence[Coverage], *, as_json: bool) -> None:
+def _show_coverage(ways: Mapping[str, Sequence[Coverage]], *, as_json: bool) -> None:
+    """Print the coverage of each group with its places left out, and with the sources and generations of its rows."""
+    first, *others = ways
+    held = {what: {each.group: each.held for each in ways[what]} for what in others}
     if as_json:
-        show(json.dumps([asdict(each) for each in found], indent=2) + "\n")
+        found = [
+            {**asdict(each), **{f"held_without_{what}": held[what].get(each.group) for what in others}}
+            for each in ways[first]
+        ]
+        show(json.dumps(found, indent=2) + "\n")
         return
-    rows = [["places left out", "rows", "places", "held", "half-width"]]
-    for each in found:
-        share = f"{100 * each.held:.0f} %", f"{100 * each.half_width:.0f} %"
-        rows.append([each.group, f"{each.rows:,}", str(each.places), *share])
+    rows = [["left out", "rows", "places", *ways, "half-width"]]
+    for each in ways[first]:
+        shares = [each.held, *(held[what].get(each.group) for what in others)]
+        words = ["-" if share is None else f"{100 * share:.0f} %" for share in shares]
+        rows.append([each.group, f"{each.rows:,}", str(each.places), *words, f"{100 * each.half_width:.0f} %"])
     show(_table(rows))
 
 
