@@ -34,8 +34,9 @@ from simulator.questions.where import Software
 from simulator.topology.parts import CpuPart
 from simulator.units import parse_quantity
 from simulator.workload.described import is_described
+from simulator.workload.family import family_of
 from simulator.workload.lora import LORA_LAYERS, LoraLayers
-from simulator.workload.zoo.registry import Entry, find_entry
+from simulator.workload.zoo.registry import Entry, build_network, find_entry
 from validate.kinds.kind import Asked, Cell, Kind
 from validate.kinds.layouts import COLUMNS, spread
 from validate.kinds.serving import attention_library
@@ -363,15 +364,11 @@ def _device(names: Names, machine_name: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=1024)
 def _family(model: str) -> str:
+    """Return the family of *model* by its operators; empty if the zoo lacks it."""
     try:
-        entry = find_entry(model)
+        return family_of(build_network(model, batch=1)) or "other"
     except InputError:
         return ""
-    if entry.sample == "images":
-        return "CNN"
-    if "heads" not in entry.defaults:
-        return "other"
-    return "MoE" if "experts" in entry.defaults else "transformer"
 
 
 _RANKED = ("ranks", "processor", "family", "era", "framework_rank")
