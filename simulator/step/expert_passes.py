@@ -176,12 +176,18 @@ def _activation(m: _Mixture, element: int) -> tuple[Extra, Extra]:
     if not any(isinstance(x.operator, Elementwise) and x.operator.function == "clamp" for x in m.layers):
         return Extra((forward,)), Extra((backward,))
     clamp = Streaming("clamp", n, n * element, n * element)
-    masked = Streaming("clamp", n, 2 * n * element, n * element)
     joined = Streaming("copy", wide, wide * element, wide * element)
     return (
         Extra((forward,), before=(clamp, clamp, joined), waits=True),
-        Extra((backward,), after=(masked, masked, joined)),
+        Extra((backward,), after=(*_clamped(n, element, 1), *_clamped(n, element, 2), joined)),
     )
+
+
+def _clamped(n: int, element: int, bounds: int) -> tuple[Streaming, ...]:
+    """Return PyTorch's ``clamp_backward`` of *n* elements: a mask of bytes for each bound, joined, and a choice."""
+    masks = (Streaming("compare", n, n * element, n),) * bounds
+    both = (Streaming("compare", n, 2 * n, n),) * (bounds - 1)
+    return (*masks, *both, Streaming("where", n, n * (element + 1), n * element))
 
 
 def _biased(m: _Mixture, element: int) -> tuple[tuple[Streaming, ...], tuple[Streaming, ...]]:

@@ -28,7 +28,7 @@ from simulator.step.precision import scales, storage_of
 from simulator.step.recompute import recomputed_groups
 from simulator.workload.backward import backward_steps
 from simulator.workload.collective import Collective
-from simulator.workload.exchanges import backward_needs, forward_needs
+from simulator.workload.exchanges import added_needs, backward_needs, forward_needs
 from simulator.workload.network import Layer, Network, block_name, once
 from simulator.workload.operators import Copy, Elementwise, Exchange, Linear, Operator, Phase
 from simulator.workload.precision import ELEMENT_BYTES
@@ -112,6 +112,7 @@ class _Issuer:
             "forward": forward_needs(network) if exchanges else {},
             "backward": backward_needs(network) if exchanges else {},
         }
+        self.added_needs = added_needs(network) if exchanges else {}
 
     def layer(self, layer: Layer, phase: Phase, part: Part) -> Iterator[Issue]:
         if isinstance(layer.operator, Exchange):
@@ -125,16 +126,13 @@ class _Issuer:
         priced = self.known[key]
         if priced is not None and extra.own is not None:
             priced = (priced[0], self.passed(extra.own)) if extra.own else None
-        if priced is not None:
-            host_s, work = priced
-            if part == "backward":
+        needs = self.needs[part].get(layer.name, ())
+        if priced is not None or needs:  # a layer without kernels still waits: later work of its stream uses its result
+            host_s, work = priced or (0.0, NOTHING)
+            if priced is not None and part == "backward":
                 host_s += gradient_time(self.device, len(layer.trained))
-            needs = self.needs[part].get(layer.name, ())
-            waits = extra.waits or (part == "forward" and layer.name in self.looks)
+            waits = priced is not None and (extra.waits or (part == "forward" and layer.name in self.looks))
             yield Issue(layer.name, part, host_s, work, waits, layer=layer.name, needs=needs)
-        elif self.needs[part].get(layer.name):
-            # A layer without kernels still hands on what it waits for: later work of its stream uses its result.
-            yield Issue(layer.name, part, 0.0, NOTHING, layer=layer.name, needs=self.needs[part][layer.name])
         for run in self.lowering.casts(layer, forward=part == "forward"):
             cast = self.streamed(f"{layer.name} (cast)", part, run, layer.name)
             yield replace(cast, host_s=cast.host_s + self.more_kernels(layer.operator) * COMPILED_DISPATCH_S)
@@ -194,6 +192,8 @@ class _Issuer:
         name = f"{layer} (fused with {len(group.layers) - 1} before)"
         runs = self.lowering.group(group, forward=part == "forward", added_elements=added_elements)
         needs = [need for each in group.layers for need in self.needs[part].get(each.name, ())]
+        if added_elements:
+            needs += [need for each in group.layers for need in self.added_needs.get(each.name, ())]
         host_s = len(runs) * COMPILED_DISPATCH_S
         return Issue(name, part, host_s, self.work(runs), layer=layer, needs=tuple(dict.fromkeys(needs)))
 
@@ -370,7 +370,8 @@ def _backward(issuer: _Issuer, groups: Sequence[Group]) -> Iterator[Issue]:
             yield from issuer.accumulated(step.layer)
             for elements in step.added_elements if not issuer.is_dropped(step.layer) else ():
                 run = issuer.lowering.added(elements, step.layer)
-                yield issuer.streamed(f"{step.layer.name} (gradients added)", "backward", run, step.layer.name)
+                added = issuer.streamed(f"{step.layer.name} (gradients added)", "backward", run, step.layer.name)
+                yield replace(added, needs=issuer.added_needs.get(step.layer.name, ()))
 
 
 def _update(issuer: _Issuer, network: Network, options: StepOptions) -> Iterator[Issue]:

@@ -52,7 +52,8 @@ class Run:
     """A kernel as a step runs it.
 
     ``cold``: the share of its bytes that is in no cache.  ``moved_bytes``: for a reduction fused with other operators,
-    the bytes of the whole group; 0: its own bytes.  ``times``: how many such kernels run, one after the other.
+    the bytes of the whole group; 0: its own bytes.  ``times``: how many such kernels run, one after the other; each may
+    stand for :data:`AT_ONCE` products of experts.
     """
 
     kernel: Kernel
@@ -60,11 +61,13 @@ class Run:
     moved_bytes: float = 0.0
     times: int = 1
 
-    def spread(self) -> Run:
-        """Return a product of many matrices as products of one on several streams, :data:`AT_ONCE` at a time."""
+    def spread(self) -> tuple[Run, ...]:
+        """Return the products of several matrices as :data:`AT_ONCE` at a time, one after the other."""
         if not isinstance(self.kernel, Gemm) or self.kernel.batch <= AT_ONCE:
-            return self
-        return replace(self, kernel=replace(self.kernel, batch=AT_ONCE), times=-(-self.kernel.batch // AT_ONCE))
+            return (self,)
+        times, rest = divmod(self.kernel.batch, AT_ONCE)
+        pairs = replace(self, kernel=replace(self.kernel, batch=AT_ONCE), times=times)
+        return (pairs, replace(self, kernel=replace(self.kernel, batch=rest))) if rest else (pairs,)
 
     def cost(self, device: Device) -> KernelCost:
         """Return the cost on *device*; time grows in proportion to any bytes beyond the kernel's own."""
@@ -165,7 +168,7 @@ class Lowering:
         just_cast = phase == "fwd" and casts(self._options.precision)
         runs = [self._run(kernel, 0.0 if just_cast else old_bytes(kernel, phase, has_parameters)) for kernel in kernels]
         if self._options.framework == "megatron" and isinstance(operator, Linear):
-            runs = [run.spread() for run in runs]
+            runs = [each for run in runs for each in run.spread()]
         return tuple(runs)
 
     def casts(self, layer: Layer, *, forward: bool) -> Iterator[Run]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from simulator.workload.network import Network, once
 from simulator.workload.operators import Exchange
 
-__all__ = ["backward_needs", "forward_needs"]
+__all__ = ["added_needs", "backward_needs", "forward_needs"]
 
 
 @once
@@ -31,8 +31,19 @@ def forward_needs(network: Network) -> dict[str, tuple[str, ...]]:
 @once
 def backward_needs(network: Network) -> dict[str, tuple[str, ...]]:
     """Return, by layer name, the backward-pass exchanges that produce the gradient of the layer's output."""
+    return _backward(network)[0]
+
+
+@once
+def added_needs(network: Network) -> dict[str, tuple[str, ...]]:
+    """Return, by layer name, the backward-pass exchanges that produce parts of its inputs' gradients, to be added."""
+    return _backward(network)[1]
+
+
+def _backward(network: Network) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
     brought: dict[int, dict[str, None]] = {}
     found: dict[str, tuple[str, ...]] = {}
+    added: dict[str, tuple[str, ...]] = {}
     for layer in reversed(network.layers):
         needs = tuple(brought.pop(layer.output, ()))
         if needs:
@@ -41,4 +52,7 @@ def backward_needs(network: Network) -> dict[str, tuple[str, ...]]:
             names = (layer.name,) if layer.operator.backward is not None else needs
             for tensor in layer.inputs:
                 brought.setdefault(tensor, {}).update(dict.fromkeys(names))
-    return found
+        parts = tuple(dict.fromkeys(name for tensor in layer.inputs for name in brought.get(tensor, ())))
+        if parts:
+            added[layer.name] = parts
+    return found, added

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from simulator.workload.network import Network, once
-from simulator.workload.operators import Attention, Conv2d, Recurrent, Softmax
+from simulator.workload.operators import Attention, Conv2d, MatMul, Recurrent, Softmax
 
 __all__ = ["Family", "family_of"]
 
@@ -14,7 +14,7 @@ Family = Literal["CNN", "transformer", "MoE"]
 
 @once
 def family_of(network: Network) -> Family | None:
-    """Return "CNN" if convolutions have most FLOPs, "MoE" if layers send tokens to experts, "transformer" if it attends.
+    """Return "CNN" if convolutions have most FLOPs, "MoE" if tokens go to experts, "transformer" if tokens attend.
 
     Hybrids with Mamba's layers belong to the last two.  A network that recurs, or does none of this, has no family.
     """
@@ -25,5 +25,5 @@ def family_of(network: Network) -> Family | None:
         return None
     if any(layer.part == "experts" for layer in network.layers):
         return "MoE"
-    attends = any(isinstance(layer.operator, Attention | Softmax) for layer in network.layers)
-    return "transformer" if attends else None
+    kinds = {type(layer.operator) for layer in network.layers}
+    return "transformer" if Attention in kinds or {MatMul, Softmax} <= kinds else None

@@ -50,10 +50,29 @@ def test_each_exchange_is_waited_for_by_the_layer_that_reads_it(
     if mode == "train":
         ways.append(("backward", backward_needs(network)))
     for part, needs in ways:
-        waited = {need for issue in issues if issue.part == part for need in issue.needs}
-        ends = {network.layers[0].name} if part == "backward" else set()  # nothing reads the input's gradient
-        needed = {need for layer, found in needs.items() if layer not in ends for need in found}
-        assert needed <= waited
+        waited: dict[str, set[str]] = {}
+        for issue in issues:
+            if issue.part == part:
+                waited.setdefault(issue.layer, set()).update(issue.needs)
+        for layer, needed in needs.items():
+            if part == "forward" or layer in waited:  # nothing runs backward before the first trained layer
+                assert set(needed) <= waited[layer], layer
+
+
+@pytest.mark.parametrize(("name", "words"), [("bert-large", "tp=2,sp"), ("llama3-8b", "cp=2")])
+def test_gradients_are_added_once_both_parts_are_there(name: str, words: str) -> None:
+    network = build_network(name, batch=1, loss=True, sequence_length=512, layers=2)
+    result = simulate_training(load_machine("dgx-h100"), network, TRAINED, layout=parse_layout(words))
+    plan, spans = result.timeline.plan, result.timeline.spans
+    issues = {issue.name: issue for issue in issues_of(DEVICE, divided(network, parse_layout(words).on(8)), TRAINED)}
+    added = [n for n, task in enumerate(plan.tasks) if "gradients added" in task.label and "compute" in task.stream]
+    waiting = [n for n in added if issues[plan.tasks[n].label].needs]
+    assert added
+    assert waiting
+    for number in waiting:
+        sent = [n for n in plan.tasks[number].after if "communication" in plan.tasks[n].stream]
+        assert sent
+        assert all(spans[n].end_s <= spans[number].start_s for n in sent)
 
 
 @pytest.mark.parametrize("words", ["ep=8", "ep=8,flex"])

@@ -69,9 +69,17 @@ def test_products_on_streams_lose_to_a_grouped_product_what_was_measured(
     """CUTLASS's grouped product against Transformer Engine's streams (NVIDIA/TransformerEngine#2045, TE 2.7)."""
     h100 = Session().device(Where("dgx-h100"))
     grouped = Run(Gemm(rows, 768, 2048, "bf16", experts, "NT"))
-    spread = grouped.spread()
-    lost = spread.times * spread.cost(h100).time_s / grouped.cost(h100).time_s
+    lost = sum(run.times * run.cost(h100).time_s for run in grouped.spread()) / grouped.cost(h100).time_s
     assert lost == pytest.approx(measured, abs=0.03)
+
+
+@pytest.mark.parametrize("experts", [1, 2, 3, 5, 16])
+def test_as_many_products_run_as_there_are_experts(experts: int) -> None:
+    grouped = Run(Gemm(2048, 768, 2048, "bf16", experts, "NT"))
+    runs = grouped.spread()
+    assert sum(run.times * run.kernel.batch for run in runs if isinstance(run.kernel, Gemm)) == experts
+    flop = sum(run.times * run.cost(DEVICE).flop for run in runs)
+    assert flop == pytest.approx(grouped.cost(DEVICE).flop)
 
 
 def test_the_host_looks_once_a_layer_at_how_many_tokens_experts_get() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simulator.workload.family import family_of
+from simulator.workload.zoo.builder import NetworkBuilder
 from simulator.workload.zoo.registry import build_network
 
 
@@ -23,3 +24,10 @@ from simulator.workload.zoo.registry import build_network
 )
 def test_a_network_is_of_the_family_that_its_operators_say(name: str, family: str | None) -> None:
     assert family_of(build_network(name, batch=1)) == family
+
+
+def test_a_softmax_alone_is_no_attention() -> None:
+    builder = NetworkBuilder("classifier")
+    scores = builder.linear(builder.input(8, 16), "scores", 4)
+    builder.softmax(scores, "shares")
+    assert family_of(builder.build(8)) is None

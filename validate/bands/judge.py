@@ -21,7 +21,7 @@ LEFT_OUT: Mapping[str, By] = {
     "source": lambda row: row.source,
     "generation": lambda row: row.generation,
 }
-"""What is left out in turn: the key of a row's part.  The first is the one that widens bands."""
+"""What is left out in turn: the key of a row's part.  Widths are made for places."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Coverage:
 
 
 def coverage(
-    rows: Sequence[Measured], by: By = lambda row: row.place, advance: Callable[[], None] = lambda: None
+    rows: Sequence[Measured], by: By = LEFT_OUT["place"], advance: Callable[[], None] = lambda: None
 ) -> list[Coverage]:
     """Return by group the coverage of bands: *rows* are divided by the key *by*, each part judged by bands of the rest.
 

@@ -163,7 +163,7 @@ def bands(
     tables: Annotated[Texts, argument("TABLE.csv", "Tables of measurements, as validate score reads them.")] = None,
     judge: Annotated[
         bool,
-        typer.Option("--judge", help="Leave out each device and machine; show how often the bands of the others hold."),
+        typer.Option("--judge", help="Leave out each place, source, generation; show how often the other bands hold."),
     ] = False,
     write: Annotated[bool, typer.Option("--write", help="Write the bands to the file that answers read.")] = False,
     trust: Trust = "A,B",
