@@ -11,8 +11,8 @@ fused activation, as NVIDIA's recipes have them, the forward pass runs, and the 
 - for products in 8 or 4 bits: ``Fp8Padding``, R rows copied to aligned places, and back;
 - the activation with its gate and the router's probabilities, one kernel (``weighted_bias_swiglu_impl``,
   ``weighted_bias_quick_geglu_impl``, ``weighted_squared_relu_impl``), so nothing is weighed after the experts;
-- if gates are clamped (gpt-oss), each half is clamped and both are joined before that kernel, by plain torch.  The same
-  function copies its offset to the device (``torch.tensor(linear_offset, device=...)``), for which the host waits;
+- if gates are clamped (gpt-oss), plain torch clamps each half and joins both before that kernel.  The same function
+  copies its offset to the device (``torch.tensor(linear_offset, device=...)``), and the host waits for this;
 - if experts have biases: ``_apply_bias``, for each expert a product of its bias with the probabilities and a sum, both
   in fp32, then all rows joined and cast (``TEGroupedMLP``).
 

@@ -62,7 +62,7 @@ class Run:
     times: int = 1
 
     def spread(self) -> tuple[Run, ...]:
-        """Return the products of several matrices as :data:`AT_ONCE` at a time, one after the other."""
+        """Return a grouped product as products of :data:`AT_ONCE` matrices at a time, one after the other."""
         if not isinstance(self.kernel, Gemm) or self.kernel.batch <= AT_ONCE:
             return (self,)
         times, rest = divmod(self.kernel.batch, AT_ONCE)

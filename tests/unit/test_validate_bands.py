@@ -16,7 +16,7 @@ from simulator.bands.evidence import evidence, evidence_from
 from simulator.console.run import run_app
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Where
-from validate.bands.judge import coverage
+from validate.bands.judge import LEFT_OUT, coverage
 from validate.bands.make import make_evidence
 from validate.bands.material import Measured, thinned
 from validate.bands.write import bands_document, bands_text
@@ -118,6 +118,11 @@ def test_bands_hold_what_they_say_of_places_left_out() -> None:
     (found,) = coverage(rows(24, 40, between=0.1, within=0.1))
     assert found.rows == 24 * 40
     assert found.held == pytest.approx(0.8, abs=0.06)
+
+
+def test_places_sources_and_generations_are_left_out_each_by_its_own_key() -> None:
+    row = replace(rows(1, 1, between=0.1, within=0.1)[0], place="p", source="s", generation="g")
+    assert {what: by(row) for what, by in LEFT_OUT.items()} == {"place": "p", "source": "s", "generation": "g"}
 
 
 def test_what_is_written_is_what_is_read() -> None:
