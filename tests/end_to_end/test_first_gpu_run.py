@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "first-gpu-run.md").read_text(encoding="utf-8")
 BLOCKS = [body.splitlines() for body in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)]
 _FEW = 5  # cases per group
-_MOST_LOOPS = 250  # CPU time in loops of _loop_s: 30 s where one takes 0.12 s, and more on a slower core
+_MOST_LOOPS = 180  # CPU time in loops of _loop_s: 30 s where one takes 0.166 s, as on an idle core
 MACHINE = """\
 schema_version: 1
 name: mine
@@ -115,6 +115,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 def test_every_line_starts_and_ends_well(machine: Path, count: int, capsys: pytest.CaptureFixture[str]) -> None:
+    loop_s = _loop_s()
     began_s = time.process_time()
     drawn = MACHINE.format(gpus="gpu0" if count == 1 else f"gpu[0-{count - 1}]")
     (machine / "mine.yaml").write_text(drawn, encoding="utf-8")
@@ -148,4 +149,4 @@ def test_every_line_starts_and_ends_well(machine: Path, count: int, capsys: pyte
     else:
         assert {row["strategy"] for row in rows(machine / "exchanges" / "collectives.csv")} >= {"ring", "gpu0", "cpu"}
     took_s = time.process_time() - began_s
-    assert took_s < _MOST_LOOPS * _loop_s()
+    assert took_s < _MOST_LOOPS * max(loop_s, _loop_s())
