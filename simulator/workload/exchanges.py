@@ -28,18 +28,17 @@ def forward_needs(network: Network) -> dict[str, tuple[str, ...]]:
     return found
 
 
-@once
 def backward_needs(network: Network) -> dict[str, tuple[str, ...]]:
     """Return, by layer name, the backward-pass exchanges that produce the gradient of the layer's output."""
     return _backward(network)[0]
 
 
-@once
 def added_needs(network: Network) -> dict[str, tuple[str, ...]]:
     """Return, by layer name, the backward-pass exchanges that produce parts of its inputs' gradients, to be added."""
     return _backward(network)[1]
 
 
+@once
 def _backward(network: Network) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
     brought: dict[int, dict[str, None]] = {}
     found: dict[str, tuple[str, ...]] = {}
