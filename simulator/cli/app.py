@@ -275,7 +275,8 @@ def simulate(
         typer.Option(
             autocompletion=complete.optimizers,
             metavar="NAME",
-            help="momentum, adam, lamb, bert-adam, sgd, none. Default: adam for sequences, otherwise momentum.",
+            help="momentum, adam, lamb, adam-loop, bert-adam, sgd, none. Default: adam for sequences, otherwise "
+            "momentum.",
         ),
     ] = None,
     seq_len: Annotated[str | None, typer.Option(metavar="COUNT", help="Tokens per sequence.")] = None,

@@ -55,7 +55,9 @@ Precision = Annotated[
 Optimizer = Annotated[
     str | None,
     typer.Option(
-        autocompletion=complete.optimizers, metavar="NAME", help="momentum, adam, lamb, bert-adam, sgd, none."
+        autocompletion=complete.optimizers,
+        metavar="NAME",
+        help="momentum, adam, lamb, adam-loop, bert-adam, sgd, none.",
     ),
 ]
 SeqLen = Annotated[str | None, typer.Option(metavar="COUNT", help="Tokens per sequence.")]

@@ -203,8 +203,8 @@ def _options(written: Written) -> StepOptions:
     if mode != "train":
         updates = {"--optimizer": written.optimizer is not None, "--fused-optimizer": written.fused_optimizer}
         refuse(updates, f"updates parameters, and --mode {mode} updates none")
-    if written.fused_optimizer and optimizer in ("lamb", "bert-adam"):
-        how = "goes from tensor to tensor" if optimizer == "bert-adam" else "updates all parameters at once already"
+    if written.fused_optimizer and optimizer in ("lamb", "adam-loop", "bert-adam"):
+        how = "goes from tensor to tensor" if optimizer != "lamb" else "updates all parameters at once already"
         raise InputError(f"--fused-optimizer: --optimizer {optimizer} {how}; it is for adam, momentum, sgd")
     if precision in QUANTISED and mode != "inference":
         raise InputError(f"--precision {precision}: is for --mode inference; gradients are no whole numbers")

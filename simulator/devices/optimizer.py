@@ -6,10 +6,10 @@ results in memory.  One that loops over tensors repeats its passes for each tens
 value.
 
 ``lamb`` is Adam with steps scaled per layer (You et al., arXiv 1904.00962), as in apex: norms of the gradients, of the
-parameters and of their steps, and two kernels over all tensors (``multi_tensor_lamb.cu``).  ``bert-adam`` is the Adam
-of Google's BERT as ported to PyTorch (``BertAdam`` of pytorch-pretrained-bert, which ``run_squad.py`` of
-NVIDIA/DeepLearningExamples still uses without fp16): it loops over tensors and clips each gradient by its own norm,
-which the host reads.
+parameters and of their steps, and two kernels over all tensors (``multi_tensor_lamb.cu``).  ``adam-loop`` is PyTorch's
+Adam with ``foreach=False``, its default before 2.0 (``_single_tensor_adam``).  ``bert-adam`` is the Adam of Google's
+BERT as ported to PyTorch (``BertAdam`` of pytorch-pretrained-bert, which ``run_squad.py`` of NVIDIA/DeepLearningExamples
+still uses without fp16): it loops over tensors and clips each gradient by its own norm, which the host reads.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from simulator.devices.kernels import Streaming
 
 __all__ = ["Optimizer", "TensorPass", "first_reads", "optimizer_kernels", "tensor_passes"]
 
-Optimizer = Literal["sgd", "momentum", "adam", "lamb", "bert-adam"]
+Optimizer = Literal["sgd", "momentum", "adam", "lamb", "adam-loop", "bert-adam"]
 # Tensors read and written in each pass.
 _LAMB = ((1, 0), (4, 3), (1, 0), (1, 0), (2, 1))  # norm; moments and step; norms of parameters and of steps; apply
 _FUSED = {"sgd": ((2, 1),), "momentum": ((3, 2),), "adam": ((4, 3),), "lamb": _LAMB}
@@ -65,6 +65,16 @@ class TensorPass(NamedTuple):
 
 _NUMBER = TensorPass(0, 0)
 _BY_TENSOR = {
+    "adam-loop": (
+        TensorPass(1, 1, first=1),  # mean: scaled,
+        TensorPass(2, 1, first=1),  # plus the gradient
+        TensorPass(1, 1, first=1),  # square: scaled,
+        TensorPass(2, 1),  # plus the squared gradient
+        TensorPass(1, 1),  # root of the square,
+        TensorPass(1, 1),  # corrected,
+        TensorPass(1, 1),  # plus epsilon
+        TensorPass(3, 1, first=1),  # step
+    ),
     "bert-adam": (
         TensorPass(1, 0, first=1),  # the norm of the gradient,
         _NUMBER,  # the norm of a list of one norm,

@@ -28,7 +28,7 @@ __all__ = [
 Mode = Literal["train", "inference", "forward", "backward"]
 Framework = Literal["pytorch", "megatron", "deepspeed-zero3", "tensorflow", "caffe"]
 FRAMEWORKS: tuple[Framework, ...] = get_args(Framework)
-Optimizer = Literal["none", "sgd", "momentum", "adam", "lamb", "bert-adam"]
+Optimizer = Literal["none", "sgd", "momentum", "adam", "lamb", "adam-loop", "bert-adam"]
 Policy = Literal[
     "fp32",
     "tf32",

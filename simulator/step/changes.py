@@ -36,7 +36,7 @@ def changes_of(options: StepOptions, device: Device) -> Iterator[Change]:
     """
     on_gpu = isinstance(device, Gpu)
     updates = options.mode == "train" and options.optimizer != "none"
-    if updates and options.optimizer == "bert-adam":
+    if updates and options.optimizer in ("adam-loop", "bert-adam"):
         yield Change("--optimizer adam", {"optimizer": "adam"}, time=True, memory=False)
     if updates and not options.fused_optimizer and options.optimizer in ("sgd", "momentum", "adam"):
         yield Change("--fused-optimizer", {"fused_optimizer": True}, time=True, memory=options.optimizer == "adam")
@@ -57,5 +57,5 @@ def changes_of(options: StepOptions, device: Device) -> Iterator[Change]:
         yield Change("--compile", {"compiled": True}, time=True, memory=False)
     if not options.cuda_graph and on_gpu:
         yield Change("--cuda-graph", {"cuda_graph": True}, time=True, memory=False)
-    if options.mode == "train" and options.optimizer in ("adam", "lamb", "bert-adam"):
+    if options.mode == "train" and options.optimizer in ("adam", "lamb", "adam-loop", "bert-adam"):
         yield Change("--optimizer momentum", {"optimizer": "momentum"}, time=False, memory=True)

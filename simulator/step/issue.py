@@ -218,8 +218,9 @@ class _Issuer:
     def tensor_updated(self, name: str, elements: int) -> Issue:
         """Return the update of a single tensor: one call per pass, concurrent with the device's previous pass.
 
-        It starts after the previous tensor's update has ended, because the host reads a result of that.
+        Where the host reads a result, the update starts after that of the previous tensor has ended.
         """
+        waits = any(each.looked_at for each in tensor_passes(self.options.optimizer))
         if elements not in self.updates:
             call_s = update_time(self.device, 1)
             issued_s = done_s = 0.0
@@ -230,8 +231,8 @@ class _Issuer:
                 issued_s = done_s if each.looked_at else issued_s
                 runs.append(run)
             work = self.work(runs)
-            self.updates[elements] = max(0.0, done_s - work.time_s), work
-        return Issue(f"{self.options.optimizer} step of {name}", "update", *self.updates[elements], waits=True)
+            self.updates[elements] = max(0.0, done_s - work.time_s) if waits else issued_s, work
+        return Issue(f"{self.options.optimizer} step of {name}", "update", *self.updates[elements], waits=waits)
 
     def work(self, runs: Sequence[Run]) -> DeviceWork:
         costs = tuple(cost for run in runs for cost in (run.cost(self.device),) * run.times)
@@ -375,17 +376,18 @@ def _backward(issuer: _Issuer, groups: Sequence[Group]) -> Iterator[Issue]:
 
 
 def _update(issuer: _Issuer, network: Network, options: StepOptions) -> Iterator[Issue]:
-    if options.optimizer != "none":
-        for parameter in network.parameters:
-            if parameter.trained and tensor_passes(options.optimizer):
-                yield issuer.tensor_updated(parameter.name, parameter.elements)
     gathering_s = update_time(issuer.device, sum(p.trained for p in network.parameters))
-    for name, run in issuer.lowering.update():
-        issue = issuer.streamed(name, "update", run)
-        if name in (UNSCALE, TO_MASTER):
-            yield issue
-            continue
-        # The gradient scaler checks that all gradients are finite before the optimiser may step.
-        waits = gathering_s > 0.0 and scales(options.precision)
-        yield replace(issue, host_s=issue.host_s + gathering_s, waits=waits)
-        gathering_s = 0.0
+    # The gradient scaler checks that all gradients are finite before the optimiser may step.
+    looks = scales(options.precision)
+    singly = tensor_passes(options.optimizer)
+    passes = [(name, issuer.streamed(name, "update", run)) for name, run in issuer.lowering.update()]
+    yield from (issue for name, issue in passes if name in (UNSCALE, TO_MASTER))
+    for parameter in network.parameters if singly else ():
+        if parameter.trained:
+            issue = issuer.tensor_updated(parameter.name, parameter.elements)
+            yield replace(issue, waits=issue.waits or looks)
+            looks, gathering_s = False, 0.0
+    for name, issue in passes:
+        if name not in (UNSCALE, TO_MASTER):
+            yield replace(issue, host_s=issue.host_s + gathering_s, waits=looks and gathering_s > 0.0)
+            looks, gathering_s = False, 0.0

@@ -24,7 +24,7 @@ __all__ = ["CONTEXT_BYTES", "Held", "MemoryNeed", "Shares", "held_in", "memory_n
 # Memory of the driver, the libraries' code and the framework before the first tensor.
 # UNVERIFIED: 300 to 800 MB are commonly seen, depending on generation and libraries.
 CONTEXT_BYTES = 500e6
-_OPTIMIZER_COPIES = {"none": 0, "sgd": 0, "momentum": 1, "adam": 2, "lamb": 2, "bert-adam": 2}
+_OPTIMIZER_COPIES = {"none": 0, "sgd": 0, "momentum": 1, "adam": 2, "lamb": 2, "adam-loop": 2, "bert-adam": 2}
 
 
 @dataclass(frozen=True, slots=True)

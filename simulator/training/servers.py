@@ -52,7 +52,7 @@ READ, INSIDE, TO_CPU, PUSH, UPDATE, PULL, TO_GPUS, SPREAD = (
 )
 STAGES = (READ, INSIDE, TO_CPU, PUSH, UPDATE, PULL, TO_GPUS, SPREAD)
 # Tensors of the parameters' size in the optimiser state.
-_STATES: dict[Optimizer, int] = {"sgd": 0, "momentum": 1, "adam": 2, "lamb": 2, "bert-adam": 2}
+_STATES: dict[Optimizer, int] = {"sgd": 0, "momentum": 1, "adam": 2, "lamb": 2, "adam-loop": 2, "bert-adam": 2}
 _RINGS = "ring"
 _MOST_FLOWS = 600  # of a key at once: a step with more takes minutes to simulate
 ARRIVES = "arrives"  # label of the activities that stand for the latency of a transfer

@@ -4,6 +4,7 @@ import csv
 import json
 import random
 import re
+from dataclasses import replace
 from importlib.resources import files
 
 import pytest
@@ -21,6 +22,8 @@ from simulator.workload.zoo.registry import build_network, find_entry
 from validate.cli.score import score_command
 from validate.kinds import KINDS, STEPS
 from validate.kinds.kind import Asked
+from validate.kinds.steps import step_measured_s
+from validate.kinds.timing import FromStart, TimingCosts
 from validate.tables.cells import NotScored
 from validate.tables.csv_text import Record
 from validate.tables.names import Names, builtin_names
@@ -39,6 +42,7 @@ ROW = {"row_id": "a", "machine": "p3.2xlarge", "n_gpus": "1", "framework": "pyto
 WAVEGLOW = {"model": "waveglow", "dataset": "lambda_pytorch_throughput", "dtype": "fp16"}
 DLPERF = {"model": "bert-base", "dataset": "dlperf_v100_scaling", "framework": "ngc-tensorflow", "seq_len": "128"}
 SQUAD = {"model": "bert-base-squad", "dataset": "lambda_pytorch_throughput"}
+NCF = {"model": "ncf", "dataset": "lambda_pytorch_throughput", "dtype": "fp16"}
 
 
 def read(**cells: str) -> Asked:
@@ -53,7 +57,7 @@ def read(**cells: str) -> Asked:
 def asked(**cells: str) -> StepQuestion:
     found = read(**cells)
     assert isinstance(found.question, StepQuestion)
-    assert found == Asked(found.question)  # no other columns, and no clock
+    assert replace(found, timing=None) == Asked(found.question)  # no other columns
     return found.question
 
 
@@ -170,6 +174,14 @@ def test_a_plain_row():
         ({**WAVEGLOW, "software": "PyTorch 1.13.0a0+d0d6b1f"}, "precision", "tf32"),
         ({**WAVEGLOW, "software": "PyTorch 2.5.0a0"}, "precision", "tf32"),
         ({**WAVEGLOW, "software": "PyTorch 1.4.0a0+a5b4d78"}, "precision", "amp-fp16"),
+        ({**WAVEGLOW, "software": "PyTorch 1.13.0a0+d0d6b1f"}, "optimizer", "adam-loop"),
+        ({**WAVEGLOW, "software": "PyTorch 2.5.0a0"}, "optimizer", "adam"),
+        ({**NCF, "software": "PyTorch 1.7.0a0"}, "precision", "master-fp16"),
+        ({**NCF, "software": "PyTorch 2.5.0a0"}, "precision", "tf32"),
+        ({**NCF, "software": "PyTorch 1.13.0a0", "machine": "lambda-a100-80gb-sxm4-v1"}, "precision", "tf32"),
+        ({**NCF, "software": "PyTorch 1.13.0a0", "machine": "lambda-a6000-v1"}, "precision", "master-fp16"),
+        ({**NCF, "software": "PyTorch 1.7.0a0"}, "optimizer", "adam"),
+        ({**NCF, "software": "PyTorch 1.7.0a0"}, "fused_optimizer", True),
         ({**DLPERF, "software": "NGC TensorFlow 1.x"}, "framework", "tensorflow"),
         ({**DLPERF, "software": "NGC TensorFlow 1.x w/XLA"}, "framework", "pytorch"),
         ({**DLPERF, "software": "TensorFlow", "note": "XLA; batch from heading"}, "compiled", True),
@@ -547,6 +559,35 @@ def test_batches_that_a_collection_publishes_beside_its_results():
     with pytest.raises(NotScored, match="batch_per_gpu missing"):
         asked(**cells, machine="lambda-2080ti", model="gnmt", dtype="fp16")
     assert asked(**{**cells, "batch_per_gpu": "7"}, machine="lambda-a6000-v1", model="gnmt", dtype="fp16").batch == 7
+
+
+def test_the_mean_of_the_first_steps_holds_the_start_of_the_run():
+    steady = read(**SQUAD, software="PyTorch 1.4.0a0").time_s(NAMES.session)
+    costs = NAMES.session.constants(TimingCosts)
+    shown = read(**SQUAD, software="PyTorch 1.7.0a0").time_s(NAMES.session)
+    assert shown - steady == pytest.approx(costs.start_s / 100)
+    cells = {**SQUAD, "software": "PyTorch 1.7.0a0", "machine": "p3.16xlarge", "n_gpus": "8", "sync": "ddp"}
+    eight = read(**cells)
+    alone = replace(eight, timing=None).time_s(NAMES.session)
+    assert eight.time_s(NAMES.session) - alone == pytest.approx((costs.start_s + 7 * costs.start_rank_s) / 100)
+    assert read(first_steps="20").timing == FromStart(20, 1)
+    with pytest.raises(NotScored, match="the start of the run"):
+        read(**{**cells, "software": "PyTorch 1.4.0a0"})
+
+
+@pytest.mark.parametrize(
+    ("batch", "seconds"),
+    [("30", 100 / 3 / 1000), ("100", 0.1), ("60", 0.1), ("50", 0.05)],  # 3 x 30, 1 x 100, 1 x 60, 2 x 50 of 100 samples
+)
+def test_a_rate_may_count_samples_that_no_step_trained(batch: str, seconds: float) -> None:
+    row = {"throughput": "1000", "throughput_unit": "samples/s", "batch_per_gpu": batch, "epoch_samples": "100"}
+    assert step_measured_s(lambda column: row.get(column, "")) == pytest.approx(seconds)
+
+
+def test_an_epoch_without_a_whole_batch_is_not_scored() -> None:
+    row = {"throughput": "1000", "throughput_unit": "samples/s", "batch_per_gpu": "101", "epoch_samples": "100"}
+    with pytest.raises(NotScored, match="an epoch of 100 samples has no batch of 101"):
+        step_measured_s(lambda column: row.get(column, ""))
 
 
 def test_published_batches_are_of_known_networks_on_known_machines():

@@ -367,6 +367,20 @@ def test_from_tensor_to_tensor_large_ones_take_their_passes() -> None:
     assert ratio == pytest.approx(moved / (18 * 4.0 * (16000**2 + 16000)), rel=0.05)
 
 
+def test_adam_in_a_loop_calls_eight_kernels_for_each_tensor_and_never_waits() -> None:
+    device = PLACES.find().device
+    network = perceptron(8, 64)
+    looped = [i for i in issues_of(device, network, StepOptions(optimizer="adam-loop")) if i.part == "update"]
+    assert [i.name for i in looped] == ["adam-loop step of first.weight", "adam-loop step of second.weight"]
+    assert not any(i.waits for i in looped)
+    assert all(i.work is not None and len(i.work.costs) == 8 for i in looped)
+    # means and squares each scaled and added to; root, correction, epsilon; step
+    assert sum(each.reads for each in tensor_passes("adam-loop")) == (1 + 2) + (1 + 2) + 3 + 3
+    assert sum(each.first for each in tensor_passes("adam-loop")) == 4  # gradient, both moments, parameter
+    looped_need, at_once = (memory_need(network, StepOptions(optimizer=o), device) for o in ("adam-loop", "adam"))
+    assert looped_need.optimizer_bytes == at_once.optimizer_bytes
+
+
 def test_lamb_takes_norms_besides_adam_and_remembers_as_much() -> None:
     device = PLACES.find().device
     network = perceptron(1, 8000)

@@ -287,7 +287,7 @@ def run(
     reduce_fp32: Annotated[bool, typer.Option("--reduce-fp32", help="Sum the gradients of shards in fp32.")] = False,
     mode: Annotated[str, option("NAME", "train, inference, forward, backward.")] = "train",
     precision: Annotated[Text, option("NAME", "torch, fp32, tf32, fp16, bf16, fp64, amp-fp16, amp-bf16.")] = None,
-    optimizer: Annotated[Text, option("NAME", "momentum, adam, sgd, none.")] = None,
+    optimizer: Annotated[Text, option("NAME", "momentum, adam, adam-loop, sgd, none.")] = None,
     seq_len: Annotated[Text, option("COUNT", "Tokens per sequence.")] = None,
     image: Annotated[Text, option("COUNT", "Image width and height in pixels.")] = None,
     sizes: Annotated[Texts, option("NAME=VALUE", "A size of the network: layers=12; repeatable.", "--set")] = None,

@@ -40,7 +40,7 @@ from simulator.workload.zoo.registry import Entry, build_network, find_entry
 from validate.kinds.kind import Asked, Cell, Kind
 from validate.kinds.layouts import COLUMNS, spread
 from validate.kinds.serving import attention_library
-from validate.kinds.timing import ReadBack
+from validate.kinds.timing import FromStart, ReadBack
 from validate.tables.cells import NotScored, number, whole
 from validate.tables.names import Names
 from validate.tables.software import nccl_of
@@ -61,6 +61,7 @@ _COLUMNS_ASKED = (
         "kv_heads",
         "tied",
         "lora_layers",
+        "first_steps",
     ),
     *(column for column in COLUMNS if column not in ("n_gpus", "n_nodes")),
 )
@@ -134,7 +135,8 @@ def read_step(cell: Cell, names: Names) -> Asked:
     question = accumulating(question, _accumulation(cell("accumulate")))
     if cell("sync") == _READ_EACH:
         return Asked(question, timing=ReadBack(LaunchQuestion(where=where, timed="host", call="read")))
-    return Asked(question)
+    first_steps = _whole(cell, "first_steps")
+    return Asked(question, timing=FromStart(first_steps, ranks) if first_steps else None)
 
 
 def _entry(name: str, cell: Cell) -> Entry:
@@ -289,7 +291,8 @@ def _optimizer(cell: Cell) -> Optimizer:
 def step_measured_s(cell: Cell) -> float:
     """Return ``step_time_s``, or the time in seconds that a published throughput implies; raises NotScored.
 
-    Throughput counts samples, or units such as tokens and frames, of which a sample has ``units_each``.
+    Throughput counts samples, or units such as tokens and frames, of which a sample has ``units_each``.  With
+    ``epoch_samples`` it counts all samples of an epoch, though only whole batches are trained.
     """
     if cell("step_time_s"):
         return number("step_time_s", cell("step_time_s"))
@@ -305,7 +308,19 @@ def step_measured_s(cell: Cell) -> float:
             raise NotScored(f"step_time_s missing, and how many {one_line(rate[1], 20)} a sample has ({column})")
         each = number(column, cell(column))
     gpus = number("n_gpus", cell("n_gpus") or "1") if rate[2] else 1.0
-    return _samples_of_step(cell) * each / (number("throughput", cell("throughput")) * gpus)
+    return _counted_samples(cell) * each / (number("throughput", cell("throughput")) * gpus)
+
+
+def _counted_samples(cell: Cell) -> float:
+    """Return the samples that a rate counts for each step: its own, and its share of those that an epoch leaves out."""
+    samples = _samples_of_step(cell)
+    if not cell("epoch_samples"):
+        return samples
+    epoch = number("epoch_samples", cell("epoch_samples"))
+    steps = epoch // samples
+    if not steps:
+        raise NotScored(f"an epoch of {epoch:,.0f} samples has no batch of {samples:,.0f}")
+    return epoch / steps
 
 
 def _samples_of_step(cell: Cell) -> float:
@@ -377,7 +392,7 @@ STEPS = Kind(
     method="data sheet and shared constants",
     needed=("machine", "model", "batch_per_gpu", "step_time_s"),
     asked=_COLUMNS_ASKED,
-    measured=("step_time_s", "throughput", "throughput_unit", "units_each", "global_batch"),
+    measured=("step_time_s", "throughput", "throughput_unit", "units_each", "global_batch", "epoch_samples"),
     place="device",
     axes=(
         *(("processor", "ranks"), ("ranks", "family"), ("ranks", "family", "era"), _RANKED, ("dataset",)),

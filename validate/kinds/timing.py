@@ -23,7 +23,17 @@ from simulator.workload.operators import (
     Softmax,
 )
 
-__all__ = ["BetweenEvents", "ByHost", "ByItself", "ReadBack", "Replayed", "TimingCosts", "between_events", "by_host"]
+__all__ = [
+    "BetweenEvents",
+    "ByHost",
+    "ByItself",
+    "FromStart",
+    "ReadBack",
+    "Replayed",
+    "TimingCosts",
+    "between_events",
+    "by_host",
+]
 
 
 @constants("timing")
@@ -34,6 +44,7 @@ class TimingCosts:
     Between two events around an isolated operator on an idle device, the clock starts before the host launches
     anything, and stops only after the host has returned and recorded the second event, however short the kernel.
     ``compiled_call_s`` is the host time of a call of a compiled function besides the launch of its kernel.
+    The first step of a run takes ``start_s`` longer than others, and ``start_rank_s`` more for each further rank.
     """
 
     isolated_elementwise_s: float
@@ -48,6 +59,8 @@ class TimingCosts:
     compiled_call_s: float
     alone_s: float
     replay_s: float
+    start_s: float
+    start_rank_s: float
 
 
 _ISOLATED: dict[type, str] = {
@@ -148,6 +161,22 @@ class ReadBack:
     def shown_s(self, asked_s: float, session: Session) -> float:
         """Return the time from one step to the next, in seconds."""
         return asked_s + session.time_s(self.reading)
+
+
+@dataclass(frozen=True, slots=True)
+class FromStart:
+    """The mean of the first ``steps`` steps of a run of ``ranks`` processes on a machine.
+
+    The first step also loads kernels, fills the allocator and connects the ranks.
+    """
+
+    steps: int
+    ranks: int
+
+    def shown_s(self, asked_s: float, session: Session) -> float:
+        """Return the mean time of these steps, in seconds."""
+        costs = session.constants(TimingCosts)
+        return asked_s + (costs.start_s + costs.start_rank_s * (self.ranks - 1)) / self.steps
 
 
 @dataclass(frozen=True, slots=True)

@@ -239,7 +239,9 @@ def _optimizer(shape: StepShape, module: Any) -> Any:
     """Return torch's optimiser with its default kernels (over lists of parameters on GPUs), or *fused* ones."""
     parameters = list(module.parameters())
     how: dict[str, Any] = {"fused": True} if shape.fused else {}
-    if shape.optimizer == "adam":
+    if shape.optimizer == "adam-loop":
+        how = {"foreach": False}
+    if shape.optimizer in ("adam", "adam-loop"):
         captured = shape.issue.endswith("graph")
         return torch.optim.Adam(parameters, lr=1e-5, capturable=captured, **how)
     if shape.optimizer in ("sgd", "momentum"):
