@@ -8,8 +8,8 @@ value.
 ``lamb`` is Adam with steps scaled per layer (You et al., arXiv 1904.00962), as in apex: norms of the gradients, of the
 parameters and of their steps, and two kernels over all tensors (``multi_tensor_lamb.cu``).  ``adam-loop`` is PyTorch's
 Adam with ``foreach=False``, its default before 2.0 (``_single_tensor_adam``).  ``bert-adam`` is the Adam of Google's
-BERT as ported to PyTorch (``BertAdam`` of pytorch-pretrained-bert, which ``run_squad.py`` of NVIDIA/DeepLearningExamples
-still uses without fp16): it loops over tensors and clips each gradient by its own norm, which the host reads.
+BERT as ported to PyTorch (``BertAdam`` of pytorch-pretrained-bert, which NVIDIA's ``run_squad.py`` still uses without
+fp16): it loops over tensors and clips each gradient by its own norm, which the host reads.
 """
 
 from __future__ import annotations

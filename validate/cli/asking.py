@@ -133,7 +133,8 @@ def _check_torch_has(question: StepQuestion) -> None:
             raise InputError(f"--precision {question.options.precision}: {why}")
     if question.options.optimizer in ("lamb", "bert-adam"):
         raise InputError(
-            f"--optimizer {question.options.optimizer}: torch does not have it; take momentum, adam, adam-loop, sgd or none"
+            f"--optimizer {question.options.optimizer}: torch does not have it; "
+            "take momentum, adam, adam-loop, sgd or none"
         )
     if question.options.recompute_parts != StepOptions().recompute_parts or question.options.recompute_blocks:
         words = " ".join(question.options.recompute_words)

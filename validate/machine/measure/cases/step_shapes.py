@@ -17,7 +17,7 @@ __all__ = ["CPU_STEPS", "Issue", "Optimizer", "Phase", "Policy", "StepShape", "g
 Phase = Literal["train", "inference", "fwd", "bwd"]
 Issue = Literal["eager", "graph", "compile", "compile+graph"]
 Policy = Literal["torch", "fp32", "tf32", "fp16", "bf16", "fp64", "amp-fp16", "amp-bf16"]
-Optimizer = Literal["none", "sgd", "momentum", "adam"]
+Optimizer = Literal["none", "sgd", "momentum", "adam", "adam-loop"]
 
 
 OWN = Sizes()  # the network's default sizes
