@@ -12,7 +12,7 @@ from simulator.devices.predict import Device
 from simulator.errors import InputError, nearest
 from simulator.network.machine import Machine, Node
 from simulator.questions.calibration import Calibration
-from simulator.questions.where import CpuLibrary
+from simulator.questions.where import CpuLibrary, Month
 from simulator.topology.parts import CpuPart, GpuPart
 
 __all__ = ["Place", "Places"]
@@ -32,16 +32,21 @@ class Place:
 
 
 class Places:
-    """The devices of *machine*, each created once, with *calibrations* by the name of their part."""
+    """The devices of *machine*, each created once, with *calibrations* by the name of their part.
+
+    *libraries* is the month of the kernel libraries of GPUs; None: mature ones.
+    """
 
     def __init__(
         self,
         machine: Machine,
         calibrations: Mapping[str, Calibration] | None = None,
         constants: Constants = DEFAULT,
+        libraries: Month | None = None,
     ) -> None:
         self.machine = machine
         self.constants = constants
+        self._libraries = libraries
         self._calibrations = calibrations or {}
         self._kept: dict[tuple[object, ...], Gpu | Cpu] = {}
 
@@ -93,7 +98,7 @@ class Places:
         part, shown = node.part, node.part_name or node.name
         assert isinstance(part, GpuPart)
         known = self._calibrations.get(node.part_name)
-        made = self._made((shown, id(part)), lambda: gpu_from_part(shown, part, known, self.constants))
+        made = self._made((shown, id(part)), lambda: gpu_from_part(shown, part, known, self.constants, self._libraries))
         assert isinstance(made, Gpu)
         return made
 

@@ -44,7 +44,7 @@ def advised(session: Session, question: StepQuestion) -> TrainingResult:
     """
     result = with_input_cures(session, question, session.step(question))
     count = result.device_count
-    device = session.device(question.where, result.step.device, question.threads)
+    device = session.device(question.where, result.step.device, question.threads, question.software)
     ways = _ways(session, question, device, several=count > 1)
     is_fed = result.input is None or result.input.bound == STEP  # otherwise only a faster input makes the step faster
     is_small = not question.has_servers or result.step.simulation_events <= _MOST_EVENTS

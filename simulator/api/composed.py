@@ -70,7 +70,7 @@ def _step(session: Session, question: StepQuestion) -> Composition:
     from simulator.results.step import flop_by_format_of
     from simulator.workload.family import family_of
 
-    places, network = session.places(question.where), session.network(question)
+    places, network = session.places(question.where, question.software), session.network(question)
     machine = places.machine
     gpus = len(machine.gpus) if question.gpus is None else len(question.gpus)
     place = places.find(question.device, threads=question.threads)

@@ -30,7 +30,7 @@ from simulator.questions.message import MessageQuestion
 from simulator.questions.operator import OperatorQuestion
 from simulator.questions.program import ProgramQuestion
 from simulator.questions.step import StepQuestion
-from simulator.questions.where import Where
+from simulator.questions.where import TODAY, Software, Where
 from simulator.results.result import Result
 
 if TYPE_CHECKING:  # device models are imported on first use
@@ -126,17 +126,21 @@ class Session:
             return self.group(where, None).router
         return self._once(self._machines, (where, "router"), lambda: Router(machine))
 
-    def places(self, where: Where) -> Places:
-        """Return the devices of the machine of *where* and their hosts; raises InputError."""
+    def places(self, where: Where, software: Software = TODAY) -> Places:
+        """Return the devices of the machine of *where* with *software*, and their hosts; raises InputError."""
         from simulator.places import Places
 
         return self._once(
-            self._kept, (where, "places"), lambda: Places(self.machine(where), self.calibrations, self.constants)
+            self._kept,
+            (where, "places", software.libraries),
+            lambda: Places(self.machine(where), self.calibrations, self.constants, software.libraries),
         )
 
-    def device(self, where: Where, name: str | None = None, threads: int | None = None) -> Device:
-        """Return the device *name* of the machine of *where*; raises InputError."""
-        return self.places(where).find(name, threads=threads).device
+    def device(
+        self, where: Where, name: str | None = None, threads: int | None = None, software: Software = TODAY
+    ) -> Device:
+        """Return the device *name* of the machine of *where* with *software*; raises InputError."""
+        return self.places(where, software).find(name, threads=threads).device
 
     def kernel_classes(self, question: Question) -> frozenset[str]:
         """Return the kernel classes of an operator, named as in calibrations; raises InputError."""
@@ -319,7 +323,7 @@ class Session:
         from simulator.api.steps import run_alone, run_together
         from simulator.results.training import alone_result
 
-        places, network = self.places(question.where), self.network(question)
+        places, network = self.places(question.where, question.software), self.network(question)
         place = self._single(question, places)
         if place is not None:
             return alone_result(question, run_alone(places.machine, place, network, question))
@@ -353,7 +357,7 @@ class Session:
             return operator_account(question, self.device(question.where, question.device, question.threads))
         if isinstance(question, StepQuestion):
             step = self.step(question).step
-            return step_account(step, self.device(question.where, step.device))
+            return step_account(step, self.device(question.where, step.device, software=question.software))
         return device_account(self.device(question.where, getattr(question, "device", None)))
 
     def held_bytes(self, question: StepQuestion) -> float:
@@ -363,7 +367,7 @@ class Session:
         """
         from simulator.step.memory import Shares, memory_need
 
-        places = self.places(question.where)
+        places = self.places(question.where, question.software)
         place = self._single(question, places)
         if place is not None:
             shares = Shares(accumulates=question.micro_batches > 1)
@@ -376,7 +380,7 @@ class Session:
         """Return the seconds of a step on one device if its host takes *scale* times as long; raises InputError."""
         from simulator.api.steps import alone_timeline
 
-        places, network = self.places(question.where), self.network(question)
+        places, network = self.places(question.where, question.software), self.network(question)
         place = self._single(question, places)
         if place is None:
             raise InputError("the hosts of several devices are not slowed one by one")
@@ -386,7 +390,7 @@ class Session:
         """Return the timeline of a step, without the analysis of :meth:`step`; raises as it does."""
         from simulator.api.steps import alone_timeline, together_timeline
 
-        places, network = self.places(question.where), self.network(question)
+        places, network = self.places(question.where, question.software), self.network(question)
         place = self._single(question, places)
         if place is not None:
             return alone_timeline(places.machine, place, network, question)

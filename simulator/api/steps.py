@@ -101,7 +101,8 @@ def simulate_training(
     question = _asked(machine, network, options or StepOptions(), strategy=name, **asked)
     group = Communicator(machine, chosen_gpus(machine, gpus))
     try:
-        return run_together(Places(machine, calibrations), network, question, group, strategy, fold=fold)
+        places = Places(machine, calibrations, libraries=question.software.libraries)
+        return run_together(places, network, question, group, strategy, fold=fold)
     except Unsuitable as error:
         raise InputError(f"{name} does not fit {machine.name}: {error}") from None
 

@@ -83,7 +83,7 @@ def _changes(session: Session, question: StepQuestion) -> Iterator[tuple[str, Se
 def _switches(session: Session, question: StepQuestion, *, several: bool) -> Iterator[tuple[str, StepQuestion]]:
     """Yield other ways to run the step with the same software, in words of the command line."""
     options, layout = question.options, question.layout
-    device = session.places(question.where).find(question.device, threads=question.threads).device
+    device = session.places(question.where, question.software).find(question.device, threads=question.threads).device
     for change in changes_of(options, device):
         if change.time:
             yield change.words, replace(question, options=change.applied(options))

@@ -309,6 +309,14 @@ def simulate(
     cpu_library: Annotated[
         str, typer.Option(metavar="NAME", help="CPU kernels: onednn, or blas as frameworks used it in 2016.")
     ] = "onednn",
+    libraries: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MONTH",
+            help="Month of the GPU's kernel libraries (cuBLAS, cuDNN), for example 2020-10: young ones are slower. "
+            "Default: mature ones.",
+        ),
+    ] = None,
     device: Annotated[
         str | None,
         typer.Option(

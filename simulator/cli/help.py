@@ -41,7 +41,7 @@ GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
                 "recompute_parts",
                 "recompute_blocks",
             ),
-            *("channels_last", "fused_optimizer", "framework", "cpu_library", "calibration"),
+            *("channels_last", "fused_optimizer", "framework", "cpu_library", "libraries", "calibration"),
             *("input", "epoch", "programs", "what_if"),
         ),
     ),

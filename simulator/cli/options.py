@@ -14,7 +14,7 @@ from simulator.collectives.nccl.tables import ALGORITHMS
 from simulator.collectives.registry import find_strategy, strategy_names
 from simulator.errors import Fault, InputError, MissingDependency, nearest, one_line
 from simulator.network.machine import Machine
-from simulator.questions.where import NCCL_TODAY, CpuLibrary, Software
+from simulator.questions.where import NCCL_TODAY, CpuLibrary, Month, Software
 from simulator.workload.collective import COLLECTIVES, Collective
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "parse_count",
     "parse_gpus",
     "parse_list",
+    "parse_month",
     "parse_software",
     "parse_strategies",
     "read_all",
@@ -116,14 +117,24 @@ def parse_algorithm(text: str | None) -> str | None:
     return None if text is None else parse_choice("--algorithm", text.replace("-", "_"), ALGORITHMS)
 
 
-def parse_software(nccl: str | None, cpu_library: CpuLibrary = "onednn") -> Software:
+def parse_month(option: str, text: str | None) -> Month | None:
+    """Return the month *text* of *option*, as in 2020-10; raises InputError."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"\s*((?:19|20)\d\d)-(0[1-9]|1[0-2])\s*", text, re.ASCII)
+    if match is None:
+        raise InputError(f"{option} {one_line(text, 40)}: a month is needed, such as 2020-10")
+    return int(match[1]), int(match[2])
+
+
+def parse_software(nccl: str | None, cpu_library: CpuLibrary = "onednn", libraries: Month | None = None) -> Software:
     """Return the versions of libraries, current ones by default; raises InputError."""
     if nccl is None:
-        return Software(cpu_library=cpu_library)
+        return Software(cpu_library=cpu_library, libraries=libraries)
     match = re.fullmatch(r"\s*(\d{1,2})\.(\d{1,3})(?:\.\d{1,3})?\s*", nccl, re.ASCII)
     if match is None or int(match[1]) < 2:
         raise InputError(f"--nccl {one_line(nccl, 40)}: a version such as 2.18 is needed, from 2.0 on")
-    return Software((int(match[1]), int(match[2])), cpu_library)
+    return Software((int(match[1]), int(match[2])), cpu_library, libraries)
 
 
 def software_notes(nccl: str | None) -> list[str]:

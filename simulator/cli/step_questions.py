@@ -24,6 +24,7 @@ from simulator.cli.options import (
     parse_count,
     parse_gpus,
     parse_list,
+    parse_month,
     parse_software,
     parse_strategies,
     read_all,
@@ -39,7 +40,7 @@ from simulator.questions.input_file import parse_input
 from simulator.questions.layout import REPLICAS, Layout, parse_layout
 from simulator.questions.options import ACCUMULATIONS, FRAMEWORKS, MODES, OPTIMIZERS, POLICIES, QUANTISED, StepOptions
 from simulator.questions.step import BUCKET_BYTES, StepQuestion, accumulating
-from simulator.questions.where import CPU_LIBRARIES, Where
+from simulator.questions.where import CPU_LIBRARIES, Software, Where
 from simulator.step.precision import half_policy, storage_of
 from simulator.training.data_parallel import gradient_bytes
 from simulator.units import parse_quantity
@@ -78,7 +79,7 @@ def _ways(written: Written) -> list[StepQuestion]:
         lambda: _micro_batch(written),
         lambda: None if written.threads is None else _size("--threads", written.threads),
         lambda: tuple(_sizes(written).items()),
-        lambda: parse_software(written.nccl, parse_choice("--cpu-library", written.cpu_library, CPU_LIBRARIES)),
+        lambda: _software(written),
         lambda: parse_strategies(written.strategy or "nccl"),
         lambda: _layouts(written.parallel),
         lambda: parse_list("--overlap", written.overlap, _overlap, "none,bucket:25MiB"),
@@ -284,10 +285,14 @@ def _check_has(written: Written, session: Session, questions: Sequence[StepQuest
     gpus = [device for device in devices if isinstance(device, Gpu)]
     if len(gpus) == len(devices) and not any(question.helpers for question in questions):
         refuse({"--cpu-library": written.cpu_library != "onednn"}, "applies to kernels on a CPU, but GPUs compute")
+    unknown = [gpu.name for gpu in gpus if gpu.traits.kernels_since is None]
+    if unknown and written.libraries is not None:
+        raise InputError(f"--libraries: how fast the libraries of {unknown[0]} grew is not known; leave it out")
     if not gpus:
         of_gpus = {
             "--channels-last": written.channels_last,
             f"--framework {written.framework}": options.framework != "pytorch",
+            "--libraries": written.libraries is not None,
         }
         refuse(of_gpus, "is about what GPUs run, and a CPU computes")
         others = session.calibrations.keys().isdisjoint(device.name for device in devices)
@@ -306,10 +311,18 @@ def _sums_in_fp32(question: StepQuestion) -> bool:
     return (shard_bytes if question.layout.zero == 3 else gradient_bytes(question.options)) >= ELEMENT_BYTES["fp32"]
 
 
+def _software(written: Written) -> Software:
+    library, libraries = read_all(
+        lambda: parse_choice("--cpu-library", written.cpu_library, CPU_LIBRARIES),
+        lambda: parse_month("--libraries", written.libraries),
+    )
+    return parse_software(written.nccl, library, libraries)
+
+
 def _devices(session: Session, question: StepQuestion) -> list[Device]:
     if question.gpus is None:
-        return [session.device(question.where, question.device, question.threads)]
-    places = session.places(question.where)
+        return [session.device(question.where, question.device, question.threads, question.software)]
+    places = session.places(question.where, question.software)
     machine = session.machine(question.where)
     return [places.place(node.index).device for node in machine.unlike(machine.gpus[gpu] for gpu in question.gpus)]
 

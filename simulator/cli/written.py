@@ -78,6 +78,7 @@ class Written:
     fused_optimizer: bool = False
     framework: str = "pytorch"
     cpu_library: str = "onednn"
+    libraries: str | None = None
     device: str | None = None
     threads: str | None = None
     calibration: str | None = None
@@ -132,6 +133,7 @@ _OF_A_STEP = (
         "accumulate",
         "framework",
         "cpu_library",
+        "libraries",
         "what_if",
     ),
     *("staleness", "straggler", "epoch", "input", "programs", "divide", "lose"),

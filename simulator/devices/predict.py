@@ -52,6 +52,7 @@ _COSTS: dict[type, Callable[[Gpu, Any], KernelCost]] = {
     Recurrence: recurrence_cost,
     FusedAttention: attention_cost,
 }
+_OF_LIBRARIES = (Gemm, Convolution, Recurrence)
 _PACKED_IN: dict[Precision, Precision] = {"int4": "int8", "nvfp4": "fp8"}  # two elements in a byte
 KERNEL_CLASSES = tuple(kind.__name__.lower() for kind in _COSTS)
 
@@ -96,6 +97,8 @@ def _cost_by_factors(device: Device, kernel: Kernel, cold: float = 0.0) -> Kerne
         return _packed_cost(device, kernel)
     cost = cpu_kernel_cost(device, kernel) if isinstance(device, Cpu) else _COSTS[type(kernel)](device, kernel)
     factor = device.calibration.by_class.get(kernel_class(kernel), 1.0)
+    if isinstance(device, Gpu) and isinstance(kernel, _OF_LIBRARIES):
+        factor *= device.library_factor
     return cost if factor == 1.0 else replace(cost, time_s=cost.time_s * factor)
 
 

@@ -6,10 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-__all__ = ["CPU_LIBRARIES", "NCCL_TODAY", "TODAY", "CpuLibrary", "Neighbour", "SlowLink", "Software", "Where"]
+__all__ = ["CPU_LIBRARIES", "NCCL_TODAY", "TODAY", "CpuLibrary", "Month", "Neighbour", "SlowLink", "Software", "Where"]
 
 NCCL_TODAY = (2, 30)
 CpuLibrary = Literal["onednn", "blas"]
+Month = tuple[int, int]
+"""A year and a month from 1 to 12."""
 CPU_LIBRARIES: tuple[CpuLibrary, ...] = get_args(CpuLibrary)
 
 
@@ -59,11 +61,13 @@ class Where:
 class Software:
     """Libraries and their versions; current ones by default.
 
-    ``cpu_library`` provides the kernels of CPUs; ``blas``: as frameworks of 2016 used it.
+    ``cpu_library`` provides the kernels of CPUs; ``blas``: as frameworks of 2016 used it.  ``libraries``: the month of
+    the GPUs' kernel libraries (cuBLAS, cuDNN); None: mature ones.
     """
 
     nccl: tuple[int, int] = NCCL_TODAY
     cpu_library: CpuLibrary = "onednn"
+    libraries: Month | None = None
 
 
 TODAY = Software()

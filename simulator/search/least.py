@@ -24,7 +24,7 @@ def least_s(session: Session, question: StepQuestion) -> float:
     """
     group = session.group(question.where, question.gpus)
     layout = question.layout.on(group.n_ranks)
-    places = session.places(question.where)
+    places = session.places(question.where, question.software)
     devices = {places.place(node.index).device for node in group.machine.unlike(group.ranks)}
     if layout.pp > 1 or len(devices) > 1 or question.one_process or question.has_servers:
         return 0.0

@@ -149,7 +149,7 @@ class Divided:
 
     def _seconds(self, network: Network) -> _Seconds:
         """Return the seconds of *network* by itself: forward, backward and update."""
-        places = self.session.places(self.question.where)
+        places = self.session.places(self.question.where, self.question.software)
         node = self.group.ranks[0]
         place = places.place(node)
         issues = issues_of(place.device, network, self.question.options)

@@ -59,7 +59,7 @@ class Pricer:
         question = space.question
         machine = session.machine(question.where)
         self.group = session.group(question.where, question.gpus)
-        self.device = session.places(question.where).place(self.group.ranks[0]).device
+        self.device = session.places(question.where, question.software).place(self.group.ranks[0]).device
         self.exchanges = Exchanges(session, question, machine)
         self.network = session.network(replace(question, batch=1))
         self._placements: dict[Layout, Placement] = {}

@@ -103,6 +103,22 @@ ERRORS = {
         [*STEP, "--optimizer", "bert-adam", "--fused-optimizer"],
         "simulate: --fused-optimizer: --optimizer bert-adam goes from tensor to tensor; it is for adam, momentum, sgd",
     ),
+    "libraries of a year": (
+        [*STEP, "--libraries", "2020"],
+        "simulate: --libraries 2020: a month is needed, such as 2020-10",
+    ),
+    "libraries of no month": (
+        [*STEP, "--libraries", "2020-13"],
+        "simulate: --libraries 2020-13: a month is needed, such as 2020-10",
+    ),
+    "libraries of a design of which nothing is known": (
+        ["--topology", "8x-mi300x", "--gpus", "1", "--workload", "resnet18", "--batch", "8", "--libraries", "2020-10"],
+        "simulate: --libraries: how fast the libraries of mi300x grew is not known; leave it out",
+    ),
+    "libraries on a CPU": (
+        ["--topology", "cpu-2xe5-2630v3", "--workload", "resnet18", "--batch", "8", "--libraries", "2020-10"],
+        "simulate: --libraries: is about what GPUs run, and a CPU computes",
+    ),
     "trace to standard output": (
         [*STEP, "--trace", "-"],
         "simulate: --trace -: standard output has the result; name a file, for example --trace trace.json",

@@ -30,7 +30,7 @@ from simulator.questions.options import (
     StepOptions,
 )
 from simulator.questions.step import BUCKET_BYTES, StepQuestion, accumulating
-from simulator.questions.where import Software
+from simulator.questions.where import Month, Software
 from simulator.topology.parts import CpuPart
 from simulator.units import parse_quantity
 from simulator.workload.described import is_described
@@ -62,6 +62,7 @@ _COLUMNS_ASKED = (
         "tied",
         "lora_layers",
         "first_steps",
+        "libraries",
     ),
     *(column for column in COLUMNS if column not in ("n_gpus", "n_nodes")),
 )
@@ -85,6 +86,7 @@ _SIZES = {  # sizes of a network, by column
     "tied": "tied",
 }
 _THREADS = re.compile(r"(?:^|; ?)cpu threads=([1-9][0-9]{0,3})(?:$| ?;)", re.IGNORECASE)
+_MONTH = re.compile(r"((?:19|20)\d\d)-(0[1-9]|1[0-2])", re.ASCII)
 _READ_EACH = "each step"  # the host reads back the loss of each step
 _RATE = re.compile(r"([\w -]+)/s(/GPU)?")
 _SAMPLES = ("images", "sequences", "samples")
@@ -130,6 +132,7 @@ def read_step(cell: Cell, names: Names) -> Asked:
         software=Software(
             nccl=nccl_of(cell("software"), names.capability(where)),
             cpu_library="blas" if cell("era") == "before 2019" else "onednn",
+            libraries=_month(cell("libraries")),
         ),
     )
     question = accumulating(question, _accumulation(cell("accumulate")))
@@ -137,6 +140,16 @@ def read_step(cell: Cell, names: Names) -> Asked:
         return Asked(question, timing=ReadBack(LaunchQuestion(where=where, timed="host", call="read")))
     first_steps = _whole(cell, "first_steps")
     return Asked(question, timing=FromStart(first_steps, ranks) if first_steps else None)
+
+
+def _month(text: str) -> Month | None:
+    """Return the month *text*, as in 2020-10; raises NotScored."""
+    if not text:
+        return None
+    found = _MONTH.fullmatch(text)
+    if found is None:
+        raise NotScored(f"libraries '{one_line(text, 20)}': a month is needed, such as 2020-10")
+    return int(found[1]), int(found[2])
 
 
 def _entry(name: str, cell: Cell) -> Entry:

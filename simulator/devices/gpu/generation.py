@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Literal
 
 from simulator.errors import InputError
+from simulator.questions.where import Month
 
 __all__ = ["MAKERS", "Process", "Traits", "traits_of"]
 
@@ -91,6 +92,9 @@ class Traits:
     # Gradients of filters on tensor cores come in one tile, of 128 channels of one tap by 128 results (T4, cuDNN 7.6:
     # DeepBench's times grow with the channels in steps of 128).
     whole_filter_tiles: bool = False
+    # The first boards that run kernels of this design: generations that feed their units alike share them (Turing's are
+    # Volta's, Ada's are Ampere's).  None: how libraries for it grew is not known.
+    kernels_since: Month | None = None
     cudnn: int = 8  # assumed cuDNN version of its convolutions and recurrent layers; 0: not cuDNN
     fused_winograd: bool = True  # the library has a fused Winograd kernel
 
@@ -109,21 +113,29 @@ _MAXWELL = Traits(
     translations="few",
     kernels="maxwell",
     wide_batches=True,
+    kernels_since=(2014, 9),
     cudnn=5,
 )
 _PASCAL = replace(_MAXWELL, process=_16_NM, int8_dot_products=True, cudnn=6)
 _VOLTA = Traits(
-    _16_NM, "registers", integers="own", translations="many", kernels="volta", cudnn=7, int8_dot_products=True
+    _16_NM,
+    "registers",
+    integers="own",
+    translations="many",
+    kernels="volta",
+    kernels_since=(2017, 6),
+    cudnn=7,
+    int8_dot_products=True,
 )
-_AMPERE = Traits(_8_NM, "copies", threads_per_sm=1536, translations="many", wide_batches=True)
-_HOPPER = Traits(_5_NM, "warps")
+_AMPERE = Traits(_8_NM, "copies", threads_per_sm=1536, translations="many", wide_batches=True, kernels_since=(2020, 5))
+_HOPPER = Traits(_5_NM, "warps", kernels_since=(2022, 10))
 _VEGA = Traits(_14_NM, "none", controllers="amd", large_l2=True, kernels="amd", wide_batches=True, cudnn=0)
 _CDNA = replace(_VEGA, operands="registers", tensor_energy=1.65)
 
 # The oldest first.  AMD's CDNA comes last, because an unknown generation takes the traits of its vendor's last entry.
 _GENERATIONS: dict[str, dict[str, Traits]] = {
     "nvidia": {
-        "kepler": replace(_MAXWELL, unfed_lanes=True, fused_winograd=False),
+        "kepler": replace(_MAXWELL, unfed_lanes=True, fused_winograd=False, kernels_since=(2012, 3)),
         "maxwell": _MAXWELL,
         "pascal": _PASCAL,
         "volta": _VOLTA,
@@ -131,7 +143,9 @@ _GENERATIONS: dict[str, dict[str, Traits]] = {
         "ampere": _AMPERE,
         "ada": replace(_AMPERE, process=_5_NM, large_l2=True),
         "hopper": _HOPPER,
-        "blackwell": replace(_HOPPER, tensor_energy=0.65, turned_32_bit=False, tensor_memory=True),
+        "blackwell": replace(
+            _HOPPER, tensor_energy=0.65, turned_32_bit=False, tensor_memory=True, kernels_since=(2024, 12)
+        ),
     },
     "amd": {
         "gcn": replace(_VEGA, process=_28_NM),

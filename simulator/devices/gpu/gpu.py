@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from simulator.constants import DEFAULT, Constants
 from simulator.devices.gpu.generation import Traits, traits_of
+from simulator.devices.gpu.libraries import library_factor
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration
+from simulator.questions.where import Month
 from simulator.topology.parts import GpuPart
 from simulator.workload.precision import Precision
 
@@ -43,6 +45,7 @@ class Gpu:
     calibration: Calibration = field(default_factory=Calibration)
     constants: Constants = DEFAULT
     is_cold: bool = False  # caches hold none of a kernel's data when it starts
+    library_factor: float = 1.0  # time of library kernels relative to mature ones
 
     @property
     def lanes_per_sm(self) -> float:
@@ -81,9 +84,13 @@ class Gpu:
 
 
 def gpu_from_part(
-    name: str, part: GpuPart, calibration: Calibration | None = None, constants: Constants = DEFAULT
+    name: str,
+    part: GpuPart,
+    calibration: Calibration | None = None,
+    constants: Constants = DEFAULT,
+    libraries: Month | None = None,
 ) -> Gpu:
-    """Return the GPU that a part describes.
+    """Return the GPU that a part describes, with kernel libraries of the month *libraries* (None: mature ones).
 
     Raises InputError where the part lacks figures that the cost models need (names all of them), and where there is no
     model of its vendor's GPUs.
@@ -116,7 +123,8 @@ def gpu_from_part(
         constants=constants,
     )
     try:
-        _ = gpu.traits
+        since = gpu.traits.kernels_since
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
-    return gpu
+    factor = library_factor(constants, since, libraries)
+    return gpu if factor == 1.0 else replace(gpu, library_factor=factor)

@@ -1,0 +1,101 @@
+"""Young kernel libraries: an excess that falls with their age, on library kernels alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import exp
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simulator.api import Session
+from simulator.constants import DEFAULT
+from simulator.devices.gpu.generation import traits_of
+from simulator.devices.gpu.libraries import LibraryCosts, library_factor
+from simulator.devices.kernels import Gemm, Streaming
+from simulator.devices.predict import kernel_cost
+from simulator.questions.step import StepQuestion
+from simulator.questions.where import Month, Software, Where
+from validate.kinds import STEPS
+from validate.tables.cells import NotScored
+from validate.tables.names import Names
+
+COSTS = DEFAULT(LibraryCosts)
+SESSION = Session()
+months = st.tuples(st.integers(2010, 2035), st.integers(1, 12))
+
+
+def question(libraries: Month | None, topology: str = "p3.2xlarge") -> StepQuestion:
+    software = Software(libraries=libraries)
+    return StepQuestion(where=Where(topology), workload="resnet18", batch=32, software=software)
+
+
+def test_the_excess_falls_by_a_factor_e_in_the_time_it_settles() -> None:
+    assert library_factor(DEFAULT, (2020, 5), (2020, 5)) == pytest.approx(1 + COSTS.young)
+    assert library_factor(DEFAULT, (2020, 5), (2022, 11)) == pytest.approx(
+        1 + COSTS.young * exp(-2.5 / COSTS.settles_years)
+    )
+    assert library_factor(DEFAULT, (2020, 5), (2015, 1)) == pytest.approx(1 + COSTS.young)  # as of the first boards
+
+
+def test_mature_libraries_and_unknown_designs_take_no_longer() -> None:
+    assert library_factor(DEFAULT, (2020, 5), None) == 1.0
+    assert library_factor(DEFAULT, None, (2020, 5)) == 1.0
+    assert Software().libraries is None
+
+
+@given(months, months, months)
+def test_later_libraries_are_never_slower(since: Month, first: Month, second: Month) -> None:
+    earlier, later = sorted((first, second))
+    factors = [library_factor(DEFAULT, since, each) for each in (earlier, later)]
+    assert 1.0 <= factors[1] <= factors[0] <= 1 + COSTS.young
+
+
+@pytest.mark.parametrize(
+    ("generation", "since"),
+    [
+        ("pascal", "maxwell"),
+        ("turing", "volta"),
+        ("ada", "ampere"),
+    ],
+)
+def test_generations_that_feed_their_units_alike_share_kernels(generation: str, since: str) -> None:
+    assert traits_of("nvidia", generation, 128).kernels_since == traits_of("nvidia", since, 128).kernels_since
+
+
+def test_on_which_generations_the_excess_was_seen() -> None:
+    """Chosen on Volta, judged on Ampere and Hopper (docs/decisions/steps.md); AMD's show nothing of it."""
+    designs = [traits_of("nvidia", each, 64).kernels_since for each in ("volta", "ampere", "hopper")]
+    assert designs == [(2017, 6), (2020, 5), (2022, 10)]
+    assert traits_of("amd", "cdna3", 64).kernels_since is None
+
+
+def test_only_kernels_of_libraries_take_longer() -> None:
+    mature = SESSION.device(Where("p3.2xlarge"))
+    young = SESSION.device(Where("p3.2xlarge"), software=Software(libraries=(2017, 6)))
+    product, stream = Gemm(4096, 4096, 4096, "fp16"), Streaming("relu", 1 << 20, 1 << 22, 1 << 22)
+    ratio = kernel_cost(young, product).time_s / kernel_cost(mature, product).time_s
+    assert ratio == pytest.approx(1 + COSTS.young)
+    assert kernel_cost(young, stream).time_s == kernel_cost(mature, stream).time_s
+
+
+def test_a_step_takes_as_much_longer_as_its_library_kernels() -> None:
+    mature, young = (SESSION.step(question(each)).step for each in (None, (2017, 12)))
+    factor = library_factor(DEFAULT, (2017, 6), (2017, 12))
+    of_libraries = sum(k.time_s for k in mature.kinds if k.kind in ("gemm", "convolution", "recurrence"))
+    assert young.busy_s - mature.busy_s == pytest.approx((factor - 1) * of_libraries, rel=1e-6)
+    several = [replace(question(each, "p3.8xlarge"), gpus=(0, 1)) for each in (None, (2017, 12))]
+    times = [SESSION.time_s(each) for each in several]
+    assert 1.0 < times[1] / times[0] < factor
+    assert SESSION.time_s(question((2030, 1))) == pytest.approx(SESSION.time_s(question(None)), rel=1e-4)
+
+
+def test_tables_say_the_month_of_the_libraries() -> None:
+    names = Names()
+    row = {"machine": "p3.2xlarge", "model": "resnet18", "batch_per_gpu": "32", "libraries": "2017-12", "dtype": "fp32"}
+    found = STEPS.read(lambda column: row.get(column, ""), names).question
+    assert isinstance(found, StepQuestion)
+    assert found.software.libraries == (2017, 12)
+    with pytest.raises(NotScored, match="a month is needed, such as 2020-10"):
+        STEPS.read(lambda column: {**row, "libraries": "2017"}.get(column, ""), names)
