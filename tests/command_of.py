@@ -15,7 +15,7 @@ from simulator.questions.collective import DTYPES, CollectiveQuestion
 from simulator.questions.disk import DiskQuestion
 from simulator.questions.layout import REPLICAS
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
-from simulator.questions.where import NCCL_TODAY, Software
+from simulator.questions.where import NCCL_TODAY, Software, month_words
 from simulator.questions.words import question_words
 from simulator.workload.operators import Conv2d
 from simulator.workload.zoo.registry import find_entry
@@ -107,6 +107,7 @@ def _step(question: StepQuestion) -> dict[str, Any]:
         "gpus": None if question.device is not None else _gpus(question.gpus),
         "threads": question.threads,
         "cpu_library": question.software.cpu_library if on_cpu else None,
+        "libraries": month_words(question.software.libraries) if question.software.libraries else None,
     }
     if alone or options.mode == "inference":  # no exchange
         return said

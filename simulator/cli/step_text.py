@@ -13,6 +13,7 @@ from simulator.cli.ranking import price_words, ranking_lines
 from simulator.cli.server_text import checkpoint_lines, server_lines, share_lines
 from simulator.cli.table import table_lines
 from simulator.console.style import Style
+from simulator.questions.where import month_words
 from simulator.results.alternatives import NOT_TRIED, Alternative
 from simulator.results.columns import duration_column, lay_out, percent, rate_words
 from simulator.results.confidence import BAND_HEAD, band_words
@@ -171,6 +172,8 @@ def _how(result: TrainingResult, precision: str) -> list[str]:
     how += [word for word, on in (("compiled", options.compiled), *graphs) if on]
     how += [words.removeprefix("--") for words in options.recompute_words]
     how += ["channels last"] if options.channels_last else []
+    libraries = result.question.software.libraries
+    how += [f"libraries of {month_words(libraries)}"] if libraries else []
     return how + (["calibrated"] if step.calibrated else [])
 
 

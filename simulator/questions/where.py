@@ -6,13 +6,29 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-__all__ = ["CPU_LIBRARIES", "NCCL_TODAY", "TODAY", "CpuLibrary", "Month", "Neighbour", "SlowLink", "Software", "Where"]
+__all__ = [
+    "CPU_LIBRARIES",
+    "NCCL_TODAY",
+    "TODAY",
+    "CpuLibrary",
+    "Month",
+    "Neighbour",
+    "SlowLink",
+    "Software",
+    "Where",
+    "month_words",
+]
 
 NCCL_TODAY = (2, 30)
 CpuLibrary = Literal["onednn", "blas"]
 Month = tuple[int, int]
 """A year and a month from 1 to 12."""
 CPU_LIBRARIES: tuple[CpuLibrary, ...] = get_args(CpuLibrary)
+
+
+def month_words(month: Month) -> str:
+    """Return *month* as the command line takes it: 2020-05."""
+    return f"{month[0]}-{month[1]:02d}"
 
 
 @dataclass(frozen=True, slots=True)

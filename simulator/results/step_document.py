@@ -7,6 +7,7 @@ from dataclasses import asdict
 from math import isfinite
 from typing import Any
 
+from simulator.questions.where import month_words
 from simulator.results.checkpoints import Checkpoints
 from simulator.results.document import SCHEMA_VERSION, options_document
 from simulator.results.input import InputRun
@@ -47,6 +48,7 @@ def _entry(result: TrainingResult) -> dict[str, Any]:
         "bucket_bytes": question.bucket_bytes if result.parallel and question.layout.zero < 3 else None,
         "is_bound": not result.counts_software,
         "nccl": ".".join(map(str, question.software.nccl)) if result.strategy == "nccl" else None,
+        **({"libraries": month_words(question.software.libraries)} if question.software.libraries else {}),
         "device_count": result.device_count,
         "part": result.step.part,
         "samples": result.samples,

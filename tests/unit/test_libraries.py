@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from math import exp
 
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.api import Session
+from simulator.cli import run as simulate
 from simulator.constants import DEFAULT
 from simulator.devices.gpu.generation import traits_of
 from simulator.devices.gpu.libraries import LibraryCosts, library_factor
@@ -99,3 +101,12 @@ def test_tables_say_the_month_of_the_libraries() -> None:
     assert found.software.libraries == (2017, 12)
     with pytest.raises(NotScored, match="a month is needed, such as 2020-10"):
         STEPS.read(lambda column: {**row, "libraries": "2017"}.get(column, ""), names)
+
+
+def test_the_answer_says_the_month(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--topology", "p3.2xlarge", "--workload", "resnet18", "--batch", "8", "--libraries", "2017-12"]
+    assert simulate([*words, "--json"]) == 0
+    (entry,) = json.loads(capsys.readouterr().out)["results"]
+    assert entry["libraries"] == "2017-12"
+    assert simulate(words) == 0
+    assert ", libraries of 2017-12\n" in capsys.readouterr().out
