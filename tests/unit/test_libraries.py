@@ -1,4 +1,4 @@
-"""Young kernel libraries: an excess that falls with their age, on library kernels alone."""
+"""The age of kernel libraries: young ones take longer, old ones lack kernels."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from simulator.cli import run as simulate
 from simulator.constants import DEFAULT
 from simulator.devices.gpu.generation import traits_of
 from simulator.devices.gpu.libraries import LibraryCosts, library_factor
-from simulator.devices.kernels import Gemm, Streaming
+from simulator.devices.kernels import Convolution, Gemm, Streaming
 from simulator.devices.predict import kernel_cost
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Month, Software, Where
+from simulator.workload.operators import Conv2d
 from validate.kinds import STEPS
 from validate.tables.cells import NotScored
 from validate.tables.names import Names
@@ -80,6 +81,22 @@ def test_only_kernels_of_libraries_take_longer() -> None:
     ratio = kernel_cost(young, product).time_s / kernel_cost(mature, product).time_s
     assert ratio == pytest.approx(1 + COSTS.young)
     assert kernel_cost(young, stream).time_s == kernel_cost(mature, stream).time_s
+
+
+@pytest.mark.parametrize(("libraries", "on_lanes"), [((2020, 6), True), ((2020, 7), False), (None, False)])
+def test_dilated_convolutions_run_on_lanes_before_cudnn_8(libraries: Month | None, on_lanes: bool) -> None:
+    gpu = SESSION.device(Where("p3.2xlarge"), software=Software(libraries=libraries))
+    plain = Conv2d(8, 256, 512, 1, 4000, 1, 3, pad_w=1)
+    dilated = replace(plain, pad_w=4, dilation_w=4)
+    times = [
+        kernel_cost(gpu, Convolution(shape, "fwd", precision)).time_s
+        for shape, precision in ((plain, "fp16"), (dilated, "fp16"), (dilated, "fp32"))
+    ]
+    if on_lanes:
+        assert times[1] > 3.0 * times[0]
+        assert times[1] == pytest.approx(times[2], rel=0.05)  # half the bytes, the same arithmetic
+    else:
+        assert times[1] == pytest.approx(times[0], rel=0.05)
 
 
 def test_a_step_takes_as_much_longer_as_its_library_kernels() -> None:

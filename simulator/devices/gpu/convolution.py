@@ -13,6 +13,7 @@ from simulator.devices.gpu.rates import BYTES_AT_ONCE, tensor_rate
 from simulator.devices.gpu.units import multiplies_bytes
 from simulator.devices.gpu.winograd import fft_tiles, winograd, winograd_fused
 from simulator.devices.kernels import Convolution
+from simulator.workload.operators import Conv2d
 from simulator.workload.precision import ELEMENT_BYTES
 
 __all__ = ["convolution_cost"]
@@ -24,12 +25,14 @@ def convolution_cost(gpu: Gpu, kernel: Convolution) -> KernelCost:
     """Return the cost of *kernel* on *gpu*.
 
     Below fp32, libraries use matrix units where the device has them, and fp32 lanes only for grouped convolutions;
-    without matrix units, a lower precision only reduces the bytes.
+    without matrix units, a lower precision only reduces the bytes.  Old libraries run dilated convolutions on lanes, too.
 
     Raises InputError where the device has no figure for the kernel's precision.
     """
     asked = problem(gpu, kernel, ELEMENT_BYTES[kernel.precision])
     tensor_flops_per_s = tensor_rate(gpu, kernel.precision)
+    if not gpu.dilates_on_tensor_cores and _is_dilated(kernel.shape):
+        tensor_flops_per_s = 0.0
     on_lanes = not tensor_flops_per_s and multiplies_bytes(gpu, kernel.precision)
     packed = kernel.precision == "int8" and gpu.traits.int8_dot_products and _is_plain(kernel)
     if packed:  # transforms do not apply: their sums overflow a byte
@@ -51,6 +54,11 @@ def _is_plain(kernel: Convolution) -> bool:
     return kernel.direction == "fwd" and kernel.shape.groups == 1
 
 
+def _is_dilated(shape: Conv2d) -> bool:
+    """Return whether the filter skips elements of its input."""
+    return shape.dilation_h > 1 or shape.dilation_w > 1
+
+
 def _of_bytes(asked: Problem) -> Problem:
     """Return *asked* for lanes that multiply four bytes at once, at the clock they sustain for int8."""
     faster = BYTES_AT_ONCE * sustained_clock(asked.gpu, "int8") / sustained_clock(asked.gpu, "fp32")
@@ -66,7 +74,7 @@ def _on_lanes(asked: Problem) -> list[Candidate]:
         found.append(direct(asked))
     if asked.direction == "bwd_data" and (asked.taps > 1 or not asked.unit_stride):
         found.append(explicit_gemm(asked))
-    if shape.groups > 1 or asked.taps == 1 or shape.dilation_h > 1 or shape.dilation_w > 1:
+    if shape.groups > 1 or asked.taps == 1 or _is_dilated(shape):
         return found
     weight = asked.direction == "bwd_weight"
     if asked.gpu.traits.kernels == "amd":

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from simulator.constants import DEFAULT, Constants
 from simulator.devices.gpu.generation import Traits, traits_of
-from simulator.devices.gpu.libraries import library_factor
+from simulator.devices.gpu.libraries import dilates_on_tensor_cores, library_factor
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration
 from simulator.questions.where import Month
@@ -46,6 +46,7 @@ class Gpu:
     constants: Constants = DEFAULT
     is_cold: bool = False  # caches hold none of a kernel's data when it starts
     library_factor: float = 1.0  # time of library kernels relative to mature ones
+    dilates_on_tensor_cores: bool = True  # the library's convolutions do
 
     @property
     def lanes_per_sm(self) -> float:
@@ -126,5 +127,8 @@ def gpu_from_part(
         since = gpu.traits.kernels_since
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
-    factor = library_factor(constants, since, libraries)
-    return gpu if factor == 1.0 else replace(gpu, library_factor=factor)
+    return replace(
+        gpu,
+        library_factor=library_factor(constants, since, libraries),
+        dilates_on_tensor_cores=dilates_on_tensor_cores(libraries),
+    )

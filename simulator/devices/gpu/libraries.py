@@ -1,4 +1,4 @@
-"""Kernel libraries that are young for a GPU: their products, convolutions and recurrent layers take longer.
+"""What the age of kernel libraries changes: young ones take longer for products, convolutions and recurrent layers.
 
 A new way to feed tensor cores needs new kernels, which cuBLAS and cuDNN improve for years.  ResNet-50 on an A100 in
 mixed precision was 16 % faster with the libraries of September 2022 than with those of October 2020
@@ -13,7 +13,9 @@ from math import exp
 from simulator.constants import Constants, constants
 from simulator.questions.where import Month
 
-__all__ = ["LibraryCosts", "library_factor"]
+__all__ = ["LibraryCosts", "dilates_on_tensor_cores", "library_factor"]
+
+_CUDNN_8: Month = (2020, 7)  # its first general release, 8.0.2
 
 
 @constants("libraries")
@@ -39,3 +41,12 @@ def library_factor(known: Constants, since: Month | None, libraries: Month | Non
     costs = known(LibraryCosts)
     years = libraries[0] - since[0] + (libraries[1] - since[1]) / 12.0
     return 1.0 + costs.young * exp(-max(0.0, years) / costs.settles_years)
+
+
+def dilates_on_tensor_cores(libraries: Month | None) -> bool:
+    """Return whether cuDNN of that month runs dilated convolutions on tensor cores (None: today's).
+
+    No algorithm of cuDNN 7 does, says NVIDIA's engineer in https://github.com/chainer/chainer/pull/4064 (December
+    2017).  Releases 7.x after that announce faster dilated convolutions, none of them on tensor cores.
+    """
+    return libraries is None or libraries >= _CUDNN_8
