@@ -25,7 +25,7 @@ def convolution_cost(gpu: Gpu, kernel: Convolution) -> KernelCost:
     """Return the cost of *kernel* on *gpu*.
 
     Below fp32, libraries use matrix units where the device has them, and fp32 lanes only for grouped convolutions;
-    without matrix units, a lower precision only reduces the bytes.  Old libraries run dilated convolutions on lanes, too.
+    without matrix units, a lower precision only reduces the bytes.  Old libraries use lanes for dilated ones, too.
 
     Raises InputError where the device has no figure for the kernel's precision.
     """
