@@ -124,6 +124,17 @@ def test_a_plain_row():
     )
 
 
+def test_replicas_that_exchange_nothing_take_as_long_as_alone():
+    row = {"model": "transformer-xl-base", "dtype": "tf32", "machine": "lambda-8xa100-p4", "seq_len": "192"}
+    of_lambda = {**row, "dataset": "lambda_pytorch_throughput", "sync": "ddp"}
+    alone = asked(**of_lambda, n_gpus="8")
+    assert alone == asked(**of_lambda)
+    assert len(alone.gpus) == 1
+    assert len(asked(**row, sync="ddp", n_gpus="8").gpus) == 8  # elsewhere they do exchange gradients
+    with pytest.raises(NotScored, match="strategy 'none': shards and parts of a network exchange something"):
+        asked(**row, strategy="none", n_gpus="8", fsdp="1")
+
+
 @pytest.mark.parametrize(
     ("cells", "option", "value"),
     [
@@ -562,7 +573,7 @@ def test_batches_that_a_collection_publishes_beside_its_results():
 
 
 def test_the_mean_of_the_first_steps_holds_the_start_of_the_run():
-    steady = read(**SQUAD, software="PyTorch 1.4.0a0").time_s(NAMES.session)
+    steady = read(**SQUAD, software="PyTorch 1.4.0a0", libraries="2020-10").time_s(NAMES.session)
     costs = NAMES.session.constants(TimingCosts)
     shown = read(**SQUAD, software="PyTorch 1.7.0a0").time_s(NAMES.session)
     assert shown - steady == pytest.approx(costs.start_s / 100)

@@ -9,12 +9,13 @@ from simulator.questions.layout import REPLICAS, SCHEDULES, Layout, Schedule
 from validate.kinds.kind import Cell
 from validate.tables.cells import NotScored, whole
 
-__all__ = ["COLUMNS", "spread"]
+__all__ = ["ALONE", "COLUMNS", "spread"]
 
 COLUMNS = (
     *("n_gpus", "n_nodes", "tp", "pp", "dp", "cp", "ep", "etp", "flex", "sp", "tp_overlap", "vp", "fsdp", "zero"),
     *("shards", "schedule", "sync", "strategy"),
 )
+ALONE = "none"  # the ``strategy`` of replicas that exchange nothing
 _MOST = 10**7
 _ALL_REDUCE = re.compile(r"ddp|horovod|nccl|replicated \(nccl\)", re.IGNORECASE)
 
@@ -34,6 +35,8 @@ def spread(cell: Cell) -> tuple[int, int, Layout]:
         raise NotScored("n_gpus is no multiple of n_nodes")
     layout = _layout(cell)
     named = layout.divides_network or layout.zero or cell("strategy")
+    if cell("strategy") == ALONE and (layout.divides_network or layout.zero):
+        raise NotScored(f"strategy '{ALONE}': shards and parts of a network exchange something")
     if not named and not _ALL_REDUCE.match(cell("sync")):
         way = one_line(cell("sync"), 30)
         raise NotScored(f"more than one GPU, exchanged by '{way}': ddp, horovod, nccl are scored, or a strategy")

@@ -38,7 +38,7 @@ from simulator.workload.family import family_of
 from simulator.workload.lora import LORA_LAYERS, LoraLayers
 from simulator.workload.zoo.registry import Entry, build_network, find_entry
 from validate.kinds.kind import Asked, Cell, Kind
-from validate.kinds.layouts import COLUMNS, spread
+from validate.kinds.layouts import ALONE, COLUMNS, spread
 from validate.kinds.serving import attention_library
 from validate.kinds.timing import FromStart, ReadBack
 from validate.tables.cells import NotScored, number, whole
@@ -114,6 +114,7 @@ def read_step(cell: Cell, names: Names) -> Asked:
     if ranks > 1 and not machine.gpus:
         raise NotScored(f"{ranks} ranks share the processors of a machine without GPUs, which is not modelled")
     gpus = names.gpus(where, nodes, range(ranks // nodes)) if machine.gpus else None
+    alone = cell("strategy") == ALONE
     threads = _THREADS.search(cell("schedule"))
     question = StepQuestion(
         where=where,
@@ -122,9 +123,9 @@ def read_step(cell: Cell, names: Names) -> Asked:
         sizes=() if entry is None else _sizes(cell, entry, options),
         options=options,
         micro_batches=micro_batches,
-        gpus=gpus,
+        gpus=gpus[:1] if gpus and alone else gpus,
         layout=layout,
-        strategy=cell("strategy") or "nccl",
+        strategy="nccl" if alone else cell("strategy") or "nccl",
         bucket_bytes=_bucket_bytes(cell("overlap")),
         sums_in_fp32="fp32" in cell("sync"),
         prefetches=cell("fsdp_prefetch") != "0",
@@ -362,7 +363,7 @@ def _labels(cell: Cell, names: Names, session: Session) -> Mapping[str, str]:
     """Return family, era, device, processor and ranks: one device, several, or several that divide the network."""
     del session
     device, processor = _device(names, cell("machine"))
-    ranks = "one" if cell("n_gpus") in ("", "0", "1") else "several"
+    ranks = "one" if cell("n_gpus") in ("", "0", "1") or cell("strategy") == ALONE else "several"
     if ranks == "several" and any(cell(axis) not in ("", "1", "1.0") for axis in ("tp", "pp", "cp", "ep")):
         ranks = "divided"
     labels = {
