@@ -99,6 +99,37 @@ def test_dilated_convolutions_run_on_lanes_before_cudnn_8(libraries: Month | Non
         assert times[1] == pytest.approx(times[0], rel=0.05)
 
 
+@pytest.mark.parametrize(("libraries", "on_lanes"), [((2020, 6), True), ((2020, 7), False), (None, False)])
+@pytest.mark.parametrize(
+    ("kernel", "aligned"),
+    [
+        (Gemm(4096, 4096, 4096, "fp16"), True),
+        (Gemm(4093, 4096, 4096, "fp16"), True),  # rows of A, one after the other
+        (Gemm(4096, 4093, 4096, "fp16"), False),
+        (Gemm(4096, 4096, 4093, "fp16", layout="NT"), False),
+        (Gemm(4093, 4096, 4096, "fp16", layout="TN"), False),
+    ],
+)
+def test_unaligned_products_run_on_lanes_before_cublas_11(
+    kernel: Gemm, aligned: bool, libraries: Month | None, on_lanes: bool
+) -> None:
+    gpu = SESSION.device(Where("p3.2xlarge"), software=Software(libraries=libraries))
+    ratio = kernel_cost(gpu, replace(kernel, precision="fp32")).time_s / kernel_cost(gpu, kernel).time_s
+    if on_lanes and not aligned:
+        assert ratio == pytest.approx(1.0, rel=0.05)
+    else:
+        assert ratio > 3.0
+
+
+def test_without_tensor_cores_old_libraries_lack_nothing() -> None:
+    kernel = Gemm(4096, 4093, 4096, "fp16")
+    times = [
+        kernel_cost(SESSION.device(Where("gtx-1080-ti"), software=Software(libraries=month)), kernel).time_s
+        for month in ((2020, 6), (2020, 7))
+    ]
+    assert times[0] == pytest.approx(times[1], rel=0.001)
+
+
 def test_a_step_takes_as_much_longer_as_its_library_kernels() -> None:
     mature, young = (SESSION.step(question(each)).step for each in (None, (2017, 12)))
     factor = library_factor(DEFAULT, (2017, 6), (2017, 12))

@@ -31,7 +31,7 @@ def convolution_cost(gpu: Gpu, kernel: Convolution) -> KernelCost:
     """
     asked = problem(gpu, kernel, ELEMENT_BYTES[kernel.precision])
     tensor_flops_per_s = tensor_rate(gpu, kernel.precision)
-    if not gpu.dilates_on_tensor_cores and _is_dilated(kernel.shape):
+    if not gpu.any_shape_on_tensor_cores and _is_dilated(kernel.shape):
         tensor_flops_per_s = 0.0
     on_lanes = not tensor_flops_per_s and multiplies_bytes(gpu, kernel.precision)
     packed = kernel.precision == "int8" and gpu.traits.int8_dot_products and _is_plain(kernel)

@@ -30,6 +30,7 @@ __all__ = ["gemm_cost", "matrix_product_time"]
 _THIN = 16  # largest number of rows or columns that dot-product kernels compute
 _STEP_K = 8
 _VECTOR = 2  # elements that one load instruction fetches, at least, where rows are aligned to them
+_ALIGNMENT = 16  # bytes, which old libraries require of rows for tensor cores
 _SECTOR_BYTES = 32
 _PAGE_BYTES = 2 << 20  # covered by one translation, since Pascal
 _REDUCE_SPEED = 2.5  # bandwidth for the partial sums of a split k, which are still in L2, over that of device memory
@@ -72,12 +73,14 @@ def gemm_cost(gpu: Gpu, kernel: Gemm) -> KernelCost:
     if is_pipelined(gpu, kernel.precision):
         found = tensor_product_time(gpu, kernel)
     else:
+        on_tensor_cores = computes_on_tensor_cores(gpu, kernel.precision)
+        on_lanes = on_tensor_cores and not gpu.any_shape_on_tensor_cores and _is_unaligned(kernel)
         found = matrix_product_time(
             gpu,
             kernel.m,
             kernel.n,
             kernel.k,
-            kernel.precision,
+            "fp32" if on_lanes else kernel.precision,
             batch=kernel.batch,
             layout=kernel.layout,
             written_bytes=float(kernel.m * kernel.n * (kernel.out_bytes or element)),
@@ -87,6 +90,12 @@ def gemm_cost(gpu: Gpu, kernel: Gemm) -> KernelCost:
     unaligned = f", rows at {found.piece_bytes} bytes" if found.piece_bytes < 16 else ""
     detail = f"tiles {found.tile.rows}x{found.tile.columns}{parts}{unaligned}"
     return KernelCost(found.time_s, found.bound, kernel.flop, moved, detail)
+
+
+def _is_unaligned(kernel: Gemm) -> bool:
+    """Return whether a side along which a matrix is read is no multiple of 16 bytes."""
+    sides = (kernel.n, kernel.k, *((kernel.m,) if kernel.layout.startswith("T") else ()))
+    return any(side * ELEMENT_BYTES[kernel.precision] % _ALIGNMENT for side in sides)
 
 
 def matrix_product_time(

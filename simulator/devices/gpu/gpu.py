@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from simulator.constants import DEFAULT, Constants
 from simulator.devices.gpu.generation import Traits, traits_of
-from simulator.devices.gpu.libraries import dilates_on_tensor_cores, library_factor
+from simulator.devices.gpu.libraries import any_shape_on_tensor_cores, library_factor
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration
 from simulator.questions.where import Month
@@ -46,7 +46,7 @@ class Gpu:
     constants: Constants = DEFAULT
     is_cold: bool = False  # caches hold none of a kernel's data when it starts
     library_factor: float = 1.0  # time of library kernels relative to mature ones
-    dilates_on_tensor_cores: bool = True  # the library's convolutions do
+    any_shape_on_tensor_cores: bool = True  # else neither dilated convolutions nor products of unaligned rows
 
     @property
     def lanes_per_sm(self) -> float:
@@ -130,5 +130,5 @@ def gpu_from_part(
     return replace(
         gpu,
         library_factor=library_factor(constants, since, libraries),
-        dilates_on_tensor_cores=dilates_on_tensor_cores(libraries),
+        any_shape_on_tensor_cores=any_shape_on_tensor_cores(libraries),
     )

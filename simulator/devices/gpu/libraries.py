@@ -13,9 +13,9 @@ from math import exp
 from simulator.constants import Constants, constants
 from simulator.questions.where import Month
 
-__all__ = ["LibraryCosts", "dilates_on_tensor_cores", "library_factor"]
+__all__ = ["LibraryCosts", "any_shape_on_tensor_cores", "library_factor"]
 
-_CUDNN_8: Month = (2020, 7)  # its first general release, 8.0.2
+_ANY_SHAPE: Month = (2020, 7)  # cuBLAS 11.1 of CUDA 11.0, cuDNN 8.0
 
 
 @constants("libraries")
@@ -43,10 +43,12 @@ def library_factor(known: Constants, since: Month | None, libraries: Month | Non
     return 1.0 + costs.young * exp(-max(0.0, years) / costs.settles_years)
 
 
-def dilates_on_tensor_cores(libraries: Month | None) -> bool:
-    """Return whether cuDNN of that month runs dilated convolutions on tensor cores (None: today's).
+def any_shape_on_tensor_cores(libraries: Month | None) -> bool:
+    """Return whether libraries of that month run every shape on tensor cores (None: today's do).
 
-    No algorithm of cuDNN 7 does, says NVIDIA's engineer in https://github.com/chainer/chainer/pull/4064 (December
-    2017).  Releases 7.x after that announce faster dilated convolutions, none of them on tensor cores.
+    cuBLAS before 11 takes only matrices whose rows are whole pieces of 16 bytes (cuBLAS documentation of 10.2, "Tensor
+    core usage"; NVIDIA, "Matrix multiplication background", table of requirements by version).  No algorithm of cuDNN 7
+    takes dilated convolutions, says NVIDIA's engineer in https://github.com/chainer/chainer/pull/4064 (December 2017).
+    Both libraries' next releases are of the same month.
     """
-    return libraries is None or libraries >= _CUDNN_8
+    return libraries is None or libraries >= _ANY_SHAPE
