@@ -14,7 +14,7 @@ from simulator.collectives.nccl.tables import ALGORITHMS
 from simulator.collectives.registry import find_strategy, strategy_names
 from simulator.errors import Fault, InputError, MissingDependency, nearest, one_line
 from simulator.network.machine import Machine
-from simulator.questions.where import NCCL_TODAY, CpuLibrary, Month, Software
+from simulator.questions.where import NCCL_TODAY, CpuLibrary, Month, Software, month_of
 from simulator.workload.collective import COLLECTIVES, Collective
 
 __all__ = [
@@ -121,10 +121,10 @@ def parse_month(option: str, text: str | None) -> Month | None:
     """Return the month *text* of *option*, as in 2020-10; raises InputError."""
     if text is None:
         return None
-    match = re.fullmatch(r"\s*((?:19|20)\d\d)-(0[1-9]|1[0-2])\s*", text, re.ASCII)
-    if match is None:
+    month = month_of(text)
+    if month is None:
         raise InputError(f"{option} {one_line(text, 40)}: a month is needed, such as 2020-10")
-    return int(match[1]), int(match[2])
+    return month
 
 
 def parse_software(nccl: str | None, cpu_library: CpuLibrary = "onednn", libraries: Month | None = None) -> Software:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -40,7 +40,7 @@ from simulator.questions.input_file import parse_input
 from simulator.questions.layout import REPLICAS, Layout, parse_layout
 from simulator.questions.options import ACCUMULATIONS, FRAMEWORKS, MODES, OPTIMIZERS, POLICIES, QUANTISED, StepOptions
 from simulator.questions.step import BUCKET_BYTES, StepQuestion, accumulating
-from simulator.questions.where import CPU_LIBRARIES, Software, Where
+from simulator.questions.where import CPU_LIBRARIES, Month, Software, Where, month_words
 from simulator.step.precision import half_policy, storage_of
 from simulator.training.data_parallel import gradient_bytes
 from simulator.units import parse_quantity
@@ -285,16 +285,15 @@ def _check_has(written: Written, session: Session, questions: Sequence[StepQuest
     gpus = [device for device in devices if isinstance(device, Gpu)]
     if len(gpus) == len(devices) and not any(question.helpers for question in questions):
         refuse({"--cpu-library": written.cpu_library != "onednn"}, "applies to kernels on a CPU, but GPUs compute")
-    unknown = [gpu.name for gpu in gpus if gpu.traits.kernels_since is None]
-    if unknown and written.libraries is not None:
-        raise InputError(f"--libraries: how fast the libraries of {unknown[0]} grew is not known; leave it out")
+    if written.libraries is not None:
+        _check_libraries(gpus, parse_month("--libraries", written.libraries), written.calibration is not None)
     if not gpus:
         of_gpus = {
             "--channels-last": written.channels_last,
             f"--framework {written.framework}": options.framework != "pytorch",
             "--libraries": written.libraries is not None,
         }
-        refuse(of_gpus, "is about what GPUs run, and a CPU computes")
+        refuse(of_gpus, "applies to GPUs, but a CPU computes")
         others = session.calibrations.keys().isdisjoint(device.name for device in devices)
         refuse({"--calibration": written.calibration is not None and others}, "has nothing of the CPU that computes")
     if all(_sums_in_fp32(question) for question in questions):
@@ -303,6 +302,18 @@ def _check_has(written: Written, session: Session, questions: Sequence[StepQuest
     if written.precision == "tf32" and not any("tf32" in gpu.peak_flops_per_s for gpu in gpus):
         names = " and ".join(dict.fromkeys(device.name for device in devices))
         raise InputError(f"--precision tf32: {names} has none, and computes in fp32 whatever is allowed")
+
+
+def _check_libraries(gpus: Iterable[Gpu], month: Month | None, calibrated: bool) -> None:
+    """Raise InputError where nothing is known of libraries of *month* on *gpus*."""
+    refuse({"--libraries": calibrated}, "is part of what --calibration measured; leave one of them out")
+    for gpu in gpus:
+        since = gpu.traits.kernels_since
+        if since is None:
+            raise InputError(f"--libraries: is not modelled for {gpu.name}; leave it out")
+        if month is not None and month < since:
+            first = month_words(since)
+            raise InputError(f"--libraries {month_words(month)}: {gpu.name} needs kernels that exist since {first}")
 
 
 def _sums_in_fp32(question: StepQuestion) -> bool:

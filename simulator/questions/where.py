@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -16,6 +17,7 @@ __all__ = [
     "SlowLink",
     "Software",
     "Where",
+    "month_of",
     "month_words",
 ]
 
@@ -24,6 +26,15 @@ CpuLibrary = Literal["onednn", "blas"]
 Month = tuple[int, int]
 """A year and a month from 1 to 12."""
 CPU_LIBRARIES: tuple[CpuLibrary, ...] = get_args(CpuLibrary)
+
+
+_MONTH = re.compile(r"\s*((?:19|20)\d\d)-(0[1-9]|1[0-2])\s*", re.ASCII)
+
+
+def month_of(text: str) -> Month | None:
+    """Return the month *text*, as in 2020-05; None where it is none."""
+    found = _MONTH.fullmatch(text)
+    return (int(found[1]), int(found[2])) if found else None
 
 
 def month_words(month: Month) -> str:

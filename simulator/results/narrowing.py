@@ -76,6 +76,7 @@ def _torch_runs(question: StepQuestion) -> bool:
         and (options.accumulation == "add" or question.micro_batches == 1 or layout.zero > 1)
         and question.prefetches
         and question.software.cpu_library == "onednn"
+        and question.software.libraries is None
         and options.recompute_parts == USUAL.recompute_parts
         and options.recompute_blocks is None
         and not options.precision.startswith(_OF_OTHERS)

@@ -108,6 +108,7 @@ def test_dilated_convolutions_run_on_lanes_before_cudnn_8(libraries: Month | Non
         (Gemm(4096, 4093, 4096, "fp16"), False),
         (Gemm(4096, 4096, 4093, "fp16", layout="NT"), False),
         (Gemm(4093, 4096, 4096, "fp16", layout="TN"), False),
+        (Gemm(4096, 4096, 4093, "fp16", layout="TN"), True),  # gradients of weights, over an odd number of rows
     ],
 )
 def test_unaligned_products_run_on_lanes_before_cublas_11(
@@ -119,6 +120,28 @@ def test_unaligned_products_run_on_lanes_before_cublas_11(
         assert ratio == pytest.approx(1.0, rel=0.05)
     else:
         assert ratio > 3.0
+
+
+def test_products_without_a_tensor_kernel_still_read_half_the_bytes() -> None:
+    gpu = SESSION.device(Where("p3.2xlarge"), software=Software(libraries=(2020, 6)))
+    narrow = Gemm(24, 50257, 768, "fp16", layout="NT")
+    assert kernel_cost(gpu, narrow).time_s < 0.8 * kernel_cost(gpu, replace(narrow, precision="fp32")).time_s
+
+
+def test_thin_products_never_used_tensor_cores() -> None:
+    old, today = (SESSION.device(Where("p3.2xlarge"), software=Software(libraries=(2020, m))) for m in (6, 7))
+    thin = Gemm(4096, 1, 4096, "fp16")
+    assert kernel_cost(old, thin).time_s == pytest.approx(kernel_cost(today, thin).time_s, rel=0.01)
+
+
+def test_ampere_lacks_no_kernels() -> None:
+    """The first libraries for it run every shape; earlier months count as theirs."""
+    first, early = (SESSION.device(Where("a100-sxm4-40gb"), software=Software(libraries=(2020, m))) for m in (5, 1))
+    mature = SESSION.device(Where("a100-sxm4-40gb"))
+    dilated = Convolution(Conv2d(8, 256, 512, 1, 4000, 1, 3, pad_w=4, dilation_w=4), "fwd", "fp16")
+    for kernel in (dilated, Gemm(4096, 4093, 4096, "fp16")):
+        times = [kernel_cost(gpu, kernel).time_s for gpu in (first, early, mature)]
+        assert times == pytest.approx([times[2] * (1 + COSTS.young)] * 2 + [times[2]])
 
 
 def test_without_tensor_cores_old_libraries_lack_nothing() -> None:
@@ -158,3 +181,18 @@ def test_the_answer_says_the_month(capsys: pytest.CaptureFixture[str]) -> None:
     assert entry["libraries"] == "2017-12"
     assert simulate(words) == 0
     assert ", libraries of 2017-12\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--topology h100-sxm5-80gb --libraries 2012-01", "h100-sxm5-80gb needs kernels that exist since 2022-10"),
+        ("--topology mi300x --libraries 2024-01", "--libraries: is not modelled for mi300x; leave it out"),
+        ("--topology p3.2xlarge --libraries 2019-13", "--libraries 2019-13: a month is needed, such as 2020-10"),
+    ],
+)
+def test_months_of_which_nothing_is_known_are_refused(
+    words: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert simulate([*words.split(), "--workload", "resnet18", "--batch", "8"]) == 2
+    assert message in capsys.readouterr().err

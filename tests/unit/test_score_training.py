@@ -576,12 +576,16 @@ def test_the_mean_of_the_first_steps_holds_the_start_of_the_run():
     steady = read(**SQUAD, software="PyTorch 1.4.0a0", libraries="2020-10").time_s(NAMES.session)
     costs = NAMES.session.constants(TimingCosts)
     shown = read(**SQUAD, software="PyTorch 1.7.0a0").time_s(NAMES.session)
-    assert shown - steady == pytest.approx(costs.start_s / 100)
+    assert shown == pytest.approx((101 * steady + costs.start_s) / 100)  # 101 steps ran, and 100 are counted
     cells = {**SQUAD, "software": "PyTorch 1.7.0a0", "machine": "p3.16xlarge", "n_gpus": "8", "sync": "ddp"}
     eight = read(**cells)
     alone = replace(eight, timing=None).time_s(NAMES.session)
-    assert eight.time_s(NAMES.session) - alone == pytest.approx((costs.start_s + 7 * costs.start_rank_s) / 100)
-    assert read(first_steps="20").timing == FromStart(20, 1)
+    start_s = costs.start_s + 7 * costs.start_rank_s
+    assert eight.time_s(NAMES.session) == pytest.approx((101 * alone + start_s) / 100)
+    assert read(first_steps="20").timing == FromStart(20, 20, 1)
+    assert read(first_steps="20 of 24").timing == FromStart(20, 24, 1)
+    with pytest.raises(NotScored, match="first_steps"):
+        read(first_steps="20 of some")
     with pytest.raises(NotScored, match="the start of the run"):
         read(**{**cells, "software": "PyTorch 1.4.0a0"})
 

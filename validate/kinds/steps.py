@@ -30,7 +30,7 @@ from simulator.questions.options import (
     StepOptions,
 )
 from simulator.questions.step import BUCKET_BYTES, StepQuestion, accumulating
-from simulator.questions.where import Month, Software
+from simulator.questions.where import Month, Software, month_of
 from simulator.topology.parts import CpuPart
 from simulator.units import parse_quantity
 from simulator.workload.described import is_described
@@ -86,7 +86,6 @@ _SIZES = {  # sizes of a network, by column
     "tied": "tied",
 }
 _THREADS = re.compile(r"(?:^|; ?)cpu threads=([1-9][0-9]{0,3})(?:$| ?;)", re.IGNORECASE)
-_MONTH = re.compile(r"((?:19|20)\d\d)-(0[1-9]|1[0-2])", re.ASCII)
 _READ_EACH = "each step"  # the host reads back the loss of each step
 _RATE = re.compile(r"([\w -]+)/s(/GPU)?")
 _SAMPLES = ("images", "sequences", "samples")
@@ -139,18 +138,24 @@ def read_step(cell: Cell, names: Names) -> Asked:
     question = accumulating(question, _accumulation(cell("accumulate")))
     if cell("sync") == _READ_EACH:
         return Asked(question, timing=ReadBack(LaunchQuestion(where=where, timed="host", call="read")))
-    first_steps = _whole(cell, "first_steps")
-    return Asked(question, timing=FromStart(first_steps, ranks) if first_steps else None)
+    return Asked(question, timing=_from_start(cell("first_steps"), ranks))
+
+
+def _from_start(text: str, ranks: int) -> FromStart | None:
+    """Return how the time holds the start of the run, None where *text* is empty; raises NotScored."""
+    counted, _, ran = text.partition(" of ")
+    if not counted:
+        return None
+    steps = whole("first_steps", counted, _MAX_SIZE)
+    return FromStart(steps, whole("first_steps", ran, _MAX_SIZE) if ran else steps, ranks)
 
 
 def _month(text: str) -> Month | None:
     """Return the month *text*, as in 2020-10; raises NotScored."""
-    if not text:
-        return None
-    found = _MONTH.fullmatch(text)
-    if found is None:
+    month = month_of(text)
+    if text and month is None:
         raise NotScored(f"libraries '{one_line(text, 20)}': a month is needed, such as 2020-10")
-    return int(found[1]), int(found[2])
+    return month
 
 
 def _entry(name: str, cell: Cell) -> Entry:

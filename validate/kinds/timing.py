@@ -165,18 +165,20 @@ class ReadBack:
 
 @dataclass(frozen=True, slots=True)
 class FromStart:
-    """The mean of the first ``steps`` steps of a run of ``ranks`` processes on a machine.
+    """The time of the first ``ran`` steps of a run of ``ranks`` processes on a machine, divided by ``counted``.
 
     The first step also loads kernels, fills the allocator and connects the ranks.
     """
 
-    steps: int
+    counted: int
+    ran: int
     ranks: int
 
     def shown_s(self, asked_s: float, session: Session) -> float:
-        """Return the mean time of these steps, in seconds."""
+        """Return this time, in seconds."""
         costs = session.constants(TimingCosts)
-        return asked_s + (costs.start_s + costs.start_rank_s * (self.ranks - 1)) / self.steps
+        start_s = costs.start_s + costs.start_rank_s * (self.ranks - 1)
+        return (asked_s * self.ran + start_s) / self.counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,16 +73,15 @@ def gemm_cost(gpu: Gpu, kernel: Gemm) -> KernelCost:
     if is_pipelined(gpu, kernel.precision):
         found = tensor_product_time(gpu, kernel)
     else:
-        on_tensor_cores = computes_on_tensor_cores(gpu, kernel.precision)
-        on_lanes = on_tensor_cores and not gpu.any_shape_on_tensor_cores and _is_unaligned(kernel)
         found = matrix_product_time(
             gpu,
             kernel.m,
             kernel.n,
             kernel.k,
-            "fp32" if on_lanes else kernel.precision,
+            "fp32" if _lacks_tensor_kernel(gpu, kernel) else kernel.precision,
             batch=kernel.batch,
             layout=kernel.layout,
+            element_bytes=element,
             written_bytes=float(kernel.m * kernel.n * (kernel.out_bytes or element)),
         )
     moved = kernel.bytes + kernel.epilogue_elements * element
@@ -92,10 +91,18 @@ def gemm_cost(gpu: Gpu, kernel: Gemm) -> KernelCost:
     return KernelCost(found.time_s, found.bound, kernel.flop, moved, detail)
 
 
-def _is_unaligned(kernel: Gemm) -> bool:
-    """Return whether a side along which a matrix is read is no multiple of 16 bytes."""
-    sides = (kernel.n, kernel.k, *((kernel.m,) if kernel.layout.startswith("T") else ()))
-    return any(side * ELEMENT_BYTES[kernel.precision] % _ALIGNMENT for side in sides)
+def _lacks_tensor_kernel(gpu: Gpu, kernel: Gemm) -> bool:
+    """Return whether old libraries compute *kernel* on lanes: a row of one of its matrices is no whole 16 bytes.
+
+    Dot-product kernels compute thin products in any case.
+    """
+    if gpu.any_shape_on_tensor_cores or kernel.precision != "fp16" or min(kernel.m, kernel.n) <= _THIN:
+        return False
+    if not computes_on_tensor_cores(gpu, kernel.precision):
+        return False
+    left, right = kernel.layout
+    rows = (kernel.n, kernel.k if left == "N" else kernel.m, kernel.n if right == "N" else kernel.k)
+    return any(row * ELEMENT_BYTES[kernel.precision] % _ALIGNMENT for row in rows)
 
 
 def matrix_product_time(
@@ -108,18 +115,20 @@ def matrix_product_time(
     batch: int = 1,
     layout: str = "NN",
     written_bytes: float | None = None,
+    element_bytes: int | None = None,
 ) -> ProductTime:
     """Return the time, in seconds, of *batch* products C[m, n] = A[m, k] B[k, n], in row-major order.
 
-    *written_bytes* is the size of one C, where its elements are wider than those of A and B.  Products for which
+    *written_bytes* is the size of one C, where its elements are wider than those of A and B; *element_bytes* that of an
+    element of these, where *precision* does not give it.  Products for which
     :func:`simulator.devices.gpu.tensor_product.is_pipelined` holds use another model.
     """
     constants = gpu.constants(GemmConstants)
-    element = ELEMENT_BYTES[precision]
+    element = element_bytes or ELEMENT_BYTES[precision]
     left, right = float(m * k * element), float(n * k * element)
     written = float(m * n * element) if written_bytes is None else written_bytes
     tensor = computes_on_tensor_cores(gpu, precision)
-    product = _product(gpu, (m, n, k, batch), (left, right, written), precision, layout, constants)
+    product = _product(gpu, (m, n, k, batch), (left, right, written), precision, element, layout, constants)
     splits = tensor or batch == 1 or gpu.traits.kernels == "amd"
     best: _Way | None = None
     aligned = n % _VECTOR == 0 and (layout != "NT" or k % _VECTOR == 0)
@@ -157,12 +166,12 @@ def _product(
     sides: tuple[int, int, int, int],
     moved: tuple[float, float, float],
     precision: Precision,
+    element: int,
     layout: str,
     c: GemmConstants,
 ) -> _Product:
     m, n, k, batch = sides
     left, right, written = moved
-    element = ELEMENT_BYTES[precision]
     tensor = computes_on_tensor_cores(gpu, precision)
     kernels, few = gpu.traits.kernels, gpu.traits.translations == "few"
     far, known_pages = 0.0, math.inf

@@ -130,5 +130,5 @@ def gpu_from_part(
     return replace(
         gpu,
         library_factor=library_factor(constants, since, libraries),
-        any_shape_on_tensor_cores=any_shape_on_tensor_cores(libraries),
+        any_shape_on_tensor_cores=any_shape_on_tensor_cores(since, libraries),
     )

@@ -15,6 +15,7 @@ from simulator.questions.where import Month
 
 __all__ = ["LibraryCosts", "any_shape_on_tensor_cores", "library_factor"]
 
+_AMPERE: Month = (2020, 5)
 _ANY_SHAPE: Month = (2020, 7)  # cuBLAS 11.1 of CUDA 11.0, cuDNN 8.0
 
 
@@ -43,12 +44,12 @@ def library_factor(known: Constants, since: Month | None, libraries: Month | Non
     return 1.0 + costs.young * exp(-max(0.0, years) / costs.settles_years)
 
 
-def any_shape_on_tensor_cores(libraries: Month | None) -> bool:
-    """Return whether libraries of that month run every shape on tensor cores (None: today's do).
+def any_shape_on_tensor_cores(since: Month | None, libraries: Month | None) -> bool:
+    """Return whether libraries of that month run every shape on tensor cores; parameters as for :func:`library_factor`.
 
     cuBLAS before 11 takes only matrices whose rows are whole pieces of 16 bytes (cuBLAS documentation of 10.2, "Tensor
     core usage"; NVIDIA, "Matrix multiplication background", table of requirements by version).  No algorithm of cuDNN 7
     takes dilated convolutions, says NVIDIA's engineer in https://github.com/chainer/chainer/pull/4064 (December 2017).
-    Both libraries' next releases are of the same month.
+    cuBLAS 11 and cuDNN 8 were both released in July 2020, and are the first with kernels for Ampere.
     """
-    return libraries is None or libraries >= _ANY_SHAPE
+    return since is None or libraries is None or since >= _AMPERE or libraries >= _ANY_SHAPE
