@@ -56,8 +56,11 @@ def seconds(machine: Machine, ranks: list[int], strategy: str, size: float = 1e8
         ("resnet18 --batch 2 --cpu-library blas", "--cpu-library: applies to kernels on a CPU, but GPUs compute"),
         ("resnet18 --batch 2 --precision tf32", "--precision tf32: v100-sxm2-16gb has none, and computes in fp32"),
         ("resnet18 --batch 2 --device cpu0 --precision tf32", "has none, and computes in fp32 whatever is allowed"),
-        ("resnet18 --batch 2 --device cpu0 --channels-last", "--channels-last: is about what GPUs run"),
-        ("resnet18 --batch 2 --device cpu0 --framework megatron", "--framework megatron: is about what GPUs run"),
+        ("resnet18 --batch 2 --device cpu0 --channels-last", "--channels-last: applies to GPUs, but a CPU computes"),
+        (
+            "resnet18 --batch 2 --device cpu0 --framework megatron",
+            "--framework megatron: applies to GPUs, but a CPU computes",
+        ),
         ("resnet18 --batch 2 --reduce-fp32", "--reduce-fp32: gradients of --precision torch are of fp32 already"),
         ("resnet18 --batch 2 --precision amp-fp16 --reduce-fp32", "of --precision amp-fp16 are of fp32 already"),
     ],
