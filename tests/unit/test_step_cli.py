@@ -113,11 +113,11 @@ ERRORS = {
     ),
     "libraries of a design of which nothing is known": (
         ["--topology", "8x-mi300x", "--gpus", "1", "--workload", "resnet18", "--batch", "8", "--libraries", "2020-10"],
-        "simulate: --libraries: how fast the libraries of mi300x grew is not known; leave it out",
+        "simulate: --libraries: is not modelled for mi300x; leave it out",
     ),
     "libraries on a CPU": (
         ["--topology", "cpu-2xe5-2630v3", "--workload", "resnet18", "--batch", "8", "--libraries", "2020-10"],
-        "simulate: --libraries: is about what GPUs run, and a CPU computes",
+        "simulate: --libraries: applies to GPUs, but a CPU computes",
     ),
     "trace to standard output": (
         [*STEP, "--trace", "-"],
