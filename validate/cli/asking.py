@@ -51,6 +51,7 @@ NOT_MEASURED: Mapping[str, str] = {
     "programs": "needs other programs on the same GPU",
     "framework": "uses Megatron-LM's modules; a step is measured with torch's",
     "cpu_library": "names a library of 2016; a step is measured with torch's own",
+    "libraries": "names a month; a step is measured with the libraries of the installed torch",
     "cuda_graph_blocks": "captures block by block, as Megatron-LM does; --cuda-graph captures the whole step",
     "launch_blocking": "is a CUDA variable for debugging",
     "accumulate": "belongs to Megatron-LM or DeepSpeed; torch adds gradients in its own passes",
