@@ -311,9 +311,10 @@ def _check_libraries(gpus: Iterable[Gpu], month: Month | None, calibrated: bool)
         since = gpu.traits.kernels_since
         if since is None:
             raise InputError(f"--libraries: is not modelled for {gpu.name}; leave it out")
-        if month is not None and month < (since[0] - 1, since[1]):  # libraries may precede the boards
-            first = month_words(since)
-            raise InputError(f"--libraries {month_words(month)}: {gpu.name} needs kernels that exist since {first}")
+        first = (since[0] - 1, since[1])  # libraries may precede the boards
+        if month is not None and month < first:
+            words = f"{gpu.name} has none so old; {month_words(first)} or later is allowed"
+            raise InputError(f"--libraries {month_words(month)}: {words}")
 
 
 def _sums_in_fp32(question: StepQuestion) -> bool:
