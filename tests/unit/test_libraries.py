@@ -186,7 +186,10 @@ def test_the_answer_says_the_month(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--topology h100-sxm5-80gb --libraries 2012-01", "h100-sxm5-80gb has none so old; 2021-10 or later is allowed"),
+        (
+            "--topology h100-sxm5-80gb --libraries 2012-01",
+            "h100-sxm5-80gb has none so old; 2021-10 or later is allowed",
+        ),
         ("--topology mi300x --libraries 2024-01", "--libraries: is not modelled for mi300x; leave it out"),
         ("--topology p3.2xlarge --libraries 2019-13", "--libraries 2019-13: a month is needed, such as 2020-10"),
     ],
