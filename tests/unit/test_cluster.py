@@ -313,6 +313,7 @@ def test_hosts_do_what_the_simulator_plans() -> None:
 
 @pytest.mark.parametrize("strategy", ["ring", "parameter-server", "gloo", "broadcast"])
 def test_a_host_checks_what_it_has(monkeypatch, strategy) -> None:
+    pytest.importorskip("torch", reason="torch is not installed: pip install torch")
     from validate.machine.cluster import operations
     from validate.machine.measure import over_ranks
 

@@ -22,6 +22,9 @@ from tests.unit.test_docs import DOCUMENTS, tables
 from tests.unit.test_own_workloads import options_of_run
 from validate.cli.asking import NOT_MEASURED, WITHOUT_TWIN, ask, check_twin
 from validate.cli.asking_strategies import is_exchange
+
+pytest.importorskip("torch", reason="torch is not installed: pip install torch")
+
 from validate.machine.measure.groups import GROUPS
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,7 +11,6 @@ from queue import Queue
 from typing import Any
 
 import pytest
-import torch
 
 from simulator.api import Session
 from simulator.api.exchanges import Exchange, exchange_of
@@ -19,9 +18,12 @@ from simulator.collectives.registry import strategy_names
 from simulator.errors import InputError
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Where
-from validate.machine.measure import over_ranks
-from validate.machine.measure.exchange import parts_of, processes_of, read_exchange
-from validate.machine.measure.over_ranks import OverRanks
+
+torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch")
+
+from validate.machine.measure import over_ranks  # noqa: E402  it imports torch
+from validate.machine.measure.exchange import parts_of, processes_of, read_exchange  # noqa: E402  it imports torch
+from validate.machine.measure.over_ranks import OverRanks  # noqa: E402  it imports torch
 
 SESSION = Session()
 STRATEGIES = [*[n for n in strategy_names() if n != "nccl"], "gpu2", "gloo", "parameter-server-2"]

@@ -154,6 +154,7 @@ def test_the_answer_says_that_nobody_measured_such_a_step(capsys: pytest.Capture
 
 
 def test_torch_does_not_measure_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="torch is not installed: pip install torch")
     where = ["--topology", "dgx-b200", "--gpus", "1", "--out", str(tmp_path / "measured"), "--prepare"]
     with pytest.raises(SystemExit) as stopped:
         validate(["run", *where, "--workload", "gpt2", "--batch", "4", "--precision", "nvfp4"])

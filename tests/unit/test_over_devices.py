@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
 
 from simulator.api import Session
 from simulator.api.exchanges import exchange_of
@@ -13,11 +12,13 @@ from simulator.collectives.registry import strategy_names
 from simulator.errors import InputError
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Where
-from tests.clocked_cuda import Clock, clocked_gpus
-from validate.machine.measure.exchange import Exchange, read_exchange
-from validate.machine.measure.over_devices import OverDevices
 
 pytestmark = pytest.mark.torch
+torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch")
+
+from tests.clocked_cuda import Clock, clocked_gpus  # noqa: E402  it imports torch
+from validate.machine.measure.exchange import Exchange, read_exchange  # noqa: E402  it imports torch
+from validate.machine.measure.over_devices import OverDevices  # noqa: E402  it imports torch
 
 SESSION = Session()
 STRATEGIES = [*[name for name in strategy_names() if name not in ("nccl", "hierarchical")], "gpu1"]

@@ -12,7 +12,6 @@ from simulator.api.exchanges import exchange_of, stands_of
 from simulator.console.files import OutputFile
 from simulator.errors import InputError
 from simulator.questions.collective import CollectiveQuestion
-from validate.machine.measure.groups import EXCHANGES
 
 __all__ = ["exchanges_of", "write_exchanges"]
 
@@ -39,5 +38,7 @@ def exchanges_of(session: Session, questions: Sequence[CollectiveQuestion]) -> l
 
 def write_exchanges(folder: Path, exchanges: Sequence[dict[str, Any]]) -> None:
     """Write *exchanges* into *folder* for the measuring side; raises InputError where that fails."""
+    from validate.machine.measure.groups import EXCHANGES  # imports torch
+
     with OutputFile("--out", str(folder / EXCHANGES)) as file:
         file.write((json.dumps({"schema_version": 1, "exchanges": list(exchanges)}) + "\n").encode())
