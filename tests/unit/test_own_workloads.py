@@ -317,3 +317,22 @@ def test_a_step_that_torch_cannot_run_is_refused_before_anything_is_measured(mea
     done = validate("run", "--device", "cpu", "--out", "none", "--batch", "2", cwd=measured)
     assert done.returncode == 2
     assert "--workload" in done.stderr
+
+
+def test_without_torch_one_line_says_what_to_install(tmp_path: Path) -> None:
+    words = [
+        "run",
+        "--topology",
+        "p3.2xlarge",
+        "--workload",
+        "gpt2",
+        "--batch",
+        "4",
+        "--out",
+        str(tmp_path / "measured"),
+    ]
+    hidden = "import runpy, sys; sys.modules['torch'] = None; runpy.run_module('validate', run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", hidden, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 4
+    assert done.stderr.startswith("validate: torch is needed to measure")
+    assert done.stderr.count("\n") == 1
