@@ -23,6 +23,6 @@ def test_all_rounds_of_a_ring_of_1024(simgrid: str) -> None:
 
 
 def test_a_direct_exchange_of_256(simgrid: str) -> None:
-    """65,280 flows at once.  Of 1,024 hosts it would be a million, which neither simulates."""
+    """65,280 flows at once.  Of 1,024 hosts it would be a million, too many for SimGrid."""
     tree = FatTree(16, 16, 16)
     assert tree.ours_s("sharded") == pytest.approx(tree.theirs_s(simgrid, "sharded"), rel=_WITHIN)

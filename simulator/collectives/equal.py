@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from simulator.collectives.algorithms.binary_tree import two_trees
 from simulator.collectives.communicator import Communicator
 from simulator.network.machine import Machine
-from simulator.plan.alike import Sites
+from simulator.plan.alike import AllPairs, Sites
 
 __all__ = ["Equal"]
 
@@ -17,7 +17,8 @@ class Equal:
 
     In rings, all machines have the same role: ``within`` is the way inside each, and ``onward`` the way to the next.
     In a double binary tree, the role of a machine is its number of neighbours: ``inside`` has a way for each role,
-    ``between`` one for each pair of roles that are joined.
+    ``between`` one for each pair of roles that are joined.  In a direct exchange, flows go ``inside_each`` machine and
+    ``between_any`` two.
     """
 
     def __init__(self, machine: Machine, hosts: Sequence[int]) -> None:
@@ -39,6 +40,8 @@ class Equal:
         following = zip(hosts, [*hosts[1:], hosts[0]], strict=True)
         self.round = Sites(machine, [[(host, host) for host in hosts], list(following)])
         self.within, self.onward = self.round.ways
+        self.direct = Sites(machine, [[(host, host) for host in hosts], AllPairs(hosts)])
+        self.inside_each, self.between_any = self.direct.ways
 
     @classmethod
     def of(cls, group: Communicator) -> Equal | None:

@@ -58,6 +58,10 @@ def _memory_s(machine: Machine, node: Node, part: GpuPart, plan: Plan) -> float:
     for task in plan.tasks:
         for flow in task.parts:
             if isinstance(flow, Flow):
+                if flow.route.twins is not None:
+                    share = sum((node.index in twins) / len(twins) for twins in flow.route.twins)
+                    crossing += flow.bytes * flow.count * task.repeat * share
+                    continue
                 for _ in range(_times_at(machine, flow, node, own)):
                     crossing += flow.bytes * flow.count * task.repeat
     return _MEMORY_PASSES * crossing / part.memory_bandwidth if part.memory_bandwidth else 0.0

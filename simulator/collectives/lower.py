@@ -12,7 +12,7 @@ from simulator.plan.carried import Carried, Carries, Region, block, joined
 from simulator.plan.plan import Flow, PlanBuilder
 from simulator.topology.parts import CpuPart, GpuPart
 
-__all__ = ["carried_in", "lower"]
+__all__ = ["carried_in", "lower", "memory_s"]
 
 
 def lower(
@@ -71,7 +71,7 @@ def lower(
             flush()
             works = []
             for local in step.local:
-                seconds = _memory_s(request, where[local.rank], local.chunks_touched * chunk_bytes * count)
+                seconds = memory_s(request, where[local.rank], local.chunks_touched * chunk_bytes * count)
                 if seconds > 0:
                     name = request.machine.nodes[where[local.rank]].name
                     works.append(builder.work("reduce", name, seconds, stream=f"{stream}:{name}:reduce", after=last))
@@ -109,7 +109,8 @@ def _shape(step: Round) -> tuple[tuple[int, int, int], ...]:
     return tuple((s.src, s.dst, s.width) for s in step.sends)
 
 
-def _memory_s(request: Request, node: int, n_bytes: float) -> float:
+def memory_s(request: Request, node: int, n_bytes: float) -> float:
+    """Return the time in s in which *node* reads and writes *n_bytes* of its memory; 0 if its bandwidth is unknown."""
     part = request.machine.nodes[node].part
     bandwidth = part.memory_bandwidth if isinstance(part, GpuPart | CpuPart) else None
     return n_bytes / bandwidth if bandwidth else 0.0

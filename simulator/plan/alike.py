@@ -13,7 +13,29 @@ from typing import NamedTuple
 from simulator.network.machine import Machine
 from simulator.network.route import Copied, Route
 
-__all__ = ["Load", "Role", "Sites", "Way", "added"]
+__all__ = ["AllPairs", "Load", "Role", "Sites", "Way", "added"]
+
+
+class AllPairs(Sequence[tuple[int, int]]):
+    """The ordered pairs of different *hosts*, made on demand."""
+
+    def __init__(self, hosts: Sequence[int]) -> None:
+        self._hosts = hosts
+
+    def __len__(self) -> int:
+        return len(self._hosts) * (len(self._hosts) - 1)
+
+    def __getitem__(self, at):  # type: ignore[no-untyped-def]
+        if isinstance(at, slice):
+            return [self[i] for i in range(*at.indices(len(self)))]
+        source, target = divmod(range(len(self))[at], len(self._hosts) - 1)
+        return self._hosts[source], self._hosts[target + (target >= source)]
+
+    def ends(self) -> Iterator[tuple[int, int, int]]:
+        """Yield (host, end, number of pairs with that end there)."""
+        for host in self._hosts:
+            for end in (0, 1):
+                yield host, end, len(self._hosts) - 1
 
 
 class Way:
@@ -25,6 +47,15 @@ class Way:
         self.sites = sites
         self.number = number
         self.pairs = pairs
+
+    def ends(self) -> Iterator[tuple[int, int, int]]:
+        """Yield (host, end, number of flows there); end 0 is a flow's source, end 1 its target."""
+        if isinstance(self.pairs, AllPairs):
+            yield from self.pairs.ends()
+            return
+        for pair in self.pairs:
+            for end, host in enumerate(pair):
+                yield host, end, 1
 
 
 class Role(NamedTuple):
@@ -49,7 +80,9 @@ class Load(NamedTuple):
 
 
 def added(total: float, amount: float, times: int) -> float:
-    """Return *total* with *amount* added *times* times, with the rounding of repeated additions."""
+    """Return *total* with *amount* added *times* times, for up to 1,024 with the rounding of repeated additions."""
+    if times > 1024:
+        return total + amount * times
     for _ in range(times):
         total += amount
     return total
@@ -73,11 +106,9 @@ class Sites:
         """The distinct roles of the machines."""
         found: dict[int, dict[tuple[int, int], int]] = {}
         for way in self.ways:
-            out, into = (way.number, 0), (way.number, 1)
-            for a, b in way.pairs:
-                for host, end in ((a, out), (b, into)):
-                    counts = found.setdefault(host, {})
-                    counts[end] = counts.get(end, 0) + 1
+            for host, end, times in way.ends():
+                counts = found.setdefault(host, {})
+                counts[way.number, end] = counts.get((way.number, end), 0) + times
         alike: dict[frozenset[tuple[tuple[int, int], int]], list[int]] = {}
         for host in sorted(found):
             alike.setdefault(frozenset(found[host].items()), []).append(host)

@@ -2,8 +2,8 @@
 
 Here SimGrid has the platform, the routes and the schedules of its own (``tests/simgrid_fat_tree.py``): it sends all
 that goes to a host by one spine, where we share a flow among the spines.  Cases that take it long are in
-``benchmarks/test_fat_trees.py``, such as the direct exchange of 256 hosts.  A direct exchange of 1,024 hosts is a
-million flows, which neither simulates.
+``benchmarks/test_fat_trees.py``, such as the direct exchange of 256 hosts.  The direct exchange of 1,024 hosts is a
+million flows, which SimGrid does not simulate; ours folds them (``tests/unit/test_all_pairs.py``).
 """
 
 from __future__ import annotations

@@ -6,11 +6,13 @@ hops work at once, preceded by the pipeline fill, the latency of the first chunk
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise, permutations
 from typing import NamedTuple
 
 from simulator.collectives.algorithms.binary_tree import in_order_tree, two_trees
+from simulator.collectives.all_pairs import between_all
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.chunks import largest_chunk, rounds_from
 from simulator.collectives.nccl.cost import Costs, ProtocolCost
@@ -179,23 +181,29 @@ class KernelPlanner:
     def point_to_point(self) -> None:
         """Plan all-to-all or send-recv, with the flows of all pairs at once."""
         cost, n = self.costs.protocols["P2P"], self.request.n_ranks
+        pairs: Iterable[tuple[int, int]]
+        flows = None
         if self.request.collective == "all-to-all":
-            pairs = [(a, b) for a in range(n) for b in range(n) if a != b]
+            pairs = permutations(range(n), 2)
             n_bytes, peers = self.request.size_bytes / n, n - 1
+            if self._equal:
+                flows = between_all(self.request, n_bytes)
             self._own_part()
             first = _at_most_all(t.P2P_CHANNELS * t.P2P_CHUNK, self.request.size_bytes)
             self._windows = [_Window(first=first)]
         else:
-            pairs = list(self.request.pairs) or [(a, (a + 1) % n) for a in range(n)]
+            pairs = self.request.pairs or [(a, (a + 1) % n) for a in range(n)]
             n_bytes, peers = self.request.size_bytes, 1
         after = self._begin("ncclDevKernel_SendRecv", cost.base_s, peers)
-        flows = []
-        for a, b in pairs:
-            route = self.request.router.route(self.request.ranks[a], self.request.ranks[b])
-            over_network = route.path_class == "net"
-            latency = cost.hop_s * self._pace * peers + over_network * (cost.net_hop_s + self._plugin_s)
-            flows.append(Flow(route, n_bytes, latency_s=latency))
-        self._channels.append(("p2p", flows, 1, cost))
+        if flows is None:
+            ends = ((self.request.ranks[a], self.request.ranks[b]) for a, b in pairs)
+            flows = [Flow(self.request.router.route(*each), n_bytes) for each in ends]
+        late = []
+        for flow in flows:
+            over_network = flow.route.path_class == "net"
+            latency_s = cost.hop_s * self._pace * peers + over_network * (cost.net_hop_s + self._plugin_s)
+            late.append(replace(flow, latency_s=latency_s))
+        self._channels.append(("p2p", late, 1, cost))
         self._submit(after)
 
     def _nvls_rounds(self, heads: int) -> Sequence[tuple[float, float]]:
