@@ -330,14 +330,13 @@ def nvidia_tables(old: dict[str, str], imported: Path | None) -> dict[str, str]:
     return {**found, "nvidia-collectives": "\n".join(lines) + "\n"}
 
 
-def own_step_table() -> str:
-    """Return the table of errors of the published steps in the project."""
-    return step_table(scored(PUBLISHED_STEPS, STEPS), OWN_STEPS)
+def own_step_tables(session: Session) -> dict[str, str]:
+    """Return the tables of errors of the published steps in the project, and of those first predicted unseen.
 
-
-def held_out_step_table() -> str:
-    """Return the table of errors of the published steps that were first predicted unseen."""
-    return step_table(scored(HELD_OUT_STEPS, STEPS), HELD_OUT)
+    *session* answers the questions.
+    """
+    shown = {"own-steps": (PUBLISHED_STEPS, OWN_STEPS), "held-out": (HELD_OUT_STEPS, HELD_OUT)}
+    return {what: step_table(_steps_in(file, session), lines) for what, (file, lines) in shown.items()}
 
 
 def divided_table(rows: Sequence[ScoredRow]) -> str:
@@ -354,16 +353,19 @@ def _has(row: ScoredRow, labels: Mapping[str, str]) -> bool:
     return all(row.labels.get(name) == value for name, value in labels.items())
 
 
-def step_rows(folder: Path, session: Session | None = None) -> list[ScoredRow]:
+def step_rows(folder: Path, session: Session) -> list[ScoredRow]:
     """Return the scored steps of *folder*, with the predictions in ``baselines.csv`` if it has that file.
 
-    *session* answers the questions; by default a new one.
+    *session* answers the questions.
     """
     baselines = folder / "baselines.csv"
-    scoring = Scoring(ScoringOptions(baselines=str(baselines) if baselines.is_file() else None))
-    if session is not None:
-        scoring.names = replace(scoring.names, session=session)
-    return list(scoring.score(_read(folder / "training.csv", STEPS), STEPS, ("A", "B")))
+    return _steps_in(folder / "training.csv", session, str(baselines) if baselines.is_file() else None)
+
+
+def _steps_in(file: Path, session: Session, baselines: str | None = None) -> list[ScoredRow]:
+    scoring = Scoring(ScoringOptions(baselines=baselines))
+    scoring.names = replace(scoring.names, session=session)
+    return list(scoring.score(_read(file, STEPS), STEPS, ("A", "B")))
 
 
 def question_digest(question: Question) -> str:
@@ -441,11 +443,12 @@ class Answers(Session):
         return found
 
     def ask_together(self, folders: Sequence[Path]) -> None:
-        """Answer the questions about the steps of *folders* on all cores.
+        """Answer the questions about the steps in the project and in *folders* on all cores.
 
         Questions about the same network on the same machine are answered in one process.
         """
         listed = _Listed()
+        own_step_tables(listed)
         for folder in folders:
             step_rows(folder, listed)
         alike: dict[object, list[Question]] = {}
@@ -493,11 +496,12 @@ def trust_json(rows: Sequence[ScoredRow]) -> str:
 
 
 def tables(
-    folder: Path, old: dict[str, str], *, leave_one_out: bool = False, second: Path | None = None
+    folder: Path, old: dict[str, str], answers: Answers, *, leave_one_out: bool = False, second: Path | None = None
 ) -> dict[str, str]:
     """Return the tables of errors on the measurements in *folder*, by the name of their marker.
 
-    *second* is a folder with more measurements, for the table of steps over several devices.
+    *second* is a folder with more measurements, for the table of steps over several devices.  *answers* answers
+    questions about steps.
 
     It also writes the errors of steps to :data:`TRUST`, from which the program reports the trust in an answer, and the
     predictions to :data:`PREDICTED`.
@@ -508,8 +512,6 @@ def tables(
     if (folder / "ops.csv").is_file():
         found |= operator_tables(folder / "ops.csv", old, leave_one_out=leave_one_out)
     if (folder / "training.csv").is_file():
-        answers = Answers()
-        answers.ask_together([folder, *([second] if second is not None else [])])
         rows = step_rows(folder, answers)
         PREDICTED.write_text(answers.written(), encoding="utf-8")
         found |= {"steps": step_table(rows, SHOWN_STEPS), "published": published_table(rows)}
@@ -533,9 +535,11 @@ def main(arguments: Sequence[str]) -> int:
     variable = os.environ.get("TOPOCAST_CORPUS")
     folder: Path | None = asked.folder or (Path(variable) if variable else None)
     old = {m["what"]: m["body"] for path in documents() for m in _MARKED.finditer(path.read_text(encoding="utf-8"))}
-    new_tables = nvidia_tables(old, imported) | {"own-steps": own_step_table(), "held-out": held_out_step_table()}
+    answers = Answers()
+    answers.ask_together([each for each in (folder, asked.second) if each and (each / "training.csv").is_file()])
+    new_tables = nvidia_tables(old, imported) | own_step_tables(answers)
     if folder is not None:
-        new_tables |= tables(folder, old, leave_one_out=asked.leave_one_out, second=asked.second)
+        new_tables |= tables(folder, old, answers, leave_one_out=asked.leave_one_out, second=asked.second)
     new_tables["accuracy"] = accuracy_words(old | new_tables)
     for path in documents():
         before = path.read_text(encoding="utf-8")

@@ -10,7 +10,6 @@ import csv
 import json
 import re
 import shlex
-import time
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,7 +34,6 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "first-gpu-run.md").read_text(encoding="utf-8")
 BLOCKS = [body.splitlines() for body in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)]
 _FEW = 5  # cases per group
-_MOST_LOOPS = 180  # CPU time in loops of _loop_s: 30 s where one takes 0.166 s, as on an idle core
 MACHINE = """\
 schema_version: 1
 name: mine
@@ -103,20 +101,11 @@ def validate(line: str) -> int:
     return run_app(app, "validate", words[1:])
 
 
-def _loop_s() -> float:
-    """Return the CPU time of a fixed amount of Python, the yardstick of this core as it is now."""
-    began_s = time.process_time()
-    sum(i * i for i in range(3_000_000))
-    return time.process_time() - began_s
-
-
 def rows(path: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
 
 
 def test_every_line_starts_and_ends_well(machine: Path, count: int, capsys: pytest.CaptureFixture[str]) -> None:
-    loop_s = _loop_s()
-    began_s = time.process_time()
     drawn = MACHINE.format(gpus="gpu0" if count == 1 else f"gpu[0-{count - 1}]")
     (machine / "mine.yaml").write_text(drawn, encoding="utf-8")
     for line in BLOCKS[0 if count == 1 else 1]:
@@ -148,5 +137,3 @@ def test_every_line_starts_and_ends_well(machine: Path, count: int, capsys: pyte
         assert all((machine / page).read_text().rstrip().endswith("</html>") for page in ("first.html", "long.html"))
     else:
         assert {row["strategy"] for row in rows(machine / "exchanges" / "collectives.csv")} >= {"ring", "gpu0", "cpu"}
-    took_s = time.process_time() - began_s
-    assert took_s < _MOST_LOOPS * max(loop_s, _loop_s())
