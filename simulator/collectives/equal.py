@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from simulator.collectives.algorithms.binary_tree import two_trees
 from simulator.collectives.communicator import Communicator
 from simulator.network.machine import Machine
-from simulator.plan.alike import AllPairs, Sites
+from simulator.plan.alike import Pairs, Sites
 
 __all__ = ["Equal"]
 
@@ -40,7 +40,7 @@ class Equal:
         following = zip(hosts, [*hosts[1:], hosts[0]], strict=True)
         self.round = Sites(machine, [[(host, host) for host in hosts], list(following)])
         self.within, self.onward = self.round.ways
-        self.direct = Sites(machine, [[(host, host) for host in hosts], AllPairs(hosts)])
+        self.direct = Sites(machine, [[(host, host) for host in hosts], Pairs(hosts, hosts)])
         self.inside_each, self.between_any = self.direct.ways
 
     @classmethod

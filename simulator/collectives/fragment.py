@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.registry import find_strategy
 from simulator.collectives.request import Request, Strategy
-from simulator.network.machine import Machine, Node
+from simulator.network.machine import Node
 from simulator.plan.merge import merge
 from simulator.plan.plan import Flow, Fragment, Plan, Resource
 from simulator.topology.parts import GpuPart
@@ -47,33 +47,23 @@ def fragment_of(
         if isinstance(node.part, GpuPart):
             if channels and node.part.sm_count:  # each channel is a thread block on its own multiprocessor
                 loads.append((node.multiprocessors, min(1.0, channels / node.part.sm_count)))
-            used_s.append((node.memory, _memory_s(machine, node, node.part, plan)))
+            used_s.append((node.memory, _memory_s(node, node.part, plan)))
     return Fragment(plan, tuple(loads), tuple(used_s))
 
 
-def _memory_s(machine: Machine, node: Node, part: GpuPart, plan: Plan) -> float:
+def _memory_s(node: Node, part: GpuPart, plan: Plan) -> float:
     """Return the time for which *plan* occupies the full memory bandwidth of the GPU *node*, in seconds."""
     crossing = 0.0
-    own = machine.locate(node.index)[2]
     for task in plan.tasks:
         for flow in task.parts:
             if isinstance(flow, Flow):
-                if flow.route.twins is not None:
-                    share = sum((node.index in twins) / len(twins) for twins in flow.route.twins)
-                    crossing += flow.bytes * flow.count * task.repeat * share
-                    continue
-                for _ in range(_times_at(machine, flow, node, own)):
+                for _ in range(_times_at(flow, node.index)):
                     crossing += flow.bytes * flow.count * task.repeat
     return _MEMORY_PASSES * crossing / part.memory_bandwidth if part.memory_bandwidth else 0.0
 
 
-def _times_at(machine: Machine, flow: Flow, node: Node, own: int) -> int:
-    """Return how many of the flows represented by *flow* start or end at *node*.
-
-    *own* is the index of *node* within its machine.
-    """
-    ends = flow.route.src, flow.route.dst
+def _times_at(flow: Flow, node: int) -> int:
+    """Return how many of the flows represented by *flow* start or end at *node*."""
     if flow.at is None:
-        return int(node.index in ends)
-    counts = flow.at.sites.role_of(node.host).counts
-    return sum(counts.get((flow.at.number, i), 0) for i, end in enumerate(ends) if machine.locate(end)[2] == own)
+        return int(node in (flow.route.src, flow.route.dst))
+    return flow.at.sites.times_at(flow.route, flow.at, node)

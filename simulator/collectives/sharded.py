@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from simulator.collectives.algorithms import direct as schedules
-from simulator.collectives.all_pairs import MAX_DIRECT_RANKS, between_all
+from simulator.collectives.all_pairs import between_equal, between_twins
+from simulator.collectives.equal import Equal
 from simulator.collectives.lower import lower, memory_s
 from simulator.collectives.request import Request, Unsuitable
 from simulator.collectives.schedule import Schedule
-from simulator.plan.plan import Plan, PlanBuilder
+from simulator.plan.carried import Carried, Carries, block
+from simulator.plan.plan import Flow, Plan, PlanBuilder
 
 __all__ = ["SHARDED", "Sharded", "refuse_too_many"]
 
-_ONE_BY_ONE = 64  # up to so many ranks each flow is simulated, and says which part of the buffer it carries
-_FOLDED = {  # rounds of each collective without a root
+MAX_DIRECT_RANKS = 256  # with a flow for each pair
+_ONE_BY_ONE = 64  # ranks; more are folded where machines are equal
+_WITHOUT_ROOT = {  # rounds of each collective without a root
     "all-reduce": ("reduce-scatter", "all-gather"),
     "reduce-scatter": ("reduce-scatter",),
     "all-gather": ("all-gather",),
@@ -48,19 +52,39 @@ def _direct(request: Request) -> Schedule:
             return schedules.send_recv(n, request.pairs or schedules.neighbour_pairs(n))
 
 
-def _folded(builder: PlanBuilder, request: Request) -> bool:
-    """Plan the exchange with few flows for all; return False if it has a root or symmetries do not allow it."""
-    rounds = _FOLDED.get(request.collective)
+def _folded(request: Request, shard_bytes: float) -> list[Flow] | None:
+    """Return few flows of *shard_bytes* that represent one from every rank to every other, or None."""
+    equal = Equal.of(request.group)
+    if equal is not None:
+        return list(between_equal(request, equal, shard_bytes))
+    return between_twins(request, shard_bytes) if request.n_ranks > MAX_DIRECT_RANKS else None
+
+
+def _plan_folded(builder: PlanBuilder, request: Request, rounds: Iterable[str], flows: list[Flow]) -> None:
+    """Add *rounds*, each with the same *flows* between all ranks."""
     shard_bytes = request.size_bytes / request.n_ranks
-    flows = between_all(request, shard_bytes)
-    if rounds is None or flows is None:
-        return False
     last: list[int] = []
     for label in rounds:
-        last = [builder.transfer(label, flows, after=last)]
+        last = [builder.transfer(label, flows, after=last, carries=_carries(request, label, flows))]
         if label == "reduce-scatter":
             last = _added(builder, request, shard_bytes, last)
-    return True
+
+
+def _carries(request: Request, label: str, flows: list[Flow]) -> Carries:
+    """Return what the flows of a round carry, in the order in which they stand when they are expanded."""
+
+    def carried(_repetition: int) -> list[Carried]:
+        rank_of = {node: rank for rank, node in enumerate(request.ranks)}
+        n = request.n_ranks
+        found = []
+        for flow in (each for represented in flows for each in represented.apart()):
+            src, dst = rank_of[flow.route.src], rank_of[flow.route.dst]
+            chunk = {"reduce-scatter": dst, "all-gather": src, "all-to-all": src * n + dst}[label]
+            region = block(chunk, n * n if label == "all-to-all" else n)
+            found.append(Carried(region, label == "reduce-scatter"))
+        return found
+
+    return carried
 
 
 def _added(builder: PlanBuilder, request: Request, shard_bytes: float, after: list[int]) -> list[int]:
@@ -86,15 +110,19 @@ class Sharded:
     def plan(self, request: Request) -> Plan:
         """Return the plan, for any collective.
 
-        Raises Unsuitable beyond 256 ranks, except for send-recv, and where equal machines or equal links let few flows
-        represent all (not with a root).
+        On more than 64 ranks of equal machines, and on more than 256 with few sets of twins, few flows represent all,
+        unless the collective has a root.  Otherwise raises Unsuitable beyond 256 ranks, except for send-recv.
         """
         builder = PlanBuilder()
         if request.n_ranks < 2:
             return builder.build()
-        if request.collective != "send-recv" and request.n_ranks > _ONE_BY_ONE:
-            if _folded(builder, request):
+        rounds = _WITHOUT_ROOT.get(request.collective)
+        if rounds is not None and request.n_ranks > _ONE_BY_ONE:
+            flows = _folded(request, request.size_bytes / request.n_ranks)
+            if flows is not None:
+                _plan_folded(builder, request, rounds, flows)
                 return builder.build()
+        if request.collective != "send-recv":
             refuse_too_many(request)
         own = request.collective in ("all-to-all", "send-recv")  # each rank has a separate buffer
         size = request.size_bytes * (request.n_ranks if own else 1)

@@ -17,7 +17,7 @@ from simulator.engine.rounds import Amount, Rounds, Run
 from simulator.engine.timeline import Moved, Span, Timeline
 from simulator.errors import SimulationError
 from simulator.network.machine import Machine
-from simulator.plan.alike import Sites, added
+from simulator.plan.alike import Alike, added
 from simulator.plan.plan import Activity, Flow, Fragment, Part, Perturbation, Plan, Resource, Work, crossed
 
 __all__ = ["alone", "execute"]
@@ -256,7 +256,7 @@ def _moved(machine: Machine, plan: Plan, fold: bool, of_links: bool) -> Moved:
     """Return the bytes that *plan* moves over each link or, if not *of_links*, over each resource."""
     totals: dict[int, float] = {}
     rounds: dict[Fragment, int] = {}
-    sites: Sites | None = None
+    sites: Alike | None = None
     known = totals.get
     for task in plan.tasks:
         for part in task.parts:

@@ -33,15 +33,14 @@ def _is_capped(plan: Plan) -> bool:
 def stands_for_all(machine: Machine, plan: Plan) -> bool:
     """Return whether each flow of *plan* ends at the same time as all flows that it represents.
 
-    This holds if all flows have room within their caps, or if all machines have the same role, since each then shares
-    its resources in the same way.
+    This holds if all flows have room within their caps, or if equal flows share their links in the same way everywhere.
     """
     flows = [part for part in parts_of(plan) if isinstance(part, Flow)]
     sites = {None if flow.at is None else flow.at.sites for flow in flows}
     if len(sites) > 1 or plan.perturbations or any(isinstance(p, Fragment) or _loads(p) for p in parts_of(plan)):
         return False
     (only,) = sites
-    return (only is not None and len(only.roles) == 1) or len(roomy(machine, plan)) == len(_most_at_once(plan))
+    return (only is not None and only.is_uniform) or len(roomy(machine, plan)) == len(_most_at_once(plan))
 
 
 def _loads(part: Part) -> bool:

@@ -19,7 +19,7 @@ class Route:
 
     ``links`` and ``loads`` are the links and resources crossed, each with its share of the flow's bytes (1/2 for each
     of two striped paths; 2 for memory that is written and read).  ``bandwidth_Bps`` is the rate of a flow that is
-    alone.  A route of flows between ``twins`` (sources, targets) shares its first and last links among them equally.
+    alone.
     """
 
     src: int
@@ -30,7 +30,6 @@ class Route:
     loads: tuple[tuple[int, float], ...]
     latency_s: float
     bandwidth_Bps: float
-    twins: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
 
 def route_along(

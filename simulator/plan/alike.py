@@ -1,4 +1,4 @@
-"""Equal flows between equal machines of a cluster: one represents all (:class:`Way`, :class:`Sites`).
+"""Equal flows, of which one represents all (:class:`Way`), and those between equal machines (:class:`Sites`).
 
 The role of a machine is the number of flows of each kind that start and end there.  Loads are counted role by role, in
 the same order and with the same sums as machine by machine, so the cost grows with the number of roles, not machines.
@@ -8,49 +8,52 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from simulator.network.machine import Machine
 from simulator.network.route import Copied, Route
 
-__all__ = ["AllPairs", "Load", "Role", "Sites", "Way", "added"]
+__all__ = ["Alike", "Load", "Pairs", "Role", "Sites", "Way", "added"]
 
 
-class AllPairs(Sequence[tuple[int, int]]):
-    """The ordered pairs of different *hosts*, made on demand."""
+class Pairs(Sequence[tuple[int, int]]):
+    """The ordered pairs of different *sources* and *targets*, made on demand; the two are equal or disjoint."""
 
-    def __init__(self, hosts: Sequence[int]) -> None:
-        self._hosts = hosts
+    def __init__(self, sources: Sequence[int], targets: Sequence[int]) -> None:
+        self.sources = sources
+        self.targets = targets
+        self._same = tuple(sources) == tuple(targets)
 
     def __len__(self) -> int:
-        return len(self._hosts) * (len(self._hosts) - 1)
+        return len(self.sources) * (len(self.targets) - self._same)
 
-    def __getitem__(self, at):  # type: ignore[no-untyped-def]
-        if isinstance(at, slice):
-            return [self[i] for i in range(*at.indices(len(self)))]
-        source, target = divmod(range(len(self))[at], len(self._hosts) - 1)
-        return self._hosts[source], self._hosts[target + (target >= source)]
+    def __getitem__(self, at: int) -> tuple[int, int]:  # type: ignore[override]  # nobody slices
+        source, target = divmod(range(len(self))[at], len(self.targets) - self._same)
+        return self.sources[source], self.targets[target + (self._same and target >= source)]
 
     def ends(self) -> Iterator[tuple[int, int, int]]:
         """Yield (host, end, number of pairs with that end there)."""
-        for host in self._hosts:
-            for end in (0, 1):
-                yield host, end, len(self._hosts) - 1
+        for end, (own, others) in enumerate(((self.sources, self.targets), (self.targets, self.sources))):
+            for host in own:
+                yield host, end, len(others) - self._same
 
 
 class Way:
-    """Pairs of machines between which equal flows go; flows inside a machine have that machine as both ends."""
+    """Pairs between which equal flows go: of machines, or of twins.
+
+    Flows inside a machine have that machine as both ends.
+    """
 
     __slots__ = ("number", "pairs", "sites")
 
-    def __init__(self, sites: Sites, number: int, pairs: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, sites: Alike, number: int, pairs: Sequence[tuple[int, int]]) -> None:
         self.sites = sites
         self.number = number
         self.pairs = pairs
 
     def ends(self) -> Iterator[tuple[int, int, int]]:
         """Yield (host, end, number of flows there); end 0 is a flow's source, end 1 its target."""
-        if isinstance(self.pairs, AllPairs):
+        if isinstance(self.pairs, Pairs):
             yield from self.pairs.ends()
             return
         for pair in self.pairs:
@@ -86,6 +89,35 @@ def added(total: float, amount: float, times: int) -> float:
     for _ in range(times):
         total += amount
     return total
+
+
+class Alike(Protocol):
+    """Places between which equal flows go, and what one flow's *route* says of those that it represents on a way.
+
+    Loads are counted by keys, each of which stands for links or resources with equal loads.
+    """
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether equal flows share their links in the same way everywhere, so that all end at the same time."""
+
+    def loads(self, route: Route, way: Way, *, of_links: bool) -> Iterator[Load]:
+        """Yield the loads of the flows on *way*, given the *route* of one of them."""
+
+    def crosses(self, route: Route, way: Way, link: int) -> bool:
+        """Return whether any of the flows on *way* crosses *link*, given the *route* of one of them."""
+
+    def apart(self, route: Route, way: Way) -> Iterator[Route]:
+        """Yield the routes of the flows on *way*, given the *route* of one of them."""
+
+    def times_at(self, route: Route, way: Way, node: int) -> int:
+        """Return how many of the flows on *way* start or end at *node*, given the *route* of one of them."""
+
+    def first_of(self, link_key: int) -> int:
+        """Return the first link that *link_key* represents."""
+
+    def spread(self, key: int, *, of_links: bool) -> tuple[int, int, Sequence[int]]:
+        """Return the links or resources that *key* represents: (number on host 0, stride, hosts)."""
 
 
 class Sites:
@@ -158,6 +190,23 @@ class Sites:
             if not off and (not stride or (way.number, end) in self.role_of(copied.hosts[end] + host).counts):
                 return True
         return False
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether all machines have the same role."""
+        return len(self.roles) == 1
+
+    def apart(self, route: Route, way: Way) -> Iterator[Route]:
+        """Yield the routes of the flows on *way*, given the *route* of one of them."""
+        copied = self.copied(route)
+        return (copied.at(*pair) for pair in way.pairs)
+
+    def times_at(self, route: Route, way: Way, node: int) -> int:
+        """Return how many of the flows on *way* start or end at *node*, given the *route* of one of them."""
+        _, host, own = self.machine.locate(node)
+        counts = self.role_of(host).counts
+        ends = route.src, route.dst
+        return sum(counts.get((way.number, i), 0) for i, end in enumerate(ends) if self.machine.locate(end)[2] == own)
 
     def first_of(self, link_key: int) -> int:
         """Return the first link that *link_key* represents."""

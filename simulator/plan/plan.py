@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from simulator.errors import InputError
 from simulator.network.route import Route
 from simulator.plan.alike import Load, Way
 from simulator.plan.carried import Carries
@@ -25,6 +26,8 @@ __all__ = ["Activity", "Flow", "Fragment", "Part", "Perturbation", "Plan", "Plan
 
 # A numbered capacity of the machine, or a named resource with capacity 1 (the multiprocessors of a GPU).
 Resource = int | str
+
+_MOST_APART = 300_000  # flows of an activity, in 1 GB
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +62,9 @@ class Flow:
         """Return the flows that it represents, one by one."""
         if self.at is None:
             return (self,)
-        copied = self.at.sites.copied(self.route)
+        routes = self.at.sites.apart(self.route, self.at)
         return tuple(
-            Flow(copied.at(*pair), self.bytes, self.count, self.overhead, self.cap_Bps, self.latency_s)
-            for pair in self.at.pairs
+            Flow(route, self.bytes, self.count, self.overhead, self.cap_Bps, self.latency_s) for route in routes
         )
 
 
@@ -122,8 +124,8 @@ class Activity(NamedTuple):
 
     @property
     def flows(self) -> tuple[Flow, ...]:
-        """Its flows, with those that represent several expanded."""
-        return tuple(flow for part in self.parts if isinstance(part, Flow) for flow in part.apart())
+        """Its flows, with those that represent several expanded; raises InputError if they are too many."""
+        return tuple(part for part in self.apart().parts if isinstance(part, Flow))
 
     @property
     def moves(self) -> bool:
@@ -131,9 +133,13 @@ class Activity(NamedTuple):
         return any(isinstance(part, Flow) for part in self.parts)
 
     def apart(self) -> Activity:
-        """Return the activity with the flows that represent several expanded."""
-        if not any(isinstance(part, Flow) and part.at is not None for part in self.parts):
+        """Return the activity with flows that represent several expanded; raises InputError if they are too many."""
+        ways = [part.at for part in self.parts if isinstance(part, Flow) and part.at is not None]
+        if not ways:
             return self
+        if (n := sum(len(way.pairs) for way in ways)) > _MOST_APART:
+            most = "more than are simulated one by one, as without folding, in traces and with passing changes of links"
+            raise InputError(f"{n:,} flows at once are {most} (up to {_MOST_APART:,})")
         parts = [part.apart() if isinstance(part, Flow) else (part,) for part in self.parts]
         return self._replace(parts=tuple(each for found in parts for each in found))
 

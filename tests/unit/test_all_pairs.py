@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,9 +15,11 @@ from simulator.collectives.nccl.strategy import Nccl
 from simulator.collectives.request import Request, Strategy, Unsuitable
 from simulator.collectives.sharded import SHARDED
 from simulator.engine.executor import execute
+from simulator.errors import InputError
 from simulator.network.machine import Machine
-from simulator.plan.alike import AllPairs
-from simulator.plan.plan import Flow, Plan
+from simulator.plan.alike import Pairs
+from simulator.plan.carried import Region
+from simulator.plan.plan import Flow, Perturbation, Plan
 from simulator.workload.collective import Collective
 from tests.fat_trees import FatTree
 from tests.machines import machine_from
@@ -29,18 +33,42 @@ def _count(plan: Plan) -> int:
 
 
 def _check_the_same(machine: Machine, folded: Plan, single: Plan) -> None:
+    """Compare *folded*, alone and while a link is slow, expanded and not, with *single*."""
     found, wanted = execute(machine, folded), execute(machine, single)
     assert found.end_s == pytest.approx(wanted.end_s, rel=1e-9)
     assert list(found.link_bytes) == pytest.approx(list(wanted.link_bytes), rel=1e-9)
     assert list(found.resource_bytes) == pytest.approx(list(wanted.resource_bytes), rel=1e-9)
+    assert {n for n, _ in found.link_bytes.firsts()} <= {n for n, _ in wanted.link_bytes.carried()}
     assert execute(machine, folded, fold=False).end_s == pytest.approx(wanted.end_s, rel=1e-9)
+    slow = wanted.end_s / 3, machine.resource_names[machine.links[0].resource], 0.1
+    late, long = (execute(machine, _while_slow(plan, *slow)).end_s for plan in (folded, single))
+    assert late == pytest.approx(long, rel=1e-9)
+    assert _sends(folded) == _sends(single)
+
+
+def _while_slow(plan: Plan, at_s: float, target: str, factor: float) -> Plan:
+    return replace(plan, perturbations=(Perturbation(at_s, target, factor), Perturbation(2 * at_s, target, 1.0)))
+
+
+def _sends(plan: Plan) -> list[set[tuple[int, int, Region, bool]]]:
+    """Return who sends which part of the buffer to whom, round by round; nothing for NCCL's kernels."""
+    return [
+        {(f.route.src, f.route.dst, *carried) for f, carried in zip(task.flows, task.carries(0), strict=True)}
+        for task in plan.tasks
+        if task.carries is not None
+    ]
+
+
+def _one_by_one_up_to(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharded, "_ONE_BY_ONE", most)
+    monkeypatch.setattr(sharded, "MAX_DIRECT_RANKS", most)
 
 
 def _both(machine: Machine, collective: Collective, monkeypatch: pytest.MonkeyPatch) -> tuple[Plan, Plan]:
     request = Request(Communicator(machine, machine.gpus), collective, _SIZE_BYTES)
     plans = []
-    for one_by_one in (1, 10_000):
-        monkeypatch.setattr(sharded, "_ONE_BY_ONE", one_by_one)
+    for most in (1, 10_000):
+        _one_by_one_up_to(most, monkeypatch)
         plans.append(SHARDED.plan(request))
     return plans[0], plans[1]
 
@@ -119,21 +147,51 @@ def test_nccl_between_all_pairs_is_as_pair_by_pair(monkeypatch: pytest.MonkeyPat
     _check_the_same(machine, folded, single)
 
 
-def test_unlike_ranks_are_refused_beyond_256() -> None:
-    """With a root, or a link of its own for each host, no flow represents another."""
+def test_with_a_root_they_are_refused_beyond_256() -> None:
     tree = FatTree(32, 32, 32).machine()
     with pytest.raises(Unsuitable, match="a flow between any two of 1024 ranks is more than is simulated"):
         SHARDED.plan(Request(Communicator(tree, tree.gpus), "broadcast", 1e6))
 
 
+def test_many_sets_of_twins_are_refused() -> None:
+    tree = FatTree(130, 2, 2).machine()
+    with pytest.raises(Unsuitable, match="a flow between any two of 260 ranks is more than is simulated"):
+        SHARDED.plan(Request(Communicator(tree, tree.gpus), "all-gather", 1e6))
+
+
+def test_gpus_that_share_nics_in_turn_are_no_twins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks out of order have no equal machines; GPUs below one CPU have equal links but NICs of their own."""
+    machine = load_machine("gcp-8xk80", n_nodes=3)
+    ranks = (*machine.gpus[1:], machine.gpus[0])
+    _one_by_one_up_to(1, monkeypatch)
+    with pytest.raises(Unsuitable):
+        SHARDED.plan(Request(Communicator(machine, ranks), "all-to-all", 1e6))
+
+
+def test_what_is_too_much_one_by_one_is_said_before_it_is_expanded() -> None:
+    machine = load_machine("dgx-h100", n_nodes=256)
+    plan = SHARDED.plan(Request(Communicator(machine, machine.gpus), "all-to-all", 1e9))
+    assert execute(machine, plan).end_s > 0
+    slow = _while_slow(plan, 1e-3, machine.links[0].name, 0.5)
+    for ask in (
+        lambda: plan.tasks[0].flows,
+        lambda: execute(machine, slow),
+        lambda: execute(machine, plan, fold=False),
+    ):
+        with pytest.raises(InputError, match="4,192,256 flows at once are more than are simulated one by one"):
+            ask()
+
+
 def test_all_pairs_are_those_of_a_double_loop() -> None:
-    pairs = AllPairs([3, 5, 8])
+    pairs = Pairs([3, 5, 8], [3, 5, 8])
     listed = [(a, b) for a in (3, 5, 8) for b in (3, 5, 8) if a != b]
     assert list(pairs) == listed
     assert pairs[-1] == listed[-1]
-    assert pairs[1:3] == listed[1:3]
     assert len(pairs) == 6
     assert sorted(pairs.ends()) == [(host, end, 2) for host in (3, 5, 8) for end in (0, 1)]
+    apart = Pairs([3], [5, 8])
+    assert list(apart) == [(3, 5), (3, 8)]
+    assert sorted(apart.ends()) == [(3, 0, 2), (5, 1, 1), (8, 1, 1)]
 
 
 def test_twins_load_their_memory_as_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,8 +207,8 @@ links:
   - {between: [leaf0, leaf1], kind: ethernet, bandwidth: 10 GB/s}
 """)
     used = []
-    for one_by_one in (1, 10_000):
-        monkeypatch.setattr(sharded, "_ONE_BY_ONE", one_by_one)
+    for most in (1, 10_000):
+        _one_by_one_up_to(most, monkeypatch)
         fragment = Communicator(machine, machine.gpus).collective(
             "all-to-all", _SIZE_BYTES, SHARDED, loads_on=machine.gpus
         )

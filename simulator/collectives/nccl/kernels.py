@@ -12,7 +12,7 @@ from itertools import pairwise, permutations
 from typing import NamedTuple
 
 from simulator.collectives.algorithms.binary_tree import in_order_tree, two_trees
-from simulator.collectives.all_pairs import between_all
+from simulator.collectives.all_pairs import between_equal
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.chunks import largest_chunk, rounds_from
 from simulator.collectives.nccl.cost import Costs, ProtocolCost
@@ -187,7 +187,7 @@ class KernelPlanner:
             pairs = permutations(range(n), 2)
             n_bytes, peers = self.request.size_bytes / n, n - 1
             if self._equal:
-                flows = between_all(self.request, n_bytes)
+                flows = list(between_equal(self.request, self._equal, n_bytes))
             self._own_part()
             first = _at_most_all(t.P2P_CHANNELS * t.P2P_CHUNK, self.request.size_bytes)
             self._windows = [_Window(first=first)]
