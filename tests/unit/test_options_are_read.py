@@ -28,7 +28,7 @@ _SERVED = "--topology p3.8xlarge --nodes 2 --gpus 0,4 --fabric 10Gbit/s --worklo
 _SERVED += " --strategy parameter-server"
 _LOST = f"{_SERVED}-sharded --servers node0.cpu0,node1.cpu0"
 _FAILS = f"{_STEP} --mtbf 1h --checkpoint-time 5s"
-_BEST = "--topology p3.16xlarge --gpus 2 --workload resnet18 --global-batch 8 --jobs 1"
+_BEST = "--topology p3.16xlarge --gpus 2 --workload resnet18 --global-batch 8 --jobs 1 --parallel tp=1,pp=1 --recompute none"
 _SCALE = "--topology p3.16xlarge --workload resnet18 --gpus 2,4"
 _SCALE_BERT = _SCALE.replace("resnet18", "bert-base") + " --set layers=2 --seq-len 64 --batch 1"
 
@@ -110,22 +110,22 @@ SIMULATE: dict[str, tuple[str, str]] = {
     "best --fabric": (f"{_BEST} --nodes 2 --fabric 10Gbit/s".replace("--gpus 2 ", "--gpus 0,8 "), "100Gbit/s"),
     "best --global-batch": (_BEST, "16"),
     "best --micro-batch": (_BEST, "1"),
-    "best --parallel": (_BEST, "pp=1"),
+    "best --parallel": (_BEST, "tp=1,pp=1,zero=1"),
     "best --recompute": (
-        _BEST.replace("resnet18", "bert-base") + " --set layers=2 --seq-len 64 --parallel pp=1",
-        "none",
+        _BEST.replace("resnet18", "bert-base") + " --set layers=2 --seq-len 64",
+        "full",
     ),
     "best --top": (_BEST, "2"),
     "best --resume": (_BEST, "{here}/out.json"),
     "best --precision": (_BEST, "amp-fp16"),
     "best --optimizer": (_BEST, "adam"),
-    "best --seq-len": (_BEST.replace("resnet18", "bert-base") + " --set layers=2 --seq-len 64 --parallel pp=1", "128"),
+    "best --seq-len": (_BEST.replace("resnet18", "bert-base") + " --set layers=2 --seq-len 64", "128"),
     "best --image": (_BEST, "64"),
     "best --set": (_BEST, "classes=10"),
     "best --compile": (_BEST, ""),
     "best --fused-optimizer": (_BEST, ""),
     "best --framework": (
-        _BEST.replace("resnet18", "bert-base") + " --set layers=2 --seq-len 64 --parallel pp=1",
+        _BEST.replace("resnet18", "bert-base") + " --set layers=2 --seq-len 64",
         "megatron",
     ),
     "best --nccl": (_BEST, "2.7"),

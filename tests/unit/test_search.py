@@ -59,7 +59,7 @@ def priced(of: Space):
     ("layers", "batch", "fixed", "recompute"),
     [
         (4, 16, (("tp", 2), ("sp", False), ("cp", 1)), "none"),
-        (4, 8, (("cp", 1),), None),
+        (4, 8, (("tp", 1), ("cp", 1)), None),
     ],
 )
 def test_the_first_is_within_a_percent_of_the_best_of_all(layers: int, batch: int, fixed, recompute) -> None:
@@ -68,7 +68,7 @@ def test_the_first_is_within_a_percent_of_the_best_of_all(layers: int, batch: in
     for way, _, _ in priced(of):
         result = SESSION.step(of.asked(way))
         times += [result.step_time_s] if result.fits else []
-    assert len(times) > 30
+    assert len(times) > 25
     best = find_best(of, SESSION, 5)
     assert best.ranking[0].step_time_s <= 1.01 * min(times)
     assert best.feasible_count == len(times)
