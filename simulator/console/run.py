@@ -17,10 +17,9 @@ from simulator.errors import InputError, TopocastError, escaped, nearest, one_li
 if TYPE_CHECKING:
     import typer
 
-__all__ = ["FAILED", "INTERRUPTED", "USAGE", "error_lines", "run_app"]
+__all__ = ["FAILED", "INTERRUPTED", "error_lines", "run_app"]
 
 FAILED = 1
-USAGE = 2
 INTERRUPTED = 130
 # Part of Click's message about an option without a value. Click's error classes are found through the base of
 # typer.BadParameter, the only one that Typer exports in all versions.

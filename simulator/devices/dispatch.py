@@ -31,6 +31,7 @@ from simulator.workload.operators import (
 __all__ = [
     "HOST_TIMES",
     "DispatchCosts",
+    "bare_launch_time",
     "bucket_copy_time",
     "dispatch_time",
     "framework_scale",
@@ -57,6 +58,7 @@ class DispatchCosts:
     recurrent_s: float
     gradient_s: float
     update_s: float
+    bare_launch_s: float
     graph_launch_s: float
     hook_s: float
     unit_s: float
@@ -109,6 +111,11 @@ def bucket_copy_time(device: Gpu | Cpu) -> float:
         return cpu_dispatch_time(device, "bwd_data")
     costs = host_costs(device)
     return costs.bucket_copy * costs.backward_s * device.calibration.dispatch
+
+
+def bare_launch_time(device: Gpu | Cpu) -> float:
+    """Return the host time, in seconds, of one launch by generated code or in a loop over kernels of one kind."""
+    return host_costs(device).bare_launch_s * device.calibration.dispatch
 
 
 def graph_launch_time(device: Gpu | Cpu) -> float:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
-__all__ = ["CACHES", "DECODERS", "HELD", "MEMORY", "Decoder", "Held", "InputQuestion"]
+__all__ = ["HELD", "MEMORY", "Decoder", "Held", "InputQuestion"]
 
 Decoder = Literal["jpeg", "none"]
-DECODERS: tuple[Decoder, ...] = get_args(Decoder)
 Cache = Literal["none", "memory"]
 Held = Literal["images", "sequences", ""]
 HELD: tuple[Held, ...] = ("images", "sequences")
-CACHES: tuple[Cache, ...] = get_args(Cache)
 MEMORY = "memory"  # instead of a disk: all samples are in memory from the start
 
 

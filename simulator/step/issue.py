@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 from simulator.devices.cost import KernelCost
 from simulator.devices.dispatch import (
+    bare_launch_time,
     dispatch_time,
     framework_scale,
     gradient_time,
@@ -36,8 +37,6 @@ from simulator.workload.precision import ELEMENT_BYTES
 __all__ = ["DeviceWork", "Issue", "Part", "Sent", "issues_of", "weights_s", "work_of"]
 
 Part = Literal["forward", "backward", "update"]
-# Time for generated code to issue a kernel.  UNVERIFIED: the order of a bare launch from Python.
-COMPILED_DISPATCH_S = 6e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +134,7 @@ class _Issuer:
             yield Issue(layer.name, part, host_s, work, waits, layer=layer.name, needs=needs)
         for run in self.lowering.casts(layer, forward=part == "forward"):
             cast = self.streamed(f"{layer.name} (cast)", part, run, layer.name)
-            yield replace(cast, host_s=cast.host_s + self.more_kernels(layer.operator) * COMPILED_DISPATCH_S)
+            yield replace(cast, host_s=cast.host_s + self.more_kernels(layer.operator) * bare_launch_time(self.device))
         yield from self.around(layer, part, extra.after)
 
     def around(self, layer: Layer, part: Part, kernels: tuple[Streaming, ...], calls: int = 0) -> Iterator[Issue]:
@@ -171,10 +170,8 @@ class _Issuer:
             size_bytes = operator.elements * ELEMENT_BYTES[storage_of(self.options.precision)]
             host_s = dispatch_time(self.device, Copy(operator.elements), "fwd" if part == "forward" else "bwd_data")
             needs = self.needs[part].get(layer.name, ())
-            sent, waits = (
-                Sent(operator.axis, op, size_bytes, operator.copies),
-                part == "forward" and layer.name in self.looks,
-            )
+            sent = Sent(operator.axis, op, size_bytes, operator.copies)
+            waits = part == "forward" and layer.name in self.looks
             yield Issue(layer.name, part, host_s, NOTHING, waits, layer=layer.name, sent=sent, needs=needs)
 
     def priced(
@@ -194,7 +191,7 @@ class _Issuer:
         needs = [need for each in group.layers for need in self.needs[part].get(each.name, ())]
         if added_elements:
             needs += [need for each in group.layers for need in self.added_needs.get(each.name, ())]
-        host_s = len(runs) * COMPILED_DISPATCH_S
+        host_s = len(runs) * bare_launch_time(self.device)
         return Issue(name, part, host_s, self.work(runs), layer=layer, needs=tuple(dict.fromkeys(needs)))
 
     def streamed(self, name: str, part: Part, run: Run, layer: str = "") -> Issue:
@@ -213,7 +210,7 @@ class _Issuer:
         run = self.lowering.accumulated(layer)
         if run is not None:
             issue = self.streamed(f"{layer.name} (gradients accumulated)", "backward", run, layer.name)
-            yield replace(issue, host_s=len(layer.trained) * COMPILED_DISPATCH_S, adds=True)
+            yield replace(issue, host_s=len(layer.trained) * bare_launch_time(self.device), adds=True)
 
     def tensor_updated(self, name: str, elements: int) -> Issue:
         """Return the update of a single tensor: one call per pass, concurrent with the device's previous pass.
@@ -278,7 +275,7 @@ def issues_of(device: Device, network: Network, options: StepOptions) -> tuple[I
     if options.mode == "train":
         issues += _update(issuer, network, options)
     if options.compiled:
-        issues = [_by_generated_code(issue) for issue in issues]
+        issues = [_by_generated_code(device, issue) for issue in issues]
     if options.cuda_graph_blocks and not options.cuda_graph:
         issues = _captured_blocks(device, network, issues)
     if options.framework == "deepspeed-zero3":
@@ -318,9 +315,9 @@ def _hooked(device: Device, network: Network, issues: Sequence[Issue]) -> list[I
     return found
 
 
-def _by_generated_code(issue: Issue) -> Issue:
+def _by_generated_code(device: Device, issue: Issue) -> Issue:
     """Return *issue* as generated code issues it; the optimiser is outside the compiled model."""
-    most_s = COMPILED_DISPATCH_S * len(issue.work.costs)
+    most_s = bare_launch_time(device) * len(issue.work.costs)
     return issue if issue.part == "update" else replace(issue, host_s=min(issue.host_s, most_s))
 
 

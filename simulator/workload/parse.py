@@ -12,9 +12,8 @@ from simulator.errors import InputError, nearest, one_line
 from simulator.units import format_size, parse_quantity
 from simulator.workload.precision import ELEMENT_BYTES
 
-__all__ = ["DEFAULT_WORKLOAD", "Payload", "gradient_count", "parse_workload"]
+__all__ = ["Payload", "gradient_count", "parse_workload"]
 
-DEFAULT_WORKLOAD = "resnet50"
 _OPERATIONS = ("op", "copy", "access", "launch", "disk", "message", "core")  # the words of simulator.questions.words
 _MAX_SIZES = 10_000
 # The zoo's counts for common networks, so that a command need not import the zoo.

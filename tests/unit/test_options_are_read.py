@@ -28,7 +28,8 @@ _SERVED = "--topology p3.8xlarge --nodes 2 --gpus 0,4 --fabric 10Gbit/s --worklo
 _SERVED += " --strategy parameter-server"
 _LOST = f"{_SERVED}-sharded --servers node0.cpu0,node1.cpu0"
 _FAILS = f"{_STEP} --mtbf 1h --checkpoint-time 5s"
-_BEST = "--topology p3.16xlarge --gpus 2 --workload resnet18 --global-batch 8 --jobs 1 --parallel tp=1,pp=1 --recompute none"
+_BEST = "--topology p3.16xlarge --gpus 2 --workload resnet18 --global-batch 8 --jobs 1"
+_BEST += " --parallel tp=1,pp=1 --recompute none"  # few layouts
 _SCALE = "--topology p3.16xlarge --workload resnet18 --gpus 2,4"
 _SCALE_BERT = _SCALE.replace("resnet18", "bert-base") + " --set layers=2 --seq-len 64 --batch 1"
 

@@ -17,7 +17,7 @@ import re
 import zlib
 from array import array
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -92,7 +92,6 @@ class Trace:
     device: str = ""
     devices: int = 1
     on_host: bool = False
-    details: Mapping[int, str] = field(default_factory=dict)
     origin_s: float = 0.0
 
 

@@ -9,7 +9,7 @@ from simulator.questions.layout import REPLICAS, SCHEDULES, Layout, Schedule
 from validate.kinds.kind import Cell
 from validate.tables.cells import NotScored, whole
 
-__all__ = ["ALONE", "COLUMNS", "spread"]
+__all__ = ["ALONE", "COLUMNS", "ranks_and_layout"]
 
 COLUMNS = (
     *("n_gpus", "n_nodes", "tp", "pp", "dp", "cp", "ep", "etp", "flex", "sp", "tp_overlap", "vp", "fsdp", "zero"),
@@ -20,7 +20,7 @@ _MOST = 10**7
 _ALL_REDUCE = re.compile(r"ddp|horovod|nccl|replicated \(nccl\)", re.IGNORECASE)
 
 
-def spread(cell: Cell) -> tuple[int, int, Layout]:
+def ranks_and_layout(cell: Cell) -> tuple[int, int, Layout]:
     """Return the numbers of GPUs and nodes of a row's step, and its layout; one GPU stands for a CPU.
 
     Raises NotScored if the degrees do not multiply to the number of GPUs, or if the row does not say how gradients are
@@ -53,7 +53,8 @@ def spread(cell: Cell) -> tuple[int, int, Layout]:
 def _layout(cell: Cell) -> Layout:
     degrees = {column: _whole(cell, column) or 1 for column in ("tp", "pp", "cp", "ep", "vp")}
     zero = 3 if cell("fsdp") in ("1", "1.0") else _whole(cell, "zero") or 0
-    schedule: Schedule = next((name for name in SCHEDULES if name == cell("schedule").lower()), "1f1b")
+    words = re.split(r"[;, ]+", cell("schedule").lower())
+    schedule: Schedule = next((name for name in SCHEDULES if name in words), "1f1b")
     return Layout(
         tp=degrees["tp"],
         pp=degrees["pp"],

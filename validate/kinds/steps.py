@@ -38,7 +38,7 @@ from simulator.workload.family import family_of
 from simulator.workload.lora import LORA_LAYERS, LoraLayers
 from simulator.workload.zoo.registry import Entry, build_network, find_entry
 from validate.kinds.kind import Asked, Cell, Kind
-from validate.kinds.layouts import ALONE, COLUMNS, spread
+from validate.kinds.layouts import ALONE, COLUMNS, ranks_and_layout
 from validate.kinds.serving import attention_library
 from validate.kinds.timing import FromStart, ReadBack
 from validate.tables.cells import NotScored, number, whole
@@ -97,7 +97,7 @@ def read_step(cell: Cell, names: Names) -> Asked:
 
     Raises NotScored if the row is incomplete or asks for something that is not modelled.
     """
-    ranks, nodes, layout = spread(cell)
+    ranks, nodes, layout = ranks_and_layout(cell)
     name = cell("network") or cell("model")
     if not name:
         raise NotScored("model missing")

@@ -86,14 +86,18 @@ class BetweenEvents:
 
     def shown_s(self, asked_s: float, session: Session) -> float:
         """Return the time between the events, in seconds."""
-        costs = session.constants(TimingCosts)
-        known = session.calibrations.get(self.part)
-        slower = 1.0 if known is None else known.dispatch
-        if known is not None:
-            own = {name: value for name, value in known.host.items() if name in TimingCosts.__slots__}
-            costs = replace(costs, **own)
+        costs, slower = _costs_of(self.part, session)
         before_s: float = getattr(costs, self.before)
         return before_s * slower + max(asked_s, costs.isolated_end_s * slower)
+
+
+def _costs_of(part: str, session: Session) -> tuple[TimingCosts, float]:
+    """Return the overheads on the host of *part*, and how many times as long as others' it takes."""
+    costs, known = session.constants(TimingCosts), session.calibrations.get(part)
+    if known is None:
+        return costs, 1.0
+    own = {name: value for name, value in known.host.items() if name in TimingCosts.__slots__}
+    return replace(costs, **own), known.dispatch
 
 
 def between_events(part: str, operator: Operator, phase: Phase) -> BetweenEvents:
@@ -104,13 +108,14 @@ def between_events(part: str, operator: Operator, phase: Phase) -> BetweenEvents
 
 @dataclass(frozen=True, slots=True)
 class ByHost:
-    """One PyTorch operator and a synchronisation, on the host's clock, in a loop without gradients.
+    """One PyTorch operator on ``part`` and a synchronisation, on the host's clock, in a loop without gradients.
 
-    The host launches (``launch``) and waits (``wait``).  From the launch of a compiled function it takes the host as
-    long to come to waiting as it takes to record a second event, which hides a short kernel.  ``choosing`` is what the
-    host takes longer for a product, whose kernel cuBLAS chooses: its times of a product and of another operator.
+    The host launches (``launch``) and waits (``wait``).  Returning from a compiled function takes it as long as
+    recording a second event, and hides a short kernel.  ``choosing`` has the questions for the host's time of a product
+    and of another operator: the difference is the time in which cuBLAS chooses a kernel.
     """
 
+    part: str
     launch: LaunchQuestion
     wait: LaunchQuestion
     choosing: tuple[LaunchQuestion, LaunchQuestion] | None
@@ -120,16 +125,16 @@ class ByHost:
         """Return the host's time from the call to the end of the synchronisation, in seconds."""
         before_s, after_s = session.time_s(self.launch), 0.0
         if self.is_compiled:
-            costs = session.constants(TimingCosts)
-            after_s = costs.isolated_end_s
-            before_s += costs.compiled_call_s - after_s
+            costs, slower = _costs_of(self.part, session)
+            after_s = costs.isolated_end_s * slower
+            before_s += costs.compiled_call_s * slower - after_s
         elif self.choosing:
             product, other = self.choosing
             before_s += session.time_s(product) - session.time_s(other)
         return before_s + max(asked_s, after_s) + session.time_s(self.wait)
 
 
-def by_host(where: Where, device: str | None, operator: Operator, *, is_compiled: bool) -> ByHost:
+def by_host(where: Where, device: str, operator: Operator, *, is_compiled: bool) -> ByHost:
     """Return the timing of *operator* on the host's clock; *where* and *device* as in its question."""
 
     def timed(operator: Operator) -> LaunchQuestion:
@@ -140,7 +145,7 @@ def by_host(where: Where, device: str | None, operator: Operator, *, is_compiled
 
     is_product = isinstance(operator, Linear | MatMul)
     choosing = (timed(operator), timed(Elementwise("relu", 1))) if is_product else None
-    return ByHost(called("empty"), called("wait"), choosing, is_compiled)
+    return ByHost(device, called("empty"), called("wait"), choosing, is_compiled)
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,6 +95,12 @@ class Traits:
     # The first boards that run kernels of this design: generations that feed their units alike share them (Turing's are
     # Volta's, Ada's are Ampere's).  None: how libraries for it grew is not known.
     kernels_since: Month | None = None
+    # The first libraries that run every shape on its tensor cores, where earlier ones do not.  cuBLAS before 11 takes
+    # only matrices whose rows are whole pieces of 16 bytes (cuBLAS documentation of 10.2, "Tensor core usage"; NVIDIA,
+    # "Matrix multiplication background", requirements by version).  No algorithm of cuDNN 7 takes dilated convolutions,
+    # says NVIDIA's engineer in https://github.com/chainer/chainer/pull/4064 (December 2017).  cuBLAS 11 and cuDNN 8
+    # came in July 2020.
+    any_shape_since: Month | None = None
     cudnn: int = 8  # assumed cuDNN version of its convolutions and recurrent layers; 0: not cuDNN
     fused_winograd: bool = True  # the library has a fused Winograd kernel
 
@@ -124,6 +130,7 @@ _VOLTA = Traits(
     translations="many",
     kernels="volta",
     kernels_since=(2017, 6),
+    any_shape_since=(2020, 7),
     cudnn=7,
     int8_dot_products=True,
 )

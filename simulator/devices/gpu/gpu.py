@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from simulator.constants import DEFAULT, Constants
 from simulator.devices.gpu.generation import Traits, traits_of
-from simulator.devices.gpu.libraries import any_shape_on_tensor_cores, library_factor
+from simulator.devices.gpu.libraries import library_factor
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration
 from simulator.questions.where import Month
@@ -36,7 +36,6 @@ class Gpu:
     memory_bandwidth_Bps: float
     memory_bytes: float
     l2_bytes: float
-    shared_memory_per_sm_bytes: float
     board_power_W: float
     base_clock_Hz: float = 0.0  # guaranteed under any load; 0: not published
     max_clock_Hz: float = 0.0  # where power allows; 0: not published
@@ -114,7 +113,6 @@ def gpu_from_part(
         memory_bandwidth_Bps=part.memory_bandwidth,
         memory_bytes=part.memory_size,
         l2_bytes=part.l2_size or 0.0,
-        shared_memory_per_sm_bytes=part.shared_memory_per_sm or 0.0,
         board_power_W=part.board_power or 0.0,
         base_clock_Hz=part.base_clock or 0.0,
         max_clock_Hz=part.max_clock or 0.0,
@@ -124,11 +122,11 @@ def gpu_from_part(
         constants=constants,
     )
     try:
-        since = gpu.traits.kernels_since
+        traits = gpu.traits
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
     return replace(
         gpu,
-        library_factor=library_factor(constants, since, libraries),
-        any_shape_on_tensor_cores=any_shape_on_tensor_cores(since, libraries),
+        library_factor=library_factor(constants, traits.kernels_since, libraries),
+        any_shape_on_tensor_cores=not (libraries and traits.any_shape_since and libraries < traits.any_shape_since),
     )
