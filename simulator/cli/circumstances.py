@@ -76,8 +76,8 @@ def parse_stragglers(text: str | None) -> tuple[tuple[str, float], ...]:
 
     def one(word: str) -> tuple[str, float]:
         name, factor = _times("--straggler", word, "gpu3:1.5x")
-        if not 1.0 / _MOST <= factor <= _MOST:
-            raise InputError(f"--straggler {one_line(word, 60)}: from {1 / _MOST:g}x to {_MOST:g}x")
+        if not 1.0 <= factor <= _MOST:
+            raise InputError(f"--straggler {one_line(word, 60)}: times slower, from 1x to {_MOST:g}x")
         return name, factor
 
     found = tuple(parse_list("--straggler", text, one, "gpu3:1.5x")) if text is not None else ()

@@ -9,6 +9,7 @@ from simulator.cli.written import Written, spelt
 from simulator.errors import Fault, InputError, one_line
 from simulator.launch.launch import read_launch
 from simulator.questions.layout import parse_layout
+from simulator.topology.load import load_topology
 
 __all__ = ["with_launch"]
 
@@ -20,7 +21,12 @@ def with_launch(written: Written) -> tuple[Written, Sequence[str]]:
 
     Raises InputError if the line cannot be read or contradicts other options.
     """
-    launch = read_launch(written.launch or "")
+    own = _gpus_of(written)
+    at_hand = int(written.gpus) if written.gpus and written.gpus.isdecimal() else own and own * _count(written.nodes)
+    launch = read_launch(written.launch or "", at_hand)
+    if launch.each and own and launch.each < own and "gpus" not in launch.options:
+        nodes = int(str(launch.options["nodes"]))
+        launch.options["gpus"] = ",".join(f"{node * own}-{node * own + launch.each - 1}" for node in range(nodes))
     if written.batch is written.global_batch is None and "global_batch" not in launch.options:
         raise InputError(
             "--launch: the line names no batch (--micro-batch-size and --global-batch-size, "
@@ -57,3 +63,19 @@ def with_launch(written: Written) -> tuple[Written, Sequence[str]]:
         notes = [f"the line does not name the network: {written.workload} is simulated; use --workload", *notes]
     new = tuple(f"{name}={size}" for name, size in launch.sizes.items() if name not in own_sizes)
     return replace(written, **changes, sizes=(*new, *written.sizes), launch=None), notes  # type: ignore[arg-type]
+
+
+def _gpus_of(written: Written) -> int | None:
+    """Return the number of GPUs of the machine that is asked about; None if it is unknown, or a cluster already."""
+    if written.topology is None or written.topology == "-":
+        return None
+    try:
+        topology = load_topology(written.topology)
+    except InputError:  # reported where the machine is loaded
+        return None
+    return sum(device.kind == "gpu" for device in topology.devices) if topology.n_nodes == 1 else None
+
+
+def _count(nodes: str | None) -> int:
+    """Return the number of *nodes*, 1 if it is not one."""
+    return int(nodes) if nodes is not None and nodes.isdecimal() else 1

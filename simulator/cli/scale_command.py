@@ -102,12 +102,15 @@ def parse_counts(option: str, text: str | None) -> list[int]:
 def _lines(curve: Curve, style: Style) -> list[str]:
     first = curve.results[0]
     step = first.step
-    which = "weak scaling" if curve.is_weak else "strong scaling"
-    each = (
-        f"{first.samples // first.device_count} {step.sample} per device"
-        if curve.is_weak
-        else f"{first.samples} {step.sample}"
-    )
+    each = f"{first.samples:,} {step.sample}" if first.samples > 1 else f"1 {step.sample.removesuffix('s')}"
+    if len(curve.results) == 1:
+        which = f"{first.device_count:,} GPUs"
+    elif not curve.is_weak:
+        which = "strong scaling"
+    else:
+        which = "weak scaling"
+        whole, rest = divmod(first.samples, first.device_count)
+        each = f"{each} on {first.device_count:,} devices" if rest else f"batch {whole:,} per device"
     machine = re.sub(r"^\d+ x ", "", first.machine)
     how = f"{which}, {each}, {precision_words(step)}, {curve.results[-1].way}"
     lines = style.wrap(f"{machine}: {MODE_WORDS[step.options.mode]} of {step.workload}, {how}", "bold")
@@ -129,11 +132,11 @@ def _lines(curve: Curve, style: Style) -> list[str]:
     lines += ["", *table_lines(list(columns), list(columns.values()), right, style, (6, 5))]
     lines.append("")
     knee = curve.knee
-    if knee is None:
-        lines += style.wrap("no bend: each doubling gains about as much as the one before")
-    else:
+    if knee is not None:
         text = f"bends from {knee.before:,} to {knee.after:,} GPUs, where a doubling is worth"
         lines += style.wrap(f"{text} {percent(knee.drop)} less than before: {knee.cause}")
+    elif len(curve.results) > 1:
+        lines += style.wrap("no bend: each doubling gains about as much as the one before")
     trust = curve.results[-1].trust
     if trust is not None:
         known = f"half of {trust.rows} such measured steps within {100 * trust.median:.0f} %"

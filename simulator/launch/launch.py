@@ -40,16 +40,20 @@ _OTHERS = ("echo", "printf", "mkdir", "rm", "cp", "pip", "git", "tee", "cat", "d
 class Launch:
     """``options`` are those of ``simulate`` as text, by field; ``sizes`` are those of ``--set``.
 
-    ``notes``: one line for each setting of the launch line that is not simulated.
+    ``notes``: one line for each setting of the launch line that is not simulated.  ``each``: processes on each of
+    several nodes.
     """
 
     options: dict[str, str | bool] = field(default_factory=dict)
     sizes: dict[str, int | str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    each: int | None = None
 
 
-def read_launch(text: str) -> Launch:
+def read_launch(text: str, at_hand: int | None = None) -> Launch:
     """Return the settings of the launch line *text*, or of the script in ``@script.sh``.  Nothing is executed.
+
+    *at_hand*: the number of GPUs that take part where the line does not say it.
 
     Raises InputError with every fault; those in a script have their positions.
     """
@@ -77,7 +81,7 @@ def read_launch(text: str) -> Launch:
     found.notes += deepspeed.notes
     trainer = read_trainer(args, launcher, found.notes)
     args.faults += [fault for fault in launcher.faults if fault not in args.faults]
-    _read(args, ranks, deepspeed, trainer, found)
+    _read(args, ranks, deepspeed, trainer, at_hand, found)
     args.finish()
     found.notes += _unread(args)
     return found
@@ -121,7 +125,9 @@ def _unquoted(words: tuple[Word, ...], file: str) -> tuple[Word, ...]:
     return (*before, *(Word(word.text, inner.line, inner.column) for word in deeper))
 
 
-def _read(args: Arguments, ranks: Ranks, deepspeed: DeepSpeed, trainer: Trainer, found: Launch) -> None:
+def _read(
+    args: Arguments, ranks: Ranks, deepspeed: DeepSpeed, trainer: Trainer, at_hand: int | None, found: Launch
+) -> None:
     options = found.options
     precision = (
         deepspeed.precision or trainer.precision if trainer.is_there else _precision(args) or deepspeed.precision
@@ -129,6 +135,10 @@ def _read(args: Arguments, ranks: Ranks, deepspeed: DeepSpeed, trainer: Trainer,
     layout = read_layout(args, ranks, deepspeed)
     if trainer.zero is not None and deepspeed.zero is None:
         layout.zero = trainer.zero
+        if trainer.in_nodes:
+            layout.shards = ranks.each
+            if ranks.each is None:
+                found.notes.append("hybrid_shard: simulated as full_shard; the GPUs of a node are not known")
     model = read_model(args, layout.tp, _attention(args, found.notes))
     found.notes += model.notes
     layout.with_stages(args, model.layers)
@@ -145,12 +155,14 @@ def _read(args: Arguments, ranks: Ranks, deepspeed: DeepSpeed, trainer: Trainer,
         options["precision"] = precision or "fp32"
     if ranks.nodes is not None and ranks.nodes > 1:
         options["nodes"] = str(ranks.nodes)
+        found.each = ranks.each
     elif ranks.nodes == 1 and ranks.each is not None:
         options["gpus"] = str(ranks.each)
     exchange = read_overlap(args, layout, precision, found.notes)
     if ranks.whole != 1:
         options |= {"parallel": layout.words, **exchange}
-    _batch(args, layout.dp, deepspeed, trainer, options)
+    model_ranks = layout.tp * layout.pp * layout.cp
+    _batch(args, layout.dp or (at_hand or 0) // model_ranks or None, deepspeed, trainer, options)
     _recompute(args, options, found.notes)
     said = {"recompute": trainer.recomputes, "compiled": trainer.compiles, "fused_optimizer": trainer.fuses_update}
     options |= {name: True for name, is_said in said.items() if is_said}

@@ -25,6 +25,7 @@ class Division:
     dp: int | None = None
     more: list[str] = field(default_factory=list)
     zero: int = 0
+    shards: int | None = None  # ranks that hold one full set; None: all
 
     @property
     def words(self) -> str:
@@ -32,7 +33,12 @@ class Division:
         degrees = {"tp": self.tp, "pp": self.pp, "cp": self.cp}
         said = [f"{name}={n}" for name, n in degrees.items() if n > 1]
         said += [f"dp={self.dp}"] if self.dp is not None else []
-        said += self.more + (["fsdp"] if self.zero == 3 else [f"zero={self.zero}"] if self.zero else [])
+        over = self.shards if self.shards != (self.dp or 0) * self.cp else None
+        said += self.more
+        if self.zero == 3:
+            said.append("fsdp" if over is None else f"fsdp={over}")
+        elif self.zero:
+            said += [f"zero={self.zero}"] + ([] if over is None else [f"shards={over}"])
         return ",".join(said) or "dp"
 
     def with_stages(self, args: Arguments, layers: int) -> None:

@@ -51,4 +51,6 @@ def read_ranks(launcher: Arguments, comments: Sequence[Word], file: str) -> Rank
         nodes = 1
     if whole is None and nodes is not None and each is not None:
         whole = nodes * each
+    if each is None and nodes is not None and whole is not None and whole % nodes == 0:
+        each = whole // nodes
     return Ranks(nodes, each, whole)

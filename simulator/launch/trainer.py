@@ -26,6 +26,7 @@ class Trainer:
     micro_batches: int | None = None
     precision: str | None = None
     zero: int | None = None
+    in_nodes: bool = False  # each node holds a full set of shards
     recomputes: bool = False
     compiles: bool = False
     fuses_update: bool = False
@@ -57,8 +58,7 @@ def read_trainer(args: Arguments, launcher: Arguments, notes: list[str]) -> Trai
         known = [(launcher.text("fsdp-sharding-strategy") or "full_shard").lower()]
     if known and known[0] in _SHARDED:
         found.zero = _SHARDED[known[0]]
-        if known[0].startswith("hybrid"):
-            notes.append(f"{known[0]}: simulated with shards over all GPUs; --parallel says another division")
+        found.in_nodes = known[0].startswith("hybrid")
     if "offload" in how:
         notes.append("--fsdp offload: is not modelled; nothing is kept in the host's memory")
     return found

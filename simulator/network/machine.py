@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -156,10 +157,7 @@ class Machine:
 
     def locate(self, node: int) -> tuple[Hosts, int, int]:
         """Return (run of equal hosts, host number, index within the host) of *node*."""
-        found = self.runs[0]
-        for run in self.runs:
-            if run.node <= node:
-                found = run
+        found = self.runs[bisect_right(self.runs, node, lo=1, key=lambda run: run.node) - 1]
         host, own = divmod(node - found.node, found.n_own)
         return found, found.first + host, own
 
@@ -189,11 +187,8 @@ class Machine:
 
     def run(self, host: int) -> Hosts:
         """Return the run of equal hosts that contains *host*."""
-        found = self.runs[0]
-        for run in self.runs:
-            if 0 <= run.first <= host:
-                found = run
-        return found
+        last = len(self.runs) - 1  # the network's
+        return self.runs[bisect_right(self.runs, host, lo=1, hi=last, key=lambda run: run.first) - 1]
 
     def gpus_of(self, host: int) -> list[int]:
         """Return the GPUs of *host*, in order."""
@@ -305,11 +300,13 @@ def compile_machine(topology: Topology) -> Machine:
         return {node: at for _, node, at in sorted(found)}
 
     shared = [(at, names.stride(at), len(names.hosts(at))) for at in half_duplex]
-    several = topology.n_nodes > 1
+    several = any(run.count > 1 for run in hosts)
     gpus = []
     for run in hosts:
         own = [i for i, d in enumerate(of_run[run.first]) if d.kind == "gpu"]
         gpus += [run.node + i + host * run.n_own for host in range(run.count) for i in own]
+    if not several:  # as in the file, which may list hosts by turns
+        gpus = [index_of[d.name] for d in topology.devices if d.kind == "gpu"]
     return Machine(
         name=topology.name,
         nodes=nodes if several else tuple(nodes),

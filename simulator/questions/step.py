@@ -122,10 +122,7 @@ class StepQuestion:
             return "one Python loop, gradient by gradient"
         if layout.process == "dataparallel":
             return f"nn.DataParallel over {self.strategy}"
-        divided = [f"{axis.upper()} {n}" for axis in ("tp", "pp", "cp", "ep") if (n := getattr(layout, axis)) > 1]
-        divided += [f"ETP {layout.etp}"] if layout.etp not in (None, layout.tp) else []
-        shards = ["FSDP" if layout.zero == 3 else f"ZeRO-{layout.zero}"] if layout.zero else []
-        parts = ", ".join([*divided, *shards])
+        parts = ", ".join(_parts(layout))
         way = f"{self.strategy} with {parts}" if parts else self.strategy
         if self.bucket_bytes == BUCKET_BYTES or layout.zero == 3:
             return way
@@ -134,6 +131,21 @@ class StepQuestion:
             if self.bucket_bytes
             else f"{way} without overlap"
         )
+
+
+def _parts(layout: Layout) -> list[str]:
+    """Return how *layout* divides a step, in words that tell it from all others for as many ranks."""
+    found = [f"{axis.upper()} {n}" for axis in ("tp", "pp", "cp", "ep", "vp") if (n := getattr(layout, axis)) > 1]
+    found += [f"ETP {layout.etp}"] if layout.etp not in (None, layout.tp) else []
+    found += ["SP"] if layout.sp else []
+    found += ["TP overlap"] if layout.tp_overlap else []
+    found += ["flex"] if layout.flex else []
+    found += [layout.schedule] if layout.schedule != REPLICAS.schedule else []
+    found += [f"order {'-'.join(layout.order)}"] if layout.order != REPLICAS.order else []
+    if layout.zero:
+        shards = "" if layout.shards is None else f" over {layout.shards}"
+        found.append(f"FSDP{shards}" if layout.zero == 3 else f"ZeRO-{layout.zero}{shards}")
+    return found
 
 
 def accumulating(question: StepQuestion, said: Accumulation | None) -> StepQuestion:

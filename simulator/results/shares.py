@@ -8,7 +8,6 @@ from simulator.results.streams import StreamUse
 from simulator.results.training import TrainingResult
 from simulator.training.exchange import STREAM
 from simulator.training.one_process import AUTOGRAD
-from simulator.training.pipeline import ChunkRun
 
 __all__ = ["SHARE_WORDS", "Share", "shares_of"]
 
@@ -54,10 +53,10 @@ def shares_of(result: TrainingResult) -> tuple[Share, ...]:
         else:  # a stage of servers, a copy between devices, or another device that has not sent yet
             name = "fill" if result.question.layout.pp > 1 else "data"
         found[name] = found.get(name, 0.0) + waited_s
-    if result.bubble_s:
+    if result.question.layout.pp > 1:
         waits_s = found.get("fill", 0.0) + found.get("data", 0.0)
-        found["data"] = min(waits_s, _summing_s(result))
-        found["fill"] = waits_s - found["data"]
+        found["fill"] = min(waits_s, result.bubble_s)
+        found["data"] = waits_s - found["fill"]
     found["update"] = _update_s(result)
     if result.input is not None:
         found["input"] = max(0.0, result.step_time_s - result.input.step_s)
@@ -68,26 +67,7 @@ def shares_of(result: TrainingResult) -> tuple[Share, ...]:
     return tuple(sorted(shares, key=lambda share: (-round(share.seconds, 12), share.name)))
 
 
-def _summing_s(result: TrainingResult) -> float:
-    """Return the seconds in which a pipeline's gradients or parameters are exchanged while no stage computes."""
-    spans = [
-        (task.about.part, span)
-        for task, span in zip(result.timeline.plan.tasks, result.timeline.spans, strict=True)
-        if isinstance(task.about, ChunkRun)
-    ]
-    passes = [span for part, span in spans if part != "update"]
-    updates = [span for part, span in spans if part == "update"]
-    if not passes or not updates:
-        return 0.0
-    before_s = min(span.start_s for span in passes)
-    return (
-        before_s
-        + max(0.0, min(span.start_s for span in updates) - max(span.end_s for span in passes))
-        + max(0.0, result.timeline.end_s - max(span.end_s for span in updates))
-    )
-
-
 def _update_s(result: TrainingResult) -> float:
-    if result.bubble_s or not result.step.kinds:
+    if result.question.layout.pp > 1 or not result.step.kinds:
         return result.step.parts_s.get("update", 0.0)
     return sum(kind.parts_s.get("update", 0.0) for kind in result.step.kinds)

@@ -30,6 +30,7 @@ from simulator.step.issue import Sent
 from simulator.step.memory import MemoryNeed
 from simulator.topology.price import Price
 from simulator.training.exchange import STREAM, Exchanged
+from simulator.training.pipeline import ChunkRun
 from simulator.training.roles import Role
 from simulator.training.servers import Served
 from simulator.training.slowest import slowest_of
@@ -414,8 +415,11 @@ def pipeline_result(
     compute = uses.get("compute", StreamUse())
     exposed_s = compute.waits_s.pop(f"{mine}{STREAM}", 0.0)
     bubble_s = sum(compute.waits_s.values())
+    summing_s = min(bubble_s + exposed_s, _summing_s(timeline))
+    bubble_s += exposed_s - summing_s
     if exposed_s:
         compute.waits_s[STREAM] = exposed_s
+    within_s = 0.0
     for stream, use in seen.streams.items():
         if stream == "host":
             waited_s = question.micro_batches * seen.streams["compute"].waits_s.get(stream, 0.0)
@@ -427,8 +431,9 @@ def pipeline_result(
             uses[stream] = StreamUse(busy_s)
             compute.busy_s -= waited_s
             compute.waits_s[stream] = waited_s
-            exposed_s += waited_s
-    exchanging_s = sum(use.busy_s for stream, use in uses.items() if stream != "compute")
+            within_s += waited_s
+    exposed_s = within_s + summing_s
+    exchanging_s = max(exposed_s, sum(use.busy_s for stream, use in uses.items() if stream != "compute"))
     exchanges = [(part, question.micro_batches * times) for part, times in seen.parts]
     exchanges += [] if largest is None else [(largest, _pieces(timeline, mine))]
     return TrainingResult(
@@ -436,7 +441,7 @@ def pipeline_result(
         step=step,
         device_count=group.n_ranks,
         alone_s=alone_s,
-        exposed_s=min(exposed_s, exchanging_s),
+        exposed_s=exposed_s,
         exchanging_s=exchanging_s,
         bottleneck=bottleneck_of(timeline.machine, exchanges, timeline.end_s),
         memory=tuple(
@@ -451,6 +456,25 @@ def pipeline_result(
         pace=_pace(question, roles, seen.stage),
         exchanges=sum(count for count, _ in exchanged),
         exchanged_bytes=sum(n_bytes for _, n_bytes in exchanged),
+    )
+
+
+def _summing_s(timeline: Timeline) -> float:
+    """Return the seconds in which a pipeline's gradients or parameters are exchanged while no stage computes."""
+    spans = [
+        (task.about.part, span)
+        for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True)
+        if isinstance(task.about, ChunkRun)
+    ]
+    passes = [span for part, span in spans if part != "update"]
+    updates = [span for part, span in spans if part == "update"]
+    if not passes or not updates:
+        return 0.0
+    before_s = min(span.start_s for span in passes)
+    return (
+        before_s
+        + max(0.0, min(span.start_s for span in updates) - max(span.end_s for span in passes))
+        + max(0.0, timeline.end_s - max(span.end_s for span in updates))
     )
 
 

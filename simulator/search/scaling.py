@@ -77,8 +77,11 @@ def _cause(before: TrainingResult, after: TrainingResult) -> str:
     then, now = spent(before), spent(after)
     name = max(now, key=lambda part: (round(now[part] - then.get(part, 0.0), 12), part))
     link = f" over {after.bottleneck.name}" if name == "data" and after.bottleneck is not None else ""
+    as_many = after.samples * before.device_count >= before.samples * after.device_count
     words = {
-        "computing": "too few samples per device: kernels use it less efficiently",
+        "computing": "kernels slowed by the exchange beside them and by copies into buckets"
+        if as_many
+        else "too few samples per device: kernels use it less efficiently",
         "host": "too few samples per device: it waits for the host",
         "update": "the update, which takes the same time for fewer samples",
         "slowest": "with more devices, all wait for a slower one",

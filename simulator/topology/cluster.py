@@ -90,6 +90,8 @@ def compose_cluster(
 def apart(cluster: Topology, host: int) -> Topology:
     """Return *cluster* with the devices of *host* listed separately, so that it may differ from its equals."""
     begin, count = next(run for run in cluster.runs if run[0] <= host < sum(run))
+    if count == 1:
+        return cluster
     firsts = sorted({begin, host, host + 1} - {begin + count})
     old = [d for d in cluster.devices if d.node == begin]
     names = {d.name for d in old}

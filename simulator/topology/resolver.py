@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from simulator.errors import FAULTS_SHOWN, Fault, InputError, nearest, one_line
 from simulator.topology import catalogue
+from simulator.topology.hosts import on_hosts
 from simulator.topology.lanes import lane_notes
 from simulator.topology.matrix import read_matrix
 from simulator.topology.names import MAX_NAMES, count, expand
-from simulator.topology.parts import CpuPart, GpuPart, LinkPart, NicPart, Part, StoragePart, SwitchPart
+from simulator.topology.parts import NETWORK_LINKS, CpuPart, GpuPart, LinkPart, NicPart, Part, StoragePart, SwitchPart
 from simulator.topology.schema import DeviceSpec, LinkSpec, MeshSpec, TopologyFile
 from simulator.topology.topology import Device, DeviceKind, Topology, Wire
 from simulator.topology.validation import kept_positions
@@ -123,14 +125,15 @@ class Resolver:
             self._ports(wires)
             self._connected(wires)
         self.raise_faults()
+        devices, n_nodes = on_hosts(list(self.devices.values()), wires)
         return Topology(
             name=self.spec.name,
             description=self.spec.description,
             aliases=self.spec.aliases,
-            devices=tuple(self.devices.values()),
+            devices=devices,
             wires=tuple(wires),
             transport=self.spec.transport,
-            n_nodes=1,
+            n_nodes=n_nodes,
             price_per_hour=self.spec.price_per_hour,
             file=self.source.file,
             trays=self.spec.trays,
@@ -266,7 +269,15 @@ class Resolver:
             a, b = (a * len(b), b) if len(a) == 1 else (a, b * len(a))
         for name in list(dict.fromkeys(x for x, y in zip(a, b, strict=True) if x == y))[:_NAMED]:
             self.fault((*path, "between"), f"the link joins '{name}' with itself")
-        return [Wire(x, y, part, spec.count) for x, y in zip(a, b, strict=True)]
+        return [self._at_adapter(Wire(x, y, part, spec.count)) for x, y in zip(a, b, strict=True)]
+
+    def _at_adapter(self, wire: Wire) -> Wire:
+        """Return *wire*, at most as fast as the adapters at its ends if it is a network's."""
+        ends = [self.devices[name].part for name in (wire.a, wire.b) if name in self.devices]
+        rates_Bps = [part.bandwidth / wire.count for part in ends if isinstance(part, NicPart) and part.bandwidth]
+        if wire.part.of not in NETWORK_LINKS or min(rates_Bps, default=wire.part.bandwidth) >= wire.part.bandwidth:
+            return wire
+        return replace(wire, part=wire.part.model_copy(update={"bandwidth": min(rates_Bps)}))
 
     def _mesh(self, index: int, spec: MeshSpec) -> list[Wire]:
         path = ("meshes", index)

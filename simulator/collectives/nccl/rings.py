@@ -58,7 +58,7 @@ def links_allow(group: Communicator) -> float:
 
 def _found(group: Communicator) -> list[FoundRing]:
     if len(group.by_host()) > 1:
-        return find_rings(group, both_directions=False)
+        return find_rings(group, both_directions=False, in_order=True)
     found, by = found_inside(group)
     rank_of = {node: rank for rank, node in enumerate(group.ranks)}
     vias = {(src + by, dst + by): via + by for src, via, dst in found.relayed}

@@ -13,7 +13,7 @@ Every search has a budget of steps; if it runs out, the best rings so far are us
 depend on the order in which ranks are named.
 
 Over several machines there is one ring per NIC: it enters each machine near that NIC and leaves near the same or the
-previous one.
+previous one.  It passes through all machines below a switch before it goes on to the nearest other switch.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from simulator.collectives.communicator import Communicator
 from simulator.collectives.search.cycles import LISTED_UP_TO, Cycle, cycles_beside_each_other
 from simulator.collectives.search.link_graph import LinkGraph, link_graph
 from simulator.network.fairshare import fair_rates
+from simulator.network.near import near_each_other
 from simulator.network.route import Route
 from simulator.network.routing import Router
 
@@ -46,24 +47,27 @@ class FoundRing:
     whole: bool = True  # whether its search was complete
 
 
-def find_rings(group: Communicator, *, both_directions: bool) -> list[FoundRing]:
+def find_rings(group: Communicator, *, both_directions: bool, in_order: bool = False) -> list[FoundRing]:
     """Return the fastest set of rings to run at once; found once per group.
 
-    *both_directions* adds the reverse of each ring.  With two ranks, a ring is its own reverse.
+    *both_directions* adds the reverse of each ring.  With two ranks, a ring is its own reverse.  *in_order* keeps
+    machines in the order of the topology, as NCCL does, which does not know the network's switches.
     """
-    return list(group.once(("rings", both_directions), lambda: _find(group, both_directions=both_directions)))
+    key = "rings", both_directions, in_order
+    return list(group.once(key, lambda: _find(group, both_directions=both_directions, in_order=in_order)))
 
 
-def _find(group: Communicator, *, both_directions: bool) -> list[FoundRing]:
+def _find(group: Communicator, *, both_directions: bool, in_order: bool) -> list[FoundRing]:
     if group.n_ranks < 2:
         return []
     by_node = sorted(range(group.n_ranks), key=group.ranks.__getitem__)
     if by_node != list(range(group.n_ranks)):
-        found = find_rings(group.part(by_node), both_directions=both_directions)
+        found = find_rings(group.part(by_node), both_directions=both_directions, in_order=in_order)
         return [replace(ring, order=tuple(by_node[rank] for rank in ring.order)) for ring in found]
     hosts = group.by_host()
     if len(hosts) > 1:
-        return _across(group, hosts, both_directions)
+        order = list(hosts) if in_order else near_each_other(group.machine, list(hosts))
+        return _across(group, {host: hosts[host] for host in order}, both_directions)
     ranks = tuple(range(group.n_ranks))
     if _is_crossbar(group, ranks):
         return _turned(group, [(ranks, "crossbar")], both_directions, None)

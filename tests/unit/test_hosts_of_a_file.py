@@ -1,0 +1,113 @@
+"""Computers in one file: devices that only cables between NICs join are separate hosts, with a network between them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from simulator.api import simulate
+from simulator.cli import run
+from simulator.network.machine import Machine
+from tests.machines import machine_from
+
+_S = 1e9
+
+
+def _blocks(spines: int, uplink: str = "12.5 GB/s", nic: str = "100 Gbit/s", turns: bool = False) -> Machine:
+    """Return eight hosts of a GPU, a CPU and a NIC, below two leaves, listed leaf by leaf or by turns."""
+    leaves = "0,1,0,1,0,1,0,1" if turns else "0,0,0,0,1,1,1,1"
+    ups = "\n".join(
+        f'  - {{between: ["leaf[0-1]", spine{i}], kind: ethernet, bandwidth: {uplink}}}' for i in range(spines)
+    )
+    return machine_from(f"""
+schema_version: 1
+name: blocks
+devices:
+  gpu[0-7]: {{part: h100-sxm5-80gb}}
+  cpu[0-7]: {{part: xeon-platinum-8480c}}
+  nic[0-7]: {{kind: nic, bandwidth: {nic}, gpudirect: true}}
+  leaf[0-1]: {{kind: network-switch}}
+  spine[0-{spines - 1}]: {{kind: network-switch}}
+links:
+  - {{between: ["gpu[0-7]", "cpu[0-7]"], part: pcie5-x16}}
+  - {{between: ["nic[0-7]", "cpu[0-7]"], part: pcie5-x16}}
+  - {{between: ["nic[0-7]", "leaf[{leaves}]"], kind: ethernet, bandwidth: 12.5 GB/s}}
+{ups}
+transport: {{peer_to_peer: phb, gpudirect_rdma: phb}}
+""")
+
+
+def test_hosts_are_told_apart_and_numbered_in_the_order_of_the_file() -> None:
+    machine = _blocks(2)
+    assert machine.n_hosts == 8
+    assert [machine.nodes[gpu].host for gpu in machine.gpus] == list(range(8))
+    assert {node.host for node in machine.nodes if node.kind == "network-switch"} == {-1}
+    assert machine.nodes[machine.gpus[3]].host == machine.node("nic3").host
+
+
+def test_gpus_keep_the_order_of_the_file() -> None:
+    machine = machine_from("""
+schema_version: 1
+name: by turns
+devices:
+  gpu[0-3]: {part: t4}
+  cpu[0-1]: {part: xeon-gold-6230}
+  nic[0-1]: {kind: nic, bandwidth: 10 Gbit/s}
+links:
+  - {between: ["gpu[0-3]", "cpu[0,1,0,1]"], part: pcie3-x16}
+  - {between: ["nic[0-1]", "cpu[0-1]"], part: pcie3-x16}
+  - {between: [nic0, nic1], kind: ethernet, bandwidth: 10 Gbit/s}
+""")
+    assert [machine.nodes[gpu].name for gpu in machine.gpus] == ["gpu0", "gpu1", "gpu2", "gpu3"]
+    assert [machine.nodes[gpu].host for gpu in machine.gpus] == [0, 1, 0, 1]
+    assert simulate(machine, "nccl", _S).sync_time_s > 2 * _S * 0.5 / 1.25e9  # half of it at least, over 10 Gbit/s
+
+
+@pytest.mark.parametrize(("spines", "uplinks_Bps"), [(1, 12.5e9), (4, 50e9)])
+def test_all_spines_carry_what_leaves_a_leaf(spines: int, uplinks_Bps: float) -> None:
+    """Each leaf sends 2 x 4 x 4 / 8 GB; each NIC 2 x 7 / 8 GB at 12.5 GB/s."""
+    found = simulate(_blocks(spines), "sharded", _S).sync_time_s
+    assert found == pytest.approx(max(4 * _S / uplinks_Bps, 1.75 * _S / 12.5e9), rel=0.01)
+
+
+@pytest.mark.parametrize("strategy", ["ring", "sharded"])
+def test_an_adapter_is_no_faster_than_it_says(strategy: str) -> None:
+    found = simulate(_blocks(4, nic="10 Gbit/s"), strategy, _S).sync_time_s
+    assert found == pytest.approx(1.75 * _S / 1.25e9, rel=0.01)
+
+
+def test_bands_and_words_are_those_between_nodes(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "two.yaml"
+    file.write_text("""
+schema_version: 1
+name: two
+devices:
+  gpu[0-1]: {part: t4}
+  cpu[0-1]: {part: xeon-gold-6230}
+  nic[0-1]: {kind: nic, bandwidth: 10 Gbit/s}
+links:
+  - {between: ["gpu[0-1]", "cpu[0-1]"], part: pcie3-x16}
+  - {between: ["nic[0-1]", "cpu[0-1]"], part: pcie3-x16}
+  - {between: [nic0, nic1], kind: ethernet, bandwidth: 10 Gbit/s}
+""")
+    assert run(["--topology", str(file), "--workload", "bytes:1MB", "--strategy", "nccl"]) == 0
+    assert "between nodes" in capsys.readouterr().out
+    assert run(["--topology", str(file), "--nodes", "2", "--workload", "bytes:1MB"]) == 2
+    assert "is a cluster of 2 nodes already" in capsys.readouterr().err
+    slow = ["--slow-link", "nic0-nic1:0.5x"]
+    times = []
+    for more in ([], slow):
+        assert run(["--topology", str(file), "--workload", "bytes:1GB", "--strategy", "ring", "--json", *more]) == 0
+        times.append(json.loads(capsys.readouterr().out)["results"][0]["sync_time_s"])
+    assert times[1] == pytest.approx(2 * times[0], rel=0.01)
+
+
+def test_a_ring_passes_through_all_hosts_of_a_leaf_whatever_their_order() -> None:
+    """One host of each leaf sends over its uplink, so a spine at the rate of a host is enough."""
+    listed, by_turns = (simulate(_blocks(1, turns=turns), "ring", _S) for turns in (False, True))
+    assert by_turns.sync_time_s == pytest.approx(listed.sync_time_s, rel=1e-9)
+    nccl = simulate(_blocks(1, turns=True), "nccl", _S)  # goes from machine to machine in the order of ranks
+    assert nccl.sync_time_s > 3 * simulate(_blocks(1), "nccl", _S).sync_time_s
+    order = by_turns.rings[0]
+    assert sum(a % 2 != b % 2 for a, b in zip(order, (*order[1:], order[0]), strict=True)) == 2
