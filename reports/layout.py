@@ -1,7 +1,8 @@
 """Positions of the symbols in a drawing of a machine.
 
-Rows from the top: the network, NICs, CPUs, PCIe switches, GPUs, NVSwitches.  GPUs are in the order of the PCIe tree,
-with gaps between sockets, so that no lines of the tree cross; links between two devices of one row are arcs.
+Rows from the top: the network's switches by level, NICs, CPUs, PCIe switches, GPUs, NVSwitches.  GPUs are in the order
+of the PCIe tree, with gaps between sockets, so that no lines of the tree cross; links between two devices of one row
+are arcs.
 Coordinates are in units of the distance between two GPUs.
 """
 
@@ -17,6 +18,7 @@ __all__ = ["Layout", "arc_depth", "lay_out_view"]
 _SOCKET_GAP = 0.35
 _HOST_GAP = 0.9
 _NIC_STEP = 1.0
+_SWITCH_STEP = 1.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +38,12 @@ def lay_out_view(view: View) -> Layout:
     parents, depths = _tree(view)
     height = max((depths[i] for i, s in enumerate(view.symbols) if s.kind == "pcie-switch"), default=0)
     rows = {"gpu": 0.0, "cpu": height + 1.0, "nic": height + 2.0, "network-switch": height + 3.0, "nvlink-switch": -1.3}
-    xs = _columns(view, parents)
+    levels = _levels(view)
+    xs = _columns(view, parents, levels)
     positions = []
     for i, symbol in enumerate(view.symbols):
         y = float(height - depths[i] + 1) if symbol.kind == "pcie-switch" else rows.get(symbol.kind, 0.0)
+        y += levels.get(i, 0)
         positions.append((xs[i], y))
     left, right = min(x for x, _ in positions), max(x for x, _ in positions)
     bottom, top = min(y for _, y in positions), max(y for _, y in positions)
@@ -100,7 +104,20 @@ def _tree(view: View) -> tuple[dict[int, int], dict[int, int]]:
     return parents, depths
 
 
-def _columns(view: View, parents: dict[int, int]) -> list[float]:
+def _levels(view: View) -> dict[int, int]:
+    """Return the level of each switch of the network: the lowest is next to other devices."""
+    switches = [i for i, symbol in enumerate(view.symbols) if symbol.kind == "network-switch"]
+    left = set(switches)
+    level = [i for i in switches if any(view.symbols[j].kind != "network-switch" for j in _neighbours(view, i))]
+    found: dict[int, int] = {}
+    while level:
+        found |= dict.fromkeys(level, max(found.values(), default=-1) + 1)
+        left -= set(level)
+        level = [i for i in switches if i in left and not set(_neighbours(view, i)).isdisjoint(level)]
+    return found
+
+
+def _columns(view: View, parents: dict[int, int], levels: dict[int, int]) -> list[float]:
     xs: dict[int, float] = {}
     children: dict[int, list[int]] = {}
     for child, parent in sorted(parents.items()):
@@ -131,9 +148,11 @@ def _columns(view: View, parents: dict[int, int]) -> list[float]:
         if symbol.kind == "nvlink-switch":
             xs[i] = _mean(xs[j] for j in _neighbours(view, i) if view.symbols[j].kind == "gpu")
     _spread(xs, [i for i, s in enumerate(view.symbols) if s.kind == "nvlink-switch"], 2.0)
-    for i, symbol in enumerate(view.symbols):
-        if symbol.kind == "network-switch":
-            xs[i] = _mean(xs[j] for j in _neighbours(view, i) if j in xs)
+    for level in sorted(set(levels.values())):
+        row = [i for i in levels if levels[i] == level]
+        for i in row:
+            xs[i] = _mean(xs[j] for j in _neighbours(view, i) if levels.get(j, -1) < level and j in xs)
+        _spread(xs, row, _SWITCH_STEP)
     return [xs.get(i, 0.0) for i in range(len(view.symbols))]
 
 

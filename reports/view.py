@@ -1,7 +1,8 @@
 """The part of a machine that a figure shows: symbols and the links between them.
 
-A cluster of more than two nodes is shown as one node, and a node with many GPUs by some of them.  NVSwitches that join
-the same GPUs share a symbol, as do many NICs on one switch.  ``note`` says what is left out.
+A cluster of more than two nodes is shown as one node, a small one with several switches as a whole, and a node with
+many GPUs by some of them.  NVSwitches that join the same GPUs share a symbol, as do many NICs on one switch.  ``note``
+says what is left out.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ HOST_LINKS = frozenset(("pcie", "c2c"))
 _MAX_GPUS = 16
 _MAX_NICS = 10
 _MAX_DEVICES = 24
+_MAX_NETWORK = 40  # devices of a cluster with several switches that is shown whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,8 @@ def _hosts(result: Result, machine: Machine, focus: Sequence[int]) -> list[int]:
     devices = sum(1 for node in machine.nodes if node.host in set(hosts) and node.kind != "storage")
     if len(hosts) == 1 or (len(hosts) == 2 and devices <= _MAX_DEVICES):
         return hosts
+    if len(_switches(machine)) > 1 and devices <= _MAX_NETWORK:
+        return hosts
     held = [machine.nodes[node].host for node in focus if machine.nodes[node].host in set(hosts)]
     return [min(held, default=hosts[0])]
 
@@ -121,7 +125,10 @@ def _gpus(result: Result, machine: Machine, hosts: Sequence[int], focus: Sequenc
 def _kept(machine: Machine, hosts: Sequence[int], gpus: Sequence[int]) -> list[int]:
     """Return the devices to show: all of the nodes, or the shown GPUs with what connects them to CPUs and NVLink."""
     complete = sum(len(machine.gpus_of(host)) for host in hosts) == len(gpus)
-    network = [node.index for node in machine.nodes if node.kind == "network-switch"]
+    network = _switches(machine)
+    if len(network) > 1 and len(hosts) < machine.n_hosts:  # those next to what is shown
+        near = {link.dst for host in hosts for node in machine.nodes_of(host) for link in machine.outgoing[node.index]}
+        network = [switch for switch in network if switch in near]
     if complete:
         inside = [
             n.index for n in machine.nodes if n.host in set(hosts) and n.kind not in ("storage", "network-switch")
@@ -138,6 +145,11 @@ def _kept(machine: Machine, hosts: Sequence[int], gpus: Sequence[int]) -> list[i
                 if through:
                     stack.append(node.index)
     return sorted(reached) + network
+
+
+def _switches(machine: Machine) -> list[int]:
+    """Return the switches of the network."""
+    return [node.index for node in machine.nodes if node.kind == "network-switch"]
 
 
 def _groups(machine: Machine, kept: Sequence[int]) -> list[list[int]]:

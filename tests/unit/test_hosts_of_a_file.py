@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from reports.layout import lay_out_view
+from reports.view import make_view
 from simulator.api import simulate
 from simulator.cli import run
 from simulator.network.machine import Machine
@@ -111,3 +113,19 @@ def test_a_ring_passes_through_all_hosts_of_a_leaf_whatever_their_order() -> Non
     assert nccl.sync_time_s > 3 * simulate(_blocks(1), "nccl", _S).sync_time_s
     order = by_turns.rings[0]
     assert sum(a % 2 != b % 2 for a, b in zip(order, (*order[1:], order[0]), strict=True)) == 2
+
+
+def test_switches_are_drawn_apart_by_level() -> None:
+    view = make_view(simulate(_blocks(2), "ring", _S))
+    assert sum(symbol.kind == "gpu" for symbol in view.symbols) == 8
+    positions = lay_out_view(view).positions
+    assert len(set(positions)) == len(positions)
+    heights = {symbol.label: y for symbol, (_, y) in zip(view.symbols, positions, strict=True)}
+    assert heights["nic0"] < heights["leaf0"] == heights["leaf1"] < heights["spine0"] == heights["spine1"]
+
+
+def test_a_large_cluster_is_drawn_as_one_node_and_its_switch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reports.view._MAX_NETWORK", 10)
+    view = make_view(simulate(_blocks(8), "ring", _S))
+    assert [symbol.label for symbol in view.symbols if symbol.kind == "network-switch"] == ["leaf0"]
+    assert view.more_nodes == 7
