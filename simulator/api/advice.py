@@ -31,7 +31,8 @@ __all__ = ["advised"]
 _DEGREES = (1, 2, 4, 8)  # degrees of tensor parallelism to try
 _MOST_DOUBLINGS = 13
 _OF_THE_UPDATE = {"optimizer", "fused_optimizer"}  # irrelevant with servers, which run the update at memory rate
-_MOST_EVENTS = 20_000  # a step through servers with more simulation events is simulated once, without trying changes
+# A step with more simulation events is simulated once, without trying changes; an event of servers costs more.
+_MOST_EVENTS, _MOST_EVENTS_OF_SERVERS = 50_000, 20_000
 
 
 def advised(session: Session, question: StepQuestion) -> TrainingResult:
@@ -47,7 +48,8 @@ def advised(session: Session, question: StepQuestion) -> TrainingResult:
     device = session.device(question.where, result.step.device, question.threads, question.software)
     ways = _ways(session, question, device, several=count > 1)
     is_fed = result.input is None or result.input.bound == STEP  # otherwise only a faster input makes the step faster
-    is_small = not question.has_servers or result.step.simulation_events <= _MOST_EVENTS
+    most_events = _MOST_EVENTS_OF_SERVERS if question.has_servers else _MOST_EVENTS
+    is_small = result.step.simulation_events <= most_events
     alternatives = faster(result.step_time_s, question.programs * question.batch, ways) if is_fed and is_small else ()
     remedies: tuple[str, ...] = ()
     if not result.fits:

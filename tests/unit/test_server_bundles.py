@@ -115,7 +115,7 @@ def test_a_long_simulation_is_not_repeated_for_each_change(monkeypatch: pytest.M
     assert not any(question.options.fused_optimizer for question in found)  # servers update the parameters
     assert NOT_TRIED not in result.notes
     found.clear()
-    monkeypatch.setattr(advice, "_MOST_EVENTS", result.step.simulation_events - 1)
+    monkeypatch.setattr(advice, "_MOST_EVENTS_OF_SERVERS", result.step.simulation_events - 1)
     short = session.advised(asked(4))
     assert len(found) == 1
     assert short.alternatives == ()
