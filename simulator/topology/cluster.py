@@ -11,8 +11,9 @@ from simulator.topology.parts import LinkPart, NicPart, SwitchPart
 from simulator.topology.price import Price, summed
 from simulator.topology.schema import MAX_NODES, NO_COSTS, MessagesSpec, TransportSpec
 from simulator.topology.topology import Device, Topology, Wire
+from simulator.units import format_bandwidth
 
-__all__ = ["apart", "compose_cluster", "each"]
+__all__ = ["apart", "compose_cluster", "each", "with_rate_note"]
 
 # One-way latency of a NIC that no file describes: kernel TCP takes 10 to 30 us (kentino.com), RDMA about 1 us.
 _ADDED_LATENCY_S = {"ethernet": 10e-6}
@@ -132,6 +133,16 @@ def _with_nic(node: Topology, fabric: LinkPart | None) -> tuple[tuple[Device, ..
         return node.devices, node.wires
     nic, wire = _added_nic(node, fabric)
     return (*node.devices, nic), (*node.wires, wire)
+
+
+def with_rate_note(cluster: Topology, fabric: LinkPart) -> Topology:
+    """Return *cluster* with a note if the *fabric* of the command line is faster than adapters of the nodes."""
+    rates_Bps = [device.part.bandwidth for device in cluster.devices if isinstance(device.part, NicPart)]
+    least_Bps = min(rates_Bps, default=fabric.bandwidth)
+    if least_Bps >= fabric.bandwidth:
+        return cluster
+    rates = f"{format_bandwidth(fabric.bandwidth)} instead of {format_bandwidth(least_Bps)}"
+    return replace(cluster, notes=(*cluster.notes, f"--fabric: adapters are simulated at its rate, {rates}"))
 
 
 def _own_link(nic: Device) -> LinkPart:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.topology import catalogue
-from simulator.topology.cluster import compose_cluster
+from simulator.topology.cluster import compose_cluster, with_rate_note
 from simulator.topology.foreign import foreign_kind
 from simulator.topology.parts import NETWORK_LINKS, LinkPart, SwitchPart
 from simulator.topology.resolver import Resolver
@@ -91,7 +91,8 @@ def _resolve(source: YamlSource, folder: Path | None, n_nodes: int | None, fabri
             raise InputError(source.fault(("cluster",), "a file holds either a cluster or devices, not both", key=True))
         if spec.trays > 1:
             raise InputError(source.fault(("trays",), "trays belong to the file of the node", key=True))
-        return _cluster(source, spec, spec.cluster, folder, n_nodes, fabric)
+        made = _cluster(source, spec, spec.cluster, folder, n_nodes, fabric)
+        return with_rate_note(made, _fabric(fabric, spec)) if fabric is not None else made
     node = Resolver(source, spec, told).topology()
     if n_nodes is None:
         if fabric is not None:
@@ -99,7 +100,10 @@ def _resolve(source: YamlSource, folder: Path | None, n_nodes: int | None, fabri
                 f"--fabric: joins several machines, {one_line(node.name, 60)} is one; add --nodes, for example 2"
             )
         return node
-    return compose_cluster([(node, n_nodes)], fabric=_fabric(fabric, spec) if fabric is not None else None)
+    if fabric is None:
+        return compose_cluster([(node, n_nodes)], fabric=None)
+    part = _fabric(fabric, spec)
+    return with_rate_note(compose_cluster([(node, n_nodes)], fabric=part), part)
 
 
 def _cluster(

@@ -129,3 +129,11 @@ def test_a_large_cluster_is_drawn_as_one_node_and_its_switch(monkeypatch: pytest
     view = make_view(simulate(_blocks(8), "ring", _S))
     assert [symbol.label for symbol in view.symbols if symbol.kind == "network-switch"] == ["leaf0"]
     assert view.more_nodes == 7
+
+
+def test_a_fabric_faster_than_the_adapters_is_noted(capsys: pytest.CaptureFixture[str]) -> None:
+    question = ["--nodes", "2", "--workload", "bytes:1MB", "--strategy", "ring", "--topology"]
+    assert run([*question, "dgx-h100", "--fabric", "800Gbit/s"]) == 0
+    assert "--fabric: adapters are simulated at its rate, 100 GB/s instead of 50 GB/s" in capsys.readouterr().err
+    assert run([*question, "dgx-h100", "--fabric", "200Gbit/s"]) == 0
+    assert not capsys.readouterr().err
