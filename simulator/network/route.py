@@ -91,15 +91,18 @@ class Copied:
         )
 
 
-def striped(machine: Machine, routes: Sequence[Route]) -> Route:
-    """Return one route that stripes its bytes over *routes* in proportion to their bandwidths."""
+def striped(machine: Machine, routes: Sequence[Route], *, evenly: bool = False) -> Route:
+    """Return one route that stripes its bytes over *routes* in proportion to their bandwidths.
+
+    *evenly*: in equal parts, as switches hash flows, which do not know how wide a path is.
+    """
     if len(routes) == 1:
         return routes[0]
     total = sum(route.bandwidth_Bps for route in routes)
     links: dict[int, float] = {}
     loads: dict[int, float] = {}
     for route in routes:
-        part = route.bandwidth_Bps / total
+        part = 1.0 / len(routes) if evenly else route.bandwidth_Bps / total
         _add(links, route.links, part)
         _add(loads, route.loads, part)
     first = routes[0]

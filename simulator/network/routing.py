@@ -14,7 +14,7 @@ searches request that with :meth:`Router.relay`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import TypeVar, cast
@@ -157,21 +157,35 @@ class Router:
         return striped(self.machine, [route_along(self.machine, path, found, transport, extra) for path in paths])
 
     def _between(self, src: Node, dst: Node) -> Route | None:
-        """Return the route over the network; the NICs nearest to a GPU share its bytes."""
+        """Return the route over the network; the NICs nearest to a GPU share its bytes.
+
+        NICs pair up in order, or with the next one that their network reaches.  Where no network joins the nearest, as
+        between the rails of a cluster, a farther one receives, or sends.
+        """
         out, into = self._nics_of(src.index), self._nics_of(dst.index)
-        if not out or not into:
-            return None
+        routes = self._over_nics(out, into)
+        if not routes and out and into:
+            routes = self._over_nics(out, self._every_nic(dst.index)) or self._over_nics(
+                self._every_nic(src.index), self._every_nic(dst.index)
+            )
+        return striped(self.machine, routes) if routes else None
+
+    def _over_nics(self, out: Sequence[tuple[int, Route]], into: Sequence[tuple[int, Route]]) -> list[Route]:
         routes = []
-        for i in range(max(len(out), len(into))):
-            (nic_a, leg_a), (nic_b, leg_b) = out[i % len(out)], into[i % len(into)]
-            wires = self._network_paths(nic_a, nic_b)
-            if not wires:
-                return None
-            direct = leg_a.transport == leg_b.transport == "gpudirect"
-            transport = "network" if direct else "network-staged"
-            start = join(self.machine, leg_a, self._along(wires, transport, (), "net"), "net", transport)
-            routes.append(join(self.machine, start, self._reversed(leg_b), "net", transport))
-        return striped(self.machine, routes)
+        for i in range(max(len(out), len(into)) if out and into else 0):
+            nic_a, leg_a = out[i % len(out)]
+            for j in range(i, i + len(into)):
+                nic_b, leg_b = into[j % len(into)]
+                wires = self._network_paths(nic_a, nic_b)
+                if not wires:
+                    continue
+                direct = leg_a.transport == leg_b.transport == "gpudirect"
+                transport = "network" if direct else "network-staged"
+                ways = [route_along(self.machine, path, "net", transport) for path in wires]
+                start = join(self.machine, leg_a, striped(self.machine, ways, evenly=True), "net", transport)
+                routes.append(join(self.machine, start, self._reversed(leg_b), "net", transport))
+                break
+        return routes
 
     def _find_nics(self, node: int) -> list[tuple[int, Route]]:
         """Return (NIC, route to it) for the NICs nearest to a GPU or CPU."""
@@ -179,6 +193,26 @@ class Router:
         if host != run.first:
             known = self._nics_of(run.node + own)
             return [(leg.dst, leg) for leg in (Copied(self.machine, leg).at(host) for _, leg in known)]
+        near = self._near_nics(node)
+        if not near or CLASSES.index(near[0][1].path_class) <= CLASSES.index("pxb") or self._kind(node) == "cpu":
+            return near
+        # Through the CPU, all NICs are equally near, so they are dealt out to the GPUs in turn.
+        local = [n.index for n in self.machine.nodes_of(host) if n.kind == "gpu"]
+        turn = local.index(node)
+        return near[turn :: len(local)] or [near[turn % len(near)]]
+
+    def _near_nics(self, node: int) -> list[tuple[int, Route]]:
+        """Return (NIC, route to it) for the NICs nearest to a GPU or CPU, of which GPUs may have to share some."""
+        every = self._every_nic(node)
+        near = [(nic, leg) for nic, leg in every if leg.path_class == every[0][1].path_class]
+        if near and (CLASSES.index(near[0][1].path_class) <= CLASSES.index("pxb") or self._kind(node) == "cpu"):
+            shortest = min(len(leg.links) for _, leg in near)
+            return [(nic, leg) for nic, leg in near if len(leg.links) == shortest]
+        return near
+
+    def _every_nic(self, node: int) -> list[tuple[int, Route]]:
+        """Return (NIC, route to it) for all NICs of the machine of a GPU or CPU, the nearest first."""
+        host = self.machine.locate(node)[1]
         found: list[tuple[int, int, Route]] = []
         for nic in self.machine.nodes_of(host):
             if nic.kind != "nic":
@@ -202,17 +236,10 @@ class Router:
                 else:
                     leg = self._over_memory(up, cpu, down, path_class, "host")
             found.append((CLASSES.index(path_class), nic.index, leg))
-        if not found:
-            return []
-        best = min(rank for rank, _, _ in found)
-        near = [(nic, leg) for rank, nic, leg in found if rank == best]
-        if best <= CLASSES.index("pxb") or self.machine.nodes[node].kind == "cpu":
-            shortest = min(len(leg.links) for _, leg in near)
-            return [(nic, leg) for nic, leg in near if len(leg.links) == shortest]
-        # Through the CPU, all NICs are equally near, so they are dealt out to the GPUs in turn.
-        local = [n.index for n in self.machine.nodes_of(host) if n.kind == "gpu"]
-        turn = local.index(node)
-        return near[turn :: len(local)] or [near[turn % len(near)]]
+        return [(nic, leg) for _, nic, leg in sorted(found, key=lambda each: each[:2])]
+
+    def _kind(self, node: int) -> str:
+        return self.machine.nodes[node].kind
 
     def _reversed(self, leg: Route) -> Route:
         """Return *leg* in the opposite direction."""
@@ -266,7 +293,7 @@ class Router:
             for back in outgoing[dst]
             if back.kind in NETWORK_LINKS and back.dst == link.dst
         ]
-        return self._equal(near or self._shortest(src, dst, NETWORK_LINKS, ("network-switch",)))
+        return near or self._shortest(src, dst, NETWORK_LINKS, ("network-switch",))
 
     def _class_of(self, path: Iterable[Link]) -> str:
         """Return the class of a path over PCIe by its extent: pix, pxb, phb or sys."""

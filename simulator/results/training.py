@@ -341,14 +341,15 @@ def server_result(
     uses = {name: use for name, use in stream_uses(one).items() if use.busy_s}
     prefix = f"{step.device}/" if f"{step.device}/compute" in uses else ""
     waits_s = uses.get(f"{prefix}compute", StreamUse()).waits_s
-    exchanging_s = sum(seconds for stage, seconds in run.stages_s.items() if stage != COMPUTE)
+    exposed_s = sum(seconds for stream, seconds in waits_s.items() if not stream.endswith("host"))
+    exchanging_s = max(exposed_s, sum(seconds for stage, seconds in run.stages_s.items() if stage != COMPUTE))
     keys = {task.about.key for task in one.plan.tasks if isinstance(task.about, Served) and task.about.key >= 0}
     return TrainingResult(
         question=question,
         step=step,
         device_count=sum(pace.gpu_count for pace in run.paces),
         alone_s=alone_s,
-        exposed_s=min(exchanging_s, sum(seconds for stream, seconds in waits_s.items() if not stream.endswith("host"))),
+        exposed_s=exposed_s,
         exchanging_s=exchanging_s,
         bottleneck=run.bottleneck,
         memory=_by_part(memory),

@@ -96,8 +96,11 @@ def _resolve(source: YamlSource, folder: Path | None, n_nodes: int | None, fabri
     node = Resolver(source, spec, told).topology()
     if n_nodes is None:
         if fabric is not None:
+            name = one_line(node.name, 60)
             raise InputError(
-                f"--fabric: joins several machines, {one_line(node.name, 60)} is one; add --nodes, for example 2"
+                f"--fabric: joins several machines, {name} is one; add --nodes, for example 2"
+                if node.n_nodes == 1
+                else f"--fabric: the file of {name} has the network between its {node.n_nodes} machines"
             )
         return node
     if fabric is None:

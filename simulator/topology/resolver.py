@@ -18,6 +18,7 @@ from simulator.topology.schema import DeviceSpec, LinkSpec, MeshSpec, TopologyFi
 from simulator.topology.topology import Device, DeviceKind, Topology, Wire
 from simulator.topology.validation import kept_positions
 from simulator.topology.yaml_source import YamlSource
+from simulator.units import format_bandwidth
 
 __all__ = ["MOST_NVLINKS", "Resolver"]
 
@@ -137,7 +138,7 @@ class Resolver:
             price_per_hour=self.spec.price_per_hour,
             file=self.source.file,
             trays=self.spec.trays,
-            notes=lane_notes(self.source, self.devices, self.keys, wires),
+            notes=(*lane_notes(self.source, self.devices, self.keys, wires), *self._port_notes(wires)),
         )
 
     def part(self, name: str | None, kind: type[AnyKind], path: tuple[str | int, ...]) -> AnyKind | None:
@@ -272,12 +273,40 @@ class Resolver:
         return [self._at_adapter(Wire(x, y, part, spec.count)) for x, y in zip(a, b, strict=True)]
 
     def _at_adapter(self, wire: Wire) -> Wire:
-        """Return *wire*, at most as fast as the adapters at its ends if it is a network's."""
-        ends = [self.devices[name].part for name in (wire.a, wire.b) if name in self.devices]
-        rates_Bps = [part.bandwidth / wire.count for part in ends if isinstance(part, NicPart) and part.bandwidth]
-        if wire.part.of not in NETWORK_LINKS or min(rates_Bps, default=wire.part.bandwidth) >= wire.part.bandwidth:
+        """Return *wire*, at most as fast as the adapters at its ends if it is a network's.
+
+        Both directions of a half-duplex cable together may be twice as fast as an adapter, whose rate is for each.
+        """
+        cable = wire.part
+        if cable.of not in NETWORK_LINKS:
             return wire
-        return replace(wire, part=wire.part.model_copy(update={"bandwidth": min(rates_Bps)}))
+        both = 2 if cable.duplex == "half" else 1
+        for name in (wire.a, wire.b):
+            adapter = self.devices[name].part if name in self.devices else None
+            if not isinstance(adapter, NicPart):
+                continue
+            most_Bps = both * adapter.bandwidth * adapter.efficiency / wire.count
+            if most_Bps < cable.bandwidth * cable.efficiency:
+                own = {"bandwidth": both * adapter.bandwidth / wire.count, "efficiency": adapter.efficiency}
+                cable = cable.model_copy(update=own)
+        return replace(wire, part=cable)
+
+    def _port_notes(self, wires: Sequence[Wire]) -> list[str]:
+        """Return a note for the first adapter of a range whose cables together are faster than itself."""
+        rates_Bps: dict[str, float] = {}
+        for wire in wires:
+            for name in (wire.a, wire.b) if wire.part.of in NETWORK_LINKS else ():
+                ways = 0.5 if wire.part.duplex == "half" else 1.0
+                rate_Bps = ways * wire.count * wire.part.bandwidth * wire.part.efficiency
+                rates_Bps[name] = rates_Bps.get(name, 0.0) + rate_Bps
+        found: dict[str, str] = {}
+        for name, rate_Bps in rates_Bps.items():
+            adapter = self.devices[name].part
+            if isinstance(adapter, NicPart) and rate_Bps > 1.001 * adapter.bandwidth * adapter.efficiency:
+                together, own = format_bandwidth(rate_Bps), format_bandwidth(adapter.bandwidth * adapter.efficiency)
+                text = f"{name}: its cables together reach {together}, the adapter {own}; each is simulated by itself"
+                found.setdefault(self.keys[name], str(self.source.fault(("devices", self.keys[name]), text, key=True)))
+        return list(found.values())
 
     def _mesh(self, index: int, spec: MeshSpec) -> list[Wire]:
         path = ("meshes", index)

@@ -11,6 +11,7 @@ from reports.view import make_view
 from simulator.api import simulate
 from simulator.cli import run
 from simulator.network.machine import Machine
+from simulator.network.routing import Router
 from tests.machines import machine_from
 
 _S = 1e9
@@ -137,3 +138,132 @@ def test_a_fabric_faster_than_the_adapters_is_noted(capsys: pytest.CaptureFixtur
     assert "--fabric: adapters are simulated at its rate, 100 GB/s instead of 50 GB/s" in capsys.readouterr().err
     assert run([*question, "dgx-h100", "--fabric", "200Gbit/s"]) == 0
     assert not capsys.readouterr().err
+
+
+def _two_rails(cables: str, memory: str = "", cpus: str = "cpu[0,0,1,1]") -> Machine:
+    """Return two hosts of two NICs, all on the CPU, and two switches; *cables* says where each NIC's cable ends."""
+    return machine_from(f"""
+schema_version: 1
+name: rails
+devices:
+  gpu[0-1]: {{kind: gpu}}
+  cpu[0-1]: {{kind: cpu{memory}}}
+  nic[0-3]: {{kind: nic, bandwidth: 10 GB/s}}
+  rail[0-1]: {{kind: network-switch}}
+links:
+  - {{between: ["gpu[0-1]", "cpu[0-1]"], kind: pcie, bandwidth: 40 GB/s}}
+  - {{between: ["nic[0-3]", "{cpus}"], kind: pcie, bandwidth: 40 GB/s}}
+  - {{between: ["nic[0-3]", "rail[{cables}]"], kind: infiniband, bandwidth: 10 GB/s}}
+""")
+
+
+@pytest.mark.parametrize(("memory", "expected_s"), [("", 0.05), (", memory_bandwidth: 8 GB/s", 0.5)])
+@pytest.mark.parametrize("cables", ["0,1,0,1", "0,1,1,0"])
+def test_crossed_cables_are_only_a_renaming(cables: str, memory: str, expected_s: float) -> None:
+    """Half of 1 GB over each of two cables of 10 GB/s; or 1 GB out and in, written and read, at 8 GB/s."""
+    assert simulate(_two_rails(cables, memory), "ring", _S).sync_time_s == pytest.approx(expected_s, rel=1e-3)
+
+
+def test_between_rails_a_farther_adapter_takes_part() -> None:
+    """Bytes still go through the hosts' memory where the transport says so."""
+    machine = machine_from("""
+schema_version: 1
+name: two GPUs on rails of their own
+devices:
+  gpu[0-3]: {kind: gpu}
+  cpu[0-1]: {kind: cpu, memory_bandwidth: 1 GB/s}
+  plx[0-3]: {kind: pcie-switch}
+  nic[0-3]: {kind: nic, bandwidth: 10 GB/s, gpudirect: true}
+  rail[0-1]: {kind: network-switch}
+links:
+  - {between: ["gpu[0-3]", "plx[0-3]"], kind: pcie, bandwidth: 40 GB/s}
+  - {between: ["nic[0-3]", "plx[0-3]"], kind: pcie, bandwidth: 40 GB/s}
+  - {between: ["plx[0-3]", "cpu[0,0,1,1]"], kind: pcie, bandwidth: 40 GB/s}
+  - {between: ["nic[0-3]", "rail[0,1,0,1]"], kind: infiniband, bandwidth: 10 GB/s}
+transport: {gpudirect_rdma: none}
+""")
+    route = Router(machine).route(machine.gpus[0], machine.gpus[3])
+    assert route.transport == "network-staged"
+    assert {machine.resource_names[n] for n, share in route.loads if share == 2} == {"cpu0:memory", "cpu1:memory"}
+
+
+@pytest.mark.parametrize("factor", [0.9, 1.1])
+def test_switches_spread_flows_evenly_over_unequal_paths(factor: float) -> None:
+    """A spine at 0.9 of the rate takes its half and so sets the pace; one at 1.1 changes nothing."""
+    plain = simulate(_spines(1.0), "sharded", _S).sync_time_s
+    assert simulate(_spines(factor), "sharded", _S).sync_time_s == pytest.approx(plain / min(1.0, factor), rel=1e-3)
+
+
+def _spines(factor: float) -> Machine:
+    return machine_from(f"""
+schema_version: 1
+name: two spines
+devices:
+  gpu[0-3]: {{kind: gpu}}
+  cpu[0-3]: {{kind: cpu}}
+  nic[0-3]: {{kind: nic, bandwidth: 10 GB/s}}
+  leaf[0-1]: {{kind: network-switch}}
+  spine[0-1]: {{kind: network-switch}}
+links:
+  - {{between: ["gpu[0-3]", "cpu[0-3]"], kind: pcie, bandwidth: 40 GB/s}}
+  - {{between: ["nic[0-3]", "cpu[0-3]"], kind: pcie, bandwidth: 40 GB/s}}
+  - {{between: ["nic[0-3]", "leaf[0,0,1,1]"], kind: ethernet, bandwidth: 10 GB/s}}
+  - {{between: ["leaf[0-1]", spine0], kind: ethernet, bandwidth: 4 GB/s}}
+  - {{between: ["leaf[0-1]", spine1], kind: ethernet, bandwidth: {4 * factor} GB/s}}
+""")
+
+
+def test_nccl_fills_a_trunk_between_switches() -> None:
+    """The share of an adapter that NCCL reaches is not that of a trunk, which the flows of four hosts fill."""
+    machine = _blocks(1, uplink="2 GB/s", turns=True)
+    trunk_s = 4 * 1.75 * _S / 2e9  # every other hop of the ring goes to the other leaf
+    assert simulate(machine, "nccl", _S).sync_time_s == pytest.approx(trunk_s, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("cable", "rate_Bps"),
+    [
+        ("bandwidth: 400 Gbit/s", 8e9),
+        ("bandwidth: 400 Gbit/s, efficiency: 0.1", 5e9),
+        ("bandwidth: 5 GB/s", 5e9),
+        ("bandwidth: 12 GB/s, duplex: half", 6e9),  # both ways at once
+        ("bandwidth: 400 Gbit/s, duplex: half", 8e9),
+    ],
+)
+def test_a_cable_is_as_fast_as_the_slower_of_itself_and_its_adapters(cable: str, rate_Bps: float) -> None:
+    machine = machine_from(f"""
+schema_version: 1
+name: pair
+parts:
+  own-nic: {{kind: nic, network: infiniband, bandwidth: 10 GB/s, efficiency: 0.8}}
+devices:
+  gpu[0-1]: {{kind: gpu}}
+  cpu[0-1]: {{kind: cpu}}
+  nic[0-1]: {{part: own-nic}}
+links:
+  - {{between: ["gpu[0-1]", "cpu[0-1]"], kind: pcie, bandwidth: 60 GB/s}}
+  - {{between: ["nic[0-1]", "cpu[0-1]"], kind: pcie, bandwidth: 60 GB/s}}
+  - {{between: [nic0, nic1], kind: infiniband, {cable}}}
+""")
+    assert simulate(machine, "ring", _S).sync_time_s == pytest.approx(_S / rate_Bps, rel=1e-3)
+
+
+def test_an_adapter_with_faster_cables_is_noted() -> None:
+    machine = _two_rails("0,1,0,1", cpus="cpu[0,0,1,1]")
+    assert not machine.notes
+    more = machine_from("""
+schema_version: 1
+name: two ports
+devices:
+  gpu[0-1]: {kind: gpu}
+  cpu[0-1]: {kind: cpu}
+  nic[0-1]: {kind: nic, bandwidth: 10 GB/s}
+  sw[0-1]: {kind: network-switch}
+links:
+  - {between: ["gpu[0-1]", "cpu[0-1]"], kind: pcie, bandwidth: 40 GB/s}
+  - {between: ["nic[0-1]", "cpu[0-1]"], kind: pcie, bandwidth: 40 GB/s}
+  - {between: ["nic[0-1]", sw0], kind: ethernet, bandwidth: 10 GB/s}
+  - {between: ["nic[0-1]", sw1], kind: ethernet, bandwidth: 10 GB/s}
+""")
+    text = "<text>:7:3: nic0: its cables together reach 20 GB/s, the adapter 10 GB/s; each is simulated by itself"
+    assert more.notes == (text,)

@@ -21,6 +21,7 @@ from simulator.collectives.nccl.rings import way as way_of
 from simulator.collectives.nccl.ways import Ways
 from simulator.collectives.request import Request
 from simulator.collectives.search.rings import FoundRing
+from simulator.network.machine import Link
 from simulator.network.route import Route
 from simulator.plan.alike import Way, added
 from simulator.plan.plan import Flow, PlanBuilder, crossed
@@ -256,7 +257,7 @@ class KernelPlanner:
                 for index, carried, keys in crossed(flow):
                     link = links[index]
                     at_full_s = sent * carried * repeat / link.bandwidth_Bps
-                    taken_s = at_full_s / shares.get(link.kind, 1.0)
+                    taken_s = at_full_s / (1.0 if self._is_trunk(link) else shares.get(link.kind, 1.0))
                     for key, times in keys:
                         needed_s[key] = added(needed_s.get(key, 0.0), taken_s, times)
                 if flow.route.path_class in _THROUGH_CPU:
@@ -321,6 +322,11 @@ class KernelPlanner:
             net = shared.staged_share if staged else shared.network_share
             self._known_shares[key] = dict.fromkeys(NETWORK_LINKS, net) | dict.fromkeys(GPU_LINKS, cost.share)
         return self._known_shares[key]
+
+    def _is_trunk(self, link: Link) -> bool:
+        """Return whether *link* joins two switches of the network, which many flows fill."""
+        nodes = self.request.machine.nodes
+        return nodes[link.src].kind == nodes[link.dst].kind == "network-switch"
 
     def _alone_s(self, flow: Flow, repeat: int) -> float:
         """Return the least time in seconds of a flow over PCIe through a CPU to another GPU of the machine.
