@@ -22,7 +22,9 @@ def with_launch(written: Written) -> tuple[Written, Sequence[str]]:
     Raises InputError if the line cannot be read or contradicts other options.
     """
     own = _gpus_of(written)
-    at_hand = int(written.gpus) if written.gpus and written.gpus.isdecimal() else own and own * _count(written.nodes)
+    at_hand = _number(written.gpus)
+    if at_hand is None and own is not None:
+        at_hand = own * (_number(written.nodes) or 1)
     launch = read_launch(written.launch or "", at_hand)
     if launch.each and own and launch.each < own and "gpus" not in launch.options:
         nodes = int(str(launch.options["nodes"]))
@@ -76,6 +78,6 @@ def _gpus_of(written: Written) -> int | None:
     return sum(device.kind == "gpu" for device in topology.devices) if topology.n_nodes == 1 else None
 
 
-def _count(nodes: str | None) -> int:
-    """Return the number of *nodes*, 1 if it is not one."""
-    return int(nodes) if nodes is not None and nodes.isdecimal() else 1
+def _number(text: str | None) -> int | None:
+    """Return the number that *text* is; None if it is none, such as a list of GPUs."""
+    return int(text) if text is not None and text.isdecimal() else None

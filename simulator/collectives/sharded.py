@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from simulator.collectives.algorithms import direct as schedules
 from simulator.collectives.all_pairs import between_equal, between_twins
 from simulator.collectives.equal import Equal
-from simulator.collectives.lower import lower, memory_s
+from simulator.collectives.lower import carried_in, lower, memory_s
 from simulator.collectives.request import Request, Unsuitable
 from simulator.collectives.schedule import Schedule
 from simulator.plan.carried import Carried, Carries, block
@@ -60,29 +59,26 @@ def _folded(request: Request, shard_bytes: float) -> list[Flow] | None:
     return between_twins(request, shard_bytes) if request.n_ranks > MAX_DIRECT_RANKS else None
 
 
-def _plan_folded(builder: PlanBuilder, request: Request, rounds: Iterable[str], flows: list[Flow]) -> None:
-    """Add *rounds*, each with the same *flows* between all ranks."""
+def _plan_folded(builder: PlanBuilder, request: Request, flows: list[Flow]) -> None:
+    """Add the rounds of the schedule, each with the same *flows* between all ranks."""
     shard_bytes = request.size_bytes / request.n_ranks
     last: list[int] = []
-    for label in rounds:
-        last = [builder.transfer(label, flows, after=last, carries=_carries(request, label, flows))]
+    for number, label in enumerate(_WITHOUT_ROOT[request.collective]):
+        last = [builder.transfer(label, flows, after=last, carries=_carries(request, number, flows))]
         if label == "reduce-scatter":
             last = _added(builder, request, shard_bytes, last)
 
 
-def _carries(request: Request, label: str, flows: list[Flow]) -> Carries:
-    """Return what the flows of a round carry, in the order in which they stand when they are expanded."""
+def _carries(request: Request, number: int, flows: list[Flow]) -> Carries:
+    """Return what the schedule's round *number* carries, in the order in which *flows* stand when expanded."""
 
     def carried(_repetition: int) -> list[Carried]:
-        rank_of = {node: rank for rank, node in enumerate(request.ranks)}
-        n = request.n_ranks
-        found = []
-        for flow in (each for represented in flows for each in represented.apart()):
-            src, dst = rank_of[flow.route.src], rank_of[flow.route.dst]
-            chunk = {"reduce-scatter": dst, "all-gather": src, "all-to-all": src * n + dst}[label]
-            region = block(chunk, n * n if label == "all-to-all" else n)
-            found.append(Carried(region, label == "reduce-scatter"))
-        return found
+        schedule = _direct(request)
+        step = schedule.rounds[number]
+        regions = carried_in(schedule, 0, lambda chunk: block(chunk, schedule.n_chunks), (step,))
+        ends = [(request.ranks[send.src], request.ranks[send.dst]) for send in step.sends]
+        known = dict(zip(ends, regions, strict=True))
+        return [known[each.route.src, each.route.dst] for flow in flows for each in flow.apart()]
 
     return carried
 
@@ -116,11 +112,10 @@ class Sharded:
         builder = PlanBuilder()
         if request.n_ranks < 2:
             return builder.build()
-        rounds = _WITHOUT_ROOT.get(request.collective)
-        if rounds is not None and request.n_ranks > _ONE_BY_ONE:
+        if request.collective in _WITHOUT_ROOT and request.n_ranks > _ONE_BY_ONE:
             flows = _folded(request, request.size_bytes / request.n_ranks)
             if flows is not None:
-                _plan_folded(builder, request, rounds, flows)
+                _plan_folded(builder, request, flows)
                 return builder.build()
         if request.collective != "send-recv":
             refuse_too_many(request)

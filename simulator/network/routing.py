@@ -193,22 +193,17 @@ class Router:
         if host != run.first:
             known = self._nics_of(run.node + own)
             return [(leg.dst, leg) for leg in (Copied(self.machine, leg).at(host) for _, leg in known)]
-        near = self._near_nics(node)
-        if not near or CLASSES.index(near[0][1].path_class) <= CLASSES.index("pxb") or self._kind(node) == "cpu":
-            return near
+        every = self._every_nic(node)
+        if not every:
+            return []
+        near = [(nic, leg) for nic, leg in every if leg.path_class == every[0][1].path_class]
+        if CLASSES.index(near[0][1].path_class) <= CLASSES.index("pxb") or self.machine.nodes[node].kind == "cpu":
+            shortest = min(len(leg.links) for _, leg in near)
+            return [(nic, leg) for nic, leg in near if len(leg.links) == shortest]
         # Through the CPU, all NICs are equally near, so they are dealt out to the GPUs in turn.
         local = [n.index for n in self.machine.nodes_of(host) if n.kind == "gpu"]
         turn = local.index(node)
         return near[turn :: len(local)] or [near[turn % len(near)]]
-
-    def _near_nics(self, node: int) -> list[tuple[int, Route]]:
-        """Return (NIC, route to it) for the NICs nearest to a GPU or CPU, of which GPUs may have to share some."""
-        every = self._every_nic(node)
-        near = [(nic, leg) for nic, leg in every if leg.path_class == every[0][1].path_class]
-        if near and (CLASSES.index(near[0][1].path_class) <= CLASSES.index("pxb") or self._kind(node) == "cpu"):
-            shortest = min(len(leg.links) for _, leg in near)
-            return [(nic, leg) for nic, leg in near if len(leg.links) == shortest]
-        return near
 
     def _every_nic(self, node: int) -> list[tuple[int, Route]]:
         """Return (NIC, route to it) for all NICs of the machine of a GPU or CPU, the nearest first."""
@@ -237,9 +232,6 @@ class Router:
                     leg = self._over_memory(up, cpu, down, path_class, "host")
             found.append((CLASSES.index(path_class), nic.index, leg))
         return [(nic, leg) for _, nic, leg in sorted(found, key=lambda each: each[:2])]
-
-    def _kind(self, node: int) -> str:
-        return self.machine.nodes[node].kind
 
     def _reversed(self, leg: Route) -> Route:
         """Return *leg* in the opposite direction."""

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from simulator.errors import FAULTS_SHOWN, Fault, InputError, nearest, one_line
 from simulator.topology import catalogue
+from simulator.topology.adapters import at_adapters, cable_notes
 from simulator.topology.hosts import on_hosts
 from simulator.topology.lanes import lane_notes
 from simulator.topology.matrix import read_matrix
 from simulator.topology.names import MAX_NAMES, count, expand
-from simulator.topology.parts import NETWORK_LINKS, CpuPart, GpuPart, LinkPart, NicPart, Part, StoragePart, SwitchPart
+from simulator.topology.parts import CpuPart, GpuPart, LinkPart, NicPart, Part, StoragePart, SwitchPart
 from simulator.topology.schema import DeviceSpec, LinkSpec, MeshSpec, TopologyFile
 from simulator.topology.topology import Device, DeviceKind, Topology, Wire
 from simulator.topology.validation import kept_positions
 from simulator.topology.yaml_source import YamlSource
-from simulator.units import format_bandwidth
 
 __all__ = ["MOST_NVLINKS", "Resolver"]
 
@@ -138,7 +137,10 @@ class Resolver:
             price_per_hour=self.spec.price_per_hour,
             file=self.source.file,
             trays=self.spec.trays,
-            notes=(*lane_notes(self.source, self.devices, self.keys, wires), *self._port_notes(wires)),
+            notes=(
+                *lane_notes(self.source, self.devices, self.keys, wires),
+                *cable_notes(self.source, self.devices, self.keys, wires),
+            ),
         )
 
     def part(self, name: str | None, kind: type[AnyKind], path: tuple[str | int, ...]) -> AnyKind | None:
@@ -270,43 +272,7 @@ class Resolver:
             a, b = (a * len(b), b) if len(a) == 1 else (a, b * len(a))
         for name in list(dict.fromkeys(x for x, y in zip(a, b, strict=True) if x == y))[:_NAMED]:
             self.fault((*path, "between"), f"the link joins '{name}' with itself")
-        return [self._at_adapter(Wire(x, y, part, spec.count)) for x, y in zip(a, b, strict=True)]
-
-    def _at_adapter(self, wire: Wire) -> Wire:
-        """Return *wire*, at most as fast as the adapters at its ends if it is a network's.
-
-        Both directions of a half-duplex cable together may be twice as fast as an adapter, whose rate is for each.
-        """
-        cable = wire.part
-        if cable.of not in NETWORK_LINKS:
-            return wire
-        both = 2 if cable.duplex == "half" else 1
-        for name in (wire.a, wire.b):
-            adapter = self.devices[name].part if name in self.devices else None
-            if not isinstance(adapter, NicPart):
-                continue
-            most_Bps = both * adapter.bandwidth * adapter.efficiency / wire.count
-            if most_Bps < cable.bandwidth * cable.efficiency:
-                own = {"bandwidth": both * adapter.bandwidth / wire.count, "efficiency": adapter.efficiency}
-                cable = cable.model_copy(update=own)
-        return replace(wire, part=cable)
-
-    def _port_notes(self, wires: Sequence[Wire]) -> list[str]:
-        """Return a note for the first adapter of a range whose cables together are faster than itself."""
-        rates_Bps: dict[str, float] = {}
-        for wire in wires:
-            for name in (wire.a, wire.b) if wire.part.of in NETWORK_LINKS else ():
-                ways = 0.5 if wire.part.duplex == "half" else 1.0
-                rate_Bps = ways * wire.count * wire.part.bandwidth * wire.part.efficiency
-                rates_Bps[name] = rates_Bps.get(name, 0.0) + rate_Bps
-        found: dict[str, str] = {}
-        for name, rate_Bps in rates_Bps.items():
-            adapter = self.devices[name].part
-            if isinstance(adapter, NicPart) and rate_Bps > 1.001 * adapter.bandwidth * adapter.efficiency:
-                together, own = format_bandwidth(rate_Bps), format_bandwidth(adapter.bandwidth * adapter.efficiency)
-                text = f"{name}: its cables together reach {together}, the adapter {own}; each is simulated by itself"
-                found.setdefault(self.keys[name], str(self.source.fault(("devices", self.keys[name]), text, key=True)))
-        return list(found.values())
+        return [at_adapters(Wire(x, y, part, spec.count), self.devices) for x, y in zip(a, b, strict=True)]
 
     def _mesh(self, index: int, spec: MeshSpec) -> list[Wire]:
         path = ("meshes", index)

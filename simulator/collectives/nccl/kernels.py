@@ -6,12 +6,13 @@ hops work at once, preceded by the pipeline fill, the latency of the first chunk
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise, permutations
 from typing import NamedTuple
 
 from simulator.collectives.algorithms.binary_tree import in_order_tree, two_trees
+from simulator.collectives.algorithms.direct import neighbour_pairs
 from simulator.collectives.all_pairs import between_equal
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.chunks import largest_chunk, rounds_from
@@ -182,23 +183,19 @@ class KernelPlanner:
     def point_to_point(self) -> None:
         """Plan all-to-all or send-recv, with the flows of all pairs at once."""
         cost, n = self.costs.protocols["P2P"], self.request.n_ranks
-        pairs: Iterable[tuple[int, int]]
-        flows = None
         if self.request.collective == "all-to-all":
-            pairs = permutations(range(n), 2)
             n_bytes, peers = self.request.size_bytes / n, n - 1
-            if self._equal:
-                flows = list(between_equal(self.request, self._equal, n_bytes))
+            flows = (
+                between_equal(self.request, self._equal, n_bytes)
+                if self._equal
+                else self._pair_by_pair(permutations(range(n), 2), n_bytes)
+            )
             self._own_part()
             first = _at_most_all(t.P2P_CHANNELS * t.P2P_CHUNK, self.request.size_bytes)
             self._windows = [_Window(first=first)]
         else:
-            pairs = self.request.pairs or [(a, (a + 1) % n) for a in range(n)]
-            n_bytes, peers = self.request.size_bytes, 1
+            flows, peers = self._pair_by_pair(self.request.pairs or neighbour_pairs(n), self.request.size_bytes), 1
         after = self._begin("ncclDevKernel_SendRecv", cost.base_s, peers)
-        if flows is None:
-            ends = ((self.request.ranks[a], self.request.ranks[b]) for a, b in pairs)
-            flows = [Flow(self.request.router.route(*each), n_bytes) for each in ends]
         late = []
         for flow in flows:
             over_network = flow.route.path_class == "net"
@@ -206,6 +203,11 @@ class KernelPlanner:
             late.append(replace(flow, latency_s=latency_s))
         self._channels.append(("p2p", late, 1, cost))
         self._submit(after)
+
+    def _pair_by_pair(self, pairs: Iterable[tuple[int, int]], n_bytes: float) -> Iterator[Flow]:
+        """Yield a flow of *n_bytes* for each (source, target) of *pairs* of ranks."""
+        ranks = self.request.ranks
+        return (Flow(self.request.router.route(ranks[a], ranks[b]), n_bytes) for a, b in pairs)
 
     def _nvls_rounds(self, heads: int) -> Sequence[tuple[float, float]]:
         """Return (bytes, rounds of chunks), for the whole buffer first; see :func:`rounds_from`."""
