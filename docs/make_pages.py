@@ -22,7 +22,7 @@ from typing import Any
 import yaml
 
 from reports.scenario import draw_answers
-from simulator.cli.scenario_command import answer_scenario, has_timeline
+from simulator.cli.scenario_command import answer_scenario, draws_run
 from simulator.cli.scenario_text import error_words, expected_words, scenario_lines, value_words
 from simulator.console.style import PLAIN
 from simulator.scenarios.answers import Answer
@@ -189,7 +189,7 @@ def scenarios_body(pictures: bool, answered: dict[str, tuple[Answer, ...]]) -> s
         picture = PICTURES / f"{scenario.name}.svg"
         answers, _ = answer_scenario(scenario, plot=str(picture) if pictures else None)
         answered[scenario.name] = answers
-        if pictures and not has_timeline(scenario):
+        if pictures and not draws_run(scenario):
             picture.write_bytes(draw_answers(scenario, answers, "svg"))
         lines += [f"### {scenario.name}", ""]
         lines += [f"![{scenario.title}](images/scenarios/{picture.name})", ""]

@@ -81,12 +81,11 @@ def draw_machine(axes: Axes, view: View, layout: Layout, colours: ScalarMappable
     for host in hosts if len(hosts) > 1 else ():
         xs = [x for symbol, (x, _) in zip(view.symbols, layout.positions, strict=True) if symbol.host == host]
         axes.text((min(xs) + max(xs)) / 2, bottom - 0.42, f"node {host}", ha="center", fontsize=9)
-    if view.more_nodes:
+    if view.more:
         x, y = next(
             place for symbol, place in zip(view.symbols, layout.positions, strict=True) if symbol.kind == _NETWORK
         )
-        alike = "1 more node" if view.more_nodes == 1 else f"{view.more_nodes:,} more nodes"
-        axes.text(x + 0.62, y, f"and {alike} like this one", va="center", fontsize=8.5)
+        axes.text(x + 0.62, y, view.more, va="center", fontsize=8.5)
     if view.busiest:
         _label_bottleneck(axes, view, layout, curves, limits, step_x)
 

@@ -1,4 +1,4 @@
-"""The figure of a scenario of single operations: each answer as a bar next to its expected value."""
+"""The figure of a scenario of single operations or of several runs: each answer as a bar next to its expected value."""
 
 from __future__ import annotations
 

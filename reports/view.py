@@ -63,7 +63,7 @@ class View:
     busiest: str
     note: str
     models: tuple[str, ...] = ()
-    more_nodes: int = 0  # nodes on the network that are not drawn
+    more: str = ""  # the nodes on the network that are not drawn, in words
 
 
 def make_view(result: Result) -> View:
@@ -86,8 +86,27 @@ def make_view(result: Result) -> View:
         limit = any(f"{machine.nodes[n].name}:{end}" == name for n in group for end in ("memory", "fabric"))
         symbols.append(Symbol(_label(machine, group, len(hosts)), node.kind, node.host, tuple(group), active, limit))
     busiest = f"{name}, {result.bottleneck.utilisation * 100:.1f} %" if result.bottleneck is not None else ""
-    more = machine.n_hosts - len(hosts) if any(symbol.kind == "network-switch" for symbol in symbols) else 0
+    more = _more(machine, hosts) if any(symbol.kind == "network-switch" for symbol in symbols) else ""
     return View(tuple(symbols), tuple(edges), busiest, _note(machine, hosts, gpus), _models(machine, kept), more)
+
+
+def _more(machine: Machine, hosts: Sequence[int]) -> str:
+    """Return how many nodes are not in *hosts*: those like the first of them, and the others."""
+
+    def sort(host: int) -> list[tuple[str, str]]:
+        return sorted((node.kind, repr(node.part)) for node in machine.nodes_of(host))
+
+    shown = sort(hosts[0])
+    runs = [run for run in machine.runs if run.first >= 0]
+    alike = sum(run.count for run in runs if sort(run.first) == shown) - len(
+        [host for host in hosts if sort(host) == shown]
+    )
+    others = machine.n_hosts - len(hosts) - alike
+    words = [f"{alike:,} more node{'s' * (alike > 1)} like this one"] if alike else []
+    if others:
+        without = all(sort(run.first) == shown or not machine.gpus_of(run.first) for run in runs)
+        words.append(f"{others:,} {'without GPUs' if without else 'unlike it'}")
+    return f"and {' and '.join(words)}" if words else ""
 
 
 def _devices_of(name: str, machine: Machine) -> list[int]:

@@ -52,14 +52,24 @@ def one_line(text: object, limit: int = 120) -> str:
     return flat if len(flat) <= limit else flat[: limit - 3] + "..."
 
 
-def nearest(found: str, allowed: Iterable[str], listed: int = 12, words: Mapping[str, str] | None = None) -> str:
+def nearest(
+    found: str,
+    allowed: Iterable[str],
+    listed: int = 12,
+    words: Mapping[str, str] | None = None,
+    aliases: Mapping[str, str] | None = None,
+) -> str:
     """Return a hint at the right word in place of *found*.
 
     That is ``did you mean 'x'?`` if a name is similar, or up to three names that contain all words of *found* in
     themselves or in their description in *words*; otherwise the allowed names (at most *listed*), or an empty string if
-    there are none.
+    there are none.  Where a key of *aliases* is similar, the hint is the name that it stands for, which lists show.
     """
     names = sorted(dict.fromkeys(allowed))  # fast if already sorted
+    if aliases:
+        hint = nearest(found, [*names, *aliases], 0, words)
+        meant = dict.fromkeys(aliases.get(name, name) for name in re.findall("'([^']+)'", hint))
+        return _did_you_mean(list(meant)) if meant else nearest(found, names, listed, words)
     wanted = found.lower()[:_LONGEST_FAULT]
     lowered = {name.lower(): name for name in (names if len(names) <= _COMPARED else _around(wanted, names))}
     close = difflib.get_close_matches(wanted, list(lowered), n=8, cutoff=0.6)
@@ -70,8 +80,7 @@ def nearest(found: str, allowed: Iterable[str], listed: int = 12, words: Mapping
         alike = []  # a whole word of some names, like a100, is no typo of another
     meant = [] if alike or len(names) > _COMPARED else _by_words(wanted, names, words or {})
     if meant:
-        quoted = [f"'{name}'" for name in meant[:3]]
-        return f"did you mean {' or '.join(filter(None, [', '.join(quoted[:-1]), quoted[-1]]))}?"
+        return _did_you_mean(meant[:3])
     if close:
         # First the names that continue the text (h200-sxm, not b200, for h200); among equally similar ones, the longest
         # common start (cpu0, not gpu1, for cpu1).
@@ -80,12 +89,17 @@ def nearest(found: str, allowed: Iterable[str], listed: int = 12, words: Mapping
             alike = sum(name[: i + 1] == wanted[: i + 1] for i in range(len(name)))
             return name.startswith(wanted), round(ratio, 6), alike
 
-        return f"did you mean '{lowered[max(close, key=likeness)]}'?"
+        return _did_you_mean([lowered[max(close, key=likeness)]])
     if not names:
         return ""
     shown = ", ".join(names[:listed])
     more = f", ... ({len(names)} in all)" if len(names) > listed else ""
     return f"allowed: {shown}{more}"
+
+
+def _did_you_mean(names: Sequence[str]) -> str:
+    quoted = [f"'{name}'" for name in names]
+    return f"did you mean {' or '.join(filter(None, [', '.join(quoted[:-1]), quoted[-1]]))}?"
 
 
 def _by_words(wanted: str, names: Sequence[str], words: Mapping[str, str]) -> list[str]:

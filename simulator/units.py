@@ -8,6 +8,7 @@ numbers.  Numbers are parsed as decimals, so that ``5 us`` is exactly the float 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -205,9 +206,12 @@ else:
     Rate = _quantity_type("rate", positive=True)
 
 
-def _scaled(value: float, units: list[tuple[float, str]], digits: int) -> str:
+def _scaled(value: float, units: list[tuple[float, str]], digits: int, beyond: Sequence[tuple[float, str]] = ()) -> str:
+    """Return *value* in the largest of *units* that it reaches; in one of *beyond* where it would need an exponent."""
     value = _steady(value)
     scale, unit = next((u for u in units if abs(value) >= u[0] * (1 - 0.5 * 10**-digits)), units[-1])
+    if beyond and abs(value) >= scale * (10**digits - 0.5):
+        scale, unit = next(u for u in (*beyond, (scale, unit)) if abs(value) >= u[0])
     return f"{_steady(value / scale):.{digits}g} {unit}"
 
 
@@ -216,6 +220,8 @@ def _steady(value: float) -> float:
     return float(f"{value:.12g}")
 
 
+_FAST = ((1e15, "PB/s"), (1e12, "TB/s"))
+_LARGE = ((1e15, "PB"),)
 _MANY_S = 9999.5  # above it, four digits of seconds would need an exponent
 
 
@@ -231,9 +237,9 @@ def format_duration(seconds: float, digits: int = 4) -> str:
 
 def format_bandwidth(bytes_per_s: float, digits: int = 4) -> str:
     """Return *bytes_per_s* as text, for example ``54 GB/s``."""
-    return _scaled(bytes_per_s, [(1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s")], digits)
+    return _scaled(bytes_per_s, [(1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s")], digits, _FAST)
 
 
 def format_size(n_bytes: float, digits: int = 4) -> str:
     """Return *n_bytes* as text, for example ``160 MB``."""
-    return _scaled(n_bytes, [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")], digits)
+    return _scaled(n_bytes, [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")], digits, _LARGE)

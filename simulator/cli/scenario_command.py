@@ -28,7 +28,7 @@ from simulator.scenarios.answers import Answer, answers_document, answers_of
 from simulator.scenarios.catalogue import find_scenario, in_order, needed_files
 from simulator.scenarios.file import Run, Scenario
 
-__all__ = ["Wanted", "answer_scenario", "has_timeline", "run_scenario"]
+__all__ = ["Wanted", "answer_scenario", "draws_run", "has_timeline", "run_scenario"]
 
 _READS_STATUS = ("exit_status", "error")
 
@@ -72,7 +72,7 @@ def run_scenario(wanted: Wanted) -> None:
     check_outputs({"scenario": str(scenario.path), "--trace": wanted.trace, "--plot": wanted.plot})
     with ExitStack() as stack:
         file = None
-        if wanted.plot is not None and not has_timeline(scenario):
+        if wanted.plot is not None and not draws_run(scenario):
             file = stack.enter_context(OutputFile("--plot", wanted.plot))
         answers, notes = answer_scenario(scenario, trace=wanted.trace, plot=wanted.plot, quiet=wanted.quiet)
         if file is not None:
@@ -100,14 +100,14 @@ def answer_scenario(
 ) -> tuple[tuple[Answer, ...], list[str]]:
     """Run *scenario* and return its answers and the remarks of its runs.
 
-    *trace* and *plot* are files for the timeline of its main run, if it has one.  Runs with the same words are run
-    once.  The scenario's folder is the working folder during the runs.
+    *trace* is a file for the timeline of its main run, if it has one; *plot* one for the picture of its only run.  Runs
+    with the same words are run once.  The scenario's folder is the working folder during the runs.
 
     Raises InputError with the faults of all runs, or of all answers.
     """
     if trace is not None and not has_timeline(scenario):
         raise InputError(f"--trace: the runs of {scenario.name} are single operations, which have no timeline")
-    files = {"--trace": trace, "--plot": plot if has_timeline(scenario) else None}
+    files = {"--trace": trace, "--plot": plot if draws_run(scenario) else None}
     outputs = [word for option, file in files.items() if file is not None for word in (option, os.path.abspath(file))]
     drawn = next(run.arguments for run in scenario.runs if run.name == scenario.timeline)
     done: dict[tuple[str, ...], Captured] = {}
@@ -136,12 +136,17 @@ def answer_scenario(
 
 
 def has_timeline(scenario: Scenario) -> bool:
-    """Whether the main run of *scenario* can be drawn: not a single operation, unless it is swept over sizes."""
+    """Whether the main run of *scenario* has a timeline: not a single operation, unless it is swept over sizes."""
     words = next(run.arguments for run in scenario.runs if run.name == scenario.timeline)
     given = next((later for word, later in pairwise(words) if word == "--workload"), "")
     scheme, colon, rest = given.partition(":")
     lists = words[1] in LISTS
     return not lists and not (colon and scheme in KINDS and "sweep:" not in rest)
+
+
+def draws_run(scenario: Scenario) -> bool:
+    """Whether the picture of *scenario* is that of its run; the picture of several runs is that of their answers."""
+    return len({run.arguments for run in scenario.runs}) == 1 and has_timeline(scenario)
 
 
 def _may_fail(scenario: Scenario, run: Run) -> bool:

@@ -92,7 +92,7 @@ def _resolve(source: YamlSource, folder: Path | None, n_nodes: int | None, fabri
         if spec.trays > 1:
             raise InputError(source.fault(("trays",), "trays belong to the file of the node", key=True))
         made = _cluster(source, spec, spec.cluster, folder, n_nodes, fabric)
-        return with_rate_note(made, _fabric(fabric, spec)) if fabric is not None else made
+        return with_rate_note(made, _given_fabric(fabric, spec)) if fabric is not None else made
     node = Resolver(source, spec, told).topology()
     if n_nodes is None:
         if fabric is not None:
@@ -105,7 +105,7 @@ def _resolve(source: YamlSource, folder: Path | None, n_nodes: int | None, fabri
         return node
     if fabric is None:
         return compose_cluster([(node, n_nodes)], fabric=None)
-    part = _fabric(fabric, spec)
+    part = _given_fabric(fabric, spec)
     return with_rate_note(compose_cluster([(node, n_nodes)], fabric=part), part)
 
 
@@ -119,10 +119,12 @@ def _cluster(
 ) -> Topology:
     lookup = Resolver(source, spec)
     switch = lookup.part(cluster.switch, SwitchPart, ("cluster", "switch"))
-    own_fabric = lookup.part(cluster.fabric, LinkPart, ("cluster", "fabric"))
-    if isinstance(own_fabric, LinkPart) and own_fabric.of not in NETWORK_LINKS:
-        shown = one_line(cluster.fabric, 60)
-        lookup.fault(("cluster", "fabric"), f"'{shown}' is not a network; {nearest(own_fabric.of, NETWORK_LINKS)}")
+    own_fabric = None
+    if cluster.fabric is not None:
+        try:
+            own_fabric = _fabric(cluster.fabric, spec)
+        except InputError as error:
+            lookup.fault(("cluster", "fabric"), str(error))
     if isinstance(switch, SwitchPart) and switch.of != "network":
         shown = one_line(cluster.switch, 60)
         lookup.fault(("cluster", "switch"), f"'{shown}' is a switch of {switch.of}, not of a network")
@@ -139,7 +141,7 @@ def _cluster(
         if node is not None:
             groups.append((node, count))
     lookup.raise_faults()
-    fabric_part = _fabric(fabric, spec) if fabric is not None else own_fabric
+    fabric_part = _given_fabric(fabric, spec) if fabric is not None else own_fabric
     for node, _ in groups:
         if fabric_part is None and not any(device.kind == "nic" for device in node.devices):
             hint = "the cluster needs a fabric, for example ethernet-10g"
@@ -168,6 +170,14 @@ def _more(cluster: ClusterSpec, n_nodes: int | None) -> float:
     return n_nodes / cluster.nodes if n_nodes is not None and cluster.nodes else 1.0
 
 
+def _given_fabric(name: str, spec: TopologyFile) -> LinkPart:
+    """Return the fabric *name* of the command line; raises InputError, which names the option."""
+    try:
+        return _fabric(name, spec)
+    except InputError as error:
+        raise InputError(f"--fabric: {error}") from None
+
+
 def _fabric(name: str, spec: TopologyFile) -> LinkPart:
     """Return the link part *name*, or Ethernet at the rate that it states (``25 Gbit/s``).
 
@@ -183,11 +193,11 @@ def _fabric(name: str, spec: TopologyFile) -> LinkPart:
         return networks[_ETHERNET].model_copy(
             update={"bandwidth": rate_Bps, "description": f"Ethernet, {name.strip()}"}
         )
+    if isinstance(part, LinkPart):
+        raise InputError(f"'{one_line(name, 60)}' is not a network; {nearest(part.of, NETWORK_LINKS)}")
     names = {n: p.description for n, p in networks.items()}
     hint = nearest(name, names, words=names)
-    raise InputError(
-        f"--fabric: no network link is called '{one_line(name, 60)}', and it is not a rate such as 25Gbit/s; {hint}"
-    )
+    raise InputError(f"no network link is called '{one_line(name, 60)}', and it is not a rate such as 25Gbit/s; {hint}")
 
 
 def _node(lookup: Resolver, name: str, place: tuple[str | int, ...], folder: Path | None) -> Topology | None:

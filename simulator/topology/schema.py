@@ -128,7 +128,9 @@ class ClusterSpec(Strict):
     nodes: int | None = Field(None, ge=1, le=MAX_NODES, description="How many")
     groups: tuple[GroupSpec, ...] = Field((), description="In place of both: groups of equal nodes, in order")
     fabric: str | None = Field(
-        None, description="Link part between each NIC and the network; left out: the NIC's own rate"
+        None,
+        description="Link part between each NIC and the network, or an Ethernet rate (25Gbit/s); "
+        "left out: the NIC's own rate",
     )
     switch: str | None = Field(None, description="Switch part of the network; left out: one switch without limits")
     oversubscription: float = Field(

@@ -63,12 +63,12 @@ def parse_workload(text: str) -> Payload:
         count = None if colon else gradient_count(text)
     if count is not None:
         return Payload(text, (count * ELEMENT_BYTES["fp32"],), f"{count:,} gradients in fp32", notes=notes)
-    from simulator.workload.zoo.registry import network_names
+    from simulator.workload.zoo.registry import nearest_network
 
     if colon and rest.strip().endswith((".yaml", ".yml")):
         raise InputError(f"--workload {one_line(text, 60)}: no such workload; a file goes alone: {one_line(rest, 60)}")
-    allowed = [f"{name}:" for name in (*_SCHEMES, *_OPERATIONS)] if colon else network_names()
-    hint = nearest(f"{scheme}:" if colon else text, allowed, listed=0)
+    schemes = [f"{name}:" for name in (*_SCHEMES, *_OPERATIONS)]
+    hint = nearest(f"{scheme}:", schemes, listed=0) if colon else nearest_network(text, listed=0)
     forms = (
         "a network (such as resnet50 or gpt2; simulate networks), a YAML file of a network or a program, bytes:160MB, "
         f"sweep:8B-8GB, or one operation ({' '.join(f'{name}:' for name in _OPERATIONS)})"
@@ -140,6 +140,8 @@ def _sweep(text: str, rest: str) -> Payload:
         if not sizes or int(size) > sizes[-1]:
             sizes.append(int(size))
         size *= factor
+    if sizes[-1] < last:  # the size that was asked for, though no multiple reaches it
+        sizes.append(last)
     return Payload(text, tuple(sizes), f"{len(sizes)} sizes from {format_size(first)}", is_sweep=True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -10,8 +11,9 @@ from reports.layout import lay_out_view
 from reports.view import make_view
 from simulator.api import simulate
 from simulator.cli import run
-from simulator.network.machine import Machine
+from simulator.network.machine import Machine, compile_machine
 from simulator.network.routing import Router
+from simulator.topology.load import topology_from_text
 from tests.machines import machine_from
 
 _S = 1e9
@@ -129,7 +131,19 @@ def test_a_large_cluster_is_drawn_as_one_node_and_its_switch(monkeypatch: pytest
     monkeypatch.setattr("reports.view._MAX_NETWORK", 10)
     view = make_view(simulate(_blocks(8), "ring", _S))
     assert [symbol.label for symbol in view.symbols if symbol.kind == "network-switch"] == ["leaf0"]
-    assert view.more_nodes == 7
+    assert view.more == "and 7 more nodes like this one"
+
+
+def test_nodes_that_are_not_drawn_are_named_by_sort(tmp_path: Path) -> None:
+    text = "schema_version: 1\nname: c\ncluster:\n  groups:\n    - {node: p3.8xlarge, nodes: 8}\n"
+    with_servers = text + "    - {node: xeon-gold-6230, nodes: 4}\n  fabric: 10Gbit/s\n"
+    mixed = text + "    - {node: p3.16xlarge, nodes: 1}\n"
+    for said, more in (
+        (with_servers, "and 7 more nodes like this one and 4 without GPUs"),
+        (mixed, "and 7 more nodes like this one and 1 unlike it"),
+    ):
+        machine = compile_machine(topology_from_text(said))
+        assert make_view(simulate(machine, "ring", _S)).more == more
 
 
 def test_a_fabric_faster_than_the_adapters_is_noted(capsys: pytest.CaptureFixture[str]) -> None:

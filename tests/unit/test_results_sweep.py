@@ -37,7 +37,7 @@ def test_the_header_is_that_of_nccl_tests() -> None:
 
 def test_rows_have_the_columns_of_nccl_tests() -> None:
     rows = [line for line in table() if not line.startswith("#")]
-    assert len(rows) == 5
+    assert len(rows) == 6  # 8 B to 134 MB and 8 GB, the end that was named
     for row in rows:
         fields = row.split()
         assert len(fields) == 13
@@ -99,12 +99,17 @@ def test_a_switch_reduces_what_nccl_lets_it() -> None:
 
 
 def test_a_sweep_doubles_from_the_first_size() -> None:
-    assert parse_workload("sweep:8B-100B").sizes == (8, 16, 32, 64)
-    assert parse_workload("sweep:8B-8GB").sizes[-1] == 8 * 2**29
+    assert parse_workload("sweep:8B-64B").sizes == (8, 16, 32, 64)
     assert parse_workload("sweep:1KiB-4KiB").sizes == (1024, 2048, 4096)
     assert parse_workload("sweep:1kB-1MB:10").sizes == (1000, 10_000, 100_000, 1_000_000)
-    assert parse_workload("sweep:8B-20B:1.5").sizes == (8, 12, 18)
+    assert parse_workload("sweep:8B-18B:1.5").sizes == (8, 12, 18)
     assert parse_workload("sweep:8B-8B").is_sweep
+
+
+def test_a_sweep_ends_at_the_size_that_it_names() -> None:
+    assert parse_workload("sweep:8B-100B").sizes == (8, 16, 32, 64, 100)
+    assert parse_workload("sweep:8B-8GB").sizes[-2:] == (8 * 2**29, 8_000_000_000)
+    assert parse_workload("sweep:8B-20B:1.5").sizes == (8, 12, 18, 20)
 
 
 def test_resnet50_is_its_parameters_in_fp32() -> None:

@@ -313,6 +313,17 @@ def test_single_operations_are_drawn_as_answers_and_have_no_trace(tmp_path, caps
     assert "single operations, which have no timeline" in capsys.readouterr().err
 
 
+def test_several_runs_are_drawn_as_their_answers(tmp_path) -> None:
+    """One of several runs, drawn alone, would not show what is compared."""
+    head = HEAD + HEAD.splitlines()[-1].replace("one:", "two:").replace("160MB", "320MB") + "\n"
+    answers = "".join(f"  - {{name: of {r}, value: '{r}.results[0].sync_time_s', unit: s}}\n" for r in ("one", "two"))
+    path = written(tmp_path, answers, head)
+    assert run(["scenario", str(path), "--plot", str(tmp_path / "drawn.svg")]) == 0
+    drawn = (tmp_path / "drawn.svg").read_text(encoding="utf-8")
+    assert ">of one<" in drawn
+    assert ">of two<" in drawn
+
+
 def test_a_copy_has_the_nodes_of_its_clusters(tmp_path, capsys) -> None:
     (tmp_path / "there").mkdir()
     assert run(["scenario", "messages", "--copy", str(tmp_path / "there")]) == 0

@@ -5,7 +5,9 @@ import pytest
 from simulator.errors import InputError, nearest
 from simulator.questions.where import Where
 from simulator.topology.catalogue import find_topology
-from simulator.topology.load import load_topology
+from simulator.topology.load import load_topology, topology_from_text
+from simulator.workload.parse import parse_workload
+from simulator.workload.zoo.registry import find_entry
 
 NAMES = ("dgx-h100", "8x-h100-pcie", "8x-v100", "ethernet-25g", "p4d.24xlarge", "resnet18", "resnet50", "cpu0")
 
@@ -62,7 +64,22 @@ def test_a_rate_is_a_fabric_of_ethernet():
     assert rates[0] == rates[1] == {25e9 / 8}
 
 
-@pytest.mark.parametrize("fabric", ["25gbit-ethernet", "0 Gbit/s", "25", "25 GB", "nvlink4", "1e30 Gbit/s"])
+def test_a_file_takes_the_fabrics_of_the_command_line():
+    said = "schema_version: 1\nname: c\ncluster: {node: p3.16xlarge, nodes: 2, fabric: 25Gbit/s}\n"
+    asked = load_topology("p3.16xlarge", n_nodes=2, fabric="25Gbit/s")
+    assert topology_from_text(said).wires == asked.wires
+
+
+def test_an_alias_that_is_near_suggests_the_name_that_is_listed():
+    """``gpt2-small`` is understood, but no list shows it."""
+    for found, meant in (("gpt2-smal", "gpt2"), ("lenet-fashion", "lenet-d2l"), ("resnet-500", "resnet50")):
+        with pytest.raises(InputError, match=f"did you mean '{meant}'"):
+            find_entry(found)
+        with pytest.raises(InputError, match=f"did you mean '{meant}'"):
+            parse_workload(found)
+
+
+@pytest.mark.parametrize("fabric", ["25gbit-ethernet", "0 Gbit/s", "25", "25 GB", "1e30 Gbit/s"])
 def test_what_is_no_fabric_is_refused(fabric):
     with pytest.raises(InputError, match="no network link is called"):
         load_topology(Where("p3.16xlarge").topology, n_nodes=2, fabric=fabric)

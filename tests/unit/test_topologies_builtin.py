@@ -124,6 +124,7 @@ def test_topology_loads_and_says_what_it_is(name: str) -> None:
     text = TEXTS[name]
     assert machine.name == name
     assert machine.description
+    assert not machine.notes, "a machine that warns about itself is not as its source says"
     assert re.search(r"^source: (\"\S|>-\n  \S)", text, re.MULTILINE), "a machine names its source"
     assert text.startswith("# yaml-language-server: $schema=./topology.schema.json\n")
     assert len(text.splitlines()) <= 40, "a machine fits on one screen"

@@ -164,6 +164,9 @@ def test_durations(seconds: float, shown: str) -> None:
         (3.125e9, "3.125 GB/s"),
         (1e3, "1 kB/s"),
         (0.0, "0 B/s"),
+        (8e12, "8000 GB/s"),
+        (9999.6e9, "10 TB/s"),
+        (1e15, "1 PB/s"),
     ],
 )
 def test_bandwidths(value: float, shown: str) -> None:
@@ -172,7 +175,15 @@ def test_bandwidths(value: float, shown: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "shown"),
-    [(160e6, "160 MB"), (8, "8 B"), (1.5e12, "1.5 TB"), (12e9, "12 GB"), (1024, "1.024 kB"), (0, "0 B")],
+    [
+        (1e18, "1000 PB"),
+        (160e6, "160 MB"),
+        (8, "8 B"),
+        (1.5e12, "1.5 TB"),
+        (12e9, "12 GB"),
+        (1024, "1.024 kB"),
+        (0, "0 B"),
+    ],
 )
 def test_sizes(value: float, shown: str) -> None:
     assert format_size(value) == shown

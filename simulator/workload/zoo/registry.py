@@ -30,7 +30,7 @@ from simulator.workload.zoo.vgg import VGG_BLOCKS, vgg
 from simulator.workload.zoo.vit import VIT_SIZES, Sizes, vit
 from simulator.workload.zoo.waveglow import waveglow
 
-__all__ = ["Entry", "build_entry", "build_network", "find_entry", "network_names", "vit_entry"]
+__all__ = ["Entry", "build_entry", "build_network", "find_entry", "nearest_network", "network_names", "vit_entry"]
 
 
 def _images(
@@ -188,9 +188,13 @@ def find_entry(name: str) -> Entry:
     lowered = name.lower().replace("_", "-")
     entry = _ENTRIES.get(_ALIASES.get(lowered, lowered))
     if entry is None:
-        hint = nearest(name, [*_ENTRIES, *_ALIASES], listed=8)
-        raise InputError(f"no network is called '{one_line(name, 60)}'; {hint}")
+        raise InputError(f"no network is called '{one_line(name, 60)}'; {nearest_network(name, listed=8)}")
     return entry
+
+
+def nearest_network(name: str, listed: int) -> str:
+    """Return a hint at the networks of the zoo in place of *name*, as :func:`simulator.errors.nearest` does."""
+    return nearest(name, _ENTRIES, listed, aliases=_ALIASES)
 
 
 def build_network(name: str, *, batch: int, training: bool = True, loss: bool = False, **options: Any) -> Network:
