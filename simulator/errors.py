@@ -68,8 +68,8 @@ def nearest(
     names = sorted(dict.fromkeys(allowed))  # fast if already sorted
     if aliases:
         hint = nearest(found, [*names, *aliases], 0, words)
-        meant = dict.fromkeys(aliases.get(name, name) for name in re.findall("'([^']+)'", hint))
-        return _did_you_mean(list(meant)) if meant else nearest(found, names, listed, words)
+        listed_names = list(dict.fromkeys(aliases.get(name, name) for name in re.findall("'([^']+)'", hint)))
+        return _did_you_mean(listed_names) if listed_names else nearest(found, names, listed, words)
     wanted = found.lower()[:_LONGEST_FAULT]
     lowered = {name.lower(): name for name in (names if len(names) <= _COMPARED else _around(wanted, names))}
     close = difflib.get_close_matches(wanted, list(lowered), n=8, cutoff=0.6)

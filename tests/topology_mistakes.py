@@ -433,8 +433,10 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "cluster_with_an_unknown_fabric": (
         HEAD + "cluster: {node: p3.16xlarge, nodes: 2, fabric: ethernet-10gb}\n",
         [
-            "t.yaml:3:48: no network link is called 'ethernet-10gb', and it is not a rate such as 25Gbit/s; "
-            "did you mean 'ethernet-10g'?"
+            (
+                "t.yaml:3:48: no network link is called 'ethernet-10gb', and it is not a rate such as 25Gbit/s; "
+                "did you mean 'ethernet-10g'?"
+            ),
         ],
     ),
     "cluster_fabric_that_is_no_network": (
