@@ -15,6 +15,7 @@ from simulator.errors import Fault, InputError, one_line
 from simulator.search.run import Kept
 from simulator.search.space import Space
 from simulator.topology.load import load_topology
+from simulator.user_files import read_user_file
 from simulator.workload.network import Network
 
 __all__ = ["kept_in"]
@@ -71,13 +72,10 @@ def kept_in(path: str | None, space: Space, network: Network, stack: ExitStack) 
 def _content(file: Path, shown: str) -> bytes:
     if not file.exists():
         return b""
-    if not file.is_file():
-        raise InputError(f"--resume {shown}: is not a file that can be read again")
-    with file.open("rb") as stream:
-        raw = stream.read(_MAX_BYTES + 1)
-    if len(raw) > _MAX_BYTES:
-        raise InputError(f"--resume {shown}: is larger than {_MAX_BYTES >> 20} MiB")
-    return raw
+    try:
+        return read_user_file(file, _MAX_BYTES, shown)
+    except InputError as error:
+        raise InputError(f"--resume {error}") from None
 
 
 def _read(line: str) -> Any:

@@ -17,6 +17,7 @@ from simulator.launch.shell import Script, Word, commands_of
 from simulator.launch.timeless import NOT_MODELLED, is_timeless
 from simulator.launch.trainer import Trainer, read_trainer
 from simulator.questions.options import RECOMPUTED_PARTS
+from simulator.user_files import read_user_file
 
 __all__ = ["Launch", "read_launch"]
 
@@ -89,13 +90,7 @@ def read_launch(text: str, at_hand: int | None = None) -> Launch:
 
 def _content(file: str) -> str:
     try:
-        with Path(file).open("rb") as stream:
-            raw = stream.read(_MOST_BYTES + 1)
-        if len(raw) > _MOST_BYTES:
-            raise InputError(Fault(f"is larger than {_MOST_BYTES // 10**6} MB; a script is a few kB", file, 1, 1))
-        return raw.decode("utf-8")
-    except OSError as error:
-        raise InputError(Fault(f"cannot be read: {error.strerror or error}", file)) from None
+        return read_user_file(file, _MOST_BYTES, needed="a shell script", usual="a script is a few kB").decode("utf-8")
     except UnicodeDecodeError:
         raise InputError(Fault("is not UTF-8 text; a shell script is needed", file, 1, 1)) from None
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
+from simulator.errors import InputError
 from simulator.topology.yaml_source import MAX_BYTES
+from simulator.user_files import open_user_file
 
 __all__ = ["is_program"]
 
@@ -17,7 +18,7 @@ def is_program(path: str) -> bool:
     if not path.endswith((".yaml", ".yml")):
         return False
     try:
-        with Path(path).open("rb") as stream:  # bounded, as devices and pipes have no size
+        with open_user_file(path) as stream:
             return _BEGINS.search(stream.read(MAX_BYTES)) is not None
-    except OSError:
+    except (InputError, OSError):
         return False

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from simulator.errors import Fault, InputError, one_line
 from simulator.topology.yaml_source import MAX_BYTES, YamlSource, node_tree
+from simulator.user_files import read_user_file
 
 __all__ = ["read_json"]
 
@@ -18,13 +19,7 @@ def read_json(path: Path, kind: str) -> YamlSource:
     duplicate key.
     """
     name = str(path)
-    try:
-        with path.open("rb") as stream:  # read bounded: a device or a pipe has no size
-            raw = stream.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise InputError(Fault(f"cannot be read: {error.strerror or error}", name)) from None
-    if len(raw) > MAX_BYTES:
-        raise InputError(Fault(f"is larger than {MAX_BYTES // 1_000_000} MB; a {kind} is a few kB", name, 1, 1))
+    raw = read_user_file(path, MAX_BYTES, name, usual=f"a {kind} is a few kB")
     twice: list[str] = []
 
     def mapping(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -17,6 +17,7 @@ from simulator.topology.topology import Topology
 from simulator.topology.validation import validate_in_part
 from simulator.topology.yaml_source import MAX_BYTES, YamlSource, parse_yaml, read_yaml
 from simulator.units import parse_quantity
+from simulator.user_files import open_user_file
 
 __all__ = ["load_topology", "topology_from_text"]
 
@@ -47,14 +48,16 @@ def load_topology(name: str, *, n_nodes: int | None = None, fabric: str | None =
 
 def _refuse_dump(path: Path, shown: str) -> None:
     """Raise InputError if the file is a dump of a machine, from which a topology can be drafted."""
-    with suppress(OSError):
-        with path.open("rb") as stream:
+    try:
+        with open_user_file(path) as stream:
             text = stream.read(MAX_BYTES).decode("utf-8", "replace")
-        kind = foreign_kind(text)
-        if kind is not None:
-            what = {"xml": "XML", "nccl-log": "a log of NCCL"}.get(kind, "a dump of a machine")
-            draft = f"validate describe --from {one_line(shown, 200)} --out machine.yaml"
-            raise InputError(Fault(f"is {what}, not a topology; draft one with '{draft}'", shown, 1, 1))
+    except (InputError, OSError):
+        return
+    kind = foreign_kind(text)
+    if kind is not None:
+        what = {"xml": "XML", "nccl-log": "a log of NCCL"}.get(kind, "a dump of a machine")
+        draft = f"validate describe --from {one_line(shown, 200)} --out machine.yaml"
+        raise InputError(Fault(f"is {what}, not a topology; draft one with '{draft}'", shown, 1, 1))
 
 
 def _of_part(name: str) -> str | None:

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from simulator.errors import Fault, InputError, one_line
+from simulator.user_files import read_user_file
 
 __all__ = ["MAX_BYTES", "YamlSource", "node_tree", "read_yaml", "uncollected"]
 
@@ -20,6 +21,7 @@ MAX_BYTES = 2_000_000
 _MAX_DEPTH = 40
 _MAX_EVENTS = 100_000  # takes about a second
 _NEEDS = "a topology needs schema_version, name, devices and links"
+_USUAL = "a topology is a few kB"
 _INSTEAD = "use a range such as gpu[0-7]"
 _CONTROL = re.compile("[^\t\n\r -~\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # YAML 1.1, section 5.1
 _TEXT = "tag:yaml.org,2002:str"
@@ -82,20 +84,14 @@ def read_yaml(path: Path, shown_as: str | None = None, *, needs: str = _NEEDS, i
     duplicate key.
     """
     name = shown_as or str(path)
-    try:
-        if path.is_dir():
-            raise InputError(Fault("is a folder; a YAML file is needed", name))
-        with path.open("rb") as stream:  # read bounded: a device or a pipe has no size
-            raw = stream.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise InputError(Fault(f"cannot be read: {error.strerror or error}", name)) from None
+    raw = read_user_file(path, MAX_BYTES, name, needed="a YAML file", usual=_USUAL)
     return parse_yaml(raw, name, needs=needs, instead=instead)
 
 
 def parse_yaml(raw: bytes, name: str, *, needs: str = _NEEDS, instead: str = _INSTEAD) -> YamlSource:
     """Parse *raw* as the document called *name*; the other arguments and errors are those of :func:`read_yaml`."""
     if len(raw) > MAX_BYTES:
-        raise InputError(Fault(f"is larger than {MAX_BYTES // 1_000_000} MB; a topology is a few kB", name, 1, 1))
+        raise InputError(Fault(f"is larger than {MAX_BYTES // 1_000_000} MB; {_USUAL}", name, 1, 1))
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

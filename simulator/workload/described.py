@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
-from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.user_files import read_user_file
 from simulator.workload.network import Layer, Network, Parameter, Part, Split
 from simulator.workload.operators import Exchange, Operator
 
@@ -74,13 +74,9 @@ def read_described(path: str, *, batch: int, training: bool) -> Network:
     Raises InputError if the file cannot be read or holds no network, if it was written for another *batch*, or if
     *training* is asked of a network without trained parameters.
     """
-    file = Path(path)
+    raw = read_user_file(path, _MOST_BYTES)
     try:
-        if file.stat().st_size > _MOST_BYTES:
-            raise InputError(Fault(f"is larger than {_MOST_BYTES >> 20} MiB", one_line(path)))
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(Fault(f"cannot be read: {error.strerror}", one_line(path))) from None
+        found = json.loads(raw.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise InputError(Fault(f"is not JSON: {one_line(error)}", one_line(path))) from None
     try:

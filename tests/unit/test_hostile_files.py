@@ -176,10 +176,10 @@ def test_a_search_goes_on_from_any_place(kept: str, tmp_path: Path) -> None:
         assert file.read_text(encoding="utf-8") == kept
 
 
-@pytest.mark.parametrize("path", ["/dev/zero", "/dev/null", "."])
-def test_what_cannot_be_read_again_keeps_no_search(path: str, capsys) -> None:
+@pytest.mark.parametrize(("path", "kind"), [("/dev/zero", "a device"), ("/dev/null", "a device"), (".", "a folder")])
+def test_what_cannot_be_read_again_keeps_no_search(path: str, kind: str, capsys) -> None:
     assert run([*_BEST, "--resume", path]) == 2
-    assert capsys.readouterr().err == f"simulate: --resume {path}: is not a file that can be read again\n"
+    assert capsys.readouterr().err == f"simulate: --resume {path}: is {kind}; a file is needed\n"
 
 
 def test_a_machine_that_another_file_describes_is_another_search(tmp_path: Path, capsys) -> None:

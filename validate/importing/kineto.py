@@ -18,10 +18,10 @@ import zlib
 from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO, Any
 
 from simulator.errors import Fault, InputError, one_line
+from simulator.user_files import open_user_file
 from validate.importing.kernel_classes import CLASSES, class_of_kernel, class_of_operator, class_of_prediction
 from validate.importing.kineto_steps import Launches, steps_on_device
 
@@ -99,13 +99,10 @@ def read_trace(path: str) -> Trace:
     """Return the trace in the file *path*; raises InputError if it cannot be read or is not a trace."""
     reader = _Reader(one_line(path, 1000))
     try:
-        with Path(path).open("rb") as raw:
+        with open_user_file(path) as raw:
             stream: IO[bytes] = raw
-            if raw.read(2) == _GZIP:
-                raw.seek(0)
+            if raw.peek(2)[:2] == _GZIP:
                 stream = gzip.GzipFile(fileobj=raw)  # type: ignore[assignment]  # reads as a file does
-            else:
-                raw.seek(0)
             text = io.TextIOWrapper(stream, encoding="utf-8", errors="replace")
             for event in reader.events(text):
                 reader.take(event)

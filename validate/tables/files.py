@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
-from simulator.errors import Fault, InputError, one_line
+from simulator.errors import one_line
+from simulator.user_files import read_user_file
 from validate.tables.csv_text import MAX_BYTES
 
 __all__ = ["STDIN", "read_bytes", "same_file", "shown_as"]
@@ -20,20 +20,13 @@ def shown_as(file: str) -> str:
 
 
 def read_bytes(file: str) -> bytes:
-    """Return the content of *file* (``-``: standard input), cut off just above the size limit of tables.
+    """Return the content of *file* (``-``: standard input, cut off just above the size limit of tables).
 
-    Raises InputError with the reason where it cannot be read.
+    Raises InputError with the reason where it cannot be read, and where it is larger than that limit.
     """
     if file == STDIN:
         return sys.stdin.buffer.read(MAX_BYTES + 1)
-    try:
-        if Path(file).is_dir():
-            raise InputError(Fault("is a folder; a CSV table is needed", one_line(file)))
-        with Path(file).open("rb") as stream:
-            return stream.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:
-        words = getattr(error, "strerror", None) or one_line(error)
-        raise InputError(Fault(f"cannot be read: {words}", one_line(file))) from None
+    return read_user_file(file, MAX_BYTES, needed="a CSV table", usual="score it in parts")
 
 
 def same_file(file: str, out: str) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from simulator.errors import Fault, InputError, one_line
 from simulator.topology.foreign import foreign_kind
+from simulator.user_files import read_user_file
 from validate.machine.describe.dumps.hwloc import hwloc_tree
 from validate.machine.describe.dumps.lspci import lspci_tree
 from validate.machine.describe.dumps.nccl_log import log_tree
@@ -56,16 +56,7 @@ class Dump:
 
 def read_text(path: str, limit: int = MAX_BYTES) -> str:
     """Return the text of the file *path*; raises InputError if it is unreadable or larger than *limit* bytes."""
-    shown = one_line(path, 1000)
-    try:
-        with Path(path).open("rb") as stream:
-            raw = stream.read(limit + 1)
-    except (OSError, ValueError) as error:
-        words = getattr(error, "strerror", None) or "is not a path"
-        raise InputError(Fault(f"cannot be read: {words}", shown)) from None
-    if len(raw) > limit:
-        raise InputError(Fault(f"is larger than {limit // 1_000_000} MB", shown))
-    return raw.decode("utf-8-sig", "replace")
+    return read_user_file(path, limit).decode("utf-8-sig", "replace")
 
 
 def read_dump(path: str) -> Dump:

@@ -1,0 +1,60 @@
+"""Files that users name, opened safely: whatever a path leads to, the answer comes at once.
+
+Folders, devices, sockets and named pipes are refused before they are opened: a named pipe waits for its writer, and a
+device may have no end.  The pipes that a shell makes (``<(command)``, ``/dev/stdin``) are read.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from io import BufferedReader
+from pathlib import Path
+
+from simulator.errors import Fault, InputError, one_line
+
+__all__ = ["open_user_file", "read_user_file"]
+
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+def open_user_file(path: str | Path, shown: str | None = None, *, needed: str = "a file") -> BufferedReader:
+    """Open the file *path*, called *shown* in messages, for reading.
+
+    Raises InputError with the reason if it cannot be read or is not *needed*.
+    """
+    name = one_line(path, 1000) if shown is None else shown
+    try:
+        kind = stat.S_IFMT(os.stat(path).st_mode)
+        of_shell = kind == stat.S_IFIFO and os.path.basename(os.path.realpath(path)).startswith("pipe:[")
+        if kind in _KINDS and not of_shell:
+            raise InputError(Fault(f"is {_KINDS[kind]}; {needed} is needed", name))
+        flags = os.O_RDONLY | (0 if of_shell else os.O_NONBLOCK)  # some files of /proc wait for news
+        return os.fdopen(os.open(path, flags), "rb")
+    except (OSError, ValueError) as error:
+        words = getattr(error, "strerror", None) or "is not a path"
+        raise InputError(Fault(f"cannot be read: {words}", name)) from None
+
+
+def read_user_file(
+    path: str | Path, most: int, shown: str | None = None, *, needed: str = "a file", usual: str = ""
+) -> bytes:
+    """Return the content of the file *path* of at most *most* bytes; *usual* says the usual size in the refusal.
+
+    Raises InputError as :func:`open_user_file` does, and if the file is larger.
+    """
+    name = one_line(path, 1000) if shown is None else shown
+    with open_user_file(path, name, needed=needed) as stream:
+        try:
+            raw = stream.read(most + 1)
+        except OSError as error:
+            raise InputError(Fault(f"cannot be read: {error.strerror or error}", name)) from None
+    if raw is None or len(raw) > most:
+        raise InputError(Fault(f"is larger than {most // 1_000_000} MB{usual and f'; {usual}'}", name, 1, 1))
+    return raw
