@@ -77,7 +77,8 @@ def figure_of(by_size: Sequence[Sequence[Result]]) -> Figure:
     parts = [f"links under {best.strategy}, by use of the busier direction"]
     if len(by_size) > 1:
         parts[0] += f" at {format_size(best.size_bytes)}"
-    figure.text(beside / width, y, "; ".join([*parts, *([view.note] if view.note else [])]), fontsize=10, va="top")
+    beneath = textwrap.wrap("; ".join([*parts, *([view.note] if view.note else [])]), int((width - beside) / 0.082))
+    figure.text(beside / width, y, "\n".join(beneath), fontsize=10, va="top", linespacing=1.1)
     if said:
         figure.text(0.25 / width, 0.12 / height, "\n".join(said), fontsize=9, va="bottom")
     return figure

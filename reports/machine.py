@@ -40,6 +40,7 @@ _HALF_HEIGHT = 0.19
 _MOST_IN = 0.85  # largest distance of two GPUs, in inches
 _LINE_IN = 0.165  # line spacing of the legend
 _SMALL_LETTER_IN = 0.064  # width of a letter in the legend
+_MORE_LETTERS = 30  # in a line about the nodes that are not drawn
 _MOST_SORTS = 8  # sorts of links in the legend
 _LETTER_IN = 0.085  # width of a letter in the bottleneck's label
 
@@ -85,7 +86,7 @@ def draw_machine(axes: Axes, view: View, layout: Layout, colours: ScalarMappable
         x, y = next(
             place for symbol, place in zip(view.symbols, layout.positions, strict=True) if symbol.kind == _NETWORK
         )
-        axes.text(x + 0.62, y, view.more, va="center", fontsize=8.5)
+        axes.text(x + 0.62, y, textwrap.fill(view.more, _MORE_LETTERS), va="center", fontsize=8.5)
     if view.busiest:
         _label_bottleneck(axes, view, layout, curves, limits, step_x)
 

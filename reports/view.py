@@ -102,10 +102,11 @@ def _more(machine: Machine, hosts: Sequence[int]) -> str:
         [host for host in hosts if sort(host) == shown]
     )
     others = machine.n_hosts - len(hosts) - alike
-    words = [f"{alike:,} more node{'s' * (alike > 1)} like this one"] if alike else []
+    this = "this one" if len(hosts) == 1 else f"node {hosts[0]}"
+    words = [f"{alike:,} more node{'s' * (alike > 1)} like {this}"] if alike else []
     if others:
         without = all(sort(run.first) == shown or not machine.gpus_of(run.first) for run in runs)
-        words.append(f"{others:,} {'without GPUs' if without else 'unlike it'}")
+        words.append(f"{others:,} {'more ' * (len(hosts) > 1)}{'without GPUs' if without else 'unlike it'}")
     return f"and {' and '.join(words)}" if words else ""
 
 
@@ -124,8 +125,9 @@ def _hosts(result: Result, machine: Machine, focus: Sequence[int]) -> list[int]:
         return hosts
     if len(_switches(machine)) > 1 and devices <= _MAX_NETWORK:
         return hosts
-    held = [machine.nodes[node].host for node in focus if machine.nodes[node].host in set(hosts)]
-    return [min(held, default=hosts[0])]
+    held = sorted({machine.nodes[node].host for node in focus} - {-1})
+    servers = [host for host in held if not machine.gpus_of(host)]
+    return [*hosts[:1], *servers[:1]] if servers else held[:1] or hosts[:1]
 
 
 def _gpus(result: Result, machine: Machine, hosts: Sequence[int], focus: Sequence[int]) -> list[int]:
@@ -247,7 +249,8 @@ def _joined(names: Sequence[str]) -> str:
 def _note(machine: Machine, hosts: Sequence[int], gpus: Sequence[int]) -> str:
     parts = []
     if len(hosts) < machine.n_hosts:
-        parts.append(f"node {hosts[0]} of {machine.n_hosts} nodes")
+        shown = " and ".join(map(str, hosts))
+        parts.append(f"node{'s' * (len(hosts) > 1)} {shown} of {machine.n_hosts} nodes")
     in_hosts = sum(len(machine.gpus_of(host)) for host in hosts)
     if len(gpus) < in_hosts:
         parts.append(f"{len(gpus)} of its {in_hosts} GPUs" if parts else f"{len(gpus)} of {in_hosts} GPUs")

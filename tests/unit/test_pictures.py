@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -38,6 +39,7 @@ MACHINES = [
     *(("p5.48xlarge", None, None), ("8x-mi300x", None, None), ("4x-gtx1080ti", 2, "10Gbit/s")),
     ("10x-a100-pcie-nvlink", None, None),
 ]
+SERVERS = Path(__file__).parents[2] / "simulator" / "scenarios" / "files" / "machines" / "workers-and-servers.yaml"
 COMPARED = ("nccl", "ring", "tree", "gpu0")
 KINDS: dict[str, Callable] = {
     "one": lambda machine: [[simulate(machine, "nccl", 160e6)]],
@@ -97,6 +99,17 @@ def test_texts_of_a_machine_stay_apart(machine: tuple, kind: str):
     name, n_nodes, fabric = machine
     by_size = KINDS[kind](load_machine(name, n_nodes=n_nodes, fabric=fabric))
     assert faults(figure_module.figure_of(by_size)) == []
+
+
+def test_a_server_that_binds_is_drawn_beside_a_worker():
+    """The bottleneck is at a machine that holds no rank."""
+    machine = load_machine(str(SERVERS))
+    result = simulate(machine, "parameter-server", 100e6)
+    view = make_view(result)
+    assert view.note == "nodes 0 and 8 of 12 nodes shown"
+    assert view.more == "and 7 more nodes like node 0 and 3 more without GPUs"
+    assert [edge.is_bottleneck for edge in view.edges].count(True) == 1
+    assert faults(figure_module.figure_of([[result]])) == []
 
 
 CROSSING = [*MACHINES, ("4x-l40s-2x400g", 2, None), ("dgx-b300", None, None), ("oci-bm.gpu4.8", 2, None)]
