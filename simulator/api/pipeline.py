@@ -231,17 +231,14 @@ def _price(
     of_weights = weights_s(device, network, question.options) if question.layout.schedule == "zero-bubble" else 0.0
     trained = [p for p in network.parameters if p.trained]
     apart = expert_parameters(network) if placement.layout.has_experts_apart else frozenset()
-    of_experts = [p for p in network.parameters if p.name in apart]
     chunk = Chunk(
         seconds["forward"],
         seconds["backward"],
         of_weights,
         mean,
         issues,
-        elements=network.parameter_count,
         trained=sum(p.elements for p in trained),
-        of_experts=sum(p.elements for p in of_experts),
-        trained_of_experts=sum(p.elements for p in of_experts if p.trained),
+        trained_of_experts=sum(p.elements for p in trained if p.name in apart),
     )
     return _Priced(chunk, _summed(uses), tuple(exchanges))
 

@@ -20,7 +20,7 @@ from simulator.questions.layout import Layout
 from simulator.questions.step import StepQuestion
 from simulator.search.parts import Divided, Exchanges, UnitCost, units_apart
 from simulator.search.space import Candidate, Division, Space
-from simulator.step.precision import storage_of
+from simulator.step.precision import parameter_bytes, storage_of
 from simulator.training.buckets import bucket_size
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.memory import held_memory
@@ -183,7 +183,7 @@ class Pricer:
             time_s += (count - 1) * max(0.0, scatter_s - passes_s[slowest])
         time_s += self._exposed_s(layout, first, question, wide)
         if layout.zero:
-            time_s += self._gathered_s(layout, first, question, narrow)
+            time_s += self._gathered_s(layout, first, question, parameter_bytes(question.options.precision))
         return time_s + max(layout.kept_share(s.trained, s.trained_of_experts) * s.update_s for s in stages)
 
     def _pieces(self, layout: Layout, n_bytes: float, question: StepQuestion, element: int) -> int:
@@ -202,10 +202,10 @@ class Pricer:
 
     def _gathered_s(self, layout: Layout, stage: _Stage, question: StepQuestion, element: int) -> float:
         """Return the exposed seconds of gathering parameters that were updated in shards."""
-        pieces = self._pieces(layout, stage.elements * element, question, element)
+        pieces = self._pieces(layout, stage.trained * element, question, element)
         each = element / pieces
-        gather_s = self._exchange_s(layout, "shards", "all-gather", (stage.elements - stage.of_experts) * each)
-        gather_s += self._exchange_s(layout, "shards", "all-gather", stage.of_experts * each, experts=True)
+        gather_s = self._exchange_s(layout, "shards", "all-gather", (stage.trained - stage.trained_of_experts) * each)
+        gather_s += self._exchange_s(layout, "shards", "all-gather", stage.trained_of_experts * each, experts=True)
         return max(gather_s, pieces * gather_s - stage.forward_s * (pieces - 1) / pieces)
 
     def _sharded_s(self, costs: tuple[UnitCost, ...], way: Candidate, question: StepQuestion, element: int) -> float:
@@ -319,9 +319,7 @@ class _Stage:
     forward_s: float
     backward_s: float
     update_s: float
-    elements: int
     trained: int
-    of_experts: int
     trained_of_experts: int
 
     @staticmethod
@@ -331,9 +329,7 @@ class _Stage:
             sum(c.forward_s for c in mine),
             sum(c.backward_s for c in mine),
             sum(c.update_s for c in mine),
-            sum(c.elements for c in mine),
             sum(c.trained for c in mine),
-            sum(c.of_experts for c in mine),
             sum(c.trained_of_experts for c in mine),
         )
 

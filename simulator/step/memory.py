@@ -71,14 +71,16 @@ class Shares:
 
     ``parameters`` and ``gradients`` are the shares held while computing.  ``kept_gradients`` is the share of the
     gradients held until the update; ``updated`` the share of the optimiser state and of the fp32 copy of the
-    parameters.  ``in_flight`` is the number of micro-batches whose activations are saved at once.  ``accumulates``:
-    micro-batches add to earlier gradients, which stay in memory throughout.
+    parameters that a ``master-`` policy updates; ``cast_from`` the share of the fp32 parameters that are cast at each
+    step, which are the parameters themselves.  ``in_flight`` is the number of micro-batches whose activations are saved
+    at once.  ``accumulates``: micro-batches add to earlier gradients, which stay in memory throughout.
     """
 
     parameters: float = 1.0
     gradients: float = 1.0
     kept_gradients: float = 1.0
     updated: float = 1.0
+    cast_from: float = 1.0
     in_flight: float = 1.0
     accumulates: bool = False
 
@@ -146,10 +148,10 @@ def need_of(held: Held, options: StepOptions, device: Device, shares: Shares = A
     """Return the memory need on *device* of a step that holds *held*; otherwise as :func:`memory_need`."""
     n = held.trained_count
     _, kept = _element_bytes(options)
-    twice = casts(options.precision) or has_master(options.precision)
+    wide = shares.cast_from if casts(options.precision) else shares.updated if has_master(options.precision) else 0.0
     weights = held.parameter_count * weight_bytes(options.precision)
     weights += held.quantised * 2 * NVFP4_BYTES
-    parameters = weights * shares.parameters + (n * kept * shares.updated if twice else 0)
+    parameters = weights * shares.parameters + n * kept * wide
     context = CONTEXT_BYTES if isinstance(device, Gpu) else 0.0
     if not options.trains:
         return MemoryNeed(parameters, 0, 0, 0, held.most_forward_bytes, context, device.memory_bytes)

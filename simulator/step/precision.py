@@ -45,6 +45,7 @@ __all__ = [
     "half_policy",
     "has_fp8",
     "has_master",
+    "parameter_bytes",
     "precision_of",
     "product_precision",
     "scales",
@@ -128,6 +129,14 @@ def autocasts(policy: Policy) -> bool:
 def has_master(policy: Policy) -> bool:
     """Return whether the optimiser updates an fp32 copy of the parameters, then casts it to half precision."""
     return policy in _MASTER
+
+
+def parameter_bytes(policy: Policy) -> int:
+    """Return the bytes of a trained parameter as every data-parallel replica keeps it, without a sharded fp32 copy.
+
+    Gradients have this format, and so have parameters that ranks send each other after an update in shards.
+    """
+    return ELEMENT_BYTES["fp32" if casts(policy) else storage_of(policy)]
 
 
 def scales(policy: Policy) -> bool:

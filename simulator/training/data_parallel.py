@@ -17,7 +17,7 @@ from simulator.plan.plan import PlanBuilder
 from simulator.questions.layout import Layout
 from simulator.questions.options import StepOptions
 from simulator.step.issue import Issue
-from simulator.step.precision import casts, storage_of
+from simulator.step.precision import parameter_bytes
 from simulator.training.buckets import copy_in, copy_out
 from simulator.training.crew import Crew
 from simulator.training.exchange import Exchange
@@ -32,8 +32,7 @@ __all__ = ["Sums", "gradient_bytes", "ready_after", "write_data_parallel"]
 
 def gradient_bytes(options: StepOptions, *, sums_in_fp32: bool = False) -> int:
     """Return the bytes per element of exchanged gradients."""
-    wide = sums_in_fp32 or casts(options.precision)
-    return ELEMENT_BYTES["fp32" if wide else storage_of(options.precision)]
+    return ELEMENT_BYTES["fp32"] if sums_in_fp32 else parameter_bytes(options.precision)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +151,10 @@ def write_data_parallel(
     crew.update(sums_end[-1:], last, layout.kept_share(trained, experts) if layout.zero else 1.0)
     if ahead or not layout.zero:
         return
-    element = ELEMENT_BYTES[storage_of(options.precision)]
-    of_apart = sum(p.elements for p in network.parameters if p.name in apart)
     updated = crew.last
-    for among, elements in zip(_both(sums, of_experts), (network.parameter_count - of_apart, of_apart), strict=False):
-        among.gather(elements * element, updated, last)
+    for among, elements in zip(_both(sums, of_experts), (trained - experts, experts), strict=False):
+        if elements:
+            among.gather(elements * parameter_bytes(options.precision), updated, last)
 
 
 def _both(sums: Sums, of_experts: Sums | None) -> tuple[Sums, ...]:
@@ -167,7 +165,7 @@ def _gather_ahead(
     network: Network, options: StepOptions, both: Sequence[Sums], apart: frozenset[str], bucket_bytes: float
 ) -> dict[str, tuple[int, ...]]:
     """Add the all-gathers of parameters, in buckets in order of use; return the activities each layer waits for."""
-    size = ELEMENT_BYTES[storage_of(options.precision)]
+    size = parameter_bytes(options.precision)
     found: dict[str, tuple[int, ...]] = {}
     waiting: list[str] = []
     seen: set[str] = set()

@@ -28,7 +28,9 @@ def device_memory(
     A replica also holds its buckets, a second copy of all gradients (PyTorch's ``gradient_as_bucket_view`` avoids it,
     but is off by default).  With sharded parameters, two full units are in memory at once.  Ranks that shard the
     optimiser state, or gradients too, hold only a part of these (Rajbhandari et al., "ZeRO", SC 2020, section 5), plus
-    the bucket that is being filled.  Experts are sharded over fewer ranks (:attr:`Layout.expert_shards`).
+    the bucket that is being filled.  An fp32 copy of half-precision parameters is optimiser state; fp32 parameters that
+    are cast for each step are not (torch's ``ZeroRedundancyOptimizer`` leaves them whole).  Experts are sharded over
+    fewer ranks (:attr:`Layout.expert_shards`).
     """
     options = question.options
     if layout.vp > 1 and options.recompute_blocks is not None:  # of each chunk; *network* holds all of a stage
@@ -89,10 +91,10 @@ def shares_of(held: Held, gathered: int, question: StepQuestion, layout: Layout,
     if layout.zero == 3:
         whole = layout.kept_share(held.parameter_count, held.of_experts)
         there = min(1.0, gathered / max(1, held.parameter_count) + whole)
-        return Shares(there, there, shard, shard, in_flight, accumulates)
+        return Shares(there, there, shard, shard, shard, in_flight, accumulates)
     kept = shard if layout.zero == 2 else 1.0
     during = kept if _has_buckets(question, layout) else 1.0  # else all wait for the end of the backward pass
-    return Shares(1.0, during, kept, shard, in_flight, accumulates)
+    return Shares(1.0, during, kept, shard, 1.0, in_flight, accumulates)
 
 
 def bucket_bytes_of(held: Held, question: StepQuestion, layout: Layout) -> float:

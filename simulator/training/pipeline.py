@@ -17,7 +17,7 @@ from simulator.network.machine import Machine, Node
 from simulator.plan.plan import Plan, PlanBuilder, Resource
 from simulator.questions.step import StepQuestion
 from simulator.step.issue import Issue, Part
-from simulator.step.precision import storage_of
+from simulator.step.precision import parameter_bytes
 from simulator.training.buckets import least_elements
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.exchange import STREAM, Exchanged
@@ -27,7 +27,6 @@ from simulator.training.roles import Role
 from simulator.training.schedules import Pass, order_of
 from simulator.workload.collective import Collective
 from simulator.workload.network import Network
-from simulator.workload.precision import ELEMENT_BYTES
 
 __all__ = ["Chunk", "ChunkRun", "Priced", "StageWork", "plan_chunk", "plan_pipeline"]
 
@@ -38,8 +37,7 @@ class Chunk(NamedTuple):
     """The passes of one part of a network for a micro-batch: seconds, and the device resources that they load.
 
     ``weights_s`` is the time of the backward pass spent on gradients of parameters.  ``issues`` are those of both
-    passes.  ``elements`` counts its parameters, ``trained`` those with gradients; ``of_experts`` and
-    ``trained_of_experts`` count the divided experts among them.
+    passes.  ``trained`` counts its parameters with gradients, ``trained_of_experts`` the divided experts among them.
     """
 
     forward_s: float
@@ -47,15 +45,13 @@ class Chunk(NamedTuple):
     weights_s: float
     loads: tuple[tuple[Resource, float], ...]
     issues: tuple[Issue, ...]
-    elements: int
     trained: int
-    of_experts: int
     trained_of_experts: int
 
-    def parts(self, *, trained: bool) -> tuple[tuple[bool, int], ...]:
-        """Return (False, elements shared by all ranks) and (True, elements of divided experts)."""
-        count, experts = (self.trained, self.trained_of_experts) if trained else (self.elements, self.of_experts)
-        return (False, count - experts), (True, experts)
+    @property
+    def parts(self) -> tuple[tuple[bool, int], ...]:
+        """(False, trained elements shared by all ranks) and (True, trained elements of divided experts)."""
+        return (False, self.trained - self.trained_of_experts), (True, self.trained_of_experts)
 
 
 class ChunkRun(NamedTuple):
@@ -153,7 +149,7 @@ class _Pipeline:
         self.last = question.micro_batches - 1
         self.contends = question.contention and question.options.trains
         self.overlaps = self.layout.vp > 1  # transfers overlap with computing
-        self.element_bytes = ELEMENT_BYTES[storage_of(question.options.precision)]
+        self.element_bytes = parameter_bytes(question.options.precision)  # of those that are gathered
 
     def plan(self) -> Plan:
         """Add each pass as soon as its dependencies exist, every stage in its own order."""
@@ -265,7 +261,7 @@ class _Pipeline:
         found = []
         for experts in (False, True):
             shards = self.placement.shard_groups(stage, experts=experts)
-            elements = sum(dict(chunk.parts(trained=False))[experts] for chunk in chunks)
+            elements = sum(dict(chunk.parts)[experts] for chunk in chunks)
             if elements and shards[0].n_ranks > 1:
                 found.append(self._exchange(stage, shards, "all-gather", elements * each_bytes, after))
         return found
@@ -320,7 +316,7 @@ class _Pipeline:
         ends_all = micro_batch == self.last
         for end, chunk, share in ends:
             number = end
-            for experts, elements in reversed(chunk.parts(trained=True)):
+            for experts, elements in reversed(chunk.parts):
                 n_bytes = elements * share * self._gradient_bytes()
                 groups = self.placement.data_groups(stage, experts=experts)
                 if not n_bytes or groups[0].n_ranks == 1:

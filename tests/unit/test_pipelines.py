@@ -43,9 +43,7 @@ def pipeline_s(layout: Layout, count: int, *, sent_s: float = 0.0, slow: dict[in
     stages = []
     for stage in range(layout.pp):
         share = (slow or {}).get(stage, 1.0) / layout.vp
-        chunk = Chunk(
-            F * share, B * share, W * share, (), (), elements=0, trained=0, of_experts=0, trained_of_experts=0
-        )
+        chunk = Chunk(F * share, B * share, W * share, (), (), trained=0, trained_of_experts=0)
         node = MACHINE.nodes[MACHINE.gpus[stage]]
         role = Role(PLACES.place(node.index), node.index, 1, ())
         chunks, received = (chunk,) * layout.vp, (sent_s,) * layout.vp
