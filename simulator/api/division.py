@@ -33,7 +33,8 @@ def run_divided(
     The samples are divided so that all devices finish at the same time, each computing alone.  Raises Unsuitable or
     InputError.
     """
-    from simulator.api.steps import alone_timeline, run_together
+    from simulator.api.alone import alone_timeline
+    from simulator.api.steps import run_together
     from simulator.collectives.request import Unsuitable
     from simulator.step.issue import issues_of
     from simulator.training.division import divide

@@ -79,7 +79,7 @@ def run_servers(
     places: Places, network: Network, question: StepQuestion, group: Communicator, *, fold: bool = True
 ) -> TrainingResult:
     """Return the result of *network*'s steps on *group* through servers; raises as :func:`server_timeline`."""
-    from simulator.api.steps import alone_s_of
+    from simulator.api.alone import alone_s_of
     from simulator.results.servers import one_step, server_run
     from simulator.results.step import make_step_result
     from simulator.results.training import DeviceMemory, server_result

@@ -378,7 +378,7 @@ class Session:
 
     def slowed_host_s(self, question: StepQuestion, scale: float) -> float:
         """Return the seconds of a step on one device if its host takes *scale* times as long; raises InputError."""
-        from simulator.api.steps import alone_timeline
+        from simulator.api.alone import alone_timeline
 
         places, network = self.places(question.where, question.software), self.network(question)
         place = self._single(question, places)
@@ -388,7 +388,8 @@ class Session:
 
     def step_timeline(self, question: StepQuestion) -> Timeline:
         """Return the timeline of a step, without the analysis of :meth:`step`; raises as it does."""
-        from simulator.api.steps import alone_timeline, together_timeline
+        from simulator.api.alone import alone_timeline
+        from simulator.api.steps import together_timeline
 
         places, network = self.places(question.where, question.software), self.network(question)
         place = self._single(question, places)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from simulator.api.alone import alone_s_of, alone_timeline, asked_step, executed
 from simulator.api.machines import perturbations_of
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.request import Unsuitable
@@ -14,7 +15,7 @@ from simulator.errors import InputError
 from simulator.network.machine import Machine
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
-from simulator.questions.where import CpuLibrary, Where
+from simulator.questions.where import CpuLibrary
 from simulator.workload.network import Network, once
 from simulator.workload.split.experts import expert_parameters
 
@@ -22,17 +23,13 @@ if TYPE_CHECKING:
     from simulator.collectives.request import Strategy
     from simulator.engine.timeline import Timeline
     from simulator.places import Place, Places
-    from simulator.plan.plan import Perturbation, Plan
     from simulator.questions.calibration import Calibration
     from simulator.questions.layout import Layout
     from simulator.results.step import StepResult
     from simulator.results.training import TrainingResult
     from simulator.training.roles import Role
 
-_EXPLICIT = (3, 6, 12)  # micro-batches simulated one by one, tried in turn until their times are periodic
-
 __all__ = [
-    "alone_timeline",
     "run_alone",
     "run_together",
     "simulate_step",
@@ -73,7 +70,7 @@ def simulate_step(
     from simulator.places import Places
 
     place = Places(machine, calibrations).find(device, threads=threads, library=cpu_library)
-    return run_alone(machine, place, network, _asked(machine, network, options or StepOptions()))
+    return run_alone(machine, place, network, asked_step(machine, network, options or StepOptions()))
 
 
 def simulate_training(
@@ -98,45 +95,13 @@ def simulate_training(
     from simulator.places import Places
 
     name = strategy if isinstance(strategy, str) else strategy.name
-    question = _asked(machine, network, options or StepOptions(), strategy=name, **asked)
+    question = asked_step(machine, network, options or StepOptions(), strategy=name, **asked)
     group = Communicator(machine, chosen_gpus(machine, gpus))
     try:
         places = Places(machine, calibrations, libraries=question.software.libraries)
         return run_together(places, network, question, group, strategy, fold=fold)
     except Unsuitable as error:
         raise InputError(f"{name} does not fit {machine.name}: {error}") from None
-
-
-def _asked(machine: Machine, network: Network, options: StepOptions, **more: Any) -> StepQuestion:
-    return StepQuestion(
-        where=Where(machine.name), workload=network.name, batch=network.samples, options=options, **more
-    )
-
-
-def alone_timeline(
-    machine: Machine, place: Place, network: Network, question: StepQuestion, *, host_scale: float = 1.0
-) -> Timeline:
-    """Return the timeline of a step of *network* on *place* alone; raises InputError.
-
-    *host_scale* multiplies the host's launch times.
-    """
-    from simulator.step.issue import issues_of
-    from simulator.training.plan import plan_step
-    from simulator.training.roles import Role
-    from simulator.training.stragglers import check_stragglers, pace_of
-
-    if (question.options.cuda_graph or question.options.cuda_graph_blocks) and place.name == place.host:
-        raise InputError(f"{place.name} is a CPU; a CUDA graph is for GPUs")
-    if question.programs > 1 and place.name == place.host:
-        raise InputError(f"--programs {question.programs}: {place.name} is a CPU; programs share a GPU here")
-    issues = issues_of(place.device, network, question.options)
-    node = machine.find(place.name)
-    check_stragglers(machine, () if node is None else (node.index,), question.stragglers)
-    pace = 1.0 if node is None else pace_of(machine, node.index, question.stragglers)
-    if host_scale != 1.0:
-        issues = tuple(replace(issue, host_s=host_scale * issue.host_s) for issue in issues)
-    role = Role(place, -1, 1, issues, pace)
-    return _timeline(partial(plan_step, machine, [role], network, question), machine, question.micro_batches)
 
 
 def run_alone(machine: Machine, place: Place, network: Network, question: StepQuestion) -> StepResult:
@@ -191,7 +156,7 @@ def together_timeline(
     )
     write = partial(plan_step, machine, roles, part, question, placement, strategy, layer_strategy)
     perturbations = perturbations_of(machine, question.where.slow_links)
-    return roles, _timeline(write, machine, question.micro_batches, fold=fold, perturbations=perturbations)
+    return roles, executed(write, machine, question.micro_batches, fold=fold, perturbations=perturbations)
 
 
 def run_together(
@@ -345,43 +310,3 @@ def _ideal_s(role: Role, network: Network, own: Network, question: StepQuestion,
     return question.micro_batches * batch_s / layout.model_ranks + update_s * layout.kept_share(
         own.trained_count, experts
     )
-
-
-def alone_s_of(machine: Machine, role: Role, network: Network, options: StepOptions, micro_batches: int) -> float:
-    """Return the seconds of a step on one device of *role* alone."""
-    return _alone_s(machine, role.place, role.pace, network, options, micro_batches)
-
-
-@once
-def _alone_s(
-    machine: Machine, place: Place, pace: float, network: Network, options: StepOptions, micro_batches: int
-) -> float:
-    slow = ((place.name, pace),) if pace != 1.0 else ()
-    question = _asked(machine, network, options, micro_batches=micro_batches, stragglers=slow)
-    return alone_timeline(machine, place, network, question).end_s
-
-
-def _timeline(
-    write: Callable[..., Plan],
-    machine: Machine,
-    count: int,
-    *,
-    fold: bool = True,
-    perturbations: tuple[Perturbation, ...] = (),
-) -> Timeline:
-    """Execute the plan that *write* returns; periodic ones among *count* micro-batches pass at once."""
-    from simulator.engine.executor import execute
-    from simulator.training.micro_batches import Batches, periods_s
-
-    if perturbations:
-        plan = write(batches=Batches(count))
-        return execute(machine, replace(plan, perturbations=(*plan.perturbations, *perturbations)), fold=fold)
-    for explicit in _EXPLICIT if fold else ():
-        if count <= explicit + 1:
-            break
-        first = execute(machine, write(batches=Batches(explicit + 1)), fold=fold)
-        ends_s = [span.end_s for span in first.spans]
-        found = periods_s(first.plan.tasks, ends_s, explicit)
-        if found is not None:
-            return execute(machine, write(batches=Batches(count, explicit, found)), fold=fold)
-    return execute(machine, write(batches=Batches(count)), fold=fold)

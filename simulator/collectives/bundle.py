@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from simulator.collectives.communicator import Communicator
+from simulator.collectives.fragment import fragment_of
 from simulator.collectives.request import Strategy
 from simulator.plan.plan import Fragment
 from simulator.workload.collective import Collective
@@ -30,14 +31,16 @@ class Bundle:
     def collective(
         self, op: Collective, size_bytes: float, strategy: str | Strategy = "nccl", *, loads_on: Sequence[int] = ()
     ) -> Fragment:
-        """Return the collective *op* of *size_bytes*, run by all groups at once.
+        """Return the collective *op* of *size_bytes*, run by all groups at once, as a fragment of a larger plan.
 
-        The arguments are those of :meth:`Communicator.collective`.
+        The same arguments give the same object each time.
+
+        *op*, *size_bytes*: as in nccl-tests (:mod:`simulator.workload.collective`).
+        *strategy*: a name or an object.
+        *loads_on*: the GPUs whose multiprocessors and memory the collective occupies; links are always loaded.
+
+        Raises Unsuitable if the strategy does not fit, and InputError if its name is unknown.
         """
-        from simulator.collectives.fragment import fragment_of
-
         first, *others = self.groups
-        if not others:
-            return first.collective(op, size_bytes, strategy, loads_on=loads_on)
         key = ("bundle", tuple(g.ranks for g in others), op, size_bytes, strategy, tuple(loads_on))
         return first.once(key, lambda: fragment_of(self.groups, op, size_bytes, strategy, loads_on))

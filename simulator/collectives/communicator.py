@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TypeVar, cast
 
 from simulator.network.machine import Machine, Node
 from simulator.network.routing import Router
-
-if TYPE_CHECKING:
-    from simulator.collectives.request import Strategy
-    from simulator.plan.plan import Fragment
-    from simulator.workload.collective import Collective
 
 __all__ = ["Communicator"]
 
@@ -95,19 +90,3 @@ class Communicator:
         if key not in self._found:
             self._found[key] = find()
         return cast(T, self._found[key])
-
-    def collective(
-        self, op: Collective, size_bytes: float, strategy: str | Strategy = "nccl", *, loads_on: Sequence[int] = ()
-    ) -> Fragment:
-        """Return the collective *op* of *size_bytes* as a fragment of a larger plan; the same object each time.
-
-        *op*, *size_bytes*: as in nccl-tests (:mod:`simulator.workload.collective`).
-        *strategy*: a name or an object.
-        *loads_on*: the GPUs whose multiprocessors and memory the collective occupies; links are always loaded.
-
-        Raises Unsuitable if the strategy does not fit, and InputError if its name is unknown.
-        """
-        from simulator.collectives.fragment import fragment_of
-
-        key = ("collective", op, size_bytes, strategy, tuple(loads_on))
-        return self.once(key, lambda: fragment_of([self], op, size_bytes, strategy, loads_on))

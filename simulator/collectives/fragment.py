@@ -29,7 +29,7 @@ def fragment_of(
 ) -> Fragment:
     """Return the collective *op* of *size_bytes*, run by *strategy* in all *groups* at once.
 
-    The arguments are those of :meth:`Communicator.collective`, and so are the errors.
+    The arguments are those of :meth:`simulator.collectives.bundle.Bundle.collective`, and so are the errors.
     """
     chosen = find_strategy(strategy) if isinstance(strategy, str) else strategy
     machine = groups[0].machine

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from math import isqrt
 from typing import NamedTuple
 
+from simulator.collectives.bundle import Bundle
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.request import Unsuitable
 from simulator.network.machine import Machine
@@ -289,7 +290,7 @@ class _Writer:
         op = "reduce-scatter" if stage == INSIDE else "all-gather"
         loads_on = [role.node for role in team.roles] if self.question.contention else []
         part = self.group.part(team.ranks)
-        fragment = part.collective(op, self.keys[k].size_bytes, _RINGS, loads_on=loads_on)  # type: ignore[arg-type]
+        fragment = Bundle([part]).collective(op, self.keys[k].size_bytes, _RINGS, loads_on=loads_on)  # type: ignore[arg-type]
         about = Served(stage, number, step, k)
         stream = self._stream(number, stage)
         place = self.machine.nodes[team.cpus[0]].name

@@ -5,6 +5,7 @@ neither weights nor a GPU.  docs/torch.md describes what a factory returns and w
 only when a module is traced.
 """
 
-from simulator.workload.torch_import.load import TracedNetwork, load_torch_workload
+from simulator.workload.torch_import.load import load_torch_workload
+from simulator.workload.torch_import.traced import TracedNetwork
 
 __all__ = ["TracedNetwork", "load_torch_workload"]

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from simulator.errors import InputError, TopocastError, one_line
 
 if TYPE_CHECKING:
-    from simulator.workload.torch_import.load import TracedNetwork
+    from simulator.workload.torch_import.traced import TracedNetwork
 
 __all__ = ["LIMIT_S", "serve", "trace_apart"]
 

@@ -15,8 +15,8 @@ from simulator.workload.network import Layer, Network
 from simulator.workload.torch_import.factory import Subject, quietly
 from simulator.workload.torch_import.faults import fault_of
 from simulator.workload.torch_import.library import LibraryFunctions, reaching_builtins
-from simulator.workload.torch_import.load import TracedNetwork
 from simulator.workload.torch_import.recorder import ModuleStack, Recorder
+from simulator.workload.torch_import.traced import TracedNetwork
 
 __all__ = ["trace_subject"]
 

@@ -1,0 +1,98 @@
+"""A step on one device alone, and how periodic micro-batches are executed.  Device models are imported on first use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from simulator.errors import InputError
+from simulator.network.machine import Machine
+from simulator.questions.options import StepOptions
+from simulator.questions.step import StepQuestion
+from simulator.questions.where import Where
+from simulator.workload.network import Network, once
+
+if TYPE_CHECKING:
+    from simulator.engine.timeline import Timeline
+    from simulator.places import Place
+    from simulator.plan.plan import Perturbation, Plan
+    from simulator.training.roles import Role
+
+_EXPLICIT = (3, 6, 12)  # micro-batches simulated one by one, tried in turn until their times are periodic
+
+__all__ = ["alone_s_of", "alone_timeline", "asked_step", "executed"]
+
+
+def asked_step(machine: Machine, network: Network, options: StepOptions, **more: Any) -> StepQuestion:
+    """Return the question of a step of *network* on *machine*, with the fields *more*."""
+    return StepQuestion(
+        where=Where(machine.name), workload=network.name, batch=network.samples, options=options, **more
+    )
+
+
+def alone_timeline(
+    machine: Machine, place: Place, network: Network, question: StepQuestion, *, host_scale: float = 1.0
+) -> Timeline:
+    """Return the timeline of a step of *network* on *place* alone; raises InputError.
+
+    *host_scale* multiplies the host's launch times.
+    """
+    from simulator.step.issue import issues_of
+    from simulator.training.plan import plan_step
+    from simulator.training.roles import Role
+    from simulator.training.stragglers import check_stragglers, pace_of
+
+    if (question.options.cuda_graph or question.options.cuda_graph_blocks) and place.name == place.host:
+        raise InputError(f"{place.name} is a CPU; a CUDA graph is for GPUs")
+    if question.programs > 1 and place.name == place.host:
+        raise InputError(f"--programs {question.programs}: {place.name} is a CPU; programs share a GPU here")
+    issues = issues_of(place.device, network, question.options)
+    node = machine.find(place.name)
+    check_stragglers(machine, () if node is None else (node.index,), question.stragglers)
+    pace = 1.0 if node is None else pace_of(machine, node.index, question.stragglers)
+    if host_scale != 1.0:
+        issues = tuple(replace(issue, host_s=host_scale * issue.host_s) for issue in issues)
+    role = Role(place, -1, 1, issues, pace)
+    return executed(partial(plan_step, machine, [role], network, question), machine, question.micro_batches)
+
+
+def alone_s_of(machine: Machine, role: Role, network: Network, options: StepOptions, micro_batches: int) -> float:
+    """Return the seconds of a step on one device of *role* alone."""
+    return _alone_s(machine, role.place, role.pace, network, options, micro_batches)
+
+
+@once
+def _alone_s(
+    machine: Machine, place: Place, pace: float, network: Network, options: StepOptions, micro_batches: int
+) -> float:
+    slow = ((place.name, pace),) if pace != 1.0 else ()
+    question = asked_step(machine, network, options, micro_batches=micro_batches, stragglers=slow)
+    return alone_timeline(machine, place, network, question).end_s
+
+
+def executed(
+    write: Callable[..., Plan],
+    machine: Machine,
+    count: int,
+    *,
+    fold: bool = True,
+    perturbations: tuple[Perturbation, ...] = (),
+) -> Timeline:
+    """Execute the plan that *write* returns; periodic ones among *count* micro-batches pass at once."""
+    from simulator.engine.executor import execute
+    from simulator.training.micro_batches import Batches, periods_s
+
+    if perturbations:
+        plan = write(batches=Batches(count))
+        return execute(machine, replace(plan, perturbations=(*plan.perturbations, *perturbations)), fold=fold)
+    for explicit in _EXPLICIT if fold else ():
+        if count <= explicit + 1:
+            break
+        first = execute(machine, write(batches=Batches(explicit + 1)), fold=fold)
+        ends_s = [span.end_s for span in first.spans]
+        found = periods_s(first.plan.tasks, ends_s, explicit)
+        if found is not None:
+            return execute(machine, write(batches=Batches(count, explicit, found)), fold=fold)
+    return execute(machine, write(batches=Batches(count)), fold=fold)
