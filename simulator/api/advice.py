@@ -22,7 +22,7 @@ from simulator.training.memory import device_memory, most_needed
 from simulator.workload.network import Network
 
 if TYPE_CHECKING:
-    from simulator.api.session import Session
+    from simulator.api.context import Context
     from simulator.devices.predict import Device
     from simulator.questions.options import StepOptions
 
@@ -35,18 +35,18 @@ _OF_THE_UPDATE = {"optimizer", "fused_optimizer"}  # irrelevant with servers, wh
 _MOST_EVENTS, _MOST_EVENTS_OF_SERVERS = 50_000, 20_000
 
 
-def advised(session: Session, question: StepQuestion) -> TrainingResult:
+def advised(context: Context, question: StepQuestion) -> TrainingResult:
     """Return the result of *question* with faster ``alternatives``, and ``remedies`` if it does not fit in memory.
 
     Raises
     ------
     InputError, Unsuitable
-        As :meth:`Session.step`.
+        As :meth:`Context.step`.
     """
-    result = with_input_cures(session, question, session.step(question))
+    result = with_input_cures(context, question, context.step(question))
     count = result.device_count
-    device = session.device(question.where, result.step.device, question.threads, question.software)
-    ways = _ways(session, question, device, several=count > 1)
+    device = context.device(question.where, result.step.device, question.threads, question.software)
+    ways = _ways(context, question, device, several=count > 1)
     is_fed = result.input is None or result.input.bound == STEP  # otherwise only a faster input makes the step faster
     most_events = _MOST_EVENTS_OF_SERVERS if question.has_servers else _MOST_EVENTS
     is_small = result.step.simulation_events <= most_events
@@ -54,25 +54,25 @@ def advised(session: Session, question: StepQuestion) -> TrainingResult:
     remedies: tuple[str, ...] = ()
     if not result.fits:
         needed_bytes = result.tightest.need.total_bytes
-        remedies = tuple(_remedies(session, question, device, count))
+        remedies = tuple(_remedies(context, question, device, count))
         if not remedies and question.options.mode == "train" and question.layout.pp == 1:
-            remedies = tuple(_more_devices(session, question, device, count))
+            remedies = tuple(_more_devices(context, question, device, count))
         remedies = (*remedies, larger_device(needed_bytes, device))
     notes = result.notes if is_small or not is_fed else (*result.notes, NOT_TRIED)
     return replace(result, alternatives=alternatives, remedies=remedies, notes=notes)
 
 
-def _ways(session: Session, question: StepQuestion, device: Device, *, several: bool) -> Iterator[Way]:
+def _ways(context: Context, question: StepQuestion, device: Device, *, several: bool) -> Iterator[Way]:
     def way(words: str, changed: StepQuestion) -> Way:
         def run() -> tuple[float, bool]:
-            found = session.step(changed)
+            found = context.step(changed)
             return found.step_time_s, found.fits
 
         return Way(words, changed.programs * changed.batch, run)
 
     if question.layout.pp > 1:  # each would simulate all stages
         return
-    for words, sizes in _variants(session, question):
+    for words, sizes in _variants(context, question):
         yield way(words, replace(question, sizes=sizes))
     for change in changes_of(question.options, device):
         if change.time and not (question.has_servers and change.options.keys() <= _OF_THE_UPDATE):
@@ -82,20 +82,20 @@ def _ways(session: Session, question: StepQuestion, device: Device, *, several: 
     yield way(f"--batch {2 * question.batch}", replace(question, batch=2 * question.batch))
 
 
-def _variants(session: Session, question: StepQuestion) -> Iterator[tuple[str, tuple[tuple[str, int | str], ...]]]:
+def _variants(context: Context, question: StepQuestion) -> Iterator[tuple[str, tuple[tuple[str, int | str], ...]]]:
     """Yield other variants of the network: the option in words, and the sizes with it."""
-    for words, setting in session.source(question).variants:
+    for words, setting in context.source(question).variants:
         yield words, (*(size for size in question.sizes if size[0] != setting[0]), setting)
 
 
-def _more_devices(session: Session, question: StepQuestion, device: Device, count: int) -> Iterator[str]:
+def _more_devices(context: Context, question: StepQuestion, device: Device, count: int) -> Iterator[str]:
     """Yield the smallest number of such devices (*count* times a power of two) on which the step fits, with its layout.
 
     All parameters are sharded.  For each number, layers are split among 1, 2, 4 or 8 ranks, each without and with
     recomputation; the first that fits is yielded.  If all GPUs of the machine take part, the number is given in nodes.
     """
-    all_take_part = 1 < count == len(session.machine(question.where).gpus)
-    network = session.network(question)
+    all_take_part = 1 < count == len(context.machine(question.where).gpus)
+    network = context.network(question)
     again = replace(question.options, recompute="full", recompute_blocks=None)
     ways = [("", question.options), (" --recompute", again)]
     for number in (count * 2**power for power in range(1, _MOST_DOUBLINGS)):
@@ -135,11 +135,11 @@ def _tighter(layout: Layout, n_ranks: int) -> Iterator[Layout]:
         yield replace(split or layout, zero=3)
 
 
-def _remedies(session: Session, question: StepQuestion, device: Device, count: int) -> Iterator[str]:
+def _remedies(context: Context, question: StepQuestion, device: Device, count: int) -> Iterator[str]:
     """Yield changes, each of which alone makes the step fit on each of *count* devices."""
 
     def builder(of: StepQuestion) -> Callable[[int], Network]:
-        return lambda batch: session.network(replace(of, batch=batch))
+        return lambda batch: context.network(replace(of, batch=batch))
 
     def need(of: StepQuestion, ranks: int, network: Network, options: StepOptions) -> MemoryNeed:
         if ranks == 1:
@@ -148,7 +148,7 @@ def _remedies(session: Session, question: StepQuestion, device: Device, count: i
         return most_needed(divided(network, layout), replace(of, options=options), device, layout)
 
     def fitting(of: StepQuestion) -> list[str]:
-        variants = [(words, builder(replace(of, sizes=sizes))) for words, sizes in _variants(session, of)]
+        variants = [(words, builder(replace(of, sizes=sizes))) for words, sizes in _variants(context, of)]
         return what_would_fit(builder(of), of.batch, of.options, device, variants, partial(need, of, count))
 
     found = fitting(question)
@@ -157,14 +157,14 @@ def _remedies(session: Session, question: StepQuestion, device: Device, count: i
         return
     if question.layout not in (REPLICAS, FSDP):
         for layout in _tighter(question.layout, count):
-            network = session.network(question)
+            network = context.network(question)
             if need(replace(question, layout=layout), count, network, question.options).fits:
                 yield f"--parallel {layout.words}"
                 break
         yield from found
         return
     sharded, words = replace(question, layout=FSDP), "--parallel fsdp"
-    network = session.network(sharded)
+    network = context.network(sharded)
     if question.layout == REPLICAS:
         if need(sharded, count, network, sharded.options).fits:
             yield words

@@ -9,13 +9,13 @@ from simulator.errors import InputError
 from simulator.questions.disk import DiskQuestion
 
 if TYPE_CHECKING:
-    from simulator.api.session import Session
+    from simulator.api.context import Context
     from simulator.results.training import TrainingResult
 
 __all__ = ["with_checkpoints"]
 
 
-def with_checkpoints(session: Session, result: TrainingResult) -> TrainingResult:
+def with_checkpoints(context: Context, result: TrainingResult) -> TrainingResult:
     """Return *result* with the checkpoints that its question asks for.
 
     A checkpoint holds the parameters and the optimiser state once, written to the first disk of the first node.  Raises
@@ -30,12 +30,12 @@ def with_checkpoints(session: Session, result: TrainingResult) -> TrainingResult
     write_s = asked.write_s
     if write_s is None:
         question = result.question
-        device = session.device(question.where, question.device, question.threads)
-        need = memory_need(session.network(question), question.options, device)  # the state of one undivided replica
+        device = context.device(question.where, question.device, question.threads)
+        need = memory_need(context.network(question), question.options, device)  # the state of one undivided replica
         n_bytes = need.parameters_bytes + need.optimizer_bytes
         disk = DiskQuestion(where=result.question.where, kind="write_sequential", block_bytes=n_bytes)
         try:
-            write_s = session.time_s(disk)
+            write_s = context.time_s(disk)
         except InputError as error:
             raise InputError(f"--mtbf: {error}; or say how long a checkpoint takes, --checkpoint-time 30s") from None
     best_s = best_interval_s(write_s, asked.mtbf_s)

@@ -17,14 +17,14 @@ from simulator.questions.step import StepQuestion
 from simulator.results.composed import collective_composition, device_facts, generation_of, main_format, steps_alike
 
 if TYPE_CHECKING:
-    from simulator.api.session import Session
+    from simulator.api.context import Context
 else:
-    Session = Any
+    Context = Any
 
 __all__ = ["COMPOSED", "composed"]
 
 
-def composed(session: Session, question: Any) -> Composition:
+def composed(context: Context, question: Any) -> Composition:
     """Return the error classes of the answer to *question*, and the facts about it; raises InputError.
 
     For a step, only the classes of the whole are returned.  A kind of question that was never measured has no classes.
@@ -33,23 +33,23 @@ def composed(session: Session, question: Any) -> Composition:
     if known is None:
         kind = type(question).__name__.removesuffix("Question").lower()
         return Composition((), (), Facts(kind="host", place="", what=kind))
-    return known(session, question)
+    return known(context, question)
 
 
-def _operator(session: Session, question: OperatorQuestion) -> Composition:
+def _operator(context: Context, question: OperatorQuestion) -> Composition:
     from simulator.devices.predict import kernel_class, kernel_cost
     from simulator.questions.calibration import Calibration
     from simulator.step.operator import operator_kernels
 
-    device = session.device(question.where, question.device, question.threads)
-    place = session.places(question.where).find(question.device, threads=question.threads)
+    device = context.device(question.where, question.device, question.threads)
+    place = context.places(question.where).find(question.device, threads=question.threads)
     kernels = operator_kernels(question)
     costs = [kernel_cost(device, kernel, 1.0 if question.is_cold else 0.0) for kernel in kernels]
     times_s = [
         (kernel_chain(kernel_class(kernel), cost.bound, question.precision), kernel, cost.time_s, cost.known)
         for kernel, cost in zip(kernels, costs, strict=True)
     ]
-    part = session.places(question.where).part(question.device)
+    part = context.places(question.where).part(question.device)
     facts = device_facts(
         place.part.rpartition(" x ")[2],
         generation_of(part),
@@ -59,18 +59,18 @@ def _operator(session: Session, question: OperatorQuestion) -> Composition:
     return Composition((), parts_of(times_s, sum(cost.time_s for cost in costs)), facts)
 
 
-def _collective(session: Session, question: CollectiveQuestion) -> Composition:
-    group = session.group(question.where, question.gpus)
+def _collective(context: Context, question: CollectiveQuestion) -> Composition:
+    group = context.group(question.where, question.gpus)
     ranks = group.ranks[: question.group_size or group.n_ranks]
     return collective_composition(group.machine, ranks, question.collective, question.size_bytes, question.strategy)
 
 
-def _step(session: Session, question: StepQuestion) -> Composition:
+def _step(context: Context, question: StepQuestion) -> Composition:
     from simulator.questions.calibration import Calibration
     from simulator.results.step import flop_by_format_of
     from simulator.workload.family import family_of
 
-    places, network = session.places(question.where, question.software), session.network(question)
+    places, network = context.places(question.where, question.software), context.network(question)
     machine = places.machine
     gpus = len(machine.gpus) if question.gpus is None else len(question.gpus)
     place = places.find(question.device, threads=question.threads)
@@ -86,16 +86,16 @@ def _step(session: Session, question: StepQuestion) -> Composition:
     )
 
 
-def _of_host(session: Session, question: Any, kind: str, what: str, size_bytes: float | None = None) -> Composition:
-    name = session.machine(question.where).name
+def _of_host(context: Context, question: Any, kind: str, what: str, size_bytes: float | None = None) -> Composition:
+    name = context.machine(question.where).name
     return Composition(host_chain(kind, what, size_bytes), (), Facts(kind="host", place=name, what=kind))
 
 
-COMPOSED: dict[type, Callable[[Session, Any], Composition]] = {
+COMPOSED: dict[type, Callable[[Context, Any], Composition]] = {
     OperatorQuestion: _operator,
     CollectiveQuestion: _collective,
     StepQuestion: _step,
-    CopyQuestion: lambda session, q: _of_host(session, q, "copy", q.kind, q.size_bytes),
-    AccessQuestion: lambda session, q: _of_host(session, q, "access", q.kind),
-    LaunchQuestion: lambda session, q: _of_host(session, q, "launch", q.call or q.timed),
+    CopyQuestion: lambda context, q: _of_host(context, q, "copy", q.kind, q.size_bytes),
+    AccessQuestion: lambda context, q: _of_host(context, q, "access", q.kind),
+    LaunchQuestion: lambda context, q: _of_host(context, q, "launch", q.call or q.timed),
 }

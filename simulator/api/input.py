@@ -11,7 +11,7 @@ from simulator.errors import InputError, one_line
 from simulator.questions.input import HELD, MEMORY, InputQuestion
 
 if TYPE_CHECKING:
-    from simulator.api.session import Session
+    from simulator.api.context import Context
     from simulator.engine.timeline import Timeline
     from simulator.host.input_plan import Feeding, StepShape
     from simulator.network.machine import Machine
@@ -32,35 +32,35 @@ _SPARE = 1.02  # margin in the number of workers, so that they never limit the s
 _SHORT_SIDE = 256.0  # pixels: images resized beforehand for networks that read 224 x 224
 
 
-def check_input(session: Session, question: StepQuestion) -> None:
+def check_input(context: Context, question: StepQuestion) -> None:
     """Raise InputError if the input does not go with the step of *question*."""
     asked = question.input
     if asked is None:
         return
     if question.has_servers:
         raise InputError("--input: is for steps that all devices do together, not for parameter servers")
-    network = session.network(question)
+    network = context.network(question)
     if asked.holds and network.sample in HELD and asked.holds != network.sample:
         raise InputError(
             f"--input: {one_line(asked.name, 60)} holds {asked.holds}, and {network.name} reads {network.sample}"
         )
 
 
-def with_input(session: Session, question: StepQuestion, result: TrainingResult) -> TrainingResult:
+def with_input(context: Context, question: StepQuestion, result: TrainingResult) -> TrainingResult:
     """Return *result* with the input of *question*, if it has one; raises InputError."""
     if question.input is None:
         return result
-    return replace(result, input=_Input(session, question, result).run(question.input))
+    return replace(result, input=_Input(context, question, result).run(question.input))
 
 
-def with_input_cures(session: Session, question: StepQuestion, result: TrainingResult) -> TrainingResult:
+def with_input_cures(context: Context, question: StepQuestion, result: TrainingResult) -> TrainingResult:
     """Return *result* with changes that would feed the step, if it waits for its input."""
     run = result.input
     if run is None or run.bound == "step":
         return result
     from simulator.results.input import Cure
 
-    own = _Input(session, question, replace(result, input=None))
+    own = _Input(context, question, replace(result, input=None))
     cures = []
     found, found_s, words = run.asked, run.period_s, ""
     for change, changed in own.cures(run.asked, run.memory_bytes):
@@ -86,15 +86,15 @@ def _merged(base: InputQuestion, changed: InputQuestion, found: InputQuestion) -
 class _Input:
     """The input of the step *result*; the step itself does not change."""
 
-    def __init__(self, session: Session, question: StepQuestion, result: TrainingResult) -> None:
-        self.session, self.question, self.result = session, question, result
-        places = session.places(question.where)
+    def __init__(self, context: Context, question: StepQuestion, result: TrainingResult) -> None:
+        self.context, self.question, self.result = context, question, result
+        places = context.places(question.where)
         self.machine: Machine = places.machine
         self.cpu = places.host_of(None)
-        self.router: Router = session.group(question.where, None).router if self.machine.gpus else _router(self.machine)
+        self.router: Router = context.group(question.where, None).router if self.machine.gpus else _router(self.machine)
         self.on_cpu = result.step.on_host
         self.local = self._local()
-        self.network = session.network(question)
+        self.network = context.network(question)
 
     def _local(self) -> tuple[int, ...]:
         """Return the numbers of the participating GPUs of the first node."""
@@ -191,7 +191,7 @@ class _Input:
             is_image=network.sample == "images",
             missed=missed,
         )
-        places = self.session.places(question.where)
+        places = self.context.places(question.where)
         size = load.batch_bytes / (count if one else 1)
         copies = tuple(
             copy_plan(
@@ -248,7 +248,7 @@ class _Input:
             helpers=(),
             input=replace(asked, samples=asked.evaluate, evaluate=0, epochs=1, cache="none"),
         )
-        run = self.session.step(alone).input
+        run = self.context.step(alone).input
         assert run is not None
         return run.first_s
 

@@ -11,7 +11,7 @@ from simulator.questions.step import StepQuestion
 from simulator.questions.where import TODAY
 
 if TYPE_CHECKING:
-    from simulator.api.session import Session
+    from simulator.api.context import Context
     from simulator.plan.plan import Plan
     from simulator.programs.statements import Exchanges
     from simulator.results.program import ProgramResult
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["run_program"]
 
 
-def run_program(session: Session, question: ProgramQuestion) -> ProgramResult:
+def run_program(context: Context, question: ProgramQuestion) -> ProgramResult:
     """Return the result of the program of *question*; raises InputError with every fault of its file."""
     from simulator.api.collectives import make_request
     from simulator.collectives.registry import strategy_of
@@ -33,18 +33,18 @@ def run_program(session: Session, question: ProgramQuestion) -> ProgramResult:
     from simulator.programs.writer import Writer
     from simulator.results.program import make_program_result
 
-    places = session.places(question.where)
+    places = context.places(question.where)
     program = program_from_text(question.text) if question.text else load_program(question.workload)
     check_program(program, places, question.device)
 
     def network(name: str, batch: int, options: StepOptions) -> Network:
-        return session.network(StepQuestion(where=question.where, workload=name, batch=batch, options=options))
+        return context.network(StepQuestion(where=question.where, workload=name, batch=batch, options=options))
 
     def collective(exchange: Exchanges) -> Plan:
-        group = session.group(question.where, tuple(range(exchange.gpus)))
+        group = context.group(question.where, tuple(range(exchange.gpus)))
         name: Collective = exchange.collective  # type: ignore[assignment]  # the reader has checked it
         request = make_request(group.machine, exchange.size_bytes, collective=name, group=group)
-        return strategy_of(exchange.strategy, TODAY, constants=session.constants).plan(request)
+        return strategy_of(exchange.strategy, TODAY, constants=context.constants).plan(request)
 
     costs = Costs(program.software, network, collective, compiled=question.compiled, captured=question.captured)
     writer = Writer(program, places, Router(places.machine), costs, question.device, question.threads)

@@ -20,7 +20,7 @@ from simulator.questions.message import MessageQuestion
 from simulator.questions.operator import OperatorQuestion
 
 if TYPE_CHECKING:  # the models are imported on first use
-    from simulator.api.session import Session
+    from simulator.api.context import Context
     from simulator.host.answer import Answer
 else:
     Answer = Any
@@ -28,68 +28,68 @@ else:
 __all__ = ["ANSWERS", "LEAST", "TIMES"]
 
 
-def _operator_s(session: Session, question: OperatorQuestion) -> float:
+def _operator_s(context: Context, question: OperatorQuestion) -> float:
     from simulator.step.operator import operator_s
 
-    return operator_s(question, session.device(question.where, question.device, question.threads))
+    return operator_s(question, context.device(question.where, question.device, question.threads))
 
 
-def _operator_bound_s(session: Session, question: OperatorQuestion) -> float:
+def _operator_bound_s(context: Context, question: OperatorQuestion) -> float:
     from simulator.step.operator import operator_roofline_s
 
-    return operator_roofline_s(question, session.device(question.where, question.device, question.threads))
+    return operator_roofline_s(question, context.device(question.where, question.device, question.threads))
 
 
-def _copy(session: Session, question: CopyQuestion) -> Answer:
+def _copy(context: Context, question: CopyQuestion) -> Answer:
     from simulator.engine.executor import execute
     from simulator.host.copies import copy_plan, copy_within_s
     from simulator.host.copy_reason import copy_answer
     from simulator.host.unread import check_copy
 
     check_copy(question)
-    places, router = session.places(question.where), session.group(question.where, None).router
+    places, router = context.places(question.where), context.group(question.where, None).router
     time_s = copy_within_s(question, places)
     if time_s is None:
         time_s = execute(places.machine, copy_plan(question, places, router)).end_s
     return copy_answer(question, places, router, time_s)
 
 
-def _copy_bound_s(session: Session, question: CopyQuestion) -> float:
+def _copy_bound_s(context: Context, question: CopyQuestion) -> float:
     from simulator.host.copies import copy_bound_s
 
-    return copy_bound_s(question, session.places(question.where), session.group(question.where, None).router)
+    return copy_bound_s(question, context.places(question.where), context.group(question.where, None).router)
 
 
-def _launch(session: Session, question: LaunchQuestion) -> Answer:
+def _launch(context: Context, question: LaunchQuestion) -> Answer:
     from simulator.host.launches import launch_answer
 
-    return launch_answer(question, session.device(question.where, question.device))
+    return launch_answer(question, context.device(question.where, question.device))
 
 
-def _launch_bound_s(session: Session, question: LaunchQuestion) -> float:
+def _launch_bound_s(context: Context, question: LaunchQuestion) -> float:
     from simulator.host.launches import launch_kernels_s
 
-    return launch_kernels_s(question, session.device(question.where, question.device))
+    return launch_kernels_s(question, context.device(question.where, question.device))
 
 
-def _access(session: Session, question: AccessQuestion) -> Answer:
+def _access(context: Context, question: AccessQuestion) -> Answer:
     from simulator.host.memory import access_answer
 
-    return access_answer(question, session.machine(question.where), session.places(question.where))
+    return access_answer(question, context.machine(question.where), context.places(question.where))
 
 
-def _access_bound_s(session: Session, question: AccessQuestion) -> float:
+def _access_bound_s(context: Context, question: AccessQuestion) -> float:
     from simulator.host.memory import access_bound_s
 
-    return access_bound_s(question, session.device(question.where, question.device, question.threads))
+    return access_bound_s(question, context.device(question.where, question.device, question.threads))
 
 
-def _disk(session: Session, question: DiskQuestion) -> Answer:
+def _disk(context: Context, question: DiskQuestion) -> Answer:
     from simulator.engine.executor import execute
     from simulator.host.disks import disk_answer, requests_plan
 
-    machine = session.machine(question.where)
-    answer = disk_answer(question, machine, session.places(question.where))
+    machine = context.machine(question.where)
+    answer = disk_answer(question, machine, context.places(question.where))
     found = None if question.hit_percent else requests_plan(machine, question)
     if found is None:
         return answer
@@ -97,38 +97,38 @@ def _disk(session: Session, question: DiskQuestion) -> Answer:
     return replace(answer, time_s=max(answer.time_s, execute(machine, plan).end_s / blocks))
 
 
-def _disk_bound_s(session: Session, question: DiskQuestion) -> float:
+def _disk_bound_s(context: Context, question: DiskQuestion) -> float:
     from simulator.host.disks import disk_bound_s
 
-    return disk_bound_s(question, session.machine(question.where))
+    return disk_bound_s(question, context.machine(question.where))
 
 
-def _message(session: Session, question: MessageQuestion) -> Answer:
+def _message(context: Context, question: MessageQuestion) -> Answer:
     from simulator.host.messages import message_answer
 
-    return message_answer(question, session.places(question.where), session.router(question.where))
+    return message_answer(question, context.places(question.where), context.router(question.where))
 
 
-def _message_bound_s(session: Session, question: MessageQuestion) -> float:
+def _message_bound_s(context: Context, question: MessageQuestion) -> float:
     from simulator.host.messages import message_bound_s
 
-    return message_bound_s(question, session.router(question.where))
+    return message_bound_s(question, context.router(question.where))
 
 
-def _core(session: Session, question: CoreQuestion) -> Answer:
+def _core(context: Context, question: CoreQuestion) -> Answer:
     from simulator.host.core import core_answer
 
-    return core_answer(question, session.machine(question.where))
+    return core_answer(question, context.machine(question.where))
 
 
-def _no_least(_session: Session, _question: CoreQuestion) -> float:
+def _no_least(_context: Context, _question: CoreQuestion) -> float:
     raise InputError("a latency has no rate")
 
 
-TIMES: dict[type, Callable[[Session, Any], float]] = {
+TIMES: dict[type, Callable[[Context, Any], float]] = {
     OperatorQuestion: _operator_s,
 }
-ANSWERS: dict[type, Callable[[Session, Any], Answer]] = {
+ANSWERS: dict[type, Callable[[Context, Any], Answer]] = {
     CopyQuestion: _copy,
     LaunchQuestion: _launch,
     AccessQuestion: _access,
@@ -136,7 +136,7 @@ ANSWERS: dict[type, Callable[[Session, Any], Answer]] = {
     MessageQuestion: _message,
     CoreQuestion: _core,
 }
-LEAST: dict[type, Callable[[Session, Any], float]] = {
+LEAST: dict[type, Callable[[Context, Any], float]] = {
     OperatorQuestion: _operator_bound_s,
     CopyQuestion: _copy_bound_s,
     LaunchQuestion: _launch_bound_s,

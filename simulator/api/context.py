@@ -1,0 +1,171 @@
+"""What questions are answered with: machines, devices and networks, each made once: :class:`Context`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from simulator.api.collectives import chosen_gpus
+from simulator.api.machines import load_machine
+from simulator.collectives.communicator import Communicator
+from simulator.constants import DEFAULT, Constants
+from simulator.errors import InputError
+from simulator.network.machine import Machine
+from simulator.network.routing import Router
+from simulator.questions.access import AccessQuestion
+from simulator.questions.collective import CollectiveQuestion
+from simulator.questions.copy import CopyQuestion
+from simulator.questions.core import CoreQuestion
+from simulator.questions.disk import DiskQuestion
+from simulator.questions.launch import LaunchQuestion
+from simulator.questions.message import MessageQuestion
+from simulator.questions.operator import OperatorQuestion
+from simulator.questions.program import ProgramQuestion
+from simulator.questions.step import StepQuestion
+from simulator.questions.where import TODAY, Software, Where
+
+if TYPE_CHECKING:  # device models are imported on first use
+    from simulator.devices.predict import Device
+    from simulator.places import Places
+    from simulator.questions.calibration import Calibration
+    from simulator.results.training import TrainingResult
+    from simulator.workload.find import NetworkSource
+    from simulator.workload.network import Network
+else:
+    Device = Any
+
+__all__ = ["Context", "Question"]
+
+Question = (
+    CollectiveQuestion
+    | StepQuestion
+    | ProgramQuestion
+    | OperatorQuestion
+    | CopyQuestion
+    | AccessQuestion
+    | LaunchQuestion
+    | DiskQuestion
+    | MessageQuestion
+    | CoreQuestion
+)
+Q = TypeVar("Q")
+_WORDS = 128  # Megatron-LM's default of --make-vocab-size-divisible-by
+
+
+class Context(ABC):
+    """Machines, devices and networks by question, and the answers that others need (:meth:`time_s`, :meth:`step`).
+
+    ``calibrations`` are constants of single devices, ``constants`` those that all share.
+    """
+
+    def __init__(self, calibrations: Mapping[str, Calibration] | None = None, constants: Constants = DEFAULT) -> None:
+        self.calibrations = dict(calibrations or {})
+        self.constants = constants
+        self._machines: dict[object, Any] = {}  # machines, their routes, networks: what no constant changes
+        self._kept: dict[object, Any] = {}
+        self._networks: dict[str, NetworkSource] = {}
+
+    @abstractmethod
+    def time_s(self, question: Question) -> float:
+        """Return the predicted time of *question*, in seconds; raises InputError."""
+
+    @abstractmethod
+    def step(self, question: StepQuestion) -> TrainingResult:
+        """Return the result of a step; raises InputError or Unsuitable."""
+
+    # -- machines, devices and networks --------------------------------------------
+
+    def know(self, where: Where, machine: Machine) -> None:
+        """Use *machine* for *where*, instead of a file or a built-in machine."""
+        self._machines = {**self._machines, where: machine}  # sessions that share the others keep theirs
+
+    def know_network(self, workload: str, source: NetworkSource) -> None:
+        """Use *source* for the network named *workload*, instead of a file or a built-in network."""
+        self._networks[workload] = source
+
+    def machine(self, where: Where) -> Machine:
+        """Return the machine of *where*; raises InputError."""
+        asked = {"n_nodes": where.nodes, "slow_links": where.slow_links, "neighbours": where.neighbours}
+        return self._once(self._machines, where, lambda: load_machine(where.topology, fabric=where.fabric, **asked))  # type: ignore[arg-type]
+
+    def group(self, where: Where, gpus: tuple[int, ...] | None) -> Communicator:
+        """Return the communicator of *gpus* (None: all) of the machine of *where*; raises InputError."""
+        machine = self.machine(where)
+        ranks = chosen_gpus(machine, gpus)
+        whole: Communicator = self._once(self._machines, (where, "all"), lambda: Communicator(machine, machine.gpus))
+        place = {node: number for number, node in enumerate(machine.gpus)}
+        return whole if ranks == machine.gpus else whole.part([place[node] for node in ranks])
+
+    def router(self, where: Where) -> Router:
+        """Return the router of the machine of *where*, with or without GPUs; raises InputError."""
+        machine = self.machine(where)
+        if machine.gpus:
+            return self.group(where, None).router
+        return self._once(self._machines, (where, "router"), lambda: Router(machine))
+
+    def places(self, where: Where, software: Software = TODAY) -> Places:
+        """Return the devices of the machine of *where* with *software*, and their hosts; raises InputError."""
+        from simulator.places import Places
+
+        return self._once(
+            self._kept,
+            (where, "places", software.libraries),
+            lambda: Places(self.machine(where), self.calibrations, self.constants, software.libraries),
+        )
+
+    def device(
+        self, where: Where, name: str | None = None, threads: int | None = None, software: Software = TODAY
+    ) -> Device:
+        """Return the device *name* of the machine of *where* with *software*; raises InputError."""
+        return self.places(where, software).find(name, threads=threads).device
+
+    def last_cache_bytes(self, where: Where, name: str | None = None) -> float:
+        """Return the bytes of the last-level cache of the device *name*, 0 if it has none; raises InputError."""
+        from simulator.devices.gpu.gpu import Gpu
+
+        device = self.device(where, name)
+        if isinstance(device, Gpu):
+            return device.l2_bytes
+        return device.caches[-1].size_bytes if device.caches else 0.0
+
+    def source(self, question: StepQuestion) -> NetworkSource:
+        """Return the function that builds the network of *question* for a batch size; raises InputError."""
+        from simulator.workload.find import find_network
+
+        if question.workload in self._networks:
+            return self._networks[question.workload]
+        # Megatron-LM pads the vocabulary so that each tensor-parallel rank has a multiple of 128 words.
+        multiple = _WORDS * question.layout.tp if question.options.framework == "megatron" else 1
+        key = question.workload, question.sizes, question.options.trains, multiple
+        sizes = dict(question.sizes)
+        length, image = sizes.pop("sequence_length", None), sizes.pop("image", None)
+        return self._once(
+            self._machines,
+            ("source", key),
+            lambda: find_network(
+                question.workload,
+                training=question.options.trains,
+                sequence_length=length,  # type: ignore[arg-type]
+                image=image,  # type: ignore[arg-type]
+                settings=sizes,
+                words_multiple=multiple,
+            ),
+        )
+
+    def network(self, question: StepQuestion) -> Network:
+        """Return the network of *question*; raises InputError."""
+        return self.source(question).build(question.batch)
+
+    @staticmethod
+    def _once(kept: dict[object, Any], key: object, make: Callable[[], Q]) -> Q:
+        """Return the result of *make* for *key* that is *kept*, or raise its kept error."""
+        if key not in kept:
+            try:
+                kept[key] = make()
+            except InputError as error:
+                kept[key] = error
+        found = kept[key]
+        if isinstance(found, InputError):
+            raise found
+        return found  # type: ignore[no-any-return]
