@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from simulator.errors import Fault, InputError, one_line
+from simulator.launch.timeless import OFFLOADS
 from simulator.topology.json_source import read_json
+from simulator.topology.yaml_source import YamlSource
 
 __all__ = ["DeepSpeed", "read_deepspeed"]
 
@@ -35,15 +37,39 @@ _TIMELESS = frozenset(
 )
 
 
+_FEWER_BITS = "the exchange of fewer bits is not modelled; the time would be far off"
+_OTHER_TOKENS = "layers that leave out tokens or are left out are not modelled; the time would be far off"
+
+# Settings without which a step is another one, and why there is no answer with them.
+_REFUSED: dict[tuple[str, ...], str] = {
+    ("zero_optimization", "offload_optimizer", "device"): OFFLOADS,
+    ("zero_optimization", "offload_param", "device"): OFFLOADS,
+    ("zero_optimization", "cpu_offload"): OFFLOADS,
+    ("zero_optimization", "cpu_offload_params"): OFFLOADS,
+    ("activation_checkpointing", "cpu_checkpointing"): OFFLOADS,
+    ("zero_optimization", "zero_quantized_weights"): _FEWER_BITS,
+    ("zero_optimization", "zero_quantized_gradients"): _FEWER_BITS,
+    ("zero_optimization", "zero_hpz_partition_size"): "gathering within a node in the backward pass is not modelled",
+    ("sparse_attention", "mode"): "attention to some of the tokens is not modelled; the time would be far off",
+    ("progressive_layer_drop", "enabled"): _OTHER_TOKENS,
+    ("data_efficiency", "data_routing", "random_ltd", "enabled"): _OTHER_TOKENS,
+    ("hybrid_engine", "enabled"): "steps that also generate text are not modelled",
+    ("tensor_parallel", "autotp_size"): "is not read; ranks that split a layer are --parallel tp=2",
+    ("sequence_parallel_size",): "is not read; ranks that split a sequence are --parallel cp=2",
+}
+_COMPRESSING = frozenset(("onebitadam", "zerooneadam", "onebitlamb"))
+
+
 @dataclass(slots=True)
 class DeepSpeed:
-    """Settings of a file; None if a setting is missing or ``auto``."""
+    """Settings of a file; None if a setting is missing or ``auto``.  ``shards``: ranks that hold a full set (MiCS)."""
 
     zero: int | None = None
     batch: int | None = None
     micro_batch: int | None = None
     micro_batches: int | None = None
     precision: str | None = None
+    shards: int | None = None
     notes: list[str] = field(default_factory=list)
 
 
@@ -72,7 +98,6 @@ def read_deepspeed(path: str) -> DeepSpeed:
             return {}
         return value
 
-    zero = mapping("zero_optimization")
     found.zero = number(("zero_optimization", "stage"), 0, 3)
     found.batch = number(("train_batch_size",), 1)
     found.micro_batch = number(("train_micro_batch_size_per_gpu",), 1)
@@ -82,17 +107,40 @@ def read_deepspeed(path: str) -> DeepSpeed:
         found.precision = f"master-{halves[0]}"
     if len(halves) > 1:
         faults.append(source.fault(("fp16",), "fp16: bf16 is enabled too; DeepSpeed takes one of the two", key=True))
-    for key in ("offload_optimizer", "offload_param"):
-        device = zero.get(key)
-        if isinstance(device, dict) and device.get("device", "none") != "none":
-            found.notes.append(f"{path}: zero_optimization.{key} is not modelled; nothing is kept off the GPU")
-    for key in ("zero_hpz_partition_size", "zero_quantized_weights", "zero_quantized_gradients", "mics_shard_size"):
-        if zero.get(key) not in (None, False, 1, -1):
-            found.notes.append(f"{path}: zero_optimization.{key} is not modelled")
+    if _is_on(mapping("zero_optimization").get("mics_shard_size")):
+        found.shards = number(("zero_optimization", "mics_shard_size"), 1)
+    faults += _refused(source)
     known = {"zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu", "bf16", "fp16"}
+    known |= {place[0] for place in _REFUSED}
     others = [key for key in data if key not in known | _TIMELESS | {"gradient_accumulation_steps"}]
     if others:
         found.notes.append(f"{path}: not known, and without effect: {', '.join(one_line(key, 40) for key in others)}")
     if faults:
         raise InputError(list(dict.fromkeys(faults)))
     return found
+
+
+def _refused(source: YamlSource) -> Iterator[Fault]:
+    """Yield a fault for each setting of *source* that is on and has no answer."""
+
+    def value(*place: str) -> Any:
+        found: Any = source.data
+        for key in place:
+            found = found.get(key) if isinstance(found, dict) else None
+        return found
+
+    for place, why in _REFUSED.items():
+        if _is_on(value(*place)):
+            yield source.fault(place, f"{'.'.join(place)}: {why}")
+    for place in (("zero_optimization", "offload_optimizer"), ("zero_optimization", "offload_param")):
+        said = value(*place)
+        if not isinstance(said, dict | None):
+            yield source.fault(place, f"{'.'.join(place)}: must be a mapping; got {one_line(said, 40)}")
+    optimizer = value("optimizer", "type")
+    if isinstance(optimizer, str) and optimizer.lower() in _COMPRESSING:
+        yield source.fault(("optimizer", "type"), f"optimizer.type: {optimizer}: {_FEWER_BITS}")
+
+
+def _is_on(value: object) -> bool:
+    """Return whether *value* switches a setting on; a group of 1 rank divides nothing, and -1 stands for none."""
+    return value is True or value not in (None, False, 1, -1, "none", "auto")

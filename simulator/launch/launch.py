@@ -14,7 +14,7 @@ from simulator.launch.layout import read_layout, read_overlap
 from simulator.launch.model import read_model
 from simulator.launch.ranks import Ranks, read_ranks
 from simulator.launch.shell import Script, Word, commands_of
-from simulator.launch.timeless import NOT_MODELLED, is_timeless
+from simulator.launch.timeless import NOT_MODELLED, REFUSED, is_off, is_timeless
 from simulator.launch.trainer import Trainer, read_trainer
 from simulator.questions.options import RECOMPUTED_PARTS
 from simulator.user_files import read_user_file
@@ -73,7 +73,7 @@ def read_launch(text: str, at_hand: int | None = None) -> Launch:
     args.faults += [] if launcher is args else launcher.faults
     found = Launch(notes=[f"{file}: ${name} is set more than once; the last value counts" for name in script.twice])
     deepspeed = DeepSpeed()
-    path = args.text("deepspeed-config") or args.value("deepspeed")
+    path = args.text("deepspeed-config") or args.value("deepspeed") or launcher.text("deepspeed-config-file")
     if path is not None:
         try:
             deepspeed = read_deepspeed(path)
@@ -81,8 +81,8 @@ def read_launch(text: str, at_hand: int | None = None) -> Launch:
             args.faults += error.faults
     found.notes += deepspeed.notes
     trainer = read_trainer(args, launcher, found.notes)
-    args.faults += [fault for fault in launcher.faults if fault not in args.faults]
     _read(args, ranks, deepspeed, trainer, at_hand, found)
+    _refuse(args, launcher)
     args.finish()
     found.notes += _unread(args)
     return found
@@ -128,6 +128,8 @@ def _read(
         deepspeed.precision or trainer.precision if trainer.is_there else _precision(args) or deepspeed.precision
     )
     layout = read_layout(args, ranks, deepspeed)
+    if trainer.of_deepspeed or trainer.zero == 2:  # parameters in half precision, and an fp32 copy in shards
+        precision = precision and precision.replace("amp-", "master-")
     if trainer.zero is not None and deepspeed.zero is None:
         layout.zero = trainer.zero
         if trainer.in_nodes:
@@ -159,6 +161,8 @@ def _read(
     model_ranks = layout.tp * layout.pp * layout.cp
     _batch(args, layout.dp or (at_hand or 0) // model_ranks or None, deepspeed, trainer, options)
     _recompute(args, options, found.notes)
+    if trainer.lora:
+        found.sizes["lora"] = trainer.lora
     said = {"recompute": trainer.recomputes, "compiled": trainer.compiles, "fused_optimizer": trainer.fuses_update}
     options |= {name: True for name, is_said in said.items() if is_said}
 
@@ -283,6 +287,15 @@ def _recompute(args: Arguments, options: dict[str, str | bool], notes: list[str]
             options["recompute_parts"] = ",".join(known)
 
 
+def _refuse(args: Arguments, launcher: Arguments) -> None:
+    """Record a fault for each argument without which a step is another one, and why it has no answer."""
+    for each in (args, launcher) if launcher is not args else (args,):
+        for name in each.names:
+            if name in REFUSED and not is_off(each.value(name)):
+                each.fault(name, REFUSED[name])
+    args.faults += [fault for fault in launcher.faults if fault not in args.faults]
+
+
 def _unread(args: Arguments) -> list[str]:
     """Return a note for each given argument that is not modelled, and one that lists unknown arguments."""
     notes, unknown = [], []
@@ -291,7 +304,7 @@ def _unread(args: Arguments) -> list[str]:
             continue
         if name in NOT_MODELLED:
             notes.append(f"--{name}: is not modelled; {NOT_MODELLED[name]}")
-        elif not is_timeless(name):
+        elif name not in REFUSED and not is_timeless(name):
             unknown.append(name)
     if unknown:
         listed = ", ".join(f"--{one_line(name, 40)}" for name in unknown[:_LISTED])

@@ -96,6 +96,7 @@ def read_layout(args: Arguments, ranks: Ranks, deepspeed: DeepSpeed) -> Division
         zero = min(stage, 3)
     if deepspeed.zero is not None:
         zero = deepspeed.zero
+        found.shards = deepspeed.shards if zero == 3 else None
     found.zero = zero
     return found
 

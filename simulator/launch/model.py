@@ -50,6 +50,9 @@ def read_model(args: Arguments, tp: int, attention: str) -> Model:
     experts = args.number("num-experts")
     gated = args.has("swiglu")
     inner = args.number("ffn-hidden-size") or (int(4 * hidden * 2 / 3 / 64) * 64 if gated else 4 * hidden)
+    window = re.match(r"\(?(\d{1,9})", args.text("window-size") or "")
+    if window and length and int(window[1]) < length:
+        args.fault("window-size", f"attention to {window[1]} of {length} tokens is not modelled here")
     sizes: dict[str, int | str] = {"layers": layers, "hidden": hidden, "heads": heads}
     found.workload = _family(args, found, gated=gated, experts=experts is not None)
     if experts is None:

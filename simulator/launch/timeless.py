@@ -1,11 +1,14 @@
 """Arguments that do not affect the time of a step, and arguments that do but are not modelled.
 
+Of the latter, some change a step by little, and what is simulated instead is said (``NOT_MODELLED``); without others a
+step is another one, of several times its time or memory, and they are refused (``REFUSED``).
+
 Names are without dashes; a final ``*`` matches any ending.
 """
 
 from __future__ import annotations
 
-__all__ = ["NOT_MODELLED", "is_timeless"]
+__all__ = ["NOT_MODELLED", "OFFLOADS", "REFUSED", "is_off", "is_timeless"]
 
 _TIMELESS = """
 accumulate-allreduce-grads-in-fp32 adam-beta1 adam-beta2 adam-eps adlr-autoresume* append-eod apply-layernorm-1p
@@ -39,6 +42,8 @@ train-tokens transformer-engine* use-checkpoint-opt-param-scheduler use-cpu-init
 use-legacy-models use-mcore-models use-one-sent-docs use-pytorch-profiler use-ring-exchange-p2p
 use-rotary-position-embeddings use-tokenizer-model-from-checkpoint-args valid-data-path validate-every verbose
 max-grad-norm max-steps num-train-epochs per-device-eval-batch-size report-to
+cpu-torch-adam no-pin-cpu-* offload-modules optimizer-offload-fraction overlap-cpu-optimizer-d2h-h2d use-pin-memory
+use-torch-optimizer-for-cpu-offload
 moe-flex-dispatcher-backend vocab-file wandb-* warmup warmup-* weight-decay weight-decay* world-size zloss*
 """
 _EXACT = frozenset(name for name in _TIMELESS.split() if not name.endswith("*"))
@@ -48,8 +53,6 @@ _BEGIN = tuple(name[:-1] for name in _TIMELESS.split() if name.endswith("*"))
 NOT_MODELLED: dict[str, str] = {
     "account-for-embedding-in-pipeline-split": "layers are shared out evenly among stages",
     "account-for-loss-in-pipeline-split": "layers are shared out evenly among stages",
-    "cpu-offloading": "nothing is kept in the host's memory",
-    "cpu-offloading-num-layers": "nothing is kept in the host's memory",
     "cross-entropy-loss-fusion": "the loss is a kernel of its own",
     "deterministic-mode": "kernels are those of the usual mode",
     "decoder-first-pipeline-num-layers": "layers are shared out evenly among stages",
@@ -64,7 +67,6 @@ NOT_MODELLED: dict[str, str] = {
     "fp4-param-gather": "parameters are gathered in 16 bits",
     "fp8-param-gather": "parameters are gathered in 16 bits",
     "hierarchical-context-parallel-sizes": "a sequence is split in one ring",
-    "hybrid-override-pattern": "all layers are attention and a feed-forward layer",
     "high-priority-stream-groups": "streams have equal priority",
     "model-name-or-path": "the network is the one that --workload names",
     "microbatch-group-size-per-vp-stage": "micro-batches take turns in groups as large as the pipeline is long",
@@ -75,8 +77,6 @@ NOT_MODELLED: dict[str, str] = {
     "no-masked-softmax-fusion": "attention runs as --attention-backend, or its default, has it",
     "partition-activations": "each rank keeps the inputs of its layers whole",
     "num-distributed-optimizer-instances": "shards of the optimiser's state go over all ranks with the same parameters",
-    "optimizer-cpu-offload": "the update runs on the GPU",
-    "optimizer-offload-fraction": "the update runs on the GPU",
     "overlap-moe-expert-parallel-comm": "computing waits for the all-to-all of experts",
     "overlap-p2p-communication-warmup-flush": "sends between stages are as 1F1B has them",
     "no-overlap-p2p-communication": "sends of interleaved stages overlap with computing",
@@ -86,8 +86,6 @@ NOT_MODELLED: dict[str, str] = {
     "context-parallel-ulysses-degree": "a sequence is split in one ring",
     "use-checkpoint-args": "sizes are those of the line; no checkpoint is read",
     "use-precision-aware-optimizer": "the optimiser's state is in fp32",
-    "yaml-cfg": "the file is not read",
-    "window-size": "attention reads all tokens",
     "window-attn-skip-freq": "attention reads all tokens",
     "decrease-batch-size-if-needed": "the global batch is as it is written",
     "cp-comm-type": "a sequence is split in one ring",
@@ -96,6 +94,31 @@ NOT_MODELLED: dict[str, str] = {
     "freeze-vit": "all parameters are trained",
     "no-gradient-reduce-div-fusion": "gradients are divided in the exchange",
 }
+
+OFFLOADS = "moves data between GPU and host in every step, which is not modelled; the time would be far off"
+_NARROW = "keeps weights in fewer bits, which is not modelled; time and memory would be far off"
+_ON_CPU = "trains on the CPU; leave it out, and name a CPU with --device"
+
+# Why there is no answer with these arguments of Megatron-LM, DeepSpeed and its fork of it, Accelerate, and Trainer.
+REFUSED: dict[str, str] = {
+    **dict.fromkeys(
+        ("optimizer-cpu-offload", "offload-optimizer-states", "fine-grained-activation-offloading"), OFFLOADS
+    ),
+    **dict.fromkeys(("cpu-offloading", "cpu-offloading-num-layers", "cpu-optimizer", "remote-device"), OFFLOADS),
+    **dict.fromkeys(("checkpoint-in-cpu", "offload-optimizer-device", "offload-param-device"), OFFLOADS),
+    **dict.fromkeys(("fsdp-offload-params", "fsdp-cpu-offload", "offload", "cpu-offload"), OFFLOADS),
+    **dict.fromkeys(("load-in-4bit", "load-in-8bit", "quantization-bit", "use-qlora"), _NARROW),
+    **dict.fromkeys(("use-cpu", "no-cuda"), _ON_CPU),
+    "hybrid-override-pattern": "layers other than attention and feed-forward layers are not modelled here",
+    "use-megatron-lm": "Accelerate's degrees of parallelism are not read; launch Megatron-LM's own program",
+    "yaml-cfg": "the file is not read; write its settings as arguments",
+}
+_OFF = frozenset(("none", "false", "0", "no", "n", "f", "0.0"))
+
+
+def is_off(value: str | None) -> bool:
+    """Return whether an argument with *value* does nothing (``none``, ``false``, ``0``)."""
+    return value is not None and value.lower() in _OFF
 
 
 def is_timeless(name: str) -> bool:
