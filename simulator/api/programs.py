@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from simulator.effects import data_file
 from simulator.errors import InputError
 from simulator.questions.options import StepOptions
 from simulator.questions.program import ProgramQuestion
@@ -22,7 +23,15 @@ __all__ = ["run_program"]
 
 
 def run_program(context: Context, question: ProgramQuestion) -> ProgramResult:
-    """Return the result of the program of *question*; raises InputError with every fault of its file."""
+    """Return the result of the program of *question*; raises InputError with every fault of its file.
+
+    Code that the file names runs only if the question trusts it.
+    """
+    with data_file(trusted=question.trust_code):
+        return _result(context, question)
+
+
+def _result(context: Context, question: ProgramQuestion) -> ProgramResult:
     from simulator.api.collectives import make_request
     from simulator.collectives.registry import strategy_of
     from simulator.engine.executor import execute

@@ -343,6 +343,9 @@ def simulate(
             "--what-if", help="For a step: the gain from faster links, devices and hosts, and from other settings."
         ),
     ] = False,
+    trust_code: Annotated[
+        bool, typer.Option("--trust-code", help="Let a program file run code (run: torch:module:factory).")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")] = False,
     trace: Annotated[
         str | None,

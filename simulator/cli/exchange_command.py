@@ -15,7 +15,6 @@ from simulator.cli.circumstances import parse_servers
 from simulator.cli.machines import find_machines
 from simulator.cli.options import (
     WITHOUT_NCCL,
-    look_here,
     parse_algorithm,
     parse_choice,
     parse_collective,
@@ -54,7 +53,6 @@ class ExchangeRuns:
 def run_exchange(written: Written) -> None:
     """Check the options, simulate, write the requested files and print the results; raises TopocastError."""
     session = Session()
-    look_here(written.workload)
     payload, (questions, names) = read_all(
         lambda: parse_workload(written.workload), lambda: exchange_questions(written, session)
     )

@@ -42,7 +42,7 @@ GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
                 "recompute_blocks",
             ),
             *("channels_last", "fused_optimizer", "framework", "cpu_library", "libraries", "calibration"),
-            *("input", "epoch", "programs", "what_if"),
+            *("input", "epoch", "programs", "what_if", "trust_code"),
         ),
     ),
     "Parallelism": (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -20,7 +19,6 @@ from simulator.workload.collective import COLLECTIVES, Collective
 __all__ = [
     "WITHOUT_NCCL",
     "check_outputs",
-    "look_here",
     "parse_algorithm",
     "parse_choice",
     "parse_collective",
@@ -51,12 +49,6 @@ def refuse(given: Mapping[str, bool], why: str) -> None:
     faults = [Fault(f"{option}: {why}") for option, written in given.items() if written]
     if faults:
         raise InputError(faults)
-
-
-def look_here(workload: str) -> None:
-    """Add the current folder to the import path for the module of *workload*, as console scripts do not search it."""
-    if workload.startswith("torch:") and "" not in sys.path:
-        sys.path.insert(0, "")
 
 
 def check_outputs(files: Mapping[str, str | None]) -> None:

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from simulator.api.session import Session
 from simulator.cli.calibrations import read_calibrations
 from simulator.cli.machines import find_machines
-from simulator.cli.options import look_here, parse_count
+from simulator.cli.options import parse_count
 from simulator.cli.output import Files, show
 from simulator.cli.program_text import program_lines
 from simulator.cli.written import Written
@@ -22,7 +22,6 @@ __all__ = ["run_program_command"]
 
 def run_program_command(written: Written) -> None:
     """Answer the question in *written*; raises TopocastError."""
-    look_here(written.workload)
     session = Session()
     machines = find_machines(written, session)
     session = session.calibrated(read_calibrations(written.calibration, [session.machine(w) for w in machines]))
@@ -35,6 +34,7 @@ def run_program_command(written: Written) -> None:
             threads=threads,
             compiled=written.compiled,
             captured=written.cuda_graph,
+            trust_code=written.trust_code,
         )
         for where in machines
     ]

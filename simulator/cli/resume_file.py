@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator import __version__
+from simulator.effects import effect
 from simulator.errors import Fault, InputError, one_line
 from simulator.search.run import Kept
 from simulator.search.space import Space
@@ -36,6 +37,7 @@ def kept_in(path: str | None, space: Space, network: Network, stack: ExitStack) 
     if path is None:
         return Kept()
     file, shown = Path(path), one_line(path)
+    effect("writes a file", f"--resume {shown}")
     head = json.dumps({"search": _fingerprint(space, network)}) + "\n"
     try:
         raw = _content(file, shown)

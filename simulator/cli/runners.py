@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from multiprocessing import get_context
 from typing import Any
 
+from simulator.effects import effect
 from simulator.errors import InputError, MissingDependency, one_line
 from simulator.search.run import Runner, here
 
@@ -35,6 +36,7 @@ def dask_runner(address: str, stack: ExitStack) -> Runner:
 
     Raises MissingDependency if Dask is not installed, InputError if no cluster answers.
     """
+    effect("opens a connection", f"--dask {one_line(address, 60)}")
     try:
         from distributed import Client
     except ImportError:

@@ -42,6 +42,9 @@ def scenario(
         typer.Option(metavar="FILE", help="Write the timeline of the main run (Chrome trace)."),
     ] = None,
     plot: Annotated[str | None, typer.Option(metavar="FILE", help="Plot it (.svg, .png or .pdf).")] = None,
+    trust_code: Annotated[
+        bool, typer.Option("--trust-code", help="Let the runs of a file write files, run code and open connections.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors on standard error.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
@@ -56,5 +59,5 @@ def scenario(
     del debug  # read from the arguments when errors are shown
     from simulator.cli.scenario_command import Wanted, run_scenario
 
-    wanted = Wanted(name, listed=listed, shown=shown, copy=copy, json=json, trace=trace, plot=plot, quiet=quiet)
+    wanted = Wanted(name, listed, shown, copy, json, trace, plot, quiet, trust_code)
     run_scenario(wanted)

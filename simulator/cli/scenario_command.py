@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
@@ -21,6 +21,7 @@ from simulator.cli.scenario_text import list_lines, scenario_lines
 from simulator.console.files import OutputFile
 from simulator.console.progress import Progress
 from simulator.console.style import choose_style
+from simulator.effects import data_file
 from simulator.errors import Fault, InputError, one_line
 from simulator.questions.words import KINDS
 from simulator.results.document import SCHEMA_VERSION, to_json
@@ -45,6 +46,7 @@ class Wanted:
     trace: str | None = None
     plot: str | None = None
     quiet: bool = False
+    trust_code: bool = False
 
 
 def run_scenario(wanted: Wanted) -> None:
@@ -74,7 +76,9 @@ def run_scenario(wanted: Wanted) -> None:
         file = None
         if wanted.plot is not None and not draws_run(scenario):
             file = stack.enter_context(OutputFile("--plot", wanted.plot))
-        answers, notes = answer_scenario(scenario, trace=wanted.trace, plot=wanted.plot, quiet=wanted.quiet)
+        answers, notes = answer_scenario(
+            scenario, trace=wanted.trace, plot=wanted.plot, quiet=wanted.quiet, trust_code=wanted.trust_code
+        )
         if file is not None:
             from reports.scenario import draw_answers
 
@@ -96,12 +100,18 @@ def _alone(does: str, others: Mapping[str, object]) -> None:
 
 
 def answer_scenario(
-    scenario: Scenario, *, trace: str | None = None, plot: str | None = None, quiet: bool = True
+    scenario: Scenario,
+    *,
+    trace: str | None = None,
+    plot: str | None = None,
+    quiet: bool = True,
+    trust_code: bool = False,
 ) -> tuple[tuple[Answer, ...], list[str]]:
     """Run *scenario* and return its answers and the remarks of its runs.
 
     *trace* is a file for the timeline of its main run, if it has one; *plot* one for the picture of its only run.  Runs
-    with the same words are run once.  The scenario's folder is the working folder during the runs.
+    with the same words are run once.  The scenario's folder is the working folder during the runs.  Without
+    *trust_code*, a run that writes another file, runs code or opens a connection is a fault.
 
     Raises InputError with the faults of all runs, or of all answers.
     """
@@ -114,11 +124,15 @@ def answer_scenario(
     documents: dict[str, Any] = {}
     notes: list[str] = []
     faults: list[Fault] = []
-    with Progress(len(scenario.runs), "simulating", quiet=quiet) as progress, contextlib.chdir(scenario.path.parent):
+    with Progress(len(scenario.runs), "simulating", quiet=quiet) as progress, _within(scenario.path.parent):
         for run in scenario.runs:
             if run.arguments not in done:
                 extra = outputs if run.arguments == drawn else []
-                done[run.arguments] = answered = captured([*run.arguments[1:], *extra, "--json"])
+                with data_file(trusted=trust_code, outputs=extra) as refused:
+                    done[run.arguments] = answered = captured([*run.arguments[1:], *extra, "--json"])
+                if refused:
+                    faults.append(scenario.fault(("runs", run.name), f"runs.{run.name}: {refused[0].message}"))
+                    continue
                 if answered.status == 0:
                     notes += [f"{run.name}: {line}" for line in answered.errors]
             answered = done[run.arguments]
@@ -133,6 +147,18 @@ def answer_scenario(
     if faults:
         raise InputError(faults)
     return answers_of(scenario, documents), notes
+
+
+@contextlib.contextmanager
+def _within(folder: Path) -> Iterator[None]:
+    """Make *folder* the working folder, from which nothing is imported."""
+    before, path = os.getcwd(), sys.path[:]
+    sys.path[:] = [before if each == "" else each for each in path]
+    try:
+        with contextlib.chdir(folder):
+            yield
+    finally:
+        sys.path[:] = path
 
 
 def has_timeline(scenario: Scenario) -> bool:

@@ -19,7 +19,6 @@ from simulator.cli.circumstances import (
 from simulator.cli.machines import find_machines
 from simulator.cli.options import (
     WITHOUT_NCCL,
-    look_here,
     parse_choice,
     parse_count,
     parse_gpus,
@@ -58,7 +57,6 @@ def ask_steps(written: Written, session: Session | None = None) -> tuple[Session
 
     *session*: one that already knows some machines or networks.  Raises InputError.
     """
-    look_here(written.workload)
     known = session or Session()
     machines, ways = read_all(lambda: find_machines(written, known), lambda: _ways(written))
     session = known.calibrated(read_calibrations(written.calibration, [known.machine(w) for w in machines]))

@@ -83,6 +83,7 @@ class Written:
     threads: str | None = None
     calibration: str | None = None
     what_if: bool = False
+    trust_code: bool = False
     json: bool = False
     trace: str | None = None
     plot: str | None = None
@@ -148,6 +149,7 @@ _READ_BY: dict[str, tuple[str, ...]] = {
     "trace": (_EXCHANGE, _STEP, _PROGRAM),
     "plot": (_EXCHANGE, _STEP, _SINGLE, _PROGRAM),
     **dict.fromkeys(("device", "threads", "calibration"), (_STEP, _SINGLE, _PROGRAM)),
+    "trust_code": (_PROGRAM,),
 }
 _SAYS_TOO = {"batch": "global_batch", "gpus": "device"}
 _WHY = {
@@ -155,6 +157,7 @@ _WHY = {
     (_STEP, _EXCHANGE): "is about an exchange alone; without --batch it is read",
     (_SINGLE, _EXCHANGE): "is about an exchange, and --workload names a single operation",
     (_SINGLE, _STEP): "is about a step of a network, and --workload names a single operation",
+    **dict.fromkeys(((_EXCHANGE, _PROGRAM), (_STEP, _PROGRAM), (_SINGLE, _PROGRAM)), "is about a file that names code"),
     (_PROGRAM, _EXCHANGE): "is about an exchange, and --workload is a program, which says what it does",
     (_PROGRAM, _STEP): "is about a step of a network, and --workload is a program, which says it of each (batch: 32)",
 }

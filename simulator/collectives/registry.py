@@ -14,6 +14,7 @@ from importlib import metadata
 
 from simulator.collectives.request import Strategy
 from simulator.constants import DEFAULT, Constants
+from simulator.effects import effect, has_effects
 from simulator.errors import InputError, nearest, one_line
 from simulator.questions.where import Software
 
@@ -44,9 +45,13 @@ _SERVERS = {"parameter-server": ("colocated", "sharded")}
 
 
 def strategy_names(*, named_only: bool = False) -> list[str]:
-    """Return the names of the strategies to compare, built-in ones first; with *named_only*, the others too."""
+    """Return the names of the strategies to compare, built-in ones first; with *named_only*, the others too.
+
+    Registered ones, which are code, are left out where a data file asks.
+    """
     rest = _NAMED_ONLY if named_only else {}
-    return [*_BUILT_IN, *rest, *sorted(set(_plugins()) - set(_BUILT_IN) - set(_NAMED_ONLY))]
+    plugins = set(_plugins()) if has_effects() else set()
+    return [*_BUILT_IN, *rest, *sorted(plugins - set(_BUILT_IN) - set(_NAMED_ONLY))]
 
 
 def find_strategy(name: str) -> Strategy:
@@ -68,6 +73,7 @@ def find_strategy(name: str) -> Strategy:
             return _load(_BUILT_IN[base], name)
     plugins = _plugins()
     if name in plugins:
+        effect("runs code", f"--strategy {one_line(name, 60)}")
         found = plugins[name].load()
         return found() if isinstance(found, type) or not hasattr(found, "plan") else found  # type: ignore[no-any-return]
     hint = nearest(name, strategy_names(named_only=True))

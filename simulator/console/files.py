@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from simulator.effects import effect
 from simulator.errors import InputError, one_line
 
 __all__ = ["OutputFile"]
@@ -34,6 +35,7 @@ class OutputFile:
         self._stream: BinaryIO | None = None
         if not path:
             raise InputError(f"{option} needs the name of a file")
+        effect("writes a file", f"{option} {self.shown}", path)
         try:
             if path.endswith(os.sep) or self._target.is_dir():
                 raise InputError(f"{option} {self.shown}: is a folder; name a file")

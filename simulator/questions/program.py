@@ -15,6 +15,7 @@ class ProgramQuestion:
 
     ``device`` runs everything that names no device; by default the machine's first GPU, or its CPUs.  ``threads`` are a
     CPU's.  ``compiled`` and ``captured`` apply to all its networks, whatever the file says.
+    ``trust_code``: the file may run code (``run: torch:...``).
     """
 
     where: Where
@@ -24,3 +25,4 @@ class ProgramQuestion:
     threads: int | None = None
     compiled: bool = False
     captured: bool = False
+    trust_code: bool = False

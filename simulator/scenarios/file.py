@@ -193,6 +193,8 @@ class _Reader:
             option = word.partition("=")[0]
             if option in _OUTPUTS:
                 self.fault(place, f"runs.{name}: {option} says how an answer is shown; leave it out")
+        if "--trust-code" in arguments:
+            self.fault(place, f"runs.{name}: --trust-code is for whoever runs the scenario; leave it out")
         if "-" in arguments:
             self.fault(place, f"runs.{name}: - is standard input, which a run has none of; name a file")
         return Run(name, " ".join(words.split()), tuple(arguments)) if len(self.faults) == before else None

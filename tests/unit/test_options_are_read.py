@@ -205,6 +205,7 @@ ELSEWHERE: dict[str, str] = {
     **dict.fromkeys(("--json", "--quiet", "--debug"), "says how things are printed"),
     "--fold": "the result is the same, which other tests say of every strategy",
     **dict.fromkeys(("--jobs", "--dask"), "say where work is done"),
+    "--trust-code": "lets a file run code; tests of effects try it",
     **dict.fromkeys(("bands --trust", "compare --calibrated-by"), "need more rows than are here; tests of their own"),
     "score --baselines": "needs a published table with rows of it",
     **dict.fromkeys(("compare --topology", "compare --device"), "name what run.json names"),

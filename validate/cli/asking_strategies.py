@@ -7,7 +7,7 @@ from typing import Any
 
 from simulator.api import Session
 from simulator.cli.exchange_command import exchange_questions
-from simulator.cli.options import look_here, refuse, wants_best
+from simulator.cli.options import refuse, wants_best
 from simulator.cli.written import Written, check_read
 from simulator.errors import InputError, one_line
 from simulator.workload.parse import parse_workload
@@ -30,7 +30,6 @@ def ask_exchanges(written: Written, *, on_gpus: bool) -> tuple[list[dict[str, An
     Raises InputError if an option is invalid, no strategy fits, or one named by the user does not fit.
     """
     check_read(written)
-    look_here(written.workload)
     session = Session()
     payload = parse_workload(written.workload)
     refuse(

@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from simulator.effects import effect
 from simulator.errors import InputError, TopocastError, one_line
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def trace_apart(text: str, **sizes: Any) -> TracedNetwork:
     Raises what that raises, and InputError if the process ends or ``LIMIT_S`` seconds pass without an answer.
     """
     what = f"--workload {one_line(text, 80)}"
+    effect("runs code", what)
     process = _process()
     try:
         answer = _asked(process, (text, sizes), what)
@@ -56,11 +58,12 @@ def trace_apart(text: str, **sizes: Any) -> TracedNetwork:
 
 
 def _process() -> subprocess.Popen[bytes]:
-    key = (os.getcwd(), *sys.path)
+    path = sys.path if "" in sys.path else ["", *sys.path]  # consoles' scripts do not search the current folder
+    key = (os.getcwd(), *path)
     if key not in _serving or _serving[key].poll() is not None:
         _end()
         _serving[key] = subprocess.Popen(
-            [sys.executable, "-c", _START, json.dumps(sys.path)],
+            [sys.executable, "-c", _START, json.dumps(path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL if sys.stderr is None else None,

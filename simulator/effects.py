@@ -1,0 +1,65 @@
+"""What a command does besides its answer - it writes a file, runs code, opens a connection - and who may ask for it.
+
+A user who types a command asks for its effects.  A data file that someone else may have written (a scenario, a program)
+may not, unless the user says ``--trust-code``.  Everything in ``simulator`` that has an effect asks :func:`effect`
+first, so that an option or a file format needs no list of what is dangerous in it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Literal
+
+from simulator.errors import Fault, InputError
+
+__all__ = ["Effect", "data_file", "effect", "has_effects"]
+
+Effect = Literal["writes a file", "runs code", "opens a connection"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """A data file without trust: the files that the user named, and the effects refused so far."""
+
+    outputs: frozenset[str]
+    refused: list[Fault] = field(default_factory=list)
+
+
+_TRUSTED = "trusted"
+_state: ContextVar[_Reading | str | None] = ContextVar("effects", default=None)  # None: the user's own words
+
+
+@contextmanager
+def data_file(*, trusted: bool, outputs: Collection[str] = ()) -> Iterator[list[Fault]]:
+    """Within it, effects are refused, except files of *outputs* (absolute paths); yields a list of those refused.
+
+    *trusted*: the user trusts the file, so nothing is refused.  A file within another has the trust of the outer one.
+    """
+    outer = _state.get()
+    if isinstance(outer, _Reading):
+        yield outer.refused
+        return
+    reading = None if trusted or outer == _TRUSTED else _Reading(frozenset(outputs))
+    token = _state.set(reading or _TRUSTED)
+    try:
+        yield reading.refused if reading is not None else []
+    finally:
+        _state.reset(token)
+
+
+def has_effects() -> bool:
+    """Return whether effects are allowed here."""
+    return not isinstance(_state.get(), _Reading)
+
+
+def effect(does: Effect, what: str, path: str | None = None) -> None:
+    """Raise InputError if *what*, which *does* something (to the file *path*), is asked for by a file without trust."""
+    reading = _state.get()
+    if isinstance(reading, _Reading) and (path is None or os.path.abspath(path) not in reading.outputs):
+        fault = Fault(f"{what}: {does}, which a file may ask for only with --trust-code on the command line")
+        reading.refused.append(fault)
+        raise InputError(fault)
