@@ -5,13 +5,23 @@ Each is a copy of the topology in which one thing is missing, slower or disabled
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from simulator.topology.parts import LinkPart, NicPart, SwitchPart
 from simulator.topology.topology import Topology
 
-__all__ = ["faulty_machines", "fewer_adapters", "narrower_pcie", "without_gpudirect", "without_nvlink", "without_peers"]
+__all__ = [
+    "adapters_of",
+    "faulty_machines",
+    "fewer_adapters",
+    "narrower_pcie",
+    "slower_adapters",
+    "without_gpudirect",
+    "without_nvlink",
+    "without_peers",
+]
 
 _DIRECT = ("nvlink", "xgmi")
 
@@ -21,7 +31,8 @@ def faulty_machines(topology: Topology) -> Iterator[tuple[str, Topology]]:
     nics = [device for device in topology.devices if isinstance(device.part, NicPart) and device.node >= 0]
     if topology.n_nodes > 1:
         for count in sorted({len(nics) // 2, len(nics) // 4, 1} - {0, len(nics)}, reverse=True):
-            yield f"{count} of {len(nics)} adapters used (NCCL_IB_HCA, links down)", fewer_adapters(topology, count)
+            kept = fewer_adapters(topology, range(count))
+            yield f"{count} of {len(nics)} adapters used (NCCL_IB_HCA, links down)", kept
         if any(isinstance(nic.part, NicPart) and nic.part.gpudirect for nic in nics):
             yield "no GPUDirect RDMA (nvidia-peermem, NCCL_NET_GDR_LEVEL)", without_gpudirect(topology)
         if nics:
@@ -37,15 +48,21 @@ def faulty_machines(topology: Topology) -> Iterator[tuple[str, Topology]]:
     yield "PCIe links at half of their rate (x8 for x16, a generation less)", narrower_pcie(topology, 0.5)
 
 
-def fewer_adapters(topology: Topology, count: int) -> Topology:
-    """Return *topology* with only the first *count* adapters of each node."""
-    kept: dict[int, int] = {}
+def adapters_of(topology: Topology) -> int:
+    """Return the number of adapters of one node."""
+    counts = Counter(device.node for device in topology.devices if isinstance(device.part, NicPart))
+    return max(counts.values(), default=0)
+
+
+def fewer_adapters(topology: Topology, kept: Collection[int]) -> Topology:
+    """Return *topology* with only the *kept* adapters of each node, counted from 0."""
+    seen: Counter[int] = Counter()
     gone = set()
     for device in topology.devices:
         if isinstance(device.part, NicPart):
-            kept[device.node] = kept.get(device.node, 0) + 1
-            if kept[device.node] > count:
+            if seen[device.node] not in kept:
                 gone.add(device.name)
+            seen[device.node] += 1
     return _without(topology, gone)
 
 

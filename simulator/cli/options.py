@@ -19,6 +19,7 @@ from simulator.workload.collective import COLLECTIVES, Collective
 __all__ = [
     "WITHOUT_NCCL",
     "check_outputs",
+    "gpus_among",
     "parse_algorithm",
     "parse_choice",
     "parse_collective",
@@ -186,14 +187,17 @@ def parse_gpus(text: str | None, machine: Machine) -> Sequence[int]:
     found, and the first four until then.
     """
     total = len(machine.gpus)
-    if text is None:
-        return range(total)
+    return range(total) if text is None else gpus_among(text, total, machine.name)
+
+
+def gpus_among(text: str, total: int, name: str) -> Sequence[int]:
+    """Return the GPUs that *text* chooses as :func:`parse_gpus` reads it, of the *total* GPUs that *name* has."""
     if wants_best(text):
         text = text.strip()[len(_BEST) :]
         if re.fullmatch(r"\d{1,18}", text, re.ASCII) is None:
             raise InputError(f"--gpus {_BEST}{one_line(text, 60)}: write how many, for example {_BEST}4")
     shown = f"--gpus {one_line(text, 60)}"
-    has = f"{machine.name} has {total} GPU{'s' if total != 1 else ''}"
+    has = f"{name} has {total} GPU{'s' if total != 1 else ''}"
     words = [word.strip() for word in text.split(",")]
     if len(words) == 1 and re.fullmatch(r"\d{1,18}", words[0], re.ASCII):
         count = int(words[0])

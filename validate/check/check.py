@@ -4,37 +4,37 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from simulator.api import Session
-from simulator.api.faulty import faulty_machines
 from simulator.errors import Fault, InputError, one_line
 from simulator.network.circumstances import machine_of
 from simulator.questions.collective import CollectiveQuestion
-from simulator.questions.where import NCCL_TODAY, SlowLink, Software, Where
+from simulator.questions.where import NCCL_TODAY, Software, Where
 from simulator.topology.load import load_topology
+from simulator.topology.topology import Topology
 from simulator.workload.collective import bus_factor
+from validate.check.causes import causes_of
 from validate.check.healthy import Healthy, healthy_range, is_large
+from validate.check.settings import Applied, applied
+from validate.check.shape import Cliff, cliff_in, dips_in
 from validate.importing.nccl_tests import NcclLog, Point
+from validate.kinds.collectives import MAX_RANKS
 from validate.machine.describe.graphics import Card, part_of
 
-__all__ = ["VARIATIONS", "Checked", "Compared", "Explanation", "Verdict", "check"]
+__all__ = ["MOST_JUDGED", "Checked", "Compared", "Explanation", "Verdict", "check"]
 
 Verdict = Literal["healthy", "slow", "faster"]
-VARIATIONS = 19  # approximate number, for progress bars
-_MOST_SIZES = 10  # sizes at which variations are simulated
+MOST_JUDGED = 64  # sizes compared; nccl-tests' usual range by powers of two has 31
+_MOST_SIZES = 10  # sizes at which causes are simulated
 _HALVED = 0.5  # largest error with an explanation, relative to the error without
 _LOWERED = 0.9  # the same if the log is healthy with it
 _UNLIKE = 0.15  # smaller errors need no explanation
 _ALIKE = 0.06  # for a healthy log, largest remaining error of an explanation worth reporting
 _SAME = 0.02  # smaller relative differences in time count as none
-_ALGORITHMS = ("ring", "tree", "nvls")
-_PROTOCOLS = ("LL", "LL128", "Simple")
-_ERAS = ((2, 18), NCCL_TODAY)
 _NEAR = 0.95  # of the fastest healthy time; slightly faster is still healthy
-_DIP = 1.3  # a dip takes this many times longer, relative to expectation, than the neighbouring sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,9 @@ class Checked:
     """A checked log.
 
     ``ratios`` holds the median of measured over expected time and its healthy range, for the largest sizes (True) and
-    for the others (False); either may be absent.  ``tried`` is the number of variations simulated.  ``mismatch`` says
+    for the others (False); either may be absent.  ``tried`` is the number of causes simulated.  ``mismatch`` says
     that the log ran on other GPUs than the topology has, which would explain everything; empty if it did not.
+    ``cliff`` is where bandwidth falls and stays low.
     """
 
     log: NcclLog
@@ -85,6 +86,7 @@ class Checked:
     tried: int
     remarks: tuple[str, ...]
     mismatch: str = ""
+    cliff: Cliff | None = None
 
     def busbw_bps(self, size_bytes: float, time_s: float) -> float:
         """Return the bus bandwidth of *size_bytes* exchanged in *time_s*, in B/s."""
@@ -98,44 +100,35 @@ def check(
     *,
     nodes: int | None = None,
     fabric: str | None = None,
+    gpus: tuple[int, ...] | None = None,
     nccl: tuple[int, int] | None = None,
     explains: bool = True,
     step_done: Callable[[str], None] = lambda _: None,
 ) -> Checked:
     """Compare *log* with the prediction for *nodes* nodes of *topology*, by default as many as the log has hosts.
 
-    With *explains*, faults of the machine are tried that would explain the times; *step_done* is called before each
-    simulated size and variation.
+    *gpus* are the GPUs that ran, by default those that the log lists.  With *explains*, causes are tried that would
+    explain the times; *step_done* is called before each simulated size and cause.
 
     Raises InputError if the machine cannot have run the log, or if the exchange cannot be predicted or judged.
     """
-    where, gpus = _where(session, log, topology, nodes, fabric)
-    several = len({session.machine(where).nodes[node].host for node in session.group(where, gpus).ranks}) > 1
-    question = CollectiveQuestion(
-        where=where,
-        collective=log.collective,
-        size_bytes=0.0,
-        gpus=gpus,
-        gpus_per_process=1 if several else max(1, log.gpus_per_thread),
-        dtype=log.dtype,
-        reduction=log.reduction,
-        software=Software(nccl=nccl or log.nccl or NCCL_TODAY),
-    )
+    asked = _question(session, log, topology, nodes, fabric, gpus, nccl)
+    question = asked.question
     rows, ranges = [], []
-    for point in log.points:
+    for point in judged(log.points):
         step_done("expected")
-        asked = replace(question, size_bytes=float(point.size_bytes))
-        expected_s, large = session.time_s(asked), is_large(point.size_bytes, log.points[-1].size_bytes)
-        band = healthy_range(session.composed(asked))
+        of_size = replace(question, size_bytes=float(point.size_bytes))
+        expected_s, large = session.time_s(of_size), is_large(point.size_bytes, log.points[-1].size_bytes)
+        band = healthy_range(session.composed(of_size))
         ranges.append(band)
         fastest_s, slowest_s = expected_s * band.fastest, expected_s * band.slowest
         rows.append(Compared(point.size_bytes, _measured_s(point), expected_s, fastest_s, slowest_s, large))
     ratios = []
     for large in (True, False):
-        mine = [row.ratio for row in rows if row.is_large == large]
+        mine = [(row.ratio, each) for row, each in zip(rows, ranges, strict=True) if row.is_large == large]
         if mine:
-            of_size = [each for each, row in zip(ranges, rows, strict=True) if row.is_large == large]
-            ratios.append((large, statistics.median(mine), sorted(of_size)[len(of_size) // 2]))
+            bands = sorted(each for _, each in mine)
+            ratios.append((large, statistics.median(ratio for ratio, _ in mine), bands[len(bands) // 2]))
     verdict: Verdict = "healthy"
     if _is_slow([row.ratio for row in rows], rows):
         verdict = "slow"
@@ -144,13 +137,30 @@ def check(
     found: tuple[Explanation, ...] = ()
     tried = 0
     if explains and verdict != "faster":
-        found, tried = _explained(session, question, rows, step_done)
+        fixed = asked.fixed | ({"version"} if nccl or log.nccl else set())
+        found, tried = _explained(session, asked.topology, question, rows, fixed, step_done)
     if verdict == "healthy":
         found = tuple(each for each in found if each.error <= _ALIKE)
-    parts = {node.part_name for node in session.machine(where).nodes if node.kind == "gpu"}
-    remarks = tuple(_remarks(log, question, rows))
-    name, mismatch = session.machine(where).name, _mismatch(log, parts)
-    return Checked(log, name, question, tuple(rows), tuple(ratios), verdict, found, tried, remarks, mismatch)
+    machine = session.machine(question.where)
+    return Checked(
+        log=log,
+        machine=machine.name,
+        question=question,
+        rows=tuple(rows),
+        ratios=tuple(ratios),
+        verdict=verdict,
+        explanations=found,
+        tried=tried,
+        remarks=tuple(_remarks(log, asked, rows, told=gpus is not None)),
+        mismatch=_mismatch(log, {node.part_name for node in machine.nodes if node.kind == "gpu"}),
+        cliff=cliff_in(rows),
+    )
+
+
+def judged(points: Sequence[Point]) -> Sequence[Point]:
+    """Return at most ``MOST_JUDGED`` of *points*, spread evenly, the largest among them."""
+    step = -(-len(points) // MOST_JUDGED)
+    return points[::-1][::step][::-1]
 
 
 def _measured_s(point: Point) -> float:
@@ -158,37 +168,81 @@ def _measured_s(point: Point) -> float:
     return point.in_s if math.isnan(point.out_s) else point.out_s
 
 
-def _where(
-    session: Session, log: NcclLog, topology: str, nodes: int | None, fabric: str | None
-) -> tuple[Where, tuple[int, ...] | None]:
-    """Return the machine of the log, and the GPUs that took part, None for all; raises InputError."""
-    whole = load_topology(topology)
-    if nodes is None and whole.n_nodes == 1 and log.hosts > 1:
+def _question(
+    session: Session,
+    log: NcclLog,
+    topology: str,
+    nodes: int | None,
+    fabric: str | None,
+    gpus: tuple[int, ...] | None,
+    nccl: tuple[int, int] | None,
+) -> Applied:
+    """Return the machine and the question that the log asks, with its settings; raises InputError."""
+    if log.n_ranks > MAX_RANKS:
+        raise InputError(Fault(f"has {log.n_ranks:,} ranks; at most {MAX_RANKS:,} are checked", log.shown))
+    if nodes is not None and nodes > log.n_ranks:
+        raise InputError(Fault(f"has {log.n_ranks} ranks, which are on fewer than the {nodes} of --nodes", log.shown))
+    if nodes is None and log.hosts > 1 and load_topology(topology).n_nodes == 1:
         nodes = log.hosts
     where = Where(topology, nodes, fabric)
+    ran = _gpus(session, log, where, gpus)
+    several = len({session.machine(where).nodes[node].host for node in session.group(where, ran).ranks}) > 1
+    plain = CollectiveQuestion(
+        where=where,
+        collective=log.collective,
+        size_bytes=float(log.points[-1].size_bytes),
+        gpus=ran,
+        gpus_per_process=1 if several else max(1, log.gpus_per_thread),
+        dtype=log.dtype,
+        reduction=log.reduction,
+        software=Software(nccl=nccl or log.nccl or NCCL_TODAY),
+    )
+    machine = load_topology(where.topology, n_nodes=where.nodes, fabric=where.fabric)
+    asked = applied(dict(log.settings), machine, plain)
+    if asked.topology != machine:
+        there = replace(where, topology=f"{where.topology} with {', '.join(asked.known)}")
+        session.know(there, machine_of(asked.topology))
+        asked = replace(asked, question=replace(asked.question, where=there))
+    return asked
+
+
+def _gpus(session: Session, log: NcclLog, where: Where, gpus: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    """Return the GPUs that took part: *gpus*, or those of the log, None for all; raises InputError."""
     machine = session.machine(where)
+    total = len(machine.gpus)
+    if gpus is not None:
+        if max(gpus) >= total:
+            told = f"--gpus: {one_line(machine.name, 60)} has {total} GPUs, 0 to {total - 1}; --nodes says how many"
+            raise InputError(f"{told} machines")
+        return gpus if gpus != tuple(range(total)) else None
     hosts = max(1, machine.n_hosts)
     taking = log.hosts or min(hosts, log.n_ranks)
-    each = len(machine.gpus) // hosts
+    each = total // hosts
     if log.n_ranks % taking or taking > hosts or log.n_ranks // taking > each:
         per = f"{log.n_ranks} ranks on {taking} host{'s' if taking > 1 else ''}"
         has = f"{hosts} x {each} GPUs" if hosts > 1 else f"{each} GPUs"
         told = f"has {per}, but {one_line(machine.name, 60)} has {has}; --nodes says how many machines"
         raise InputError(Fault(told, log.shown))
     count = log.n_ranks // taking
-    local = log.devices if len(log.devices) == count and max(log.devices, default=0) < each else tuple(range(count))
-    if taking == hosts and local == tuple(range(each)):
-        return where, None
-    return where, tuple(host * each + gpu for host in range(taking) for gpu in local)
+    listed = all(len(devices) == count and max(devices) < each for devices in log.devices)
+    local = log.devices if len(log.devices) == taking and listed else [range(count)] * taking
+    ran = tuple(host * each + gpu for host, devices in enumerate(local) for gpu in sorted(devices))
+    return None if ran == tuple(range(total)) else ran
 
 
 def _explained(
-    session: Session, question: CollectiveQuestion, rows: Sequence[Compared], step_done: Callable[[str], None]
+    session: Session,
+    topology: Topology,
+    question: CollectiveQuestion,
+    rows: Sequence[Compared],
+    fixed: Collection[str],
+    step_done: Callable[[str], None],
 ) -> tuple[tuple[Explanation, ...], int]:
-    """Return the variations that explain the measured times, the best first, and the number tried.
+    """Return the causes that explain the measured times, the best first, and the number tried.
 
-    A variation explains them if it leaves at most half of the error, or less of it and the log would be healthy on such
-    a machine.  None is tried if the times are as expected and the log is not slow.
+    A cause explains them if it leaves at most half of the error, or less of it and the log would be healthy on such a
+    machine; and if what it leaves is within the band.  None is tried if the times are as expected and the log is not
+    slow.
     """
     measured = [row.ratio for row in rows]
     if _error(measured) < _UNLIKE and not _is_slow(measured, rows):
@@ -196,9 +250,10 @@ def _explained(
     step = max(1, -(-len(rows) // _MOST_SIZES))
     some = rows[::-1][::step][::-1]
     error = _error([row.ratio for row in some])
+    within = _error([row.slowest_s / row.expected_s for row in some])
     found = []
     tried = 0
-    for words, asked in _variations(session, question):
+    for words, asked in causes_of(session, topology, question, fixed):
         step_done(words)
         times = []
         try:
@@ -211,7 +266,7 @@ def _explained(
             continue
         left = _error(ratios)
         cures = left <= _LOWERED * error and _is_slow([row.ratio for row in some], some) and not _is_slow(ratios, some)
-        if left <= _HALVED * error or cures:
+        if left <= within and (left <= _HALVED * error or cures):
             pairs = tuple((row.size_bytes, time_s) for row, time_s in zip(some, times, strict=True))
             found.append(Explanation(words, math.expm1(left), pairs))
     return tuple(sorted(found, key=lambda each: (round(each.error, 6), each.words))), tried
@@ -234,52 +289,6 @@ def _error(ratios: Sequence[float]) -> float:
     return math.sqrt(statistics.fmean(math.log(ratio) ** 2 for ratio in ratios))
 
 
-def _variations(session: Session, question: CollectiveQuestion) -> Iterator[tuple[str, CollectiveQuestion]]:
-    """Yield possible faults: links, adapters, settings, the NCCL version."""
-    where = question.where
-    topology = load_topology(where.topology, n_nodes=where.nodes, fabric=where.fabric)
-    for words, changed in faulty_machines(topology):
-        there = replace(where, topology=f"{where.topology} with {words}")
-        try:
-            session.know(there, machine_of(changed))
-        except InputError:
-            continue
-        yield words, replace(question, where=there)
-    for words, link in _slow_links(session, where):
-        yield words, replace(question, where=replace(where, slow_links=(link,)))
-    if question.in_switch:
-        yield "NVLS off (NCCL_NVLS_ENABLE, no multicast memory)", replace(question, reduction="prod")  # in no switch
-    for algorithm in _ALGORITHMS:
-        yield f"the algorithm {algorithm} (NCCL_ALGO, a tuner's choice)", replace(question, algorithm=algorithm)
-    for protocol in _PROTOCOLS:
-        yield f"the protocol {protocol} (NCCL_PROTO, a tuner's choice)", replace(question, protocol=protocol)
-    for version in _ERAS:
-        if version != question.software.nccl:
-            words = f"NCCL {version[0]}.{version[1]} in place of {'.'.join(map(str, question.software.nccl))}"
-            yield words, replace(question, software=replace(question.software, nccl=version))
-
-
-def _slow_links(session: Session, where: Where) -> Iterator[tuple[str, SlowLink]]:
-    """Yield a slow or missing link of each kind at GPUs and adapters; other links of a kind have the same effect."""
-    machine = session.machine(where)
-    seen = set()
-    for link in machine.links:
-        first, second = machine.nodes[link.src], machine.nodes[link.dst]
-        kinds = first.kind, second.kind
-        ends = f"{first.name}-{second.name}"
-        if first.host != 0 or (*kinds, link.kind, link.count) in seen:
-            continue
-        if kinds == ("gpu", "gpu"):
-            yield f"the links of two GPUs down, as {ends}", SlowLink(ends, 0.0)
-        elif kinds == ("gpu", "nvlink-switch"):
-            yield f"half of the links of one GPU down, as {ends}", SlowLink(ends, 0.5)
-        elif kinds in (("nic", "network-switch"), ("gpu", "pcie-switch"), ("gpu", "cpu")):
-            yield f"one link at a quarter of its rate, as {ends}", SlowLink(ends, 0.25)
-        else:
-            continue
-        seen.add((*kinds, link.kind, link.count))
-
-
 def _mismatch(log: NcclLog, parts: set[str]) -> str:
     ran_on = part_of(Card(log.gpu)) if log.gpu else None
     if ran_on is None or ran_on in parts:
@@ -287,24 +296,28 @@ def _mismatch(log: NcclLog, parts: set[str]) -> str:
     return f"the log ran on {log.gpu}, where the topology has {', '.join(sorted(parts))}"
 
 
-def _remarks(log: NcclLog, question: CollectiveQuestion, rows: Sequence[Compared]) -> Iterator[str]:
-    if any(point.wrong for point in log.points):
-        yield "results are wrong at some sizes (#wrong): look for faulty links or memory before anything else"
-    uneven = [
-        middle.size_bytes
-        for before, middle, after in zip(rows, rows[1:], rows[2:], strict=False)
-        if middle.ratio > _DIP * max(before.ratio, after.ratio)
-    ]
+def _remarks(log: NcclLog, asked: Applied, rows: Sequence[Compared], *, told: bool) -> Iterator[str]:
+    if log.out_of_bounds or any(point.wrong for point in log.points):
+        which = "at some sizes (#wrong)" if any(p.wrong for p in log.points) else f"{log.out_of_bounds} out of bounds"
+        yield f"results are wrong, {which}: look for faulty links or memory before anything else"
+    yield from log.remarks
+    if len(rows) < len(log.points):
+        yield f"{len(rows)} of {len(log.points):,} sizes are compared"
+    uneven = list(dips_in(rows))
     if uneven:
         sizes = ", ".join(_binary(size) for size in uneven[:6])
         yield f"dips at {sizes}: other jobs, or a network that drops packets; measure again with more iterations (-n)"
-    if log.settings:
-        shown = ", ".join(one_line(each, 60) for each in log.settings[:6])
-        yield f"the log sets {shown}; what is expected knows of no settings"
+    for words, settings in (("is taken into account", asked.known), ("is not modelled", asked.unknown)):
+        if settings:
+            shown = ", ".join(one_line(each, 60) for each in settings[:6])
+            more = f" and {len(settings) - 6} more" if len(settings) > 6 else ""
+            yield f"the log sets {shown}{more}, which {words}"
     if log.nccl is None:
-        yield f"the log names no version of NCCL; {'.'.join(map(str, question.software.nccl))} is taken (--nccl)"
-    if not log.hosts:
-        yield f"the log lists no devices; {log.n_ranks} GPUs of {question.where.nodes or 1} machine(s) are taken"
+        version = ".".join(map(str, asked.question.software.nccl))
+        yield f"the log names no version of NCCL; {version} is taken (--nccl)"
+    if not log.hosts and not told:
+        machines = asked.question.where.nodes or 1
+        yield f"the log lists no devices; {log.n_ranks} GPUs of {machines} machine(s) are taken (--gpus 0,1)"
 
 
 def _binary(n_bytes: float) -> str:

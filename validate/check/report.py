@@ -8,6 +8,7 @@ from typing import Any
 from simulator.results.columns import lay_out
 from simulator.units import format_duration
 from validate.check.check import Checked, Compared
+from validate.check.shape import Cliff
 
 __all__ = ["SCHEMA_VERSION", "as_document", "as_text", "headline"]
 
@@ -35,14 +36,24 @@ def as_text(checked: Checked) -> str:
         rows = f"{band.rows:,} rows on {band.machines} machines"
         beside = f"; healthy is {band.fastest:.2f} to {band.slowest:.2f}, as {rows} say"
         lines.append(f"{words}: {ratio:.2f} times the expected time{beside}")
+    if checked.cliff is not None:
+        lines.append(f"{_cliff(checked, checked.cliff)}: look for what only large messages meet")
     lines += ["", *_table(checked), ""]
     if checked.explanations:
         within = "within the healthy range, but it would also fit" if checked.verdict == "healthy" else ""
         lines.append(f"{within or 'possible explanations'}, best first, with the remaining error:")
         lines += [f"  {each.error * 100:4.0f} %  {each.words}" for each in checked.explanations[:5]]
     elif checked.verdict == "slow":
-        lines.append(f"none of {checked.tried} variations (links, adapters, settings, versions) explains it")
+        lines.append(f"none of the {checked.tried} causes tried (links, adapters, settings, versions) explains it")
     return "\n".join(_wrapped(lines)) + "\n"
+
+
+def _cliff(checked: Checked, cliff: Cliff) -> str:
+    before, after = (
+        f"{_figure(checked.busbw_bps(size, time_s) / 1e9)} GB/s at {_size(size)}"
+        for size, time_s in ((cliff.before_bytes, cliff.before_s), (cliff.after_bytes, cliff.after_s))
+    )
+    return f"bandwidth falls from {before} to {after} and stays low"
 
 
 def _table(checked: Checked) -> list[str]:
@@ -101,6 +112,7 @@ def as_document(checked: Checked) -> dict[str, Any]:
             for each in checked.explanations
         ],
         "variations_tried": checked.tried,
+        "cliff": None if checked.cliff is None else checked.cliff._asdict(),
         "remarks": [*filter(None, [checked.mismatch]), *checked.remarks],
     }
 

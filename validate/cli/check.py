@@ -8,14 +8,16 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from simulator.api import Session
-from simulator.cli.options import parse_count, parse_software
+from simulator.cli.options import gpus_among, parse_count, parse_software
 from simulator.console.files import OutputFile
 from simulator.console.progress import Progress
 from simulator.errors import InputError, one_line
-from validate.check.check import VARIATIONS, check
+from validate.check.causes import MOST_CAUSES
+from validate.check.check import check, judged
 from validate.check.report import as_document, as_text, headline
 from validate.cli.output import show, tell
 from validate.importing.nccl_tests import read_nccl_tests
+from validate.kinds.collectives import MAX_RANKS
 from validate.machine.describe.dumps.read import read_text
 
 __all__ = ["SLOW", "check_command"]
@@ -45,15 +47,23 @@ def check_command(
     kind = _PLOTS.fullmatch(plot) if plot is not None else None
     if plot is not None and kind is None:
         raise InputError(f"--plot {one_line(plot, 60)}: ends in .svg, .png or .pdf")
-    count = parse_count("--gpus", gpus) if gpus is not None else None
+    ran = _gpus(gpus) if gpus is not None else None
+    count = len(ran) if isinstance(ran, tuple) else ran
     with ExitStack() as stack:
         output = stack.enter_context(OutputFile("--plot", plot)) if plot is not None else None
         log = read_nccl_tests(read_text(files[0]), one_line(files[0], 1000), collective=collective, n_ranks=count)
         version = parse_software(nccl).nccl if nccl is not None else None
         many = parse_count("--nodes", nodes) if nodes is not None else None
-        with Progress(len(log.points) + VARIATIONS, "simulating", quiet=quiet) as progress:
+        with Progress(len(judged(log.points)) + MOST_CAUSES, "simulating", quiet=quiet) as progress:
             checked = check(
-                Session(), log, topology, nodes=many, fabric=fabric, nccl=version, step_done=progress.advance
+                Session(),
+                log,
+                topology,
+                nodes=many,
+                fabric=fabric,
+                gpus=ran if isinstance(ran, tuple) else None,
+                nccl=version,
+                step_done=progress.advance,
             )
         document = as_document(checked)
         if output is not None and kind is not None:
@@ -65,3 +75,10 @@ def check_command(
     if plot is not None:
         tell([f"wrote the plot to {one_line(plot)}"], quiet=quiet)
     return SLOW if checked.verdict == "slow" else 0
+
+
+def _gpus(text: str) -> tuple[int, ...] | int:
+    """Return the GPUs that *text* lists (0,2 or 0-3), or the number of ranks that it is; raises InputError."""
+    if "," in text or "-" in text.strip()[1:]:
+        return tuple(gpus_among(text, MAX_RANKS, "the largest machine that is checked"))
+    return parse_count("--gpus", text)

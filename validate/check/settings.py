@@ -1,0 +1,106 @@
+"""What the settings in a log change of the question: the algorithm, the protocol, the adapters, copies between GPUs.
+
+Meanings are those of NVIDIA's *NCCL documentation, Environment Variables*.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from simulator.api.faulty import adapters_of, fewer_adapters, without_gpudirect, without_nvlink, without_peers
+from simulator.questions.collective import CollectiveQuestion
+from simulator.topology.topology import Topology
+from simulator.workload.collective import Collective
+
+__all__ = ["Applied", "applied"]
+
+_ALGORITHMS = {"ring": "ring", "tree": "tree", "nvls": "nvls", "nvlstree": "nvls_tree", "pat": "pat"}
+_PROTOCOLS = {"ll": "LL", "ll128": "LL128", "simple": "Simple"}
+_SAYS_WHICH_GPUS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+_NUMBERED = re.compile(r"\w{1,40}_[a-z]{0,8}(\d{1,3})(?::\d{1,3})?", re.ASCII)  # mlx5_0:1, bnxt_re0
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The machine and the question as a log's settings make them.
+
+    ``fixed`` are the names of all settings, ``known`` those that the question follows, as ``NAME=value``, and
+    ``unknown`` the others.
+    """
+
+    topology: Topology
+    question: CollectiveQuestion
+    fixed: frozenset[str]
+    known: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+
+def applied(settings: Mapping[str, str], topology: Topology, question: CollectiveQuestion) -> Applied:
+    """Return *topology* and *question* with *settings*."""
+    known: list[str] = []
+    unknown: list[str] = []
+    machine = topology
+    for name, value in settings.items():
+        if name in _SAYS_WHICH_GPUS:
+            continue
+        asked = _asked(name, value, question)
+        changed = _machine(name, value, machine) if asked is None else None
+        question, machine = asked or question, changed or machine
+        (unknown if asked is None and changed is None else known).append(f"{name}={value}")
+    return Applied(machine, question, frozenset(settings), tuple(known), tuple(unknown))
+
+
+def _asked(name: str, value: str, question: CollectiveQuestion) -> CollectiveQuestion | None:
+    """Return the question with one setting; None if it is not about the question, or its value is not modelled."""
+    if name == "NCCL_ALGO":
+        algorithm = _ALGORITHMS.get(_chosen(value, question.collective))
+        return replace(question, algorithm=algorithm) if algorithm is not None else None
+    if name == "NCCL_PROTO":
+        protocol = _PROTOCOLS.get(_chosen(value, question.collective))
+        return replace(question, protocol=protocol) if protocol is not None else None
+    if name == "NCCL_NVLS_ENABLE":
+        return replace(question, reduction="prod") if value == "0" else question  # a product is done in no switch
+    return None
+
+
+def _chosen(value: str, collective: Collective) -> str:
+    """Return the one choice of NCCL_ALGO or NCCL_PROTO for *collective*, in small letters; empty if it is not one.
+
+    Since 2.24 the value may list choices by collective: ``allreduce:tree;broadcast:ring``.
+    """
+    found = ""
+    for part in value.lower().split(";"):
+        name, colon, choice = part.rpartition(":")
+        if not colon or name == collective.replace("-", ""):
+            found = choice
+    return found.replace("_", "")
+
+
+def _machine(name: str, value: str, topology: Topology) -> Topology | None:
+    """Return the machine with one setting; None if it is not about the machine, or its value is not modelled."""
+    by_name: dict[str, Callable[[], Topology]] = {
+        "NCCL_P2P_DISABLE": lambda: without_peers(without_nvlink(topology)),
+        "NCCL_IB_DISABLE": lambda: without_gpudirect(topology),  # sockets stage in host memory
+    }
+    if name in by_name:
+        return by_name[name]() if value == "1" else topology
+    if name in ("NCCL_P2P_LEVEL", "NCCL_NET_GDR_LEVEL", "NCCL_IB_GDR_LEVEL") and value.upper() in ("LOC", "0"):
+        return by_name["NCCL_P2P_DISABLE"]() if name == "NCCL_P2P_LEVEL" else without_gpudirect(topology)
+    if name == "NCCL_IB_HCA":
+        return _adapters(value, topology)
+    return None
+
+
+def _adapters(value: str, topology: Topology) -> Topology | None:
+    """Return the machine with the adapters that NCCL_IB_HCA lists; None if that cannot be told."""
+    count, words = adapters_of(topology), value.lstrip("^=").split(",")
+    found = [_NUMBERED.fullmatch(word) for word in words[:64]]
+    numbers = {int(each[1]) for each in found if each is not None}
+    numbered = len(numbers) == len(words) and max(numbers) < count
+    if value.startswith("^"):
+        return fewer_adapters(topology, set(range(count)) - numbers) if numbered and len(numbers) < count else None
+    if len(words) >= count or (len(words) == 1 and not numbers):  # mlx5 is the start of all names
+        return topology
+    return fewer_adapters(topology, numbers if numbered else range(len(words)))
