@@ -20,7 +20,7 @@ __all__ = ["best_lines"]
 def best_lines(space: Space, machine: str, network: Network, best: Best, style: Style) -> list[str]:
     """Return the layouts in order with what each loses time to, and the infeasible ones."""
     options = space.question.options
-    title = f"{machine}, {space.device_count} GPUs: {MODE_WORDS[options.mode]} of {network.name}, "
+    title = f"{machine}, {space.device_count} GPUs: {MODE_WORDS[options.mode]} of {network.title}, "
     title += f"{space.global_batch:,} {network.sample}, {options.precision}, {options.optimizer}"
     ways = [entry.candidate for entry in best.ranking]
     columns: dict[str, list[str]] = {

@@ -93,7 +93,7 @@ def step_composition(result: TrainingResult) -> Composition:
     whole = steps_alike(
         part=step.part,
         generation=step.generation,
-        network=step.workload,
+        network=step.network.name,
         family=step.family,
         form=main_format(step.flop_by_format),
         gpus=result.device_count,

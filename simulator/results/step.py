@@ -171,7 +171,7 @@ def make_step_result(
         device=place.name,
         part=place.part,
         generation=generation_of(timeline.machine.node(place.name).part) if place.name != place.host else "cpu",
-        workload=network.name,
+        workload=network.title,
         family=family_of(network),
         samples=network.samples * micro_batches,
         sample=network.sample,

@@ -68,7 +68,8 @@ class Network:
 
     ``elements[i]`` is the size of tensor ``i``; tensors that no layer writes are inputs of the network.  ``samples``
     is the batch size, in the unit of throughput, whose name is ``sample`` (images, sequences).  ``trained_inputs`` are
-    inputs from layers on another device that need gradients.  Networks compare by identity, so that analyses are
+    inputs from layers on another device that need gradients.  ``name`` is how a question names it; ``own_name`` differs
+    where the question changed its sizes.  Networks compare by identity, so that analyses are
     cached per object (:func:`once`).
     """
 
@@ -78,6 +79,12 @@ class Network:
     samples: int
     sample: str = "images"
     trained_inputs: frozenset[int] = frozenset()
+    own_name: str = ""
+
+    @property
+    def title(self) -> str:
+        """What answers call it."""
+        return self.own_name or self.name
 
     @cached_property
     def tokens(self) -> int:

@@ -19,7 +19,8 @@ class Entry:
 
     ``defaults`` maps its options to their default values.  ``make`` adds its layers to a builder and returns the
     inputs of the loss.  ``length_known``: its task has sequences of a fixed length.  ``in_half``: usually trained in
-    half precision (bf16 where available) with fused attention.
+    half precision (bf16 where available) with fused attention.  ``code`` is equal for networks that differ in their
+    options alone.
     """
 
     sample: str
@@ -27,3 +28,4 @@ class Entry:
     make: Callable[[NetworkBuilder, int, Mapping[str, Any]], Outputs]
     length_known: bool = False
     in_half: bool = False
+    code: object = None

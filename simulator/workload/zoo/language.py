@@ -1,8 +1,10 @@
 """Language models by name: the sizes of each family.
 
-GPT-3: arXiv 2005.14165, table 2.1.  Megatron: arXiv 1909.08053, 2104.04473 (table 1) and 2205.05198 (table 3).  BLOOM:
-arXiv 2211.05100.  Mixtral: arXiv 2401.04088.  gpt-oss: arXiv 2508.10925.  Nemotron-3: arXiv 2512.20848 and
-NVIDIA-NeMo/Megatron-Bridge, models/nemotronh.  Qwen, DeepSeek, Kimi, InternLM: the ``config.json`` of each model.
+GPT-3: arXiv 2005.14165, table 2.1; of its XL, which is to have 24 heads of 128 in a hidden size of 2048, all but the
+number of heads, as 16 give the 1.3 billion parameters of the table.  Megatron: arXiv 1909.08053, 2104.04473 (table 1)
+and 2205.05198 (table 3). BLOOM: arXiv 2211.05100. Mixtral: arXiv 2401.04088. gpt-oss: arXiv 2508.10925. Nemotron-3:
+arXiv 2512.20848 and NVIDIA-NeMo/Megatron-Bridge, models/nemotronh. Qwen, DeepSeek, Kimi, InternLM: the ``config.json``
+of each model.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ def tokens_entry(model: Callable[..., Outputs], length: int, sizes: Decoder | En
         return model(b, b.input(batch, options["sequence_length"]), chosen)
 
     known = isinstance(sizes, Encoder) and sizes.head == "question-answering"
-    return Entry("sequences", defaults, make, length_known=known, in_half=decodes)
+    without: dict[str, Any] = dict.fromkeys(own, 0)
+    return Entry(*("sequences", defaults, make), length_known=known, in_half=decodes, code=replace(sizes, **without))
 
 
 _decoder = partial(tokens_entry, decoder)
@@ -148,9 +151,9 @@ LANGUAGE: dict[str, Entry] = {
     "gpt3-125m": _gpt3(768, 12, 12),
     "gpt3-350m": _gpt3(1024, 16, 24),
     "gpt3-760m": _gpt3(1536, 16, 24),
-    "gpt3-xl": _gpt3(3072, 24, 24),
     "gpt3-1.3b": _gpt3(2048, 16, 24),
     "gpt3-2.7b": _gpt3(2560, 32, 32),
+    "gpt3-2.9b": _gpt3(3072, 24, 24),  # not the paper's
     "gpt3-6.7b": _gpt3(4096, 32, 32),
     "gpt3-13b": _gpt3(5120, 40, 40),
     "gpt3-175b": _gpt3(12288, 96, 96),
@@ -260,6 +263,10 @@ LANGUAGE_ALIASES = {
     "bert": "bert-base",
     "gpt2-small": "gpt2",
     "gpt3": "gpt3-175b",
+    "gpt3-small": "gpt3-125m",
+    "gpt3-medium": "gpt3-350m",
+    "gpt3-large": "gpt3-760m",
+    "gpt3-xl": "gpt3-1.3b",
     **{f"gpt3-{size}b": f"megatron-{size}b" for size in ("1.7", "3.6", "7.5", "18", "22", "39", "76", "145", "310")},
     "gpt3-530b": "megatron-530b",
     "gpt3-1t": "megatron-1t",

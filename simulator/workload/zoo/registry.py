@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from simulator.errors import InputError, nearest, one_line
@@ -13,6 +14,7 @@ from simulator.workload.zoo import small
 from simulator.workload.zoo.attention import ATTENTIONS
 from simulator.workload.zoo.bert import HEADS
 from simulator.workload.zoo.builder import NetworkBuilder, SizeError
+from simulator.workload.zoo.called import called
 from simulator.workload.zoo.densenet import DENSENET_SIZES, densenet
 from simulator.workload.zoo.entry import Entry, Outputs
 from simulator.workload.zoo.gnmt import gnmt
@@ -223,15 +225,16 @@ def build_entry(
             hint = nearest(key, ["batch", *entry.defaults])
             raise InputError(f"{name}: {one_line(key, 60)} does not apply to this network; {hint}")
         _check(name, key, value)
+    sizes = {**entry.defaults, **given}
     builder = NetworkBuilder(name, training=training)
     try:
-        outputs = entry.make(builder, batch, {**entry.defaults, **given})
+        outputs = entry.make(builder, batch, sizes)
     except SizeError as error:
         raise InputError(f"{name}: {error}") from None
     if loss:
         for i, output in enumerate(outputs if isinstance(outputs, tuple) else (outputs,)):
             builder.cross_entropy(output, f"loss{i or ''}")
-    network = builder.build(batch, entry.sample)
+    network = replace(builder.build(batch, entry.sample), own_name=called(name, entry, sizes, _ENTRIES))
     if given.get("lora"):
         network = with_lora(network, given["lora"], given.get("lora_layers", entry.defaults["lora_layers"]))
     return network

@@ -30,6 +30,7 @@ _WORDS: tuple[tuple[str, str], ...] = (
     ("lstm-shi2016", "language model of two LSTM layers, Shi et al. 2016"),
     (r"bert-(\w+)-squad", "BERT {0} for questions and answers, Hugging Face"),
     (r"bert-(\w+)", "BERT {0}, Hugging Face"),
+    ("gpt3-2.9b", "GPT-3 XL as NeuSight measured it, 24 heads of 128"),
     (r"gpt3-(.+)", "GPT-3 {0}, GPT-2's code"),
     ("gpt2", "GPT-2, Hugging Face"),
     ("gpt$", "GPT of Megatron-LM; sizes as wanted"),

@@ -1,0 +1,41 @@
+"""What answers call a network of the zoo whose sizes were changed: :func:`called`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from simulator.workload.zoo.entry import Entry
+
+__all__ = ["called"]
+
+_SHAPE = ("layers", "hidden", "heads", "experts", "chosen", "expert_inner", "shared_inner", "dense_layers", "tied")
+_PADDED = 0.05  # of a vocabulary, which is padded for fast products
+
+
+def called(name: str, entry: Entry, sizes: Mapping[str, Any], entries: Mapping[str, Entry]) -> str:
+    """Return *name* if *sizes* leave the shape of *entry* as it is; else the name of the network with this shape.
+
+    It is the one of *entries* with the same code, shape and vocabulary; if there is none, the answer is a description.
+    """
+    shape = _shape(sizes)
+    if shape == _shape(entry.defaults):
+        return name
+    words = sizes.get("vocabulary", 0)
+    same = {
+        abs(words / each.defaults["vocabulary"] - 1.0): other
+        for other, each in entries.items()
+        if each.code is not None and each.code == entry.code and _shape(each.defaults) == shape
+    }
+    if same and min(same) <= _PADDED:
+        return same[min(same)]
+    layers, hidden = sizes.get("layers"), sizes.get("hidden")
+    count = f"{layers} layer" + "s" * (layers != 1)
+    size = count if hidden is None else f"{count} of {hidden:,}"
+    return f"a network of {size}, built as {name}" if layers is not None else f"{name} with other sizes"
+
+
+def _shape(sizes: Mapping[str, Any]) -> tuple[Any, ...]:
+    heads, hidden = sizes.get("heads") or 1, sizes.get("hidden") or 0
+    shared = sizes.get("kv_heads") or heads, sizes.get("head_size") or hidden // heads, sizes.get("inner") or 4 * hidden
+    return *(sizes.get(key) for key in _SHAPE), *shared

@@ -1,0 +1,171 @@
+"""A name of the zoo has the published number of parameters, and answers call a network what it is."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from simulator.cli import run
+from simulator.launch.launch import read_launch
+from simulator.questions.step import StepQuestion
+from simulator.workload.zoo.registry import build_network, network_names
+from validate.kinds import STEPS
+from validate.tables.csv_text import Record
+from validate.tables.names import Names
+from validate.tables.table import tabulate
+
+# What publications say, by source.  A figure counts to its last digit: 1.7B is 1.65 to 1.75 billion.
+PUBLISHED = {
+    "torchvision.models, and timm for resnet200 and inception-bn": """
+        alexnet=61.1M alexnet-owt=61.1M inception3=27.2M mask-rcnn=44.4M vgg11=132.9M vgg13=133.0M vgg16=138.4M
+        vgg19=143.7M resnet18=11.7M resnet34=21.8M resnet50=25.6M resnet101=44.5M resnet152=60.2M resnet200=64.7M
+        resnext101-32x4d=44.2M inception-bn=11.3M densenet121=8.0M densenet161=28.7M densenet169=14.1M
+        densenet201=20.0M vit-b16=86.6M vit-b32=88.2M vit-l16=304.3M vit-l32=306.5M vit-h14=632.0M
+    """,
+    "He et al. 2015, arXiv 1512.03385, table 6": """
+        resnet20=0.27M resnet32=0.46M resnet44=0.66M resnet56=0.85M resnet110=1.7M
+    """,
+    "OverFeat, arXiv 1312.6229, table 4; U-Net, arXiv 1505.04597": "overfeat-fast=145M unet=31.0M",
+    "Devlin et al. 2018, arXiv 1810.04805, section 3": """
+        bert-base=110M bert-large=340M bert-base-squad=110M bert-large-squad=340M
+    """,
+    "openai/gpt-2, the sizes that it names anew": "gpt2=124M gpt2-medium=355M gpt2-large=774M gpt2-xl=1558M",
+    "Brown et al. 2020, arXiv 2005.14165, table 2.1": """
+        gpt3-125m=125M gpt3-350m=350M gpt3-760m=760M gpt3-xl=1.3B gpt3-1.3b=1.3B gpt3-2.7b=2.7B gpt3-6.7b=6.7B
+        gpt3-13b=13.0B gpt3-175b=175.0B
+    """,
+    "Megatron-LM: arXiv 1909.08053, 2104.04473 and 2205.05198": """
+        megatron-1.2b=1.2B megatron-2.5b=2.5B megatron-4.2b=4.2B megatron-8.3b=8.3B megatron-1.7b=1.7B
+        megatron-3.6b=3.6B megatron-7.5b=7.5B megatron-22b=22B megatron-175b=175B megatron-18b=18.4B
+        megatron-39b=39.1B megatron-76b=76.1B megatron-145b=145.6B megatron-310b=310.1B megatron-530b=529.6B
+        megatron-1t=1008.0B
+    """,
+    "OPT, arXiv 2205.01068; of 350m, whose embedding is half as wide, Hugging Face's card": """
+        opt-1.3b=1.3B opt-2.7b=2.7B opt-6.7b=6.7B opt-13b=13B opt-30b=30B opt-66b=66B opt-175b=175B opt-125m=125M
+        opt-350m=331M
+    """,
+    "llm-foundry, scripts/train/benchmarking": """
+        mpt-125m=125M mpt-350m=356M mpt-760m=760M mpt-1b=1.3B mpt-3b=2.7B mpt-7b=6.7B mpt-13b=12.9B mpt-30b=30.0B
+        mpt-70b=64.9B
+    """,
+    "BLOOM's model cards": """
+        bloom-560m=559M bloom-1.1b=1065M bloom-1.7b=1722M bloom-3b=3003M bloom-7.1b=7069M bloom-176b=176.2B
+    """,
+    "Llama: arXiv 2302.13971, table 2; 2307.09288; 2407.21783; and model cards": """
+        llama-7b=6.7B llama-13b=13.0B llama-33b=32.5B llama-65b=65.2B llama2-7b=6.7B llama2-13b=13.0B
+        llama2-70b=69.0B llama3-8b=8.0B llama3-70b=70.6B llama3-405b=405B
+    """,
+    "Qwen and InternLM: model cards; arXiv 2407.10671, 2505.09388": """
+        internlm-7b=7.3B qwen-7b=7.7B qwen2-7b=7.6B qwen2.5-32b=32.5B qwen2-72b=72.7B qwen3-8b=8.2B qwen3-32b=32.8B
+        qwen3-30b-a3b=30.5B qwen3-235b-a22b=235B
+    """,
+    "gpt-oss, arXiv 2508.10925, table 1": "gpt-oss-20b=20.91B gpt-oss-120b=116.83B",
+    "Mixtral: arXiv 2401.04088 and Mistral's announcement of 8x22B": "mixtral-8x7b=46.7B mixtral-8x22b=141B",
+    "DeepSeek: arXiv 2405.04434, 2412.19437; Kimi K2: arXiv 2507.20534": """
+        deepseek-v2-lite=15.7B deepseek-v2=236B deepseek-v3=671B kimi-k2=1.04T
+    """,
+    "T5: model cards of Hugging Face": "t5-small=60.5M t5-base=223M t5-large=738M t5-3b=2.85B t5-11b=11.3B",
+    "Nemotron: arXiv 2402.16819, 2406.11704, 2512.20848": """
+        nemotron4-15b=15.7B nemotron4-340b=341.0B nemotron-3-nano=31.6B nemotron-3-super=120.6B
+    """,
+    "logs of NVIDIA's DeepLearningExamples": "gnmt=160.7M ncf=31.8M tacotron2=28.2M transformer-xl-base=192M",
+    "NeuSight, as it measured": "gpt3-2.9b=2.88B",
+}
+# Programs whose authors publish no number, sizes without a network, and what differs, with the reason.
+_WITHOUT = {
+    *("lenet", "lenet-d2l", "mlp", "googlenet", "resnet18-28x28", "resnet18-cifar", "fcn-s", "fcn-r", "alexnet-s"),
+    *("alexnet-r", "lstm-shi2016", "ssd-resnet34", "ssd-resnet50", "unet3d", "waveglow", "gpt"),
+    "transformer-xl-large",  # a full softmax where the paper's is adaptive
+    "nemotron3-8b",  # 8.5 billion, with two tables of 256,000 words, rounded down in its name
+}
+_UNITS = {"M": 1e6, "B": 1e9, "T": 1e12}
+
+
+def test_every_name_is_compared_or_has_nothing_to_be_compared_with() -> None:
+    stated = {pair.partition("=")[0] for names in PUBLISHED.values() for pair in names.split()}
+    assert not stated & _WITHOUT
+    assert stated | _WITHOUT == {*network_names(), "gpt3-xl"}
+
+
+@pytest.mark.parametrize("source", PUBLISHED)
+def test_a_network_has_the_published_number_of_parameters(source: str) -> None:
+    for pair in PUBLISHED[source].split():
+        name, _, said = pair.partition("=")
+        digits, unit = said[:-1], _UNITS[said[-1]]
+        stated = float(digits) * unit
+        last_digit = unit / 10 ** len(digits.partition(".")[2])
+        found = build_network(name, batch=1).parameter_count
+        assert abs(found - stated) <= max(0.02 * stated, 0.5 * last_digit), (name, found, said)
+
+
+# -- titles --------------------------------------------------------------------------------
+
+LLAMA = "--set hidden=8192 --set heads=64 --set inner=28672 --set kv_heads=8 --set tied=0"
+
+
+def title(words: str, capsys: pytest.CaptureFixture[str]) -> str:
+    assert run(["--topology", "dgx-h100", "--device", "gpu0", "--batch", "1", *words.split()]) == 0
+    match = re.search(r" step of (.*?) \(", capsys.readouterr().out)
+    assert match is not None
+    return match[1]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "called"),
+    [
+        ("llama2-7b", "llama2-7b"),
+        ("llama2-7b --set vocabulary=32768 --set attention=eager", "llama2-7b"),
+        (f"llama2-7b {LLAMA} --set layers=80 --set vocabulary=129024", "llama3-70b"),
+        (f"llama2-7b {LLAMA} --set layers=80 --set vocabulary=32768", "llama2-70b"),
+        (f"llama2-7b {LLAMA} --set layers=3", "a network of 3 layers of 8,192, built as llama2-7b"),
+        ("qwen2-7b --set layers=2", "a network of 2 layers of 3,584, built as qwen2-7b"),  # biases: no Llama
+        ("gpt --set layers=24 --set hidden=2304 --set heads=24 --set vocabulary=50304", "megatron-1.7b"),
+        ("gnmt --set layers=8", "a network of 8 layers of 1,024, built as gnmt"),
+    ],
+)
+def test_an_answer_calls_a_network_by_its_own_name(sizes: str, called: str) -> None:
+    name, *words = sizes.split()
+    options: dict[str, object] = {}
+    for word in words[1::2]:
+        key, _, value = word.partition("=")
+        options[key] = int(value) if value.isdecimal() else value
+    network = build_network(name, batch=1, **options)
+    assert (network.title, network.name) == (called, name)
+
+
+def test_the_first_line_says_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert title("--workload llama2-7b --set layers=1 --seq-len 64", capsys) == (
+        "a network of 1 layer of 4,096, built as llama2-7b"
+    )
+
+
+def test_a_launch_line_names_its_network() -> None:
+    line = (
+        "torchrun --nproc_per_node 8 pretrain_gpt.py --tensor-model-parallel-size 8 --num-layers 80 --hidden-size 8192 "
+        "--ffn-hidden-size 28672 --num-attention-heads 64 --group-query-attention --num-query-groups 8 --swiglu "
+        "--vocab-size 128256 --seq-length 4096 --disable-bias-linear --position-embedding-type rope "
+        "--normalization RMSNorm --untie-embeddings-and-output-weights --micro-batch-size 1 --global-batch-size 1"
+    )
+    launch = read_launch(line)
+    network = build_network(str(launch.options["workload"]), batch=1, **launch.sizes)
+    assert network.title == "llama3-70b"
+
+
+def test_tables_keep_the_network_that_neusight_measured() -> None:
+    row = {
+        "machine": "p3.2xlarge",
+        "framework": "pytorch",
+        "phase": "inference",
+        "dtype": "fp32",
+        "batch_per_gpu": "2",
+        "seq_len": "64",
+    }
+    for dataset, network in (("neusight_model_latency", "gpt3-2.9b"), ("mine", "gpt3-xl")):
+        cells = {**row, "model": "gpt3-xl", "dataset": dataset, "step_time_s": "1", "n_gpus": "1", "trust": "A"}
+        records = [Record(1, tuple(cells)), Record(2, tuple(cells.values()))]
+        table = tabulate(records, "t.csv", STEPS.needed, STEPS.columns, STEPS.name)
+        seen = {column: table.cell(table.rows[0], column) for column in STEPS.asked}
+        question = STEPS.read(seen.__getitem__, Names()).question
+        assert isinstance(question, StepQuestion)
+        assert question.workload == network
