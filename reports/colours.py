@@ -16,6 +16,7 @@ __all__ = [
     "OTHER",
     "WAITING",
     "WARNING",
+    "kernel_colour",
     "strategy_series",
 ]
 
@@ -70,6 +71,12 @@ MARKED_SERIES = (
     *(("#c0504d", "X"), ("#4d9aa8", "<"), ("#8a8f3c", ">"), ("#8d8d8d", "h")),
 )
 """Colours and markers of series: visible on white and on black, and told apart in greyscale by their markers."""
+
+
+def kernel_colour(name: str) -> str:
+    """Return the colour of the kernel class *name*; a class without one has that of the rest."""
+    return KERNELS.get(name, OTHER)
+
 
 _STRATEGIES = (
     *("gpu0", "ring", "tree", "bidirectional-ring", "multi-ring", "parameter-server", "hierarchical"),

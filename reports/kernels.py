@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from reports.colours import HELD, INK, KERNELS
+from reports.colours import HELD, INK, kernel_colour
 from simulator.results.held import HeldAt
 from simulator.results.roofline import RooflinePoint, Roofs
 from simulator.step.memory import MemoryNeed
@@ -41,7 +41,7 @@ def draw_roofline(axes: Axes, points: Sequence[RooflinePoint], roofs: Roofs) -> 
         [point.intensity for point in shown],
         [point.rate for point in shown],
         s=[6.0 + _LARGEST * point.time_s / whole_s for point in shown],
-        c=[KERNELS[point.kind] for point in shown],
+        c=[kernel_colour(point.kind) for point in shown],
         linewidths=0,
         alpha=0.85,
         zorder=3,

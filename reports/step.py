@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from reports.colours import ACTIVITIES, BEST, HELD, INK, KERNELS, OTHER, WAITING, WARNING
+from reports.colours import ACTIVITIES, BEST, HELD, INK, OTHER, WAITING, WARNING, kernel_colour
 from reports.file import figure_file
 from reports.kernels import draw_held, draw_roofline
 from reports.pipeline import draw_passes
@@ -215,7 +215,7 @@ def _draw_parts(axes: Axes, result: StepResult, waiting: str) -> None:
         widths = [kind.parts_s.get(part, 0.0) for part in parts]
         lefts = [sum(other.parts_s.get(part, 0.0) for other in result.kinds[:place]) for part in parts]
         name = KIND_WORDS.get(kind.kind, kind.kind)
-        axes.barh(parts, widths, left=lefts, color=KERNELS[kind.kind], height=0.62, label=name)
+        axes.barh(parts, widths, left=lefts, color=kernel_colour(kind.kind), height=0.62, label=name)
     busy = [sum(kind.parts_s.get(part, 0.0) for kind in result.kinds) for part in parts]
     waits = [max(0.0, result.parts_s[part] - seconds) for part, seconds in zip(parts, busy, strict=True)]
     if sum(waits) > 0.005 * result.step_time_s:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from simulator.api.collectives import chosen_gpus
 from simulator.bands.classes import host_chain, kernel_chain
 from simulator.bands.composition import Composition, parts_of
 from simulator.bands.distance import Facts
@@ -14,7 +15,14 @@ from simulator.questions.copy import CopyQuestion
 from simulator.questions.launch import LaunchQuestion
 from simulator.questions.operator import OperatorQuestion
 from simulator.questions.step import StepQuestion
-from simulator.results.composed import collective_composition, device_facts, generation_of, main_format, steps_alike
+from simulator.results.composed import (
+    collective_composition,
+    device_facts,
+    exchange_facts,
+    generation_of,
+    main_format,
+    steps_alike,
+)
 
 if TYPE_CHECKING:
     from simulator.api.context import Context
@@ -37,7 +45,8 @@ def composed(context: Context, question: Any) -> Composition:
 
 
 def _operator(context: Context, question: OperatorQuestion) -> Composition:
-    from simulator.devices.predict import kernel_class, kernel_cost
+    from simulator.devices.kernels import kernel_class
+    from simulator.devices.predict import kernel_cost
     from simulator.questions.calibration import Calibration
     from simulator.step.operator import operator_kernels
 
@@ -54,6 +63,7 @@ def _operator(context: Context, question: OperatorQuestion) -> Composition:
         place.part.rpartition(" x ")[2],
         generation_of(part),
         question.precision,
+        sorted(set(map(kernel_class, kernels))),
         calibrated=device.calibration != Calibration(),
     )
     return Composition((), parts_of(times_s, sum(cost.time_s for cost in costs)), facts)
@@ -68,11 +78,14 @@ def _collective(context: Context, question: CollectiveQuestion) -> Composition:
 def _step(context: Context, question: StepQuestion) -> Composition:
     from simulator.questions.calibration import Calibration
     from simulator.results.step import flop_by_format_of
+    from simulator.step.operator import network_kernel_classes
     from simulator.workload.family import family_of
 
     places, network = context.places(question.where, question.software), context.network(question)
     machine = places.machine
     gpus = len(machine.gpus) if question.gpus is None else len(question.gpus)
+    count = 1 if question.device is not None else max(1, gpus)
+    exchanges = count > 1 and question.options.mode == "train" and not question.has_servers
     place = places.find(question.device, threads=question.threads)
     return steps_alike(
         part=place.part.rpartition(" x ")[2],
@@ -80,9 +93,11 @@ def _step(context: Context, question: StepQuestion) -> Composition:
         network=network.name,
         family=family_of(network),
         form=main_format(flop_by_format_of(network, question.options, place)),
-        gpus=1 if question.device is not None else max(1, gpus),
+        gpus=count,
         divided=question.layout.divides_network,
         calibrated=place.device.calibration != Calibration(),
+        kernels=network_kernel_classes(network, trains=question.options.trains),
+        exchange=exchange_facts(machine, chosen_gpus(machine, question.gpus), question.strategy) if exchanges else None,
     )
 
 

@@ -69,7 +69,7 @@ class Session(Context):
 
     def kernel_classes(self, question: Question) -> frozenset[str]:
         """Return the kernel classes of an operator, named as in calibrations; raises InputError."""
-        from simulator.devices.predict import kernel_class
+        from simulator.devices.kernels import kernel_class
         from simulator.step.operator import operator_kernels
 
         assert isinstance(question, OperatorQuestion)

@@ -90,8 +90,10 @@ def parts_of(times_s: Iterable[tuple[Chain, Hashable, float, float]], whole_s: f
 
 
 def estimate(composition: Composition, evidence: Evidence) -> Estimate | None:
-    """Return the error of *composition*, or None if nothing like it was measured."""
-    state, _ = distance(composition.facts, evidence.seen)
+    """Return the error of *composition*, or None if nothing like it, or nothing like a part of it, was measured."""
+    state, _ = distance(composition.facts, evidence)
+    if state == "unmeasured":
+        return None
     sides = of_parts(composition, state, evidence)
     if not composition.chain:
         return sides

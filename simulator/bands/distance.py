@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
-from simulator.bands.evidence import Seen
+from simulator.bands.evidence import Evidence, Seen
 
 __all__ = ["Facts", "Kind", "State", "distance"]
 
 Kind = Literal["operator", "step", "collective", "host"]
-State = Literal["calibrated", "seen", "unseen", "outside"]
-"""Calibrated device; place with measured rows; other place of a measured generation or kind; anything else."""
+State = Literal["calibrated", "seen", "unseen", "outside", "unmeasured"]
+"""Calibrated device; place with measured rows; other place of a measured generation or kind; anything else.
+
+Unmeasured: it runs kernels of a class without rows, so that nothing is known of its error.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +26,8 @@ class Facts:
     the GPUs, or ``cpu``.  ``form`` is the format of matrix products.  ``what`` is the collective, or the kind of a
     host's answer.  ``network`` is a step's network.  ``ranks`` is the number of participants; ``way`` is ``one``,
     ``several`` or ``divided`` for steps, and ``node`` or ``nodes`` for collectives.  ``unmeasured`` describes in words
-    an aspect that is never measured.
+    an aspect that is never measured.  ``kernels`` are the classes of the kernels that run, ``exchange`` the exchanges
+    of a step, as one collective: what is unmeasured in a part is unmeasured in the whole.
     """
 
     kind: Kind
@@ -35,6 +40,8 @@ class Facts:
     ranks: int = 1
     calibrated: bool = False
     unmeasured: str = ""
+    kernels: tuple[str, ...] = ()
+    exchange: Facts | None = None
 
     @property
     def scale(self) -> str:
@@ -42,9 +49,14 @@ class Facts:
         return " ".join(filter(None, (self.what, self.way)))
 
 
-def distance(facts: Facts, seen: Seen) -> tuple[State, tuple[str, ...]]:
-    """Return the state of *facts* relative to what was *seen*, and the aspects that no measurement covers."""
-    outside = [facts.unmeasured] if facts.unmeasured else []
+def distance(facts: Facts, known: Evidence) -> tuple[State, tuple[str, ...]]:
+    """Return the state of *facts* relative to what is *known*, and the aspects that no measurement covers."""
+    seen = known.seen
+    outside = [each.unmeasured for each in (facts, facts.exchange) if each is not None and each.unmeasured]
+    strange = [name for name in facts.kernels if not known.has_kernels(name, in_step=facts.kind == "step")]
+    outside += [f"no measured {name} kernels" for name in strange]
+    if facts.exchange is not None:
+        outside += _beyond_collectives(facts.exchange, seen, (*seen.linked, *seen.exchanging))
     if facts.kind == "host":
         places = seen.hosts.get(facts.what)
         if places is None:
@@ -52,7 +64,7 @@ def distance(facts: Facts, seen: Seen) -> tuple[State, tuple[str, ...]]:
         state: State = "seen" if places and facts.place in places else "unseen"
         return ("outside" if outside else state), tuple(outside)
     if facts.kind == "collective":
-        outside += _beyond_collectives(facts, seen)
+        outside += _beyond_collectives(facts, seen, seen.linked)
         state = "seen" if facts.place in seen.machines else "unseen"
     else:
         state, of_device = _of_device(facts, seen)
@@ -61,7 +73,7 @@ def distance(facts: Facts, seen: Seen) -> tuple[State, tuple[str, ...]]:
         if facts.kind == "step" and facts.ranks > max(1, most):
             what = "step whose network is divided" if facts.way == "divided" else "step"
             outside.append(f"no measured {what} over more than {most:,} GPUs" if most else f"no measured {what}")
-    return ("outside" if outside else state), tuple(outside)
+    return ("unmeasured" if strange else "outside" if outside else state), tuple(outside)
 
 
 def _of_device(facts: Facts, seen: Seen) -> tuple[State, list[str]]:
@@ -78,8 +90,8 @@ def _of_device(facts: Facts, seen: Seen) -> tuple[State, list[str]]:
     return ("seen" if facts.form in seen.devices.get(facts.place, ()) else "unseen"), outside
 
 
-def _beyond_collectives(facts: Facts, seen: Seen) -> list[str]:
-    """Return the aspects of a collective that no row covers: its kind, its scale, or its GPUs."""
+def _beyond_collectives(facts: Facts, seen: Seen, linked: Collection[str]) -> list[str]:
+    """Return the aspects of a collective that no row covers: its kind, its scale, or its GPUs, unless *linked*."""
     where = "between nodes" if facts.way == "nodes" else "inside a node"
     most = seen.collectives.get(facts.scale)
     if most is None:
@@ -87,6 +99,6 @@ def _beyond_collectives(facts: Facts, seen: Seen) -> list[str]:
     found = []
     if facts.ranks > most:
         found.append(f"no measured {facts.what} {where} over more than {most:,} GPUs")
-    if facts.generation not in seen.linked:
+    if facts.generation not in linked:
         found.append(f"no measured collective on GPUs of generation {facts.generation or 'unknown'}")
     return found

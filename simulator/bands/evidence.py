@@ -58,6 +58,8 @@ class Seen:
     ``linked``: generations of GPUs with measured collectives.
     ``gpus``: the largest number of GPUs in a step, by ``several`` or ``divided``.
     ``networks``: networks of steps.
+    ``kernels``: classes of kernels that these steps run.
+    ``exchanging``: generations of GPUs that exchange in as many of these steps as a class needs rows.
     ``hosts``: places, by kind of a host's answer.
     """
 
@@ -68,6 +70,8 @@ class Seen:
     linked: tuple[str, ...] = ()
     gpus: Mapping[str, int] = field(default_factory=dict)
     networks: tuple[str, ...] = ()
+    kernels: tuple[str, ...] = ()
+    exchanging: tuple[str, ...] = ()
     hosts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
@@ -81,6 +85,10 @@ class Evidence:
     def spread(self, chain: Chain) -> Spread | None:
         """Return the spread of the first class of *chain* with enough rows, or None."""
         return next((self.spreads[name] for name in chain if name in self.spreads), None)
+
+    def has_kernels(self, name: str, *, in_step: bool) -> bool:
+        """Return whether kernels of class *name* were measured: alone or, for an answer about a step, in steps."""
+        return f"kernel {name}" in self.spreads or (in_step and name in self.seen.kernels)
 
 
 def evidence_from(document: Mapping[str, Any]) -> Evidence:

@@ -15,7 +15,7 @@ from simulator.results.columns import (
     shortened_ring,
     size_column,
 )
-from simulator.results.confidence import BAND_HEAD, band_words
+from simulator.results.confidence import BAND_HEAD
 from simulator.results.reason import BOUNDS, best_of, verdict
 from simulator.results.result import LinkUse, Result
 from simulator.results.sweep import winners
@@ -61,7 +61,7 @@ def comparison(results: Sequence[Result], style: Style) -> list[str]:
         "GPUs": [str(r.n_ranks) for r in ordered],
         "time": duration_column([r.sync_time_s for r in ordered]),
         "against first": [f"{r.sync_time_s / first_s:.3f} x" if many else "" for r in ordered],
-        BAND_HEAD: [band_words(r.band) for r in ordered],
+        BAND_HEAD: [r.confidence.words for r in ordered],
         "algbw": bandwidths[: len(ordered)],
         "busbw": bandwidths[len(ordered) :],
         "bottleneck": [r.bottleneck.name if r.bottleneck else "none" for r in ordered],

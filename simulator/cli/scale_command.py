@@ -18,7 +18,7 @@ from simulator.console.progress import Progress
 from simulator.console.style import Style, choose_style
 from simulator.errors import Fault, InputError, one_line
 from simulator.results.columns import duration_column, percent, rate_words
-from simulator.results.confidence import BAND_HEAD, band_words
+from simulator.results.confidence import BAND_HEAD
 from simulator.results.document import to_json
 from simulator.results.reason import bound_of
 from simulator.results.shares import shares_of
@@ -118,7 +118,7 @@ def _lines(curve: Curve, style: Style) -> list[str]:
     columns = {
         "GPUs": [f"{result.device_count:,}" for result in curve.results],
         "step": duration_column([result.step_time_s for result in curve.results]),
-        BAND_HEAD: [band_words(result.band) for result in curve.results],
+        BAND_HEAD: [result.confidence.words for result in curve.results],
         f"{step.sample}/s": [rate_words(result.throughput) for result in curve.results],
         "efficiency": [percent(value) for value in curve.efficiency],
         "of a doubling": ["-", *(percent(gain) for gain in curve.gains)],

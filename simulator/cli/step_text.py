@@ -16,7 +16,7 @@ from simulator.console.style import Style
 from simulator.questions.where import month_words
 from simulator.results.alternatives import NOT_TRIED, Alternative
 from simulator.results.columns import duration_column, lay_out, percent, rate_words
-from simulator.results.confidence import BAND_HEAD, band_words
+from simulator.results.confidence import BAND_HEAD
 from simulator.results.reason import BOUNDS, steps_verdict
 from simulator.results.shares import SHARE_WORDS, shares_of
 from simulator.results.staging import STAGED
@@ -95,7 +95,7 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
         "devices": [_devices(result) for result in ordered],
         "way": [result.way for result in ordered],
         "step": duration_column([result.step_time_s for result in ordered]),
-        BAND_HEAD: [band_words(result.band) for result in ordered],
+        BAND_HEAD: [result.confidence.words for result in ordered],
         f"{step.sample}/s": [rate_words(result.throughput) for result in ordered],
         "efficiency": [percent(result.scaling_efficiency) for result in ordered],
         "exposed": [format_duration(result.exposed_s, 3) for result in ordered],
@@ -110,7 +110,7 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
         del columns["machine"], columns["devices"]
     if len({result.way for result in ordered}) == 1 and len(machines) > 1:
         del columns["way"]
-    if all(result.band is None for result in ordered):
+    if all(result.confidence.is_exact for result in ordered):
         del columns[BAND_HEAD]
     right = [name not in ("machine", "devices", "way", "bottleneck", "memory") for name in columns]
     names = list(columns)
@@ -219,7 +219,7 @@ def _throughput(result: TrainingResult) -> str:
 def _times(result: TrainingResult, style: Style) -> list[str]:
     step = result.step
     rows = [["step", format_duration(result.step_time_s), _throughput(result)], _fits(result)]
-    rows += [[BAND_HEAD, "", band_words(result.band)]] if result.band is not None else []
+    rows += [[BAND_HEAD, "", result.confidence.words]] if not result.confidence.is_exact else []
     if (price := result.price_per_million) is not None:
         rows.append(["price", price.words(), f"for a million {step.sample}"])
     if result.epoch_steps:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from simulator.errors import InputError
 from simulator.workload.operators import AttentionLibrary, Conv2d, WithoutProducts
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
@@ -18,10 +19,12 @@ __all__ = [
     "Gather",
     "Gemm",
     "Kernel",
+    "NoCost",
     "Pooling",
     "Recurrence",
     "Rowwise",
     "Streaming",
+    "kernel_class",
 ]
 
 
@@ -233,3 +236,16 @@ class FusedAttention:
 
 
 Kernel = Gemm | Convolution | Streaming | Rowwise | Pooling | Gather | Recurrence | FusedAttention
+
+
+def kernel_class(kernel: Kernel) -> str:
+    """Return the name of *kernel*'s class in calibrations and tables."""
+    return type(kernel).__name__.lower()
+
+
+class NoCost(InputError):  # noqa: N818  the name says the fault
+    """A kernel whose cost on a kind of device is not modelled."""
+
+    def __init__(self, kernel: Kernel, device: str, kind: str) -> None:
+        """Name the class of *kernel*, the *device* and its *kind*."""
+        super().__init__(f"{device}: the cost of {kernel_class(kernel)} kernels on a {kind} is not modelled")

@@ -151,7 +151,7 @@ _SHAPE: Mapping[type, Callable[..., Shape]] = {
 
 def neighbours_of(neighbourhoods: Sequence[Neighbourhood], kernel: Kernel) -> Neighbourhood | None:
     """Return the measured kernels of *kernel*'s variety, or None without any."""
-    if not neighbourhoods:
+    if not neighbourhoods or type(kernel) not in _VARIETY:
         return None
     variety = variety_of(kernel)
     return next((each for each in neighbourhoods if each.of == variety), None)

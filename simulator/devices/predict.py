@@ -26,10 +26,12 @@ from simulator.devices.kernels import (
     Gather,
     Gemm,
     Kernel,
+    NoCost,
     Pooling,
     Recurrence,
     Rowwise,
     Streaming,
+    kernel_class,
 )
 from simulator.devices.lowering import lower_operator
 from simulator.devices.neighbours import correction, known_share, neighbours_of
@@ -38,7 +40,7 @@ from simulator.questions.calibration import Calibration
 from simulator.workload.operators import Operator, Phase
 from simulator.workload.precision import PACKED, Precision
 
-__all__ = ["KERNEL_CLASSES", "Device", "cold_device", "kernel_class", "kernel_cost", "operator_costs", "steady_device"]
+__all__ = ["KERNEL_CLASSES", "Device", "cold_device", "kernel_cost", "operator_costs", "steady_device"]
 
 Device = Gpu | Cpu
 
@@ -57,11 +59,6 @@ _PACKED_IN: dict[Precision, Precision] = {"int4": "int8", "nvfp4": "fp8"}  # two
 KERNEL_CLASSES = tuple(kind.__name__.lower() for kind in _COSTS)
 
 
-def kernel_class(kernel: Kernel) -> str:
-    """Return the name of *kernel*'s class in a calibration."""
-    return type(kernel).__name__.lower()
-
-
 @lru_cache(maxsize=65536)
 def kernel_cost(device: Device, kernel: Kernel, cold: float = 0.0) -> KernelCost:
     """Return the cost of *kernel* on *device*, from its start to its end on the device.
@@ -74,7 +71,7 @@ def kernel_cost(device: Device, kernel: Kernel, cold: float = 0.0) -> KernelCost
         linear between 0 (all cached) and 1 (none cached).
 
     Measured neighbours in the device's calibration correct it (:mod:`simulator.devices.neighbours`).  Raises InputError
-    where the device has no figure for the kernel's precision.
+    where the device has no figure for the kernel's precision, NoCost where kernels of its class are not modelled.
     """
     cost = _cost_by_factors(device, kernel, cold)
     neighbours = neighbours_of(device.calibration.neighbours, kernel)
@@ -95,11 +92,19 @@ def _cost_by_factors(device: Device, kernel: Kernel, cold: float = 0.0) -> Kerne
         return replace(whole if cold > 0.5 else warm, time_s=warm.time_s + cold * (whole.time_s - warm.time_s))
     if isinstance(kernel, Gemm | Convolution) and kernel.precision in _PACKED_IN:
         return _packed_cost(device, kernel)
-    cost = cpu_kernel_cost(device, kernel) if isinstance(device, Cpu) else _COSTS[type(kernel)](device, kernel)
+    cost = cpu_kernel_cost(device, kernel) if isinstance(device, Cpu) else _gpu_kernel_cost(device, kernel)
     factor = device.calibration.by_class.get(kernel_class(kernel), 1.0)
     if isinstance(device, Gpu) and isinstance(kernel, _OF_LIBRARIES):
         factor *= device.library_factor
     return cost if factor == 1.0 else replace(cost, time_s=cost.time_s * factor)
+
+
+def _gpu_kernel_cost(gpu: Gpu, kernel: Kernel) -> KernelCost:
+    """Return the cost of *kernel* on *gpu*, without its factors; raises NoCost where its class is not modelled."""
+    cost = _COSTS.get(type(kernel))
+    if cost is None:
+        raise NoCost(kernel, gpu.name, "GPU")
+    return cost(gpu, kernel)
 
 
 def _packed_cost(device: Device, kernel: Gemm | Convolution) -> KernelCost:

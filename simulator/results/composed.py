@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from simulator.bands.classes import FORMATS, collective_chain, exchange_chain, step_chain
+from simulator.bands.classes import FORMATS, LARGE_BYTES, collective_chain, exchange_chain, step_chain
 from simulator.bands.composition import Composition, Part
 from simulator.bands.distance import Facts
 from simulator.network.machine import Machine
@@ -16,7 +16,15 @@ from simulator.workload.precision import Precision
 if TYPE_CHECKING:  # exchanges alone need no device models
     from simulator.results.training import TrainingResult
 
-__all__ = ["collective_composition", "device_facts", "generation_of", "main_format", "step_composition", "steps_alike"]
+__all__ = [
+    "collective_composition",
+    "device_facts",
+    "exchange_facts",
+    "generation_of",
+    "main_format",
+    "step_composition",
+    "steps_alike",
+]
 
 
 def main_format(flop_by_format: Mapping[Precision, int]) -> Precision | None:
@@ -60,9 +68,15 @@ def steps_alike(
     gpus: int,
     divided: bool,
     calibrated: bool,
+    kernels: Sequence[str] = (),
+    exchange: Facts | None = None,
     unmeasured: str = "",
 ) -> Composition:
-    """Return the composition of a step as a whole, without its parts; *form* is the format of most of its products."""
+    """Return the composition of a step as a whole, without its parts.
+
+    *form* is the format of most of its products, *kernels* are the classes of its kernels, and *exchange* is what it
+    exchanges, as :func:`exchange_facts` returns it.
+    """
     processor = "CPU" if generation == "cpu" else "GPU"
     way = "divided" if divided else "several" if gpus > 1 else "one"
     shown = None if form is None else FORMATS.get(form, form)
@@ -76,15 +90,23 @@ def steps_alike(
         ranks=gpus,
         calibrated=calibrated,
         unmeasured=unmeasured,
+        kernels=tuple(kernels),
+        exchange=exchange,
     )
     return Composition(step_chain(processor, family, shown, way), (), facts)
 
 
-def device_facts(part: str, generation: str, form: str, *, calibrated: bool) -> Facts:
-    """Return the facts of an operator on a device."""
+def device_facts(part: str, generation: str, form: str, kernels: Sequence[str], *, calibrated: bool) -> Facts:
+    """Return the facts of an operator on a device, which runs *kernels* of these classes."""
+    shown = FORMATS.get(form, form)
     return Facts(
-        kind="operator", place=part, generation=generation, form=FORMATS.get(form, form), calibrated=calibrated
+        kind="operator", place=part, generation=generation, form=shown, calibrated=calibrated, kernels=tuple(kernels)
     )
+
+
+def exchange_facts(machine: Machine, ranks: Sequence[int], strategy: str) -> Facts:
+    """Return the facts of the exchanges of a step among the nodes *ranks*, as one large all-reduce."""
+    return collective_composition(machine, ranks, "all-reduce", LARGE_BYTES, strategy).facts
 
 
 def step_composition(result: TrainingResult) -> Composition:
@@ -99,6 +121,8 @@ def step_composition(result: TrainingResult) -> Composition:
         gpus=result.device_count,
         divided=question.layout.divides_network,
         calibrated=step.calibrated,
+        kernels=sorted(kind.kind for kind in step.kinds),
+        exchange=_exchange(result),
         unmeasured=_unmeasured(result),
     )
     time_s = result.step_time_s
@@ -110,6 +134,15 @@ def step_composition(result: TrainingResult) -> Composition:
         share = result.exposed_s / time_s
         parts.append(Part(exchange_chain(several_nodes=len(hosts) > 1), share, share))
     return Composition(whole.chain, tuple(parts), whole.facts)
+
+
+def _exchange(result: TrainingResult) -> Facts | None:
+    """Return the facts of the exchanges among the devices of *result*, or None if they exchange nothing."""
+    if not result.exchanges or result.servers is not None:
+        return None
+    machine = result.timeline.machine
+    gpus = machine.gpus if result.question.gpus is None else [machine.gpus[gpu] for gpu in result.question.gpus]
+    return exchange_facts(machine, gpus, result.question.strategy)
 
 
 def _unmeasured(result: TrainingResult) -> str:

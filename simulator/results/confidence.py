@@ -27,7 +27,8 @@ class Confidence:
     """The band of an answer (None if nothing similar was measured), and its aspects ``outside`` all measured rows.
 
     ``estimate`` is the band in logarithms, ``known`` says in words what was measured, and ``narrowed`` is the command
-    that would narrow the band.
+    that would narrow the band.  ``is_exact``: there is nothing to measure, as of a lower
+    bound or of no time.
     """
 
     band: Band | None
@@ -35,10 +36,16 @@ class Confidence:
     estimate: Estimate | None
     known: str
     narrowed: str
+    is_exact: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return the band and ``outside`` as in ``--json``."""
         return {"band": None if self.band is None else asdict(self.band), "outside": list(self.outside)}
+
+    @property
+    def words(self) -> str:
+        """The band in a few words, for tables; ``-`` where there is nothing to measure."""
+        return "-" if self.is_exact else band_words(self.band)
 
     @property
     def why(self) -> str:
@@ -56,15 +63,15 @@ def confidence_of(
 ) -> Confidence:
     """Return the uncertainty of *time_s* for an answer of *composition*; *narrowed* is the command that narrows it."""
     known = known or evidence()
-    state, outside = distance(composition.facts, known.seen)
+    state, outside = distance(composition.facts, known)
     found = estimate(composition, known) if time_s > 0.0 else None
     band = None if found is None else band_of(time_s, found.low, found.high)
-    return Confidence(band, outside, found, _known(composition.facts, state), narrowed)
+    return Confidence(band, outside, found, _known(composition.facts, state), narrowed, is_exact=time_s <= 0.0)
 
 
 def of_a_bound() -> Confidence:
     """Return the confidence of an ideal schedule: a lower bound, which has no band."""
-    return Confidence(None, (), None, "", "")
+    return Confidence(None, (), None, "", "", is_exact=True)
 
 
 def _class_words(name: str) -> str:
@@ -106,9 +113,9 @@ def _known(facts: Facts, state: State) -> str:
 
 
 def band_words(band: Band | None) -> str:
-    """Return a band in a few words: 84 to 112 ms."""
+    """Return a band in a few words: 84 to 112 ms; ``not measured`` without one."""
     if band is None:
-        return "-"
+        return "not measured"
     low, high = format_duration(band.low_s, 3), format_duration(band.high_s, 3)
     unit = high.rpartition(" ")[2]
     return f"{low.removesuffix(' ' + unit)} to {high}"

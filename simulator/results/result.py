@@ -12,7 +12,7 @@ from simulator.engine.timeline import Timeline
 from simulator.questions.collective import CollectiveQuestion
 from simulator.results.bottleneck import LinkUse, mean_factors
 from simulator.results.composed import collective_composition
-from simulator.results.confidence import BAND_HEAD, Confidence, band_words, confidence_of, of_a_bound
+from simulator.results.confidence import BAND_HEAD, Confidence, confidence_of, of_a_bound
 from simulator.results.narrowing import narrowing_of
 from simulator.results.notebook import html_table
 from simulator.results.staging import staging_notes
@@ -64,7 +64,7 @@ class Result:
                 "strategy": self.strategy,
                 "collective": f"{self.collective}, {format_size(self.size_bytes)}, {self.n_ranks} GPUs",
                 "time": format_duration(self.sync_time_s),
-                BAND_HEAD: band_words(self.band),
+                BAND_HEAD: self.confidence.words,
                 "bus bandwidth": format_bandwidth(self.busbw_Bps),
                 "bottleneck": self.bottleneck.name if self.bottleneck is not None else "-",
             }

@@ -17,7 +17,7 @@ from simulator.results.alternatives import Alternative
 from simulator.results.bottleneck import LinkUse, bottleneck_of
 from simulator.results.checkpoints import Checkpoints
 from simulator.results.composed import step_composition
-from simulator.results.confidence import BAND_HEAD, Confidence, band_words, confidence_of, of_a_bound
+from simulator.results.confidence import BAND_HEAD, Confidence, confidence_of, of_a_bound
 from simulator.results.input import InputRun
 from simulator.results.narrowing import narrowing_of
 from simulator.results.notebook import html_table
@@ -116,7 +116,7 @@ class TrainingResult:
                 "network": f"{self.step.workload}, {self.samples} {self.step.sample} a step",
                 "way": self.way,
                 "time of a step": format_duration(self.step_time_s),
-                BAND_HEAD: band_words(self.band),
+                BAND_HEAD: self.confidence.words,
                 f"{self.step.sample} a second": f"{self.throughput:.4g}",
                 "exposed communication": format_duration(self.exposed_s),
                 "memory": f"{format_size(tightest.total_bytes, 3)} of {format_size(tightest.available_bytes, 3)}"
@@ -236,6 +236,9 @@ class TrainingResult:
     def trust(self) -> Trust | None:
         """The errors of predictions for such steps, or None if nobody measured them."""
         if self.servers is not None or self.question.one_process or self.shares or self.question.programs > 1:
+            return None
+        sure = self.confidence
+        if sure.band is None and not sure.is_exact:
             return None
         return self.step.trust_of(self.device_count, divided=self.question.layout.divides_network)
 

@@ -18,9 +18,9 @@ from simulator.devices.dispatch import (
     update_time,
 )
 from simulator.devices.issuing import in_graph
-from simulator.devices.kernels import Kernel, Streaming
+from simulator.devices.kernels import Kernel, Streaming, kernel_class
 from simulator.devices.optimizer import tensor_passes
-from simulator.devices.predict import Device, kernel_class, kernel_cost, steady_device
+from simulator.devices.predict import Device, kernel_cost, steady_device
 from simulator.questions.options import StepOptions
 from simulator.step.expert_passes import NARROW, Extra, expert_passes
 from simulator.step.fusion import Group, run_groups

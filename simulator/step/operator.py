@@ -9,7 +9,7 @@ from simulator.devices.cpu.cpu import Cpu
 from simulator.devices.cpu.predict import cpu_call_time
 from simulator.devices.dispatch import dispatch_time
 from simulator.devices.issuing import in_graph
-from simulator.devices.kernels import Convolution, Kernel
+from simulator.devices.kernels import Convolution, Kernel, kernel_class
 from simulator.devices.lowering import lower_operator
 from simulator.devices.predict import Device, kernel_cost
 from simulator.devices.roofline import roofline_s
@@ -18,10 +18,10 @@ from simulator.questions.operator import OperatorQuestion
 from simulator.questions.options import StepOptions
 from simulator.step.precision import precision_of
 from simulator.workload.backward import backward_steps
-from simulator.workload.network import Network
+from simulator.workload.network import Network, once
 from simulator.workload.operators import Operator, Phase
 
-__all__ = ["network_roofline_s", "operator_kernels", "operator_roofline_s", "operator_s"]
+__all__ = ["network_kernel_classes", "network_roofline_s", "operator_kernels", "operator_roofline_s", "operator_s"]
 
 
 def operator_kernels(question: OperatorQuestion) -> Sequence[Kernel]:
@@ -51,6 +51,16 @@ def operator_s(question: OperatorQuestion, device: Device) -> float:
 def operator_roofline_s(question: OperatorQuestion, device: Device) -> float:
     """Return the sum of the kernels' roofline times, in seconds; raises as :func:`operator_s`."""
     return sum(roofline_s(device, kernel) for kernel in operator_kernels(question))
+
+
+@once
+def network_kernel_classes(network: Network, *, trains: bool) -> tuple[str, ...]:
+    """Return the classes of the kernels of *network*, sorted; raises NoKernels.  They are the same in each format."""
+    asked: set[tuple[Operator, Phase]] = {(layer.operator, "fwd") for layer in network.layers}
+    if trains:
+        asked |= {(step.layer.operator, step.phase) for step in backward_steps(network)}
+    found = {kernel_class(kernel) for operator, phase in asked for kernel in lower_operator(operator, phase, "fp32")}
+    return tuple(sorted(found))
 
 
 def network_roofline_s(network: Network, options: StepOptions, device: Device) -> float:

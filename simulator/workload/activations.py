@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from simulator.errors import InputError
 from simulator.workload import operators as ops
 from simulator.workload.backward import needs_gradient, storages
 from simulator.workload.network import Layer, Network, once
@@ -69,6 +70,7 @@ def saved_tensors(network: Network, precision: Precision, narrow: frozenset[int]
     """Return the activations that a forward pass of *network* in *precision* saves for the backward pass.
 
     Of their inputs, the layers with the indices *narrow* save a copy in nvfp4, which those with the same input share.
+    Raises InputError for an operator of which is not known what it saves.
     """
     size = ELEMENT_BYTES[precision]
     needed = needs_gradient(network)
@@ -130,8 +132,10 @@ def _kept(layer: Layer, needed: Sequence[bool]) -> Iterator[int]:
                 yield from (a for a, b in zip(inputs, inputs[::-1], strict=True) if needed[b])
         case ops.Elementwise() if operator.function not in _KEEPS_NOTHING:
             yield from inputs
-        case _:
+        case ops.Elementwise() | ops.Copy() | ops.Reduction() | ops.Exchange():
             pass
+        case _:
+            raise InputError(f"{layer.name}: what {type(operator).__name__} saves for its backward pass is not known")
 
 
 def _besides(layer: Layer, size: int) -> int:

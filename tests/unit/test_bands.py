@@ -33,8 +33,12 @@ SEEN = Seen(
     collectives={"all-reduce node": 8},
     linked=("old",),
     gpus={"one": 1, "several": 64},
+    kernels=("pooling",),
+    exchanging=("known in steps",),
     hosts={"copy": ("box",)},
 )
+INSIDE = Facts(kind="collective", place="box", generation="old", what="all-reduce", way="node", ranks=8)
+BETWEEN = replace(INSIDE, way="nodes")
 
 
 def spread(name: str, *, shared: float = 0.0, half: float = 0.2, **others: object) -> Spread:
@@ -150,13 +154,32 @@ def test_a_band_is_never_narrower_than_a_percent_either_way() -> None:
         (Facts(kind="collective", place="box", generation="new", what="all-reduce", way="node", ranks=16), "outside",
          ("no measured all-reduce inside a node over more than 8 GPUs",
           "no measured collective on GPUs of generation new")),
+        (Facts(kind="operator", place="a", generation="old", form="fp32", kernels=("gemm",)), "seen", ()),
+        (Facts(kind="operator", place="a", generation="old", form="fp32", kernels=("gemm", "pooling")), "unmeasured",
+         ("no measured pooling kernels",)),
+        (Facts(kind="step", place="a", generation="old", form="fp32", way="one", kernels=("gemm", "pooling")), "seen",
+         ()),
+        (Facts(kind="step", place="a", generation="old", form="fp32", way="one", kernels=("fft",)), "unmeasured",
+         ("no measured fft kernels",)),
+        (Facts(kind="step", place="a", generation="old", form="fp32", way="several", ranks=16, exchange=BETWEEN),
+         "outside", ("no measured all-reduce between nodes",)),
+        (Facts(kind="step", place="a", generation="old", form="fp32", way="several", ranks=8, exchange=INSIDE), "seen",
+         ()),
+        (Facts(kind="step", place="a", generation="old", form="fp32", way="several", ranks=8,
+               exchange=replace(INSIDE, generation="new")), "outside",
+         ("no measured collective on GPUs of generation new",)),
+        (Facts(kind="step", place="a", generation="old", form="fp32", way="several", ranks=8,
+               exchange=replace(INSIDE, generation="known in steps")), "seen", ()),
+        (Facts(kind="step", place="a", generation="old", form="fp32", way="several", ranks=8,
+               exchange=replace(INSIDE, unmeasured="no measured collective of strategy ring")), "outside",
+         ("no measured collective of strategy ring",)),
         (Facts(kind="host", place="box", what="copy"), "seen", ()),
         (Facts(kind="host", place="other", what="copy"), "unseen", ()),
         (Facts(kind="host", place="box", what="disk"), "outside", ("no measured disk",)),
     ],
 )  # fmt: skip
 def test_how_far_a_question_is_from_what_was_measured(facts: Facts, state: str, outside: tuple[str, ...]) -> None:
-    assert distance(facts, SEEN) == (state, outside)
+    assert distance(facts, Evidence({"kernel gemm": spread("kernel gemm")}, SEEN)) == (state, outside)
 
 
 # -- the product's own evidence --------------------------------------------------------
@@ -264,6 +287,18 @@ def test_what_lies_outside_stands_in_the_first_lines(capsys: pytest.CaptureFixtu
     assert run([*words, "--collective", "reduce"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[1] == "outside: no measured reduce between nodes"
+
+
+def test_what_is_unmeasured_in_an_exchange_is_unmeasured_in_the_step(capsys: pytest.CaptureFixture[str]) -> None:
+    amd = ["--topology", "8x-mi300x", "--nodes", "2"]
+    step = ["--workload", "bert-base", "--batch", "4", "--precision", "amp-bf16"]
+    for asked in (["--workload", "bytes:1GB", "--strategy", "nccl"], step):
+        assert run([*amd, *asked]) == 0
+        said = " ".join(capsys.readouterr().out.split())
+        assert "outside: no measured collective on GPUs of generation cdna3" in said
+        assert "among the measured ones" not in said
+    assert run(["--topology", "p3.16xlarge", *step[:4], "--strategy", "gloo", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["results"][0]["outside"] == ["no measured collective of strategy gloo"]
 
 
 @pytest.mark.parametrize(

@@ -218,8 +218,10 @@ def seen_in(rows: Iterable[Measured]) -> Seen:
     collectives: Counter[str] = Counter()
     gpus: Counter[str] = Counter()
     networks: set[str] = set()
+    kernels: set[str] = set()
     machines: set[str] = set()
     linked: set[str] = set()
+    exchanging: Counter[str] = Counter()
     for facts in (row.composition.facts for row in rows):
         if facts.kind == "host":
             hosts[facts.what].add(facts.place)
@@ -232,6 +234,8 @@ def seen_in(rows: Iterable[Measured]) -> Seen:
             generations[facts.generation].add(facts.form)
             if facts.kind == "step":
                 networks.add(facts.network)
+                kernels.update(facts.kernels)
+                exchanging.update([] if facts.exchange is None else [facts.exchange.generation])
                 gpus[facts.scale] = max(gpus[facts.scale], facts.ranks)
     return Seen(
         devices={name: tuple(sorted(devices[name])) for name in sorted(devices)},
@@ -241,5 +245,7 @@ def seen_in(rows: Iterable[Measured]) -> Seen:
         linked=tuple(sorted(linked)),
         gpus=dict(sorted(gpus.items())),
         networks=tuple(sorted(networks)),
+        kernels=tuple(sorted(kernels)),
+        exchanging=tuple(sorted(name for name, rows in exchanging.items() if rows >= LEAST_ROWS)),
         hosts={name: tuple(sorted(hosts[name])) for name in sorted(hosts)},
     )

@@ -18,6 +18,7 @@ from simulator.devices.kernels import (
     Gather,
     Gemm,
     Kernel,
+    NoCost,
     Pooling,
     Recurrence,
     Rowwise,
@@ -51,8 +52,14 @@ _COSTS: dict[type, Callable[[Cpu, Any], KernelCost]] = {
 
 
 def cpu_kernel_cost(cpu: Cpu, kernel: Kernel) -> KernelCost:
-    """Return the cost of *kernel* on *cpu*; raises InputError where the CPU does not support its precision."""
-    return _COSTS[type(kernel)](cpu, kernel)
+    """Return the cost of *kernel* on *cpu*.
+
+    Raises InputError where the CPU does not support its precision, NoCost where kernels of its class are not modelled.
+    """
+    cost = _COSTS.get(type(kernel))
+    if cost is None:
+        raise NoCost(kernel, cpu.name, "CPU")
+    return cost(cpu, kernel)
 
 
 def cpu_dispatch_time(cpu: Cpu, phase: Phase) -> float:

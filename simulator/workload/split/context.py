@@ -14,7 +14,9 @@ from simulator.errors import InputError
 from simulator.workload.network import Layer, Network, once
 from simulator.workload.operators import (
     Attention,
+    BatchNorm,
     ChunkScan,
+    Conv2d,
     Copy,
     CrossEntropy,
     Elementwise,
@@ -24,6 +26,8 @@ from simulator.workload.operators import (
     Linear,
     MatMul,
     Operator,
+    Pool,
+    Recurrent,
     Reduction,
     Softmax,
 )
@@ -72,7 +76,10 @@ class _Ring:
             case MatMul() | ChunkScan():
                 what = "product" if isinstance(operator, MatMul) else "scan"
                 raise InputError(f"--parallel: cp={self._ranks} cannot divide {name}, a {what} of whole sequences")
-        return operator
+            case BatchNorm() | Conv2d() | Pool() | Recurrent():
+                return operator
+        what = type(operator).__name__
+        raise InputError(f"--parallel: cp={self._ranks} cannot divide {name}: how {what} is divided is not known")
 
     def _attend(self, layer: Layer, operator: Attention) -> None:
         """Add the attention to a rank's own keys and values, and to those of every other rank as they arrive."""

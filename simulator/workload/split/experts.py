@@ -133,7 +133,8 @@ class _Splitter:
         if isinstance(operator, Elementwise | Copy):
             return replace(layer, operator=replace(operator, elements=operator.elements * self._times // shards))
         if not _is_of_experts(layer) or not isinstance(operator, Linear):
-            return layer
+            what = f"how {type(operator).__name__} is divided among experts is not known"
+            raise InputError(f"--parallel: ep={ranks}: cannot divide {layer.name}: {what}")
         split = operator.inputs if is_last else operator.outputs
         for key, degree, count, what in (("ep", ranks, operator.experts, "experts"), ("etp", shards, split, "columns")):
             if count % degree:

@@ -1,0 +1,268 @@
+"""Every operator and every class of kernels stands in every table, and what stands in none is refused in one line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import get_args
+
+import pytest
+
+from reports.colours import KERNELS as COLOURS
+from simulator.api import Session
+from simulator.cli import run
+from simulator.devices import lowering, predict
+from simulator.devices.cost import KernelCost
+from simulator.devices.dispatch import dispatch_time
+from simulator.devices.kernels import (
+    Convolution,
+    FusedAttention,
+    Gather,
+    Gemm,
+    Kernel,
+    Pooling,
+    Recurrence,
+    Rowwise,
+    Streaming,
+    kernel_class,
+)
+from simulator.devices.lowering import lower_operator
+from simulator.devices.neighbours import AXES, shape_of, variety_of
+from simulator.devices.predict import KERNEL_CLASSES, kernel_cost
+from simulator.devices.roofline import roofline_s
+from simulator.errors import InputError
+from simulator.questions.operator import OperatorQuestion
+from simulator.questions.options import Policy, StepOptions
+from simulator.questions.step import StepQuestion
+from simulator.questions.where import Where
+from simulator.questions.words import parse_question, question_words
+from simulator.results.words import KIND_WORDS
+from simulator.step.autocast import casts_of, wide_tensors
+from simulator.step.cold import old_bytes
+from simulator.step.fusion import groups_of
+from simulator.step.issue import issues_of
+from simulator.step.precision import precision_of
+from simulator.step.unfused import unfused
+from simulator.workload import operators as ops
+from simulator.workload.activations import peak_forward_bytes, saved_tensors
+from simulator.workload.backward import backward_steps, training_flop
+from simulator.workload.described import described, network_of
+from simulator.workload.network import Layer, Network, Parameter
+from simulator.workload.operators import Operator, Phase
+from simulator.workload.split.context import context_split
+from simulator.workload.split.tensor import tensor_split
+from validate.importing.kernel_classes import class_of_prediction
+from validate.machine.measure.built.operators import MAKERS
+
+OPERATORS: tuple[Operator, ...] = (
+    ops.Linear(64, 32, 32),
+    ops.MatMul(16, 16, 16, 8),
+    ops.Conv2d(4, 8, 8, 8, 8, 3, 3, pad_h=1, pad_w=1),
+    ops.Elementwise("relu", 2048),
+    ops.Softmax(64, 32),
+    ops.Reduction(64, 32),
+    ops.LayerNorm(64, 32),
+    ops.BatchNorm(4, 8, 8, 8),
+    ops.Pool("max", 4, 8, 8, 8, 4, 4, 2, 2),
+    ops.Embedding(64, 32, 128),
+    ops.Recurrent("lstm", 4, 8, 64, 64),
+    ops.Attention(4, 4, 16, 16, 8),
+    ops.ChunkScan(4, 16, 4, 8, 2, 4, 8),
+    ops.CrossEntropy(64, 32),
+    ops.Copy(2048),
+)
+KERNELS: tuple[Kernel, ...] = (
+    Gemm(64, 32, 32, "fp32"),
+    Convolution(ops.Conv2d(4, 8, 8, 8, 8, 3, 3), "fwd", "fp32"),
+    Streaming("relu", 2048, 8192, 8192),
+    Rowwise("softmax", 64, 32, "fp32"),
+    Pooling("max", "fwd", 2048, 512, 4, "fp32"),
+    Gather("fwd", 64, 32, 128, "fp32"),
+    Recurrence("lstm", "fwd", 4, 8, 64, 64, "fp32"),
+    FusedAttention("fwd", 4, 4, 4, 16, 16, 8, False, "fp32"),
+)
+PHASES: tuple[Phase, ...] = get_args(Phase)
+
+
+def named(thing: object) -> str:
+    return type(thing).__name__
+
+
+def of_one(operator: Operator) -> Network:
+    """Return a network of *operator* after a trained product, so that a gradient flows through it."""
+    n_inputs = {ops.MatMul: 2, ops.Attention: 3, ops.CrossEntropy: 2}.get(type(operator), 1)
+    before = Layer("first", ops.Linear(64, 32, 32), (0,), 1, (Parameter("first.weight", 1024),))
+    inputs = tuple(range(1, n_inputs + 1))
+    layer = Layer("asked", operator, inputs, n_inputs + 1, (Parameter("asked.weight", 64),))
+    return Network("one", (before, layer), (2048,) * (n_inputs + 1) + (operator.output_elements,), 4)
+
+
+def test_the_samples_are_all_classes() -> None:
+    assert {*map(type, OPERATORS), ops.Exchange} == set(get_args(Operator))
+    assert set(map(type, KERNELS)) == set(get_args(Kernel))
+    assert {name for name in ops.__all__ if isinstance(getattr(ops, name), type)} >= set(map(named, OPERATORS))
+
+
+@pytest.mark.parametrize("operator", OPERATORS, ids=named)
+@pytest.mark.parametrize("place", ["p3.2xlarge", "cpu"])
+def test_every_operator_has_kernels_with_a_cost_in_every_phase(operator: Operator, place: str) -> None:
+    session = Session()
+    device = session.device(Where("p3.2xlarge"), "gpu0" if place != "cpu" else "cpu")
+    classes = set()
+    for phase in PHASES:
+        assert dispatch_time(device, operator, phase) > 0.0
+        for kernel in lower_operator(operator, phase, "fp32"):
+            assert kernel_cost(device, kernel).time_s > 0.0
+            classes.add(kernel_class(kernel))
+    assert classes <= set(KERNEL_CLASSES)
+    assert classes or isinstance(operator, ops.Exchange)
+
+
+@pytest.mark.parametrize("operator", OPERATORS, ids=named)
+def test_every_operator_stands_in_the_tables_of_networks(operator: Operator) -> None:
+    network = of_one(operator)
+    assert saved_tensors(network, "fp32").total_bytes >= 0
+    assert peak_forward_bytes(network, "fp32") > 0
+    assert training_flop(network) >= network.flop
+    assert network_of(json.loads(json.dumps(described(network)))).layers == network.layers
+    assert [step.layer.name for step in backward_steps(network)][-1] == "first"
+    assert groups_of(network)
+    assert tensor_split(network, 2).layers
+    wide = wide_tensors(network)
+    assert all(list(casts_of(layer, wide)) is not None for layer in network.layers)
+    assert unfused(operator, "fwd", "fp32", lower_operator(operator, "fwd", "fp32"))
+    gpu = Session().device(Where("dgx-b200"), "gpu0")
+    assert all(precision_of(policy, operator, gpu) for policy in get_args(Policy))
+
+
+@pytest.mark.parametrize("operator", OPERATORS, ids=named)
+def test_every_operator_is_divided_with_sequences_or_refused_in_one_line(operator: Operator) -> None:
+    attends = Layer("attends", ops.Attention(4, 4, 16, 16, 8), (1, 1, 1), 1)
+    network = replace(of_one(operator), layers=(attends, *of_one(operator).layers))
+    if isinstance(operator, ops.MatMul | ops.ChunkScan):
+        with pytest.raises(InputError, match=r"cp=2 cannot divide asked, a .* of whole sequences$"):
+            context_split(network, 2)
+    else:
+        assert context_split(network, 2).layers
+    strange = replace(network, layers=(*network.layers, Layer("fft", Fourier(64, 32), (1,), 2)))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"cp=2 cannot divide (asked|fft)"):
+        context_split(strange, 2)
+
+
+@pytest.mark.parametrize("operator", OPERATORS, ids=named)
+@pytest.mark.parametrize("device", ["gpu0", "cpu"])
+def test_every_operator_runs_in_a_step(operator: Operator, device: str) -> None:
+    session = Session()
+    place = session.places(Where("p3.2xlarge")).find(device)
+    for options in (StepOptions(precision="fp32"), StepOptions(precision="fp32", compiled=True)):
+        issues = issues_of(place.device, of_one(operator), options)
+        assert sum(issue.device_s for issue in issues) > 0.0
+
+
+@pytest.mark.parametrize("operator", OPERATORS, ids=named)
+def test_every_operator_is_asked_in_words_and_measured(operator: Operator) -> None:
+    question = OperatorQuestion(where=Where("p3.2xlarge"), operator=operator)
+    assert parse_question(question_words(question), question.where) == question
+    assert named(operator) in MAKERS or isinstance(operator, ops.ChunkScan)  # plain torch has no scan
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=named)
+def test_every_class_of_kernels_stands_in_every_table(kernel: Kernel) -> None:
+    name = kernel_class(kernel)
+    session = Session()
+    for device in (session.device(Where("p3.2xlarge"), place) for place in ("gpu0", "cpu")):
+        assert kernel_cost(device, kernel).time_s > 0.0
+        assert roofline_s(device, kernel) > 0.0
+    assert len(shape_of(kernel)) == len(AXES[name])
+    assert variety_of(kernel).split()[0] == name
+    assert old_bytes(kernel, "bwd", has_parameters=False) >= 0.0
+    assert class_of_prediction({"class": name, "bound by": "memory"}) != "other"
+    assert {name} <= set(KERNEL_CLASSES) & set(KIND_WORDS) & set(COLOURS)
+
+
+# -- an operator that nobody measured, made as ARCHITECTURE.md says ----------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Fourier(ops.WithoutProducts):
+    """A Fourier transform of each of ``rows`` rows of ``cols`` elements."""
+
+    rows: int
+    cols: int
+
+    @property
+    def output_elements(self) -> int:
+        return self.rows * self.cols
+
+
+@dataclass(frozen=True, slots=True)
+class Butterflies(ops.WithoutProducts):
+    """The passes of a Fourier transform."""
+
+    elements: int
+
+    @property
+    def bytes(self) -> int:
+        return 8 * self.elements
+
+
+def network_of_transforms() -> Network:
+    product = Layer("in", ops.Linear(64, 32, 32), (0,), 1, (Parameter("in.weight", 1024),))
+    return Network("transforms", (product, Layer("fft", Fourier(64, 32), (1,), 2)), (2048,) * 3, 4)
+
+
+@pytest.fixture
+def added(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Add the operator and its kernels; only GPUs have a cost of these, and nothing says what is saved."""
+    lower_operator.register(Fourier, lambda operator, phase, _: (Butterflies(operator.output_elements),))
+    cost = lambda gpu, kernel: KernelCost(kernel.bytes / gpu.memory_bandwidth_Bps, "memory", 0.0, kernel.bytes)  # noqa: E731
+    monkeypatch.setitem(predict._COSTS, Butterflies, cost)
+    monkeypatch.setattr(Session, "network", lambda self, question: network_of_transforms())
+    yield
+    lowering.lower_operator._clear_cache()
+
+
+def step(device: str, mode: str = "inference") -> StepQuestion:
+    options = StepOptions(mode=mode, precision="fp32")  # type: ignore[arg-type]
+    return StepQuestion(where=Where("p3.2xlarge"), workload="mine", batch=4, device=device, options=options)
+
+
+@pytest.mark.usefixtures("added")
+def test_an_operator_that_nobody_measured_has_no_band() -> None:
+    session = Session()
+    alone = OperatorQuestion(where=Where("p3.2xlarge"), operator=Fourier(64, 32))  # type: ignore[arg-type]
+    of_tables = session.confidence(step("gpu0"))
+    of_step = session.step(step("gpu0")).confidence
+    for sure in (session.confidence(alone), of_tables, of_step):
+        assert sure.band is None
+        assert sure.words == "not measured"
+        assert "no measured butterflies kernels" in sure.outside
+        assert sure.to_dict()["band"] is None
+        assert sure.why == ""
+    assert session.step(step("gpu0")).trust is None
+
+
+@pytest.mark.usefixtures("added")
+@pytest.mark.parametrize(
+    ("question", "said"),
+    [
+        (step("cpu"), "the cost of butterflies kernels on a CPU is not modelled"),
+        (step("gpu0", "train"), "fft: what Fourier saves for its backward pass is not known"),
+    ],
+)
+def test_what_has_no_cost_is_refused_in_one_line(question: StepQuestion, said: str) -> None:
+    with pytest.raises(InputError, match=said) as refused:
+        Session().step(question)
+    assert "\n" not in str(refused.value)
+
+
+def test_kernels_without_rows_of_their_class_are_not_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = "op:pool,kind=max,batch=32,channels=64,h-in=112,w-in=112,h-out=56,w-out=56,kernel-h=3,kernel-w=3"
+    assert run(["--topology", "p3.2xlarge", "--workload", asked]) == 0
+    text = capsys.readouterr().out
+    assert "outside: no measured pooling kernels" in text
+    assert "not measured" in text
+    assert "rows on" not in text
+    network = Session().confidence(StepQuestion(where=Where("p3.2xlarge"), workload="resnet50", batch=32))
+    assert network.band is not None  # whole steps of such networks were measured, pooling and all
