@@ -15,6 +15,7 @@ faults of one input are collected before anything is raised.
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,7 +28,9 @@ __all__ = [
     "MissingDependency",
     "SimulationError",
     "TopocastError",
+    "divisors",
     "escaped",
+    "first_of",
     "nearest",
     "one_line",
 ]
@@ -36,6 +39,7 @@ FAULTS_SHOWN = 20  # faults of one input; the others are counted
 _LONGEST_FAULT = 600  # characters per line
 _COMPARED = 1_000  # names; of more, only neighbours and those with one other character are compared
 _A_SLIP = 0.8  # similarity of a name with one or two wrong letters
+_TRIED = 100_000  # divisors of a number
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789-._"
 
 
@@ -137,6 +141,20 @@ def _around(wanted: str, names: Sequence[str]) -> list[str]:
     place = bisect_left(names, wanted)
     near = names[max(0, place - _COMPARED // 4) : place + _COMPARED // 4]
     return sorted({*near, *(one_off & known)})
+
+
+def first_of(notes: Iterable[str]) -> list[str]:
+    """Return the first ``FAULTS_SHOWN`` of *notes*, each once, and the number of the others."""
+    found = list(dict.fromkeys(notes))
+    more = [f"and {len(found) - FAULTS_SHOWN:,} more"] if len(found) > FAULTS_SHOWN else []
+    return [*found[:FAULTS_SHOWN], *more]
+
+
+def divisors(number: int, listed: int = 40) -> str:
+    """Return the divisors of *number*, at most *listed*, as a hint at what would divide it."""
+    small = [d for d in range(1, min(math.isqrt(number), _TRIED) + 1) if number % d == 0]
+    found = [*small, *(number // d for d in reversed(small) if d * d != number)]
+    return ", ".join(map(str, found[:listed])) + (", ..." if len(found) > listed else "")
 
 
 @dataclass(frozen=True, slots=True)

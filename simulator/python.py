@@ -19,7 +19,7 @@ from simulator.cli.exchange_command import answer_exchanges, exchange_questions
 from simulator.cli.step_command import answer_steps, notes_of
 from simulator.cli.step_questions import ask_steps
 from simulator.cli.written import Written, check_read
-from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.errors import Fault, InputError, first_of, nearest, one_line
 from simulator.questions.words import KINDS
 from simulator.results.result import Result
 from simulator.results.training import TrainingResult
@@ -211,5 +211,5 @@ def _as_python(message: str) -> str:
 
 
 def _warn(notes: Iterable[str]) -> None:
-    for note in dict.fromkeys(notes):
+    for note in first_of(notes):
         warnings.warn(note, stacklevel=3)

@@ -10,6 +10,7 @@ from simulator.cli.options import check_outputs
 from simulator.cli.written import Written
 from simulator.console.files import OutputFile
 from simulator.console.style import printable
+from simulator.errors import first_of
 
 __all__ = ["Files", "show", "tell", "warn"]
 
@@ -60,6 +61,6 @@ def tell(written: Written, line: str) -> None:
 
 
 def warn(written: Written, notes: Iterable[str]) -> None:
-    """Print remarks on options that are not simulated, one line each, without repetitions."""
-    for note in dict.fromkeys(notes):
+    """Print the first remarks on options that are not simulated, one line each, without repetitions."""
+    for note in first_of(notes):
         tell(written, f"warning: {note}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Literal, get_args
 
-from simulator.errors import InputError, nearest, one_line
+from simulator.errors import InputError, divisors, nearest, one_line
 
 __all__ = [
     "AXES",
@@ -149,7 +149,7 @@ class Layout:
             )
         group = self.cp * data
         if self.shards is not None and (not self.zero or group % self.shards):
-            whole = f"{group} ranks have the same parameters; {_divisors(group)} would do"
+            whole = f"{group} ranks have the same parameters; {divisors(group)} would do"
             raise InputError(f"--parallel: shards={self.shards}: {whole if self.zero else 'is for zero=1, 2 or 3'}")
         shards = self.shards or (group if self.zero else None)
         self._check_experts(group, shards)
@@ -163,10 +163,10 @@ class Layout:
                 f"--parallel: etp={each} with tp={tp} takes ranks of tp with tokens of their own; say sp, or etp={tp}"
             )
         if stage % each:
-            raise InputError(f"--parallel: etp={each} does not divide the {stage} ranks of a stage; {_divisors(stage)}")
+            raise InputError(f"--parallel: etp={each} does not divide the {stage} ranks of a stage; {divisors(stage)}")
         if stage % self.expert_ranks:
             among = f"{group} ranks of cp x dp" if each == tp else f"{stage // each} ranks of tp x cp x dp / etp"
-            raise InputError(f"--parallel: ep={self.ep} does not divide the {among}; {_divisors(stage // each)}")
+            raise InputError(f"--parallel: ep={self.ep} does not divide the {among}; {divisors(stage // each)}")
         if shards is not None and shards * tp % self.expert_ranks and self.expert_ranks % (shards * tp):
             whole = f"ep={self.ep}" if each == tp else f"ep={self.ep} x etp={each} of tp={tp}"
             raise InputError(f"--parallel: shards={shards} with {whole}: one is a multiple of the other")
@@ -194,10 +194,6 @@ class Layout:
 
 REPLICAS = Layout()
 FSDP = Layout(zero=3)
-
-
-def _divisors(number: int) -> str:
-    return ", ".join(str(d) for d in range(1, number + 1) if number % d == 0)
 
 
 def parse_layout(text: str) -> Layout:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
-from simulator.errors import InputError, one_line
+from simulator.errors import InputError, divisors, one_line
 from simulator.questions.calibration import Calibration
 from simulator.questions.layout import ORDER, Axis, Layout, parse_layout
 from simulator.questions.options import Recompute, StepOptions
@@ -86,11 +86,9 @@ class Space:
         for axis in ("tp", "cp", "pp", "dp"):
             degree = known.get(axis, 1)
             if left % degree:
-                fits = ", ".join(str(n) for n in range(1, left + 1) if left % n == 0)
                 among = "" if left == self.device_count else f", of which the degrees before it leave {left}"
-                raise InputError(
-                    f"--parallel: {axis}={degree} does not divide {self.device_count} GPUs{among}; {fits} would do"
-                )
+                told = f"--parallel: {axis}={degree} does not divide {self.device_count} GPUs{among}"
+                raise InputError(f"{told}; {divisors(left)} would do")
             left //= degree
 
     # -- candidates ----------------------------------------------------------------
@@ -167,7 +165,7 @@ class Space:
         known = dict(self.fixed)
         if axis in known:
             return [known[axis]]
-        return [n for n in range(1, max(1, most) + 1) if self.device_count % n == 0]
+        return [n for n in range(1, max(1, min(most, self.device_count)) + 1) if self.device_count % n == 0]
 
     def _choices(self, name: str, usual: Any) -> tuple[Any, ...]:
         known = dict(self.fixed)

@@ -6,16 +6,16 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.errors import FAULTS_SHOWN, Fault, InputError, nearest, one_line
 from simulator.topology.yaml_source import YamlSource
 
 __all__ = ["Config"]
 
 _LONGEST = 8192  # default limit of a sequence, in tokens: models are trained on shorter ones than they accept
 _MOST = 10**9
-_MOST_LAYERS = 4096  # the zoo's limit too
+_MOST_LAYERS = 1024  # the zoo's limit too
 # Keys that do not affect the time of a step.
-_TIMELESS = """
+_TIMELESS_KEYS = """
 _name_or_path activation_dropout architectures attention_softmax_in_fp32 auto_map aux_loss_alpha bias_dropout_fusion
 bos_token_id chunk_size_feed_forward classifier_dropout decoder_start_token_id dense_act_fn dtype encoder_stride
 eos_token_id ep_size finetuning_task gradient_checkpointing hidden_dropout_prob id2label image_processor_type
@@ -30,6 +30,7 @@ slow_but_exact summary_activation summary_first_dropout summary_proj_to_labels s
 task_specific_params tokenizer_class tokenizer_name topk_group topk_method torch_dtype torchscript
 transformers_version unk_token unk_token_id use_bfloat16 use_cache verbose
 """
+_TIMELESS = frozenset(_TIMELESS_KEYS.split())
 # Values with which an unknown key has no effect.
 _OFF: tuple[Any, ...] = (
     None,
@@ -124,21 +125,24 @@ class Config:
 
     def finish(self) -> None:
         """Add notes on the keys that nothing has read; raises InputError with all faults."""
-        for name, value in self._data.items():
-            self._unread(name, value)
         if self._faults:
             raise InputError(sorted(set(self._faults), key=lambda fault: (fault.line, fault.column, fault.message)))
+        unread = [name for name, value in self._data.items() if self._matters(name, value)]
+        for name in unread[:FAULTS_SHOWN]:
+            if name == "quantization_config":
+                self.note(name, "is not modelled; parameters are in the format of --precision")
+                continue
+            hint = nearest(name, self._read, listed=0)
+            near = f"; {hint}" if hint.startswith("did") else ""
+            message = f"{one_line(name, 60)}: is not known and has no effect{near}"
+            self.notes.append(self._source.fault((name,), message, key=True))
+        if len(unread) > FAULTS_SHOWN:
+            more = f"{len(unread) - FAULTS_SHOWN:,} more keys from here on are not known and have no effect"
+            self.notes.append(self._source.fault((unread[FAULTS_SHOWN],), more, key=True))
 
-    def _unread(self, name: str, value: Any) -> None:
-        if name in self._read or name in _TIMELESS.split() or any(value is each or value == each for each in _OFF):
-            return
-        if name == "quantization_config":
-            self.note(name, "is not modelled; parameters are in the format of --precision")
-            return
-        hint = nearest(name, self._read, listed=0)
-        near = f"; {hint}" if hint.startswith("did") else ""
-        message = f"{one_line(name, 60)}: is not known and has no effect{near}"
-        self.notes.append(self._source.fault((name,), message, key=True))
+    def _matters(self, name: str, value: Any) -> bool:
+        """Whether nothing has read the key *name*, although *value* may change a step."""
+        return name not in self._read and name not in _TIMELESS and not any(value is e or value == e for e in _OFF)
 
     def _name(self, names: tuple[str, ...]) -> str:
         self._read.update(names)

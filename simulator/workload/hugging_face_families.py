@@ -320,10 +320,12 @@ _BERT_HEADS = {
 def _bert(c: Config) -> Entry:
     hidden = c.size("hidden_size", default=768)
     positions = c.size("max_position_embeddings", default=512)
-    named = c.value("architectures", [])
-    head = _BERT_HEADS.get(named[0] if isinstance(named, list) and named else "", "auto")
-    if head == "auto" and named:
-        c.note("architectures", f"{one_line(named[0], 40)} is simulated with the head of BertForPreTraining")
+    listed = c.value("architectures", [])
+    named = str(listed[0]) if isinstance(listed, list) and listed else ""
+    head = _BERT_HEADS.get(named, "auto")
+    if head == "auto" and listed:
+        shown = one_line(named or listed, 40)
+        c.note("architectures", f"{shown} is simulated with the head of BertForPreTraining")
     sizes = Encoder(
         hidden,
         c.size("num_attention_heads", default=12),

@@ -153,7 +153,7 @@ def test_sizes_can_be_changed() -> None:
         ("gpt2", {"sequence_length": 1025}, "gpt2: it has 1024 positions; a sequence of 1025 is longer"),
         ("gpt2", {"heads": 7}, "gpt2: 7 heads do not divide a hidden size of 768"),
         ("llama3-8b", {"kv_heads": 5}, "llama3-8b: 5 heads of keys and values do not divide 32 heads"),
-        ("gpt2", {"layers": 5000}, "gpt2: layers must be a whole number, 1 to 4096; got 5000"),
+        ("gpt2", {"layers": 5000}, "gpt2: layers must be a whole number, 1 to 1024; got 5000"),
         (
             "gpt2",
             {"attention": "flash"},

@@ -18,6 +18,7 @@ __all__ = ["ROWS", "Blocks", "blocks_of", "spread_over"]
 
 ROWS = 128
 _COLUMNS = 64
+_MOST_SEEN = 100_000  # blocks of windows that are looked at one by one
 _GROUPS = 64  # blocks of one batch-head pair are grouped into at most this many lengths; more add no accuracy
 
 
@@ -73,9 +74,10 @@ def _windowed(rows: int, blocks: int, owned: float, window: int, passed: int, pa
     Backward it is the other way round, to the last query that sees their last key: as many tiles, in another order.
     """
     lengths: Counter[float] = Counter()
-    for i in range(blocks):
+    alike = 1 + blocks // _MOST_SEEN
+    for i in range(0, blocks, alike):
         first, end = max(0.0, i * owned + 1 - window), min((i + 1) * owned, passed)
-        lengths[float(ceil(end / _COLUMNS) - int(first / _COLUMNS))] += 1
+        lengths[float(ceil(end / _COLUMNS) - int(first / _COLUMNS))] += min(alike, blocks - i)
     return Blocks(
         rows, _COLUMNS, tuple((length, float(pairs * n)) for length, n in sorted(lengths.items(), reverse=True))
     )

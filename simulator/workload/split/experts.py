@@ -16,7 +16,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Literal
 
-from simulator.errors import InputError
+from simulator.errors import InputError, divisors
 from simulator.workload.collective import Collective
 from simulator.workload.network import Layer, Network, Parameter, once
 from simulator.workload.operators import Copy, Elementwise, Exchange, Linear
@@ -138,10 +138,8 @@ class _Splitter:
         split = operator.inputs if is_last else operator.outputs
         for key, degree, count, what in (("ep", ranks, operator.experts, "experts"), ("etp", shards, split, "columns")):
             if count % degree:
-                fits = ", ".join(str(d) for d in range(1, count + 1) if count % d == 0)
-                raise InputError(
-                    f"--parallel: {key}={degree} does not divide the {count} {what} of {layer.name}; {fits}"
-                )
+                told = f"--parallel: {key}={degree} does not divide the {count} {what} of {layer.name}"
+                raise InputError(f"{told}; {divisors(count)}")
         inputs = operator.inputs // shards if is_last else operator.inputs
         outputs = operator.outputs if is_last else operator.outputs // shards
         weight, *bias = (Parameter(p.name, p.elements // ranks, p.trained) for p in layer.parameters)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from simulator.errors import InputError
+from simulator.errors import InputError, divisors
 from simulator.workload.network import Layer, Network, Parameter, block_name, once
 from simulator.workload.operators import (
     Attention,
@@ -259,8 +259,8 @@ class _Splitter:
 
     def _part(self, count: int, layer: Layer, what: str = "parts") -> int:
         if count % self._ranks:
-            fits = ", ".join(str(d) for d in range(1, count + 1) if count % d == 0)
-            raise InputError(f"--parallel: tp={self._ranks} does not divide the {count} {what} of {layer.name}; {fits}")
+            told = f"--parallel: tp={self._ranks} does not divide the {count} {what} of {layer.name}"
+            raise InputError(f"{told}; {divisors(count)}")
         return count // self._ranks
 
     def _padded(self, count: int) -> int:

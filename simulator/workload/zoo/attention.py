@@ -49,11 +49,15 @@ def self_attention(
 
     *window*: keys that a query sees, with a causal mask; 0: all.  A kernel that writes the scores computes the others
     too.  *sinks*: a learned number per head takes part in its softmax, as one more column (gpt-oss).  Raises SizeError
-    for kinds that have neither.
+    for kinds that have neither, and where heads do not divide what they share.
     """
     query, key, value = qkv
     batch, length, hidden = query.shape
     size, kv_heads = hidden // heads, kv_heads or heads
+    if hidden % heads:
+        raise SizeError(f"{heads} heads do not divide a hidden size of {hidden}")
+    if heads % kv_heads or value.shape[-1] % kv_heads:
+        raise SizeError(f"{kv_heads} heads of keys and values do not divide {heads} heads, or {value.shape[-1]} values")
     of_values = value.shape[-1] // kv_heads
     split, value_split = (batch, heads, length, size), (batch, heads, length, of_values)
     if (window or sinks) and kind in ("fused-first", "fused-softmax"):

@@ -173,7 +173,7 @@ _ALIASES = {
 }
 _CHOICES: Mapping[str, tuple[str, ...]] = {"attention": ATTENTIONS, "head": HEADS, "lora_layers": LORA_LAYERS}
 _MAX_SIZE = 10**9
-_MOST = {"layers": 4096, "tied": 1, "dropout": 1, "mtp_layers": 64}
+_MOST = {"layers": 1024, "frames": 1024, "tied": 1, "dropout": 1, "mtp_layers": 64}
 _MAY_BE_ZERO = (
     *("positions", "inner", "kv_heads", "tied", "predicted", "shared_inner", "dense_layers", "lora", "head_size"),
     *("dropout", "mtp_layers"),
