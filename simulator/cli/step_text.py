@@ -80,7 +80,7 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
     batches = dict.fromkeys(result.step.samples for result in ordered)
     what = f"{step.workload} ({_parameters(step)})"
     found = list(dict.fromkeys(precision_words(result.step) for result in results))
-    formats = found[0] if len(found) == 1 else "fp32, convolutions in TF32 where there is such"
+    formats = found[0] if len(found) == 1 else "fp32, convolutions in TF32 where faster"
     how = ", ".join(
         [
             f"batch {next(iter(batches))} per device" if len(batches) == 1 else "the same step",

@@ -40,7 +40,7 @@ from simulator.questions.calibration import Calibration
 from simulator.workload.operators import Operator, Phase
 from simulator.workload.precision import PACKED, Precision
 
-__all__ = ["KERNEL_CLASSES", "Device", "cold_device", "kernel_cost", "operator_costs", "steady_device"]
+__all__ = ["KERNEL_CLASSES", "Device", "allowed_ways", "cold_device", "kernel_cost", "operator_costs", "steady_device"]
 
 Device = Gpu | Cpu
 
@@ -57,6 +57,17 @@ _COSTS: dict[type, Callable[[Gpu, Any], KernelCost]] = {
 _OF_LIBRARIES = (Gemm, Convolution, Recurrence)
 _PACKED_IN: dict[Precision, Precision] = {"int4": "int8", "nvfp4": "fp8"}  # two elements in a byte
 KERNEL_CLASSES = tuple(kind.__name__.lower() for kind in _COSTS)
+
+
+def allowed_ways(kernel: Kernel) -> tuple[Kernel, ...]:
+    """Return *kernel* in the formats in which a library may compute it.
+
+    TF32 is allowed, not demanded (``CUDNN_TENSOR_OP_MATH``, ``CUBLAS_TF32_TENSOR_OP_MATH``): where it is slower, as for
+    few channels, or on chips that have little more of it than of fp32, heuristics take kernels of the fp32 lanes.
+    """
+    if isinstance(kernel, _OF_LIBRARIES) and kernel.precision == "tf32":
+        return kernel, replace(kernel, precision="fp32")
+    return (kernel,)
 
 
 @lru_cache(maxsize=65536)
@@ -100,11 +111,17 @@ def _cost_by_factors(device: Device, kernel: Kernel, cold: float = 0.0) -> Kerne
 
 
 def _gpu_kernel_cost(gpu: Gpu, kernel: Kernel) -> KernelCost:
-    """Return the cost of *kernel* on *gpu*, without its factors; raises NoCost where its class is not modelled."""
+    """Return the cost of *kernel* on *gpu*, without its factors; raises NoCost where its class is not modelled.
+
+    Of the ways that a library may take it takes the fastest.  NVIDIA's fp32 lanes read images by planes, and are no way
+    for images by pixels without copies: :mod:`simulator.step.layout` compares those.
+    """
     cost = _COSTS.get(type(kernel))
     if cost is None:
         raise NoCost(kernel, gpu.name, "GPU")
-    return cost(gpu, kernel)
+    by_pixels = isinstance(kernel, Convolution) and kernel.channels_last and gpu.vendor == "nvidia"
+    ways = (kernel,) if by_pixels else allowed_ways(kernel)
+    return min((cost(gpu, way) for way in ways), key=lambda found: found.time_s)
 
 
 def _packed_cost(device: Device, kernel: Gemm | Convolution) -> KernelCost:

@@ -86,7 +86,7 @@ def precision_words(result: StepResult) -> str:
     """Return the precision of a step; for PyTorch's default, the formats that this means on the device."""
     if result.options.precision != "torch":
         return result.options.precision
-    return "fp32, convolutions in TF32" if result.flop_by_format.get("tf32") else "fp32"
+    return "fp32, convolutions in TF32 where faster" if result.flop_by_format.get("tf32") else "fp32"
 
 
 def change_words(other: Alternative, result: StepResult) -> str:

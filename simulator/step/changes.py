@@ -13,6 +13,7 @@ from simulator.questions.options import Policy, StepOptions
 __all__ = ["Change", "changes_of"]
 
 _OF_32_BITS: tuple[Policy, ...] = ("fp32", "tf32", "torch")
+_HALVES = ("bf16", "fp16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +44,18 @@ def changes_of(options: StepOptions, device: Device) -> Iterator[Change]:
     if options.trains and (options.recompute != "full" or options.recompute_blocks is not None):
         instead = f" instead of {' '.join(options.recompute_words)}" if options.recompute_words else ""
         yield Change(f"--recompute{instead}", {"recompute": "full", "recompute_blocks": None}, time=False, memory=True)
+    peaks = device.peak_flops_per_s
     if options.precision in _OF_32_BITS:
-        peaks = device.peak_flops_per_s
         if options.precision != "tf32" and "tf32" in peaks:
             yield Change("--precision tf32", {"precision": "tf32"}, time=True, memory=False)
-        halves = [name for name in ("bf16", "fp16") if name in peaks]
+        halves = [name for name in _HALVES if name in peaks]
         for half in halves:
             policy = f"amp-{half}" if options.trains else half
             yield Change(f"--precision {policy}", {"precision": policy}, time=True, memory=half == halves[0])
+    for own, other in (_HALVES, _HALVES[::-1]):
+        if options.precision.endswith(own) and peaks.get(other, 0.0) > peaks.get("fp32", 0.0) >= peaks.get(own, 0.0):
+            policy = options.precision.removesuffix(own) + other  # the half format that the device gains by
+            yield Change(f"--precision {policy}", {"precision": policy}, time=True, memory=False)
     if not options.channels_last and on_gpu:
         yield Change("--channels-last", {"channels_last": True}, time=True, memory=False)
     if not options.compiled:

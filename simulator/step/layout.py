@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.kernels import Convolution, Kernel, Rowwise, Streaming
-from simulator.devices.predict import Device, kernel_cost
+from simulator.devices.predict import Device, allowed_ways, kernel_cost
 from simulator.workload.precision import ELEMENT_BYTES
 
 __all__ = ["laid_out"]
@@ -43,14 +43,22 @@ def laid_out(device: Device, kernels: Sequence[Kernel], *, channels_last: bool) 
         if not isinstance(kernel, Convolution):
             found.append(kernel if channels_last else by_planes)
             continue
-        algorithm = kernel_cost(device, kernel).detail
         if channels_last:
-            found += [kernel] if algorithm in _BY_PIXELS else [*_copies(kernel, _IMAGES), kernel]
-        elif device.generation in _WRITE_PLANES and algorithm == "tensor cores":
+            found += _by_pixels(device, kernel)
+        elif device.generation in _WRITE_PLANES and kernel_cost(device, kernel).detail == "tensor cores":
             found += [*_copies(kernel, _READ), kernel]
         else:
             found.append(by_planes)
     return tuple(found)
+
+
+def _by_pixels(device: Gpu, kernel: Convolution) -> Sequence[Kernel]:
+    """Return *kernel* on images by pixels, with the copies around it, by the fastest way that a library may take."""
+    ways: list[Sequence[Kernel]] = []
+    for way in allowed_ways(kernel):
+        reads_pixels = kernel_cost(device, way).detail in _BY_PIXELS
+        ways.append([way] if reads_pixels else [*_copies(kernel, _IMAGES), way])
+    return min(ways, key=lambda found: sum(kernel_cost(device, each).time_s for each in found))
 
 
 def _copies(kernel: Convolution, which: Mapping[str, Sequence[str]]) -> Iterator[Streaming]:

@@ -1,7 +1,8 @@
 """Precision policies: the number format in which each operator computes.
 
 ``fp32``, ``fp64``, ``fp16`` and ``bf16`` are one format for all operators.  ``tf32`` is fp32 with matrix products and
-convolutions in TF32.  ``torch`` is PyTorch's default: fp32, with convolutions in TF32 if the device has it.
+convolutions in TF32.  ``torch`` is PyTorch's default: fp32, with convolutions in TF32 if the device has it.  TF32 is
+taken where it is faster than fp32 (:func:`simulator.devices.predict.allowed_ways`).
 
 ``amp-fp16`` and ``amp-bf16`` are PyTorch's autocast: products in half precision; normalisation over rows, softmax and
 loss in fp32; other operators in the format of their inputs; parameters in fp32, cast at each step
