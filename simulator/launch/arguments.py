@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from simulator.errors import Fault, InputError, nearest, one_line
-from simulator.launch.shell import Word
+from simulator.launch.words import Word
 
 __all__ = ["Arguments"]
 

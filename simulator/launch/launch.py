@@ -13,9 +13,10 @@ from simulator.launch.deepspeed import DeepSpeed, read_deepspeed
 from simulator.launch.layout import read_layout, read_overlap
 from simulator.launch.model import read_model
 from simulator.launch.ranks import Ranks, read_ranks
-from simulator.launch.shell import Script, Word, commands_of
+from simulator.launch.shell import Script, commands_of
 from simulator.launch.timeless import NOT_MODELLED, REFUSED, is_off, is_timeless
 from simulator.launch.trainer import Trainer, read_trainer
+from simulator.launch.words import Word
 from simulator.questions.options import RECOMPUTED_PARTS
 from simulator.user_files import read_user_file
 
@@ -71,7 +72,7 @@ def read_launch(text: str, at_hand: int | None = None) -> Launch:
         args.fault("num-layers", f"{command[at or 0].text} trains no GPT; name the network by --workload without them")
     ranks = read_ranks(launcher, script.comments, file)
     args.faults += [] if launcher is args else launcher.faults
-    found = Launch(notes=[f"{file}: ${name} is set more than once; the last value counts" for name in script.twice])
+    found = Launch(notes=_twice(script, file))
     deepspeed = DeepSpeed()
     path = args.text("deepspeed-config") or args.value("deepspeed") or launcher.text("deepspeed-config-file")
     if path is not None:
@@ -89,10 +90,21 @@ def read_launch(text: str, at_hand: int | None = None) -> Launch:
 
 
 def _content(file: str) -> str:
-    try:
-        return read_user_file(file, _MOST_BYTES, needed="a shell script", usual="a script is a few kB").decode("utf-8")
-    except UnicodeDecodeError:
-        raise InputError(Fault("is not UTF-8 text; a shell script is needed", file, 1, 1)) from None
+    """Return the text of a script; bytes that are not UTF-8, as in names of files, stand for themselves."""
+    raw = read_user_file(file, _MOST_BYTES, needed="a shell script", usual="a script is a few kB")
+    if b"\0" in raw:
+        raise InputError(
+            Fault("is not text; a shell script is needed", file, raw.count(b"\n", 0, raw.index(b"\0")) + 1, 1)
+        )
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def _twice(script: Script, file: str) -> list[str]:
+    """Return notes on the variables that were set more than once."""
+    if len(script.twice) <= _LISTED:
+        return [f"{file}: ${name} is set more than once; the last value counts" for name in script.twice]
+    names = ", ".join(f"${one_line(name, 40)}" for name in script.twice[:_LISTED])
+    return [f"{file}: {len(script.twice):,} variables are set more than once; the last value counts: {names}, ..."]
 
 
 def _command(script: Script, file: str) -> Sequence[Word]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simulator.launch.arguments import Arguments
-from simulator.launch.shell import Word
+from simulator.launch.words import Word
 
 __all__ = ["Ranks", "read_ranks"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import shlex
@@ -53,7 +54,8 @@ def test_variables_of_a_usual_script_are_as_before() -> None:
 def test_a_long_script_is_read_in_one_pass(text: str) -> None:
     """Each of these once took time quadratic in its length: minutes."""
     before_s = time.process_time()
-    commands_of(text, "s.sh")
+    with contextlib.suppress(InputError):  # brackets that do not end are told
+        commands_of(text, "s.sh")
     assert time.process_time() - before_s < 3.0
 
 

@@ -1,0 +1,291 @@
+"""Divide a shell script into commands and words, as bash quotes them: :class:`Scanner`.
+
+Read are line continuations, comments, ``'...'``, ``"..."``, ``$'...'``, substitutions within each other, and
+here-documents, which are skipped unless a shell reads them (``sbatch <<EOF``).
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+from simulator.errors import Fault, InputError
+
+__all__ = ["Raw", "Scanner", "Word"]
+
+_ENDS = ";&|\n()"
+_MAX_WORDS = 100_000
+_SHELLS = frozenset(("bash", "sh", "zsh", "dash", "ksh", "sbatch", "salloc", "qsub", "bsub", "ssh", "pdsh", "parallel"))
+_ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{1,2}|[0-7]{1,3}|.)", re.DOTALL)
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "v": "\v"}
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word of a command, with its line and column, counted from 1."""
+
+    text: str
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """A word before expansion: its pieces, each with its quote character (``'``, ``"`` or "")."""
+
+    pieces: tuple[tuple[str, str], ...]
+    line: int
+    column: int
+
+    @property
+    def text(self) -> str:
+        """Return the word without its quotes."""
+        return "".join(piece for piece, _ in self.pieces)
+
+
+class Scanner:
+    """Scans the script *text*, called *file* in faults; ``comments`` are those met so far, with their ``#``."""
+
+    def __init__(self, text: str, file: str) -> None:
+        self._text = text.replace("\r\n", "\n")
+        self._file = file
+        self._at = 0
+        self._words = 0
+        self._lines = [match.start() for match in re.finditer("\n", self._text)]
+        self._ends_of: dict[str, list[int]] | None = None  # starts of lines by their text, without tabs before it
+        self._awaited: list[str] = []  # delimiters of here-documents that begin after this line
+        self._of_line: set[str] = set()  # words of this line
+        self.comments: list[Word] = []
+
+    def commands(self) -> Iterator[list[Raw | tuple[Raw, list[Raw]]]]:
+        """Yield each command as its words; an array assignment is a pair of the name and the array's words.
+
+        Raises InputError for a quote or a bracket without an end.
+        """
+        found: list[Raw | tuple[Raw, list[Raw]]] = []
+        while self._at < len(self._text):
+            char = self._text[self._at]
+            if char == "(" and found and isinstance(found[-1], Raw) and found[-1].text.endswith("="):
+                self._at += 1
+                found[-1] = found[-1], self._array()
+            elif char in _ENDS:
+                self._at += 1
+                if found:
+                    yield found
+                found = []
+                if char == "\n":
+                    self._skip_documents()
+            elif char in " \t":
+                self._at += 1
+            elif self._text.startswith("\\\n", self._at):
+                self._at += 2
+            elif char == "#":
+                self._comment()
+            elif self._is_document():
+                self._document()
+            else:
+                word = self._word()
+                self._of_line.add(word.text.rpartition("/")[2])
+                found.append(word)
+        if found:
+            yield found
+
+    # -- here-documents -----------------------------------------------------------------
+
+    def _is_document(self) -> bool:
+        return self._text.startswith("<<", self._at) and not self._text.startswith("<<<", self._at)
+
+    def _document(self) -> None:
+        """Note the delimiter of a here-document; without one (``((a << 2))``), pass the sign."""
+        self._at += 3 if self._text.startswith("<<-", self._at) else 2
+        while self._text.startswith((" ", "\t"), self._at):
+            self._at += 1
+        if self._at < len(self._text) and self._text[self._at] not in _ENDS and not self._is_document():
+            self._awaited.append(self._word().text)
+
+    def _skip_documents(self) -> None:
+        """Move past the here-documents that begin here, unless a shell reads them."""
+        if not self._of_line & _SHELLS:
+            for delimiter in self._awaited:
+                self._at = self._after(delimiter)
+        self._awaited.clear()
+        self._of_line.clear()
+
+    def _after(self, delimiter: str) -> int:
+        """Return the place after the next line that is *delimiter*; the present one if there is none."""
+        if self._ends_of is None:
+            self._ends_of = {}
+            for start in (0, *(line + 1 for line in self._lines)):
+                place = bisect_left(self._lines, start)
+                end = self._lines[place] if place < len(self._lines) else len(self._text)
+                self._ends_of.setdefault(self._text[start:end].strip("\t"), []).append(start)
+        starts = self._ends_of.get(delimiter, [])
+        place = bisect_left(starts, self._at)
+        if place == len(starts):
+            return self._at
+        after = bisect_right(self._lines, starts[place])
+        return self._lines[after] + 1 if after < len(self._lines) else len(self._text)
+
+    # -- words --------------------------------------------------------------------------
+
+    def _array(self) -> list[Raw]:
+        start = self._at
+        words: list[Raw] = []
+        while self._at < len(self._text):
+            char = self._text[self._at]
+            if char == ")":
+                self._at += 1
+                return words
+            if char in " \t\n":
+                self._at += 1
+            elif self._text.startswith("\\\n", self._at):
+                self._at += 2
+            elif char == "#":
+                self._comment()
+            elif char in _ENDS or self._is_document():
+                raise self._fault(self._at, f"'{char}' cannot stand in an array")
+            else:
+                words.append(self._word())
+        raise self._fault(start - 1, "this bracket does not end")
+
+    def _comment(self) -> None:
+        end = self._text.find("\n", self._at)
+        end = len(self._text) if end < 0 else end
+        self.comments.append(Word(self._text[self._at : end], *self._place(self._at)))
+        self._at = end
+
+    def _word(self) -> Raw:
+        start = self._at
+        self._words += 1
+        if self._words > _MAX_WORDS:
+            raise self._fault(start, f"a script has at most {_MAX_WORDS} words")
+        pieces: list[tuple[str, str]] = []
+        while self._at < len(self._text):
+            char = self._text[self._at]
+            if char == "$" and self._text.startswith(("$'", '$"'), self._at):
+                self._at += 1
+                quote = self._text[self._at]
+                pieces.append((self._ansi() if quote == "'" else self._quoted(quote), quote))
+            elif char in "'\"":
+                pieces.append((self._quoted(char), char))
+            elif char == "`" or self._text.startswith(("$(", "${"), self._at):
+                pieces.append((self._substitution(), ""))
+            elif char == "\\" and self._at + 1 < len(self._text):
+                if self._text[self._at + 1] != "\n":
+                    pieces.append((self._text[self._at + 1], "'"))
+                self._at += 2
+            elif char in " \t" or char in _ENDS or self._is_document():
+                break
+            else:
+                step = 3 if self._text.startswith("<<<", self._at) else 1
+                pieces.append((self._text[self._at : self._at + step], ""))
+                self._at += step
+        joined: list[tuple[str, str]] = []
+        for plain, run in groupby(pieces, lambda piece: not piece[1]):
+            same = list(run)
+            joined += [("".join(text for text, _ in same), "")] if plain else same
+        return Raw(tuple(joined), *self._place(start))
+
+    def _quoted(self, quote: str) -> str:
+        start = self._at
+        self._at += 1
+        found: list[str] = []
+        while self._at < len(self._text):
+            char = self._text[self._at]
+            if quote == '"' and (char == "`" or self._text.startswith(("$(", "${"), self._at)):
+                found.append(self._substitution())
+                continue
+            self._at += 1
+            if char == quote:
+                return "".join(found)
+            if char == "\\" and quote == '"' and self._at < len(self._text):
+                after = self._text[self._at]
+                self._at += 1
+                found.append("" if after == "\n" else after if after in '"\\`' else f"\\{after}")
+            else:
+                found.append(char)
+        raise self._fault(start, "this quote does not end")
+
+    def _ansi(self) -> str:
+        """Return the text of ``$'...'``, with its escapes replaced."""
+        start = self._at
+        self._at = self._end_of_ansi(start)
+        if self._at < 0:
+            raise self._fault(start, "this quote does not end")
+
+        def escaped(match: re.Match[str]) -> str:
+            said = match[1]
+            if said[0] == "x" and len(said) > 1:
+                return chr(int(said[1:], 16))
+            return chr(int(said, 8) & 255) if said[0] in "01234567" else _ESCAPED.get(said, said)
+
+        return _ESCAPE.sub(escaped, self._text[start + 1 : self._at - 1])
+
+    def _end_of_ansi(self, start: int) -> int:
+        """Return the place after the quote that ends the one at *start*, or -1."""
+        at = start + 1
+        while 0 <= at < len(self._text):
+            if self._text[at] == "'":
+                return at + 1
+            at += 2 if self._text[at] == "\\" else 1
+        return -1
+
+    def _substitution(self) -> str:
+        """Return ``${...}``, ``$(...)`` or backquotes as written, up to the closing character."""
+        start = self._at
+        if self._text[start] == "`":
+            end = self._text.find("`", start + 1)
+            self._at = end + 1
+            if end < 0:
+                raise self._fault(start, "this backquote does not end")
+            return self._text[start : self._at]
+        text, awaited = self._text, self._awaited
+        self._awaited = []
+        waiting: list[str] = []  # for these closing characters, the innermost last
+        while self._at < len(text):
+            char, inner = text[self._at], waiting[-1] if waiting else ""
+            if text.startswith(("$(", "${"), self._at):
+                waiting.append(")" if text[self._at + 1] == "(" else "}")
+                self._at += 2
+                continue
+            if char == inner:
+                waiting.pop()
+                if not waiting:
+                    self._at += 1
+                    self._awaited = awaited
+                    return text[start : self._at]
+            elif char == '"':
+                waiting.append(char)
+            elif char == "\\":
+                self._at += 1
+            elif inner != '"':
+                if char == "'":
+                    ansi = text[self._at - 1] == "$"
+                    end = self._end_of_ansi(self._at) if ansi else text.find("'", self._at + 1) + 1
+                    self._at = (end if end > 0 else len(text) + 1) - 1
+                elif char == "(" and inner == ")":
+                    waiting.append(")")
+                elif char == "#" and inner == ")" and text[self._at - 1] in " \t\n":
+                    end = text.find("\n", self._at)
+                    self._at = (end if end >= 0 else len(text)) - 1
+                elif inner == ")" and self._is_document():
+                    self._document()
+                    continue
+                elif char == "\n" and self._awaited:
+                    self._at += 1
+                    for delimiter in self._awaited:
+                        self._at = self._after(delimiter)
+                    self._awaited = []
+                    continue
+            self._at += 1
+        raise self._fault(start, "this bracket does not end")
+
+    def _place(self, offset: int) -> tuple[int, int]:
+        before = bisect_left(self._lines, offset)
+        return before + 1, offset - (self._lines[before - 1] if before else -1)
+
+    def _fault(self, offset: int, message: str) -> InputError:
+        return InputError(Fault(message, self._file, *self._place(offset)))
