@@ -58,7 +58,7 @@ def figure_of(by_size: Sequence[Sequence[Result]]) -> Figure:
     elif len(results) > 1:
         draw_comparison(panel, results)
         head = f"time to {best.collective} {format_size(best.size_bytes)}"
-        if best.counts_software and not all(r.counts_software for r in results):
+        if not best.is_bound and any(r.is_bound for r in results):
             head += "; grey: bounds on bare links"
     else:
         draw_links(panel, best, colours)

@@ -9,6 +9,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 
 from reports.colours import BEST, INK, OTHER, strategy_series
 from simulator.results.columns import duration_column, percent
+from simulator.results.reason import best_of, bounds_last, by_time
 from simulator.results.result import Result
 from simulator.units import format_duration, format_size
 
@@ -25,15 +26,12 @@ _DURATIONS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 
 def draw_comparison(axes: Axes, results: Sequence[Result]) -> None:
     """Draw the times of *results*, fastest first, with the best highlighted; bounds on bare links come last."""
-    software = [r for r in results if r.counts_software]
-    results = [*software, *(r for r in results if not r.counts_software)]
+    above, bounds = bounds_last(results)
+    results = [*above, *bounds]
     times = [r.sync_time_s for r in results]
-    best, fastest = min(times), min(r.sync_time_s for r in software or results)
+    best, first = min(times), best_of(by_time(results))
     rows = range(len(results))
-    colours = [
-        BEST if r.sync_time_s <= fastest * (1 + 1e-6) and (r.counts_software or not software) else OTHER
-        for r in results
-    ]
+    colours = [BEST if r.sync_time_s <= first.sync_time_s * (1 + 1e-6) and _alike(r, first) else OTHER for r in results]
     bands = [r.band for r in results]
     ends = [max(time, band.high_s if band else time) for time, band in zip(times, bands, strict=True)]
     wide = best > 0 and max(times) > _WIDE_RANGE * best
@@ -61,6 +59,10 @@ def draw_comparison(axes: Axes, results: Sequence[Result]) -> None:
     words = "time, logarithmic" if wide else "time"
     axes.set_xlabel(f"{words}; line: 80 % band" if any(bands) else words, fontsize=9)
     _plain(axes)
+
+
+def _alike(one: Result, other: Result) -> bool:
+    return (one.is_bound, one.counts_software) == (other.is_bound, other.counts_software)
 
 
 def draw_links(axes: Axes, result: Result, colours: ScalarMappable) -> None:
@@ -92,7 +94,7 @@ def draw_sweep(axes: Axes, by_size: Sequence[Sequence[Result]]) -> None:
     for name in [r.strategy for r in sorted(last, key=lambda r: -r.busbw_Bps)]:
         points = [(r.size_bytes, r.busbw_Bps / 1e9) for found in by_size for r in found if r.strategy == name]
         colour, mark = strategy_series(name)
-        dashes = "-" if any(r.counts_software for r in last if r.strategy == name) else "--"
+        dashes = "-" if any(not r.is_bound for r in last if r.strategy == name) else "--"
         axes.plot(
             *zip(*points, strict=True), dashes, label=name, marker=mark, markersize=3.5, linewidth=1.6, color=colour
         )

@@ -16,7 +16,7 @@ from reports.pipeline import draw_passes
 from simulator.results.columns import percent, rate_words
 from simulator.results.held import held_over, not_followed
 from simulator.results.limits import critical_path
-from simulator.results.reason import steps_verdict
+from simulator.results.reason import bounds_last, steps_verdict
 from simulator.results.roofline import roofline_points, roofs_of
 from simulator.results.step import StepResult
 from simulator.results.training import TrainingResult
@@ -153,12 +153,13 @@ def _on_time_axis(axes: Axes, step_time_s: float) -> None:
 
 def _compared(results: Sequence[TrainingResult]) -> Figure:
     """Draw, for each result, the time of one device alone, its waits, and what slows it."""
-    shown = [*(r for r in results if r.counts_software), *(r for r in results if not r.counts_software)]
+    above, bounds = bounds_last(results)
+    shown = [*above, *bounds]
     machines, ways = {r.machine for r in shown}, {r.way for r in shown}
     names = [
         " on ".join(([r.way] if len(ways) > 1 else []) + ([r.machine] if len(machines) > 1 else [])) for r in shown
     ]
-    names = [f"{name} (bound)" if not r.counts_software else name for name, r in zip(names, shown, strict=True)]
+    names = [f"{name} (bound)" if r.is_bound else name for name, r in zip(names, shown, strict=True)]
     height = 1.75 + 0.34 * len(shown)
     figure = Figure(figsize=(_WIDTH, height))
     step = shown[0].step

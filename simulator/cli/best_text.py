@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulator.cli.confidence_text import outside_words
-from simulator.cli.table import table_lines
+from simulator.cli.table import Column, table_lines
 from simulator.console.style import Style
 from simulator.results.columns import duration_column, rate_words
 from simulator.results.confidence import BAND_HEAD, band_words
@@ -23,24 +23,19 @@ def best_lines(space: Space, machine: str, network: Network, best: Best, style: 
     title = f"{machine}, {space.device_count} GPUs: {MODE_WORDS[options.mode]} of {network.title}, "
     title += f"{space.global_batch:,} {network.sample}, {options.precision}, {options.optimizer}"
     ways = [entry.candidate for entry in best.ranking]
-    columns: dict[str, list[str]] = {
-        "layout": [way.layout.words for way in ways],
-        "micro-batch": [f"{way.micro_batch} x {way.micro_batches}" for way in ways],
-        "recompute": [way.recompute for way in ways],
-        "step": duration_column([entry.step_time_s for entry in best.ranking]),
-        BAND_HEAD: [band_words(entry.band) for entry in best.ranking],
-        f"{network.sample}/s": [rate_words(space.global_batch / entry.step_time_s) for entry in best.ranking],
-        "memory": [format_size(entry.memory_bytes, 3) for entry in best.ranking],
-        "time lost to": [reason_of(entry.shares) for entry in best.ranking],
-    }
-    if len(set(columns["recompute"])) == 1 and columns["recompute"][0] == "none":
-        del columns["recompute"]
-    right = [name not in ("layout", "recompute", "time lost to") for name in columns]
-    names = list(columns)
-    spare = [names.index(name) for name in ("memory", f"{network.sample}/s", "micro-batch") if name in columns]
+    recompute = [way.recompute for way in ways]
+    columns = [
+        Column("layout", [way.layout.words for way in ways], right=False),
+        Column("micro-batch", [f"{way.micro_batch} x {way.micro_batches}" for way in ways]),
+        *([Column("recompute", recompute, right=False)] if set(recompute) != {"none"} else []),
+        Column("step", duration_column([entry.step_time_s for entry in best.ranking])),
+        Column(BAND_HEAD, [band_words(entry.band) for entry in best.ranking], spare=2),
+        Column(f"{network.sample}/s", [rate_words(space.global_batch / e.step_time_s) for e in best.ranking]),
+        Column("memory", [format_size(entry.memory_bytes, 3) for entry in best.ranking]),
+        Column("time lost to", [reason_of(entry.shares) for entry in best.ranking], right=False, spare=1),
+    ]
     lines = outside_words([text for entry in best.ranking for text in entry.outside], style)
-    table = table_lines(names, list(columns.values()), right, style, spare)
-    lines = [*style.wrap(title, "bold"), *lines, "", *table]
+    lines = [*style.wrap(title, "bold"), *lines, "", *table_lines(columns, style)]
     count = f"{best.feasible_count:,} layouts fit; the best {best.simulated_count} were simulated"
     lines += ["", *style.wrap(f"{count}, the others estimated from the costs of their parts", hang=2)]
     if best.infeasible:

@@ -29,11 +29,11 @@ from simulator.cli.output import Files, show, tell, warn
 from simulator.cli.written import Written
 from simulator.collectives.request import Unsuitable
 from simulator.console.progress import Progress
-from simulator.console.style import choose_style, printable
+from simulator.console.style import Style, choose_style, printable
 from simulator.errors import Fault, InputError, SimulationError, one_line
 from simulator.questions.collective import DTYPES, REDUCTIONS, CollectiveQuestion
 from simulator.results.document import document, to_json
-from simulator.results.reason import best_of, by_time
+from simulator.results.reason import bare_words, best_of, by_time
 from simulator.results.result import Result
 from simulator.results.sweep import SWEEP_WIDTH, sweep_table, winners
 from simulator.workload.parse import Payload, parse_workload
@@ -220,10 +220,10 @@ def _print(
         else:
             ways = dict.fromkeys((result.machine, result.strategy) for result in results)
             tables = [sweep_table([r for r in results if (r.machine, r.strategy) == way], questions[0]) for way in ways]
-            if len(ways) > 1:
-                tables.append(f"# {winners(runs.by_size)}\n")
-            if trust := text.sweep_trust(runs.by_size):
-                tables.append(f"# {trust}\n")
+            said = [winners(runs.by_size), bare_words(runs.by_size[-1])] if len(ways) > 1 else []
+            said.append(text.sweep_trust(runs.by_size))
+            within = Style(None if style.width is None else style.width - 2)
+            tables += ["".join(f"# {line}\n" for line in within.wrap(each)) for each in said if each]
             sys.stdout.write(printable("\n".join(tables), sys.stdout))
         for line in text.unfit_lines(runs.unfit, style):
             tell(written, line)

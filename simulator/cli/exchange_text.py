@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from simulator.cli.confidence_text import outside_lines
 from simulator.cli.ranking import exchange_ranking_lines, price_words
-from simulator.cli.table import table_lines
+from simulator.cli.table import Column, fits, table_lines
 from simulator.console.style import Style
 from simulator.results.columns import (
     bandwidth_column,
@@ -16,7 +16,7 @@ from simulator.results.columns import (
     size_column,
 )
 from simulator.results.confidence import BAND_HEAD
-from simulator.results.reason import BOUNDS, best_of, verdict
+from simulator.results.reason import BOUNDS, bare_words, best_of, bounds_last, verdict
 from simulator.results.result import LinkUse, Result
 from simulator.results.sweep import winners
 from simulator.units import format_duration, format_size
@@ -25,7 +25,6 @@ from simulator.workload.parse import Payload
 __all__ = ["comparison", "detail", "sweep_lines", "sweep_trust", "title", "unfit_lines"]
 
 _SHOWN_LINKS = 8
-_SPARE = ("against first", "use", "algbw", "bottleneck", "GPUs")  # columns that a narrow screen drops, in this order
 _SHOWN_RINGS = 8
 
 
@@ -48,46 +47,36 @@ def title(results: Sequence[Result], payload: Payload, n_gpus: Sequence[int], st
 
 
 def comparison(results: Sequence[Result], style: Style) -> list[str]:
-    """Return a table of *results*, real software before ideal schedules, and the verdict."""
-    software = [result for result in results if result.counts_software]
-    bounds = [result for result in results if not result.counts_software]
-    ordered = [*software, *bounds]
+    """Return a table of *results*, what users can select before ideal schedules, and the verdict."""
+    above, bounds = bounds_last(results)
+    ordered = [*above, *bounds]
     first_s = ordered[0].sync_time_s
     many = len(results) > 1 and first_s > 0  # a single GPU exchanges nothing
     bandwidths = bandwidth_column([*(r.algbw_Bps for r in ordered), *(r.busbw_Bps for r in ordered)])
-    columns = {
-        "strategy": [r.strategy for r in ordered],
-        "machine": [r.machine for r in ordered],
-        "GPUs": [str(r.n_ranks) for r in ordered],
-        "time": duration_column([r.sync_time_s for r in ordered]),
-        "against first": [f"{r.sync_time_s / first_s:.3f} x" if many else "" for r in ordered],
-        BAND_HEAD: [r.confidence.words for r in ordered],
-        "algbw": bandwidths[: len(ordered)],
-        "busbw": bandwidths[len(ordered) :],
-        "bottleneck": [r.bottleneck.name if r.bottleneck else "none" for r in ordered],
-        "use": [percent(r.bottleneck.utilisation) if r.bottleneck else "-" for r in ordered],
-        "per million": [price_words(r.price_per_million) for r in ordered],
-    }
-    if not any(r.price_per_hour for r in ordered):
-        del columns["per million"]
-    if len({r.machine for r in ordered}) == 1:
-        del columns["machine"], columns["GPUs"]
-    if not many:
-        del columns["against first"]
-    if all(r.band is None for r in ordered):
-        del columns[BAND_HEAD]
-    right = [name not in ("strategy", "machine", "bottleneck") for name in columns]
-    names = list(columns)
-    spare = [names.index(name) for name in _SPARE if name in columns]
-    marks = {len(software): BOUNDS} if software and bounds else {}
-    lines = table_lines(names, list(columns.values()), right, style, spare, marks)
-    if many and software:
-        lines[1] = style.mark(lines[1], "bold", "green")
+    named = len({r.machine for r in ordered}) > 1
+    columns = [
+        Column("strategy", [r.strategy for r in ordered], right=False),
+        *([Column("machine", [r.machine for r in ordered], right=False)] if named else []),
+        *([Column("GPUs", [str(r.n_ranks) for r in ordered], spare=1)] if named else []),
+        Column("time", duration_column([r.sync_time_s for r in ordered])),
+        *([Column("against first", [f"{r.sync_time_s / first_s:.3f} x" for r in ordered], spare=6)] if many else []),
+        *([Column(BAND_HEAD, [r.confidence.words for r in ordered], spare=2)] if any(r.band for r in ordered) else []),
+        Column("algbw", bandwidths[: len(ordered)], spare=4),
+        Column("busbw", bandwidths[len(ordered) :]),
+        Column("bottleneck", [r.bottleneck.name if r.bottleneck else "none" for r in ordered], right=False, spare=3),
+        Column("use", [percent(r.bottleneck.utilisation) if r.bottleneck else "-" for r in ordered], spare=5),
+    ]
+    if any(r.price_per_hour for r in ordered):
+        columns.append(Column("per million", [price_words(r.price_per_million) for r in ordered]))
+    marks = {len(above): BOUNDS} if above and bounds else {}
+    lines = table_lines(columns, style, marks, ("bold", "green") if many and above else ())
     if many:
         lines += ["", *style.wrap(verdict(ordered))]
-        if not software:
+        if bare := bare_words(ordered):
+            lines += style.wrap(bare, "dim", hang=2)
+        if not above:
             lines += style.wrap(f"these are {BOUNDS}", "dim")
-        lines += exchange_ranking_lines(software or bounds, style)
+        lines += exchange_ranking_lines(above or bounds, style)
     if why := ordered[0].confidence.why:
         lines += ["", *style.wrap(f"trust: {why}", "dim", hang=2)]
     return lines
@@ -96,26 +85,51 @@ def comparison(results: Sequence[Result], style: Style) -> list[str]:
 def sweep_lines(by_size: Sequence[Sequence[Result]], style: Style) -> list[str]:
     """Return the results by size where nccl-tests' own format does not fit: times, or bandwidths of a single strategy.
 
-    Real software comes first, then what is fastest at the largest size; a narrow screen drops the last columns.
+    What users can select comes first, then what is fastest at the largest size; on a narrow screen the table continues
+    below.
     """
-    last = sorted(by_size[-1], key=lambda result: not result.counts_software)
-    ways = list(dict.fromkeys((r.strategy, r.machine) for found in (last, *by_size) for r in found))
+    every = sorted((r for found in (by_size[-1], *by_size) for r in found), key=lambda result: result.is_bound)
+    ways = list(dict.fromkeys((r.strategy, r.machine) for r in every))
     of = [{(r.strategy, r.machine): r for r in found} for found in by_size]
-    columns = {"size": [format_size(found[0].size_bytes, 3) for found in by_size]}
+    sizes = Column("size", [format_size(found[0].size_bytes, 3) for found in by_size])
     if len(ways) == 1:
         one = [found[ways[0]] for found in of]
-        columns["time"] = [format_duration(r.sync_time_s) for r in one]
-        columns["algbw"] = bandwidth_column([r.algbw_Bps for r in one])
-        columns["busbw"] = bandwidth_column([r.busbw_Bps for r in one])
+        columns = [
+            sizes,
+            Column("time", [format_duration(r.sync_time_s) for r in one]),
+            Column("algbw", bandwidth_column([r.algbw_Bps for r in one]), spare=1),
+            Column("busbw", bandwidth_column([r.busbw_Bps for r in one])),
+        ]
+        lines = table_lines(columns, style)
     else:
-        for way in ways:
-            name = way[0] if len({machine for _, machine in ways}) == 1 else " on ".join(way)
-            columns[name] = [format_duration(found[way].sync_time_s, 3) if way in found else "-" for found in of]
-    spare = list(range(len(columns) - 1, 0, -1)) if len(ways) > 1 else [2]  # the last columns are dropped first
-    lines = table_lines(list(columns), list(columns.values()), [True] * len(columns), style, spare)
+        named = len({machine for _, machine in ways}) > 1
+        above = len({(r.strategy, r.machine) for r in every if not r.is_bound})
+        columns = [
+            Column(
+                " on ".join(way) if named else way[0],
+                [format_duration(found[way].sync_time_s, 3) if way in found else "-" for found in of],
+            )
+            for way in ways
+        ]
+        lines = _beside(sizes, columns[:above], style)
+        if above and columns[above:]:
+            lines += ["", *style.wrap(BOUNDS, "dim")]
+        lines += _beside(sizes, columns[above:], style)
     lines += ["", *style.wrap(winners(by_size))]
+    if bare := bare_words(by_size[-1]) if len(ways) > 1 else "":
+        lines += style.wrap(bare, "dim", hang=2)
     if trust := sweep_trust(by_size):
         lines += ["", *style.wrap(trust, "dim", hang=2)]
+    return lines
+
+
+def _beside(sizes: Column, columns: Sequence[Column], style: Style) -> list[str]:
+    """Return a table of *columns* beside *sizes*; those for which there is no room form further tables below it."""
+    lines: list[str] = []
+    while columns:
+        count = next((n for n in range(len(columns), 1, -1) if fits([sizes, *columns[:n]], style)), 1)
+        lines += [*([""] if lines else []), *table_lines([sizes, *columns[:count]], style)]
+        columns = columns[count:]
     return lines
 
 
@@ -167,9 +181,11 @@ def _links(result: Result, style: Style) -> list[str]:
     kinds = sorted(alike.values(), key=lambda uses: -round(uses[0].utilisation, 6))
     shown = kinds[:_SHOWN_LINKS]
     names = [f"{u[0].name} and {len(u) - 1} more" if len(u) > 1 else u[0].name for u in shown]
-    columns = [names, size_column([u[0].bytes for u in shown]), [percent(u[0].utilisation) for u in shown]]
-    lines = table_lines(["links by use", "bytes each", "use"], columns, [False, True, True], style, spare=(1,))
+    columns = [
+        Column("links by use", names, right=False),
+        Column("bytes each", size_column([u[0].bytes for u in shown]), spare=1),
+        Column("use", [percent(u[0].utilisation) for u in shown]),
+    ]
     hidden = sum(len(uses) for uses in kinds[_SHOWN_LINKS:])
-    if hidden:
-        lines.append(f"and {hidden} more (--json lists all)")
-    return ["", *lines]
+    more = f"and {hidden} more (--json lists all)" if hidden else ""
+    return ["", *table_lines(columns, style, more=more)]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import isfinite
 
+from simulator.cli.table import table_of
 from simulator.console.style import Style
-from simulator.results.columns import lay_out, percent
+from simulator.results.columns import percent
 from simulator.results.input import STEP, InputRun
 from simulator.results.words import INPUT_WORDS
 from simulator.units import format_duration, format_size
@@ -24,9 +25,7 @@ def input_lines(run: InputRun, samples: int, sample: str, rate_of: Callable[[flo
         [INPUT_WORDS[limit.name], format_duration(limit.seconds), f"{rate_of(samples / limit.seconds)} {sample}/s"]
         for limit in run.limits
     ]
-    table = lay_out([["what each alone would take", "a step", ""], *rows], [False, True, True])
-    table[0] = style.mark(table[0], "bold")
-    lines += table
+    lines += table_of([["what each alone would take", "a step", ""], *rows], [False, True, True], style)
     idle = f"wait for their input, {percent(run.idle_share)} of the time"
     facts = [("devices", "are fed in time" if run.bound == STEP else idle)]
     if run.bound != STEP:
@@ -46,18 +45,11 @@ def input_lines(run: InputRun, samples: int, sample: str, rate_of: Callable[[flo
     for word, text in facts:
         lines += style.wrap(f"{word.ljust(width)}  {text}", hang=width + 2)
     if run.cures:
-        table = lay_out(
-            [
-                ["what would feed it", "time", "gain"],
-                *(
-                    [cure.change, format_duration(cure.step_time_s), f"{run.period_s / cure.step_time_s:.2f} x"]
-                    for cure in run.cures
-                ),
-            ],
-            [False, True, True],
-        )
-        table[0] = style.mark(table[0], "bold")
-        lines += ["", *table]
+        rows = [
+            [cure.change, format_duration(cure.step_time_s), f"{run.period_s / cure.step_time_s:.2f} x"]
+            for cure in run.cures
+        ]
+        lines += ["", *table_of([["what would feed it", "time", "gain"], *rows], [False, True, True], style)]
     return lines
 
 

@@ -155,6 +155,6 @@ def _text(rows: Sequence[Sequence[str]], style: Style) -> list[str]:
         return lines
     stacked: list[str] = []
     for row in rows:
-        stacked.append("  ".join(row[:-1]))
+        stacked += textwrap.wrap("  ".join(row[:-1]), style.width, subsequent_indent="    ")
         stacked += textwrap.wrap(row[-1], style.width, initial_indent="  ", subsequent_indent="  ")
     return stacked

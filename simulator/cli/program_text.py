@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from simulator.cli.confidence_text import outside_lines
+from simulator.cli.table import table_of
 from simulator.console.style import Style
-from simulator.results.columns import lay_out
 from simulator.results.program import ProgramResult
 from simulator.units import format_duration, format_size
 
@@ -26,16 +26,19 @@ def program_lines(result: ProgramResult, style: Style) -> list[str]:
     bound = _BOUNDS.get(result.bound, result.bound)
     at = f" ({result.bound_stream})" if result.bound_stream not in ("", "host") and bound == result.bound else ""
     lines = [
-        style.mark(head, "bold"),
+        *style.wrap(head, "bold"),
         *outside_lines([result.confidence], style),
         "",
+    ]
+    facts = [
         f"host returns  {format_duration(result.issued_s)}",
         f"all done      {format_duration(result.done_s)}",
         f"bound by      {bound}{at}",
         f"issued        {counted}{copies}",
     ]
     if result.held_bytes:
-        lines.append(f"queued holds  {format_size(result.held_bytes)} at most")
+        facts.append(f"queued holds  {format_size(result.held_bytes)} at most")
+    lines += [line for fact in facts for line in style.wrap(fact, hang=14)]
     if result.marks:
         rows = [["mark", "passed", "first", "last", "every"]]
         for name, mark in result.marks.items():
@@ -43,8 +46,7 @@ def program_lines(result: ProgramResult, style: Style) -> list[str]:
             often = f"{mark.count:,} x"
             shown = "-" if every is None else format_duration(every)
             rows.append([name, often, format_duration(mark.first_s), format_duration(mark.last_s), shown])
-        table = lay_out(rows, [False, True, True, True, True])
-        lines += ["", style.mark(table[0], "dim"), *table[1:]]
+        lines += ["", *table_of(rows, [False, True, True, True, True], style)]
     rows = [["stream", "busy", "of it", "waits", "with"]]
     for name, times in result.streams.items():
         share = f"{100 * times.busy_s / result.done_s:.3g} %" if result.done_s else "-"
@@ -53,5 +55,4 @@ def program_lines(result: ProgramResult, style: Style) -> list[str]:
         )
         waits = format_duration(times.waiting_s) if times.waiting_s else "-"
         rows.append([name, format_duration(times.busy_s), share, waits, uses or "-"])
-    table = lay_out(rows, [False, True, True, True, False])
-    return [*lines, "", style.mark(table[0], "dim"), *table[1:]]
+    return [*lines, "", *table_of(rows, [False, True, True, True, False], style)]

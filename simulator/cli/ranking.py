@@ -1,4 +1,4 @@
-"""Rankings of several machines: steps by time, throughput and price; exchanges by time, bus bandwidth and price."""
+"""Rankings of several machines: steps by throughput and price; exchanges by time, bus bandwidth and price."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def price_words(price: Price | None) -> str:
 
 
 def ranking_lines(results: Sequence[TrainingResult], style: Style) -> list[str]:
-    """Return rankings of the machines that fit, by throughput, step time and price (if known); empty for one."""
+    """Return rankings of the machines that fit, by throughput and price (if known); empty for one."""
     best: dict[str, TrainingResult] = {}
     for result in results:
         if result.fits:
@@ -38,10 +38,6 @@ def ranking_lines(results: Sequence[TrainingResult], style: Style) -> list[str]:
         return []
     sample = found[0].step.sample
     orders = {f"{sample} a second": sorted(found, key=lambda result: -result.throughput)}
-    if len({result.samples for result in found}) == 1:
-        orders = {"time of a step": orders.popitem()[1]}
-    else:
-        orders["time of a step"] = sorted(found, key=lambda result: result.step_time_s)
     return _lines(orders, found, sample, "the cheapest machine that fits", style)
 
 

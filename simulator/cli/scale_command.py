@@ -10,8 +10,10 @@ from dataclasses import replace
 from simulator.cli.confidence_text import outside_lines
 from simulator.cli.options import check_outputs, parse_count
 from simulator.cli.output import Files, show
+from simulator.cli.step_command import check_fits
 from simulator.cli.step_questions import ask_steps
-from simulator.cli.table import table_lines
+from simulator.cli.step_text import fit_words
+from simulator.cli.table import Column, table_lines
 from simulator.cli.written import Written, check_read
 from simulator.collectives.request import Unsuitable
 from simulator.console.progress import Progress
@@ -33,7 +35,10 @@ _MOST_POINTS = 1000
 
 
 def run_scale(written: Written, nodes: str | None, gpus: str | None) -> None:
-    """Simulate each number of devices and print the curve; raises TopocastError."""
+    """Simulate each number of devices and print the curve.
+
+    Raises TopocastError if the input cannot be used, or after printing the curve if a step does not fit in memory.
+    """
     if (nodes is None) == (gpus is None):
         why = "give one of the two" if nodes else "for example --nodes 1,2,4..64, or --gpus 1,2,4,8"
         raise InputError(f"scale needs --nodes or --gpus: {why}")
@@ -60,6 +65,7 @@ def run_scale(written: Written, nodes: str | None, gpus: str | None) -> None:
             sys.stdout.write(to_json(curve_document(curve)))
         else:
             show(_lines(curve, choose_style(sys.stdout)))
+    check_fits({f"{option} {count}": result for count, result in zip(counts, results, strict=True)})
 
 
 def _result(written: Written, option: str, count: int) -> TrainingResult:
@@ -115,22 +121,27 @@ def _lines(curve: Curve, style: Style) -> list[str]:
     how = f"{which}, {each}, {precision_words(step)}, {curve.results[-1].way}"
     lines = style.wrap(f"{machine}: {MODE_WORDS[step.options.mode]} of {step.workload}, {how}", "bold")
     lines += outside_lines([result.confidence for result in curve.results], style)
-    columns = {
-        "GPUs": [f"{result.device_count:,}" for result in curve.results],
-        "step": duration_column([result.step_time_s for result in curve.results]),
-        BAND_HEAD: [result.confidence.words for result in curve.results],
-        f"{step.sample}/s": [rate_words(result.throughput) for result in curve.results],
-        "efficiency": [percent(value) for value in curve.efficiency],
-        "of a doubling": ["-", *(percent(gain) for gain in curve.gains)],
-        "bound by": [BOUND_WORDS[bound_of(result)].partition(":")[0] for result in curve.results],
-        "time lost to": [
-            reason_of(shares_of(result)) + ("" if result.fits else "; does not fit in memory")
-            for result in curve.results
-        ],
-    }
-    right = [name not in ("bound by", "time lost to") for name in columns]
-    lines += ["", *table_lines(list(columns), list(columns.values()), right, style, (6, 5))]
-    lines.append("")
+    columns = [
+        Column("GPUs", [f"{result.device_count:,}" for result in curve.results]),
+        Column("step", duration_column([result.step_time_s for result in curve.results])),
+        Column(BAND_HEAD, [result.confidence.words for result in curve.results], spare=2),
+        Column(f"{step.sample}/s", [rate_words(result.throughput) for result in curve.results]),
+        Column("efficiency", [percent(value) for value in curve.efficiency], spare=1),
+        Column("of a doubling", ["-", *(percent(gain) for gain in curve.gains)], spare=5),
+        Column("memory", [fit_words(result) for result in curve.results], right=False),
+        Column(
+            "bound by",
+            [BOUND_WORDS[bound_of(result)].partition(":")[0] for result in curve.results],
+            right=False,
+            spare=4,
+        ),
+        Column("time lost to", [reason_of(shares_of(result)) for result in curve.results], right=False, spare=3),
+    ]
+    lines += ["", *table_lines(columns, style), ""]
+    lacking = [f"{result.device_count:,}" for result in curve.results if not result.fits]
+    if lacking:
+        on = f"{', '.join(lacking)} GPU{'s' if lacking != ['1'] else ''}"
+        lines += style.wrap(f"does not fit into the memory of the devices: on {on}", "red")
     knee = curve.knee
     if knee is not None:
         text = f"bends from {knee.before:,} to {knee.after:,} GPUs, where a doubling is worth"

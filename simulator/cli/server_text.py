@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from simulator.cli.table import table_of
 from simulator.console.style import Style
 from simulator.results.checkpoints import Checkpoints
-from simulator.results.columns import lay_out, percent
+from simulator.results.columns import percent
 from simulator.results.servers import ServerRun
 from simulator.units import format_duration
 
@@ -18,8 +19,7 @@ def server_lines(run: ServerRun, style: Style) -> list[str]:
     whole_s = run.period_s or 1.0
     rows = [["through servers", "at work", "share of a step"]]
     rows += [[stage, format_duration(seconds), percent(seconds / whole_s)] for stage, seconds in run.stages_s.items()]
-    lines = lay_out(rows, [False, True, True])
-    lines[0] = style.mark(lines[0], "bold")
+    lines = table_of(rows, [False, True, True], style)
     lines += style.wrap(f"servers on {', '.join(run.servers)}; {run.longest_stage} is at work longest", "dim")
     if run.lost_s is not None:
         lines += style.wrap(f"the step after the loss of a server ends {format_duration(run.lost_s)} later", "dim")
@@ -29,27 +29,24 @@ def server_lines(run: ServerRun, style: Style) -> list[str]:
         times = [format_duration(seconds) for seconds in (pace.period_s, pace.busy_s, pace.slack_s)]
         stale = f"{pace.staleness_mean:.3g}"
         rows.append([f"{pace.node}{more}", *times, stale, str(pace.staleness_max), str(pace.lead)])
-    table = lay_out(rows, [False, True, True, True, True, True, True])
-    table[0] = style.mark(table[0], "bold")
-    return [*lines, "", *table]
+    return [*lines, "", *table_of(rows, [False, True, True, True, True, True, True], style)]
 
 
 def checkpoint_lines(found: Checkpoints, style: Style) -> list[str]:
     """Return the cost of failures and checkpoints, and the best interval."""
     title = f"a checkpoint every {found.every_steps:,} steps, a failure every {format_duration(found.mtbf_s)}"
     rows = [
-        ["kept", percent(found.goodput), f"{format_duration(found.interval_s)} between checkpoints"],
-        ["writing", percent(found.written_share), f"{format_duration(found.write_s)} each"],
-        ["lost", percent(found.failed_share), f"steps done again, and {format_duration(found.restart_s)} to restart"],
-        ["best", percent(found.best_goodput), f"every {found.best_steps:,} steps (Daly)"],
+        ["", "", ""],
+        ["  kept", percent(found.goodput), f"{format_duration(found.interval_s)} between checkpoints"],
+        ["  writing", percent(found.written_share), f"{format_duration(found.write_s)} each"],
+        ["  lost", percent(found.failed_share), f"steps done again, and {format_duration(found.restart_s)} to restart"],
+        ["  best", percent(found.best_goodput), f"every {found.best_steps:,} steps (Daly)"],
     ]
-    return [*style.wrap(title, "bold"), *(f"  {line}" for line in lay_out(rows, [False, True, False]))]
+    return [*style.wrap(title, "bold"), *table_of(rows, [False, True, False], style)]
 
 
 def share_lines(shares: Sequence[tuple[str, str, int]], style: Style) -> list[str]:
     """Return the number of samples that each device computes."""
     rows = [["divided so that all finish together", "part", "samples"]]
     rows += [[name, part, f"{samples:,}"] for name, part, samples in shares]
-    lines = lay_out(rows, [False, False, True])
-    lines[0] = style.mark(lines[0], "bold")
-    return lines
+    return table_of(rows, [False, False, True], style)

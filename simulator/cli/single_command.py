@@ -15,7 +15,7 @@ from simulator.cli.confidence_text import outside_words
 from simulator.cli.machines import find_machines
 from simulator.cli.options import parse_count
 from simulator.cli.output import Files, show, warn
-from simulator.cli.table import table_lines
+from simulator.cli.table import Column, table_lines
 from simulator.cli.unread import unread_options
 from simulator.cli.written import Written
 from simulator.console.progress import Progress
@@ -113,18 +113,23 @@ def _entry(session: Session, question: Single, size_bytes: int | None) -> dict[s
 
 def _lines(question: Single, entries: Sequence[dict[str, Any]], style: Style) -> list[str]:
     """Return the answer: its time, the least time by the data sheet, and the limiter with its reason."""
-    names = ["machine", "time", BAND_HEAD, "data sheet", "against it", "bound by"]
-    rows = []
-    for entry in entries:
-        time_s, least_s = entry["time_s"], entry["least_s"]
-        sheet = [format_duration(least_s), f"{time_s / least_s:.3g} x"] if least_s else ["-", "-"]
-        each = f" {entry['of']}" if "of" in entry else ""
-        rows.append([entry["topology"], format_duration(time_s) + each, _band(entry), *sheet, _bound(entry)])
-    columns = [list(column) for column in zip(*rows, strict=True)]
-    lines = table_lines(names, columns, [False, True, True, True, True, False], style, spare=(4, 3))
+    sheets = [(entry["time_s"], entry["least_s"]) for entry in entries]
+    columns = [
+        Column("machine", [entry["topology"] for entry in entries], right=False),
+        Column("time", [_time(entry) for entry in entries]),
+        Column(BAND_HEAD, [_band(entry) for entry in entries]),
+        Column("data sheet", [format_duration(least_s) if least_s else "-" for _, least_s in sheets], spare=1),
+        Column("against it", [f"{time_s / least_s:.3g} x" if least_s else "-" for time_s, least_s in sheets], spare=2),
+        Column("bound by", [_bound(entry) for entry in entries], right=False),
+    ]
+    lines = table_lines(columns, style)
     outside = outside_words([text for entry in entries for text in entry["outside"]], style)
     trust = style.wrap(f"trust: {entries[0]['trust']}", "dim", hang=2) if entries[0]["trust"] else []
     return [*style.wrap(question_words(question), "bold"), *outside, "", *lines, *trust, *_why(entries, style)]
+
+
+def _time(entry: dict[str, Any]) -> str:
+    return format_duration(entry["time_s"]) + (f" {entry['of']}" if "of" in entry else "")
 
 
 def _band(entry: dict[str, Any]) -> str:
@@ -151,18 +156,12 @@ def _why(entries: Sequence[dict[str, Any]], style: Style) -> list[str]:
 
 def _sweep_lines(workload: str, entries: Sequence[dict[str, Any]], style: Style) -> list[str]:
     """Return one line for each size and machine."""
-    rows = [["machine", "size", "time", BAND_HEAD, "bound by"]]
-    rows += [
-        [
-            entry["topology"],
-            format_size(entry["size_bytes"]),
-            format_duration(entry["time_s"]) + (f" {entry['of']}" if "of" in entry else ""),
-            _band(entry),
-            _bound(entry),
-        ]
-        for entry in entries
+    columns = [
+        Column("machine", [entry["topology"] for entry in entries], right=False),
+        Column("size", [format_size(entry["size_bytes"]) for entry in entries]),
+        Column("time", [_time(entry) for entry in entries]),
+        Column(BAND_HEAD, [_band(entry) for entry in entries], spare=2),
+        Column("bound by", [_bound(entry) for entry in entries], right=False, spare=1),
     ]
-    columns = [list(column) for column in zip(*rows[1:], strict=True)]
-    lines = table_lines(rows[0], columns, [False, True, True, True, False], style)
     outside = outside_words([text for entry in entries for text in entry["outside"]], style)
-    return [style.mark(workload, "bold"), *outside, "", *lines]
+    return [*style.wrap(workload, "bold"), *outside, "", *table_lines(columns, style)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -22,7 +22,7 @@ from simulator.results.reason import best_of
 from simulator.results.training import TrainingResult
 from simulator.units import format_size
 
-__all__ = ["StepRuns", "answer_steps", "notes_of", "run_steps"]
+__all__ = ["StepRuns", "answer_steps", "check_fits", "notes_of", "run_steps"]
 
 
 def notes_of(session: Session, question: StepQuestion) -> list[str]:
@@ -42,7 +42,7 @@ class StepRuns:
 def run_steps(written: Written) -> None:
     """Check the options, simulate, write the requested files and print the results.
 
-    Raises TopocastError if the input cannot be used, or after printing the results if the step does not fit in memory.
+    Raises TopocastError if the input cannot be used, or after printing the results if one does not fit in memory.
     """
     with Progress(1, "reading the network", quiet=written.quiet):
         session, questions = ask_steps(written)
@@ -75,8 +75,7 @@ def run_steps(written: Written) -> None:
 
             files.plot(draw_steps(runs.found, files.plot_kind))
         _print(written, runs)
-    if not best.fits:
-        raise SimulationError(_out_of_memory(best))
+    check_fits({_name(result, runs.found): result for result in runs.found})
 
 
 def answer_steps(written: Written, session: Session, questions: Sequence[StepQuestion]) -> StepRuns:
@@ -100,7 +99,8 @@ def answer_steps(written: Written, session: Session, questions: Sequence[StepQue
 
 
 def _print(written: Written, runs: StepRuns) -> None:
-    from simulator.cli.step_text import step_lines, ways_lines
+    from simulator.cli.step_text import step_lines
+    from simulator.cli.ways_text import ways_lines
     from simulator.results.step_document import steps_document
 
     if written.json:
@@ -115,6 +115,28 @@ def _print(written: Written, runs: StepRuns) -> None:
     if runs.faster is not None:
         lines += ["", *style.wrap(runs.faster.words(best_of(runs.found).step_time_s), "bold")]
     show(lines)
+
+
+def check_fits(named: Mapping[str, TrainingResult]) -> None:
+    """Raise SimulationError if a result does not fit in memory, as if it had been asked for alone; the keys name it."""
+    lacking = {name: result for name, result in named.items() if not result.fits}
+    if lacking and len(named) == 1:
+        raise SimulationError(_out_of_memory(*lacking.values()))
+    if lacking:
+        words = "; ".join(f"{name} lacks {_lacks(result)}" for name, result in lacking.items())
+        raise SimulationError(f"out of memory: {words}")
+
+
+def _name(result: TrainingResult, among: Sequence[TrainingResult]) -> str:
+    """Return the name of *result* in a table of *among*."""
+    ways, machines = ({getattr(other, name) for other in among} for name in ("way", "machine"))
+    named = [*([result.way] if len(ways) > 1 else []), *([result.machine] if len(machines) > 1 else [])]
+    return " on ".join(named) or result.way
+
+
+def _lacks(result: TrainingResult) -> str:
+    need = result.tightest.need
+    return f"{format_size(need.missing_bytes, 3)} of {format_size(need.total_bytes, 3)}"
 
 
 def _out_of_memory(result: TrainingResult) -> str:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import isfinite
 
 from simulator.cli.confidence_text import outside_lines
 from simulator.cli.input_text import input_lines
-from simulator.cli.ranking import price_words, ranking_lines
 from simulator.cli.server_text import checkpoint_lines, server_lines, share_lines
-from simulator.cli.table import table_lines
+from simulator.cli.table import Column, table_lines
 from simulator.console.style import Style
 from simulator.questions.where import month_words
 from simulator.results.alternatives import NOT_TRIED, Alternative
-from simulator.results.columns import duration_column, lay_out, percent, rate_words
+from simulator.results.columns import lay_out, percent, rate_words
 from simulator.results.confidence import BAND_HEAD
-from simulator.results.reason import BOUNDS, steps_verdict
+from simulator.results.reason import bare_words
 from simulator.results.shares import SHARE_WORDS, shares_of
 from simulator.results.staging import STAGED
 from simulator.results.step import KindTime, LayerTime, StepResult
@@ -33,7 +32,15 @@ from simulator.results.words import (
 )
 from simulator.units import format_duration, format_size
 
-__all__ = ["step_lines", "ways_lines"]
+__all__ = [
+    "alternative_lines",
+    "device_words",
+    "fit_words",
+    "how_words",
+    "parameter_words",
+    "step_lines",
+    "trust_words",
+]
 
 _SHOWN_LAYERS = 8
 _OVER = {False: "over several devices", True: "whose network is divided among devices"}
@@ -64,74 +71,9 @@ def step_lines(result: TrainingResult, style: Style) -> list[str]:
         tightest = max(of_part, key=lambda device: device.need.total_bytes)
         lines += ["", *_memory(tightest, of_part, len(of_part) < len(result.memory), style)]
     if result.alternatives:
-        lines += ["", *_alternatives("what would be faster", result.alternatives, result, style)]
+        lines += ["", *alternative_lines("what would be faster", result.alternatives, result, style)]
     if result.what_if:
-        lines += ["", *_alternatives("what if", result.what_if, result, style)]
-    return lines
-
-
-def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], style: Style) -> list[str]:
-    """Return a table of ways to run the same step, real software before ideal schedules, and the verdict."""
-    software = [result for result in results if result.counts_software]
-    bounds = [result for result in results if not result.counts_software]
-    ordered = [*software, *bounds]
-    step = ordered[0].step
-    machines = dict.fromkeys(result.machine for result in ordered)
-    batches = dict.fromkeys(result.step.samples for result in ordered)
-    what = f"{step.workload} ({_parameters(step)})"
-    found = list(dict.fromkeys(precision_words(result.step) for result in results))
-    formats = found[0] if len(found) == 1 else "fp32, convolutions in TF32 where faster"
-    how = ", ".join(
-        [
-            f"batch {next(iter(batches))} per device" if len(batches) == 1 else "the same step",
-            *_how(ordered[0], formats),
-        ]
-    )
-    where = f"{ordered[0].machine}, {_devices(ordered[0])}: " if len(machines) == 1 else ""
-    lines = style.wrap(f"{where}{MODE_WORDS[step.options.mode]} of {what}, {how}", "bold")
-    lines += outside_lines([result.confidence for result in ordered], style)
-    columns = {
-        "machine": [result.machine for result in ordered],
-        "devices": [_devices(result) for result in ordered],
-        "way": [result.way for result in ordered],
-        "step": duration_column([result.step_time_s for result in ordered]),
-        BAND_HEAD: [result.confidence.words for result in ordered],
-        f"{step.sample}/s": [rate_words(result.throughput) for result in ordered],
-        "efficiency": [percent(result.scaling_efficiency) for result in ordered],
-        "exposed": [format_duration(result.exposed_s, 3) for result in ordered],
-        "bottleneck": [result.bottleneck.name if result.bottleneck else "-" for result in ordered],
-        "an hour": [price_words(result.price_per_hour) for result in ordered],
-        f"a million {step.sample}": [price_words(result.price_per_million) for result in ordered],
-        "memory": [_fit_words(result) for result in ordered],
-    }
-    if not any(result.price_per_hour for result in ordered):
-        del columns["an hour"], columns[f"a million {step.sample}"]
-    if len(machines) == 1:
-        del columns["machine"], columns["devices"]
-    if len({result.way for result in ordered}) == 1 and len(machines) > 1:
-        del columns["way"]
-    if all(result.confidence.is_exact for result in ordered):
-        del columns[BAND_HEAD]
-    right = [name not in ("machine", "devices", "way", "bottleneck", "memory") for name in columns]
-    names = list(columns)
-    spare = [
-        names.index(name) for name in ("bottleneck", "exposed", "efficiency", "an hour", "memory") if name in columns
-    ]
-    marks = {len(software): BOUNDS} if software and bounds else {}
-    lines += ["", *table_lines(names, list(columns.values()), right, style, spare, marks)]
-    lines += ["", *style.wrap(steps_verdict(ordered))]
-    if not software:
-        lines += style.wrap(f"these are {BOUNDS}", "dim")
-    lines += ranking_lines(software or bounds, style)
-    lines += style.wrap(f"trust: {_trust(ordered[0])}", "dim", hang=2)
-    lines += [
-        line
-        for result in ordered
-        if result.what_if
-        for line in ["", *_alternatives(f"what if, of {result.way}", result.what_if, result, style)]
-    ]
-    for name, reason in unfit.items():
-        lines += style.wrap(f"{name} does not fit: {reason}", "dim", hang=2)
+        lines += ["", *alternative_lines("what if", result.what_if, result, style)]
     return lines
 
 
@@ -152,16 +94,17 @@ def _title(result: TrainingResult) -> str:
         batch += f" x {programs} programs"
     if step.tokens:
         batch += f" x {step.tokens // step.samples:,} tokens"
-    how = [batch, *_how(result, precision_words(step))]
+    how = [batch, *how_words(result, precision_words(step))]
     if result.strategy:
         how.append(divided_words(result))
     where = f"{result.machine}, {step.device} ({step.part})" if result.device_count == 1 else ""
-    where = where or f"{result.machine}, {_devices(result)}"
-    what = f"{step.workload} ({_parameters(step)})"
+    where = where or f"{result.machine}, {device_words(result)}"
+    what = f"{step.workload} ({parameter_words(step)})"
     return f"{where}: {MODE_WORDS[options.mode]} of {what}, {', '.join(how)}"
 
 
-def _how(result: TrainingResult, precision: str) -> list[str]:
+def how_words(result: TrainingResult, precision: str) -> list[str]:
+    """Return how a step runs, in words: its *precision*, optimiser, compiler, recomputation."""
     step = result.step
     options = step.options
     how = [precision, *(f"{kind} attention" for name, kind in result.question.sizes if name == "attention")]
@@ -177,14 +120,16 @@ def _how(result: TrainingResult, precision: str) -> list[str]:
     return how + (["calibrated"] if step.calibrated else [])
 
 
-def _devices(result: TrainingResult) -> str:
+def device_words(result: TrainingResult) -> str:
+    """Return the devices by part: ``8 x v100-sxm2-16gb``."""
     counts: Counter[str] = Counter()
     for device in result.memory:
         counts[device.part] += device.count
     return " and ".join(f"{count} x {part}" if count > 1 else part for part, count in counts.items())
 
 
-def _fit_words(result: TrainingResult) -> str:
+def fit_words(result: TrainingResult) -> str:
+    """Return the memory of the fullest device, or how much it lacks."""
     need = result.tightest.need
     if need.fits:
         has = f" of {format_size(need.available_bytes, 3)}" if isfinite(need.available_bytes) else ""
@@ -198,7 +143,8 @@ def _count(number: float) -> str:
     return f"{number / scale:.{3 if scale > 1 else 9}g}{letter}"
 
 
-def _parameters(step: StepResult) -> str:
+def parameter_words(step: StepResult) -> str:
+    """Return the number of parameters, and of those that are trained if these are fewer."""
     frozen = step.trained_count < step.parameter_count
     trained = f", {_count(step.trained_count)} trained" if frozen else ""
     return f"{_count(step.parameter_count)} parameters{trained}"
@@ -261,15 +207,17 @@ def _times(result: TrainingResult, style: Style) -> list[str]:
         facts.append(("slowest link", f"{result.bottleneck.name}, {percent(result.bottleneck.utilisation)} in use"))
     facts += [("staged", note) for note in result.notes if note.startswith(STAGED)]
     facts += [("faster", note) for note in result.notes if note == NOT_TRIED]
-    if not result.counts_software:
+    if result.is_bound:
         facts.append(("a bound", f"{result.strategy} is an ideal schedule, without launches and protocols"))
-    facts += [("trust", text)] if (text := _trust(result)) else []
+    elif bare := bare_words([result]):
+        facts.append(("at least", bare))
+    facts += [("trust", text)] if (text := trust_words(result)) else []
     for name, text in facts:
         lines += style.wrap(f"{name.ljust(width)}  {text}", hang=width + 2)
     return lines
 
 
-def _trust(result: TrainingResult) -> str:
+def trust_words(result: TrainingResult) -> str:
     """Return the errors of predictions for such steps, in words."""
     trust = result.trust
     if trust is None:
@@ -290,11 +238,11 @@ def _account(result: TrainingResult, style: Style) -> list[str]:
     """Return the parts of the step's time, in rows that add up to it."""
     shares = shares_of(result)
     columns = [
-        [SHARE_WORDS[share.name] for share in shares],
-        [format_duration(share.seconds) for share in shares],
-        [percent(share.seconds / (result.step_time_s or 1.0)) for share in shares],
+        Column("why so long", [SHARE_WORDS[share.name] for share in shares], right=False),
+        Column("time", [format_duration(share.seconds) for share in shares]),
+        Column("share", [percent(share.seconds / (result.step_time_s or 1.0)) for share in shares]),
     ]
-    return table_lines(["why so long", "time", "share"], columns, [False, True, True], style)
+    return table_lines(columns, style)
 
 
 def _streams(result: TrainingResult, style: Style) -> list[str]:
@@ -302,27 +250,27 @@ def _streams(result: TrainingResult, style: Style) -> list[str]:
     whole_s = result.step_time_s or 1.0
     names = list(result.streams)
     uses = list(result.streams.values())
+    waits = [", ".join(f"{format_duration(s, 3)} for {other}" for other, s in use.waits_s.items()) for use in uses]
     columns = [
-        [name.replace("/", " ") for name in names],
-        [format_duration(use.busy_s) for use in uses],
-        [percent(use.busy_s / whole_s) for use in uses],
-        [", ".join(f"{format_duration(s, 3)} for {other}" for other, s in use.waits_s.items()) or "-" for use in uses],
+        Column("streams", [name.replace("/", " ") for name in names], right=False),
+        Column("busy", [format_duration(use.busy_s) for use in uses]),
+        Column("share", [percent(use.busy_s / whole_s) for use in uses]),
+        Column("waits", [each or "-" for each in waits], right=False),
     ]
-    return table_lines(["streams", "busy", "share", "waits"], columns, [False, True, True, False], style)
+    return table_lines(columns, style)
 
 
 def _kinds(result: StepResult, style: Style) -> list[str]:
     busy = result.busy_s or 1.0
     kinds = result.kinds
     columns = [
-        [KIND_WORDS.get(kind.kind, kind.kind) for kind in kinds],
-        [format_duration(kind.time_s) for kind in kinds],
-        [percent(kind.time_s / busy) for kind in kinds],
-        [f"{kind.count:,}" for kind in kinds],
-        [_bound_of(kind) for kind in kinds],
+        Column("where the time goes", [KIND_WORDS.get(kind.kind, kind.kind) for kind in kinds], right=False),
+        Column("time", [format_duration(kind.time_s) for kind in kinds]),
+        Column("share", [percent(kind.time_s / busy) for kind in kinds]),
+        Column("kernels", [f"{kind.count:,}" for kind in kinds], spare=2),
+        Column("bound by", [_bound_of(kind) for kind in kinds], right=False, spare=1),
     ]
-    header = ["where the time goes", "time", "share", "kernels", "bound by"]
-    return table_lines(header, columns, [False, True, True, True, False], style, spare=(3, 4))
+    return table_lines(columns, style)
 
 
 def _bound_of(kind: KindTime) -> str:
@@ -345,19 +293,15 @@ def _layers(result: StepResult, style: Style) -> list[str]:
         how = f"{layers[0].detail} ({layers[0].part})" if layers[0].detail else ""
         rows.append((sum(layer.time_s for layer in layers), shown, how))
     rows.sort(key=lambda row: -round(row[0], 12))
+    first = rows[:_SHOWN_LAYERS]
     columns = [
-        [name for _, name, _ in rows[:_SHOWN_LAYERS]],
-        [format_duration(time_s) for time_s, _, _ in rows[:_SHOWN_LAYERS]],
-        [percent(time_s / busy) for time_s, _, _ in rows[:_SHOWN_LAYERS]],
-        [detail for _, _, detail in rows[:_SHOWN_LAYERS]],
+        Column("slowest layers", [name for _, name, _ in first], right=False),
+        Column("time", [format_duration(time_s) for time_s, _, _ in first]),
+        Column("share", [percent(time_s / busy) for time_s, _, _ in first]),
+        Column("how", [detail for _, _, detail in first], right=False, spare=1),
     ]
-    lines = table_lines(
-        ["slowest layers", "time", "share", "how"], columns, [False, True, True, False], style, spare=(3,)
-    )
     rest = len(rows) - _SHOWN_LAYERS
-    if rest > 0:
-        lines.append(f"and {rest} more (--json lists all)")
-    return lines
+    return table_lines(columns, style, more=f"and {rest} more (--json lists all)" if rest > 0 else "")
 
 
 def _fits(result: TrainingResult) -> list[str]:
@@ -389,16 +333,19 @@ def _memory(device: DeviceMemory, of_part: Sequence[DeviceMemory], named: bool, 
         of += f" of stage {device.stage} (others from {format_size(least, 3)})"
     has = f" of {format_size(need.available_bytes, 3)}" if isfinite(need.available_bytes) else ""
     title = f"memory{of}: {format_size(need.total_bytes, 3)}{has}{verdict}"
-    columns = [[f"  {name}" for name in held], [format_size(n_bytes, 3) for n_bytes in held.values()]]
-    table = lay_out([list(row) for row in zip(*columns, strict=True)], [False, True])
-    return [*style.wrap(title, "bold"), *table]
-
-
-def _alternatives(title: str, found: Sequence[Alternative], result: TrainingResult, style: Style) -> list[str]:
     columns = [
-        [change_words(other, result.step) for other in found],
-        [format_duration(other.step_time_s) for other in found],
-        [f"{result.step_time_s / other.step_time_s:.2f} x" for other in found],
-        ["" if other.fits else "does not fit in memory" for other in found],
+        Column("", [f"  {name}" for name in held], right=False),
+        Column("", [format_size(n_bytes, 3) for n_bytes in held.values()]),
     ]
-    return table_lines([title, "time", "gain", ""], columns, [False, True, True, False], style)
+    return [*style.wrap(title, "bold"), *table_lines(columns, style)]
+
+
+def alternative_lines(title: str, found: Sequence[Alternative], result: TrainingResult, style: Style) -> list[str]:
+    """Return a table of *found*, changes of the step of *result*, with its *title*."""
+    columns = [
+        Column(title, [change_words(other, result.step) for other in found], right=False),
+        Column("time", [format_duration(other.step_time_s) for other in found]),
+        Column("gain", [f"{result.step_time_s / other.step_time_s:.2f} x" for other in found]),
+        Column("", ["" if other.fits else "does not fit in memory" for other in found], right=False),
+    ]
+    return table_lines(columns, style)

@@ -1,69 +1,133 @@
-"""A table for narrow screens: it drops columns in a given order, then wraps its last column, then becomes a list."""
+"""A table for any width of the screen.
+
+Each column says how important it is.  If the table is too wide, its text columns and headings are wrapped; then the
+least important columns leave, and the last line names them.  Key columns never leave: if they do not fit side by side,
+each row becomes a record, in which each value follows its heading.
+"""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
 
-from simulator.console.style import Style, fold
-from simulator.results.columns import lay_out
+from simulator.console.style import Style, fold, longest_word
 
-__all__ = ["table_lines"]
+__all__ = ["Column", "fits", "table_lines", "table_of"]
 
-_LEAST_WRAPPED = 20  # least characters of a wrapped last column
+_LEAST_TEXT = 20  # characters to which a text column may be narrowed
 _GAP = 2
 
 
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: numbers are ``right`` aligned, text is not, and may be wrapped.
+
+    ``spare``: 0 for a key column, which every screen shows; of the others, the greatest leaves first.
+    """
+
+    head: str
+    cells: Sequence[str]
+    right: bool = True
+    spare: int = 0
+
+    def fitted_widths(self) -> tuple[int, int]:
+        """Return the least width, with heading and text wrapped, and the width without."""
+        cells = max(map(len, self.cells), default=0)
+        least = cells if self.right else max([min(cells, _LEAST_TEXT), *map(longest_word, self.cells)])
+        return max(least, longest_word(self.head)), max(cells, len(self.head))
+
+    def lines_of(self, text: str, width: int) -> list[str]:
+        """Return *text* as lines of exactly *width*."""
+        pieces = [text] if len(text) <= width else fold(text, width)
+        return [piece.rjust(width) if self.right else piece.ljust(width) for piece in pieces]
+
+
+def table_of(rows: Sequence[Sequence[str]], right: Sequence[bool], style: Style) -> list[str]:
+    """Return the lines of a table of key columns; the first of *rows* holds the headings."""
+    head, *body = rows
+    cells = list(zip(*body, strict=True)) or [()] * len(head)
+    columns = [Column(name, column, to_right) for name, column, to_right in zip(head, cells, right, strict=True)]
+    return table_lines(columns, style)
+
+
 def table_lines(
-    header: Sequence[str],
-    columns: Sequence[Sequence[str]],
-    right: Sequence[bool],
+    columns: Sequence[Column],
     style: Style,
-    spare: Sequence[int] = (),
     marks: Mapping[int, str] | None = None,
+    first: Sequence[str] = (),
+    more: str = "",
 ) -> list[str]:
     """Return the lines of a table with a marked heading.
 
-    If it is too wide, columns are dropped in the order of *spare*; then the last column is wrapped; as a last resort
-    the table becomes a list.  *marks* are lines to put before rows, by row number.
+    *marks* are lines to put before rows, by row number; *first* marks the first row (bold, green); *more* is a line
+    below the rows.
     """
     marks = marks or {}
-    shown = list(range(len(header)))
-    left_out = iter(spare)
-    while True:
-        rows = [[header[i] for i in shown], *([row[i] for i in shown] for row in zip(*columns, strict=True))]
-        lines = [[line] for line in lay_out(rows, [right[i] for i in shown])]
-        width = max(len(line) for (line,) in lines)
-        if style.width is None or width <= style.width:
-            break
-        if (spared := next(left_out, None)) is not None:
-            shown.remove(spared)
+    leaving = sorted((i for i, column in enumerate(columns) if column.spare), key=lambda i: (-columns[i].spare, -i))
+    below = style.wrap(more) if more else []
+    for count in range(len(leaving) + 1):
+        gone = set(leaving[:count])
+        shown = [column for i, column in enumerate(columns) if i not in gone]
+        widths = _widths(shown, style.width)
+        if widths is None:
             continue
-        last = max(len(row[-1]) for row in rows)
-        left = style.width - (width - last)
-        if right[shown[-1]] or left < _LEAST_WRAPPED or len(shown) < 2:
-            return _listed(rows, style, marks)
-        begin = width - last
-        wrapped = [fold(row[-1], left) or [""] for row in rows]
-        heads = lay_out([row[:-1] for row in rows], [right[i] for i in shown[:-1]])
-        lines = [
-            [f"{head.ljust(begin - _GAP)}{' ' * _GAP}{words[0]}".rstrip(), *(" " * begin + more for more in words[1:])]
-            for head, words in zip(heads, wrapped, strict=True)
-        ]
-        break
-    found = [style.mark(line, "bold") for line in lines[0]]
-    for number, row in enumerate(lines[1:]):
-        found += style.wrap(marks[number], "dim") if number in marks else []
-        found += row
-    return found
+        if gone:
+            names = ", ".join(column.head for i, column in enumerate(columns) if i in gone)
+            below += style.wrap(f"not shown at {style.width} columns: {names}", "dim", hang=2)
+        return _table(shown, widths, style, marks, first) + below
+    return _records(columns, style, marks, first) + below
 
 
-def _listed(rows: Sequence[Sequence[str]], style: Style, marks: Mapping[int, str]) -> list[str]:
-    first, *others = rows[0]
-    head = f"{first}: {', '.join(t for t in others if t)}" if any(others) else first
-    lines = style.wrap(head, "bold", hang=4)
-    for number, (name, *rest) in enumerate(rows[1:]):
+def fits(columns: Sequence[Column], style: Style) -> bool:
+    """Return whether *columns* fit side by side."""
+    return _widths(columns, style.width) is not None
+
+
+def _widths(columns: Sequence[Column], room: int | None) -> list[int] | None:
+    """Return the widths with which *columns* fit into *room*, or None.
+
+    Headings of numbers are wrapped first, then the widest text is narrowed.
+    """
+    least, widths = map(list, zip(*(column.fitted_widths() for column in columns), strict=True))
+    if room is None:
+        return widths
+    excess = sum(widths) + _GAP * (len(widths) - 1) - room
+    for _ in range(max(0, excess)):
+        wraps = [i for i in range(len(widths)) if widths[i] > least[i]]
+        if not wraps:
+            return None
+        widths[max(wraps, key=lambda i: (columns[i].right, widths[i], i))] -= 1
+    return widths
+
+
+def _table(
+    columns: Sequence[Column], widths: Sequence[int], style: Style, marks: Mapping[int, str], first: Sequence[str]
+) -> list[str]:
+    heads = [column.lines_of(column.head, width)[::-1] for column, width in zip(columns, widths, strict=True)]
+    lines = [style.mark(line, "bold") for line in _row(heads, widths)[::-1] if line]
+    for number, cells in enumerate(zip(*(column.cells for column in columns), strict=True)):
         lines += style.wrap(marks[number], "dim") if number in marks else []
-        text = f"  {name}: {', '.join(t for t in rest if t)}"
-        lines += textwrap.wrap(text, style.width or len(text), subsequent_indent="    ")
+        wrapped = [column.lines_of(cell, width) for column, cell, width in zip(columns, cells, widths, strict=True)]
+        lines += [style.mark(line, *first) if number == 0 else line for line in _row(wrapped, widths)]
+    return lines
+
+
+def _row(cells: Sequence[Sequence[str]], widths: Sequence[int]) -> list[str]:
+    lines = zip_longest(*cells, fillvalue="")
+    return [
+        (" " * _GAP).join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    ]
+
+
+def _records(columns: Sequence[Column], style: Style, marks: Mapping[int, str], first: Sequence[str]) -> list[str]:
+    names, *others = columns
+    lines = style.wrap(names.head, "bold") if names.head else []
+    for number, name in enumerate(names.cells):
+        lines += style.wrap(marks[number], "dim") if number in marks else []
+        lines += style.wrap(f"  {name}", *(first if number == 0 else ()), hang=4)
+        values = [(column.head, column.cells[number]) for column in others]
+        facts = ", ".join(f"{head} {value}".strip() for head, value in values if value not in ("", "-"))
+        lines += style.wrap(f"    {facts}", hang=4) if facts else []
     return lines

@@ -55,6 +55,7 @@ class GatherOnGpu:
         refuse_beyond(request, MAX_RANKS["one"])
         centre = request.root if request.collective in ("broadcast", "reduce") else self._rank(request)
         lower(builder, request, _star(request, centre), size_bytes=request.size_bytes)
+        builder.facts["runs_as"] = "torch.nn.DataParallel, tf.distribute.ReductionToOneDevice"
         return builder.build()
 
     def _rank(self, request: Request) -> int:
@@ -91,6 +92,7 @@ class GatherOnCpu:
             raise Unsuitable("no CPU is linked to its GPUs")
         nodes = (*request.ranks, cpu)
         lower(builder, request, _star(request, request.n_ranks), size_bytes=request.size_bytes, nodes=nodes)
+        builder.facts["runs_as"] = "MXNet's KVStore local"
         builder.facts["centre"] = request.machine.nodes[cpu].name
         return builder.build()
 

@@ -69,6 +69,7 @@ class ParameterServer:
             builder.notes.append("one node: its GPUs' sum goes to the CPU and back, and no network is crossed")
         for (host, ranks), cpu in zip(hosts.items(), cpus, strict=True):
             _spread(builder, request, host, ranks, rings[host], cpu, ready)
+        builder.facts["runs_as"] = "MXNet's KVStore dist_sync, BytePS"
         builder.facts["server_count"] = len(servers)
         return builder.build()
 

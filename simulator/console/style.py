@@ -12,7 +12,7 @@ from typing import TextIO
 
 from simulator.errors import escaped
 
-__all__ = ["PLAIN", "Style", "choose_style", "fold", "printable"]
+__all__ = ["PLAIN", "Style", "choose_style", "fold", "longest_word", "printable"]
 
 _MARKS = {"bold": "1", "dim": "2", "red": "31", "green": "32"}
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|[kMGT]?B|[mun]?s|x|[kMGT]?FLOP/s|GPUs?)(?![\w]))")
@@ -42,15 +42,22 @@ class Style:
 
 
 def fold(text: str, width: int, hang: int = 0) -> list[str]:
-    """Return *text* as lines of at most *width*, all but the first indented by *hang*; numbers keep their units."""
+    """Return *text* as lines of at most *width*, all but the first indented by *hang*.
+
+    Numbers keep their units; only a word longer than a line is broken.
+    """
     lines = textwrap.wrap(
         _BEFORE_UNIT.sub(_KEPT, text),
         width,
         subsequent_indent=" " * hang,
         break_on_hyphens=False,
-        break_long_words=False,
     )
     return [line.replace(_KEPT, " ") for line in lines]
+
+
+def longest_word(text: str) -> int:
+    """Return the characters of the longest piece of *text* that :func:`fold` keeps whole."""
+    return max(map(len, _BEFORE_UNIT.sub(_KEPT, text).split(" ")))
 
 
 PLAIN = Style()

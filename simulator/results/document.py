@@ -47,7 +47,8 @@ def result_entry(result: Result) -> dict[str, Any]:
     return {
         "topology": result.machine,
         "strategy": result.strategy,
-        "is_bound": not result.counts_software,
+        "is_bound": result.is_bound,
+        "counts_software": result.counts_software,
         "collective": result.collective,
         "n_ranks": result.n_ranks,
         "gpus": list(result.gpus),

@@ -14,9 +14,21 @@ from simulator.units import format_duration, format_size
 if TYPE_CHECKING:  # exchanges alone need no device models
     from simulator.results.training import TrainingResult
 
-__all__ = ["BOUNDS", "TIE", "best_of", "bound_of", "by_time", "rounds_in_sequence", "steps_verdict", "verdict"]
+__all__ = [
+    "BOUNDS",
+    "TIE",
+    "bare_words",
+    "best_of",
+    "bound_of",
+    "bounds_last",
+    "by_time",
+    "rounds_in_sequence",
+    "steps_verdict",
+    "verdict",
+]
 
 BOUNDS = "lower bounds: ideal schedules on the bare links, without launches and protocols"
+_BARE = "times on the bare links, to which launches and protocols add"
 Answer = TypeVar("Answer", Result, "TrainingResult")
 TIE = 1e-2  # relative; no model of a real machine resolves less, and most resolve far less (see the bands)
 _EQUAL = 1e-6  # relative; times that differ only by rounding
@@ -40,28 +52,57 @@ def by_time(results: Iterable[Result]) -> list[Result]:
 
 
 def best_of(results: Sequence[Answer]) -> Answer:
-    """Return the first result of real software, as users cannot select a bound; if there is none, the first bound."""
-    return next((result for result in results if result.counts_software), results[0])
+    """Return the first result that counts its software; without such, the first that users can select; else a bound."""
+    return min(results, key=lambda result: (not result.counts_software, result.is_bound))
+
+
+def bounds_last(results: Sequence[Answer]) -> tuple[list[Answer], list[Answer]]:
+    """Return the results that users can select, and the bounds, each in order."""
+    return [result for result in results if not result.is_bound], [result for result in results if result.is_bound]
+
+
+def bare_words(results: Sequence[Answer]) -> str:
+    """Return which of *results* users can select but are timed without their software; empty if none."""
+    names = dict.fromkeys(r.strategy for r in results if not r.is_bound and not r.counts_software)
+    return f"{_joined(list(names))}: {_BARE}" if names else ""
+
+
+def _compared(results: Sequence[Answer]) -> tuple[list[Answer], list[Answer], list[Answer]]:
+    """Return those of *results* that are ranked, those faster than these but timed without software, and the bounds.
+
+    A time without software is only known to be slower.  Bounds are ranked if there is nothing else.
+    """
+    above, bounds = bounds_last(results)
+    counted = [result for result in above if result.counts_software]
+    if not counted:
+        return above or bounds, [], bounds if above else []
+    ranked: list[Answer] = []
+    bare: list[Answer] = []
+    for result in above:
+        (ranked if result.counts_software or _is_slower(counted[0], result) else bare).append(result)
+    return ranked, bare, bounds
 
 
 def verdict(results: Sequence[Result]) -> str:
     """Return a recommendation among *results* (fastest first), with the reason, in a sentence or two.
 
-    Results of real software, whose times include launches and protocols, are ranked among themselves.  Ideal schedules
-    on the bare links are bounds, and show what is left to gain.
+    What users can select is ranked among itself, and first by times that include launches and protocols.  Ideal
+    schedules on the bare links are bounds, and show what is left to gain.
     """
-    software = [result for result in results if result.counts_software]
-    bounds = [result for result in results if not result.counts_software]
-    text = _ranked(software or bounds, results)
-    return f"{text}; {_beside(software[0], bounds, results)}" if software and bounds else text
+    ranked, bare, bounds = _compared(results)
+    text = _ranked(ranked, results)
+    if bare:
+        names = _joined([_name(result, results) for result in bare])
+        text += f"; {names} would need {format_duration(bare[0].sync_time_s)} on the bare links alone"
+    return f"{text}; {_beside(ranked[0], bounds, results)}" if bounds else text
 
 
 def _ranked(ranked: Sequence[Result], among: Sequence[Result]) -> str:
     """Return which of *ranked* is first and why; they are all software or all bounds, fastest first."""
     best, tied = ranked[0], _tied(ranked)
-    noun = "" if best.counts_software else "bound"
+    noun = "bound" if best.is_bound else ""
     if len(ranked) == 1:
-        takes = "needs at least" if noun else "takes"
+        takes = "takes" if best.counts_software else "needs at least"
         return f"{_name(best, among)} {takes} {format_duration(best.sync_time_s)}"
     names = [_name(result, among) for result in tied]
     close = _close_words(tied[-1].sync_time_s / best.sync_time_s if best.sync_time_s > 0 else 1.0)
@@ -97,14 +138,20 @@ def _first(names: Sequence[str], other: str, ratio: float, noun: str, close: str
 
 
 def _beside(best: Result, bounds: Sequence[Result], among: Sequence[Result]) -> str:
-    """Return how far *best* is from the lowest of *bounds*."""
+    """Return how far *best* is from the lowest of *bounds*, and why if both are times on the bare links."""
     lowest, name = bounds[0], _name(best, among)
     least = format_duration(lowest.sync_time_s)
+    called = _name(lowest, among)
     if lowest.sync_time_s >= best.sync_time_s:
-        return f"no ideal schedule on the bare links is below {name}: {_name(lowest, among)} needs at least {least}"
-    names = _joined([_name(result, among) for result in _tied(bounds)])
-    share = lowest.sync_time_s / best.sync_time_s
-    return f"the lowest bound, that of {names}, is {least}: {share * 100:.0f} % of the time of {name}"
+        text = f"no ideal schedule on the bare links is below {name}: {called} needs at least {least}"
+        both = best, lowest, name, called
+    else:
+        names = _joined([_name(result, among) for result in _tied(bounds)])
+        share = lowest.sync_time_s / best.sync_time_s
+        text = f"the lowest bound, that of {names}, is {least}: {share * 100:.0f} % of the time of {name}"
+        both = lowest, best, called, name
+    comparable = not best.counts_software and abs(lowest.sync_time_s - best.sync_time_s) > TIE * best.sync_time_s
+    return f"{text}, as {_because(*both)}" if comparable else text
 
 
 def _tied(results: Sequence[Result]) -> list[Result]:
@@ -122,6 +169,17 @@ def _unsure(one: Answer, other: Answer) -> float:
         return TIE
     halves = (mine.ways, theirs.ways) if one.machine == other.machine else (mine.machines, theirs.machines)
     return max(TIE, math.expm1(math.hypot(*halves)))
+
+
+def _is_slower(best: Answer, other: Answer) -> bool:
+    """Return whether *other* is slower than *best* by more than the model can tell."""
+    return _s_a_sample(other) > _s_a_sample(best) * (1 + _unsure(best, other))
+
+
+def _s_a_sample(result: Answer) -> float:
+    if isinstance(result, Result):
+        return result.sync_time_s
+    return 1.0 / result.throughput if result.throughput > 0 else 0.0
 
 
 def _name(result: Result, among: Sequence[Result]) -> str:
@@ -230,16 +288,15 @@ def bound_of(result: TrainingResult) -> str:
 
 def steps_verdict(results: Sequence[TrainingResult]) -> str:
     """Return the fastest way to run a step and why, in a sentence or two; machines are compared by throughput."""
-    software = [result for result in results if result.counts_software and result.fits]
-    bounds = [result for result in results if not result.counts_software and result.fits]
-    ranked = software or bounds
-    if not ranked:
+    fitting = [result for result in results if result.fits]
+    if not fitting:
         return "none fits into the memory of its devices"
+    ranked, bare, bounds = _compared(fitting)
     best = ranked[0]
     tied = [result for result in ranked if result.throughput * (1 + _unsure(best, result)) >= best.throughput]
     names = [_way_of(result, results) for result in tied]
     close = _close_words(best.throughput / tied[-1].throughput)
-    noun = "" if software else "bound" if len({r.samples for r in ranked}) == 1 else "bound per sample"
+    noun = "" if not best.is_bound else "bound" if len({r.samples for r in ranked}) == 1 else "bound per sample"
     said = []
     if len(tied) < len(ranked):
         other = next(result for result in ranked if result not in tied)
@@ -248,13 +305,17 @@ def steps_verdict(results: Sequence[TrainingResult]) -> str:
     elif len(ranked) > 1:
         said.append(_all_equal(names, noun, close))
     else:
-        said.append(f"{names[0]} {'needs at least' if noun else 'takes'} {format_duration(best.step_time_s)}")
+        takes = "takes" if best.counts_software else "needs at least"
+        said.append(f"{names[0]} {takes} {format_duration(best.step_time_s)}")
     if best.device_count > 1 and best.step_time_s > best.alone_s:
         lost = format_duration(max(0.0, best.step_time_s - best.alone_s), 3)
         whole = format_duration(best.step_time_s)
         who, least = names[0] if len(ranked) > 1 else "it", "at least " if noun else ""
         said.append(f"{who} loses {least}{lost} of {whole} against one device alone")
-    if software and bounds and bounds[0].throughput > best.throughput:
+    if bare:
+        named = _joined([_way_of(result, results) for result in bare])
+        said.append(f"{named} would need {format_duration(bare[0].step_time_s)} with exchanges on the bare links alone")
+    if bounds and bounds[0].throughput > best.throughput:
         gain = f"{(bounds[0].throughput / best.throughput - 1) * 100:.2g} %"
         said.append(f"ideal schedules would gain at most {gain} ({_way_of(bounds[0], results)})")
     return "; ".join(said)

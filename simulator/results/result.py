@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,7 @@ from simulator.topology.price import Price
 from simulator.units import format_bandwidth, format_duration, format_size
 from simulator.workload.collective import Collective, bus_factor
 
-__all__ = ["LinkUse", "Result", "make_result"]
+__all__ = ["LinkUse", "Result", "counts_software", "is_bound", "make_result"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -103,8 +103,23 @@ class Result:
 
     @property
     def counts_software(self) -> bool:
-        """Whether the time includes launches and protocols; otherwise it is a lower bound for software."""
-        return "software" in self.facts
+        """Whether the time includes launches and protocols; otherwise it is the least that the links allow."""
+        return counts_software(self.facts)
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the schedule is an ideal that users cannot select."""
+        return is_bound(self.facts)
+
+
+def counts_software(facts: Mapping[str, object]) -> bool:
+    """Return whether a plan with these *facts* includes launches and protocols."""
+    return "software" in facts
+
+
+def is_bound(facts: Mapping[str, object]) -> bool:
+    """Return whether a plan with these *facts* is an ideal schedule: no software that users can select runs it."""
+    return not counts_software(facts) and "runs_as" not in facts
 
 
 def make_result(strategy: str, request: Request, timeline: Timeline) -> Result:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simulator.questions.collective import CollectiveQuestion
+from simulator.results.reason import best_of, bounds_last, by_time
 from simulator.results.result import Result
 from simulator.units import format_size
 from simulator.workload.collective import Collective
@@ -86,15 +87,20 @@ def fit(value: float, width: int) -> str:
 
 
 def winners(by_size: Sequence[Sequence[Result]]) -> str:
-    """Return which strategy is fastest from which size on; bounds count only if no result is of real software."""
+    """Return which strategy is fastest from which size on; bounds count only if users can select none of the others."""
     runs: list[tuple[str, float]] = []
     for found in by_size:
-        software = [result for result in found if result.counts_software]
-        best = min(software or found, key=lambda result: float(f"{result.sync_time_s:.9e}"))
+        best = best_of(by_time(found))
         name = best.strategy if len({result.machine for result in found}) == 1 else f"{best.strategy} on {best.machine}"
         if not runs or runs[-1][0] != name:
             runs.append((name, best.size_bytes))
     sizes = f"from {format_size(by_size[0][0].size_bytes)} to {format_size(by_size[-1][0].size_bytes)}"
+    above, bounds = bounds_last(by_size[-1])
+    what = "fastest" if above else "lowest bound"
+    if len({result.counts_software for result in above}) > 1:
+        what += ", launches and protocols included"
     if len(runs) == 1:
-        return f"fastest {sizes}: {runs[0][0]}"
-    return "fastest: " + ", ".join(f"{name} from {format_size(size)}" for name, size in runs)
+        text = f"{what}, {sizes}: {runs[0][0]}"
+    else:
+        text = f"{what}: " + ", ".join(f"{name} from {format_size(size)}" for name, size in runs)
+    return text + ("; lower bounds do not count, as nobody can select an ideal schedule" if above and bounds else "")

@@ -21,6 +21,7 @@ from simulator.results.confidence import BAND_HEAD, Confidence, confidence_of, o
 from simulator.results.input import InputRun
 from simulator.results.narrowing import narrowing_of
 from simulator.results.notebook import html_table
+from simulator.results.result import counts_software, is_bound
 from simulator.results.servers import COMPUTE, ServerRun
 from simulator.results.staging import staging_notes
 from simulator.results.step import StepResult
@@ -65,8 +66,8 @@ class TrainingResult:
     device's time for its part of the samples alone, at the usual pace of its part.  ``exposed_s`` is exposed
     communication, ``exchanging_s`` (never less) all communication, ``bubble_s`` a stage's wait for other stages.
     ``exchanges`` is the number of exchanges of a rank in a step, of ``exchanged_bytes`` in all as nccl-tests counts
-    them.  ``counts_software``: the times of exchanges include launches and protocols; otherwise the result is a bound,
-    which users cannot select.
+    them.  ``counts_software``: the times of exchanges include launches and protocols; otherwise they are the least that
+    the links allow.  ``is_bound``: they are those of an ideal schedule, which users cannot select.
     """
 
     question: StepQuestion
@@ -85,6 +86,7 @@ class TrainingResult:
     exchanges: int = 0
     exchanged_bytes: float = 0.0
     pace: float = 1.0  # time of the slowest rank relative to the mean
+    is_bound: bool = False
     servers: ServerRun | None = None
     checkpoints: Checkpoints | None = None
     shares: tuple[tuple[str, str, int], ...] = ()
@@ -222,7 +224,7 @@ class TrainingResult:
     @property
     def confidence(self) -> Confidence:
         """The uncertainty of ``step_time_s``; ideal schedules, which cannot be measured, have no band."""
-        if not self.counts_software and self.servers is None:
+        if not self.counts_software:
             return of_a_bound()
         composition = step_composition(self)
         return confidence_of(self.step_time_s, composition, narrowing_of(self.question, composition.facts))
@@ -300,7 +302,8 @@ def together_result(
         bottleneck=bottleneck_of(timeline.machine, fragments, timeline.end_s, timeline.plan.perturbations),
         memory=_by_part([DeviceMemory(r.place.part, r.count, need) for r, need in zip(roles, memory, strict=True)]),
         streams=uses,
-        counts_software=largest is None or "software" in largest.plan.facts,
+        counts_software=largest is None or counts_software(largest.plan.facts),
+        is_bound=largest is not None and is_bound(largest.plan.facts),
         notes=_notes(timeline.machine, largest, [part for part, _ in fragments]),
         timeline=timeline,
         pace=_pace(question, roles, slowest),
@@ -357,7 +360,7 @@ def server_result(
         bottleneck=run.bottleneck,
         memory=_by_part(memory),
         streams=uses,
-        counts_software=False,
+        counts_software=True,
         notes=() if run.is_steady else (f"not steady after {run.step_count} steps",),
         timeline=timeline,
         pace=pace,
@@ -453,7 +456,8 @@ def pipeline_result(
             for stage, (role, need) in enumerate(zip(roles, memory, strict=True))
         ),
         streams=uses,
-        counts_software=largest is None or "software" in largest.plan.facts,
+        counts_software=largest is None or counts_software(largest.plan.facts),
+        is_bound=largest is not None and is_bound(largest.plan.facts),
         notes=_notes(timeline.machine, largest, [part for part, _ in exchanges]),
         timeline=timeline,
         bubble_s=bubble_s,

@@ -276,10 +276,11 @@ def test_a_step_and_its_question_are_of_one_class() -> None:
         assert sum(part.share for part in step_composition(by_result).parts) <= 1.0 + 1e-9
 
 
-def test_ideal_schedules_have_no_band(capsys: pytest.CaptureFixture[str]) -> None:
+def test_times_on_the_bare_links_have_no_band(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--topology", "p3.16xlarge", "--workload", "bytes:1MB", "--json"]) == 0
     for result in json.loads(capsys.readouterr().out)["results"]:
-        assert (result["band"] is None) == result["is_bound"]
+        assert (result["band"] is not None) == result["counts_software"]
+        assert not (result["is_bound"] and result["counts_software"])
 
 
 def test_what_lies_outside_stands_in_the_first_lines(capsys: pytest.CaptureFixture[str]) -> None:

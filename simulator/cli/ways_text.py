@@ -1,0 +1,106 @@
+"""Several ways to run a step, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from simulator.cli.confidence_text import outside_lines
+from simulator.cli.ranking import price_words, ranking_lines
+from simulator.cli.step_text import (
+    alternative_lines,
+    device_words,
+    fit_words,
+    how_words,
+    parameter_words,
+    trust_words,
+)
+from simulator.cli.table import Column, table_lines
+from simulator.console.style import Style
+from simulator.results.columns import duration_column, percent, rate_words
+from simulator.results.confidence import BAND_HEAD
+from simulator.results.reason import BOUNDS, bare_words, bounds_last, steps_verdict
+from simulator.results.training import TrainingResult
+from simulator.results.words import MODE_WORDS, precision_words
+from simulator.units import format_duration
+
+__all__ = ["ways_lines"]
+
+
+def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], style: Style) -> list[str]:
+    """Return a table of ways to run a step, what users can select before ideal schedules, and the verdict.
+
+    All are ranked by the samples that they compute in a second.
+    """
+    above, bounds = bounds_last(results)
+    ordered = [*above, *bounds]
+    step = ordered[0].step
+    machines = dict.fromkeys(result.machine for result in ordered)
+    what = f"{step.workload} ({parameter_words(step)})"
+    found = list(dict.fromkeys(precision_words(result.step) for result in results))
+    formats = found[0] if len(found) == 1 else "fp32, convolutions in TF32 where faster"
+    how = ", ".join(
+        [
+            _batch_words(ordered),
+            *how_words(ordered[0], formats),
+            f"ranked by {step.sample}/s",
+        ]
+    )
+    where = f"{ordered[0].machine}, {device_words(ordered[0])}: " if len(machines) == 1 else ""
+    lines = style.wrap(f"{where}{MODE_WORDS[step.options.mode]} of {what}, {how}", "bold")
+    lines += outside_lines([result.confidence for result in ordered], style)
+    named = len(machines) > 1
+    unlike = len({result.samples for result in ordered}) > 1
+    columns = [
+        *([Column("machine", [result.machine for result in ordered], right=False)] if named else []),
+        *([Column("devices", [device_words(result) for result in ordered], right=False, spare=2)] if named else []),
+        *(
+            [Column("way", [result.way for result in ordered], right=False)]
+            if not named or len({result.way for result in ordered}) > 1
+            else []
+        ),
+        *([Column(f"{step.sample} a step", [f"{result.samples:,}" for result in ordered], spare=4)] if unlike else []),
+        Column("step", duration_column([result.step_time_s for result in ordered])),
+        *(
+            [Column(BAND_HEAD, [result.confidence.words for result in ordered], spare=1)]
+            if not all(result.confidence.is_exact for result in ordered)
+            else []
+        ),
+        Column(f"{step.sample}/s", [rate_words(result.throughput) for result in ordered]),
+        Column("efficiency", [percent(result.scaling_efficiency) for result in ordered], spare=5),
+        Column("exposed", [format_duration(result.exposed_s, 3) for result in ordered], spare=6),
+        Column("bottleneck", [r.bottleneck.name if r.bottleneck else "-" for r in ordered], right=False, spare=7),
+    ]
+    if any(result.price_per_hour for result in ordered):
+        prices = [price_words(result.price_per_million if result.fits else None) for result in ordered]
+        columns.append(Column("an hour", [price_words(result.price_per_hour) for result in ordered], spare=3))
+        columns.append(Column(f"a million {step.sample}", prices))
+    columns.append(Column("memory", [fit_words(result) for result in ordered], right=False))
+    marks = {len(above): BOUNDS} if above and bounds else {}
+    lines += ["", *table_lines(columns, style, marks)]
+    lines += ["", *style.wrap(steps_verdict(ordered))]
+    if bare := bare_words(ordered):
+        lines += style.wrap(bare, "dim", hang=2)
+    if not above:
+        lines += style.wrap(f"these are {BOUNDS}", "dim")
+    lines += ranking_lines(above or bounds, style)
+    lines += style.wrap(f"trust: {trust_words(ordered[0])}", "dim", hang=2)
+    lines += [
+        line
+        for result in ordered
+        if result.what_if
+        for line in ["", *alternative_lines(f"what if, of {result.way}", result.what_if, result, style)]
+    ]
+    for name, reason in unfit.items():
+        lines += style.wrap(f"{name} does not fit: {reason}", "dim", hang=2)
+    return lines
+
+
+def _batch_words(results: Sequence[TrainingResult]) -> str:
+    """Return the samples of a step of all *results*: of a device, a replica or all devices, where these are equal."""
+    shares = {result.samples / result.device_count for result in results}
+    if len(shares) == 1 and (share := shares.pop()).is_integer():
+        return f"batch {share:,.0f} per device"
+    if len({result.samples for result in results}) == 1:
+        return f"batch {results[0].samples:,} of all devices"
+    replicas = {result.samples / result.replicas for result in results}
+    return f"batch {replicas.pop():,.0f} per replica" if len(replicas) == 1 else "unlike batches"

@@ -1,0 +1,130 @@
+"""Comparisons are ranked by what the user buys, and only among what users can select."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from simulator.cli import run
+
+STEP = ["--topology", "p3.16xlarge", "--workload", "alexnet", "--batch", "4"]
+BOUNDS = "lower bounds: ideal schedules on the bare links, without launches and protocols"
+
+
+def shown(words: list[str], capsys: pytest.CaptureFixture[str]) -> list[str]:
+    assert run(words) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def table_of(lines: list[str], first: str) -> list[str]:
+    """Return the rows of the table that starts with the heading *first*."""
+    start = next(i for i, line in enumerate(lines) if line.startswith(f"{first} "))
+    return lines[start + 1 : lines.index("", start)]
+
+
+@pytest.mark.parametrize("question", [STEP, ["--topology", "p3.16xlarge"]])
+def test_what_users_can_select_stands_above_the_bounds(question: list[str], capsys) -> None:
+    lines = shown([*question, "--strategy", "all"], capsys)
+    rows = table_of(lines, "way" if question is STEP else "strategy")
+    names = [row.split()[0] for row in rows]
+    above, below = names[: names.index("lower")], names[names.index("lower") + 1 :]
+    assert set(above) == {"nccl", "parameter-server", "gpu0", "cpu"}
+    assert {"ring", "tree", "sharded", "halving-doubling"} < set(below)
+    assert rows[len(above)] == BOUNDS
+    bands = [row for row in rows if re.search(r"\d to \d", row)]
+    assert all(row.split()[0] in above for row in bands)  # an ideal schedule is not measured
+
+
+def test_the_verdict_recommends_what_can_be_selected(capsys) -> None:
+    """Over two nodes NCCL is faster than servers, which users can run too."""
+    question = ["--topology", "p3.16xlarge", "--nodes", "2", "--workload", "alexnet", "--batch", "4"]
+    lines = shown([*question, "--strategy", "nccl,parameter-server,ring"], capsys)
+    (verdict,) = [line for line in lines if line.startswith("nccl is fastest")]
+    assert "as fast as parameter-server" in verdict
+    assert "ring" not in verdict
+
+
+def test_steps_through_servers_are_no_bounds(capsys) -> None:
+    assert run([*STEP, "--strategy", "parameter-server,ring,gpu0", "--json"]) == 0
+    found = {each["strategy"]: each for each in json.loads(capsys.readouterr().out)["results"]}
+    kinds = {name: (each["is_bound"], each["counts_software"]) for name, each in found.items()}
+    assert kinds == {"parameter-server": (False, True), "ring": (True, False), "gpu0": (False, False)}
+    assert found["parameter-server"]["band"] is not None
+    lines = shown([*STEP, "--strategy", "parameter-server"], capsys)
+    assert not any("ideal schedule" in line for line in lines)
+
+
+def test_bounds_never_win_a_sweep(capsys, monkeypatch) -> None:
+    """A ring of 13 us on the bare links beside 30 us of NCCL: only NCCL can be run."""
+    words = ["--topology", "p3.16xlarge", "--workload", "sweep:1kB-1MB:10", "--strategy"]
+    said = "fastest, from 1 kB to 1 MB: nccl; lower bounds do not count, as nobody can select an ideal schedule"
+    assert f"# {said}" in shown([*words, "nccl,ring"], capsys)
+    monkeypatch.setenv("COLUMNS", "100")
+    lines = shown([*words, "nccl,ring"], capsys)
+    assert " ".join(lines).count(said) == 1
+    assert lines.index(BOUNDS) > lines.index("  size     nccl")  # in a table of their own
+    assert "lowest bound, from 1 kB to 1 MB: ring" in shown([*words, "ring"], capsys)
+    lines = shown([*words, "nccl,gpu0"], capsys)
+    assert "fastest, launches and protocols included, from 1 kB to 1 MB: nccl" in lines
+    assert "gpu0: times on the bare links, to which launches and protocols add" in lines
+
+
+def test_unlike_work_is_ranked_by_its_rate(capsys) -> None:
+    """Half of the GPUs' work in TP 2: its step takes less time, and so does nothing for the user."""
+    lines = shown([*STEP, "--parallel", "dp", "--parallel", "tp=2"], capsys)
+    assert lines[0].endswith(", batch 4 per replica, fp32, momentum, ranked by images/s")
+    rows = [row.split("  ") for row in table_of(lines, "way")]
+    found = {row[0].strip(): [each.strip() for each in row[1:] if each.strip()] for row in rows}
+    assert [found[name][0] for name in ("nccl", "nccl with TP 2")] == ["32", "16"]  # images a step
+    assert list(found) == ["nccl", "nccl with TP 2"]
+    (verdict,) = [line for line in lines if line.startswith("nccl is fastest, 1.")]
+    assert "as fast as nccl with TP 2" in verdict
+
+
+@pytest.mark.parametrize(
+    ("words", "batch"),
+    [
+        (["--parallel", "dp,fsdp"], "batch 4 per device"),
+        (["--global-batch", "32", "--parallel", "dp", "--parallel", "tp=2"], "batch 4 per device"),
+        (["--topology", "p3.8xlarge,p3.16xlarge", "--global-batch", "32"], "batch 32 of all devices"),
+    ],
+)
+def test_the_heading_says_whose_batch_it_is(words: list[str], batch: str, capsys) -> None:
+    question = STEP[:4] if "--global-batch" in words else STEP
+    question = question[2:] if "--topology" in words else question
+    assert f", {batch}, " in shown([*question, *words], capsys)[0]
+
+
+def test_machines_have_one_order(capsys) -> None:
+    lines = shown(["--topology", "p3.8xlarge,p3.16xlarge", *STEP[2:]], capsys)
+    start = lines.index("best first, by")
+    assert lines[start + 1].split("  ")[1:] == ["images a second", "p3.16xlarge, p3.8xlarge"]
+    assert not any("time of a step" in line for line in lines)
+
+
+def test_what_does_not_fit_is_said_at_any_width_and_ends_as_alone(capsys, monkeypatch) -> None:
+    question = ["--topology", "p3.8xlarge,dgx-h100", "--workload", "gpt2-xl", "--batch", "2", "--parallel", "fsdp"]
+    question += ["--precision", "fp32", "--quiet"]
+    alone = {}
+    for machine in ("p3.8xlarge", "dgx-h100"):
+        alone[machine] = run(["--topology", machine, *question[2:]])
+        capsys.readouterr()
+    assert alone == {"p3.8xlarge": 1, "dgx-h100": 0}
+    for width in ("60", "80", "100", "120"):
+        monkeypatch.setenv("COLUMNS", width)
+        assert run(question) == 1
+        out, err = capsys.readouterr()
+        assert "GB too little" in out
+        assert err.startswith("simulate: out of memory: p3.8xlarge lacks ")
+
+
+def test_a_curve_says_what_does_not_fit(capsys) -> None:
+    words = ["--topology", "p3.16xlarge", "--workload", "gpt2-xl", "--batch", "1", "--parallel", "fsdp", "--quiet"]
+    assert run(["scale", "--gpus", "1,8", *words]) == 1
+    out, err = capsys.readouterr()
+    assert "does not fit into the memory of the devices: on 1 GPU\n" in out
+    assert re.search(r"^ +1 .* GB too little", out, re.MULTILINE)
+    assert re.search(r"^ +8 .* GB of 16\.9 GB", out, re.MULTILINE)
+    assert err.startswith("simulate: out of memory: --gpus 1 lacks ")
