@@ -9,7 +9,7 @@ from simulator.bands.classes import FORMATS, LARGE_BYTES, collective_chain, exch
 from simulator.bands.composition import Composition, Part
 from simulator.bands.distance import Facts
 from simulator.network.machine import Machine
-from simulator.topology.parts import GpuPart
+from simulator.topology.parts import GpuPart, NicPart
 from simulator.topology.parts import Part as AnyPart
 from simulator.workload.precision import Precision
 
@@ -44,7 +44,9 @@ def collective_composition(
 ) -> Composition:
     """Return the composition of a collective of *size_bytes* among the nodes *ranks*; only NCCL's were measured."""
     is_measured = strategy == "nccl"
-    several = len(machine.hosts_of(ranks)) > 1
+    n_nodes = len(machine.hosts_of(ranks))
+    several = n_nodes > 1
+    network = _between(machine, ranks) if several else _inside(machine, ranks)
     facts = Facts(
         kind="collective",
         place=machine.name.rpartition(" x ")[2],
@@ -54,8 +56,27 @@ def collective_composition(
         ranks=len(ranks),
         unmeasured="" if is_measured else f"no measured collective of strategy {strategy}",
     )
-    chain = collective_chain(collective, size_bytes, several_nodes=several) if is_measured else ()
+    chain = collective_chain(collective, size_bytes, network, n_nodes) if is_measured else ()
     return Composition(chain, (), facts)
+
+
+def _inside(machine: Machine, ranks: Sequence[int]) -> str:
+    """Return whether GPUs of one node exchange over direct links or over PCIe."""
+    mine = set(ranks)
+    direct = any(
+        link.kind in ("nvlink", "xgmi") and (link.dst in mine or machine.nodes[link.dst].kind == "nvlink-switch")
+        for rank in ranks
+        for link in machine.outgoing[rank]
+    )
+    return "nvlink" if direct else "pcie"
+
+
+def _between(machine: Machine, ranks: Sequence[int]) -> str:
+    """Return the network of the adapters in the nodes of *ranks*."""
+    hosts = machine.hosts_of(ranks)
+    adapters = (node.part for node in machine.nodes if node.host in hosts and isinstance(node.part, NicPart))
+    spoken = next((part.network for part in adapters if isinstance(part, NicPart)), "ethernet")
+    return "ethernet" if spoken == "efa" else spoken
 
 
 def steps_alike(

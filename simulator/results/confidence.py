@@ -19,6 +19,10 @@ _KERNELS = {"gemm": "matrix products", "convolution": "convolutions", "streaming
 _KERNELS |= {"rowwise": "norms and softmax", "pooling": "pooling", "gather": "look-ups"}
 _KERNELS |= {"recurrence": "recurrent layers", "fusedattention": "attention kernels"}
 _OF_HOST = {"copy": "copies", "access": "memory accesses", "launch": "launches"}
+_EXCHANGES = {"small": "below 1 MiB", "large": "from 1 MiB", "middle": "from 1 to 64 MiB", "full": "from 64 MiB"}
+_EXCHANGES |= {"node": "inside a node", "nodes": "between nodes", "few": "between few nodes"}
+_EXCHANGES |= {"pcie": "over PCIe", "nvlink": "over NVLink"}
+_EXCHANGES |= {"infiniband": "over InfiniBand", "ethernet": "over Ethernet", "omnipath": "over Omni-Path"}
 _BOUNDS = {"compute": "arithmetic", "memory": "memory", "latency": "latency"}
 
 
@@ -83,8 +87,7 @@ def _class_words(name: str) -> str:
         of = [_KERNELS.get(rest[0], rest[0]) if rest else "kernels"]
         of += [f"bound by {_BOUNDS[word]}" for word in rest[1:] if word in _BOUNDS]
     elif head == "collective":
-        words = {"small": "below 1 MiB", "large": "from 1 MiB", "node": "inside a node", "nodes": "between nodes"}
-        of = ["collectives", *(words[word] for word in rest if word in words)]
+        of = ["collectives", *(_EXCHANGES[word] for word in rest if word in _EXCHANGES)]
     else:
         of = [_OF_HOST.get(head, head), *(f"({word})" for word in rest[:1])]
     return f"errors of {' '.join(of)}"

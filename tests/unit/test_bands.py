@@ -123,7 +123,28 @@ def test_a_class_with_few_rows_is_that_of_the_wider_one() -> None:
     known = Evidence({name: spread(name) for name in ("kernel gemm", "kernel")}, SEEN)
     assert known.spread(GEMM) is known.spreads["kernel gemm"]
     assert known.spread(ROWWISE) is known.spreads["kernel"]
-    assert known.spread(collective_chain("broadcast", 1e6, several_nodes=True)) is None
+    assert known.spread(collective_chain("broadcast", 1e6, "infiniband", 2)) is None
+
+
+def test_classes_of_collectives_tell_networks_sizes_and_scale_apart() -> None:
+    session = Session()
+    for topology, nodes, size_bytes, name in (
+        ("dgx-h100", None, 1e9, "full node nvlink"),
+        ("8x-a100-pcie", None, 1e7, "middle node pcie"),
+        ("dgx-h100", 2, 1e9, "full few infiniband"),
+        ("dgx-h100", 16, 1e9, "full nodes infiniband"),
+        ("p5.48xlarge", 2, 1e7, "middle few ethernet"),
+        ("dgx-h100", 2, 1e3, "small few infiniband"),
+    ):
+        question = CollectiveQuestion(where=Where(topology, nodes), size_bytes=size_bytes)
+        chain = session.composed(question).chain
+        assert chain[:2] == (f"collective {name} all-reduce", f"collective {name}")
+        assert chain[-1] == "collective"
+        assert len(set(chain)) == len(chain)
+    apart = collective_chain("all-reduce", 1e9, "infiniband", 2), collective_chain("all-reduce", 1e9, "ethernet", 2)
+    assert set(apart[0]) & set(apart[1]) == {
+        *("collective full nodes", "collective large nodes", "collective large", "collective")
+    }
 
 
 def test_a_band_is_never_narrower_than_a_percent_either_way() -> None:

@@ -192,7 +192,7 @@ def test_smaller_sizes_alone_make_a_log_slow() -> None:
         ("dgx-1-v100-16gb", 1, without_nvlink, "PCIe in place of NVLink", "slow"),
         ("dgx-1-v100-16gb", 2, without_gpudirect, "no GPUDirect RDMA", "slow"),
         pytest.param(
-            *("dgx-1-v100-16gb", 4, lambda t: slower_adapters(t, 0.5), "adapters at half of their rate", "healthy"),
+            *("dgx-1-v100-16gb", 4, lambda t: slower_adapters(t, 0.5), "adapters at half of their rate", "slow"),
             marks=pytest.mark.slow,
         ),
         ("8x-a100-pcie", 1, lambda t: narrower_pcie(t, 0.5), "PCIe links at half of their rate", "slow"),
@@ -293,10 +293,28 @@ def test_what_is_healthy_is_the_band_of_a_machine_that_nobody_measured() -> None
     exchange = session.composed(CollectiveQuestion(where=Where("dgx-h100", 2), size_bytes=1e8))
     band = healthy_range(exchange)
     assert band.fastest < 1.0 < band.slowest
-    assert band.machines >= 10
+    assert band.machines >= 5
     unknown = estimate(replace(exchange, facts=replace(exchange.facts, place="unknown")), evidence())
     assert unknown is not None
     assert (band.fastest, band.slowest) == pytest.approx((math.exp(unknown.low), math.exp(unknown.high)))
+
+
+def test_what_is_healthy_is_that_of_the_network_and_the_size() -> None:
+    def slowest(topology: str, size_bytes: float) -> float:
+        question = CollectiveQuestion(where=Where(topology, 2), size_bytes=size_bytes)
+        return healthy_range(SESSION.composed(question)).slowest
+
+    assert slowest("dgx-h100", 1e9) < 2.0  # InfiniBand
+    assert slowest("dgx-h100", 1e9) != slowest("p5.48xlarge", 1e9)  # EFA
+    assert slowest("dgx-h100", 1e7) < slowest("p5.48xlarge", 1e7) < slowest("p5.48xlarge", 1e3)
+
+
+def test_half_of_the_expected_bandwidth_between_two_machines_is_slow() -> None:
+    sizes = [1 << power for power in (24, 26, 28, 30, 32)]
+    twice = [(size, 2.0 * t) for size, t in times_on(load_topology("dgx-h100", n_nodes=2), sizes)]
+    found = checked(as_log(twice, hosts=2), "dgx-h100")
+    assert found.verdict == "slow"
+    assert found.explanations
 
 
 # -- the command -----------------------------------------------------------------------

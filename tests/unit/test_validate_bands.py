@@ -49,28 +49,28 @@ def rows(places: int, each: int, *, between: float, within: float, source: str =
 
 
 def test_quantiles_and_the_shared_part_are_those_of_what_was_drawn() -> None:
-    own = make_evidence(rows(40, 40, between=0.0, within=0.1)).spreads["collective large node"]
+    own = make_evidence(rows(40, 40, between=0.0, within=0.1)).spreads["collective full node nvlink"]
     assert (own.low, own.high) == pytest.approx((-0.128, 0.128), rel=0.1)
     assert own.shared < 0.05
     assert own.unseen < 1.05
-    common = make_evidence(rows(40, 40, between=0.1, within=0.01)).spreads["collective large node"]
+    common = make_evidence(rows(40, 40, between=0.1, within=0.01)).spreads["collective full node nvlink"]
     assert common.shared > 0.9
 
 
 def test_few_places_that_differ_make_the_band_of_another_wider() -> None:
-    found = make_evidence(rows(4, 40, between=0.2, within=0.02)).spreads["collective large node"]
+    found = make_evidence(rows(4, 40, between=0.2, within=0.02)).spreads["collective full node nvlink"]
     assert 1.2 < found.unseen <= 4.0
 
 
 def test_too_few_rows_or_places_make_no_class() -> None:
     assert make_evidence(rows(2, 14, between=0.1, within=0.1)).spreads == {}
     assert make_evidence(rows(1, 40, between=0.1, within=0.1)).spreads == {}
-    assert "collective large node all-reduce" in make_evidence(rows(2, 15, between=0.1, within=0.1)).spreads
+    assert "collective full node nvlink all-reduce" in make_evidence(rows(2, 15, between=0.1, within=0.1)).spreads
 
 
 def widths(measured: list[Measured]) -> tuple[float, float]:
     spreads = make_evidence(measured).spreads
-    return tuple(spreads[name].high - spreads[name].low for name in ("collective large node", "collective"))  # type: ignore[return-value]
+    return tuple(spreads[name].high - spreads[name].low for name in ("collective full node nvlink", "collective"))  # type: ignore[return-value]
 
 
 def test_a_class_that_few_sources_know_is_partly_what_the_wider_one_is() -> None:
@@ -98,7 +98,7 @@ def test_sources_that_differ_make_the_band_of_another_one_wider_on_the_same_plac
         replace(row, source=f"source {number % 4}", error=row.error + shift[number % 4])
         for number, row in enumerate(rows(8, 40, between=0.0, within=0.02))
     ]
-    unlike = make_evidence([replace(row, place=row.source) for row in by_source]).spreads["collective large node"]
+    unlike = make_evidence([replace(row, place=row.source) for row in by_source]).spreads["collective full node nvlink"]
     assert 1.05 < unlike.seen <= unlike.unseen
     assert make_evidence(rows(8, 40, between=0.0, within=0.1, source="one")).spreads["collective"].seen == 1.0
 

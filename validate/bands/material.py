@@ -109,10 +109,11 @@ def _alike(question: Question) -> Hashable:
 def _group(row: ScoredRow, chain: Chain) -> str:
     """Return the group under which coverage is reported."""
     assert row.asked is not None
-    if isinstance(row.asked.question, StepQuestion):
+    question = row.asked.question
+    if isinstance(question, StepQuestion):
         return chain[0].removeprefix("step ")
-    if chain[0].startswith("collective"):
-        return chain[1]
+    if isinstance(question, CollectiveQuestion):
+        return next(name for name in chain if not name.endswith(f" {question.collective}"))
     op = row.labels.get("op", "")
     if op in ("linear", "bmm", "matmul"):
         op = "products"
