@@ -15,6 +15,7 @@ from simulator.errors import Fault, InputError, MissingDependency, nearest, one_
 from simulator.network.machine import Machine
 from simulator.questions.where import NCCL_TODAY, CpuLibrary, Month, Software, month_of
 from simulator.workload.collective import COLLECTIVES, Collective
+from simulator.workload.precision import precision_named
 
 __all__ = [
     "WITHOUT_NCCL",
@@ -37,7 +38,7 @@ __all__ = [
 
 _BEST = "best:"
 _MAX_DIGITS = 18
-_SYNONYMS = {"adamw": "adam", "float32": "fp32", "float16": "fp16", "half": "fp16", "bfloat16": "bf16"}
+_SYNONYMS = {"adamw": "adam"}
 T = TypeVar("T", bound=str)
 PLOT_SUFFIXES = (".svg", ".png", ".pdf")
 
@@ -98,9 +99,8 @@ def parse_count(option: str, text: str) -> int:
 def parse_choice(option: str, text: str, allowed: Sequence[T]) -> T:
     """Return the one of *allowed* that *text* of *option* names; raises InputError."""
     name = text.strip().lower()
-    name = _SYNONYMS.get(name, name)
     for choice in allowed:
-        if name == choice:
+        if choice in (name, _SYNONYMS.get(name), precision_named(name)):
             return choice
     raise InputError(f"{option} {one_line(text, 40)}: no such choice; {nearest(name, allowed)}")
 

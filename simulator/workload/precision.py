@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-__all__ = ["ELEMENT_BYTES", "NVFP4_BYTES", "PACKED", "PRECISIONS", "Precision"]
+__all__ = ["ELEMENT_BYTES", "NVFP4_BYTES", "PACKED", "PRECISIONS", "Precision", "precision_named"]
 
 Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int4", "nvfp4"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
@@ -21,5 +21,26 @@ ELEMENT_BYTES: dict[Precision, int] = {
     "int4": 1,
     "nvfp4": 1,
 }
+# Other names: of NumPy, torch and JAX (ml_dtypes), of XLA and MLIR (F32, f8E4M3FN), of Transformer Engine
+# (kFloat8E4M3), of NCCL and C (half).  All kinds of 8-bit floats multiply equally fast.
+_EIGHT = ("", "e4m3", "e4m3fn", "e4m3fnuz", "e4m3b11", "e4m3b11fnuz", "e5m2", "e5m2fnuz", "e3m4")
+_NAMES: dict[Precision, tuple[str, ...]] = {
+    "fp64": ("float64", "f64", "double"),
+    "fp32": ("float32", "f32", "float", "single"),
+    "tf32": ("tensorfloat32",),
+    "fp16": ("float16", "f16", "half"),
+    "bf16": ("bfloat16",),
+    "fp8": (*(f"{width}{kind}" for width in ("float8", "fp8", "f8") for kind in _EIGHT), *filter(None, _EIGHT)),
+    "int8": ("s8", "i8"),
+    "int4": ("s4", "i4"),
+    "nvfp4": (),
+}
+_BY_NAME = {name: precision for precision, names in _NAMES.items() for name in (precision, *names)}
 PACKED = 2
 NVFP4_BYTES = 1 / PACKED + 1 / 16  # with the scale in 8 bits of each block of 16 (arXiv 2509.25149, section 2)
+
+
+def precision_named(name: str) -> Precision | None:
+    """Return the format that a library calls *name* (``bfloat16``, ``torch.float8_e4m3fn``, ``F32``), or None."""
+    plain = name.strip().rpartition(".")[2].lower().replace("_", "").replace("-", "")
+    return _BY_NAME.get(plain) or _BY_NAME.get(plain.removeprefix("k"))

@@ -6,7 +6,7 @@ The columns are those of ``ops.csv`` (docs/scoring.md): device, op, variant, pha
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import cast, get_args
 
@@ -43,12 +43,22 @@ SIZES = (
     *("pad_w", "groups", "rows", "cols", "hidden", "timesteps", "heads", "kv_heads"),
 )
 COLUMNS_ASKED = (
-    *("device", "op", "variant", "phase", "dtype", *SIZES, "includes_dispatch", "software", "cache", "threads"),
-    *("issue", "schedule", "clock", "compiled"),
+    *("device", "op", "variant", "order", "phase", "dtype", *SIZES, "includes_dispatch", "software", "cache"),
+    *("threads", "issue", "schedule", "clock", "compiled"),
 )
 _MAX_SIZE = 1e10
 _THREADS = re.compile(r"cpu threads=([1-9][0-9]{0,3})", re.IGNORECASE | re.ASCII)
 _PHASES = ("fwd", "bwd_data", "bwd_weight", "bwd")
+_LAYOUTS = ("NN", "NT", "TN", "TT")
+_ORDERS = ("row", "column")
+_VARIANTS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("softmax", "layer_norm", "batch_norm", "embedding", "rnn", "lstm", "gru"), ()),
+    **dict.fromkeys(("matmul", "bmm"), _LAYOUTS),
+    "linear": ("lm_head",),
+    "conv2d": ("channels_last",),
+    "attention": ("causal",),
+}
+"""The variants of each operator; those of elementwise ones are functions."""
 _TWO_INPUTS = frozenset(("add", "mul", "div", "pow", "sub"))
 
 
@@ -61,13 +71,18 @@ def read_operator(cell: Cell, names: Names) -> Asked:
     if phase not in _PHASES:
         raise NotScored(f"no such phase: {one_line(phase, 20)}")
     if precision not in PRECISIONS:
-        raise NotScored(f"no such dtype: {one_line(precision, 20) or 'none'}")
+        raise NotScored(f"no such dtype: {one_line(precision, 20) or 'none'}; {', '.join(PRECISIONS)}")
     if op not in _READERS:
         raise NotScored(f"no model of {one_line(op, 30) or 'an operator without a name'}")
     if precision == "nvfp4" and op != "linear":
         raise NotScored(f"{op} in nvfp4 is not modelled; linear is")
     if cell("cache") not in ("", "warm", "cold"):
         raise NotScored(f"no such cache: {one_line(cell('cache'), 20)}; warm or cold")
+    if cell("variant") and op in _VARIANTS and cell("variant") not in _VARIANTS[op]:
+        known = ", ".join([*_VARIANTS[op], "or empty"]).removeprefix("or ")
+        raise NotScored(f"{op} '{one_line(cell('variant'), 20)}' is not modelled; {known}")
+    if cell("order") not in ("", *_ORDERS):
+        raise NotScored(f"no such order: {one_line(cell('order'), 20)}; {' or '.join(_ORDERS)}")
     if cell("clock") not in ("", "events", "host"):
         raise NotScored(f"no such clock: {one_line(cell('clock'), 20)}; events or host")
 
@@ -127,12 +142,12 @@ def _linear(size: Size, cell: Cell) -> Operator:
 
 
 def _matmul(size: Size, cell: Cell) -> Operator:
+    """Read ``batch`` products of (m, k) by (k, n); ``variant`` says whether either factor is stored transposed."""
     m, n, k, batch = size("m"), size("n"), size("k"), size("batch", 1)
-    letters = cell("variant")
-    if letters in ("NN", "NT", "TN", "TT"):
-        # A BLAS call in column-major order; in row-major order the same call computes C^T = B^T A^T.
-        return MatMul(n, m, k, batch, letters[::-1])  # type: ignore[arg-type]
-    return MatMul(m, n, k, batch)
+    letters = cell("variant") or "NN"
+    if cell("order") == "column":  # a BLAS call; by rows the same call computes C^T = B^T A^T
+        m, n, letters = n, m, letters[::-1]
+    return MatMul(m, n, k, batch, letters)  # type: ignore[arg-type]
 
 
 def _conv2d(size: Size, cell: Cell) -> Operator:
@@ -181,8 +196,6 @@ def _attention(size: Size, cell: Cell) -> Operator:
     key-value heads.
     """
     causal = cell("variant") == "causal"
-    if cell("variant") not in ("", "causal"):
-        raise NotScored(f"attention '{one_line(cell('variant'), 20)}' is not modelled; causal, or empty")
     if cell("dtype") in ("fp8", "int8"):
         raise NotScored("attention of 8 bits is not modelled")
     batch, heads = size("batch"), size("heads", 1)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from simulator.errors import Fault, InputError, one_line
+from simulator.workload.precision import precision_named
 from validate.tables.conventions import filled, filled_columns
 from validate.tables.csv_text import Made, Record, read_records
 
@@ -37,9 +38,13 @@ class Table:
         return filled(self.kind, column, lambda name: self.written(row, name))
 
     def written(self, row: Record, column: str) -> str:
-        """Return the text under *column*, stripped; empty where there is no such column."""
+        """Return the text under *column*, stripped; empty where there is no such column.
+
+        A number format is called as here, whatever library's name for it the row has.
+        """
         index = self.position.get(column)
-        return row.fields[index].strip() if index is not None and index < len(row.fields) else ""
+        text = row.fields[index].strip() if index is not None and index < len(row.fields) else ""
+        return (precision_named(text) or text) if column == "dtype" else text
 
 
 def read_table(raw: bytes, name: str, needed: Iterable[str], read: Iterable[str], what: str = "collectives") -> Table:
