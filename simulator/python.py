@@ -16,12 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 from simulator.api.session import Session
 from simulator.cli.exchange_command import answer_exchanges, exchange_questions
+from simulator.cli.launch_line import with_launch
+from simulator.cli.options import read_all, software_notes
+from simulator.cli.program_command import answer_programs
+from simulator.cli.single_command import answer_singles
 from simulator.cli.step_command import answer_steps, notes_of
 from simulator.cli.step_questions import ask_steps
 from simulator.cli.written import Written, check_read
 from simulator.errors import Fault, InputError, first_of, nearest, one_line
-from simulator.questions.words import KINDS
+from simulator.results.program import ProgramResult
 from simulator.results.result import Result
+from simulator.results.single import SingleResult
 from simulator.results.training import TrainingResult
 from simulator.workload.parse import parse_workload
 
@@ -30,8 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["compare", "simulate"]
 
-Answered = Result | TrainingResult
-_OF_THE_SCREEN = ("json", "trace", "plot", "quiet", "launch", "show_options", "what_if")
+Answered = Result | TrainingResult | SingleResult | ProgramResult
+_OF_THE_SCREEN = ("json", "trace", "plot", "quiet", "show_options")
 _FIELDS = {field.name: field for field in fields(Written) if field.name not in _OF_THE_SCREEN}
 _OF_SEVERAL = {"parallel", "sizes"}
 _LISTS = {"topology", "strategy", "gpus", "overlap"}  # comma-separated
@@ -48,7 +53,7 @@ def simulate(
     loss: Callable[[Any], Any] | None = None,
     **options: object,
 ) -> Answered:
-    """Simulate an exchange on a machine, or with *batch* a step of a network.
+    """Simulate an exchange on a machine, with *batch* a step of a network, or what else *workload* names.
 
     Parameters
     ----------
@@ -57,8 +62,9 @@ def simulate(
     strategy : str, optional
         The exchange strategy; NCCL by default.
     workload : str, number, or torch.nn.Module
-        A network whose gradients are exchanged (``"resnet50"``), a size (``"100 MB"``, or bytes as a number), or a
-        torch module, which needs *inputs*; it is neither run on data nor changed.
+        A network whose gradients are exchanged (``"resnet50"``), a size (``"100 MB"``, or bytes as a number), a single
+        operation (``"op:..."``, ``"copy:..."``), a program (a YAML file), or a torch module, which needs *inputs*; it
+        is neither run on data nor changed.
     inputs : tensor, tuple of arguments, or dict of arguments by name
         The inputs of a module; the first dimension of the first one is the batch.
     loss : callable, optional
@@ -69,19 +75,16 @@ def simulate(
 
     Returns
     -------
-    Result or TrainingResult
-        The result of an exchange (``sync_time_s``, ``busbw_Bps``, ``bottleneck``), or of a step (``step_time_s``,
-        ``throughput``, ``exposed_s``, ``fits``).
+    Result, TrainingResult, SingleResult or ProgramResult
+        The result of an exchange (``sync_time_s``, ``busbw_Bps``, ``bottleneck``), of a step (``step_time_s``,
+        ``throughput``, ``exposed_s``, ``fits``), of a single operation (``time_s``) or of a program (``done_s``).
 
     Raises
     ------
     InputError
         If values cannot be parsed or name something that does not exist; with every fault.
     """
-    exchanges = not isinstance(workload, str) or workload.partition(":")[0] not in KINDS
-    found = compare(
-        topology, strategy or ("nccl" if exchanges else None), workload, inputs=inputs, loss=loss, **options
-    )
+    found = _answers(topology, strategy, workload, inputs, loss, options, one=True)
     if len(found) > 1:
         raise InputError("simulate gives one answer, and this asks for several; compare gives them all")
     return found[0]
@@ -96,38 +99,75 @@ def compare(
     loss: Callable[[Any], Any] | None = None,
     **options: object,
 ) -> list[Answered]:
-    """Return the results of each strategy (all by default), machine and layout, fastest first.
+    """Return the results of each strategy, machine and layout, fastest first, as the command line gives them.
 
-    Those that do not fit are left out.  Raises InputError if none fits, and as :func:`simulate`.
+    An exchange is compared with all strategies unless some are named.  Those that do not fit are left out.  Raises
+    InputError if none fits, and as :func:`simulate`.
     """
-    session = Session()
+    return _answers(topology, strategy, workload, inputs, loss, options, one=False)
+
+
+def _answers(
+    topology: str | os.PathLike[str],
+    strategy: str | None,
+    workload: object,
+    inputs: object,
+    loss: Callable[[Any], Any] | None,
+    options: Mapping[str, object],
+    *,
+    one: bool,
+) -> list[Answered]:
+    """Return the answers of the command line; *one*: an exchange without a strategy is NCCL's."""
     name, source = _workload(workload, inputs, loss, options)
     written = _written({"topology": topology, "strategy": strategy, "workload": name, **options})
     try:
+        if written.launch is not None:
+            written, notes = with_launch(written)
+            _warn(notes)
         check_read(written)
-        if written.kind == "step":
-            if source is not None:
-                session.know_network(name, source)
-            session, questions = ask_steps(written, session)
-            _warn(note for question in questions for note in notes_of(session, question))
-            _warn(note for question in questions for note in session.machine(question.where).notes)
-            answers: list[Answered] = list(answer_steps(written, session, questions).found)
-        elif written.kind == "exchange":
-            if source is not None:
-                from simulator.workload.precision import ELEMENT_BYTES
-
-                name = f"bytes:{source.build(0).trained_count * ELEMENT_BYTES['fp32']}B"
-            payload = parse_workload(name)
-            questions_of, names = exchange_questions(written, session)
-            by_size = answer_exchanges(written, session, questions_of, names, payload).by_size
-            _warn(payload.notes)
-            _warn(note for question in questions_of for note in session.machine(question.where).notes)
-            answers = [result for found in by_size for result in found]
-        else:
-            raise InputError(f"workload {one_line(name, 60)}: Session answers single operations and programs")
+        if one and written.strategy is None and written.kind == "exchange":
+            written = replace(written, strategy="nccl")
+        _warn(software_notes(written.nccl))
+        return _ANSWERS[written.kind](written, source)
     except InputError as error:
-        raise error.changed(lambda fault: replace(fault, message=_as_python(fault.message))) from None
-    return answers
+        raise error.changed(_in_python) from None
+
+
+def _steps(written: Written, source: NetworkSource | None) -> list[Answered]:
+    session = Session()
+    if source is not None:
+        session.know_network(written.workload, source)
+    session, questions = ask_steps(written, session)
+    _warn(note for question in questions for note in notes_of(session, question))
+    _warn(note for question in questions for note in session.machine(question.where).notes)
+    return list(answer_steps(written, session, questions).found)
+
+
+def _exchanges(written: Written, source: NetworkSource | None) -> list[Answered]:
+    session = Session()
+    name = written.workload
+    if source is not None:
+        from simulator.workload.precision import ELEMENT_BYTES
+
+        name = f"bytes:{source.build(0).trained_count * ELEMENT_BYTES['fp32']}B"
+    payload, (questions, names) = read_all(lambda: parse_workload(name), lambda: exchange_questions(written, session))
+    by_size = answer_exchanges(written, session, questions, names, payload).by_size
+    _warn(payload.notes)
+    _warn(note for question in questions for note in session.machine(question.where).notes)
+    return [result for found in by_size for result in found]
+
+
+def _singles(written: Written, source: NetworkSource | None) -> list[Answered]:  # noqa: ARG001  no module
+    found, remarks = answer_singles(written)
+    _warn(remarks)
+    return list(found)
+
+
+def _programs(written: Written, source: NetworkSource | None) -> list[Answered]:  # noqa: ARG001  no module
+    return list(answer_programs(written))
+
+
+_ANSWERS = {"step": _steps, "exchange": _exchanges, "single": _singles, "program": _programs}
 
 
 def _workload(
@@ -196,6 +236,11 @@ def _text(name: str, value: object, is_switch: bool) -> object:
     if not isinstance(value, str | int | float):
         raise TypeError("text or a number")
     return str(value)
+
+
+def _in_python(fault: Fault) -> Fault:
+    """Return *fault* with options written as arguments, also where a launch line stands for a file."""
+    return replace(fault, message=_as_python(fault.message), file=fault.file.removeprefix("--"))
 
 
 def _as_python(message: str) -> str:

@@ -16,36 +16,16 @@ from simulator.console.progress import Progress
 from simulator.console.style import choose_style
 from simulator.questions.program import ProgramQuestion
 from simulator.results.document import to_json
+from simulator.results.program import ProgramResult
 
-__all__ = ["run_program_command"]
+__all__ = ["answer_programs", "run_program_command"]
 
 
 def run_program_command(written: Written) -> None:
     """Answer the question in *written*; raises TopocastError."""
-    session = Session()
-    machines = find_machines(written, session)
-    session = session.calibrated(read_calibrations(written.calibration, [session.machine(w) for w in machines]))
-    threads = None if written.threads is None else parse_count("--threads", written.threads)
-    questions = [
-        ProgramQuestion(
-            where=where,
-            workload=written.workload,
-            device=written.device,
-            threads=threads,
-            compiled=written.compiled,
-            captured=written.cuda_graph,
-            trust_code=written.trust_code,
-        )
-        for where in machines
-    ]
     with ExitStack() as stack:
         files = Files(written, stack)
-        results = []
-        with Progress(len(questions), "simulating", quiet=written.quiet) as progress:
-            for question in questions:
-                results.append(session.program(question))
-                progress.advance(results[-1].machine)
-        results.sort(key=lambda result: result.done_s)
+        results = answer_programs(written)
         if files.wants_trace:
             from simulator.results.program_trace import program_trace
 
@@ -61,3 +41,26 @@ def run_program_command(written: Written) -> None:
             return
         style = choose_style(sys.stdout)
         show([line for i, result in enumerate(results) for line in ([""] if i else []) + program_lines(result, style)])
+
+
+def answer_programs(written: Written) -> list[ProgramResult]:
+    """Return the answer of each machine, fastest first; raises InputError."""
+    session = Session()
+    machines = find_machines(written, session)
+    session = session.calibrated(read_calibrations(written.calibration, [session.machine(w) for w in machines]))
+    threads = None if written.threads is None else parse_count("--threads", written.threads)
+    results = []
+    with Progress(len(machines), "simulating", quiet=written.quiet) as progress:
+        for where in machines:
+            question = ProgramQuestion(
+                where=where,
+                workload=written.workload,
+                device=written.device,
+                threads=threads,
+                compiled=written.compiled,
+                captured=written.cuda_graph,
+                trust_code=written.trust_code,
+            )
+            results.append(session.program(question))
+            progress.advance(results[-1].machine)
+    return sorted(results, key=lambda result: result.done_s)

@@ -3,67 +3,67 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from typing import Any
 
 from simulator.api.session import Session
-from simulator.bands.band import Band
 from simulator.cli.calibrations import read_calibrations
-from simulator.cli.confidence_text import outside_words
 from simulator.cli.machines import find_machines
 from simulator.cli.options import parse_count
 from simulator.cli.output import Files, show, warn
-from simulator.cli.table import Column, table_lines
+from simulator.cli.single_text import single_lines, sizes_lines
 from simulator.cli.unread import unread_options
 from simulator.cli.written import Written
 from simulator.console.progress import Progress
-from simulator.console.style import Style, choose_style
+from simulator.console.style import choose_style
 from simulator.errors import InputError
 from simulator.questions.launch import LaunchQuestion
 from simulator.questions.sweep import swept
 from simulator.questions.words import Single, parse_question, question_words
-from simulator.results.confidence import BAND_HEAD, band_words
 from simulator.results.document import SCHEMA_VERSION, to_json
-from simulator.results.words import BOUND_WORDS
-from simulator.units import format_duration, format_size
+from simulator.results.single import SingleResult
+from simulator.units import format_size
 
-__all__ = ["run_single"]
+__all__ = ["answer_singles", "run_single"]
 
 
 def run_single(written: Written) -> None:
     """Answer on each machine and print; raises TopocastError."""
-    session, by_size = _asked(written)
-    is_sweep = by_size[0][0] is not None
+    is_sweep = swept(written.workload)[0][0] is not None
     if written.plot is not None and not is_sweep:
         raise InputError(
             "--plot: a single operation is drawn over sizes; write for example access:chase,sweep:4KiB-1GiB"
         )
     with ExitStack() as stack:
         files = Files(written, stack)
-        entries: list[dict[str, Any]] = []
-        with Progress(len(by_size), "simulating", quiet=written.quiet) as progress:
-            for size, questions in by_size:
-                found = [_entry(session, question, size) for question in questions]
-                found.sort(key=lambda entry: float(f"{entry['time_s']:.9e}"))
-                entries += found
-                progress.advance("" if size is None else format_size(size))
+        found, remarks = answer_singles(written)
+        entries = [result.to_dict() for result in found]
         if files.plot_kind:
             from reports.sizes import draw_sizes
 
             files.plot(draw_sizes(entries, written.workload, files.plot_kind))
-        asked = [session.time_s(question) for _, questions in by_size for question in questions]
-        warn(written, unread_options(written, _times_s, asked))
-        document = {"schema_version": SCHEMA_VERSION, "workload": written.workload, "results": entries}
+        warn(written, remarks)
         if written.json:
+            document = {"schema_version": SCHEMA_VERSION, "workload": written.workload, "results": entries}
             sys.stdout.write(to_json(document))
             return
         style = choose_style(sys.stdout)
-        if is_sweep:
-            show(_sweep_lines(written.workload, entries, style))
-        else:
-            show(_lines(by_size[0][1][0], entries, style))
+        show(sizes_lines(written.workload, found, style) if is_sweep else single_lines(found, style))
+
+
+def answer_singles(written: Written) -> tuple[list[SingleResult], list[str]]:
+    """Return the answers, fastest first within a size, and remarks on options that change none; raises InputError."""
+    session, by_size = _asked(written)
+    results: list[SingleResult] = []
+    with Progress(len(by_size), "simulating", quiet=written.quiet) as progress:
+        for size, questions in by_size:
+            found = [_answer(session, question, size) for question in questions]
+            results += sorted(found, key=lambda result: float(f"{result.time_s:.9e}"))
+            progress.advance("" if size is None else format_size(size))
+    asked = [session.time_s(question) for _, questions in by_size for question in questions]
+    return results, unread_options(written, _times_s, asked)
 
 
 def _asked(written: Written) -> tuple[Session, list[tuple[int | None, list[Single]]]]:
@@ -83,8 +83,7 @@ def _times_s(written: Written) -> Iterator[float]:
     return (session.time_s(question) for _, questions in by_size for question in questions)
 
 
-def _entry(session: Session, question: Single, size_bytes: int | None) -> dict[str, Any]:
-    time_s = session.time_s(question)
+def _answer(session: Session, question: Single, size_bytes: int | None) -> SingleResult:
     known: dict[str, Any] = {}
     with suppress(InputError):  # the part may lack figures that only the account needs
         account = asdict(session.account(question))
@@ -93,75 +92,13 @@ def _entry(session: Session, question: Single, size_bytes: int | None) -> dict[s
     if not isinstance(question, LaunchQuestion):  # the data sheet says nothing of launches
         with suppress(InputError):  # nor of latencies
             least_s = session.bound_s(question)
-    sure = session.confidence(question)
-    entry = {
-        "topology": session.machine(question.where).name,
-        "question": question_words(question),
-        "time_s": time_s,
-        **sure.to_dict(),
-        "trust": sure.why or None,
-        "least_s": least_s,
-        "account": known,
-    }
-    if size_bytes is not None:
-        entry["size_bytes"] = size_bytes
-    answer = session.explained(question)
-    if answer is not None:
-        entry |= {"of": answer.of, "bound": answer.bound, "why": list(answer.why), "figures": dict(answer.figures)}
-    return entry
-
-
-def _lines(question: Single, entries: Sequence[dict[str, Any]], style: Style) -> list[str]:
-    """Return the answer: its time, the least time by the data sheet, and the limiter with its reason."""
-    sheets = [(entry["time_s"], entry["least_s"]) for entry in entries]
-    columns = [
-        Column("machine", [entry["topology"] for entry in entries], right=False),
-        Column("time", [_time(entry) for entry in entries]),
-        Column(BAND_HEAD, [_band(entry) for entry in entries]),
-        Column("data sheet", [format_duration(least_s) if least_s else "-" for _, least_s in sheets], spare=1),
-        Column("against it", [f"{time_s / least_s:.3g} x" if least_s else "-" for time_s, least_s in sheets], spare=2),
-        Column("bound by", [_bound(entry) for entry in entries], right=False),
-    ]
-    lines = table_lines(columns, style)
-    outside = outside_words([text for entry in entries for text in entry["outside"]], style)
-    trust = style.wrap(f"trust: {entries[0]['trust']}", "dim", hang=2) if entries[0]["trust"] else []
-    return [*style.wrap(question_words(question), "bold"), *outside, "", *lines, *trust, *_why(entries, style)]
-
-
-def _time(entry: dict[str, Any]) -> str:
-    return format_duration(entry["time_s"]) + (f" {entry['of']}" if "of" in entry else "")
-
-
-def _band(entry: dict[str, Any]) -> str:
-    return band_words(None if entry["band"] is None else Band(**entry["band"]))
-
-
-def _bound(entry: dict[str, Any]) -> str:
-    if "bound" in entry:
-        return str(entry["bound"])
-    account = entry["account"]
-    bound = BOUND_WORDS.get(account.get("bound", ""), "-")
-    return bound + (f" ({account['detail']})" if account.get("detail") else "")
-
-
-def _why(entries: Sequence[dict[str, Any]], style: Style) -> list[str]:
-    """Return the reasons, each with the name of its machine if there are several."""
-    lines: list[str] = []
-    for entry in entries:
-        if entry.get("why"):
-            lines += ["", *([f"{entry['topology']}:"] if len(entries) > 1 else [])]
-            lines += [line for reason in entry["why"] for line in style.wrap(f"  {reason}", hang=4)]
-    return lines
-
-
-def _sweep_lines(workload: str, entries: Sequence[dict[str, Any]], style: Style) -> list[str]:
-    """Return one line for each size and machine."""
-    columns = [
-        Column("machine", [entry["topology"] for entry in entries], right=False),
-        Column("size", [format_size(entry["size_bytes"]) for entry in entries]),
-        Column("time", [_time(entry) for entry in entries]),
-        Column(BAND_HEAD, [_band(entry) for entry in entries], spare=2),
-        Column("bound by", [_bound(entry) for entry in entries], right=False, spare=1),
-    ]
-    outside = outside_words([text for entry in entries for text in entry["outside"]], style)
-    return [*style.wrap(workload, "bold"), *outside, "", *table_lines(columns, style)]
+    return SingleResult(
+        words=question_words(question),
+        machine=session.machine(question.where).name,
+        time_s=session.time_s(question),
+        confidence=session.confidence(question),
+        least_s=least_s,
+        account=known,
+        answer=session.explained(question),
+        size_bytes=size_bytes,
+    )

@@ -53,13 +53,6 @@ def run_steps(written: Written) -> None:
         best = best_of(runs.found)
         if len({question.where for question in questions}) == 1:
             runs = replace(runs, faster=faster_gpus(written, session, best, best.question))
-        if written.what_if:
-            from simulator.api.what_if import what_if
-
-            with Progress(1, "looking for what would be faster", quiet=written.quiet):
-                better = replace(best, what_if=what_if(session, best.question, best.step_time_s))
-            runs = replace(runs, found=tuple(better if each is best else each for each in runs.found))
-            best = better
         if files.wants_trace:
             from simulator.results.step_trace import step_trace
 
@@ -95,7 +88,15 @@ def answer_steps(written: Written, session: Session, questions: Sequence[StepQue
             progress.advance(question.way)
     if not found:
         raise InputError([Fault(f"--strategy {name} does not fit: {why}") for name, why in unfit.items()])
-    return StepRuns(tuple(sorted(found, key=lambda answer: (not answer.fits, -answer.throughput))), unfit)
+    found.sort(key=lambda answer: (not answer.fits, -answer.throughput))
+    if written.what_if:
+        from simulator.api.what_if import what_if
+
+        best = best_of(found)
+        with Progress(1, "looking for what would be faster", quiet=written.quiet):
+            better = replace(best, what_if=what_if(session, best.question, best.step_time_s))
+        found = [better if each is best else each for each in found]
+    return StepRuns(tuple(found), unfit)
 
 
 def _print(written: Written, runs: StepRuns) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from simulator.bands.composition import Composition
 from simulator.bands.distance import Facts
@@ -16,6 +17,7 @@ from simulator.programs.statements import Program
 from simulator.programs.writer import LOCK
 from simulator.results.confidence import Confidence, confidence_of
 from simulator.results.limits import critical_path
+from simulator.units import format_duration
 
 __all__ = ["MarkTimes", "ProgramResult", "StreamTimes", "make_program_result"]
 
@@ -71,6 +73,16 @@ class ProgramResult:
     held_bytes: float
     held: tuple[tuple[float, float], ...]
     timeline: Timeline
+
+    def __repr__(self) -> str:
+        """Return the answer in one line."""
+        return f"<{self.name} on {self.machine}: done after {format_duration(self.done_s)}>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as in ``--json``, without the timeline."""
+        from simulator.results.program_document import program_entry
+
+        return program_entry(self)
 
     @property
     def confidence(self) -> Confidence:

@@ -8,19 +8,20 @@ from typing import Any
 from simulator.results.document import SCHEMA_VERSION
 from simulator.results.program import ProgramResult
 
-__all__ = ["programs_document"]
+__all__ = ["program_entry", "programs_document"]
 
 
 def programs_document(workload: str, results: Sequence[ProgramResult]) -> dict[str, Any]:
     """Return *results*, one per machine, as plain data; those of a single machine are repeated at the top."""
     document: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "workload": workload}
-    entries = [_entry(result) for result in results]
+    entries = [program_entry(result) for result in results]
     if len(entries) == 1:
         document |= entries[0]
     return {**document, "results": entries}
 
 
-def _entry(result: ProgramResult) -> dict[str, Any]:
+def program_entry(result: ProgramResult) -> dict[str, Any]:
+    """Return one entry of the results in :func:`programs_document`."""
     return {
         "topology": result.machine,
         "program": result.name,

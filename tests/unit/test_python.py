@@ -108,7 +108,7 @@ def test_a_result_prints_as_a_line_and_is_a_table():
         ({"strategy": "rign"}, "did you mean 'ring'?"),
         ({"workload": [1]}, "workload: must be a network, a size, or a torch.nn.Module; got a list"),
         ({"workload": None}, "workload: must be a network"),
-        ({"workload": "op:linear,rows=1,inputs=1,outputs=1"}, "Session answers single operations"),
+        ({"workload": "op:linear,rows=1,inputs=1,outputs=1", "batch": 1}, "batch: is about a step of a network, and"),
         ({"inputs": 3}, "inputs and loss: are for a torch.nn.Module"),
     ],
 )

@@ -1,0 +1,61 @@
+"""The answer to a single operation: :class:`SingleResult`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from simulator.bands.band import Band
+from simulator.host.answer import Answer
+from simulator.results.confidence import Confidence
+from simulator.units import format_duration
+
+__all__ = ["SingleResult"]
+
+
+@dataclass(frozen=True, slots=True)
+class SingleResult:
+    """The time of an operator, a copy, memory accesses, a launch, a disk or a message: *words* say which.
+
+    ``least_s`` are the seconds from data-sheet rates alone, None where these say nothing.  ``account`` holds the facts
+    behind the time of an operator, ``answer`` those behind the time of other operations.  ``size_bytes``: the size, if
+    the question is asked over sizes.
+    """
+
+    words: str
+    machine: str
+    time_s: float
+    confidence: Confidence
+    least_s: float | None = None
+    account: Mapping[str, Any] = field(default_factory=dict)
+    answer: Answer | None = None
+    size_bytes: int | None = None
+
+    def __repr__(self) -> str:
+        """Return the answer in one line."""
+        of = f" {self.answer.of}" if self.answer is not None else ""
+        return f"<{self.words} on {self.machine} takes {format_duration(self.time_s)}{of}>"
+
+    @property
+    def band(self) -> Band | None:
+        """The interval that holds the time with a probability of 80 %."""
+        return self.confidence.band
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the answer as in ``--json``."""
+        found = {
+            "topology": self.machine,
+            "question": self.words,
+            "time_s": self.time_s,
+            **self.confidence.to_dict(),
+            "trust": self.confidence.why or None,
+            "least_s": self.least_s,
+            "account": dict(self.account),
+        }
+        if self.size_bytes is not None:
+            found["size_bytes"] = self.size_bytes
+        if self.answer is not None:
+            answer = self.answer
+            found |= {"of": answer.of, "bound": answer.bound, "why": list(answer.why), "figures": dict(answer.figures)}
+        return found
