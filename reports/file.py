@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from html import escape
+from typing import Any
 
 import matplotlib
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from reports.colours import INK
+from simulator.errors import escaped
 
 __all__ = ["figure_file"]
 
@@ -29,10 +34,29 @@ def figure_file(make: Callable[[], Figure], kind: str) -> bytes:
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update({"svg.hashsalt": "topocast", "svg.fonttype": "none", "text.color": INK})
+        matplotlib.rcParams["text.parse_math"] = False  # $ in a name is a $
         buffer = io.BytesIO()
-        figure = make()
-        figure.savefig(buffer, format=kind, dpi=_DOTS_PER_INCH, metadata=_METADATA[kind])
+        with _plain_text():
+            figure = make()
+            figure.savefig(buffer, format=kind, dpi=_DOTS_PER_INCH, metadata=_METADATA[kind])
     return _told(buffer.getvalue(), figure) if kind == "svg" else buffer.getvalue()
+
+
+@contextmanager
+def _plain_text() -> Iterator[None]:
+    """Escape control characters in all texts, which SVG cannot hold, and draw a box for a character of no font."""
+    set_text = Text.set_text
+
+    def escaping(self: Text, text: Any) -> None:
+        set_text(self, None if text is None else escaped(str(text)))
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph")
+        Text.set_text = escaping  # type: ignore[method-assign,assignment]
+        try:
+            yield
+        finally:
+            Text.set_text = set_text  # type: ignore[method-assign]
 
 
 def _told(svg: bytes, figure: Figure) -> bytes:

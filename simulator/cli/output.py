@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from simulator.cli.options import check_outputs
 from simulator.cli.written import Written
 from simulator.console.files import OutputFile
+from simulator.console.streams import say
 from simulator.console.style import printable
 from simulator.errors import first_of
 
@@ -56,8 +57,8 @@ def show(lines: Sequence[str]) -> None:
 
 def tell(written: Written, line: str) -> None:
     """Print a remark, unless ``--quiet``."""
-    if not written.quiet and sys.stderr is not None:
-        sys.stderr.write(printable(line, sys.stderr) + "\n")
+    if not written.quiet:
+        say(line)
 
 
 def warn(written: Written, notes: Iterable[str]) -> None:

@@ -53,7 +53,7 @@ def kept_in(path: str | None, space: Space, network: Network, stack: ExitStack) 
             if not isinstance(entry, list) or len(entry) != 3 or entry[2] != _sum(entry[0], entry[1]):
                 raise InputError(Fault(_NO_LINE, shown, number, 1))
             found[str(entry[0])] = entry[1]
-        stream = file.open("ab")
+        stream = file.open("ab", buffering=0)  # closing it writes nothing more
         stack.callback(stream.close)
         stream.truncate(len(whole))
     except (OSError, ValueError) as error:
@@ -61,8 +61,9 @@ def kept_in(path: str | None, space: Space, network: Network, stack: ExitStack) 
 
     def write(text: str) -> None:
         try:
-            stream.write(text.encode())
-            stream.flush()
+            left = text.encode()
+            while left:
+                left = left[stream.write(left) :]
         except OSError as error:
             raise InputError(f"--resume {shown}: cannot be written: {error.strerror}") from None
 

@@ -20,6 +20,7 @@ from simulator.cli.output import show
 from simulator.cli.scenario_text import list_lines, scenario_lines
 from simulator.console.files import OutputFile
 from simulator.console.progress import Progress
+from simulator.console.streams import say
 from simulator.console.style import choose_style
 from simulator.effects import data_file
 from simulator.errors import Fault, InputError, one_line
@@ -85,7 +86,7 @@ def run_scenario(wanted: Wanted) -> None:
             file.write(draw_answers(scenario, answers, file.shown.lower().rsplit(".", 1)[-1]))
             notes.append(f"wrote the plot to {file.shown}")
     for note in () if wanted.quiet else notes:
-        sys.stderr.write(note + "\n")
+        say(note)
     if wanted.json:
         sys.stdout.write(to_json(answers_document(scenario, answers)))
     else:

@@ -6,13 +6,13 @@ dependency is missing; 130 interrupted.  A reader that closes the pipe early (``
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from simulator.errors import InputError, TopocastError, escaped, nearest, one_line
+from simulator.console.streams import abandon, say
+from simulator.errors import InputError, TopocastError, nearest, one_line
 
 if TYPE_CHECKING:
     import typer
@@ -44,18 +44,18 @@ def run_app(
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     if sys.stdout is None:
-        _say(f"{program}: standard output is closed; send it to /dev/null if it is not wanted")
+        say(f"{program}: standard output is closed; send it to /dev/null if it is not wanted")
         return FAILED
     try:
         status = _guarded(program, lambda: _invoke(app, program, given, tuple(commands)), debug=debug)
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
-        _abandon(sys.stdout)
+        abandon(sys.stdout)
         return 0
     except OSError as error:
-        _abandon(sys.stdout)
-        _say(f"{program}: cannot write to standard output: {error.strerror}")
+        abandon(sys.stdout)
+        say(f"{program}: cannot write to standard output: {error.strerror}")
         return FAILED
     return status
 
@@ -69,19 +69,19 @@ def _guarded(program: str, action: Callable[[], int], *, debug: bool) -> int:
         if debug:
             raise
         for line in error_lines(program, error):
-            _say(line)
+            say(line)
         return error.exit_status
     except KeyboardInterrupt:
         if debug:
             raise
-        _say(f"{program}: interrupted")
+        say(f"{program}: interrupted")
         return INTERRUPTED
     except Exception as error:
         if debug:
             raise
         if isinstance(error, OSError) and error.filename is None:
             raise
-        _say(f"{program}: {type(error).__name__}: {one_line(error, 200)} (--debug shows where)")
+        say(f"{program}: {type(error).__name__}: {one_line(error, 200)} (--debug shows where)")
         return FAILED
 
 
@@ -100,8 +100,8 @@ def _invoke(app: typer.Typer, program: str, given: list[str], commands: tuple[st
             raise BrokenPipeError from None
         code = getattr(stop, "exit_code", getattr(stop, "code", 0))
         return code if isinstance(code, int) else 0
-    except typer.Abort:
-        raise KeyboardInterrupt from None
+    except typer.Abort as stop:  # Click's for Ctrl-C, and for an EOFError inside, which is a fault of ours
+        raise (stop.__cause__ if isinstance(stop.__cause__, EOFError) else KeyboardInterrupt()) from None
     except usage_error as error:
         raise InputError(_usage_words(error, asked, commands)) from None
     if status == INTERRUPTED:  # Click's status after an interrupt
@@ -167,22 +167,3 @@ def _usage_words(error: BaseException, command: Any, commands: tuple[str, ...] =
         example = "; write for example --topology FILE" if "--topology" in options else ""
         return f"'{one_line(extra[1], 60)}' belongs to no option{example} (--help)"
     return one_line(message.rstrip("."), 200)
-
-
-def _say(line: str) -> None:
-    if sys.stderr is None:
-        return
-    try:
-        print(escaped(line), file=sys.stderr)  # noqa: T201  errors are printed here
-    except (BrokenPipeError, ValueError):
-        _abandon(sys.stderr)
-
-
-def _abandon(stream: Any) -> None:
-    """Redirect *stream* to the null device, so that closing it at exit cannot fail again."""
-    try:
-        sink = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(sink, stream.fileno())
-        os.close(sink)
-    except (OSError, ValueError, AttributeError):
-        return

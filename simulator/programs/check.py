@@ -37,6 +37,10 @@ def check_program(program: Program, places: Places, default: str | None) -> None
         raise InputError([unique[place] for place in sorted(unique)])
 
 
+_MOST_STREAMS = 256  # a GPU runs up to 128 kernels at a time
+_WALKED_TWICE = 6  # loops within each other; deeper ones have been walked often by then
+
+
 class _Walk:
     def __init__(self, program: Program, places: Places, default: str | None) -> None:
         self.source = program.source
@@ -46,6 +50,7 @@ class _Walk:
         self.tensors: dict[str, str] = {}
         self.events: set[str] = set()
         self.streams: dict[str, set[Path]] = {}  # the threads that use each stream
+        self.all_streams: set[str] = set()
         self.thread: Path = ()
         self.depth = 0
 
@@ -77,9 +82,10 @@ class _Walk:
                         hint = nearest(statement.event, self.events) or "record one first (record: done)"
                         self.fault((*statement.path, "until"), f"no event '{one_line(statement.event, 40)}'; {hint}")
                 case Repeat():
-                    self.block(statement.body)
-                    if statement.count > 1:
+                    self.depth += 1
+                    for _ in range(min(statement.count, 2) if self.depth <= _WALKED_TWICE else 1):
                         self.block(statement.body)
+                    self.depth -= 1
                 case Threads():
                     self.threads(statement)
                 case _:
@@ -103,6 +109,9 @@ class _Walk:
             self.tensors[statement.gives] = device
         used = self.streams.setdefault(f"{device}/{statement.stream}", set())
         used.add(self.thread)
+        self.all_streams.add(f"{device}/{statement.stream}")
+        if len(self.all_streams) == _MOST_STREAMS + 1:
+            self.fault((*statement.path, "stream"), f"more than {_MOST_STREAMS} streams are not simulated")
 
     def exchange(self, statement: Exchanges) -> None:
         has = len(self.places.machine.gpus)

@@ -60,6 +60,8 @@ def write_loop(writer: Writer, loop: Repeat) -> None:
         left = loop.count - done
         if not may_pass or left < _LEAST or len(written) <= attempt:
             continue
+        writer.executed += len(writer.builder.tasks)
+        writer.count(loop.path, 2 * writer.executed)
         passed = _pass(writer, written, left - 2)
         done += passed
         # An uneven loop is examined again after half as many further repetitions.

@@ -31,7 +31,7 @@ __all__ = ["HOST", "LOCK", "Writer"]
 
 HOST = "host"
 LOCK = "interpreter lock"
-MAX_ACTIVITIES = 400_000  # that do not repeat evenly and are simulated one by one
+MAX_STEPS = 200_000  # statements and activities that do not repeat evenly and are simulated one by one
 
 
 class Writer:
@@ -51,6 +51,8 @@ class Writer:
         self.host = HOST
         self.locks: tuple[str, ...] = ()
         self.runs_on_cpu = False
+        self.statements = 0
+        self.executed = 0  # activities, to see whether loops repeat evenly; each takes longer than to write it
         self.shared = _shared(program.body)
         self._found: dict[str, Place] = {}
 
@@ -94,9 +96,8 @@ class Writer:
 
     def statement(self, statement: s.Statement) -> None:
         """Write one statement; raises InputError where it cannot be simulated."""
-        if len(self.builder.tasks) > MAX_ACTIVITIES:
-            most = f"{MAX_ACTIVITIES:,} activities that do not repeat evenly"
-            raise InputError(self.program.source.fault(statement.path, f"more than {most}; repeat it less often"))
+        self.statements += 1
+        self.count(statement.path, len(self.builder.tasks) + self.statements)
         match statement:
             case s.Run():
                 self._run(statement)
@@ -130,6 +131,12 @@ class Writer:
                 write_loop(self, statement)
             case s.Threads():
                 self._threads(statement)
+
+    def count(self, path: s.Path, steps: int) -> None:
+        """Raise InputError at *path* if there are more than ``MAX_STEPS`` *steps*."""
+        if steps > MAX_STEPS:
+            told = f"more than {MAX_STEPS:,} statements and activities that do not repeat evenly; repeat it less often"
+            raise InputError(self.program.source.fault(path, told))
 
     def on_host(self, label: str, seconds: float, *, use: str, after: Sequence[int] = ()) -> int:
         """Add an activity of the host and return its number; where threads share the lock, all but waits need it."""

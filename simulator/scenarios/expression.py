@@ -232,9 +232,12 @@ class _Parser:
         if number is not None:
             self.at = number.end()
             self.unit = number["unit"]
-            if self.unit == "%":
-                return float(number["number"]) / 100
-            return in_si(number["number"], self.unit) if self.unit else float(number["number"])
+            value = float(number["number"]) / (100 if self.unit == "%" else 1)
+            if self.unit and self.unit != "%":
+                value = in_si(number["number"], self.unit)
+            if not math.isfinite(value):
+                raise self.fault(f"{one_line(number['number'], 20)} is no finite number")
+            return value
         name = _NAME.match(self.text, self.at)
         if name is None:
             raise self.fault("a number, a path (RUN.key) or a parenthesis is needed")

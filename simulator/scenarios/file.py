@@ -27,6 +27,7 @@ WORDS = "words"  # the unit of an answer in words
 _NEEDS = "a scenario needs schema_version, title, chapter, about, runs and answers"
 _KINDS = ("ideal", "measured", "published")
 _OUTPUTS = ("--json", "--plot", "--trace", "--quiet", "-q", "--debug", "--help", "-h", "--version")
+_MOST_RUNS = 50
 _SEVERAL = re.compile(r"(?P<low>.+?)\s+to\s+(?P<high>.+)|at least\s+(?P<least>.+)|at most\s+(?P<most>.+)", re.DOTALL)
 
 
@@ -146,6 +147,8 @@ class _Reader:
 
     def scenario(self, path: Path) -> Scenario:
         spec = self.spec
+        if len(spec.runs) > _MOST_RUNS:
+            self.fault(("runs",), f"runs: a scenario has at most {_MOST_RUNS} runs; got {len(spec.runs)}")
         runs = [run for name, words in spec.runs.items() if (run := self.run(name, words)) is not None]
         timeline = spec.timeline if spec.timeline is not None else str(next(iter(self.run_names), ""))
         if timeline not in self.run_names:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 
 from simulator.console.files import OutputFile
+from simulator.console.streams import say
 from simulator.console.style import printable
 
 __all__ = ["opened", "show", "tell"]
@@ -28,5 +29,5 @@ def show(text: str) -> None:
 
 def tell(lines: Iterable[str], *, quiet: bool) -> None:
     """Print remarks on standard error, one per line, unless *quiet*."""
-    if not quiet and sys.stderr is not None:
-        sys.stderr.writelines(f"{printable(line, sys.stderr)}\n" for line in lines)
+    for line in () if quiet else lines:
+        say(line)

@@ -1,0 +1,87 @@
+"""Streams and disks that are full, faults that look like an interrupt, and names that a terminal would obey."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import warnings
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from simulator.cli import run
+from simulator.console.run import FAILED
+
+_BEST = [
+    "best",
+    "--topology",
+    "p3.16xlarge",
+    "--gpus",
+    "2",
+    "--workload",
+    "lenet",
+    "--global-batch",
+    "8",
+    "--jobs",
+    "1",
+]
+_BEST += ["--parallel", "pp=1,tp=1,cp=1,zero=0", "--recompute", "none", "--top", "1", "-q"]
+_ESCAPE = """\
+schema_version: 1
+name: "a\\e]0;title\\a\\e[31mb\\u202e $x$ $\\\\frac"
+devices: {"gpu[0-1]": {kind: gpu}, sw: {kind: pcie-switch}}
+links: [{between: ["gpu[0-1]", sw], kind: pcie, bandwidth: 10 GB/s}]
+"""
+
+
+def test_a_search_on_a_full_disk_names_its_file(tmp_path: Path, capsys) -> None:
+    """Closing the file once wrote again, and its error was taken for one of standard output."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+    try:
+        status = run([*_BEST, "--resume", str(tmp_path / "r")])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert status == 2
+    assert capsys.readouterr().err == f"simulate: --resume {tmp_path / 'r'}: cannot be written: File too large\n"
+
+
+def test_an_end_of_file_inside_is_no_interrupt(monkeypatch, capsys) -> None:
+    def ends(*_: object) -> None:
+        raise EOFError("marshal data too short")
+
+    monkeypatch.setattr("simulator.cli.ask.check_read", ends)
+    assert run(["--topology", "t4"]) == FAILED
+    assert capsys.readouterr().err.strip() == "simulate: EOFError: marshal data too short (--debug shows where)"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [(["--topolgy", "x"], 2), (["--topology", "p3.16xlarge", "--workload", "lenet", "--nccl", "2.3"], 0)],
+    ids=["a refusal", "a warning"],
+)
+def test_a_full_standard_error_changes_nothing(words: list[str], status: int) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "simulator.cli", *words],
+            stdout=subprocess.DEVNULL, stderr=full, cwd=Path(__file__).parents[2], timeout=60, check=False,
+        )  # fmt: skip
+    assert done.returncode == status
+
+
+def test_a_name_with_control_characters_is_drawn_escaped(tmp_path: Path, capfd) -> None:
+    file, plot = tmp_path / "t.yaml", tmp_path / "m.svg"
+    file.write_text(_ESCAPE, encoding="utf-8")
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert run(["--topology", str(file), "--plot", str(plot)]) == 0
+    said = capfd.readouterr()
+    assert "\x1b" not in said.out + said.err
+    assert "Warning" not in said.err
+    texts = "".join(ET.parse(plot).getroot().itertext())
+    assert "a\\x1b]0;title\\x07\\x1b[31mb\\u202e $x$ $\\frac" in texts
+    assert os.path.getsize(plot) > 1000
