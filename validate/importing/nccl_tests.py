@@ -13,6 +13,7 @@ from typing import Any, cast
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.questions.collective import REDUCTIONS
 from simulator.workload.collective import COLLECTIVES, Collective, bus_factor
+from simulator.workload.precision import precision_named
 from validate.importing.nccl_settings import settings_in
 from validate.importing.nccl_table import MOST_ROWS, PROGRAM, Rank, Row, Run, number_of, possible, runs_in, seconds_of
 
@@ -26,18 +27,6 @@ _PROGRAMS: dict[str, Collective] = {
     "reduce": "reduce",
     "alltoall": "all-to-all",
     "sendrecv": "send-recv",
-}
-_DTYPES = {
-    "float": "fp32",
-    "double": "fp64",
-    "half": "fp16",
-    "bfloat16": "bf16",
-    "int8": "int8",
-    "uint8": "uint8",
-    "fp8_e4m3": "fp8",
-    "fp8_e5m2": "fp8",
-    "f8e4m3": "fp8",
-    "f8e5m2": "fp8",
 }
 _LIBRARY = re.compile(r"nccl-library=(\d{4,6})|NCCL version (\d{1,2})\.(\d{1,3})", re.ASCII)
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
@@ -121,7 +110,7 @@ def read_nccl_tests(text: str, shown: str, *, collective: str | None = None, n_r
         shown=shown,
         collective=which,
         points=points,
-        dtype=_DTYPES.get(rows[0].dtype, "fp32"),
+        dtype="uint8" if rows[0].dtype == "uint8" else precision_named(rows[0].dtype) or "fp32",
         reduction=rows[0].redop if rows[0].redop in REDUCTIONS else "sum",
         n_ranks=ranks,
         gpus_per_thread=run.gpus_per_thread,
