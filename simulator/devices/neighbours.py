@@ -28,7 +28,9 @@ from simulator.devices.kernels import (
     Recurrence,
     Rowwise,
     Streaming,
+    kernel_class,
 )
+from simulator.errors import InputError
 from simulator.questions.calibration import Neighbourhood, Shape
 from simulator.workload.operators import AttentionLibrary
 from simulator.workload.precision import PRECISIONS
@@ -85,9 +87,14 @@ _FLOP, _ALIGNMENT = 0.25, {"m": 0.3, "n": 1.0, "k": 0.3}
 
 
 def variety_of(kernel: Kernel) -> str:
-    """Return the variety of *kernel*, whose kernels correct each other: words, the kernel's class first."""
-    name = type(kernel).__name__.lower()
-    return " ".join([name, *filter(None, _VARIETY[type(kernel)](kernel))])
+    """Return the variety of *kernel*, whose kernels correct each other: words, the kernel's class first.
+
+    Raises InputError for a class of kernels that do not correct each other.
+    """
+    words, name = _VARIETY.get(type(kernel)), kernel_class(kernel)
+    if words is None:
+        raise InputError(f"measured {name} kernels correct no others: the space of their shapes is not known")
+    return " ".join([name, *filter(None, words(kernel))])
 
 
 _VARIETY: Mapping[type, Callable[..., tuple[str, ...]]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -241,6 +242,23 @@ def test_an_operator_that_nobody_measured_has_no_band() -> None:
         assert sure.to_dict()["band"] is None
         assert sure.why == ""
     assert session.step(step("gpu0")).trust is None
+
+
+@pytest.mark.usefixtures("added")
+def test_text_and_json_say_that_it_was_not_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--topology", "p3.2xlarge", "--workload", "mlp", "--batch", "4", "--mode", "inference"]
+    assert run([*words, "--plot", str(tmp_path / "step.svg")]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "outside: no measured butterflies kernels" in text
+    assert "80 % band not measured" in text
+    assert "no such step has been measured" in text
+    assert "butterflies" in (tmp_path / "step.svg").read_text(encoding="utf-8")
+    assert run([*words, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["band"], document["trust"]) == (None, None)
+    assert "no measured butterflies kernels" in document["outside"]
+    with pytest.raises(InputError, match="measured butterflies kernels correct no others"):
+        variety_of(Butterflies(8))  # type: ignore[arg-type]
 
 
 @pytest.mark.usefixtures("added")
