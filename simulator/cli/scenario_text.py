@@ -60,7 +60,7 @@ def scenario_lines(scenario: Scenario, answers: Sequence[Answer], style: Style) 
     for run in scenario.runs:
         lines += [*([f"# {run.name}"] if len(scenario.runs) > 1 else []), *_command(run.words, style)]
     if scenario.path in builtin_scenarios().values() and any(needed_files(scenario)):
-        lines.append(f"(their files: simulate scenario {scenario.name} --copy .)")
+        lines += style.wrap(f"(their files: simulate scenario {scenario.name} --copy .)")
     return lines
 
 
