@@ -42,7 +42,7 @@ def check_input(context: Context, question: StepQuestion) -> None:
     network = context.network(question)
     if asked.holds and network.sample in HELD and asked.holds != network.sample:
         raise InputError(
-            f"--input: {one_line(asked.name, 60)} holds {asked.holds}, and {network.title} reads {network.sample}"
+            f"--input: {one_line(asked.name, 60)} holds {asked.holds}, and {network.name} reads {network.sample}"
         )
 
 

@@ -101,7 +101,7 @@ class Divided:
     def _units(self) -> tuple[Stage, ...]:
         units = len(units_of(self.network))
         if units != len(units_of(self.short.network)):
-            raise InputError(f"--parallel: {self.network.title} has no repeated blocks: only dp and pp are searched")
+            raise InputError(f"--parallel: {self.network.name} has no repeated blocks: only dp and pp are searched")
         return stages_of(self.network, units)
 
     def received_elements(self, unit: int) -> int:

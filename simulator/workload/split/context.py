@@ -42,7 +42,7 @@ def context_split(network: Network, ranks: int) -> Network:
         return network
     if not any(isinstance(layer.operator, Attention) for layer in network.layers):
         why = "compute attention in one kernel: --set attention=fused" if network.tokens else "it reads no sequences"
-        raise InputError(f"--parallel: cp={ranks} does not divide {network.title}: {why}")
+        raise InputError(f"--parallel: cp={ranks} does not divide {network.name}: {why}")
     return _Ring(network, ranks).run()
 
 

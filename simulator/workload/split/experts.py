@@ -39,7 +39,7 @@ def expert_split(network: Network, ranks: int, shards: int = 1, gathers: bool = 
         return network
     if not any(_is_of_experts(layer) for layer in network.layers):
         if ranks > 1:
-            raise InputError(f"--parallel: ep={ranks}: {network.title} has no experts")
+            raise InputError(f"--parallel: ep={ranks}: {network.name} has no experts")
         return network
     return _Splitter(network, ranks, shards, gathers=gathers, flex=flex).run()
 

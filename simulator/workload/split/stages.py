@@ -42,7 +42,7 @@ def stages_of(network: Network, count: int) -> tuple[Stage, ...]:
         units = _with_ends(units)
     if count > len(units):
         kind = "blocks" if any(block_name(layer.name) for layer in network.layers) else "layers"
-        raise InputError(f"--parallel: {network.title} has {len(units)} {kind}; pp x vp is at most that, not {count}")
+        raise InputError(f"--parallel: {network.name} has {len(units)} {kind}; pp x vp is at most that, not {count}")
     blocks = [number for number, unit in enumerate(units) if block_name(unit[0].name) or block_name(unit[-1].name)]
     if len(blocks) == len(units) and len(units) % count == 0 and _alike(units):
         each = len(units) // count
