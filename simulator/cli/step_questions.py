@@ -338,12 +338,15 @@ def _devices(session: Session, question: StepQuestion) -> list[Device]:
 
 
 def _as_trained(written: Written, session: Session, question: StepQuestion) -> StepQuestion:
-    """Return *question* with the precision and attention its network is trained with, unless options set them."""
+    """Return *question* with the precision and kernels its network is trained with, unless options set them."""
     source = session.source(question)
     if not source.in_half:
         return question
     if "attention" not in dict(question.sizes):
         question = replace(question, sizes=(*question.sizes, ("attention", source.attention)))
+    if question.options.framework == "megatron" and "gelu" not in dict(question.sizes):  # its GELU is one kernel
+        one_kernel = [setting for _, setting in source.variants if setting[0] == "gelu"]
+        question = replace(question, sizes=(*question.sizes, *one_kernel))
     if written.precision is not None:
         return question
     precision = half_policy(_devices(session, question), question.options.mode)

@@ -43,6 +43,7 @@ __all__ = [
 ]
 
 _SHOWN_LAYERS = 8
+_KERNELS = {"attention": "attention", "gelu": "GELU"}  # settings that choose kernels, in words
 _OVER = {False: "over several devices", True: "whose network is divided among devices"}
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")  # the number of a repeated block
 
@@ -107,7 +108,8 @@ def how_words(result: TrainingResult, precision: str) -> list[str]:
     """Return how a step runs, in words: its *precision*, optimiser, compiler, recomputation."""
     step = result.step
     options = step.options
-    how = [precision, *(f"{kind} attention" for name, kind in result.question.sizes if name == "attention")]
+    sizes = dict(result.question.sizes)
+    how = [precision, *(f"{sizes[name]} {word}" for name, word in _KERNELS.items() if name in sizes)]
     if options.mode == "train":
         fused = "fused " if options.fused_optimizer and options.optimizer != "none" else ""
         how.append(fused + options.optimizer if options.optimizer != "none" else "no optimiser")

@@ -108,10 +108,12 @@ def find_network(
     with suppress(InputError):
         entry = find()
         own = entry.defaults.get("attention", FUSED[0])
-        is_fused = (settings or {}).get("attention", own) in FUSED
+        chosen = {**entry.defaults, **(settings or {})}
+        faster = [("attention", FUSED[0])] if chosen.get("attention", own) not in FUSED else []
+        faster += [("gelu", "fused")] if chosen.get("gelu") == "eager" else []
         source = replace(
             source,
-            variants=() if is_fused else ((f"--set attention={FUSED[0]}", ("attention", FUSED[0])),),
+            variants=tuple((f"--set {name}={value}", (name, value)) for name, value in faster),
             in_half=entry.in_half,
             attention=own if own in FUSED else FUSED[0],
         )

@@ -32,6 +32,7 @@ def _drops(c: Config, *names: str, default: float = 0.1) -> int:
 
 def _gpt2(c: Config) -> Entry:
     positions = c.size("n_positions", "n_ctx", default=1024)
+    one_kernel = "gelu_pytorch_tanh", "gelu"
     sizes = Decoder(
         "gpt2",
         c.size("n_embd", default=768),
@@ -42,9 +43,10 @@ def _gpt2(c: Config) -> Entry:
         inner=c.size("n_inner", default=0),
         tied=int(c.flag("tie_word_embeddings", True)),
         dropout=_drops(c, "resid_pdrop", "embd_pdrop"),
+        gelu="fused" if c.value("activation_function") in one_kernel else "eager",
     )
     c.value("attn_pdrop")  # dropout of attention weights, which is free in fused attention
-    c.usual("activation_function", ("gelu_new", "gelu_pytorch_tanh"))
+    c.usual("activation_function", ("gelu_new", *one_kernel))
     for name in ("add_cross_attention", "scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn"):
         c.only(name, False)
     return tokens_entry(decoder, c.tokens(positions, "n_positions"), sizes)
@@ -103,6 +105,7 @@ def _mpt(c: Config) -> Entry:
         tied=int(c.flag("tie_word_embeddings", True)),
         biases=not c.flag("no_bias", True),
         alibi=True,
+        gelu="fused",
     )
     c.only("no_bias", True)
     c.only("norm_type", "low_precision_layernorm")
@@ -120,6 +123,7 @@ def _bloom(c: Config) -> Entry:
         c.size("vocab_size", default=250880),
         dropout=_drops(c, "hidden_dropout", "attention_dropout", default=0.0),
         tied=int(c.flag("tie_word_embeddings", True)),
+        gelu="fused",
     )
     c.usual("apply_residual_connection_post_layernorm", False)
     return tokens_entry(decoder, 2048, sizes)

@@ -53,6 +53,7 @@ _COLUMNS_ASKED = (
     *("recompute", "optimizer", "fused_optimizer", "loss", "attention", "predicted", "channels_last", "compiled"),
     *("issue", "era", "unclear", "fsdp_prefetch", "overlap", "modules", "network", "lora", "dropout", "mtp_layers"),
     *(
+        "gelu",
         "launch_blocking",
         "accumulate",
         "recompute_parts",
@@ -226,6 +227,8 @@ def _sizes(cell: Cell, entry: Entry, options: StepOptions) -> tuple[tuple[str, i
         attention = "fused-native"
     if attention:
         sizes["attention"] = attention
+    if cell("gelu") and entry.defaults.get("gelu") not in (None, cell("gelu")):
+        sizes["gelu"] = cell("gelu")
     loss = cell("loss") or ("1" if entry.sample == "sequences" and options.mode == "train" else "0")
     sizes["loss"] = int(loss == "1")
     return tuple(sizes.items())

@@ -26,14 +26,14 @@ __all__ = ["LANGUAGE", "LANGUAGE_ALIASES", "tokens_entry"]
 _OPTIONS = (
     *("hidden", "heads", "kv_heads", "layers", "inner", "vocabulary", "positions", "attention", "head", "tied"),
     *("target_length", "predicted", "experts", "chosen", "expert_inner", "shared_inner", "dense_layers", "head_size"),
-    *("dropout", "mtp_layers"),
+    *("dropout", "mtp_layers", "gelu"),
 )
 
 
 def tokens_entry(model: Callable[..., Outputs], length: int, sizes: Decoder | Encoder | T5) -> Entry:
     """Return the entry of *model* with *sizes*; *length*: its default sequence length in tokens."""
     fields = type(sizes).__dataclass_fields__
-    own = {key: getattr(sizes, key) for key in _OPTIONS if key in fields}
+    own = {key: getattr(sizes, key) for key in _OPTIONS if key in fields and getattr(sizes, key) != ""}
     defaults = {"sequence_length": length, **own}
     decodes = isinstance(sizes, Decoder)
     if not isinstance(sizes, Encoder):
@@ -54,12 +54,15 @@ _decoder = partial(tokens_entry, decoder)
 _encoder = partial(tokens_entry, encoder)
 
 
-def _gpt3(hidden: int, heads: int, layers: int) -> Entry:
-    return _decoder(2048, Decoder("gpt2", hidden, heads, layers, 50257, 2048))
+def _gpt2(hidden: int, heads: int, layers: int, length: int = 1024) -> Entry:
+    return _decoder(length, Decoder("gpt2", hidden, heads, layers, 50257, length, gelu="eager"))
+
+
+_gpt3 = partial(_gpt2, length=2048)
 
 
 def _megatron(hidden: int, heads: int, layers: int, length: int = 2048) -> Entry:
-    return _decoder(length, Decoder("gpt", hidden, heads, layers, 51200, attention="fused-softmax"))
+    return _decoder(length, Decoder("gpt", hidden, heads, layers, 51200, attention="fused-softmax", gelu="fused"))
 
 
 def _opt(hidden: int, heads: int, layers: int, **odd: Any) -> Entry:
@@ -68,11 +71,11 @@ def _opt(hidden: int, heads: int, layers: int, **odd: Any) -> Entry:
 
 
 def _mpt(hidden: int, heads: int, layers: int) -> Entry:
-    return _decoder(2048, Decoder("mpt", hidden, heads, layers, 50368, attention="fused", dropout=0))
+    return _decoder(2048, Decoder("mpt", hidden, heads, layers, 50368, attention="fused", dropout=0, gelu="fused"))
 
 
 def _bloom(hidden: int, heads: int, layers: int) -> Entry:
-    return _decoder(2048, Decoder("bloom", hidden, heads, layers, 250880, dropout=0))
+    return _decoder(2048, Decoder("bloom", hidden, heads, layers, 250880, dropout=0, gelu="fused"))
 
 
 def _llama(*shape: int, kv_heads: int = 0, words: int = 32000, length: int = 4096, tied: int = 0, **odd: Any) -> Entry:
@@ -143,10 +146,10 @@ LANGUAGE: dict[str, Entry] = {
     "bert-large": _encoder(512, Encoder(1024, 16, 24, 30522)),
     "bert-base-squad": _encoder(384, Encoder(768, 12, 12, 30522, head="question-answering")),
     "bert-large-squad": _encoder(384, Encoder(1024, 16, 24, 30522, head="question-answering")),
-    "gpt2": _decoder(1024, Decoder("gpt2", 768, 12, 12, 50257, 1024)),
-    "gpt2-medium": _decoder(1024, Decoder("gpt2", 1024, 16, 24, 50257, 1024)),
-    "gpt2-large": _decoder(1024, Decoder("gpt2", 1280, 20, 36, 50257, 1024)),
-    "gpt2-xl": _decoder(1024, Decoder("gpt2", 1600, 25, 48, 50257, 1024)),
+    "gpt2": _gpt2(768, 12, 12),
+    "gpt2-medium": _gpt2(1024, 16, 24),
+    "gpt2-large": _gpt2(1280, 20, 36),
+    "gpt2-xl": _gpt2(1600, 25, 48),
     "gpt": _megatron(1024, 16, 24, 1024),
     "gpt3-125m": _gpt3(768, 12, 12),
     "gpt3-350m": _gpt3(1024, 16, 24),

@@ -24,6 +24,7 @@ from simulator.workload.zoo.language import LANGUAGE, LANGUAGE_ALIASES
 from simulator.workload.zoo.maskrcnn import mask_rcnn
 from simulator.workload.zoo.ncf import neumf
 from simulator.workload.zoo.resnet import RESNET_BLOCKS, resnet, resnet_cifar, resnet_small_image
+from simulator.workload.zoo.sizes import GELUS
 from simulator.workload.zoo.ssd import ssd300
 from simulator.workload.zoo.tacotron2 import tacotron2
 from simulator.workload.zoo.transformer_xl import transformer_xl
@@ -171,7 +172,12 @@ _ALIASES = {
     "unet-medical": "unet",
     "3d-unet": "unet3d",
 }
-_CHOICES: Mapping[str, tuple[str, ...]] = {"attention": ATTENTIONS, "head": HEADS, "lora_layers": LORA_LAYERS}
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "attention": ATTENTIONS,
+    "gelu": GELUS,
+    "head": HEADS,
+    "lora_layers": LORA_LAYERS,
+}
 _MAX_SIZE = 10**9
 _MOST = {"layers": 1024, "frames": 1024, "tied": 1, "dropout": 1, "mtp_layers": 64}
 _MAY_BE_ZERO = (

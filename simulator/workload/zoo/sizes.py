@@ -8,7 +8,10 @@ from typing import Literal
 from simulator.workload.zoo.attention import AttentionKind
 from simulator.workload.zoo.builder import SizeError
 
-__all__ = ["Decoder", "Hybrid", "Latent", "Mixture"]
+__all__ = ["GELUS", "Decoder", "Gelu", "Hybrid", "Latent", "Mixture"]
+
+Gelu = Literal["eager", "fused", ""]
+GELUS: tuple[Gelu, ...] = ("eager", "fused")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,7 @@ class Decoder:
     dropout: int = 1  # GPT-like: 1 for dropout in training, else 0
     biases: bool = True  # GPT-like: biases in linear layers and normalisations
     alibi: bool = False  # GPT-like: positions are part of the mask, as in BLOOM
+    gelu: Gelu = ""  # eager: a kernel for each operation of the formula; fused: one kernel; "": another function
 
     @property
     def head(self) -> int:

@@ -15,7 +15,7 @@ from simulator.workload.zoo.hybrid import hybrid_block
 from simulator.workload.zoo.llama import llama_block
 from simulator.workload.zoo.sizes import Decoder, Hybrid, Mixture
 
-__all__ = ["decoder", "embed_positions", "new_gelu"]
+__all__ = ["decoder", "embed_positions"]
 
 
 def decoder(b: NetworkBuilder, tokens: Tensor, d: Decoder) -> Outputs:
@@ -83,7 +83,7 @@ def embed_positions(b: NetworkBuilder, x: Tensor, name: str, positions: int) -> 
     return b.add_layer(f"{name}.add", Elementwise("add", x.elements, summed=1), (x, rows), x.shape)
 
 
-def new_gelu(b: NetworkBuilder, x: Tensor, name: str) -> Tensor:
+def _gelu_formula(b: NetworkBuilder, x: Tensor, name: str) -> Tensor:
     """Return ``x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))``, one kernel per operation."""
     half = b.elementwise(f"{name}.half", "mul_scalar", x)
     cube = b.elementwise(f"{name}.cube", "pow_scalar", x)
@@ -110,10 +110,10 @@ def _gpt_block(b: NetworkBuilder, x: Tensor, name: str, d: Decoder) -> Tensor:
         y = b.layer_norm(x, f"{name}.norm2", bias=d.biases)
     with b.part("feed-forward"):
         y = b.linear(y, f"{name}.up", d.inner or 4 * d.hidden, bias=d.biases, split="columns")
-        if d.family == "gpt2":
-            y = new_gelu(b, y, f"{name}.gelu")
+        if d.gelu == "eager":
+            y = _gelu_formula(b, y, f"{name}.gelu")
         else:
-            function = "relu" if d.family == "opt" else "gelu"
+            function = "gelu" if d.gelu else "relu"
             y = b.elementwise(f"{name}.{function}", function, y)
         y = b.linear(y, f"{name}.down", d.hidden, bias=d.biases, split="rows")
     x = _added(b, y, x, f"{name}.down_dropout" if drops else "", f"{name}.add2", d)
