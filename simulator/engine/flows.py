@@ -125,11 +125,13 @@ class FlowNetwork:
 
     def change(self, resource: Resource) -> None:
         """Recompute the rates on *resource*, whose capacity has changed."""
+        self._end_due()  # what ends at this instant is not stopped by a capacity that is gone from now on
         self._freed[resource] = None
         self._request()
 
     def slow(self, flows: Iterable[ActiveFlow], cap: float) -> None:
         """Limit the rate of *flows* to *cap* from now on."""
+        self._end_due()
         for flow in flows:
             flow.cap_Bps = cap
             if flow.end_s < 0:
@@ -258,6 +260,11 @@ class FlowNetwork:
         if armed_s != self._armed_s:
             return
         self._armed_s = float("inf")
+        self._end_due()
+        self._arm()
+
+    def _end_due(self) -> None:
+        """End the flows that are due now."""
         now = self._kernel.now_s
         due = now + abs(now) * _SAME_INSTANT
         ended = False
@@ -269,4 +276,3 @@ class FlowNetwork:
                 ended = True
         if ended:
             self._request()
-        self._arm()

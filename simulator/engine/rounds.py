@@ -93,6 +93,7 @@ class Rounds:
         self.fold = fold
         self.at_boundary: list[Run] = []
         self.asleep: dict[Resource, _Sleepers] = {}
+        self.changed_s: dict[Resource, float] = {}
 
     def start(self, task: Activity, amounts: Sequence[Amount]) -> Run:
         """Start *task*, each round of which consists of *amounts*.
@@ -114,6 +115,7 @@ class Rounds:
         """Continue with the changed capacity of *resource*."""
         if resource in self.asleep:
             self._wake(self.asleep[resource])
+        self.changed_s[resource] = self.kernel.now_s
         self.network.change(resource)
 
     def slow(self, run: Run, cap: float) -> None:
@@ -203,7 +205,7 @@ class Rounds:
     def _in_step(self, run: Run, here: dict[Batch, Run]) -> list[Run] | None:
         """Return all runs that shared resources with *run* in its last round if they are in step with it, else None."""
         batch = run.batch
-        if batch is None or not batch.whole:
+        if batch is None or not self._predicts(run, batch):
             return None
         now = self.kernel.now_s
         group = {id(run): run}
@@ -211,12 +213,24 @@ class Rounds:
         while stack:
             for peer in stack.pop().peers:
                 other = here.get(peer)
-                if other is None or not peer.whole or abs(peer.start_s - batch.start_s) > _SAME * now:
+                if other is None or abs(peer.start_s - batch.start_s) > _SAME * now:
+                    return None
+                if not self._predicts(other, peer):
                     return None
                 if id(other) not in group:
                     group[id(other)] = other
                     stack.append(peer)
         return list(group.values())
+
+    def _predicts(self, run: Run, batch: Batch) -> bool:
+        """Return whether *batch*, the last round of *run*, ran from start to end with the present capacities.
+
+        A capacity counts that changed after the round's own flow on it had ended.
+        """
+        if not self.changed_s:
+            return batch.whole
+        used = {r for amount in run.amounts for r, _ in amount.loads}
+        return batch.whole and all(self.changed_s.get(r, -1.0) <= batch.start_s for r in used)
 
     # -- folding -------------------------------------------------------------------
 
@@ -284,7 +298,7 @@ class Rounds:
         for part, old in zip(run.amounts, model.flows, strict=True):
             new = ActiveFlow(batch, old.position, part.amount, old.loads, old.cap_Bps, old.latency_s, old.in_seconds)
             end_s = old.end_s - model.start_s
-            if end_s <= into_s:
+            if end_s <= into_s + _SAME * now:
                 new.end_s = batch.start_s + end_s
                 batch.arrival_s = max(batch.arrival_s, new.end_s + new.latency_s)
                 continue

@@ -280,4 +280,5 @@ def _chains(group: Communicator, ranks: list[int]) -> list[list[int]]:
         entered[best[0]] += 1
         left[best[-1]] += 1
         chains.append(best)
-    return [list(chain) for chain in dict.fromkeys(map(tuple, chains))]
+    # Without any NIC, the router says from where to where no links lead, or finds another way.
+    return [list(chain) for chain in dict.fromkeys(map(tuple, chains))] or [ring]
