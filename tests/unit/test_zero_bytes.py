@@ -79,6 +79,17 @@ def test_what_a_rank_keeps(policy: str, zero: int) -> None:
         assert need.parameters_bytes == pytest.approx((cast or replica) * there + wide * N * shard)
 
 
+@pytest.mark.parametrize("zero", [0, 1, 2])
+@pytest.mark.parametrize("policy", BYTES)
+def test_gradients_at_the_peak(policy: str, zero: int) -> None:
+    """They have the format of the parameters; with an fp32 copy, those of a rank's shard are in fp32 too."""
+    replica, _, copy, _ = BYTES[policy]
+    layout = Layout(zero=zero).on(RANKS)
+    need = device_memory(LLAMA, asked(policy, layout, bucket_bytes=25e6 if zero == 2 else 0.0), DEVICE, layout)
+    shard, kept = 1 / RANKS if zero else 1.0, 1 / RANKS if zero == 2 else 1.0
+    assert need.gradients_bytes == pytest.approx((replica * kept + copy * shard) * N)
+
+
 @pytest.mark.parametrize("policy", ["fp32", "bf16", "amp-bf16", "graph-fp16", "master-bf16"])
 @pytest.mark.parametrize("words", ["zero=1", "zero=2", "pp=2,zero=1", "pp=2,zero=2"])
 @pytest.mark.parametrize("bucket_bytes", [0.0, 25 * 2.0**20])
