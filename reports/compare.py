@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from html import escape
 from importlib.resources import files
 from string import Template
 from typing import Any
@@ -23,6 +22,7 @@ from reports.compare_tables import (
     percent,
     table,
 )
+from reports.html_text import escape
 from reports.svg import inline_svg
 
 __all__ = ["comparison_page"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from html import escape
 from typing import Any
 
+from reports.html_text import escape
 from simulator.units import format_duration, format_size
 
 __all__ = [

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from html import escape
 
 from matplotlib.figure import Figure
 
 from reports.file import figure_file
+from reports.html_text import escape
 
 __all__ = ["GRID", "MUTED", "PAGE_INK", "inline_svg"]
 

@@ -27,7 +27,7 @@ def foreign_kind(text: str) -> Foreign | None:
     """
     start = _ANSI.sub("", text[:_LOOKED_AT]).lstrip("\ufeff \t\r\n")
     if start.startswith("<"):
-        tags = {tag.lower() for tag in _ROOT.findall(re.sub(r"<!--.*?-->", "", start, flags=re.DOTALL)[:2_000])}
+        tags = {tag.lower() for tag in _ROOT.findall(_without_comments(start)[:2_000])}
         return "nccl-xml" if "system" in tags else "hwloc-xml" if "topology" in tags else "xml"
     if _LOG.search(start):
         return "nccl-log"
@@ -43,3 +43,14 @@ def foreign_kind(text: str) -> Foreign | None:
         if all(len(row) == len(cells) and row[i] == "0" for i, row in enumerate(cells)):
             return "link-classes"
     return None
+
+
+def _without_comments(text: str) -> str:
+    kept, at = [], 0
+    while (begins := text.find("<!--", at)) >= 0:
+        kept.append(text[at:begins])
+        ends = text.find("-->", begins)
+        if ends < 0:
+            return "".join(kept)
+        at = ends + 3
+    return "".join([*kept, text[at:]])

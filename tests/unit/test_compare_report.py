@@ -107,6 +107,16 @@ def test_text_of_tables_is_no_markup(page):
     assert "&lt;script&gt;one GPU&lt;/script&gt;" in page
 
 
+def test_text_of_tables_is_not_obeyed(tmp_path):
+    evil = "\x1b[31m\u202e\x07"
+    left = [{"group": f"ops{evil}", "case": evil, "reason": f"one{evil}"}]
+    tables = {"ops.csv": [{**row, "software": evil} for row in timed("ops.csv", operators(40), constant(1.1))]}
+    folder = write(tmp_path, tables, machine=f"mine{evil}", left=left)
+    drawn = comparison_page(comparison_document(compare(read_folder(str(folder)), Asked())))
+    assert all(c.isprintable() or c in "\n\t" for c in drawn)
+    assert "mine\\x1b[31m\\u202e\\x07" in drawn
+
+
 def test_it_holds_what_was_found(page, found):
     reader = Reader()
     reader.feed(page)

@@ -318,6 +318,16 @@ def test_the_pci_database_s_names_are_parts(words, part) -> None:
         ('<system><cpu numaid="0"><pci busid="a"/></cpu></system>', r"dump0.txt: its devices have no class"),
         (NCCL_XML.replace("0000:21:00.0", "0000:11:00.0"), r"two devices have the bus id '0000:11:00.0'"),
         (NCCL_XML.replace('count="4"', 'count="40"').replace('count="12"', 'count="48"'), "GPU0 has 48 NVLinks, where"),
+        (
+            "-[0000:00]-+-00.0  Intel\n" + "".join(f"{' ' * i}\\-00.0-[{i % 256:02x}]--\n" for i in range(1, 3000)),
+            r"dump0.txt:1:1: bridges are nested deeper than 64",
+        ),
+        (
+            "-[0000:00]-+-00.0\n" + " +-01.0 NVIDIA Corporation GH100 [H100 SXM5 80GB]\n" * 50_000,
+            r"dump0.txt:1:1: more than 512 GPUs and adapters; one machine is needed",
+        ),
+        (" ".join(f"GPU{i}" for i in range(600)) + "\nGPU0 X\n", r"it names 600 GPUs and adapters; one machine is"),
+        ("<!--" * 2_000_000, r"dump0.txt:1:\d+: is not valid XML"),
         ("some notes\n", r"dump0.txt:1:1: is none of: NCCL's topology XML"),
         ("GPU0 GPU1\nGPU0 X NV2\n", r"dump0.txt:1:1: there is no row of GPU1"),
         ("GPU 1: NVIDIA A100 (UUID: x)\n", r"dump0.txt:1:1: the GPUs are not numbered from 0"),

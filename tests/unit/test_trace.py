@@ -337,6 +337,52 @@ def test_odd_events_are_passed_over(tmp_path) -> None:
     trace = read_trace(written(tmp_path, document(events)))
     assert trace.kernels.start_s.tolist() == pytest.approx([0.0, 7.5e-6])
     assert all(name.isprintable() for name in trace.names)
+    assert trace.left_out == 4
+
+
+@pytest.mark.parametrize("pid", [[1], {"a": 1}, 1.5])
+def test_a_kernel_without_a_place_is_counted(tmp_path, pid) -> None:
+    events = [event("kernel", "gemm", 1.0, 1.0), {**event("kernel", "gemm", 3.0, 1.0), "pid": pid}]
+    assert read_trace(written(tmp_path, document(events))).left_out == 1
+    with pytest.raises(InputError, match=r"holds no kernel and no operator .*; 1 have no usable name, place, start"):
+        read_trace(written(tmp_path, document(events[1:])))
+
+
+@pytest.mark.parametrize("duration", ["NaN", "1e999", "-1", '"x"', "null", "1e300"])
+def test_a_kernel_without_a_duration_is_counted_and_told(tmp_path, duration) -> None:
+    text = json.dumps(document([event("kernel", "gemm", 10.0 * i, 1.0) for i in range(3)]))
+    at = text.rindex('"dur": 1.0')
+    path = tmp_path / "a.json"
+    path.write_text(text[:at] + f'"dur": {duration}' + text[at + len('"dur": 1.0') :])
+    trace = read_trace(str(path))
+    assert (len(trace.kernels), trace.left_out) == (2, 1)
+    told = "1 kernels without a usable name, place, start or duration are left out"
+    assert told in compare_traces(trace, trace).remarks
+
+
+def test_more_steps_than_kernels_are_refused(tmp_path) -> None:
+    trace = read_trace(written(tmp_path, document([event("kernel", "gemm", 1.0, 1.0)])))
+    with pytest.raises(InputError, match="holds 1 kernels, which are not --steps 1000"):
+        compare_traces(trace, trace, 1000)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"traceEvents":[' + "[" * 100_000, "is not valid JSON: it is nested too deep"),
+        ('{"traceEvents":[{"ph":' + "9" * 5000 + "}]}", "is not valid JSON: Exceeds the limit"),
+    ],
+)
+def test_deep_and_long_numbers_are_one_line(tmp_path, text, said) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match=said):
+        read_trace(str(path))
+
+
+def test_a_long_name_is_read_at_once(tmp_path) -> None:
+    events = [event("kernel", word * 500_000, 1.0, 1.0) for word in ("miopen", "fmhabwd")]
+    assert len(read_trace(written(tmp_path, document(events))).kernels) == 2
 
 
 # -- the command -----------------------------------------------------------------------

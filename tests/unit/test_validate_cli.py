@@ -61,6 +61,23 @@ def test_what_was_written_is_said_unless_quiet(capsys, good, tmp_path):
     assert run(capsys, "score", good)[2] == ""
 
 
+def test_cells_of_a_written_table_are_inert(capsys, tmp_path):
+    table, out = tmp_path / "t.csv", tmp_path / "p.csv"
+    table.write_text(
+        "device,op,dtype,m,n,k,time_s,note,software,+more\n"
+        "t4,linear,fp32,64,64,64,1e-5,=1+2,\x1b[31m\u202e,-1.5\n"
+        't4,linear,fp32,64,64,64,1e-5,"@a, b",x\u00a0y,+x\n'
+    )
+    assert run(capsys, "score", str(table), "--out", str(out))[0] == 0
+    head, *rows = out.read_text().splitlines()
+    assert "'+more" in head
+    assert [row.split("1e-05,")[-1].split("1e-5,")[-1].rsplit(",", 5)[0] for row in rows] == [
+        "'=1+2,\\x1b[31m\\u202e,-1.5",
+        "\"'@a, b\",x\u00a0y,'+x",
+    ]
+    assert run(capsys, "score", str(out))[0] == 0  # and can be read again
+
+
 def test_rows_without_what_is_grouped_by_have_a_line(capsys, tmp_path):
     table = tmp_path / "t.csv"
     table.write_text(

@@ -71,7 +71,7 @@ def _check_measured(file: str, part: str) -> None:
         return
     try:
         record = json.loads(beside.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return  # a table needs no record
     environment = record.get("environment") if isinstance(record, dict) else None
     said = contradiction({part: load_part(part)}, environment) if isinstance(environment, dict) else ""

@@ -77,6 +77,8 @@ def compare_traces(measured: Trace, predicted: Trace, steps: int | None = None) 
         raise InputError(Fault(f"marks {len(marks)} steps, where --steps says {steps}", measured.shown))
     count = steps or len(marks) or 1
     inside = _within(measured, marks)
+    if steps is not None and steps > len(inside):
+        raise InputError(Fault(f"holds {len(inside)} kernels, which are not --steps {steps}", measured.shown))
     start_s, end_s = (marks[0][0], marks[-1][1]) if marks else _ends(measured, inside)
     if not inside:
         raise InputError(Fault("holds no kernel within the steps that it marks", measured.shown))
@@ -95,6 +97,9 @@ def compare_traces(measured: Trace, predicted: Trace, steps: int | None = None) 
         differences += _differences(kind, measured, mine, predicted, theirs, count)
     differences.sort(key=lambda each: -abs(each.measured_s - each.predicted_s))
     remarks = []
+    if measured.left_out:
+        what = "operators" if measured.on_host else "kernels"
+        remarks.append(f"{measured.left_out:,} {what} without a usable name, place, start or duration are left out")
     if not marks and steps is None:
         remarks.append("the trace marks no steps (profiler.step()); all of it is taken for one: --steps says how many")
     if measured.devices > 1:

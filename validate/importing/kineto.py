@@ -32,6 +32,8 @@ _LONGEST_EVENT = 16 << 20
 _MOST_HEAD = 4 << 20
 _MOST_KEPT = 6_000_000
 _MOST_NAMES = 200_000
+_LONGEST_NAME = 10_000
+_LONGEST_US, _LATEST_US = 1e12, 1e18  # 12 days; since 1970, times are some 2e15
 _ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset")
 _OPERATORS = ("cpu_op", "operator")
 _LAUNCHES = ("cuda_runtime", "cuda_driver", "hip_runtime", "runtime")
@@ -82,7 +84,7 @@ class Trace:
     """A trace: the kernels of one device in order, and the steps as intervals, in seconds since ``origin_s``.
 
     ``devices`` is the number of devices that ran kernels; with ``on_host`` there were none, and ``kernels`` holds
-    operators of the CPU.
+    operators of the CPU.  ``left_out`` counts kernels, or operators, whose name, place or times are unusable.
     """
 
     shown: str
@@ -93,6 +95,7 @@ class Trace:
     devices: int = 1
     on_host: bool = False
     origin_s: float = 0.0
+    left_out: int = 0
 
 
 def read_trace(path: str) -> Trace:
@@ -123,6 +126,8 @@ class _Reader:
         self._head = ""
         self._on_device, self._on_host = Kernels(), Kernels()
         self._number: dict[str, int] = {}
+        self._group: dict[int | str, int] = {}
+        self._left_out = {True: 0, False: 0}  # on the device and on the host
         self._names: list[str] = []
         # Marks of steps and of optimiser updates, on the device (True) and on the host (False).
         self._steps: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
@@ -148,7 +153,8 @@ class _Reader:
                         raise self._fault("holds an event of more than 16 MB", held, at) from None
                     more = text.read(_CHUNK)
                     if not more:
-                        words = one_line(getattr(error, "msg", "") or "it is nested too deep")
+                        deep = isinstance(error, RecursionError)
+                        words = "it is nested too deep" if deep else one_line(getattr(error, "msg", error))
                         raise self._fault(f"is not valid JSON: {words}", held, getattr(error, "pos", at)) from None
                     held, at = self._moved(held, at) + more, 0
                     continue
@@ -194,8 +200,13 @@ class _Reader:
             return
         category, name = str(event.get("cat", "")).lower(), event.get("name")
         start_us, time_us = _number(event.get("ts")), _number(event.get("dur"))
-        if not isinstance(name, str) or math.isnan(start_us) or math.isnan(time_us) or time_us < 0:
+        place = event.get("tid" if category in _OPERATORS else "pid")
+        usable = isinstance(name, str) and 0.0 <= time_us <= _LONGEST_US and abs(start_us) <= _LATEST_US
+        if not usable or not isinstance(name, str) or (place is not None and not isinstance(place, int | str)):
+            if category in (*_ON_DEVICE, *_OPERATORS):
+                self._left_out[category in _ON_DEVICE] += 1
             return
+        name = name[:_LONGEST_NAME]
         if math.isnan(self._origin_us):
             self._origin_us = start_us
         start_us -= self._origin_us
@@ -206,14 +217,21 @@ class _Reader:
             marks[category == "gpu_user_annotation"].append((start_us * 1e-6, (start_us + time_us) * 1e-6))
         elif category in _ON_DEVICE:
             kind = "copy" if category != "kernel" else class_of_prediction(told) or class_of_kernel(name)
-            self._keep(self._on_device, start_us, time_us, event.get("pid"), kind, name, _correlation(told))
+            self._keep(self._on_device, start_us, time_us, place, kind, name, _correlation(told))
         elif category in _LAUNCHES and not self._steps[True]:
             self._launched.add(_correlation(told), start_us * 1e-6)
         elif category in _OPERATORS and not len(self._on_device):
-            self._keep(self._on_host, start_us, time_us, event.get("tid"), class_of_operator(name), name)
+            self._keep(self._on_host, start_us, time_us, place, class_of_operator(name), name)
 
     def _keep(
-        self, kept: Kernels, start_us: float, time_us: float, group: object, kind: str, name: str, launch: int = -1
+        self,
+        kept: Kernels,
+        start_us: float,
+        time_us: float,
+        place: int | str | None,
+        kind: str,
+        name: str,
+        launch: int = -1,
     ) -> None:
         if len(kept) >= _MOST_KEPT:
             raise InputError(Fault(f"holds more than {_MOST_KEPT:,} kernels; profile fewer steps", self.shown))
@@ -222,14 +240,17 @@ class _Reader:
             number = self._number[name] = min(len(self._names), _MOST_NAMES)
             if len(self._names) <= _MOST_NAMES:
                 self._names.append(one_line(name, 200))
-        kept.add(start_us * 1e-6, time_us * 1e-6, hash(group) & 0x7FFFFFFF, CLASSES.index(kind), number, launch)
+        group = self._group.setdefault("" if place is None else place, len(self._group))
+        kept.add(start_us * 1e-6, time_us * 1e-6, group, CLASSES.index(kind), number, launch)
 
     def trace(self) -> Trace:
         """Return the trace of all recorded events; raises InputError if there is no kernel or operator."""
         on_host = not len(self._on_device)
         kept = self._on_host if on_host else self._on_device
+        left_out = self._left_out[not on_host or self._left_out[True] > 0]
         if not len(kept):
-            raise InputError(Fault("holds no kernel and no operator of PyTorch's profiler", self.shown))
+            of = f"; {left_out:,} have no usable name, place, start or duration" if left_out else ""
+            raise InputError(Fault(f"holds no kernel and no operator of PyTorch's profiler{of}", self.shown))
         busy: dict[int, float] = {}
         for group, time_s in zip(kept.group, kept.time_s, strict=True):
             busy[group] = busy.get(group, 0.0) + time_s
@@ -247,7 +268,8 @@ class _Reader:
         named = _DEVICE.search(self._head)
         device = one_line(named[1], 60) if named and not on_host else ""
         count = 1 if on_host else len(busy)
-        return Trace(self.shown, kernels, self._names, steps, device, count, on_host, origin_s=self._origin_us * 1e-6)
+        origin_s = self._origin_us * 1e-6
+        return Trace(self.shown, kernels, self._names, steps, device, count, on_host, origin_s, left_out)
 
 
 def _joined(kernels: Kernels, names: list[str]) -> Kernels:

@@ -1,7 +1,12 @@
-"""Scored tables as CSV, with the prediction of each row."""
+r"""Scored tables as CSV, with the prediction of each row.
+
+Cells are inert: characters that a terminal would obey or hide are written as ``\x1b``, and a text that a spreadsheet
+would compute (``=...``) starts with an apostrophe.
+"""
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Sequence
 
 from validate.score.score import ScoredRow
@@ -41,7 +46,27 @@ class Predictions:
         return write
 
     def _line(self, cells: Sequence[str]) -> None:
-        self._write((",".join(map(_quoted, cells)) + "\n").encode())
+        self._write((",".join(_quoted(_inert(cell)) for cell in cells) + "\n").encode())
+
+
+_OBEYED = ("Cc", "Cf", "Zl", "Zp")  # control and format characters, separators of lines
+
+
+def _inert(text: str) -> str:
+    if not (text.isascii() and text.isprintable()):
+        text = "".join(
+            c.encode("unicode_escape").decode() if unicodedata.category(c) in _OBEYED and c not in "\t\r\n" else c
+            for c in text
+        )
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") and not _is_number(text) else text
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _quoted(text: str) -> str:

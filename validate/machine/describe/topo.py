@@ -6,7 +6,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["Matrix", "parse_topo", "without_peers"]
+__all__ = ["MOST_DEVICES", "Matrix", "parse_topo", "without_peers"]
+
+MOST_DEVICES = 512  # GPUs and adapters of one machine
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _GPU = re.compile(r"GPU(\d{1,4})", re.ASCII)
@@ -55,6 +57,8 @@ def parse_topo(text: str) -> Matrix:
             rows[words[0]] = words[1:]
     if not columns:
         raise ValueError("no line names the GPUs (GPU0 GPU1 ...)")
+    if len(columns) > MOST_DEVICES:
+        raise ValueError(f"it names {len(columns):,} GPUs and adapters; one machine is needed")
     gpus = [name for name in columns if _GPU.fullmatch(name)]
     if gpus != [f"GPU{i}" for i in range(len(gpus))]:
         raise ValueError("the GPUs are not numbered from 0")

@@ -324,8 +324,8 @@ def _check_same(path: Path, facts: Mapping[str, Any]) -> str:
         return ""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-        before, machine = record["environment"], str(record.get("machine", ""))
-    except (ValueError, KeyError, TypeError):
+        before, machine = dict(record["environment"]), str(record.get("machine", ""))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ValueError(f"{path}: is not a record of a run; name another folder with --out") from None
     for name in SAME:
         if before.get(name) != facts.get(name):

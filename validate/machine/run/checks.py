@@ -92,7 +92,7 @@ def has_rows(out: Path) -> bool:
 def _recorded(out: Path) -> str:
     try:
         found = json.loads((out / "run.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return ""  # the run itself validates the record and reports the fault
     return str(found.get("machine") or "") if isinstance(found, dict) else ""
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from validate.machine.describe.dumps.pci import adapter_of, model_in
-from validate.machine.describe.dumps.tree import Bus, Numa, Tree
+from validate.machine.describe.dumps.tree import DEEPEST, TOO_DEEP, Bus, Numa, Tree
+from validate.machine.describe.topo import MOST_DEVICES
 
 __all__ = ["lspci_tree"]
 
@@ -30,6 +31,7 @@ def lspci_tree(text: str) -> Tree:
     numa = Numa(0)
     roots: list[tuple[int, Bus]] = []  # open branches, each with its column
     bus_of: dict[int, str] = {}
+    found_devices = 0
     for raw in text.splitlines():
         line = raw[:_LONGEST_LINE].rstrip()
         start = _ROOT.match(line)
@@ -52,6 +54,8 @@ def lspci_tree(text: str) -> Tree:
                 bridge = Bus("bridge", name)
                 parents.append(bridge)
                 roots.append((column, bridge))
+                if len(roots) > DEEPEST:
+                    raise ValueError(TOO_DEEP)
                 domain = bus.rpartition(":")[0]
                 bus_of = {c: b for c, b in bus_of.items() if c <= column} | {
                     found.end(): f"{domain}:{found['below'][:2]}"
@@ -61,6 +65,9 @@ def lspci_tree(text: str) -> Tree:
             leaf = _device(name, line[found.end() :])
             if leaf is not None:
                 parents.append(leaf)
+                found_devices += 1
+                if found_devices > MOST_DEVICES:
+                    raise ValueError(f"more than {MOST_DEVICES} GPUs and adapters; one machine is needed")
             break
     tree = Tree([numa], None, sockets_said=False)
     unnamed = len(_UNNAMED.findall(text))

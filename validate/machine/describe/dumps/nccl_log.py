@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from validate.machine.describe.adapters import Adapter
-from validate.machine.describe.dumps.tree import Bus, Numa, Tree
+from validate.machine.describe.dumps.tree import DEEPEST, TOO_DEEP, Bus, Numa, Tree
 
 __all__ = ["log_tree"]
 
@@ -100,6 +100,8 @@ def _from_drawing(lines: list[str]) -> Tree:
         rate_GBps[name] = rate
         (at.below if at is not None else numas[-1].below).append(bus)
         branches.append((column, bus))
+        if len(branches) > DEEPEST:
+            raise ValueError(TOO_DEEP)
     tree = Tree(numas, links_GBps, switch_GBps, rates="planned")
     if any(rate < _ODD_PORT for rate in rate_GBps.values()):
         tree.remarks.append("bridges of 2.5 GT/s x1 are a virtual machine's; their ports are taken as those below them")

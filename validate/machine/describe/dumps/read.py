@@ -14,7 +14,7 @@ from validate.machine.describe.dumps.nccl_log import log_tree
 from validate.machine.describe.dumps.nccl_xml import nccl_tree
 from validate.machine.describe.dumps.tree import Tree
 from validate.machine.describe.dumps.xml_text import parse_xml
-from validate.machine.describe.topo import Matrix, parse_topo
+from validate.machine.describe.topo import MOST_DEVICES, Matrix, parse_topo
 
 __all__ = ["KINDS", "MAX_BYTES", "Dump", "read_dump", "read_text"]
 
@@ -99,7 +99,10 @@ def read_dump(path: str) -> Dump:
 def _checked(tree: Tree, shown: str) -> Tree:
     """Return *tree*; raises InputError where two devices have the same bus ID and so could not be told apart."""
     seen: set[str] = set()
-    for device in (*tree.gpus(), *tree.nics()):
+    devices = (*tree.gpus(), *tree.nics())
+    if len(devices) > MOST_DEVICES:
+        raise InputError(Fault(f"has {len(devices):,} GPUs and adapters; one machine is needed", shown))
+    for device in devices:
         if device.name in seen:
             raise InputError(Fault(f"two devices have the bus id '{one_line(device.name, 40)}'", shown))
         seen.add(device.name)

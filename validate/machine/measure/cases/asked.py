@@ -69,7 +69,11 @@ def _cases(shapes: Sequence[StepShape], bench: Bench, machine: str) -> Iterator[
 def read_asked(folder: Path) -> list[StepShape]:
     """Return the steps requested in *folder*; raises OSError or ValueError."""
     found = json.loads((folder / ASKED).read_text(encoding="utf-8"))
-    if not isinstance(found, dict) or found.get("schema_version") != _VERSION or not isinstance(found["steps"], list):
+    if (
+        not isinstance(found, dict)
+        or found.get("schema_version") != _VERSION
+        or not isinstance(found.get("steps"), list)
+    ):
         raise ValueError("is not a list of steps")
     return [_shape(raw, str(folder)) for raw in found["steps"]]
 
