@@ -24,7 +24,7 @@ class Arguments:
     def __init__(self, words: Sequence[Word], file: str) -> None:
         self._file = file
         self._values: dict[str, list[str]] = {}
-        self._places: dict[str, Word] = {}
+        self._places: dict[str, tuple[str, int, int]] = {}
         self.faults: list[Fault] = []
         self.read: set[str] = set()
         name = ""
@@ -33,7 +33,7 @@ class Arguments:
                 said, equals, value = word.text.partition("=")
                 name = said.lstrip("-").replace("_", "-")
                 self._values[name] = [value] if equals else []
-                self._places[name] = word
+                self._places[name] = (file, word.line, word.column) if file != "--launch" else (file, 0, 0)
             elif name:
                 self._values[name].append(word.text)
 
@@ -53,6 +53,12 @@ class Arguments:
     def value(self, name: str) -> str | None:
         """Return the value of *name*; None if there is none.  Does not mark it as read."""
         return " ".join(self._values.get(name, [])) or None
+
+    def take(self, name: str, value: str, at: Fault) -> None:
+        """Take *value* for *name*, which another file says *at* a place, unless the command says one."""
+        if name not in self._values:
+            self._values[name] = [value]
+            self._places[name] = at.file, at.line, at.column
 
     def text(self, *names: str) -> str | None:
         """Return the value of the first of *names* that is given; None if none is."""
@@ -91,9 +97,8 @@ class Arguments:
 
     def fault(self, name: str, message: str) -> None:
         """Record a fault of the argument *name*."""
-        word = self._places.get(name)
-        place = (word.line, word.column) if word is not None and self._file != "--launch" else (0, 0)
-        self.faults.append(Fault(f"--{name}: {message}", self._file, *place))
+        place = self._places.get(name, (self._file, 0, 0))
+        self.faults.append(Fault(f"--{name}: {message}", *place))
 
     def finish(self) -> None:
         """Raise InputError with all recorded faults."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.launch.accelerate import add_config
 from simulator.launch.arguments import Arguments
 from simulator.launch.deepspeed import DeepSpeed, read_deepspeed
 from simulator.launch.layout import read_layout, read_overlap
@@ -70,6 +71,7 @@ def read_launch(text: str, at_hand: int | None = None) -> Launch:
     other = _OTHER_MODELS.search(Path(command[at].text).name) if at is not None and at >= 0 else None
     if other is not None and "num-layers" in args:
         args.fault("num-layers", f"{command[at or 0].text} trains no GPT; name the network by --workload without them")
+    add_config(launcher)
     ranks = read_ranks(launcher, script.comments, file)
     args.faults += [] if launcher is args else launcher.faults
     found = Launch(notes=_twice(script, file))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from simulator.errors import InputError, one_line
 from simulator.launch.arguments import Arguments
-from simulator.launch.timeless import OFFLOADS
+from simulator.launch.timeless import OFFLOADS, is_off
 from simulator.topology.json_source import read_json
 
 __all__ = ["Trainer", "read_trainer"]
@@ -62,8 +62,8 @@ def read_trainer(args: Arguments, launcher: Arguments, notes: list[str]) -> Trai
     if half == "fp8":
         launcher.fault("mixed-precision", "fp8 is not modelled here; bf16 and fp16 are")
     found.precision = {"bf16": "amp-bf16", "fp16": "amp-fp16"}.get(half or "", "fp32")
-    found.recomputes = _says(args, "gradient-checkpointing")
-    found.compiles = _says(args, "torch-compile")
+    found.recomputes = _says(args, "gradient-checkpointing") or _says(launcher, "fsdp-activation-checkpointing")
+    found.compiles = _says(args, "torch-compile") or (launcher.text("dynamo-backend") or "no").lower() == "inductor"
     optimizer = args.text("optim") or ""
     found.fuses_update = "fused" in optimizer
     if optimizer and not re.fullmatch(r"adamw?(_torch|_hf|_apex)?(_fused)?|fused_adam", optimizer):
@@ -75,8 +75,8 @@ def read_trainer(args: Arguments, launcher: Arguments, notes: list[str]) -> Trai
     if _says(launcher, "use-fsdp") and not known:
         named = launcher.choice((*_SHARDED, *_NUMBERED), "fsdp-sharding-strategy") or "full_shard"
         known = [_NUMBERED.get(named, named)]
-        if launcher.has("fsdp-reshard-after-forward") and not _says(launcher, "fsdp-reshard-after-forward"):
-            known = ["shard_grad_op"]
+        said = (launcher.text("fsdp-reshard-after-forward") or "true").lower()  # of FSDP2, or a strategy
+        known = [said] if said in _SHARDED else ["shard_grad_op"] if is_off(said) else known
     if known:
         found.zero = _SHARDED[known[0]]
         found.in_nodes = known[0].startswith("hybrid")
@@ -86,8 +86,6 @@ def read_trainer(args: Arguments, launcher: Arguments, notes: list[str]) -> Trai
     if _says(launcher, "use-deepspeed"):
         found.of_deepspeed = True
         found.zero = launcher.number("zero-stage", least=0) if "zero-stage" in launcher else 2  # Accelerate's default
-    if launcher.has("config-file"):
-        launcher.fault("config-file", "is not read; write its settings as arguments of accelerate launch")
     _read_fsdp_file(args, found)
     found.lora = args.number("lora-r", "lora-rank", "lora-dim", least=0)
     if not found.lora and (any(_says(args, name) for name in _ADAPTS) or args.value("finetuning-type") == "lora"):

@@ -87,7 +87,7 @@ def test_deepspeeds_configuration(
         (f"{TRAINER} --use_peft", "use-peft", "add --lora-r"),
         (ACCELERATE.format("--use_deepspeed --zero_stage 3 --offload_param_device cpu"), "offload-param", FAR_OFF),
         (ACCELERATE.format("--use_fsdp --fsdp_offload_params true"), "fsdp-offload-params", FAR_OFF),
-        (ACCELERATE.format("--config_file a.yaml"), "config-file", "is not read"),
+        (ACCELERATE.format("--use_megatron_lm"), "use-megatron-lm", "degrees of parallelism are not read"),
         (ACCELERATE.format("--use_fsdp --fsdp_sharding_strategy 7"), "fsdp-sharding-strategy", "'7' is not known"),
     ],
 )
@@ -113,6 +113,46 @@ def test_a_file_of_fsdps_settings_is_read(tmp_path: Path) -> None:
     path.write_text('{"offload_params": true}', encoding="utf-8")
     with pytest.raises(InputError, match=r"fsdp\.json:1:\d+: offload_params: moves data"):
         read_launch(f"{TRAINER} --fsdp full_shard --fsdp_config {path}")
+
+
+ZERO3 = """\
+distributed_type: DEEPSPEED
+deepspeed_config:
+  gradient_accumulation_steps: auto
+  offload_optimizer_device: none
+  zero_stage: 3
+fsdp_config: {fsdp_offload_params: true}
+mixed_precision: bf16
+num_machines: 2
+num_processes: 16
+use_cpu: false
+"""
+
+
+def test_accelerates_file_says_what_its_arguments_say(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    line = f"accelerate launch --config_file {path} train.py --per_device_train_batch_size 4"
+    path.write_text(ZERO3, encoding="utf-8")
+    found = read_launch(line).options
+    assert (found["parallel"], found["nodes"], found["precision"]) == ("dp=16,fsdp", "2", "master-bf16")
+    assert read_launch(line.replace("train.py", "--zero_stage 2 train.py")).options["parallel"] == "dp=16,zero=2"
+    path.write_text(ZERO3.replace("device: none", "device: cpu"), encoding="utf-8")
+    with pytest.raises(InputError, match=rf"a\.yaml:4:29: --offload-optimizer-device: {FAR_OFF}"):
+        read_launch(line)
+    path.write_text(ZERO3.replace("DEEPSPEED", "FSDP"), encoding="utf-8")
+    with pytest.raises(InputError, match=rf"a\.yaml:6:36: --fsdp-offload-params: {FAR_OFF}"):
+        read_launch(line)
+    path.write_text("- 1", encoding="utf-8")
+    with pytest.raises(InputError, match="is a mapping"):
+        read_launch(line)
+
+
+@pytest.mark.parametrize(
+    ("said", "layout"), [("true", "dp=8,fsdp"), ("false", "dp=8,zero=2"), ("SHARD_GRAD_OP", "dp=8,zero=2")]
+)
+def test_fsdp2_reshards_or_not(said: str, layout: str) -> None:
+    found = read_launch(ACCELERATE.format(f"--use_fsdp --fsdp_version 2 --fsdp_reshard_after_forward {said}"))
+    assert found.options["parallel"] == layout
 
 
 def test_the_command_refuses_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
