@@ -42,7 +42,7 @@ def list_lines(scenarios: Sequence[Scenario], style: Style) -> list[str]:
 
 def scenario_lines(scenario: Scenario, answers: Sequence[Answer], style: Style) -> list[str]:
     """Return the full answer, at most 80 columns wide."""
-    style = Style(min(style.width or _WIDTH, _WIDTH), style.colour)
+    style = style.at_most(_WIDTH)
     lines = style.wrap(f"{scenario.chapter}: {scenario.title}", "bold")
     lines += ["", *style.wrap(scenario.about)]
     if scenario.assumed:

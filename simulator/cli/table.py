@@ -17,6 +17,7 @@ __all__ = ["Column", "fits", "table_lines", "table_of"]
 
 _LEAST_TEXT = 20  # characters to which a text column may be narrowed
 _GAP = 2
+_Lines = Mapping[int, Sequence[str]]  # by row number
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +44,24 @@ class Column:
         return [piece.rjust(width) if self.right else piece.ljust(width) for piece in pieces]
 
 
-def table_of(rows: Sequence[Sequence[str]], right: Sequence[bool], style: Style) -> list[str]:
-    """Return the lines of a table of key columns; the first of *rows* holds the headings."""
+def table_of(
+    rows: Sequence[Sequence[str]],
+    right: Sequence[bool],
+    style: Style,
+    spare: Sequence[int] = (),
+    marks: Mapping[int, str] | None = None,
+) -> list[str]:
+    """Return the lines of a table; the first of *rows* holds the headings.
+
+    *spare* holds the numbers of the columns that leave, the first one first; *marks* are bold lines before rows.
+    """
     head, *body = rows
     cells = list(zip(*body, strict=True)) or [()] * len(head)
-    columns = [Column(name, column, to_right) for name, column, to_right in zip(head, cells, right, strict=True)]
-    return table_lines(columns, style)
+    columns = [
+        Column(name, column, to_right, len(spare) - spare.index(i) if i in spare else 0)
+        for i, (name, column, to_right) in enumerate(zip(head, cells, right, strict=True))
+    ]
+    return table_lines(columns, style, marks, marked="bold")
 
 
 def table_lines(
@@ -57,13 +70,14 @@ def table_lines(
     marks: Mapping[int, str] | None = None,
     first: Sequence[str] = (),
     more: str = "",
+    marked: str = "dim",
 ) -> list[str]:
     """Return the lines of a table with a marked heading.
 
-    *marks* are lines to put before rows, by row number; *first* marks the first row (bold, green); *more* is a line
-    below the rows.
+    *marks* are lines to put before rows, by row number, *marked* dim or bold; *first* marks the first row (bold,
+    green); *more* is a line below the rows.
     """
-    marks = marks or {}
+    before = {number: style.wrap(text, marked) for number, text in (marks or {}).items()}
     leaving = sorted((i for i, column in enumerate(columns) if column.spare), key=lambda i: (-columns[i].spare, -i))
     below = style.wrap(more) if more else []
     for count in range(len(leaving) + 1):
@@ -75,8 +89,8 @@ def table_lines(
         if gone:
             names = ", ".join(column.head for i, column in enumerate(columns) if i in gone)
             below += style.wrap(f"not shown at {style.width} columns: {names}", "dim", hang=2)
-        return _table(shown, widths, style, marks, first) + below
-    return _records(columns, style, marks, first) + below
+        return _table(shown, widths, style, before, first) + below
+    return _records(columns, style, before, first) + below
 
 
 def fits(columns: Sequence[Column], style: Style) -> bool:
@@ -102,12 +116,16 @@ def _widths(columns: Sequence[Column], room: int | None) -> list[int] | None:
 
 
 def _table(
-    columns: Sequence[Column], widths: Sequence[int], style: Style, marks: Mapping[int, str], first: Sequence[str]
+    columns: Sequence[Column],
+    widths: Sequence[int],
+    style: Style,
+    before: _Lines,
+    first: Sequence[str],
 ) -> list[str]:
     heads = [column.lines_of(column.head, width)[::-1] for column, width in zip(columns, widths, strict=True)]
     lines = [style.mark(line, "bold") for line in _row(heads, widths)[::-1] if line]
     for number, cells in enumerate(zip(*(column.cells for column in columns), strict=True)):
-        lines += style.wrap(marks[number], "dim") if number in marks else []
+        lines += before.get(number, ())
         wrapped = [column.lines_of(cell, width) for column, cell, width in zip(columns, cells, widths, strict=True)]
         lines += [style.mark(line, *first) if number == 0 else line for line in _row(wrapped, widths)]
     return lines
@@ -121,11 +139,14 @@ def _row(cells: Sequence[Sequence[str]], widths: Sequence[int]) -> list[str]:
     ]
 
 
-def _records(columns: Sequence[Column], style: Style, marks: Mapping[int, str], first: Sequence[str]) -> list[str]:
+def _records(columns: Sequence[Column], style: Style, before: _Lines, first: Sequence[str]) -> list[str]:
     names, *others = columns
     lines = style.wrap(names.head, "bold") if names.head else []
     for number, name in enumerate(names.cells):
-        lines += style.wrap(marks[number], "dim") if number in marks else []
+        lines += before.get(number, ())
+        if not any(column.cells[number] for column in columns):
+            lines.append("")
+            continue
         lines += style.wrap(f"  {name}", *(first if number == 0 else ()), hang=4)
         values = [(column.head, column.cells[number]) for column in others]
         facts = ", ".join(f"{head} {value}".strip() for head, value in values if value not in ("", "-"))

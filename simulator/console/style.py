@@ -33,6 +33,10 @@ class Style:
             return text
         return f"\x1b[{';'.join(_MARKS[m] for m in marks)}m{text}\x1b[0m"
 
+    def at_most(self, width: int) -> Style:
+        """Return the style for text that is never wider than *width*, not even in a pipe."""
+        return Style(min(self.width or width, width), self.colour)
+
     def wrap(self, text: str, *marks: str, hang: int = 0) -> list[str]:
         """Return *text* as marked lines of at most the width; all but the first are indented by *hang* characters."""
         lines = [text]

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from simulator.console.run import run_app
+from simulator.console.style import Style
 from simulator.errors import InputError, MissingDependency
 from simulator.topology.load import topology_from_text
 from validate.cli.app import app
@@ -465,6 +466,10 @@ def test_report_and_document_say_the_same() -> None:
     assert "+10.0 %" in text
     assert "-10.0 %" in text
     assert "order of the strategies: as predicted in 1 of 1" in text
+    for width in (60, 80, 100, 120):
+        shown = report(found, probes, costs, Style(width))
+        assert max(map(len, shown.splitlines())) <= width
+        assert "+10.0 %" in shown
     whole = document(found, probes, costs, {"torch": "2"}, calibrated=False)
     assert whole["links"][0]["messages"] == {"message_s": 40e-6, "round_s": 90e-6, "processors": 2}
     assert [c["error"] for c in whole["cases"]] == pytest.approx([0.1, -0.1])

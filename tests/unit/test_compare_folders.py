@@ -266,11 +266,15 @@ def test_thousands_of_rows_have_an_interval_too(n):
     assert found.low + found.high == n - 1
 
 
-def test_text_fits_80_columns_and_is_the_same_twice(slow_by_a_quarter, capsys):
+def test_text_fits_80_columns_and_is_the_same_twice(slow_by_a_quarter, capsys, monkeypatch):
     first = run(capsys, slow_by_a_quarter)
     assert first == run(capsys, slow_by_a_quarter)
     assert max(map(len, first[1].splitlines())) <= 80
     assert "\x1b" not in first[1]
+    monkeypatch.setenv("COLUMNS", "60")
+    narrow = run(capsys, slow_by_a_quarter)[1]
+    assert max(map(len, narrow.splitlines())) <= 60
+    assert "not shown at 60 columns" in narrow
 
 
 def test_a_calibration_file_sets_aside_what_it_was_fitted_to(tmp_path, capsys):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import importlib.util
+import io
 import json
 import re
 import shlex
@@ -124,6 +126,22 @@ def test_examples_print_what_the_document_shows(document: str, here) -> None:
             assert first.startswith("$ ")
             printed = "".join(f"{line.rstrip()}\n" for line in tables.printed(first[2:]).splitlines())
             assert shown == printed, AGAIN
+
+
+@pytest.mark.parametrize("document", [d for d, text in DOCUMENTS.items() if "```console\n$ validate" in text])
+def test_answers_of_validate_fit_any_width(document: str, here, monkeypatch) -> None:
+    """A file that goes to standard output keeps its lines."""
+    tables.write_files(DOCUMENTS[document], here)
+    for kind, _, body in tables.blocks(DOCUMENTS[document]):
+        command = body.partition("\n")[0].removeprefix("$ ")
+        if kind != "console" or not command.startswith("validate") or command.startswith("validate calibrate"):
+            continue
+        for width in (60, 100):
+            monkeypatch.setenv("COLUMNS", str(width))
+            shown = io.StringIO()
+            with contextlib.redirect_stdout(shown):
+                run_app(validate_app, "validate", shlex.split(command)[1:])
+            assert [line for line in shown.getvalue().splitlines() if len(line) > width] == []
 
 
 @pytest.mark.parametrize("command", tables.PICTURES)

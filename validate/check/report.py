@@ -1,11 +1,11 @@
-"""A checked log as text of 80 columns and as JSON."""
+"""A checked log as text of at most 80 columns and as JSON."""
 
 from __future__ import annotations
 
-import textwrap
 from typing import Any
 
-from simulator.results.columns import lay_out
+from simulator.cli.table import table_of
+from simulator.console.style import PLAIN, Style
 from simulator.units import format_duration
 from validate.check.check import Checked, Compared
 from validate.check.shape import Cliff
@@ -13,6 +13,7 @@ from validate.check.shape import Cliff
 __all__ = ["SCHEMA_VERSION", "as_document", "as_text", "headline"]
 
 SCHEMA_VERSION = 1
+_WIDTH = 80
 _MOST_ROWS = 24
 _WORDS = {
     "healthy": "healthy",
@@ -27,8 +28,9 @@ def headline(checked: Checked) -> str:
     return f"{checked.machine}: {log.collective} over {log.n_ranks} GPUs is {_WORDS[checked.verdict]}"
 
 
-def as_text(checked: Checked) -> str:
+def as_text(checked: Checked, style: Style = PLAIN) -> str:
     """Return that the GPUs are others, if they are, the verdict, a table of sizes, then possible explanations."""
+    style = style.at_most(_WIDTH)
     lines = [f"{checked.mismatch}: --topology names another machine"] if checked.mismatch else []
     lines.append(headline(checked))
     for large, ratio, band in checked.ratios:
@@ -38,14 +40,14 @@ def as_text(checked: Checked) -> str:
         lines.append(f"{words}: {ratio:.2f} times the expected time{beside}")
     if checked.cliff is not None:
         lines.append(f"{_cliff(checked, checked.cliff)}: look for what only large messages meet")
-    lines += ["", *_table(checked), ""]
+    lines += ["", *_table(checked, style), ""]
     if checked.explanations:
         within = "within the healthy range, but it would also fit" if checked.verdict == "healthy" else ""
         lines.append(f"{within or 'possible explanations'}, best first, with the remaining error:")
         lines += [f"  {each.error * 100:4.0f} %  {each.words}" for each in checked.explanations[:5]]
     elif checked.verdict == "slow":
         lines.append(f"none of the {checked.tried} causes tried (links, adapters, settings, versions) explains it")
-    return "\n".join(_wrapped(lines)) + "\n"
+    return "".join(f"{part}\n" for line in lines for part in style.wrap(line, hang=2))
 
 
 def _cliff(checked: Checked, cliff: Cliff) -> str:
@@ -56,7 +58,7 @@ def _cliff(checked: Checked, cliff: Cliff) -> str:
     return f"bandwidth falls from {before} to {after} and stays low"
 
 
-def _table(checked: Checked) -> list[str]:
+def _table(checked: Checked, style: Style) -> list[str]:
     every = max(1, -(-len(checked.rows) // _MOST_ROWS))
     shown = checked.rows[::-1][::every][::-1]
     rows = [("size", "time", "busbw", "expected", "healthy", "time/expected", "")]
@@ -77,7 +79,7 @@ def _table(checked: Checked) -> list[str]:
                 mark,
             )
         )
-    return lay_out(rows, (True, True, True, True, True, True, False))
+    return table_of(rows, (True, True, True, True, True, True, False), style, spare=(4, 3))
 
 
 def as_document(checked: Checked) -> dict[str, Any]:
@@ -139,11 +141,3 @@ def _size(n_bytes: int) -> str:
 
 def _figure(value: float) -> str:
     return f"{value:.3g}" if value < 100 else f"{value:.0f}"
-
-
-def _wrapped(lines: list[str], width: int = 80) -> list[str]:
-    return [
-        part
-        for line in lines
-        for part in (textwrap.wrap(line, width, subsequent_indent="  ") if len(line) > width else [line])
-    ]

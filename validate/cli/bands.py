@@ -9,10 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from simulator.api.session import Question
+from simulator.cli.table import table_of
 from simulator.console.progress import Progress
 from simulator.console.style import choose_style
 from simulator.errors import InputError, one_line
-from simulator.results.columns import lay_out
 from validate.bands.judge import LEFT_OUT, Coverage, coverage
 from validate.bands.make import After, make_evidence
 from validate.bands.material import Measured, measured, thinned
@@ -130,6 +130,5 @@ def _show_coverage(ways: Mapping[str, Sequence[Coverage]], *, as_json: bool) -> 
 
 
 def _table(rows: list[list[str]]) -> str:
-    style = choose_style(sys.stdout)
-    lines = lay_out(rows, [False, *[True] * (len(rows[0]) - 1)])
-    return "\n".join([style.mark(lines[0], "bold"), *lines[1:]]) + "\n"
+    lines = table_of(rows, [False, *[True] * (len(rows[0]) - 1)], choose_style(sys.stdout))
+    return "".join(f"{line}\n" for line in lines)

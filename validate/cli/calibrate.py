@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from simulator.console.style import choose_style
 from simulator.errors import Fault, InputError, one_line
 from simulator.topology.catalogue import load_part
 from validate.cli.output import opened, tell
@@ -61,7 +62,10 @@ def calibrate_command(
     if out is None:
         sys.stdout.write(text)
     where = "" if out is None else f"; wrote {one_line(out)}"
-    tell([f"{part}: {_summary(rows, fitted)}{where}", *skipped_table("not used", skipped)], quiet=quiet)
+    tell(
+        [f"{part}: {_summary(rows, fitted)}{where}", *skipped_table("not used", skipped, choose_style(sys.stderr))],
+        quiet=quiet,
+    )
 
 
 def _check_measured(file: str, part: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 
@@ -11,6 +12,7 @@ from simulator.api import Session
 from simulator.cli.options import gpus_among, parse_count, parse_software
 from simulator.console.files import OutputFile
 from simulator.console.progress import Progress
+from simulator.console.style import choose_style
 from simulator.errors import InputError, one_line
 from validate.check.causes import MOST_CAUSES
 from validate.check.check import check, judged
@@ -70,7 +72,7 @@ def check_command(
             from reports.check import draw_check
 
             output.write(draw_check(document, headline(checked), kind[1].lower()))
-    show(json.dumps(document, indent=2) + "\n" if as_json else as_text(checked))
+    show(json.dumps(document, indent=2) + "\n" if as_json else as_text(checked, choose_style(sys.stdout)))
     tell(checked.remarks, quiet=quiet)
     if plot is not None:
         tell([f"wrote the plot to {one_line(plot)}"], quiet=quiet)

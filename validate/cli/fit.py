@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from simulator.cli.table import table_of
 from simulator.console.progress import Progress
 from simulator.console.style import Style, choose_style
 from simulator.errors import InputError, nearest, one_line
-from simulator.results.columns import lay_out
 from validate.constants.families import FAMILIES, Family
 from validate.constants.fit import (
     Fitted,
@@ -303,7 +303,7 @@ def _worths(done: Sequence[_Done]) -> list[_Worth]:
     return sorted(found, key=lambda worth: (TERMS.index(worth.term), worth.left_out))
 
 
-def _worth_lines(done: Sequence[_Done]) -> list[str]:
+def _worth_lines(done: Sequence[_Done], style: Style) -> list[str]:
     """Return a table with one line per term: mean errors over all left-out groups, and its least and greatest worth."""
     table = [["term", "left out", "mean with", "without", "worth least", "most"]]
     found = _worths(done)
@@ -315,7 +315,7 @@ def _worth_lines(done: Sequence[_Done]) -> list[str]:
         ends = [f(of_term, key=lambda worth: worth.worth) for f in (min, max)]
         said = [f"{100 * end.worth:+.1f} on {end.left_out}" for end in ends]
         table.append([term.name, str(len(of_term)), f"{100 * on:.1f} %", f"{100 * off:.1f} %", *said])
-    return ["", *lay_out(table, [False, True, True, True, False, False])] if found else []
+    return ["", *table_of(table, [False, True, True, True, False, False], style)] if found else []
 
 
 def _report(done: Sequence[_Done], style: Style) -> str:
@@ -327,7 +327,7 @@ def _report(done: Sequence[_Done], style: Style) -> str:
             for name, value in item.fitted.values.items():
                 spread = f"{item.fitted.spread[name]:.0%}" if name in item.fitted.spread else "tied"
                 table.append([name, f"{value:.3g}", spread, "at its bound" if name in item.fitted.at_bound else ""])
-            lines += [*lay_out(table, [False, True, True, False]), ""]
+            lines += [*table_of(table, [False, True, True, False], style), ""]
     table = [["rows of", "n", "median", "p90", "mean", "bias"]]
     for group in _groups(done):
         e = group.errors
@@ -335,7 +335,7 @@ def _report(done: Sequence[_Done], style: Style) -> str:
             percents = [f"{100 * v:.1f} %" for v in (e.median_ape, e.p90_ape, e.mean_ape)]
             table.append([group.name, str(e.n), *percents, f"{100 * e.bias:+.1f} %"])
     table += _of_places(done)
-    shown = [*lines, *lay_out(table, [False, True, True, True, True, True]), *_worth_lines(done)]
+    shown = [*lines, *table_of(table, [False, True, True, True, True, True], style), *_worth_lines(done, style)]
     return "\n".join(shown) + "\n"
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from simulator.cli.captured import captured
 from simulator.cli.options import parse_count
+from simulator.console.style import choose_style
 from simulator.errors import InputError, one_line
 from validate.cli.output import show, tell
 from validate.compare.trace import compare_traces
@@ -44,6 +46,10 @@ def trace_command(
         predicted = read_trace(str(drawn))
     compared = compare_traces(measured, predicted, count)
     shown = one_line(file, 200)
-    show(json.dumps(trace_document(compared, shown), indent=2) + "\n" if as_json else trace_text(compared, shown))
+    show(
+        json.dumps(trace_document(compared, shown), indent=2) + "\n"
+        if as_json
+        else trace_text(compared, shown, choose_style(sys.stdout))
+    )
     tell(compared.remarks, quiet=quiet)
     return 0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import textwrap
 
+from simulator.cli.table import table_of
 from simulator.console.style import PLAIN, Style
 from simulator.errors import one_line
-from simulator.results.columns import lay_out
 from simulator.units import format_duration, format_size
 from validate.compare.classes import ClassErrors
 from validate.compare.comparison import Comparison
@@ -32,6 +32,7 @@ _HUGE = 100.0  # errors of 10,000 % and more are written with an exponent
 
 def comparison_text(found: Comparison, style: Style = PLAIN) -> str:
     """Return the summary, then errors by class and by row, memory, calibration, drift, and what was left out."""
+    style = style.at_most(WIDTH)
     blocks = [
         _head(found, style),
         _own(found, style),
@@ -59,9 +60,9 @@ def _head(found: Comparison, style: Style) -> str:
     date = found.folder.record.get("date")
     if date:
         said.append(f"measured {one_line(date, 20)}")
-    lines = [*(style.mark(line, "bold") for line in _wrapped(title)), *_wrapped("; ".join(said))]
+    lines = [*(style.mark(line, "bold") for line in _wrapped(title, style)), *_wrapped("; ".join(said), style)]
     for note in found.notes:
-        lines += _wrapped(f"note: {note}")
+        lines += _wrapped(f"note: {note}", style)
     return "\n".join(lines)
 
 
@@ -85,12 +86,12 @@ def _own(found: Comparison, style: Style) -> str:
     widths = len(body[0])
     room = WIDTH - sum(max(len(row[i]) for row in body) + 2 for i in range(1, widths))
     body = [[one_line(row[0], max(_LEAST_LABEL, room)), *row[1:]] for row in body]
-    laid = lay_out(body, [False] + [True] * (widths - 1))
+    laid = table_of(body, [False] + [True] * (widths - 1), style)
     more = len(found.own) - _MOST_OWN
-    python = [line for row, times in found.own_code[:_MOST_OWN] for line in _wrapped(own_code_words(row.name, times))]
-    return "\n".join(
-        [style.mark(laid[0], "bold"), *laid[1:], *([f"and {more} more (--json)"] if more > 0 else []), *python]
-    )
+    python = [
+        line for row, times in found.own_code[:_MOST_OWN] for line in _wrapped(own_code_words(row.name, times), style)
+    ]
+    return "\n".join([*laid, *([f"and {more} more (--json)"] if more > 0 else []), *python])
 
 
 def _held(found: Comparison, style: Style) -> str:
@@ -103,35 +104,34 @@ def _held(found: Comparison, style: Style) -> str:
     lines += _wrapped(
         f"{words}: median error {_percent(median_error(found.held))}, the largest"
         f" {_percent(worst.error, '+')} ({worst.row.table}:{worst.row.line}, predicted"
-        f" {format_size(worst.predicted_bytes)}, measured {format_size(worst.measured_bytes)})"
+        f" {format_size(worst.predicted_bytes)}, measured {format_size(worst.measured_bytes)})",
+        style,
     )
     return "\n".join(lines)
 
 
 def _classes(found: Comparison, style: Style) -> str:
     head = ["error by class", "rows", "median", "95 % of it", "mean", "p90", "bias", "spread"]
-    body, heads = [head], {0}
+    body = [head]
     for item in found.classes:
         if len(item.by) > 1:  # classes by two columns are only in documents and reports
             continue
-        if not item.by:
-            if len(body) > 1:
-                body.append([""] * len(head))
-            heads.add(len(body))
+        if not item.by and len(body) > 1:
+            body.append([""] * len(head))
         body.append(_class(item))
     widths = [max(len(row[i]) for row in body) for i in range(1, len(head))]
     room = WIDTH - sum(widths) - 2 * len(widths)
     body = [[_cut(row[0], room), *row[1:]] for row in body]
-    laid = lay_out(body, [False] + [True] * 7)
-    lines = [style.mark(line, "bold") if i in heads else line for i, line in enumerate(laid)]
+    lines = table_of(body, [False] + [True] * 7, style, spare=(7, 4, 5, 3))
     lines += [
         "",
         *_wrapped(
             "error = (predicted - measured) / measured; median, its 95 % interval, mean and 90th percentile of"
             " its absolute value; bias: median of predicted / measured, minus 1, which calibration corrects;"
-            " spread: median half interval of the measurements"
+            " spread: median half interval of the measurements",
+            style,
         ),
-        *(_wrapped(words) if (words := _in_bands(found)) else []),
+        *(_wrapped(words, style) if (words := _in_bands(found)) else []),
     ]
     return "\n".join(lines)
 
@@ -173,8 +173,8 @@ def _worst(found: Comparison, style: Style) -> str:
     lines = [style.mark(f"the worst {len(found.worst)} rows", "bold")]
     for item in found.worst:
         row = item.row
-        lines += _hanging(f"{_percent(row.error, '+'):>9}  ", f"{row.table}:{row.line} {row.name}")
-        lines += _hanging(" " * 11, in_words(item.explanations, row.log_ratio))
+        lines += _hanging(f"{_percent(row.error, '+'):>9}  ", f"{row.table}:{row.line} {row.name}", style)
+        lines += _hanging(" " * 11, in_words(item.explanations, row.log_ratio), style)
     return "\n".join(lines)
 
 
@@ -183,11 +183,11 @@ def _outliers(found: Comparison, style: Style) -> str:
         return ""
     count = len(found.outliers)
     title = f"{count} outlier{'s' if count > 1 else ''}: more than {FAR:g} deviations from the median of their class"
-    lines = [style.mark(line, "bold") for line in _wrapped(title)]
+    lines = [style.mark(line, "bold") for line in _wrapped(title, style)]
     for outlier in found.outliers[:_MOST_OUTLIERS]:
         row = outlier.row
         lines += _hanging(
-            f"{outlier.deviations:+8.1f}  ", f"{row.table}:{row.line} {row.name} ({_percent(row.error, '+')})"
+            f"{outlier.deviations:+8.1f}  ", f"{row.table}:{row.line} {row.name} ({_percent(row.error, '+')})", style
         )
     if count > _MOST_OUTLIERS:
         lines.append(f"          and {count - _MOST_OUTLIERS} more (--json, --report)")
@@ -199,10 +199,10 @@ def _judged(found: Comparison, style: Style) -> str:
         return ""
     lines = [style.mark("calibration, judged on unseen rows", "bold")]
     for item in found.judged:
-        lines += _wrapped(f"fitted to {item.fitted} ({item.points}); judged on {item.judged}:")
-        lines.append(f"  {_figures(item)}")
+        lines += _wrapped(f"fitted to {item.fitted} ({item.points}); judged on {item.judged}:", style)
+        lines += style.wrap(f"  {_figures(item)}", hang=4)
     for note in found.judged_notes:
-        lines += _wrapped(f"note: {note}")
+        lines += _wrapped(f"note: {note}", style)
     return "\n".join(lines)
 
 
@@ -220,7 +220,7 @@ def _figures(item: Judged) -> str:
 def _drift(drift: Drift | None, style: Style) -> str:
     if drift is None:
         return ""
-    lines = [style.mark(line, "bold") for line in _wrapped(f"drift against {one_line(drift.path, 60)}")]
+    lines = [style.mark(line, "bold") for line in _wrapped(f"drift against {one_line(drift.path, 60)}", style)]
     if not drift.classes:
         lines.append("the two have no row in common")
     else:
@@ -228,15 +228,15 @@ def _drift(drift: Drift | None, style: Style) -> str:
         for item in drift.classes:
             cells = [_percent(item.median), _percent(item.p90), f"{item.ratio:.3f}", str(item.beyond)]
             body.append([item.table or "all", str(item.matched), *cells])
-        lines += lay_out(body, [False] + [True] * 5)
+        lines += table_of(body, [False] + [True] * 5, style, spare=(3,))
     if drift.only_first or drift.only_second:
         lines.append(f"{drift.only_first} rows in the first alone, {drift.only_second} in the second alone")
     for row in drift.beyond[:_MOST_DRIFT]:
-        lines += _hanging(f"{_percent(row.ratio - 1, '+'):>9}  ", f"{row.table} {row.name}")
+        lines += _hanging(f"{_percent(row.ratio - 1, '+'):>9}  ", f"{row.table} {row.name}", style)
     if len(drift.beyond) > _MOST_DRIFT:
         lines.append(f"           and {len(drift.beyond) - _MOST_DRIFT} more")
     for name, first, second in drift.environment:
-        lines += _wrapped(f"{name}: {first} -> {second}")
+        lines += _wrapped(f"{name}: {first} -> {second}", style)
     if not drift.environment:
         lines.append("the environments are the same")
     return "\n".join(lines)
@@ -246,7 +246,7 @@ def _left(found: Comparison, style: Style) -> str:
     lines = []
     for table, reasons in skipped_of(found).items():
         for reason, count in list(reasons.items())[:_MOST_REASONS]:
-            lines += _hanging(f"{count:>6}  ", f"{table}: {reason}")
+            lines += _hanging(f"{count:>6}  ", f"{table}: {reason}", style)
         if len(reasons) > _MOST_REASONS:
             lines.append(f"        {table}: {len(reasons) - _MOST_REASONS} more reasons (--json)")
     if lines:
@@ -259,18 +259,19 @@ def _left(found: Comparison, style: Style) -> str:
         lines += [*([""] if lines else []), style.mark("not measured, and why", "bold")]
         ordered = sorted(reasons_left.items(), key=lambda item: (-item[1], item[0]))
         for text, count in ordered[:_MOST_LEFT]:
-            lines += _hanging(f"{count:>6}  ", one_line(text, 200))
+            lines += _hanging(f"{count:>6}  ", one_line(text, 200), style)
         if len(ordered) > _MOST_LEFT:
             lines.append(f"        {len(ordered) - _MOST_LEFT} more reasons (--json)")
     return "\n".join(lines)
 
 
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, break_on_hyphens=False) or [""]
+def _wrapped(text: str, style: Style) -> list[str]:
+    return textwrap.wrap(text, style.width or WIDTH, break_on_hyphens=False) or [""]
 
 
-def _hanging(first: str, text: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=" " * len(first), break_on_hyphens=False)
+def _hanging(first: str, text: str, style: Style) -> list[str]:
+    width = style.width or WIDTH
+    return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=" " * len(first), break_on_hyphens=False)
 
 
 def _percent(value: float | None, sign: str = "") -> str:

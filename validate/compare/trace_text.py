@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import textwrap
 from dataclasses import asdict
 from typing import Any
 
-from simulator.results.columns import duration_column, lay_out
+from simulator.cli.table import table_of
+from simulator.console.style import PLAIN, Style
+from simulator.results.columns import duration_column
 from simulator.units import format_duration
 from validate.compare.trace import ComparedTrace
 
 __all__ = ["trace_document", "trace_text"]
 
 SCHEMA_VERSION = 1
+_WIDTH = 80
 _NAME = 36
 _SHORT = 18
 
 
-def trace_text(compared: ComparedTrace, shown: str) -> str:
+def trace_text(compared: ComparedTrace, shown: str, style: Style = PLAIN) -> str:
     """Return the comparison as text: the step time, times by class of kernels, and the largest differences."""
+    style = style.at_most(_WIDTH)
     seen, said = compared.measured, compared.predicted
     ratio = said.step_s / seen.step_s if seen.step_s > 0 else 0.0
     change = f"{abs(ratio - 1.0):.0%} {'more' if ratio > 1.0 else 'less'}"
@@ -27,7 +30,7 @@ def trace_text(compared: ComparedTrace, shown: str) -> str:
         f"a step takes {format_duration(seen.step_s, digits=3)} (mean of {steps}), "
         f"predicted {format_duration(said.step_s, digits=3)}, {change}"
     )
-    lines = [head, *textwrap.wrap(f"of {shown}", 80, subsequent_indent="  "), ""]
+    lines = [*style.wrap(head, hang=2), *style.wrap(f"of {shown}", hang=2), ""]
     rows = [("", "measured", "predicted", "difference")]
     overview = (
         ("step", seen.step_s, said.step_s),
@@ -36,12 +39,12 @@ def trace_text(compared: ComparedTrace, shown: str) -> str:
         ("device idle", seen.idle_s, said.idle_s),
     )
     rows += [(name, *_pair(a, b)) for name, a, b in overview]
-    lines += [*lay_out(rows, (False, True, True, True)), ""]
+    lines += [*table_of(rows, (False, True, True, True), style), ""]
     table = [("kernels", "number", "predicted", "measured", "predicted", "difference")]
     for each in sorted(compared.classes, key=lambda each: -max(each.measured_s, each.predicted_s)):
         pair = _pair(each.measured_s, each.predicted_s)
         table.append((each.kind, f"{each.measured:.4g}", f"{each.predicted:.4g}", *pair))
-    lines += [*lay_out(table, (False, True, True, True, True, True)), ""]
+    lines += [*table_of(table, (False, True, True, True, True, True), style), ""]
     worst: list[tuple[str, ...]] = [("largest differences", "ran as", "measured", "predicted")]
     for other in compared.differences:
         worst.append(
@@ -51,7 +54,7 @@ def trace_text(compared: ComparedTrace, shown: str) -> str:
                 *duration_column([other.measured_s, other.predicted_s]),
             )
         )
-    lines += lay_out(worst, (False, False, True, True))
+    lines += table_of(worst, (False, False, True, True), style)
     return "\n".join(lines) + "\n"
 
 

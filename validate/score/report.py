@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from simulator.cli.table import table_of
 from simulator.console.style import PLAIN, Style
 from simulator.errors import one_line
-from simulator.results.columns import lay_out
 from validate.score.document import ScoredTable, skipped_lines
 from validate.score.groups import Group, beside_published, group_rows, median_of, whole, without
 from validate.score.scaling import scaling_lines
@@ -32,12 +32,10 @@ def report(
     """
     blocks = [_table(table, trust, by, style) for table in tables]
     if scales:
-        blocks += ["\n".join(scaling_lines(table.efficiencies)) for table in tables]
+        blocks += ["\n".join(scaling_lines(table.efficiencies, style)) for table in tables]
     legends = dict.fromkeys(table.kind.legend for table in tables)
-    blocks.append(
-        "error = (simulated - measured) / measured; median, p90 and mean of its absolute value; bias: its mean\n"
-        + "\n".join(legends)
-    )
+    what = "error = (simulated - measured) / measured; median, p90 and mean of its absolute value; bias: its mean"
+    blocks.append("\n".join(line for legend in (what, *legends) for line in style.wrap(legend)))
     return "\n\n".join(blocks) + "\n"
 
 
@@ -45,25 +43,21 @@ def _table(table: ScoredTable, trust: Sequence[str], by: Sequence[str], style: S
     everything = whole(table.rows)
     share = f" ({everything.coverage:.1%})" if everything.coverage is not None else ""
     title = f"{one_line(table.file, 200)}: {everything.errors.n} of {everything.rows} rows scored{share}"
-    lines = [style.mark(title, "bold") + f"; {table.method}, trust {', '.join(trust)}", ""]
+    lines = [*style.wrap(f"{title}; {table.method}, trust {', '.join(trust)}", "bold"), ""]
     label = table.kind.baseline_label
     header = [*_HEADER, f"{label} median", f"{label} p90"]
     body = [header, _figures("all rows", everything), _places_alike(table, len(header))]
-    headings: dict[int, str] = {}
+    marks: dict[int, str] = {}
     for axes in [tuple(by)] if by else table.kind.shown:
         groups = [_figures("  " + _label(group), group) for group in group_rows(table.rows, axes)]
         if by:
             groups += _unlabelled(table.rows, axes)
         if groups:
-            headings[len(body)] = "by " + ", ".join(axes)
-            body.append([""] * len(header))
+            marks[len(body) - 1] = "by " + ", ".join(axes)
             body += groups
-    laid = lay_out(body, [False] + [True] * (len(header) - 1))
-    lines += [
-        style.mark(headings.get(i, text), "bold") if i in headings or i == 0 else text for i, text in enumerate(laid)
-    ]
-    lines += _published(table)
-    skipped = skipped_table("not scored", skipped_lines(table.rows))
+    lines += table_of(body, [False] + [True] * (len(header) - 1), style, (8, 5, 7, 4), marks)
+    lines += _published(table, style)
+    skipped = skipped_table("not scored", skipped_lines(table.rows), style)
     return "\n".join([*lines, *([""] if skipped else []), *skipped])
 
 
@@ -80,7 +74,7 @@ def _places_alike(table: ScoredTable, n_columns: int) -> list[str]:
     return cells
 
 
-def _published(table: ScoredTable) -> list[str]:
+def _published(table: ScoredTable, style: Style) -> list[str]:
     found = beside_published(table.rows)
     if not found:
         return []
@@ -88,7 +82,7 @@ def _published(table: ScoredTable) -> list[str]:
     for name, theirs, ours in found:
         figures = (theirs.median_ape, theirs.mean_ape, ours.median_ape, ours.mean_ape)
         rows.append([one_line(name, 40), str(theirs.n), *(_percent(value) for value in figures)])
-    return ["", *lay_out(rows, [False] + [True] * 5)]
+    return ["", *table_of(rows, [False] + [True] * 5, style)]
 
 
 def _label(group: Group) -> str:

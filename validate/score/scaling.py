@@ -12,9 +12,10 @@ from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from simulator.cli.table import table_of
+from simulator.console.style import Style
 from simulator.errors import InputError
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
-from simulator.results.columns import lay_out
 from validate.score.score import MOST_DIFFERENT, ScoredRow
 from validate.tables.statistics import percentile
 
@@ -106,7 +107,7 @@ def scaling_document(found: Efficiencies) -> list[dict[str, Any]]:
     return [asdict(each) for each in found.scaling()]
 
 
-def scaling_lines(efficiencies: Efficiencies) -> list[str]:
+def scaling_lines(efficiencies: Efficiencies, style: Style) -> list[str]:
     """Return *efficiencies* as a text table, in percentage points; one line where nothing scales."""
     found = efficiencies.scaling()
     if not found:
@@ -115,4 +116,4 @@ def scaling_lines(efficiencies: Efficiencies) -> list[str]:
     for each in found:
         figures = [f"{100 * value:.1f}" for value in (each.measured, each.predicted, each.median, each.p90)]
         table.append([each.dataset or "(no dataset)", str(each.pairs), *figures, f"{100 * each.bias:+.1f}"])
-    return lay_out(table, [False] + [True] * 6)
+    return table_of(table, [False] + [True] * 6, style)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from simulator.results.columns import lay_out
+from simulator.cli.table import table_of
+from simulator.console.style import Style
 
 L = TypeVar("L", bound=Sequence[int])
 
@@ -31,10 +32,10 @@ def by_frequency(lines: Mapping[str, L]) -> dict[str, L]:
     return dict(sorted(lines.items(), key=lambda item: (-len(item[1]), item[0])))
 
 
-def skipped_table(title: str, lines: Mapping[str, Sequence[int]]) -> list[str]:
+def skipped_table(title: str, lines: Mapping[str, Sequence[int]], style: Style) -> list[str]:
     """Return a table of the rows left out, their number and lines by reason; empty where there are none."""
     if not lines:
         return []
     rows = [[title, "rows", "lines"]]
     rows += [[reason, str(len(found)), ranges(found)] for reason, found in lines.items()]
-    return lay_out(rows, [False, True, False])
+    return table_of(rows, [False, True, False], style)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from simulator.cli.table import table_of
 from simulator.console.style import PLAIN, Style
-from simulator.results.columns import duration_column, lay_out, percent
+from simulator.results.columns import duration_column, percent
 from simulator.units import format_duration, format_size
 from validate.machine.cluster.commands import Shape
 from validate.machine.cluster.outcome import Outcome, by, orders
@@ -45,13 +46,18 @@ def report(
     style: Style = PLAIN,
 ) -> str:
     """Return the probes, one line per case, the order of strategies and the error statistics, as text."""
-    blocks = [_probes(probes, costs), _cases(outcomes, style), _orders(outcomes), _medians(outcomes, style)]
-    blocks.append(
+    legend = (
         "measured: median of the times from a common start to the last host; +-: half its 95 % interval,\n"
         f"- of fewer than {FEWEST} times, which give none\n"
         "error = (simulated - measured) / measured; median, p90 and mean of its absolute value; bias: its mean"
     )
+    probed, ordered, explained = (_wrapped(text, style) for text in (_probes(probes, costs), _orders(outcomes), legend))
+    blocks = [probed, _cases(outcomes, style), ordered, _medians(outcomes, style), explained]
     return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _wrapped(text: str, style: Style) -> str:
+    return "\n".join(part for line in text.splitlines() for part in style.wrap(line, hang=2))
 
 
 def _probes(probes: Mapping[Shape, float], costs: Mapping[Shape, MessageCosts]) -> str:
@@ -87,9 +93,8 @@ def _cases(outcomes: Sequence[Outcome], style: Style) -> str:
         ]
         for i, o in enumerate(outcomes)
     ]
-    lines = lay_out([header, *rows], [True, True, False, True, True, True, True, True, True])
-    lines[0] = style.mark(lines[0], "bold")
-    return "\n".join(lines)
+    right = [True, True, False, True, True, True, True, True, True]
+    return "\n".join(table_of([header, *rows], right, style, spare=(6, 5)))
 
 
 def _orders(outcomes: Sequence[Outcome]) -> str:
@@ -114,21 +119,19 @@ def _medians(outcomes: Sequence[Outcome], style: Style) -> str:
         "by strategy": lambda o: o.case.strategy.name,
         "by size": lambda o: format_size(o.case.size_bytes),
     }
-    headings = {0}
+    marks: dict[int, str] = {}
     for title, key in groups.items():
         found = by(outcomes, key)
         if title:
             if len(found) < 2:
                 continue
-            headings.add(len(rows))
-            rows.append([title, "", "", "", "", ""])
+            marks[len(rows) - 1] = title
         for name, errors in found.items():
             figures = [errors.median_ape, errors.p90_ape, errors.mean_ape]
             cells = ["-" if figure is None else percent(figure) for figure in figures]
             bias = "-" if errors.bias is None else _signed(errors.bias)
             rows.append([f"  {name}" if title else name, str(errors.n), *cells, bias])
-    lines = lay_out(rows, [False, True, True, True, True, True])
-    return "\n".join(style.mark(line, "bold") if i in headings else line for i, line in enumerate(lines))
+    return "\n".join(table_of(rows, [False, True, True, True, True, True], style, spare=(4, 3), marks=marks))
 
 
 def _signed(error: float) -> str:
