@@ -112,7 +112,8 @@ def strategy_of(
     from simulator.collectives.nccl.cost import costs_of
     from simulator.collectives.nccl.strategy import Nccl
 
-    return Nccl(algorithm, costs_of(software.nccl, constants), in_switch=in_switch, protocol=protocol)
+    costs = costs_of(software.nccl, constants)
+    return Nccl(algorithm, costs, in_switch=in_switch, protocol=protocol, version=software.nccl)
 
 
 def _plugins() -> dict[str, metadata.EntryPoint]:

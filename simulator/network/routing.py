@@ -9,7 +9,7 @@ Between two GPUs of one machine, best first:
 
 Between machines: over the NICs nearest to each GPU, directly (GPUDirect) if the NIC and ``transport.gpudirect_rdma``
 allow it, otherwise staged in host memory.  Routes never relay through a neighbouring GPU over NVLink by themselves;
-searches request that with :meth:`Router.relay`.
+searches request that with :meth:`Router.relay` and, towards a NIC of the neighbour's, :meth:`Router.out_through`.
 """
 
 from __future__ import annotations
@@ -76,6 +76,14 @@ class Router:
             return None
         return join(self.machine, first, second, "nvb", "nvlink-relay")
 
+    def out_through(self, src: int, via: int, dst: int) -> Route:
+        """Return the route over NVLink to the GPU *via*, and from there over its NICs to *dst* on another machine.
+
+        NCCL's PXN (PCI x NVLink): a GPU without a NIC of its own sends over a neighbour's.
+        """
+        onward = self.route(via, dst)
+        return join(self.machine, self.route(src, via), onward, onward.path_class, onward.transport)
+
     def direct(self, src: int, dst: int) -> Route | None:
         """Return the NVLink route between two GPUs without a relay, or None."""
         return self._nvlink(src, dst)
@@ -96,6 +104,17 @@ class Router:
     def nics_near(self, node: int) -> list[int]:
         """Return the NICs that carry traffic of *node* to other machines."""
         return [nic for nic, _ in self._nics_of(node)]
+
+    def owners(self, nodes: Iterable[int]) -> dict[int, list[int]]:
+        """Return, for each NIC that carries traffic of one of *nodes*, those of them that are nearest to it.
+
+        The NICs are in the order of *nodes*.
+        """
+        found: dict[int, dict[int, int]] = {}
+        for node in nodes:
+            for nic, leg in self._nics_of(node):
+                found.setdefault(nic, {})[node] = CLASSES.index(leg.path_class)
+        return {nic: [n for n, far in near.items() if far == min(near.values())] for nic, near in found.items()}
 
     # -- rules ---------------------------------------------------------------------
 
@@ -200,10 +219,20 @@ class Router:
         if CLASSES.index(near[0][1].path_class) <= CLASSES.index("pxb") or self.machine.nodes[node].kind == "cpu":
             shortest = min(len(leg.links) for _, leg in near)
             return [(nic, leg) for nic, leg in near if len(leg.links) == shortest]
-        # Through the CPU, all NICs are equally near, so they are dealt out to the GPUs in turn.
-        local = [n.index for n in self.machine.nodes_of(host) if n.kind == "gpu"]
-        turn = local.index(node)
-        return near[turn :: len(local)] or [near[turn % len(near)]]
+        # Through the CPU, all NICs are equally near; they are dealt out in turn to the GPUs that are as far from them.
+        turn, n = self._turn(node, [nic for nic, _ in near])
+        return near[turn::n] or [near[turn % len(near)]]
+
+    def _turn(self, node: int, near: list[int]) -> tuple[int, int]:
+        """Return the place of a GPU among those whose nearest NICs are also *near*, and their number."""
+
+        def nearest(gpu: int) -> list[int]:
+            every = self._every_nic(gpu)
+            return [nic for nic, leg in every if leg.path_class == every[0][1].path_class]
+
+        local = [n.index for n in self.machine.nodes_of(self.machine.nodes[node].host) if n.kind == "gpu"]
+        alike = [gpu for gpu in local if nearest(gpu) == near]
+        return alike.index(node), len(alike)
 
     def _every_nic(self, node: int) -> list[tuple[int, Route]]:
         """Return (NIC, route to it) for all NICs of the machine of a GPU or CPU, the nearest first."""

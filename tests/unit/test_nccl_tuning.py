@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from simulator.collectives.nccl.launch import channels_used
 from simulator.collectives.nccl.tables import planned_nvlink, planned_pcie, search_speeds
-from simulator.collectives.nccl.tuning import Choice, CommGraph, candidates, channels_used, choose, model
+from simulator.collectives.nccl.tuning import Choice, CommGraph, candidates, choose, model
 from simulator.collectives.request import Unsuitable
 
 KIB, MIB = 1024, 1024**2

@@ -234,7 +234,7 @@ def test_a_search_that_did_not_end_says_so() -> None:
         ("dgx-h100", range(8), [7, 0, 1, 2, 3, 4, 5, 6]),  # an adapter each: in at its own, out beside the last
         ("dgx-a100-80gb", [1, 0, 3, 2, 5, 4, 7, 6], [0, 1, 2, 3, 4, 5, 6, 7]),  # two GPUs take turns on two adapters
         ("p4d.24xlarge", [1, 3, 5, 7], [0, 2, 4, 6]),  # two GPUs share one adapter: in at the one, out at the other
-        ("p3.16xlarge", [0], [4]),
+        ("p3.16xlarge", [3], [0]),  # of eight GPUs, four are at the socket of the only adapter
     ],
 )
 def test_rings_enter_and_leave_each_node_near_an_adapter(

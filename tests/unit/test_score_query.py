@@ -31,7 +31,7 @@ def test_a_plain_row():
         gpus=tuple(range(8)),
         group_size=8,
         gpus_per_process=8,
-        software=Software(nccl=(2, 0)),
+        software=Software(nccl=(2, 6)),
     )
 
 

@@ -12,6 +12,7 @@ from simulator.api import Session
 from simulator.errors import Fault, InputError, one_line
 from simulator.network.circumstances import machine_of
 from simulator.questions.collective import CollectiveQuestion
+from simulator.questions.nccl import NOTED
 from simulator.questions.where import NCCL_TODAY, Software, Where
 from simulator.topology.load import load_topology
 from simulator.topology.topology import Topology
@@ -142,6 +143,7 @@ def check(
     if verdict == "healthy":
         found = tuple(each for each in found if each.error <= _ALIKE)
     machine = session.machine(question.where)
+    notes = [note for note in session.collective(question).notes if note.startswith(NOTED)]
     return Checked(
         log=log,
         machine=machine.name,
@@ -151,7 +153,7 @@ def check(
         verdict=verdict,
         explanations=found,
         tried=tried,
-        remarks=tuple(_remarks(log, asked, rows, told=gpus is not None)),
+        remarks=(*_remarks(log, asked, rows, told=gpus is not None), *notes),
         mismatch=_mismatch(log, {node.part_name for node in machine.nodes if node.kind == "gpu"}),
         cliff=cliff_in(rows),
     )

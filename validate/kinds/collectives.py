@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import cast
 
 from simulator.api import Session
 from simulator.api.collectives import ALPHA_S, is_strategy, machines_fitted_to
 from simulator.errors import one_line
 from simulator.questions.collective import CollectiveQuestion
+from simulator.questions.nccl import Feature
 from simulator.questions.where import Software
 from simulator.workload.collective import Collective
 from validate.kinds.kind import Asked, Cell, Kind
@@ -74,6 +76,9 @@ def read_collective(cell: Cell, names: Names) -> Asked:
         raise NotScored(f"forced algorithm '{algorithm}' is not what {names.strategy} does")
     where = names.machines.where(cell("machine"), n_nodes, n_gpus // n_nodes)
     local = tuple(range(n_gpus // n_nodes)) if local_gpus is None else local_gpus
+    needs: list[Feature] = [cast(Feature, algorithm)] if algorithm is not None else []
+    if collective[1] in ("all-to-all", "send-recv"):
+        needs.append("send-recv")
     question = CollectiveQuestion(
         where=where,
         collective=collective[1],
@@ -85,7 +90,7 @@ def read_collective(cell: Cell, names: Names) -> Asked:
         gpus_per_process=_gpus_per_process(cell("software"), n_nodes, group_size),
         algorithm=algorithm if names.strategy == "nccl" else None,
         dtype=cell("dtype") if _SMALL_TYPES.match(cell("dtype")) else "fp32",
-        software=Software(nccl=nccl_of(f"{cell('software')} {cell('measured')}", names.capability(where))),
+        software=Software(nccl=nccl_of(f"{cell('software')} {cell('measured')}", names.capability(where), *needs)),
     )
     return Asked(question)
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 
+from simulator.questions.nccl import FEATURES, OLDEST_RULES, Feature, Version, chip_since
 from simulator.questions.where import NCCL_TODAY
 
 __all__ = ["nccl_of"]
-
-Version = tuple[int, int]
 
 _NCCL = re.compile(r"\bnccl[ =v]{0,2}([1-9]\d?)\.(\d{1,3})\b", re.IGNORECASE | re.ASCII)
 _YEAR = re.compile(r"\b(20[0-4]\d)\b", re.ASCII)
@@ -19,8 +18,12 @@ _RELEASES: tuple[tuple[float, Version], ...] = (
     (2017.5, (2, 0)),
     (2019.0, (2, 4)),
     (2020.2, (2, 6)),
+    (2020.4, (2, 7)),
+    (2020.9, (2, 8)),
     (2021.5, (2, 10)),
     (2022.2, (2, 12)),
+    (2022.9, (2, 16)),
+    (2023.2, (2, 17)),
     (2023.3, (2, 18)),
     (2024.1, (2, 20)),
     (2024.4, (2, 22)),
@@ -38,26 +41,33 @@ _GENERATIONS: tuple[tuple[float, float], ...] = (
     (7.5, 2018.0),
     (8.0, 2020.0),
     (8.9, 2022.0),
+    (9.0, 2022.8),
     (10.0, 2025.0),
 )
 _IN_USE = 1.0  # years after a GPU's release when most published measurements of it are taken
 
 
-def nccl_of(software: str, compute_capability: str | None) -> Version:
+def nccl_of(software: str, compute_capability: str | None, *features: Feature) -> Version:
     """Return NCCL's major and minor version.
 
     It is the one that *software* states; else that of the date it implies (a year, a container's year and month, a
-    PyTorch release); else that of one year after the release of GPUs with *compute_capability*; else today's.
+    PyTorch release); else that of one year after the release of GPUs with *compute_capability*, from the oldest version
+    on whose rules are known; else today's.  If not stated, it is at least the first one made for these GPUs, with all
+    of *features*.
     """
     said = _NCCL.search(software)
     if said is not None:
         return int(said[1]), int(said[2])
     year = _year(software)
+    least = [FEATURES[feature].version for feature in features]
+    if compute_capability is not None:
+        least.append(chip_since(round(10 * float(compute_capability))))
     if year is None and compute_capability is not None:
         year = _IN_USE + max((came for since, came in _GENERATIONS if since <= float(compute_capability)), default=0.0)
+        least.append(OLDEST_RULES)
     if year is None:
         return NCCL_TODAY
-    return max((version for came, version in _RELEASES if came <= year), default=_RELEASES[0][1])
+    return max([_RELEASES[0][1], *(version for came, version in _RELEASES if came <= year), *least])
 
 
 def _year(software: str) -> float | None:

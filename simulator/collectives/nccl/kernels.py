@@ -142,16 +142,16 @@ class KernelPlanner:
             self._channels.append((f"channel {i}", flows, 1, cost))
         self._submit(after)
 
-    def nvls(self) -> None:
+    def nvls(self, heads: int) -> None:
         """Plan NVLS: the switch reduces and multicasts; each GPU sends its data once and receives the result once.
 
-        Between machines, each head's part of the sum passes through a double binary tree.
+        *heads*: GPUs of a machine that each own a part of the sum, which passes between machines through a double
+        binary tree.
         """
         cost, collective, size = self.costs.protocols["NVLS"], self.request.collective, self.request.size_bytes
         n = self.request.n_ranks
         sent = size / n if collective == "all-gather" else size
         received = size / n if collective == "reduce-scatter" else size
-        heads = min(t.MAX_NVLS_HEADS, *map(len, self.hosts))  # each owns a part of the sum
         stages = _NVLS_STAGES[collective]
         round_s = self.costs.protocols["Simple"].hop_s + heads * cost.head_s
         after = self._begin(self._name("NVLS", "Simple"), cost.base_s + stages * round_s)
@@ -174,8 +174,8 @@ class KernelPlanner:
         if len(self.hosts) > 1:
             simple = self.costs.protocols["Simple"]
             self._net_stages = 2 * in_order_tree(len(self.hosts)).depth
-            for i in range(heads):
-                own = [ranks[i] for ranks in (self.hosts[:1] if self._equal else self.hosts)]
+            near = [self._ways.heads(ranks)[:heads] for ranks in (self.hosts[:1] if self._equal else self.hosts)]
+            for i, own in enumerate(zip(*near, strict=True)):
                 edges = self._both_ways([], own, size / heads / 2, simple, 1, self._net_stages, 1 / heads)
                 self._channels.append((f"tree {i}", edges, 1, simple))
         self._submit(after)

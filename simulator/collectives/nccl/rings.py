@@ -9,10 +9,12 @@ from itertools import pairwise
 
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.nccl.graph import found_inside
-from simulator.collectives.search.rings import FoundRing, find_rings
+from simulator.collectives.search.rings import Ends, FoundRing, find_rings
 from simulator.network.machine import Machine
 from simulator.network.route import Route
 from simulator.network.routing import Router
+from simulator.questions.nccl import Version, has
+from simulator.questions.where import NCCL_TODAY
 
 __all__ = ["channel_rings", "links_allow", "relays_of", "way"]
 
@@ -23,11 +25,15 @@ __all__ = ["channel_rings", "links_allow", "relays_of", "way"]
 _ASKING = (16 / 64) / (9 / 8)
 
 
-def channel_rings(group: Communicator) -> list[FoundRing]:
+def channel_rings(group: Communicator, version: Version = NCCL_TODAY) -> list[FoundRing]:
     """Return the distinct rings of NCCL's channels, with the bandwidth of each ring's channels when all run at once.
 
-    Channels carry equal parts of the data.  Over several machines there is one ring for each NIC.
+    Channels carry equal parts of the data.  Over several machines there is one ring for each NIC.  Before NCCL had its
+    search, it ended at any GPU of the machine, and before PXN the last GPU sent by itself.
     """
+    if len(group.by_host()) > 1:
+        ends = Ends(nearest=has(version, "search"), lent=has(version, "pxn"))
+        return find_rings(group, both_directions=False, in_order=True, ends=ends)
     return list(group.once("nccl rings", lambda: _found(group)))
 
 
@@ -57,8 +63,6 @@ def links_allow(group: Communicator) -> float:
 
 
 def _found(group: Communicator) -> list[FoundRing]:
-    if len(group.by_host()) > 1:
-        return find_rings(group, both_directions=False, in_order=True)
     found, by = found_inside(group)
     rank_of = {node: rank for rank, node in enumerate(group.ranks)}
     vias = {(src + by, dst + by): via + by for src, via, dst in found.relayed}

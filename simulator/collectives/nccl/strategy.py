@@ -11,13 +11,16 @@ from typing import cast
 from simulator.collectives.nccl.cost import Costs, costs_of
 from simulator.collectives.nccl.graph import comm_graph
 from simulator.collectives.nccl.kernels import KernelPlanner
+from simulator.collectives.nccl.launch import channels_used
 from simulator.collectives.nccl.rings import channel_rings, links_allow
+from simulator.collectives.nccl.rules import version_notes
 from simulator.collectives.nccl.tables import ALGORITHMS, Algorithm, Protocol
-from simulator.collectives.nccl.tuning import channels_used, choose
+from simulator.collectives.nccl.tuning import choose
 from simulator.collectives.request import Request, Unsuitable
 from simulator.collectives.search.budget import say_ended
 from simulator.collectives.search.rings import FoundRing
 from simulator.plan.plan import Plan, PlanBuilder
+from simulator.questions.nccl import FEATURES, Version, has, version_words
 from simulator.questions.where import NCCL_TODAY
 from simulator.topology.parts import GpuPart
 from simulator.units import format_bandwidth
@@ -33,6 +36,7 @@ class Nccl:
     *algorithm*: ``ring``, ``tree``, ``nvls``, ``nvls_tree`` or ``pat`` instead of NCCL's choice.
     *protocol*: ``LL``, ``LL128`` or ``Simple`` instead of NCCL's choice.
     *costs*: costs of the protocols; by default those of the current version.
+    *version*: the version whose algorithms and tables count; by default the current one.
     *in_switch*: whether a switch can reduce the data type; it cannot reduce 8-bit integers and fp8.
     """
 
@@ -46,16 +50,19 @@ class Nccl:
         *,
         in_switch: bool = True,
         protocol: str | None = None,
+        version: Version = NCCL_TODAY,
     ) -> None:
         self.algorithm = algorithm
         self.protocol = protocol
-        self.costs = costs or costs_of(NCCL_TODAY)
+        self.costs = costs or costs_of(version)
+        self.version = version
         self.in_switch = in_switch
 
     def plan(self, request: Request) -> Plan:
         """Return the plan.
 
-        Raises Unsuitable if a forced algorithm does not fit, and for GPUs of other vendors, on which NCCL does not run.
+        Raises Unsuitable if a forced algorithm does not fit or the version has none for the collective, and for GPUs of
+        other vendors, on which NCCL does not run.
         """
         if request.n_ranks < 2:
             return Plan(())
@@ -66,9 +73,13 @@ class Nccl:
             raise Unsuitable("NCCL does not run on this hardware")
         builder = PlanBuilder()
         builder.facts["software"] = "nccl"
-        graph = comm_graph(request.group)
+        graph = replace(comm_graph(request.group), version=self.version)
+        builder.notes += version_notes(self.version, graph.compute_capability_max)
         kernels = KernelPlanner(builder, request, self.costs, tells=is_nominal)
         if request.collective in ("all-to-all", "send-recv"):
+            if not has(self.version, "send-recv"):
+                own, came = version_words(self.version), version_words(FEATURES["send-recv"].version)
+                raise Unsuitable(f"NCCL {own} has no send and receive, which came with {came}")
             kernels.point_to_point()
             return builder.build()
         wanted: tuple[Algorithm, ...] | None = (cast(Algorithm, self.algorithm),) if self.algorithm else None
@@ -87,9 +98,9 @@ class Nccl:
             "planned_us": round(choice.time_us, 3),
         }
         if choice.algorithm in ("nvls", "nvls_tree"):
-            kernels.nvls()
+            kernels.nvls(graph.nvls_channels)
         else:
-            rings = channel_rings(request.group)
+            rings = channel_rings(request.group, self.version)
             say_ended(builder.notes, [ring.whole for ring in rings])
             if choice.algorithm == "tree":
                 kernels.tree(rings, choice.protocol)

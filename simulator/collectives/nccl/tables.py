@@ -1,4 +1,4 @@
-"""Planning numbers of NCCL 2.30.7's tuner and search.
+"""Planning numbers of NCCL 2.30.7's search and of parts of its tuner; the tables that changed are in ``rules.py``.
 
 They come from NVIDIA/nccl@5067397c, ``src/graph/{tuning.cc,topo.h,search.cc}`` and ``src/enqueue.cc`` (Apache-2.0).
 They are planning figures, not measurements: an A100's NVLink is 20 GB/s here, whatever it achieves.  As in NCCL,
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 __all__ = [
     "ALGORITHMS",
@@ -37,29 +37,8 @@ CpuKind = Literal["intel", "amd", "arm", "ibm", "mixed", "other"]
 
 Triple = tuple[float, float, float]
 
-# -- tuning.cc: latencies, in the order of PROTOCOLS -------------------------------------
+# -- tuning.cc: latencies (the rest, by version, is in rules.py) -------------------------
 
-_NONE = (0.0, 0.0, 0.0)
-
-
-class Latencies(NamedTuple):
-    """Base latency of an algorithm, and latency per hop over NVLink, PCIe and the network."""
-
-    base_us: Triple
-    nvlink_us: Triple
-    pcie_us: Triple
-    network_us: Triple
-
-
-LATENCIES: Mapping[Algorithm, Latencies] = {
-    "tree": Latencies((6.8, 14.0, 8.4), (0.6, 1.25, 4.0), (1.0, 1.9, 4.0), (5.0, 8.5, 14.0)),
-    "ring": Latencies((6.6, 14.0, 8.4), (0.6, 1.9, 3.4), (1.0, 2.5, 5.7), (2.7, 4.0, 14.0)),
-    "collnet_direct": Latencies(_NONE, (0.0, 0.0, 3.7), (0.0, 0.0, 3.7), (0.0, 0.0, 31.0)),
-    "collnet_chain": Latencies(_NONE, (0.0, 0.0, 2.8), (0.0, 0.0, 2.8), (0.0, 0.0, 30.0)),
-    "nvls": Latencies(_NONE, (0.0, 0.0, 25.0), _NONE, (0.0, 0.0, 18.0)),
-    "nvls_tree": Latencies(_NONE, (0.0, 0.0, 25.0), _NONE, (0.0, 0.0, 20.9)),
-    "pat": Latencies((8.0, 8.0, 8.0), (0.0, 0.0, 4.0), (0.0, 0.0, 4.0), (0.0, 0.0, 14.0)),
-}
 COLLNET_ARITY_US = 0.4  # per additional GPU in a collnet_direct group
 PAT_LOG_SHARE = 3.5  # network hops of PAT overlap: each counts 1 / 3.5
 PAT_LINEAR_US = 2.8  # per rank
@@ -70,7 +49,7 @@ def post_overhead_us(cpu: CpuKind) -> float:
     return 2.0 if cpu == "amd" else 1.0
 
 
-# -- tuning.cc: bandwidth caps; rows by GPU generation, columns for 1, 2 and more nodes ---
+# -- tuning.cc: bandwidth caps of NVLS; rows by GPU generation, columns for 1, 2 and more nodes
 
 
 def generation(compute_capability: int) -> int:
@@ -78,30 +57,9 @@ def generation(compute_capability: int) -> int:
     return sum(compute_capability >= first for first in (80, 90, 100))
 
 
-# Within a node, rows by GPU generation; across nodes, row 1 for AMD and mixed CPUs, row 0 for all others.
-LL_MAX: tuple[Triple, ...] = ((39.0, 39.0, 20.4), (87.7, 22.5, 19.0), (141.0, 45.0, 35.0), (282.0, 90.0, 70.0))
-# Per channel:
-RING_LL128_MAX: tuple[Triple, ...] = ((20.0, 20.0, 20.0), (20.0, 20.0, 20.0), (36.7, 36.7, 36.7), (40.0, 40.0, 40.0))
-TREE_LL128_MAX: tuple[Triple, ...] = ((20.0, 20.0, 20.0), (20.0, 20.0, 20.0), (36.7, 36.7, 29.0), (55.6, 31.67, 20.0))
-TREE_MAX: tuple[Triple, ...] = ((26.5, 18.5, 10.0), (24.0, 23.6, 17.8), (38.7, 41.4, 36.0), (70.0, 42.8, 24.0))
 NVLS_TREE_MAX: tuple[Triple, ...] = ((26.5, 18.5, 10.0), (24.0, 23.6, 17.8), (0.0, 57.7, 45.5), (0.0, 96.0, 80.0))
 NVLS_EFFICIENCY = (0.0, 0.0, 0.85, 0.74)
 
-# Share of the modelled bandwidth that a tree reaches, by floor(log2(size / 64 B)).
-TREE_CORRECTION: Mapping[Protocol, tuple[float, ...]] = {
-    "LL": (
-        *(1.0, 1.0, 1.0, 1.0, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5),
-        *(0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.0, 1.0, 1.0, 1.0),
-    ),
-    "LL128": (
-        *(1.0, 1.0, 1.0, 1.0, 1.0, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6),
-        *(0.6, 0.6, 0.6, 0.6, 0.8, 0.9, 0.9, 0.9, 0.9, 1.0, 1.0, 1.0),
-    ),
-    "Simple": (
-        *(0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.8, 0.7, 0.6, 0.6, 0.5),
-        *(0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9, 0.9),
-    ),
-}
 TREE_CORRECTED_UP_TO = 22  # last index for trees; NVLS trees use one more
 
 # -- enqueue.cc: channels and threads ---------------------------------------------------

@@ -2,8 +2,9 @@
 
 ``time = latency + size / bandwidth``, both from tables and a few caps, for every enabled pair of algorithm and
 protocol; the pair with the least time is chosen.  As in NVIDIA/nccl@5067397c (2.30.7) ``src/graph/tuning.cc``
-(ncclTopoTuneModel, ncclTopoGetAlgoTime) and ``src/enqueue.cc``, for a group with one operation.  Sizes are those of
-nccl-tests (see :mod:`simulator.workload.collective`), which NCCL uses too.
+(ncclTopoTuneModel, ncclTopoGetAlgoTime) and ``src/enqueue.cc``, for a group with one operation; what earlier versions
+do otherwise is in :mod:`simulator.collectives.nccl.rules`.  Sizes are those of nccl-tests (see
+:mod:`simulator.workload.collective`), which NCCL uses too.
 
 Interpretations where the source leaves room:
 
@@ -22,15 +23,19 @@ Interpretations where the source leaves room:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from simulator.collectives.nccl import tables as t
+from simulator.collectives.nccl.rules import Rules, rules_of
 from simulator.collectives.nccl.tables import ALGORITHMS, PATH_TYPES, PROTOCOLS, Algorithm, CpuKind, PathType, Protocol
 from simulator.collectives.request import Unsuitable
+from simulator.questions.nccl import FEATURES, Version, has, version_words
+from simulator.questions.where import NCCL_TODAY
 from simulator.workload.collective import Collective
 
-__all__ = ["Choice", "CommGraph", "Launch", "candidates", "channels_used", "choose", "model"]
+__all__ = ["Choice", "CommGraph", "candidates", "choose", "model"]
 
 _RING_ONLY = ("broadcast", "reduce")
 _GATHERING = ("all-gather", "reduce-scatter")
@@ -74,6 +79,12 @@ class CommGraph:
     nvls_bw_intra_GBps: float = 0.0
     nvls_bw_inter_GBps: float = 0.0
     collnet: bool = False
+    version: Version = NCCL_TODAY  # of the NCCL that chooses
+
+    @property
+    def rules(self) -> Rules:
+        """The rules by which that version chooses."""
+        return rules_of(self.version)
 
     @property
     def ranks_per_node(self) -> float:
@@ -100,18 +111,6 @@ class Choice:
     time_us: float
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """The GPU resources of a kernel: thread blocks (one per channel) and threads per block.
-
-    ``n_filled`` is the number of channels that the buffer fills, not rounded.
-    """
-
-    n_channels: int
-    n_threads: int
-    n_filled: float
-
-
 def choose(
     graph: CommGraph,
     collective: Collective,
@@ -130,6 +129,10 @@ def choose(
     found = candidates(graph, collective, size_bytes, algorithms=algorithms)
     found = [each for each in found if protocol in (None, each.protocol)]
     if not found:
+        late = [a for a in algorithms or () if not has(graph.version, a)]
+        if late:
+            came = version_words(FEATURES[late[0]].version)
+            raise Unsuitable(f"NCCL {version_words(graph.version)} has no {late[0]}, which came with {came}")
         wanted = "" if algorithms is None else " among " + ", ".join(sorted(algorithms))
         wanted += "" if protocol is None else f" with {protocol}"
         raise Unsuitable(f"NCCL has no algorithm for {collective} on {graph.n_ranks} ranks{wanted}")
@@ -177,7 +180,7 @@ def model(
 
 
 def _enabled(graph: CommGraph, collective: Collective, algorithm: Algorithm, protocol: Protocol) -> bool:
-    if algorithm not in _ALLOWED.get(collective, ()):
+    if algorithm not in _ALLOWED.get(collective, ()) or not has(graph.version, algorithm):
         return False
     several = graph.n_nodes > 1
     if protocol != "Simple" and (algorithm in _SIMPLE_ONLY or (several and not graph.flags_beside_data)):
@@ -192,12 +195,12 @@ def _enabled(graph: CommGraph, collective: Collective, algorithm: Algorithm, pro
             return False
         if algorithm == "nvls_tree":
             return several
-        if collective in _GATHERING and graph.n_ranks > t.MAX_NVLS_HEADS:
+        if collective in _GATHERING and (graph.n_ranks > t.MAX_NVLS_HEADS or not graph.rules.nvls_gathers):
             return False
         return not several or (graph.collnet and not (collective in _GATHERING and not graph.one_nic_per_gpu))
     if algorithm == "pat":
         return graph.n_ranks == graph.n_nodes and graph.compute_capability_min >= 60
-    return protocol != "LL128" or _ll128(graph)
+    return protocol != "LL128" or (has(graph.version, "ll128") and _ll128(graph))
 
 
 def _ll128(graph: CommGraph) -> bool:
@@ -205,8 +208,10 @@ def _ll128(graph: CommGraph) -> bool:
     low, high = graph.compute_capability_min, graph.compute_capability_max
     farthest = "pxn" if low >= 90 else "pxb"
     across = graph.n_nodes == 1 or PATH_TYPES.index(graph.type_inter) <= PATH_TYPES.index(farthest)
-    inside = PATH_TYPES.index(graph.type_intra) <= PATH_TYPES.index("nvb")
-    return across and inside and low >= 70 and (low == high or low >= 90)
+    inside = PATH_TYPES.index(graph.type_intra) <= PATH_TYPES.index(graph.rules.ll128_inside)
+    known = graph.rules.ll128_on
+    chips = low >= 70 and (low == high or low >= 90) if known is None else low == high and low in known
+    return across and inside and chips
 
 
 # -- bandwidth, in GB/s ------------------------------------------------------------------
@@ -231,27 +236,32 @@ def _busbw(graph: CommGraph, collective: Collective, algorithm: Algorithm, proto
     row, column = t.generation(graph.compute_capability_min), min(graph.n_nodes, 3) - 1
     if algorithm in ("nvls", "nvls_tree"):
         return _nvls_busbw(graph, collective, algorithm, row, column)
-    channels = graph.n_channels
+    rules, channels = graph.rules, graph.n_channels
     near = algorithm.startswith("collnet") or graph.n_nodes <= 2
-    bus = channels * (graph.bw_intra_GBps if near else graph.bw_inter_GBps)
+    bus = min(channels * (graph.bw_intra_GBps if near else graph.bw_inter_GBps), rules.bus_max[row])
+    alone = graph.n_ranks == graph.n_nodes
     ll_row = row if graph.n_nodes == 1 else int(graph.cpu in ("amd", "mixed"))
-    ll_max = t.LL_MAX[ll_row][column]
+    ll_max = rules.ll_max[ll_row][column]
+    each = (rules.ll128_each or {}).get(collective, math.inf)
     if algorithm == "ring":
         if protocol == "LL":
-            return min(ll_max, bus / 2)
+            copies = graph.n_nodes == 1 and collective not in ("all-reduce", "reduce")
+            return min(ll_max, bus * rules.ring_ll_share[copies])
         if protocol == "LL128":
-            return min(0.92 * bus, channels * t.RING_LL128_MAX[row][column])
+            total = (rules.ring_ll128_total or {}).get(collective, math.inf)
+            share = rules.ring_ll128_share[graph.ranks_per_node < 2]
+            return min(share * bus, channels * min(each, rules.ring_ll128_max[row][column]), total)
     elif algorithm == "tree":
         if near and graph.tree_bw_intra_GBps is not None:
-            bus = channels * graph.tree_bw_intra_GBps
-        bus = min(0.92 * bus, channels * t.TREE_MAX[row][column])
+            bus = min(channels * graph.tree_bw_intra_GBps, rules.bus_max[row])
+        bus = min(rules.tree_share * bus, channels * rules.tree_max[row][column], rules.tree_total_max[column])
         if protocol == "LL":
-            bus = min(bus / 3.8, ll_max)
+            bus = min(bus * rules.tree_ll_share, ll_max)
         elif protocol == "LL128":
-            share = 7 / 9 if graph.n_nodes == 1 else 120 / 128
-            bus = min(bus * share, channels * t.TREE_LL128_MAX[row][column])
-        if graph.n_ranks == graph.n_nodes:  # one GPU carries all of a node's traffic
-            bus *= 0.85
+            share = rules.tree_ll128_share[graph.n_nodes > 1]
+            bus = min(bus * share, channels * min(each, rules.tree_ll128_max[row][column]))
+        if alone:  # one GPU carries all of a node's traffic
+            bus *= rules.tree_alone
     elif algorithm == "pat":
         bus *= 0.75
     elif algorithm == "collnet_direct":
@@ -265,7 +275,18 @@ def _busbw(graph: CommGraph, collective: Collective, algorithm: Algorithm, proto
 
 
 def _nvls_busbw(graph: CommGraph, collective: Collective, algorithm: Algorithm, row: int, column: int) -> float:
-    heads, per_node = graph.nvls_channels, graph.ranks_per_node
+    heads, per_node, nodes = graph.nvls_channels, graph.ranks_per_node, graph.n_nodes
+    to_bus = _n_steps(collective, graph.n_ranks) / graph.n_ranks  # the caller divides by it
+    near, far = graph.nvls_bw_intra_GBps, graph.nvls_bw_inter_GBps
+    match graph.rules.nvls:
+        case "ring":  # 2.17: the rings' graph stands for NVLS
+            return 0.75 * to_bus * min(graph.n_channels * graph.bw_intra_GBps, graph.rules.bus_max[row])
+        case "intra":
+            share = 5 / 6 if algorithm == "nvls" else 0.7 * nodes / (2 * (nodes - 1))
+            return share * to_bus * heads * (near if nodes <= 2 else far)
+        case "both":
+            far /= 2 if nodes > 2 and algorithm == "nvls_tree" else 1
+            return 5 / 6 * to_bus * heads * min(near, far)
     intra = graph.nvls_bw_intra_GBps * t.NVLS_EFFICIENCY[row] * (heads - 1) / heads
     intra *= 2 if collective == "all-reduce" else (per_node - 1) / per_node
     inter = graph.nvls_bw_inter_GBps * (2 if graph.n_nodes <= 2 and algorithm == "nvls_tree" else 1)
@@ -283,11 +304,15 @@ def _latency_us(graph: CommGraph, collective: Collective, algorithm: Algorithm, 
     nodes = graph.n_nodes
     others = graph.n_ranks // nodes - 1  # ranks of a node except the first
     log_nodes = nodes.bit_length() - 1
-    base = t.LATENCIES[algorithm].base_us[p]
+    base = graph.rules.latencies[algorithm].base_us[p]
     hop = _hop_us(graph, algorithm, p)
-    alone = graph.n_ranks == nodes
-    network = t.LATENCIES["tree" if alone else algorithm].network_us[p]
-    network += graph.nic_latency_us * (2 if protocol == "Simple" else 1)  # Simple flushes after receiving
+    rules = graph.rules
+    alone = rules.alone_as_tree and graph.n_ranks == nodes
+    network = rules.latencies["tree" if alone else algorithm].network_us[p]
+    if rules.nic_latency == "adds":
+        network += graph.nic_latency_us * (2 if protocol == "Simple" else 1)  # Simple flushes after receiving
+    elif rules.nic_latency == "replaces":
+        network = graph.nic_latency_us or network
     if algorithm == "ring":
         steps = _n_steps(collective, graph.n_ranks)
         if collective in _RING_ONLY:
@@ -295,7 +320,9 @@ def _latency_us(graph: CommGraph, collective: Collective, algorithm: Algorithm, 
                 return base + _pace_us(graph, "ring", p)
             return base + steps * _pace_us(graph, "tree" if protocol == "Simple" else "ring", p)
         crossing = (2 if collective == "all-reduce" else 1) * (nodes - 1)
-        if nodes > 1:
+        if nodes > 1 and rules.crossing != "between":
+            crossing = steps if rules.crossing == "all" else 2 * nodes if collective == "all-reduce" else crossing
+        if nodes > 1 and rules.posts:
             hop = max(hop, t.post_overhead_us(graph.cpu) * (3 if protocol == "Simple" else 1))
         return base + (steps - crossing) * hop + crossing * network
     if algorithm == "tree":
@@ -305,24 +332,25 @@ def _latency_us(graph: CommGraph, collective: Collective, algorithm: Algorithm, 
     if algorithm == "collnet_chain":
         return base + 2 * others * hop + network
     if algorithm == "nvls":
-        return hop + (network if nodes > 1 else 0.0)
+        return base + hop + (network if nodes > 1 else 0.0)
     if algorithm == "nvls_tree":
-        return base + hop + 2 * log_nodes * network
+        return base + hop + 2 * (nodes - 1 if rules.nvls == "intra" else log_nodes) * network
     return base + log_nodes * network / t.PAT_LOG_SHARE + graph.n_ranks * t.PAT_LINEAR_US
 
 
 def _hop_us(graph: CommGraph, algorithm: Algorithm, p: int) -> float:
     """Return the latency of one hop inside a node, in us."""
+    factor = graph.rules.ll_hop_factor if graph.n_nodes > 1 and PROTOCOLS[p] == "LL" else 1.0
     if graph.type_intra == "nvl":
-        return t.LATENCIES[algorithm].nvlink_us[p]
+        return factor * graph.rules.latencies[algorithm].nvlink_us[p]
     if graph.cpu == "ibm" and algorithm == "tree" and PROTOCOLS[p] == "Simple":
         algorithm = "ring"  # to favour trees on POWER
-    return t.LATENCIES[algorithm].pcie_us[p]
+    return factor * graph.rules.latencies[algorithm].pcie_us[p]
 
 
 def _pace_us(graph: CommGraph, algorithm: Algorithm, p: int) -> float:
     """Return the latency of a ring's slowest class of hop, in us."""
-    return t.LATENCIES[algorithm].network_us[p] if graph.n_nodes > 1 else _hop_us(graph, algorithm, p)
+    return graph.rules.latencies[algorithm].network_us[p] if graph.n_nodes > 1 else _hop_us(graph, algorithm, p)
 
 
 # -- at a size ---------------------------------------------------------------------------
@@ -342,40 +370,14 @@ def _at_size(
         return figures
     step = int(size_bytes // 64).bit_length() - 1
     x86 = graph.cpu in ("intel", "amd", "mixed")
-    if algorithm == "tree" and 0 <= step <= t.TREE_CORRECTED_UP_TO:
-        algbw *= t.TREE_CORRECTION[protocol][step]
-    elif algorithm == "nvls_tree" and graph.compute_capability_min >= 100 and x86:
-        if 0 <= step <= t.TREE_CORRECTED_UP_TO + 1:
-            algbw *= t.TREE_CORRECTION[protocol][step]
+    rules, correction = graph.rules, graph.rules.tree_correction[protocol]
+    if algorithm == "tree" and 0 <= step < min(len(correction), t.TREE_CORRECTED_UP_TO + 1):
+        algbw *= correction[step]
+    elif algorithm == "nvls_tree" and graph.compute_capability_min >= 100 and x86 and rules.nvls == "efficiency":
+        if 0 <= step < len(correction):
+            algbw *= correction[step]
     elif algorithm == "ring" and protocol == "Simple" and graph.n_nodes > 1:
-        plateau = 1.9 if graph.compute_capability_min < 80 else 1.4
-        latency *= plateau if size_bytes // (graph.comm_channels * graph.n_ranks) >= 64 else 1.0
+        per_rank = 64 * graph.comm_channels if rules.plateau_by_channel else 4096
+        if size_bytes // graph.n_ranks >= per_rank:
+            latency *= rules.plateau[t.generation(graph.compute_capability_min)]
     return latency, algbw
-
-
-def channels_used(graph: CommGraph, choice: Choice, size_bytes: float) -> Launch:
-    """Return the number of channels and threads that NCCL launches for *choice* at a size.
-
-    Channels are removed while each thread would have fewer bytes than a threshold; then threads are halved.  NVLS uses
-    a fixed number of channels.
-    """
-    algorithm, protocol = choice.algorithm, choice.protocol
-    if algorithm in ("nvls", "nvls_tree"):
-        fixed = 16 if graph.compute_capability_min < 100 else 24 if graph.n_nodes == 1 else 32
-        if algorithm == "nvls" and graph.n_nodes > 1:
-            fixed = min(fixed, graph.comm_channels)
-        return Launch(fixed, t.NVLS_THREADS, fixed)
-    channels, threads = graph.comm_channels, t.THREADS[protocol]
-    threshold = t.BYTES_PER_THREAD[protocol]
-    if algorithm == "ring" and protocol == "LL":
-        threshold *= graph.n_ranks
-    if algorithm == "ring" and protocol == "Simple" and graph.n_channels * graph.bw_intra_GBps <= t.PCIE3_X16:
-        threads = t.FEW_THREADS
-    if algorithm.startswith("collnet"):
-        threads, threshold = t.NVLS_THREADS, t.COLLNET_BYTES_PER_THREAD
-    filled = min(float(channels), max(1.0, size_bytes / (threads * threshold)))
-    while channels > 1 and size_bytes < channels * threads * threshold:
-        channels -= 1
-    while threads % 128 == 0 and size_bytes < channels * threads * threshold:
-        threads //= 2
-    return Launch(channels, threads, filled)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
+
 from simulator.collectives.equal import Equal
 from simulator.collectives.request import Request, Unsuitable
 from simulator.collectives.search.rings import FoundRing
@@ -54,6 +56,13 @@ class Ways:
             else:
                 chains.append([rank])
         return chains
+
+    def heads(self, ranks: list[int]) -> list[int]:
+        """Return a machine's *ranks*: one nearest to each NIC, then a second one, ..., then those near none."""
+        rank_at = {self.request.ranks[rank]: rank for rank in ranks}
+        owners = self.request.router.owners(rank_at).values()
+        turns = [rank_at[node] for turn in zip_longest(*owners) for node in turn if node is not None]
+        return list(dict.fromkeys([*turns, *ranks]))
 
     def to_switches(self, gpu: int) -> list[tuple[Route, Route]]:
         """Return the routes (up, down) between a GPU and each of its NVLink switches.

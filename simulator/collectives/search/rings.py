@@ -12,14 +12,17 @@ On one machine, in this order:
 Every search has a budget of steps; if it runs out, the best rings so far are used, with a note.  The result does not
 depend on the order in which ranks are named.
 
-Over several machines there is one ring per NIC: it enters each machine near that NIC and leaves near the same or the
-previous one.  It passes through all machines below a switch before it goes on to the nearest other switch.
+Over several machines there is one ring per NIC: it enters each machine at a GPU nearest to that NIC, and leaves near
+the same or the previous one, such that every NIC sends as much as it receives.  A last GPU without a NIC of its own
+sends over NVLink through the GPU where the ring entered (NCCL's PXN).  A ring passes through all machines below a
+switch before it goes on to the nearest other switch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import permutations
 from typing import overload
 
@@ -31,9 +34,25 @@ from simulator.network.near import near_each_other
 from simulator.network.route import Route
 from simulator.network.routing import Router
 
-__all__ = ["FoundRing", "find_rings", "round_rates"]
+__all__ = ["Ends", "FoundRing", "find_rings", "round_rates"]
 
 _ALL_ORDERS_UP_TO = 6
+_NO_VIAS: Mapping[int, int] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Where rings over several machines enter and leave a machine.
+
+    ``nearest``: only at GPUs nearest to the ring's NIC, else at any that uses it.  ``lent``: the last GPU may send
+    through a neighbour's NIC.
+    """
+
+    nearest: bool = True
+    lent: bool = True
+
+
+_ENDS = Ends()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,27 +66,29 @@ class FoundRing:
     whole: bool = True  # whether its search was complete
 
 
-def find_rings(group: Communicator, *, both_directions: bool, in_order: bool = False) -> list[FoundRing]:
+def find_rings(
+    group: Communicator, *, both_directions: bool, in_order: bool = False, ends: Ends = _ENDS
+) -> list[FoundRing]:
     """Return the fastest set of rings to run at once; found once per group.
 
     *both_directions* adds the reverse of each ring.  With two ranks, a ring is its own reverse.  *in_order* keeps
     machines in the order of the topology, as NCCL does, which does not know the network's switches.
     """
-    key = "rings", both_directions, in_order
-    return list(group.once(key, lambda: _find(group, both_directions=both_directions, in_order=in_order)))
+    key = "rings", both_directions, in_order, ends
+    return list(group.once(key, lambda: _find(group, both_directions=both_directions, in_order=in_order, ends=ends)))
 
 
-def _find(group: Communicator, *, both_directions: bool, in_order: bool) -> list[FoundRing]:
+def _find(group: Communicator, *, both_directions: bool, in_order: bool, ends: Ends) -> list[FoundRing]:
     if group.n_ranks < 2:
         return []
     by_node = sorted(range(group.n_ranks), key=group.ranks.__getitem__)
     if by_node != list(range(group.n_ranks)):
-        found = find_rings(group.part(by_node), both_directions=both_directions, in_order=in_order)
+        found = find_rings(group.part(by_node), both_directions=both_directions, in_order=in_order, ends=ends)
         return [replace(ring, order=tuple(by_node[rank] for rank in ring.order)) for ring in found]
     hosts = group.by_host()
     if len(hosts) > 1:
         order = list(hosts) if in_order else near_each_other(group.machine, list(hosts))
-        return _across(group, {host: hosts[host] for host in order}, both_directions)
+        return _across(group, {host: hosts[host] for host in order}, both_directions, ends)
     ranks = tuple(range(group.n_ranks))
     if _is_crossbar(group, ranks):
         return _turned(group, [(ranks, "crossbar")], both_directions, None)
@@ -84,11 +105,15 @@ def _find(group: Communicator, *, both_directions: bool, in_order: bool) -> list
 
 
 class _Hops(Sequence[Route]):
-    """The routes from each of *nodes* to the next, looked up on demand, since equal machines need only a few."""
+    """The routes from each of *nodes* to the next, looked up on demand, since equal machines need only a few.
 
-    def __init__(self, router: Router, nodes: Sequence[int]) -> None:
+    *vias*: for a node that leaves its machine through a neighbour's NIC, that neighbour.
+    """
+
+    def __init__(self, router: Router, nodes: Sequence[int], vias: Mapping[int, int]) -> None:
         self._router = router
         self._nodes = nodes
+        self._vias = vias
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -101,11 +126,15 @@ class _Hops(Sequence[Route]):
         places = range(len(self._nodes))[at]
         if isinstance(places, range):
             return [self[place] for place in places]
-        return self._router.route(self._nodes[places], self._nodes[(places + 1) % len(self._nodes)])
+        src, dst = self._nodes[places], self._nodes[(places + 1) % len(self._nodes)]
+        via = self._vias.get(src)
+        return self._router.route(src, dst) if via is None else self._router.out_through(src, via, dst)
 
 
-def _routes(group: Communicator, order: Sequence[int], laps: int = 1) -> Sequence[Route]:
-    hops = _Hops(group.router, [group.ranks[rank] for rank in order])
+def _routes(
+    group: Communicator, order: Sequence[int], laps: int = 1, vias: Mapping[int, int] = _NO_VIAS
+) -> Sequence[Route]:
+    hops = _Hops(group.router, [group.ranks[rank] for rank in order], vias)
     return hops if laps > 1 else tuple(hops)
 
 
@@ -240,45 +269,101 @@ def _hop_route(group: Communicator, hop: tuple[int, ...]) -> Route:
 # -- several machines --------------------------------------------------------------
 
 
-def _across(group: Communicator, hosts: dict[int, list[int]], both_directions: bool) -> list[FoundRing]:
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    """A ring's part in one machine: its *ranks* in order; the last one sends through the node *via*, if any."""
+
+    ranks: tuple[int, ...]
+    via: int | None = None
+
+    def reversed(self) -> _Chain:
+        """Return the chain in the other direction; the GPU that lends its NIC stays the first."""
+        return replace(self, ranks=self.ranks[::-1] if self.via is None else self.ranks[:1] + self.ranks[:0:-1])
+
+
+def _across(group: Communicator, hosts: dict[int, list[int]], both_directions: bool, ends: Ends) -> list[FoundRing]:
     """Return one ring for each NIC that is near the GPUs of a machine."""
-    known: dict[tuple[int, ...], list[list[int]]] = {}  # by GPUs of equal hosts: each ring's chain, as positions
-    chains: list[list[list[int]]] = []
+    known: dict[tuple[int, ...], tuple[list[int], int, list[_Chain]]] = {}  # by GPUs of equal hosts
+    chains: list[list[_Chain]] = []
     for host, ranks in hosts.items():
         run = group.machine.run(host)
         first = run.node_of(host)
         picked = (run.first, *(group.ranks[rank] - first for rank in ranks))
         if picked not in known:
-            place = {rank: i for i, rank in enumerate(ranks)}
-            known[picked] = [[place[rank] for rank in chain] for chain in _chains(group, ranks)]
-        chains.append([[ranks[i] for i in chain] for chain in known[picked]])
-    n_rings = min(len(c) for c in chains)
-    orders = [tuple(rank for host in chains for rank in host[k]) for k in range(n_rings)]
+            known[picked] = ranks, first, _chains(group, ranks, ends)
+        model, origin, found = known[picked]
+        here = dict(zip(model, ranks, strict=True))
+        chains.append(
+            [_Chain(tuple(here[r] for r in c.ranks), None if c.via is None else c.via - origin + first) for c in found]
+        )
     laps = len(hosts) if len(known) == 1 else 1
-    return _turned(group, [(order, "network") for order in orders], both_directions, None, laps)
+    rings = [list(ring) for ring in zip(*chains, strict=False)]  # as many as the machine with the fewest has
+    orders = [tuple(rank for chain in ring for rank in chain.ranks) for ring in rings]
+    if both_directions and group.n_ranks > 2:
+        for ring, order in list(zip(rings, orders, strict=True)):
+            back = [chain.reversed() for chain in (ring[0], *ring[:0:-1])]
+            turned = [rank for chain in back for rank in chain.ranks]
+            at = turned.index(order[0])
+            rings.append(back)
+            orders.append((*turned[at:], *turned[:at]))
+    routes = []
+    for ring, order in zip(rings, orders, strict=True):
+        vias = {group.ranks[chain.ranks[-1]]: chain.via for chain in ring if chain.via is not None}
+        routes.append(_routes(group, order, laps, vias))
+    rates = round_rates(group, routes, laps)
+    return [FoundRing(*each, "network") for each in zip(orders, rates, routes, strict=True)]
 
 
-def _chains(group: Communicator, ranks: list[int]) -> list[list[int]]:
-    """Return one order of a machine's ranks for each NIC; it enters and leaves the machine near that NIC."""
+def _chains(group: Communicator, ranks: list[int], ends: Ends) -> list[_Chain]:
+    """Return one order of a machine's ranks for each NIC; it enters the machine near that NIC."""
     if len(ranks) == 1:
-        return [list(ranks)]
+        return [_Chain(tuple(ranks))]
     inside = group.part(ranks)
     found = find_rings(inside, both_directions=False)[0]
     # On a crossbar any order is a ring; the order of the PCIe tree places GPUs that share a NIC side by side.
     order = _tree_order(inside, found.order) if found.kind == "crossbar" else found.order
     ring = [ranks[i] for i in order]
     near = {r: group.router.nics_near(group.ranks[r]) for r in ranks}
-    chains: list[list[int]] = []
+    rank_at = {group.ranks[r]: r for r in ranks}
+    owners = {
+        nic: [rank_at[node] for node in nodes] if ends.nearest else [r for r in ranks if nic in near[r]]
+        for nic, nodes in group.router.owners([group.ranks[r] for r in ranks]).items()
+    }
+    chosen: dict[tuple[int, ...], None] = {}
     entered: dict[int, int] = dict.fromkeys(ranks, 0)
     left: dict[int, int] = dict.fromkeys(ranks, 0)
     turns = [way[i:] + way[:i] for way in (ring, ring[:1] + ring[:0:-1]) for i in range(len(ring))]
-    for nic in dict.fromkeys(nic for r in ranks for nic in near[r]):
-        entering = [t for t in turns if nic in near[t[0]]]
-        leaving = [t for t in entering if nic in near[t[-1]]]
+    for own in owners.values():
+        entering = [t for t in turns if t[0] in own]
+        leaving = [t for t in entering if t[-1] in own]
         # GPUs that share a NIC take turns as the ends of chains, so that no PCIe port carries them all.
         best = min(leaving or entering, key=lambda t: entered[t[0]] + left[t[-1]])
         entered[best[0]] += 1
         left[best[-1]] += 1
-        chains.append(best)
-    # Without any NIC, the router says from where to where no links lead, or finds another way.
-    return [list(chain) for chain in dict.fromkeys(map(tuple, chains))] or [ring]
+        chosen[tuple(best)] = None
+    chosen = chosen or {tuple(ring): None}  # without any NIC, the router finds another way, or says that there is none
+    if not ends.lent or _evenly(chosen, near, owners):
+        return [_Chain(chain) for chain in chosen]
+    return [_Chain(chain, _lender(group, chain, near, owners)) for chain in chosen]
+
+
+def _evenly(chains: Iterable[tuple[int, ...]], near: dict[int, list[int]], owners: dict[int, list[int]]) -> bool:
+    """Return whether each NIC sends as much as it receives if each chain leaves by the NICs of its last rank."""
+    balance: dict[int, Fraction] = {}
+    for first, *_, last in chains:
+        if any(last not in owners[nic] for nic in near[last]):
+            return False
+        for rank, sign in ((first, 1), (last, -1)):
+            for nic in near[rank]:
+                balance[nic] = balance.get(nic, Fraction()) + Fraction(sign, len(near[rank]))
+    return not any(balance.values())
+
+
+def _lender(
+    group: Communicator, chain: tuple[int, ...], near: dict[int, list[int]], owners: dict[int, list[int]]
+) -> int | None:
+    """Return the node where *chain* entered, if its last rank is farther from the NICs there and has NVLink to it."""
+    first, last = group.ranks[chain[0]], group.ranks[chain[-1]]
+    if all(chain[-1] in owners[nic] for nic in near[chain[0]]) or group.router.direct(last, first) is None:
+        return None
+    return first

@@ -1,0 +1,84 @@
+"""What each version of NCCL can do, and the chips that it was built for, dated.
+
+Sources are NVIDIA's release notes (docs.nvidia.com/deeplearning/nccl/release-notes, github.com/NVIDIA/nccl/releases),
+or the oldest source known to have the feature and the newest known to lack it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+__all__ = [
+    "CHIPS",
+    "FEATURES",
+    "NOTED",
+    "OLDEST_RULES",
+    "Feature",
+    "Since",
+    "Version",
+    "chip_since",
+    "has",
+    "version_words",
+]
+
+Version = tuple[int, int]
+"""Major and minor version, such as (2, 18)."""
+Feature = Literal[
+    "tree",
+    "ring",
+    "collnet_direct",
+    "collnet_chain",
+    "nvls",
+    "nvls_tree",
+    "pat",
+    "ll128",
+    "search",
+    "send-recv",
+    "pxn",
+]
+OLDEST_RULES: Version = (2, 6)  # the oldest version whose planning tables are known
+NOTED = "NCCL "  # how notes on a version begin in answers
+
+
+class Since(NamedTuple):
+    """The first version with something, and where that is said."""
+
+    version: Version
+    source: str
+
+
+FEATURES: Mapping[Feature, Since] = {
+    "ring": Since((2, 0), "the only algorithm before 2.4"),
+    "tree": Since((2, 4), "v2.4.2-1: tree algorithms for allreduce"),
+    "ll128": Since((2, 5), "LL128 is in the tables of 2.6.2 (src/graph/tuning.cc); UNVERIFIED: 2.5 or 2.6"),
+    "search": Since((2, 5), "src/graph/search.cc; before it src/transport/net.cc (groupBestEnd) ordered the ranks"),
+    "collnet_direct": Since((2, 6), "2.6.4: in-network collectives (beta)"),
+    "send-recv": Since((2, 7), "2.7.3: send/receive operations (beta)"),
+    "pxn": Since((2, 12), "PATH_PXN is in 2.17.1 and not in 2.11; UNVERIFIED: 2.12, as NVIDIA's blog on it says"),
+    "collnet_chain": Since((2, 17), "in the tables of 2.17.1, not of 2.13.2"),
+    "nvls": Since((2, 17), "in the tables of 2.17.1, for one node; not in 2.16.2's"),
+    "nvls_tree": Since((2, 18), "2.18.1: inter-node algorithms for NVLink SHARP"),
+    "pat": Since((2, 23), "not in the tables of 2.20.3; in those of 2.24; UNVERIFIED: 2.23"),
+}
+# By the least compute capability of a generation: the first version made for it.
+CHIPS: Mapping[int, Since] = {
+    100: Since((2, 25), "2.25.1: Blackwell/SM100 support"),
+    90: Since((2, 16), "2.16.2: support for H100 features"),
+    80: Since((2, 7), "2.7.3: support for A100 GPU and related platforms"),
+}
+
+
+def has(version: Version, feature: Feature) -> bool:
+    """Return whether *version* has *feature*."""
+    return version >= FEATURES[feature].version
+
+
+def chip_since(capability: int) -> Version:
+    """Return the first version made for GPUs of a compute *capability*, such as 90 for 9.0."""
+    return next((since.version for least, since in CHIPS.items() if capability >= least), (2, 0))
+
+
+def version_words(version: Version) -> str:
+    """Return *version* as people write it: 2.18."""
+    return ".".join(map(str, version))
