@@ -18,8 +18,9 @@ import difflib
 import math
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 __all__ = [
     "FAULTS_SHOWN",
@@ -30,6 +31,7 @@ __all__ = [
     "TopocastError",
     "divisors",
     "escaped",
+    "few",
     "first_of",
     "nearest",
     "one_line",
@@ -148,6 +150,12 @@ def first_of(notes: Iterable[str]) -> list[str]:
     found = list(dict.fromkeys(notes))
     more = [f"and {len(found) - FAULTS_SHOWN:,} more"] if len(found) > FAULTS_SHOWN else []
     return [*found[:FAULTS_SHOWN], *more]
+
+
+def few(names: Collection[str], listed: int = 12) -> str:
+    """Return the first of *names*, and how many there are if these are not all."""
+    shown = ", ".join(one_line(name, 40) for name in islice(names, listed))
+    return f"{shown}, ... ({len(names):,} in all)" if len(names) > listed else shown
 
 
 def divisors(number: int, listed: int = 40) -> str:

@@ -18,7 +18,7 @@ from simulator.questions.step import StepQuestion
 from simulator.results.columns import ranges
 from simulator.results.reason import TIE
 from simulator.results.result import Result
-from simulator.units import format_duration
+from simulator.units import format_duration, whole_number
 
 if TYPE_CHECKING:
     from simulator.results.training import TrainingResult
@@ -78,7 +78,7 @@ def faster_gpus(written: Written, session: Session, best: Result | TrainingResul
     Also None if the GPUs were chosen in another way, or if the machine has too many to search.
     """
     machine, count = session.machine(asked.where), len(asked.gpus or ())
-    if written.gpus is None or not written.gpus.strip().isdigit() or not 1 < count < len(machine.gpus):
+    if written.gpus is None or whole_number(written.gpus) is None or not 1 < count < len(machine.gpus):
         return None
     if len(machine.gpus) > _MOST_LOOKED_AT or (isinstance(asked, StepQuestion) and asked.input is not None):
         return None

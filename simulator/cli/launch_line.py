@@ -10,6 +10,7 @@ from simulator.errors import Fault, InputError, one_line
 from simulator.launch.launch import read_launch
 from simulator.questions.layout import parse_layout
 from simulator.topology.load import load_topology
+from simulator.units import whole_number
 
 __all__ = ["with_launch"]
 
@@ -80,4 +81,4 @@ def _gpus_of(written: Written) -> int | None:
 
 def _number(text: str | None) -> int | None:
     """Return the number that *text* is; None if it is none, such as a list of GPUs."""
-    return int(text) if text is not None and text.isdecimal() else None
+    return None if text is None else whole_number(text)

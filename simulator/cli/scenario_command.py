@@ -200,13 +200,14 @@ def _copy(scenario: Scenario, folder: str) -> None:
     """Copy the files of *scenario* into *folder*; raises InputError if one exists or cannot be written."""
     source, target = scenario.path.parent, Path(folder)
     files = [Path(scenario.path.name), *needed_files(scenario)]
-    there = [file for file in files if (target / file).exists()]
-    if there:
-        raise InputError([Fault(f"--copy {one_line(target / file)}: is there already") for file in there])
     try:
+        there = [file for file in files if (target / file).exists()]
+        if there:
+            raise InputError([Fault(f"--copy {one_line(target / file)}: is there already") for file in there])
         for file in files:
             (target / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source / file, target / file)
-    except OSError as error:
-        raise InputError(f"--copy {one_line(folder)}: cannot be written: {error.strerror or error}") from None
+    except (OSError, ValueError) as error:
+        words = getattr(error, "strerror", None) or "is not a path"
+        raise InputError(f"--copy {one_line(folder)}: cannot be written: {words}") from None
     show([f"wrote {target / file}" for file in files])

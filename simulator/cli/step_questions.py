@@ -42,7 +42,7 @@ from simulator.questions.step import BUCKET_BYTES, StepQuestion, accumulating
 from simulator.questions.where import CPU_LIBRARIES, Month, Software, Where, month_words
 from simulator.step.precision import half_policy, storage_of
 from simulator.training.data_parallel import gradient_bytes
-from simulator.units import parse_quantity
+from simulator.units import parse_quantity, whole_number
 from simulator.workload.operators import Conv2d
 from simulator.workload.precision import ELEMENT_BYTES
 
@@ -426,5 +426,6 @@ def _sizes(written: Written) -> dict[str, int | str]:
             raise InputError(f"{shown}: {own[key][0]} says it already; give one of the two")
         if key in found:
             raise InputError(f"{shown}: {one_line(key, 40)} is set twice")
-        found[key] = int(value) if value.isascii() and value.isdigit() else value
+        number = whole_number(value)
+        found[key] = value if number is None else number
     return found

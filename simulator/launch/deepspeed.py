@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from simulator.errors import Fault, InputError, one_line
+from simulator.errors import Fault, InputError, few, one_line
 from simulator.launch.timeless import OFFLOADS
 from simulator.topology.json_source import read_json
 from simulator.topology.yaml_source import YamlSource
@@ -114,7 +114,7 @@ def read_deepspeed(path: str) -> DeepSpeed:
     known |= {place[0] for place in _REFUSED}
     others = [key for key in data if key not in known | _TIMELESS | {"gradient_accumulation_steps"}]
     if others:
-        found.notes.append(f"{path}: not known, and without effect: {', '.join(one_line(key, 40) for key in others)}")
+        found.notes.append(f"{path}: not known, and without effect: {few(others)}")
     if faults:
         raise InputError(list(dict.fromkeys(faults)))
     return found

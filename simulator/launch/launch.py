@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.errors import Fault, InputError, few, nearest, one_line
 from simulator.launch.accelerate import add_config
 from simulator.launch.arguments import Arguments
 from simulator.launch.deepspeed import DeepSpeed, read_deepspeed
@@ -105,8 +105,8 @@ def _twice(script: Script, file: str) -> list[str]:
     """Return notes on the variables that were set more than once."""
     if len(script.twice) <= _LISTED:
         return [f"{file}: ${name} is set more than once; the last value counts" for name in script.twice]
-    names = ", ".join(f"${one_line(name, 40)}" for name in script.twice[:_LISTED])
-    return [f"{file}: {len(script.twice):,} variables are set more than once; the last value counts: {names}, ..."]
+    names = few([f"${name}" for name in script.twice])
+    return [f"{file}: variables are set more than once, and the last value counts: {names}"]
 
 
 def _command(script: Script, file: str) -> Sequence[Word]:
@@ -321,9 +321,8 @@ def _unread(args: Arguments) -> list[str]:
         elif name not in REFUSED and not is_timeless(name):
             unknown.append(name)
     if unknown:
-        listed = ", ".join(f"--{one_line(name, 40)}" for name in unknown[:_LISTED])
-        more = f", ... ({len(unknown)} in all)" if len(unknown) > _LISTED else ""
+        listed = few([f"--{name}" for name in unknown])
         near = nearest(unknown[0], args.read, listed=0)
         hint = f"; {near}" if len(unknown) == 1 and near.startswith("did") else ""
-        notes.append(f"not known, and without effect: {listed}{more}{hint}")
+        notes.append(f"not known, and without effect: {listed}{hint}")
     return notes

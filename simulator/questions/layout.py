@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Literal, get_args
 
 from simulator.errors import InputError, divisors, nearest, one_line
+from simulator.units import whole_number
 
 __all__ = [
     "AXES",
@@ -255,6 +256,7 @@ def _value(text: str, key: str, said: str, has_value: bool) -> object:
             )
         return order
     most = 3 if key == "zero" else 10**6
-    if not said.isdecimal() or not (0 if key == "zero" else 1) <= int(said) <= most:
-        raise InputError(f"{where}: {key} is a whole number, {0 if key == 'zero' else 1} to {most}")
-    return int(said)
+    number, least = whole_number(said), 0 if key == "zero" else 1
+    if number is None or not least <= number <= most:
+        raise InputError(f"{where}: {key} is a whole number, {least} to {most}")
+    return number

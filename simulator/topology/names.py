@@ -45,7 +45,8 @@ def _read(text: str) -> tuple[str, list[tuple[int, int]], str]:
     n_names = 0
     for piece in ranges.split(","):
         low, dash, high = piece.strip().partition("-")
-        if not low.strip().isdigit() or (dash and not high.strip().isdigit()):
+        numbers = [each.strip() for each in ((low, high) if dash else (low,))]
+        if not all(each.isascii() and each.isdigit() for each in numbers):
             raise ValueError(
                 f"{shown}: {one_line(repr(piece.strip()), 40)} is neither a number nor a range such as 0-7"
             )

@@ -68,6 +68,15 @@ answers:
     value: none.exit_status
     unit: "1"
 """
+# Runs of a scenario: most of them would have an effect, which is refused.
+_RUNS = (
+    "simulate --topology t4 --workload copy:h2d,16MB",
+    "simulate best --topology p3.8xlarge --gpus 2 --workload lenet --global-batch 4 --jobs 1 --resume made-by-it",
+    "simulate best --topology p3.8xlarge --workload lenet --global-batch 4 --dask tcp://127.0.0.1:9",
+    "simulate --topology t4 --batch 2 --workload torch:evil:net:8",
+    "simulate scale --topology p3.8xlarge --gpus 1,2 --workload lenet --batch 2 --plot made-by-it.svg",
+    "simulate --topology p3.2xlarge --workload t.yaml",
+)
 _INPUT = """\
 schema_version: 1
 description: samples
@@ -208,7 +217,8 @@ def _program(rng: random.Random, folder: Path) -> list[str]:
 
 def _scenario(rng: random.Random, folder: Path) -> list[str]:
     path = folder / "s.yaml"
-    path.write_bytes(mutated(_SCENARIO, rng))
+    text = _SCENARIO.replace("simulate --topology t4 --workload copy:h2d,16MB", rng.choice(_RUNS))
+    path.write_bytes(mutated(text, rng))
     more = rng.choice(
         ([], [], ["--json"], ["--show"], ["--copy", str(folder / "c")], ["--plot", str(folder / "s.svg")])
     )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import random
+from typing import Any
 
-__all__ = ["WORDS", "mutated"]
+__all__ = ["WORDS", "json_mutated", "mutated"]
 
 WORDS = (
     *("0", "-1", "1", "4096", "1e308", "1e-320", ".inf", ".nan", "inf", "nan", "0x10", "1:30", "1_000", "\u0661"),
@@ -56,3 +59,34 @@ def mutated(text: str, rng: random.Random) -> bytes:
     if found and rng.random() < 0.1:
         found[rng.randrange(len(found))] = rng.randrange(256)
     return bytes(found)
+
+
+_VALUES: tuple[Any, ...] = (
+    *(None, True, False, "", "x", "1", [], {}, [1], [None], {"a": 1}, {"": None}, 0, 1, -1, 3, 1.5, 65, 4096),
+    *(1e308, 5e-324, float("nan"), float("inf"), 10**9, 10**30, "\x1b[31m", "\u202e", "nan", "1e999"),
+)
+_ODD = ("9" * 5_000, "-" + "9" * 400, "1e999", "[" * 3_000 + "]" * 3_000, '{"a":' * 500 + "1" + "}" * 500)
+
+
+def json_mutated(document: Any, rng: random.Random) -> bytes:
+    """Return *document* as JSON after one to three changes of values: other types, huge ones, lost or new keys."""
+    document = copy.deepcopy(document)
+    for _ in range(rng.randint(1, 3)):
+        inside: Any = document
+        while True:
+            keys: list[Any] = list(inside) if isinstance(inside, dict) else list(range(len(inside)))
+            if not keys:
+                break
+            key = rng.choice(keys)
+            if isinstance(inside[key], dict | list) and inside[key] and rng.random() < 0.8:
+                inside = inside[key]
+                continue
+            if rng.random() < 0.1:
+                del inside[key]
+            elif rng.random() < 0.1 and isinstance(inside, dict):
+                inside |= {f"{key}{i}": i for i in range(rng.choice((1, 30, 3_000)))}
+            else:
+                inside[key] = rng.choice((*_VALUES, "ODD"))
+            break
+    text = json.dumps(document, indent=rng.choice((None, 1)))
+    return text.replace('"ODD"', rng.choice(_ODD), 1).encode()

@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.fuzz.damage import mutated
+from tests.fuzz.damage import json_mutated, mutated
 from tests.nccl_logs import as_json_log, as_log
 from tests.unit.test_dumps import HWLOC, LISTED, LOG, LSPCI, NCCL_XML, NV12
 from tests.unit.test_launch import LLAMA3_8B, MIXTRAL, SCRIPT, TRAINER
@@ -20,9 +20,27 @@ _DUMPS = (NV12, NCCL_XML, HWLOC, LSPCI, LOG, LISTED, "0 2 3\n2 0 1\n3 1 0\n")
 _TIMES = [(1 << 20, 1e-4), (1 << 24, 1e-3)]
 _LOGS = (as_log(_TIMES), as_json_log(_TIMES), as_log(_TIMES, header=False), as_log(_TIMES, hosts=2))
 _TRACE = json.dumps(document(two_steps()), indent=1)
+_LLAMA = {
+    "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "intermediate_size": 128, "vocab_size": 100, "max_position_embeddings": 64,
+}  # fmt: skip
+_EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
 _CONFIGS = tuple(
     json.dumps(config, indent=1)
     for config in (
+        *({"model_type": kind, **_LLAMA} for kind in ("mistral", "qwen2", "qwen3", "gpt_oss")),
+        *({"model_type": kind, **_LLAMA, **_EXPERTS} for kind in ("qwen2_moe", "qwen3_moe")),
+        {"model_type": "deepseek_v3", **_LLAMA, "n_routed_experts": 8, "num_experts_per_tok": 2,
+         "first_k_dense_replace": 1, "kv_lora_rank": 64, "q_lora_rank": 64, "qk_nope_head_dim": 32},
+        {"model_type": "vit", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+         "intermediate_size": 256, "image_size": 224, "patch_size": 16, "id2label": {"0": "a"}},
+        {"model_type": "opt", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2, "ffn_dim": 128,
+         "vocab_size": 100, "max_position_embeddings": 64, "word_embed_proj_dim": 64},
+        {"model_type": "mpt", "d_model": 64, "n_heads": 4, "n_layers": 2, "vocab_size": 100, "max_seq_len": 64,
+         "attn_config": {"alibi": True}},
+        {"model_type": "bloom", "hidden_size": 64, "n_head": 4, "n_layer": 2, "vocab_size": 100},
+        {"model_type": "t5", "d_model": 64, "num_heads": 4, "num_layers": 2, "d_ff": 128, "d_kv": 16,
+         "vocab_size": 100, "n_positions": 64},
         {"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4,
          "num_key_value_heads": 2, "intermediate_size": 512, "vocab_size": 1000, "max_position_embeddings": 128,
          "rope_scaling": None, "tie_word_embeddings": False, "torch_dtype": "bfloat16", "hidden_act": "silu"},
@@ -45,6 +63,14 @@ _DEEPSPEED = json.dumps(
     },
     indent=1,
 )
+_SHELL = """\
+cat <<'EOF' > notes
+it's {
+EOF
+declare -i TP=2 PP="$(echo "1" ')' "a b")"
+NAME=$'a\\'b' ARGS=(--bf16 "${NAME}" $((TP * 2)) `hostname`)
+unset PP; [ -n "${X:-'y'}" ] && echo "${ARGS[@]}" <<< x
+"""
 _TABLE = """\
 machine,n_gpus,collective,bytes,time_s,software,trust,note
 p3.16xlarge,8,all_reduce,1048576,0.0002,nccl 2.18,A,
@@ -67,7 +93,9 @@ def _dump(rng: random.Random, folder: Path) -> list[str]:
 
 def _log(rng: random.Random, folder: Path) -> list[str]:
     path = folder / "nccl.log"
-    path.write_bytes(mutated(rng.choice(_LOGS), rng))
+    text = rng.choice(_LOGS)
+    is_json = text.lstrip().startswith("{") and rng.random() < 0.5
+    path.write_bytes(json_mutated(json.loads(text), rng) if is_json else mutated(text, rng))
     words = ["validate", "check", str(path), "--topology", rng.choice(("p3.16xlarge", "dgx-h100", "t4"))]
     more = (["--gpus", "8"], ["--nodes", "2"], ["--collective", "all-gather"], ["--nccl", "2.7"], ["--json"], [], [])
     return [*words, *rng.choice(more), *rng.choice(more[4:])]
@@ -75,7 +103,7 @@ def _log(rng: random.Random, folder: Path) -> list[str]:
 
 def _profile(rng: random.Random, folder: Path) -> list[str]:
     path = folder / "trace.json"
-    raw = mutated(_TRACE, rng)
+    raw = mutated(_TRACE, rng) if rng.random() < 0.5 else json_mutated(json.loads(_TRACE), rng)
     if rng.random() < 0.3:
         raw = gzip.compress(raw, mtime=0)
         raw = raw if rng.random() < 0.5 else raw[: rng.randrange(len(raw))]
@@ -86,17 +114,21 @@ def _profile(rng: random.Random, folder: Path) -> list[str]:
 
 def _config(rng: random.Random, folder: Path) -> list[str]:
     path = folder / "config.json"
-    path.write_bytes(mutated(rng.choice(_CONFIGS), rng))
+    text = rng.choice(_CONFIGS)
+    path.write_bytes(mutated(text, rng) if rng.random() < 0.4 else json_mutated(json.loads(text), rng))
     words = ["simulator", "--topology", "t4", "--workload", str(rng.choice((path, folder))), "--batch", "1"]
     return [*words, *rng.choice(([], [], ["--seq-len", "64"], ["--set", "layers=1"], ["--mode", "inference"]))]
 
 
 def _launched(rng: random.Random, folder: Path) -> list[str]:
     script, config = folder / "run.sh", folder / "ds.json"
-    config.write_bytes(mutated(_DEEPSPEED, rng) if rng.random() < 0.7 else _DEEPSPEED.encode())
-    own = f"deepspeed --num_gpus 8 train.py \\\n --deepspeed_config {config} \\\n --per_device_train_batch_size 2\n"
+    damaged = mutated(_DEEPSPEED, rng) if rng.random() < 0.5 else json_mutated(json.loads(_DEEPSPEED), rng)
+    config.write_bytes(damaged if rng.random() < 0.7 else _DEEPSPEED.encode())
+    own = (
+        f"deepspeed --num_gpus 8 train.py \\\n --deepspeed_config {config.name} \\\n --per_device_train_batch_size 2\n"
+    )
     smaller = LLAMA3_8B.replace("--num-layers 32", "--num-layers 2").replace(" --", " \\\n --")
-    text = rng.choice((own, own, smaller, MIXTRAL.replace(" --", " \\\n --"), SCRIPT, TRAINER))
+    text = rng.choice((own, own, smaller, MIXTRAL.replace(" --", " \\\n --"), SCRIPT, TRAINER, _SHELL + own))
     script.write_bytes(mutated(text, rng))
     shown = ["--show-options"] if text is not own or rng.random() < 0.5 else []  # large steps take long
     return ["simulator", "--topology", "dgx-h100", "--launch", f"@{script}", *shown]

@@ -12,6 +12,7 @@ import contextlib
 import io
 import json
 import multiprocessing
+import os
 import re
 import resource
 import shutil
@@ -91,7 +92,10 @@ def _no_input():  # type: ignore[no-untyped-def]
 def _serve(pipe) -> None:  # type: ignore[no-untyped-def]
     resource.setrlimit(resource.RLIMIT_DATA, (LIMIT_BYTES, LIMIT_BYTES))
     while True:
-        pipe.send(fault_of(pipe.recv()))
+        words, folder = pipe.recv()
+        os.chdir(folder)
+        pipe.send(fault_of(words))
+        os.chdir("/")
 
 
 class _Runner:
@@ -99,13 +103,13 @@ class _Runner:
         self._context = multiprocessing.get_context("spawn")
         self._process = None
 
-    def fault(self, words: list[str]) -> str:
+    def fault(self, words: list[str], folder: str) -> str:
         if self._process is None or not self._process.is_alive():
             self._pipe, theirs = self._context.Pipe()
             self._process = self._context.Process(target=_serve, args=(theirs,), daemon=True)
             self._process.start()
             theirs.close()
-        self._pipe.send(words)
+        self._pipe.send((words, folder))
         try:
             if self._pipe.poll(60 * LIMIT_S):
                 return self._pipe.recv()
@@ -132,7 +136,10 @@ def main() -> int:
         n += 1
         with tempfile.TemporaryDirectory() as folder:
             words = command(seed, Path(folder), kinds)
-            fault = runner.fault(words)
+            before = set(Path(folder).iterdir())
+            fault = runner.fault(words, folder)
+            made = {path for path in set(Path(folder).iterdir()) - before if str(path) not in " ".join(words)}
+            fault = fault or (f"wrote {sorted(made)}" if made else "")
             if not fault:
                 continue
             n_failed += 1

@@ -23,6 +23,7 @@ def test_random_inputs_are_answered_or_refused(kind: str, tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize("folder", _FOUND, ids=[path.name for path in _FOUND])
-def test_what_was_found_once_is_mended(folder: Path) -> None:
+def test_what_was_found_once_is_mended(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
     words = json.loads((folder / "command.json").read_text(encoding="utf-8"))["words"]
     assert not fault_of([word.replace("{folder}", str(folder)) for word in words])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -178,6 +179,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "head": HEADS,
     "lora_layers": LORA_LAYERS,
 }
+_WIDTHS = re.compile(r"\s*\d{1,18}\s*(,\s*\d{1,18}\s*)*", re.ASCII)
 _MAX_SIZE = 10**9
 _MOST = {"layers": 1024, "frames": 1024, "tied": 1, "dropout": 1, "mtp_layers": 64}
 _MAY_BE_ZERO = (
@@ -248,8 +250,8 @@ def build_entry(
 
 def _numbers(key: str, value: Any) -> Any:
     """Return *value*, with the command line's ``2048,512,1`` for widths parsed into a tuple."""
-    if key == "widths" and isinstance(value, str) and all(part.strip().isdecimal() for part in value.split(",")):
-        return tuple(int(part) for part in value.split(","))
+    if key == "widths" and isinstance(value, str) and _WIDTHS.fullmatch(value):
+        return tuple(map(int, value.split(",")))
     return value
 
 
