@@ -62,13 +62,17 @@ _COMPRESSING = frozenset(("onebitadam", "zerooneadam", "onebitlamb"))
 
 @dataclass(slots=True)
 class DeepSpeed:
-    """Settings of a file; None if a setting is missing or ``auto``.  ``shards``: ranks that hold a full set (MiCS)."""
+    """Settings of a file; None if a setting is missing or ``auto``.  ``shards``: ranks that hold a full set (MiCS).
+
+    ``otherwise`` is the precision unless arguments of the program name one.
+    """
 
     zero: int | None = None
     batch: int | None = None
     micro_batch: int | None = None
     micro_batches: int | None = None
     precision: str | None = None
+    otherwise: str | None = None
     shards: int | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -105,6 +109,8 @@ def read_deepspeed(path: str) -> DeepSpeed:
     halves = [name for name in ("bf16", "fp16") if mapping(name).get("enabled") is True]
     if halves:
         found.precision = f"master-{halves[0]}"
+    elif not any(mapping(name).get("enabled") == "auto" for name in ("bf16", "fp16")):
+        found.otherwise = "fp32"
     if len(halves) > 1:
         faults.append(source.fault(("fp16",), "fp16: bf16 is enabled too; DeepSpeed takes one of the two", key=True))
     if _is_on(mapping("zero_optimization").get("mics_shard_size")):

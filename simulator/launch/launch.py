@@ -141,6 +141,7 @@ def _read(
     precision = (
         deepspeed.precision or trainer.precision if trainer.is_there else _precision(args) or deepspeed.precision
     )
+    precision = precision or deepspeed.otherwise
     layout = read_layout(args, ranks, deepspeed)
     if trainer.of_deepspeed or trainer.zero == 2:  # parameters in half precision, and an fp32 copy in shards
         precision = precision and precision.replace("amp-", "master-")

@@ -180,6 +180,17 @@ def test_parameters_are_in_half_precision_under_deepspeed(half: dict[str, object
     assert found.options["precision"] == "master-bf16"
 
 
+@pytest.mark.parametrize(
+    ("half", "precision"),
+    [({}, "fp32"), ({"bf16": {"enabled": False}}, "fp32"), ({"fp16": {"enabled": True}}, "master-fp16")],
+)
+def test_deepspeed_alone_trains_in_fp32_unless_told(half: dict[str, object], precision: str, tmp_path: Path) -> None:
+    assert by_file(tmp_path, {"stage": 2}, **half).options["precision"] == precision
+    line = "deepspeed --num_gpus 8 train.py --bf16 --deepspeed_config {}"
+    assert by_file(tmp_path, {"stage": 2}, line).options["precision"] == "master-bf16"
+    assert "precision" not in by_file(tmp_path, {"stage": 2}, bf16={"enabled": "auto"}).options
+
+
 def test_mics_shards_within_groups(tmp_path: Path) -> None:
     assert by_file(tmp_path, {"stage": 3, "mics_shard_size": 4}).options["parallel"] == "dp=8,fsdp=4"
 
