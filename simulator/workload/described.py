@@ -124,6 +124,9 @@ def _read_layer(raw: Mapping[str, Any], position: int, tensors: int) -> Layer:
         raise ValueError(f"{what}: no operator '{one_line(kind, 40)}'; {nearest(str(kind), _OPERATORS)}")
     numbers = [_whole(n, f"{what}: inputs") for n in _list(raw.get("inputs"), f"{what}: inputs")]
     output = _whole(raw.get("output"), f"{what}: output")
+    needed = 2 if kind == "CrossEntropy" else 1
+    if len(numbers) < needed:
+        raise ValueError(f"{what}: {kind} needs {needed} input{'s' if needed > 1 else ''}; got {len(numbers)}")
     for number in (*numbers, output):
         if number >= tensors:
             raise ValueError(f"{what}: there is no tensor {number}")
@@ -154,7 +157,7 @@ def _operator(kind: type[Any], sizes: Mapping[str, Any], what: str) -> Operator:
         if wanted is int:
             _whole(value, f"{what}: {name}")
         elif get_origin(wanted) is Literal:
-            _choice(value, get_args(wanted), f"{what}: {name}")
+            _choice(value or "", get_args(wanted), f"{what}: {name}")
         elif type(value) is not wanted:
             raise ValueError(f"{what}: {name} '{one_line(value, 40)}' is no {wanted.__name__}")
     return kind(**sizes)  # type: ignore[no-any-return]
@@ -192,6 +195,6 @@ def _whole(value: Any, what: str, least: int = 0) -> int:
 
 
 def _choice(value: Any, allowed: Sequence[Any], what: str) -> Any:
-    if value is not None and value not in allowed:
+    if value is not None and (not isinstance(value, str) or value not in allowed):
         raise ValueError(f"{what} '{one_line(value, 40)}'; {', '.join(allowed)}")
     return value

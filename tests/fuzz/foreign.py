@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import json
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from simulator.workload.described import described
+from simulator.workload.find import find_network
 from tests.fuzz.damage import json_mutated, mutated
 from tests.nccl_logs import as_json_log, as_log
 from tests.unit.test_dumps import HWLOC, LISTED, LOG, LSPCI, NCCL_XML, NV12
@@ -120,6 +124,20 @@ def _config(rng: random.Random, folder: Path) -> list[str]:
     return [*words, *rng.choice(([], [], ["--seq-len", "64"], ["--set", "layers=1"], ["--mode", "inference"]))]
 
 
+@functools.cache
+def _written_out(name: str) -> dict[str, Any]:
+    return described(find_network(name).build(2))
+
+
+def _described(rng: random.Random, folder: Path) -> list[str]:
+    path = folder / "a.network.json"
+    document = _written_out(rng.choice(("lenet", "mlp")))
+    path.write_bytes(
+        json_mutated(document, rng) if rng.random() < 0.8 else mutated(json.dumps(document, indent=1), rng)
+    )
+    return ["simulator", "--topology", "t4", "--workload", str(path), "--batch", "2"]
+
+
 def _launched(rng: random.Random, folder: Path) -> list[str]:
     script, config = folder / "run.sh", folder / "ds.json"
     damaged = mutated(_DEEPSPEED, rng) if rng.random() < 0.5 else json_mutated(json.loads(_DEEPSPEED), rng)
@@ -173,6 +191,7 @@ KINDS: dict[str, Callable[[random.Random, Path], list[str]]] = {
     "log": _log,
     "profile": _profile,
     "config": _config,
+    "described": _described,
     "launched": _launched,
     "fitted": _fitted,
     "report": _report,

@@ -9,6 +9,8 @@ import pytest
 
 from simulator.cli import run
 from simulator.errors import FAULTS_SHOWN, divisors
+from simulator.workload.described import described
+from simulator.workload.find import find_network
 from simulator.workload.hugging_face import read_config
 from simulator.workload.zoo.attention import self_attention
 from simulator.workload.zoo.builder import NetworkBuilder, SizeError
@@ -48,6 +50,23 @@ def test_a_layer_as_wide_as_a_country_costs_no_more(tmp_path: Path, capsys) -> N
     with at_most_calls(15_000_000):
         assert run(_asked(tmp_path, {**_DEEPSEEK, "moe_intermediate_size": 999_999_999}, "-q")) == 1
     assert "out of memory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"inputs": []}, "layer 0: Conv2d needs 1 input; got 0"),
+        ({"inputs": None}, "layer 0: inputs must be a list"),
+        ({"part": ["attention"]}, "layer 0: part '['attention']'"),
+        ({"sizes": {"images": 10**30}}, "layer 0: Conv2d has no 'images'"),
+    ],
+)
+def test_a_network_written_out_is_checked(change: dict[str, object], told: str, tmp_path: Path, capsys) -> None:
+    document = described(find_network("lenet").build(2))
+    document["layers"][0] |= change
+    (tmp_path / "a.network.json").write_text(json.dumps(document), encoding="utf-8")
+    assert run(["--topology", "t4", "--workload", str(tmp_path / "a.network.json"), "--batch", "2"]) == 2
+    assert told in capsys.readouterr().err
 
 
 def test_divisors() -> None:

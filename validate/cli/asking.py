@@ -39,7 +39,7 @@ NOT_MEASURED: Mapping[str, str] = {
     **dict.fromkeys(("staleness", "lose"), "applies to parameter servers in a step; --strategy measures an exchange"),
     **dict.fromkeys(("slow_link", "neighbour", "straggler", "mtbf"), "is an event that cannot be caused"),
     **dict.fromkeys(("checkpoint_every", "checkpoint_time", "restart_time"), "applies to a run with failures"),
-    **dict.fromkeys(("calibration", "contention", "what_if", "nccl", "epoch"), _MODEL),
+    **dict.fromkeys(("calibration", "contention", "what_if", "nccl", "epoch", "trust_code"), _MODEL),
     **dict.fromkeys(("json", "trace", "plot", "show_options"), _OUTPUT),
     **dict.fromkeys(("pairs", "group_size", "gpus_per_process", "algorithm", "dtype", "redop"), _BY_TABLE),
     **dict.fromkeys(("recompute_parts", "recompute_blocks"), "is Megatron-LM's; torch recomputes blocks or attention"),
