@@ -36,10 +36,10 @@ def perturbations_of(machine: Machine, slow_links: Sequence[SlowLink]) -> tuple[
 
 
 def refuse_passing(slow_links: Sequence[SlowLink], what: str) -> None:
-    """Raise InputError if one of *slow_links* starts or ends during a run, as *what* is priced without a timeline."""
+    """Raise InputError if one of *slow_links* starts or ends during a run, as *what* is priced without one timeline."""
     for slow in slow_links:
         if slow.is_passing:
             raise InputError(
-                f"--slow-link {slow.ends}: with a time it applies to exchanges and to steps of replicas or shards; "
-                f"{what} is assembled from parts that are simulated separately"
+                f"--slow-link {slow.ends}: with a time it applies to exchanges and to steps of replicas or shards, "
+                f"not to {what}"
             )

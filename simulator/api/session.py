@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from simulator.api.collectives import chosen_gpus, make_request, run_collective
 from simulator.api.context import Context, Question
-from simulator.api.machines import perturbations_of
+from simulator.api.machines import perturbations_of, refuse_passing
 from simulator.api.recent import Recent
 from simulator.api.single import ANSWERS, LEAST, TIMES
 from simulator.collectives.registry import strategy_of
@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # device models are imported on first use
     from simulator.places import Place, Places
     from simulator.questions.calibration import Calibration, Shape
     from simulator.results.account import Account
+    from simulator.results.changed import Changed
     from simulator.results.confidence import Confidence
     from simulator.results.program import ProgramResult
     from simulator.results.training import TrainingResult
@@ -117,6 +118,8 @@ class Session(Context):
     def _answered(
         self, what: str, question: Question, functions: Mapping[type, Callable[[Session, Any], float]]
     ) -> float:
+        if not isinstance(question, CollectiveQuestion | StepQuestion):
+            refuse_passing(question.where.slow_links, "a single operation or a program")
         key = what, question
         if key not in self._answers:
             try:
@@ -154,7 +157,19 @@ class Session(Context):
         strategy, requests = self.planned(question)
         perturbations = perturbations_of(requests[0].machine, question.where.slow_links)
         result = run_collective(strategy, requests, fold=fold, perturbations=perturbations)
-        return replace(result, asked=question)
+        return replace(result, asked=question, changed=self.changed(question, result.sync_time_s))
+
+    def changed(self, question: Question, time_s: float) -> Changed | None:
+        """Return what *question*, answered with *time_s*, changes of its machine; None if it changes nothing."""
+        from simulator.results.changed import Changed, changes_of, unchanged
+
+        what = changes_of(question)
+        if not what:
+            return None
+        try:
+            return Changed(what, time_s, self.time_s(unchanged(question)))
+        except InputError:
+            return Changed(what, time_s, None)
 
     def planned(self, question: CollectiveQuestion) -> tuple[Strategy, list[Request]]:
         """Return the strategy of *question* and one request for each of its groups; raises InputError."""
@@ -192,7 +207,8 @@ class Session(Context):
         from simulator.api.input import check_input, with_input
 
         check_input(self, question)
-        return with_checkpoints(self, with_input(self, question, self._step(question)))
+        result = with_checkpoints(self, with_input(self, question, self._step(question)))
+        return replace(result, changed=self.changed(question, result.step_time_s))
 
     def _step(self, question: StepQuestion) -> TrainingResult:
         from simulator.api.steps import run_alone, run_together
@@ -201,6 +217,7 @@ class Session(Context):
         places, network = self.places(question.where, question.software), self.network(question)
         place = self._single(question, places)
         if place is not None:
+            refuse_passing(question.where.slow_links, "a step on one device")
             return alone_result(question, run_alone(places.machine, place, network, question))
         group = self.group(question.where, question.gpus)
         if question.divided:
@@ -213,7 +230,9 @@ class Session(Context):
         """Return the result of a program; raises InputError with every fault of its file."""
         from simulator.api.programs import run_program
 
-        return run_program(self, question)
+        refuse_passing(question.where.slow_links, "a program")
+        result = run_program(self, question)
+        return replace(result, changed=self.changed(question, result.done_s))
 
     def advised(self, question: StepQuestion) -> TrainingResult:
         """Return :meth:`step` with faster alternatives and changes that make it fit; raises as it does."""
@@ -269,6 +288,7 @@ class Session(Context):
         places, network = self.places(question.where, question.software), self.network(question)
         place = self._single(question, places)
         if place is not None:
+            refuse_passing(question.where.slow_links, "a step on one device")
             return alone_timeline(places.machine, place, network, question)
         if question.has_servers or question.divided:
             return self._step(question).timeline

@@ -1,13 +1,19 @@
-"""The aspects of an answer that no measurement covers, as text."""
+"""What stands below the title of an answer: what was changed, and what no measurement covers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from simulator.console.style import Style
+from simulator.results.changed import Changed
 from simulator.results.confidence import Confidence
 
-__all__ = ["outside_lines", "outside_words"]
+__all__ = ["changed_lines", "outside_lines", "outside_words"]
+
+
+def changed_lines(changed: Changed | None, style: Style, of: str = "") -> list[str]:
+    """Return what was changed, and the time without; *of* names what takes it where several answers stand below."""
+    return style.wrap(changed.said(of), hang=2) if changed is not None else []
 
 
 def outside_lines(found: Sequence[Confidence], style: Style) -> list[str]:

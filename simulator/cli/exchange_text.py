@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from simulator.cli.confidence_text import outside_lines
+from simulator.cli.confidence_text import changed_lines, outside_lines
 from simulator.cli.ranking import exchange_ranking_lines, price_words
 from simulator.cli.table import Column, fits, table_lines
 from simulator.console.style import Style
@@ -43,7 +43,9 @@ def title(results: Sequence[Result], payload: Payload, n_gpus: Sequence[int], st
         text += f" on {len(machines)} machines"
     if not what.startswith("bytes:"):
         text += f" ({what})"
-    return [*style.wrap(text, "bold"), *outside_lines([result.confidence for result in results], style)]
+    fastest = best_of(results)
+    changed = changed_lines(fastest.changed, style, fastest.strategy if len(results) > 1 else "")
+    return [*style.wrap(text, "bold"), *changed, *outside_lines([result.confidence for result in results], style)]
 
 
 def comparison(results: Sequence[Result], style: Style) -> list[str]:

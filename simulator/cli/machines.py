@@ -13,7 +13,6 @@ from simulator.cli.output import warn
 from simulator.cli.written import Written
 from simulator.errors import Fault, InputError, one_line
 from simulator.network.circumstances import machine_of
-from simulator.network.machine import Machine
 from simulator.questions.where import Where
 from simulator.topology.load import topology_from_text
 from simulator.topology.yaml_source import MAX_BYTES
@@ -37,7 +36,7 @@ def find_machines(written: Written, session: Session) -> list[Where]:
         where = Where(name, nodes, written.fabric, slow, others)
         try:
             if name == "-":
-                session.know(where, _from_input(where))
+                _know_input(session, where)
             warn(written, session.machine(where).notes)
         except InputError as error:
             faults += error.faults
@@ -59,11 +58,13 @@ def _names(text: str) -> list[str]:
     return names
 
 
-def _from_input(where: Where) -> Machine:
+def _know_input(session: Session, where: Where) -> None:
+    """Load standard input, which can be read only once, as the machine of *where*, and without its changes."""
     if sys.stdin is None:
         raise InputError("--topology -: standard input is closed")
     try:
         topology = topology_from_text(sys.stdin.buffer.read(MAX_BYTES + 1), n_nodes=where.nodes, fabric=where.fabric)
-        return machine_of(topology, where.slow_links, where.neighbours)
+        session.know(replace(where, slow_links=(), neighbours=()), machine_of(topology))
+        session.know(where, machine_of(topology, where.slow_links, where.neighbours))
     except InputError as error:
         raise error.changed(lambda f: replace(f, file="<stdin>") if f.file == "<text>" else f) from None

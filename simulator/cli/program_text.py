@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simulator.cli.confidence_text import outside_lines
+from simulator.cli.confidence_text import changed_lines, outside_lines
 from simulator.cli.table import table_of
 from simulator.console.style import Style
 from simulator.results.program import ProgramResult
@@ -27,6 +27,7 @@ def program_lines(result: ProgramResult, style: Style) -> list[str]:
     at = f" ({result.bound_stream})" if result.bound_stream not in ("", "host") and bound == result.bound else ""
     lines = [
         *style.wrap(head, "bold"),
+        *changed_lines(result.changed, style),
         *outside_lines([result.confidence], style),
         "",
     ]

@@ -92,13 +92,15 @@ def _answer(session: Session, question: Single, size_bytes: int | None) -> Singl
     if not isinstance(question, LaunchQuestion):  # the data sheet says nothing of launches
         with suppress(InputError):  # nor of latencies
             least_s = session.bound_s(question)
+    time_s = session.time_s(question)
     return SingleResult(
         words=question_words(question),
         machine=session.machine(question.where).name,
-        time_s=session.time_s(question),
+        time_s=time_s,
         confidence=session.confidence(question),
         least_s=least_s,
         account=known,
         answer=session.explained(question),
         size_bytes=size_bytes,
+        changed=session.changed(question, time_s),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simulator.cli.confidence_text import outside_lines
+from simulator.cli.confidence_text import changed_lines, outside_lines
 from simulator.cli.table import Column, table_lines
 from simulator.console.style import Style
 from simulator.results.confidence import BAND_HEAD, band_words
@@ -43,7 +43,8 @@ def sizes_lines(workload: str, found: Sequence[SingleResult], style: Style) -> l
 
 
 def _head(title: str, found: Sequence[SingleResult], style: Style) -> list[str]:
-    return [*style.wrap(title, "bold"), *outside_lines([each.confidence for each in found], style), ""]
+    changed = changed_lines(found[-1].changed, style, found[-1].words if len(found) > 1 else "")
+    return [*style.wrap(title, "bold"), *changed, *outside_lines([each.confidence for each in found], style), ""]
 
 
 def _time(result: SingleResult) -> str:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from math import isfinite
 
-from simulator.cli.confidence_text import outside_lines
+from simulator.cli.confidence_text import changed_lines, outside_lines
 from simulator.cli.input_text import input_lines
 from simulator.cli.server_text import checkpoint_lines, server_lines, share_lines
 from simulator.cli.table import Column, table_lines
@@ -53,7 +53,7 @@ def step_lines(result: TrainingResult, style: Style) -> list[str]:
     """Return the full answer: the verdict, the parts of the time, memory, and faster alternatives."""
     step = result.step
     lines = style.wrap(_title(result), "bold")
-    lines += outside_lines([result.confidence], style)
+    lines += [*changed_lines(result.changed, style), *outside_lines([result.confidence], style)]
     lines += ["", *_times(result, style)]
     if result.device_count > 1:
         lines += ["", *_account(result, style)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from simulator.cli.confidence_text import outside_lines
+from simulator.cli.confidence_text import changed_lines, outside_lines
 from simulator.cli.ranking import price_words, ranking_lines
 from simulator.cli.step_text import (
     alternative_lines,
@@ -47,6 +47,8 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
     )
     where = f"{ordered[0].machine}, {device_words(ordered[0])}: " if len(machines) == 1 else ""
     lines = style.wrap(f"{where}{MODE_WORDS[step.options.mode]} of {what}, {how}", "bold")
+    first = ordered[0]
+    lines += changed_lines(first.changed, style, f"{first.way} on {first.machine}" if len(machines) > 1 else first.way)
     lines += outside_lines([result.confidence for result in ordered], style)
     named = len(machines) > 1
     unlike = len({result.samples for result in ordered}) > 1

@@ -46,6 +46,7 @@ def result_entry(result: Result) -> dict[str, Any]:
     }
     return {
         "topology": result.machine,
+        **({"changed": result.changed.to_dict()} if result.changed else {}),
         "strategy": result.strategy,
         "is_bound": result.is_bound,
         "counts_software": result.counts_software,

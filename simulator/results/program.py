@@ -15,6 +15,7 @@ from simulator.programs.memory import held_curve
 from simulator.programs.state import State
 from simulator.programs.statements import Program
 from simulator.programs.writer import LOCK
+from simulator.results.changed import Changed, said
 from simulator.results.confidence import Confidence, confidence_of
 from simulator.results.limits import critical_path
 from simulator.units import format_duration
@@ -73,10 +74,11 @@ class ProgramResult:
     held_bytes: float
     held: tuple[tuple[float, float], ...]
     timeline: Timeline
+    changed: Changed | None = None
 
     def __repr__(self) -> str:
         """Return the answer in one line."""
-        return f"<{self.name} on {self.machine}: done after {format_duration(self.done_s)}>"
+        return f"<{self.name} on {self.machine}: done after {format_duration(self.done_s)}{said(self.changed)}>"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as in ``--json``, without the timeline."""

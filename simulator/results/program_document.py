@@ -24,6 +24,7 @@ def program_entry(result: ProgramResult) -> dict[str, Any]:
     """Return one entry of the results in :func:`programs_document`."""
     return {
         "topology": result.machine,
+        **({"changed": result.changed.to_dict()} if result.changed else {}),
         "program": result.name,
         "device": result.device,
         "issued_s": result.issued_s,

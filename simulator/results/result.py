@@ -11,6 +11,7 @@ from simulator.collectives.request import Request
 from simulator.engine.timeline import Timeline
 from simulator.questions.collective import CollectiveQuestion
 from simulator.results.bottleneck import LinkUse, mean_factors
+from simulator.results.changed import Changed, said
 from simulator.results.composed import collective_composition
 from simulator.results.confidence import BAND_HEAD, Confidence, confidence_of, of_a_bound
 from simulator.results.narrowing import narrowing_of
@@ -43,12 +44,14 @@ class Result:
     simulation_events: int
     timeline: Timeline
     asked: CollectiveQuestion | None = field(default=None, compare=False)
+    changed: Changed | None = None
 
     def __repr__(self) -> str:
         """Return the answer in one line."""
         what = f"{self.collective} of {format_size(self.size_bytes)} over {self.n_ranks} GPUs"
         rate = f", {format_bandwidth(self.busbw_Bps)} bus bandwidth" if self.busbw_Bps else ""
-        return f"<{self.strategy} on {self.machine}: {what} takes {format_duration(self.sync_time_s)}{rate}>"
+        takes = f"{format_duration(self.sync_time_s)}{rate}{said(self.changed)}"
+        return f"<{self.strategy} on {self.machine}: {what} takes {takes}>"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as in ``--json``, without the timeline."""
@@ -61,6 +64,7 @@ class Result:
         return html_table(
             {
                 "machine": self.machine,
+                **({"changed": self.changed.said()} if self.changed else {}),
                 "strategy": self.strategy,
                 "collective": f"{self.collective}, {format_size(self.size_bytes)}, {self.n_ranks} GPUs",
                 "time": format_duration(self.sync_time_s),

@@ -8,6 +8,7 @@ from typing import Any
 
 from simulator.bands.band import Band
 from simulator.host.answer import Answer
+from simulator.results.changed import Changed, said
 from simulator.results.confidence import Confidence
 from simulator.units import format_duration
 
@@ -31,11 +32,12 @@ class SingleResult:
     account: Mapping[str, Any] = field(default_factory=dict)
     answer: Answer | None = None
     size_bytes: int | None = None
+    changed: Changed | None = None
 
     def __repr__(self) -> str:
         """Return the answer in one line."""
         of = f" {self.answer.of}" if self.answer is not None else ""
-        return f"<{self.words} on {self.machine} takes {format_duration(self.time_s)}{of}>"
+        return f"<{self.words} on {self.machine} takes {format_duration(self.time_s)}{of}{said(self.changed)}>"
 
     @property
     def band(self) -> Band | None:
@@ -46,6 +48,7 @@ class SingleResult:
         """Return the answer as in ``--json``."""
         found = {
             "topology": self.machine,
+            **({"changed": self.changed.to_dict()} if self.changed else {}),
             "question": self.words,
             "time_s": self.time_s,
             **self.confidence.to_dict(),

@@ -26,6 +26,7 @@ def steps_document(results: Sequence[TrainingResult], unfit: Mapping[str, str]) 
     """Return *results* (fastest first) as plain data: the best from the view of one device, and a list of all."""
     best = best_of(results)
     return {
+        **({"changed": best.changed.to_dict()} if best.changed else {}),
         **_seen(best.step),
         "memory": _memory(best.tightest.need),
         **best.confidence.to_dict(),
@@ -43,6 +44,7 @@ def _entry(result: TrainingResult) -> dict[str, Any]:
     question, busiest = result.question, result.bottleneck
     return {
         "topology": result.machine,
+        **({"changed": result.changed.to_dict()} if result.changed else {}),
         "strategy": result.strategy or None,
         "parallel": result.parallel or None,
         "bucket_bytes": question.bucket_bytes if result.parallel and question.layout.zero < 3 else None,

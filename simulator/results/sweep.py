@@ -41,6 +41,7 @@ def sweep_table(results: Sequence[Result], question: CollectiveQuestion) -> str:
     first = results[0]
     lines = [
         f"# {first.machine}: {first.collective}, strategy {first.strategy}, {first.n_ranks} GPUs, simulated",
+        *([f"# {results[-1].changed.said(f'{format_size(results[-1].size_bytes)}')}"] if results[-1].changed else []),
         "#",
         _left("", "", "", "", "") + "           out-of-place                       in-place          ",
         _left(*_TITLES) + 2 * "  {:>7}  {:>6}  {:>6}  {:>6}".format("time", "algbw", "busbw", "#wrong") + " ",

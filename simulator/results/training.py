@@ -15,6 +15,7 @@ from simulator.plan.plan import Fragment
 from simulator.questions.step import StepQuestion
 from simulator.results.alternatives import Alternative
 from simulator.results.bottleneck import LinkUse, bottleneck_of
+from simulator.results.changed import Changed, said
 from simulator.results.checkpoints import Checkpoints
 from simulator.results.composed import step_composition
 from simulator.results.confidence import BAND_HEAD, Confidence, confidence_of, of_a_bound
@@ -94,14 +95,15 @@ class TrainingResult:
     remedies: tuple[str, ...] = ()
     input: InputRun | None = None
     what_if: tuple[Alternative, ...] = ()  # gains of single changes, the largest first
+    changed: Changed | None = None
 
     def __repr__(self) -> str:
         """Return the answer in one line."""
         on = f"{self.device_count} x {self.step.part} of {self.machine}"
         rate = f"{self.throughput:.4g} {self.step.sample}/s"
         does = "" if self.fits else ", does not fit into memory"
-        time = format_duration(self.step_time_s)
-        return f"<{self.step.workload}, {self.samples} {self.step.sample} a step on {on}: {time}, {rate}{does}>"
+        takes = f"{format_duration(self.step_time_s)}, {rate}{does}{said(self.changed)}"
+        return f"<{self.step.workload}, {self.samples} {self.step.sample} a step on {on}: {takes}>"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as in ``--json``, without the timeline."""
@@ -115,6 +117,7 @@ class TrainingResult:
         return html_table(
             {
                 "machine": f"{self.machine}, {self.device_count} x {self.step.part}",
+                **({"changed": self.changed.said()} if self.changed else {}),
                 "network": f"{self.step.workload}, {self.samples} {self.step.sample} a step",
                 "way": self.way,
                 "time of a step": format_duration(self.step_time_s),

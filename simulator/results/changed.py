@@ -1,0 +1,79 @@
+"""What a question changes of its machine: slow links and devices, other jobs, a lost server (:class:`Changed`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from simulator.questions.step import StepQuestion
+from simulator.questions.where import SlowLink
+from simulator.units import format_bandwidth, format_duration
+
+__all__ = ["Changed", "changes_of", "said", "unchanged"]
+
+Q = TypeVar("Q")
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What was changed, in words, the time with it, and that of the same question without, if it has an answer."""
+
+    what: tuple[str, ...]
+    time_s: float
+    without_s: float | None
+
+    def said(self, of: str = "") -> str:
+        """Return the line that an answer begins with; *of* names what took the time, where that is not clear."""
+        line = f"changed: {'; '.join(self.what)}"
+        if self.without_s is None:
+            return f"{line}; without that there is no answer"
+        takes = f"{of or 'it'} takes {format_duration(self.without_s)}"
+        if math.isclose(self.without_s, self.time_s, rel_tol=1e-9):
+            return f"{line}; without that {takes} too"
+        return f"{line}; without that {takes} instead of {format_duration(self.time_s)}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as in ``--json``; the time with the changes stands beside it."""
+        return {"what": list(self.what), "without_s": self.without_s}
+
+
+def said(changed: Changed | None) -> str:
+    """Return the line of *changed* as the end of another one; empty if there is none."""
+    return f"; {changed.said()}" if changed is not None else ""
+
+
+def changes_of(question: Any) -> tuple[str, ...]:
+    """Return what *question* changes of its machine, in words."""
+    return tuple(_changes(question))
+
+
+def _changes(question: Any) -> Iterator[str]:
+    for slow in question.where.slow_links:
+        yield _slow_words(slow)
+    for neighbour in question.where.neighbours:
+        yield f"another job moves {format_bandwidth(neighbour.rate_Bps)} over {neighbour.ends}"
+    if isinstance(question, StepQuestion):
+        for name, factor in question.stragglers:
+            yield f"{name} takes {factor:g} times as long"
+        if question.lost is not None:
+            name, after_s = question.lost
+            yield f"the server on {name} fails {format_duration(after_s)} after the start of a step"
+
+
+def _slow_words(slow: SlowLink) -> str:
+    until = f" to {format_duration(slow.until_s)}" if slow.until_s < math.inf else " on"
+    when = f" from {format_duration(slow.from_s)}{until}" if slow.is_passing else ""
+    if slow.factor:
+        return f"{slow.ends} at {slow.factor:g} of its bandwidth{when}"
+    return f"{slow.ends} out of use{when}"
+
+
+def unchanged(question: Q) -> Q:
+    """Return *question* without its changes."""
+    found: Any = question
+    found = replace(found, where=replace(found.where, slow_links=(), neighbours=()))
+    if isinstance(found, StepQuestion):
+        found = replace(found, stragglers=(), lost=None)
+    return found  # type: ignore[no-any-return]
