@@ -9,7 +9,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 
 from reports.colours import BEST, INK, OTHER, strategy_series
 from simulator.results.columns import duration_column, percent
-from simulator.results.reason import best_of, bounds_last, by_time
+from simulator.results.reason import best_of, by_time, grouped
 from simulator.results.result import Result
 from simulator.units import format_duration, format_size
 
@@ -26,8 +26,7 @@ _DURATIONS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 
 def draw_comparison(axes: Axes, results: Sequence[Result]) -> None:
     """Draw the times of *results*, fastest first, with the best highlighted; bounds on bare links come last."""
-    above, bounds = bounds_last(results)
-    results = [*above, *bounds]
+    results, _ = grouped(results)
     times = [r.sync_time_s for r in results]
     best, first = min(times), best_of(by_time(results))
     rows = range(len(results))

@@ -16,7 +16,7 @@ from reports.pipeline import draw_passes
 from simulator.results.columns import percent, rate_words
 from simulator.results.held import held_over, not_followed
 from simulator.results.limits import critical_path
-from simulator.results.reason import bounds_last, steps_verdict
+from simulator.results.reason import grouped, steps_verdict
 from simulator.results.roofline import roofline_points, roofs_of
 from simulator.results.step import StepResult
 from simulator.results.training import TrainingResult
@@ -153,14 +153,15 @@ def _on_time_axis(axes: Axes, step_time_s: float) -> None:
 
 def _compared(results: Sequence[TrainingResult]) -> Figure:
     """Draw, for each result, the time of one device alone, its waits, and what slows it."""
-    above, bounds = bounds_last(results)
-    shown = [*above, *bounds]
+    shown, _ = grouped(results)
     machines, ways = {r.machine for r in shown}, {r.way for r in shown}
     names = [
         " on ".join(([r.way] if len(ways) > 1 else []) + ([r.machine] if len(machines) > 1 else [])) for r in shown
     ]
     names = [f"{name} (bound)" if r.is_bound else name for name, r in zip(names, shown, strict=True)]
-    height = 1.75 + 0.34 * len(shown)
+    said = textwrap.wrap(steps_verdict(results), 130)
+    room = 1.5 + 0.15 * max(0, len(said) - 1)
+    height = room + 0.25 + 0.34 * len(shown)
     figure = Figure(figsize=(_WIDTH, height))
     step = shown[0].step
     samples = {r.samples for r in shown}
@@ -173,9 +174,8 @@ def _compared(results: Sequence[TrainingResult]) -> Figure:
     if len(machines) == 1:
         head += f", on {shown[0].machine}, {shown[0].device_count} x {step.part}"
     _draw_title(figure, head)
-    text = steps_verdict(results)
-    figure.text(0.02, 1 - 0.52 / height, "\n".join(textwrap.wrap(text, 130)), fontsize=9, va="top")
-    axes = figure.add_axes((0.26, 0.5 / height, 0.6, (height - 1.5) / height))
+    figure.text(0.02, 1 - 0.52 / height, "\n".join(said), fontsize=9, va="top")
+    axes = figure.add_axes((0.26, 0.5 / height, 0.6, (height - room) / height))
     alone = [min(r.alone_s, r.step_time_s) for r in shown]
     exposed = [min(r.exposed_s, max(0.0, r.step_time_s - a)) for r, a in zip(shown, alone, strict=True)]
     filling = [min(r.bubble_s, max(0.0, r.step_time_s - a - e)) for r, a, e in zip(shown, alone, exposed, strict=True)]

@@ -16,7 +16,7 @@ from simulator.results.columns import (
     size_column,
 )
 from simulator.results.confidence import BAND_HEAD
-from simulator.results.reason import BOUNDS, bare_words, best_of, bounds_last, verdict
+from simulator.results.reason import BOUNDS, bare_words, best_of, grouped, verdict
 from simulator.results.result import LinkUse, Result
 from simulator.results.sweep import winners
 from simulator.units import format_duration, format_size
@@ -50,8 +50,7 @@ def title(results: Sequence[Result], payload: Payload, n_gpus: Sequence[int], st
 
 def comparison(results: Sequence[Result], style: Style) -> list[str]:
     """Return a table of *results*, what users can select before ideal schedules, and the verdict."""
-    above, bounds = bounds_last(results)
-    ordered = [*above, *bounds]
+    ordered, marks = grouped(results)
     first_s = ordered[0].sync_time_s
     many = len(results) > 1 and first_s > 0  # a single GPU exchanges nothing
     bandwidths = bandwidth_column([*(r.algbw_Bps for r in ordered), *(r.busbw_Bps for r in ordered)])
@@ -70,15 +69,11 @@ def comparison(results: Sequence[Result], style: Style) -> list[str]:
     ]
     if any(r.price_per_hour for r in ordered):
         columns.append(Column("per million", [price_words(r.price_per_million) for r in ordered]))
-    marks = {len(above): BOUNDS} if above and bounds else {}
-    lines = table_lines(columns, style, marks, ("bold", "green") if many and above else ())
+    best = ("bold", "green") if many and not ordered[0].is_bound else ()
+    lines = table_lines(columns, style, marks if many else {}, best)
     if many:
         lines += ["", *style.wrap(verdict(ordered))]
-        if bare := bare_words(ordered):
-            lines += style.wrap(bare, "dim", hang=2)
-        if not above:
-            lines += style.wrap(f"these are {BOUNDS}", "dim")
-        lines += exchange_ranking_lines(above or bounds, style)
+        lines += exchange_ranking_lines([r for r in ordered if r.is_bound == ordered[0].is_bound], style)
     if why := ordered[0].confidence.why:
         lines += ["", *style.wrap(f"trust: {why}", "dim", hang=2)]
     return lines

@@ -17,7 +17,7 @@ from simulator.questions.where import month_words
 from simulator.results.alternatives import NOT_TRIED, Alternative
 from simulator.results.columns import lay_out, percent, rate_words
 from simulator.results.confidence import BAND_HEAD
-from simulator.results.reason import bare_words
+from simulator.results.reason import BARE
 from simulator.results.shares import SHARE_WORDS, shares_of
 from simulator.results.staging import STAGED
 from simulator.results.step import KindTime, LayerTime, StepResult
@@ -213,8 +213,8 @@ def _times(result: TrainingResult, style: Style) -> list[str]:
     facts += [("faster", note) for note in result.notes if note == NOT_TRIED]
     if result.is_bound:
         facts.append(("a bound", f"{result.strategy} is an ideal schedule, without launches and protocols"))
-    elif bare := bare_words([result]):
-        facts.append(("at least", bare))
+    elif not result.counts_software:
+        facts.append(("at least", f"{result.strategy} is {BARE}"))
     facts += [("trust", text)] if (text := trust_words(result)) else []
     for name, text in facts:
         lines += style.wrap(f"{name.ljust(width)}  {text}", hang=width + 2)

@@ -18,7 +18,7 @@ from simulator.cli.table import Column, table_lines
 from simulator.console.style import Style
 from simulator.results.columns import duration_column, percent, rate_words
 from simulator.results.confidence import BAND_HEAD
-from simulator.results.reason import BOUNDS, bare_words, bounds_last, steps_verdict
+from simulator.results.reason import grouped, steps_verdict
 from simulator.results.training import TrainingResult
 from simulator.results.words import MODE_WORDS, precision_words
 from simulator.units import format_duration
@@ -31,8 +31,7 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
 
     All are ranked by the samples that they compute in a second.
     """
-    above, bounds = bounds_last(results)
-    ordered = [*above, *bounds]
+    ordered, marks = grouped(results)
     step = ordered[0].step
     machines = dict.fromkeys(result.machine for result in ordered)
     what = f"{step.workload} ({parameter_words(step)})"
@@ -77,14 +76,9 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
         columns.append(Column("an hour", [price_words(result.price_per_hour) for result in ordered], spare=3))
         columns.append(Column(f"a million {step.sample}", prices))
     columns.append(Column("memory", [fit_words(result) for result in ordered], right=False))
-    marks = {len(above): BOUNDS} if above and bounds else {}
     lines += ["", *table_lines(columns, style, marks)]
     lines += ["", *style.wrap(steps_verdict(ordered))]
-    if bare := bare_words(ordered):
-        lines += style.wrap(bare, "dim", hang=2)
-    if not above:
-        lines += style.wrap(f"these are {BOUNDS}", "dim")
-    lines += ranking_lines(above or bounds, style)
+    lines += ranking_lines([result for result in ordered if result.is_bound == ordered[0].is_bound], style)
     lines += style.wrap(f"trust: {trust_words(ordered[0])}", "dim", hang=2)
     lines += [
         line

@@ -15,20 +15,21 @@ if TYPE_CHECKING:  # exchanges alone need no device models
     from simulator.results.training import TrainingResult
 
 __all__ = [
+    "BARE",
     "BOUNDS",
     "TIE",
     "bare_words",
     "best_of",
     "bound_of",
-    "bounds_last",
     "by_time",
+    "grouped",
     "rounds_in_sequence",
     "steps_verdict",
     "verdict",
 ]
 
 BOUNDS = "lower bounds: ideal schedules on the bare links, without launches and protocols"
-_BARE = "times on the bare links, to which launches and protocols add"
+BARE = "on the bare links: launches and protocols add to these times"
 Answer = TypeVar("Answer", Result, "TrainingResult")
 TIE = 1e-2  # relative; no model of a real machine resolves less, and most resolve far less (see the bands)
 _EQUAL = 1e-6  # relative; times that differ only by rounding
@@ -56,15 +57,28 @@ def best_of(results: Sequence[Answer]) -> Answer:
     return min(results, key=lambda result: (not result.counts_software, result.is_bound))
 
 
-def bounds_last(results: Sequence[Answer]) -> tuple[list[Answer], list[Answer]]:
-    """Return the results that users can select, and the bounds, each in order."""
-    return [result for result in results if not result.is_bound], [result for result in results if result.is_bound]
+def grouped(results: Sequence[Answer]) -> tuple[list[Answer], dict[int, str]]:
+    """Return *results* in the order of a table, and a line to put before the first row of each group but the first.
+
+    First stands what counts its software, then what users can select but is timed on the bare links, then bounds.
+    """
+    groups = {"": [result for result in results if result.counts_software], BARE: [], BOUNDS: []}
+    for result in results:
+        if not result.counts_software:
+            groups[BOUNDS if result.is_bound else BARE].append(result)
+    ordered: list[Answer] = []
+    marks = {}
+    for line, group in groups.items():
+        if line and group:
+            marks[len(ordered)] = line
+        ordered += group
+    return ordered, marks
 
 
 def bare_words(results: Sequence[Answer]) -> str:
     """Return which of *results* users can select but are timed without their software; empty if none."""
     names = dict.fromkeys(r.strategy for r in results if not r.is_bound and not r.counts_software)
-    return f"{_joined(list(names))}: {_BARE}" if names else ""
+    return f"{_joined(list(names))} {'is' if len(names) == 1 else 'are'} {BARE}" if names else ""
 
 
 def _compared(results: Sequence[Answer]) -> tuple[list[Answer], list[Answer], list[Answer]]:
@@ -72,7 +86,8 @@ def _compared(results: Sequence[Answer]) -> tuple[list[Answer], list[Answer], li
 
     A time without software is only known to be slower.  Bounds are ranked if there is nothing else.
     """
-    above, bounds = bounds_last(results)
+    above = [result for result in results if not result.is_bound]
+    bounds = [result for result in results if result.is_bound]
     counted = [result for result in above if result.counts_software]
     if not counted:
         return above or bounds, [], bounds if above else []

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simulator.questions.collective import CollectiveQuestion
-from simulator.results.reason import best_of, bounds_last, by_time
+from simulator.results.reason import best_of, by_time
 from simulator.results.result import Result
 from simulator.units import format_size
 from simulator.workload.collective import Collective
@@ -96,7 +96,8 @@ def winners(by_size: Sequence[Sequence[Result]]) -> str:
         if not runs or runs[-1][0] != name:
             runs.append((name, best.size_bytes))
     sizes = f"from {format_size(by_size[0][0].size_bytes)} to {format_size(by_size[-1][0].size_bytes)}"
-    above, bounds = bounds_last(by_size[-1])
+    above = [result for result in by_size[-1] if not result.is_bound]
+    bounds = len(by_size[-1]) - len(above)
     what = "fastest" if above else "lowest bound"
     if len({result.counts_software for result in above}) > 1:
         what += ", launches and protocols included"

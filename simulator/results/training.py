@@ -227,7 +227,7 @@ class TrainingResult:
     @property
     def confidence(self) -> Confidence:
         """The uncertainty of ``step_time_s``; ideal schedules, which cannot be measured, have no band."""
-        if not self.counts_software:
+        if not self.counts_software and self.servers is None:
             return of_a_bound()
         composition = step_composition(self)
         return confidence_of(self.step_time_s, composition, narrowing_of(self.question, composition.facts))
@@ -363,7 +363,7 @@ def server_result(
         bottleneck=run.bottleneck,
         memory=_by_part(memory),
         streams=uses,
-        counts_software=True,
+        counts_software=False,
         notes=() if run.is_steady else (f"not steady after {run.step_count} steps",),
         timeline=timeline,
         pace=pace,

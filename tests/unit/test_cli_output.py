@@ -44,8 +44,9 @@ def _no_columns(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_table_is_aligned_and_every_figure_has_a_unit(capsys) -> None:
     lines = shown([*PCIE, "--strategy", "gpu0,cpu,sharded,ring"], capsys).splitlines()
     assert lines[0] == "4gpu-pcie: all-reduce of 160 MB over 4 GPUs"
-    assert lines[5] == "lower bounds: ideal schedules on the bare links, without launches and protocols"
-    table = [*lines[2:5], *lines[6:8]]
+    assert lines[3] == "on the bare links: launches and protocols add to these times"
+    assert lines[6] == "lower bounds: ideal schedules on the bare links, without launches and protocols"
+    table = [lines[2], *lines[4:6], *lines[7:9]]
     assert table[0].split() == ["strategy", "time", "against", "first", "algbw", "busbw", "bottleneck", "use"]
     for line in table[1:]:
         assert re.search(r"\d ms .*\d x .*\d GB/s .*\d GB/s .*->.* \d+\.\d %$", line), line
@@ -62,7 +63,7 @@ def test_one_line_says_why_the_best_is_best(capsys) -> None:
     assert "240 MB" in line
     assert "480 MB" in line
     assert line.endswith("uses both directions of it at once, gpu0 in turn")
-    assert "gpu0: times on the bare links, to which launches and protocols add" in lines
+    assert "on the bare links: launches and protocols add to these times" in lines
     assert "fastest" not in "".join(lines)
 
 

@@ -58,7 +58,7 @@ def test_what_is_faster_on_the_bare_links_alone_is_not_recommended() -> None:
     assert [result.strategy for result in found] == ["gpu0", "nccl"]
     assert best_of(found).strategy == "nccl"
     assert verdict(found) == "nccl takes 19.82 us; gpu0 would need 3.888 us on the bare links alone"
-    assert bare_words(found) == "gpu0: times on the bare links, to which launches and protocols add"
+    assert bare_words(found) == "gpu0 is on the bare links: launches and protocols add to these times"
     assert bare_words(found[1:]) == ""
 
 
