@@ -6,16 +6,30 @@ if TYPE_CHECKING:
     from simulator.api.session import Session
     from simulator.errors import InputError, TopocastError
     from simulator.python import compare, simulate
+    from simulator.results.program import ProgramResult
     from simulator.results.result import Result
+    from simulator.results.single import SingleResult
     from simulator.results.training import TrainingResult
 
-__all__ = ["InputError", "Result", "Session", "TopocastError", "TrainingResult", "compare", "simulate"]
+__all__ = [
+    "InputError",
+    "ProgramResult",
+    "Result",
+    "Session",
+    "SingleResult",
+    "TopocastError",
+    "TrainingResult",
+    "compare",
+    "simulate",
+]
 __version__ = "0.1.0"
 
 _WHERE = {
     "InputError": "simulator.errors",
+    "ProgramResult": "simulator.results.program",
     "Result": "simulator.results.result",
     "Session": "simulator.api.session",
+    "SingleResult": "simulator.results.single",
     "TopocastError": "simulator.errors",
     "TrainingResult": "simulator.results.training",
     "compare": "simulator.python",

@@ -18,6 +18,7 @@ from simulator.programs.writer import LOCK
 from simulator.results.changed import Changed, said
 from simulator.results.confidence import Confidence, confidence_of
 from simulator.results.limits import critical_path
+from simulator.results.notebook import html_table
 from simulator.units import format_duration
 
 __all__ = ["MarkTimes", "ProgramResult", "StreamTimes", "make_program_result"]
@@ -79,6 +80,18 @@ class ProgramResult:
     def __repr__(self) -> str:
         """Return the answer in one line."""
         return f"<{self.name} on {self.machine}: done after {format_duration(self.done_s)}{said(self.changed)}>"
+
+    def _repr_html_(self) -> str:
+        """Return the result as an HTML table, for notebooks."""
+        return html_table(
+            {
+                "machine": self.machine,
+                "program": self.name,
+                "host returns": format_duration(self.issued_s),
+                "all done": format_duration(self.done_s),
+                "bound by": self.bound,
+            }
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as in ``--json``, without the timeline."""

@@ -9,7 +9,8 @@ from typing import Any
 from simulator.bands.band import Band
 from simulator.host.answer import Answer
 from simulator.results.changed import Changed, said
-from simulator.results.confidence import Confidence
+from simulator.results.confidence import BAND_HEAD, Confidence
+from simulator.results.notebook import html_table
 from simulator.units import format_duration
 
 __all__ = ["SingleResult"]
@@ -38,6 +39,17 @@ class SingleResult:
         """Return the answer in one line."""
         of = f" {self.answer.of}" if self.answer is not None else ""
         return f"<{self.words} on {self.machine} takes {format_duration(self.time_s)}{of}{said(self.changed)}>"
+
+    def _repr_html_(self) -> str:
+        """Return the answer as an HTML table, for notebooks."""
+        return html_table(
+            {
+                "machine": self.machine,
+                "question": self.words,
+                "time": format_duration(self.time_s),
+                BAND_HEAD: self.confidence.words,
+            }
+        )
 
     @property
     def band(self) -> Band | None:

@@ -29,8 +29,10 @@ def _command(*words):
 def test_offers_the_names_that_it_says():
     assert set(simulator.__all__) == {
         "InputError",
+        "ProgramResult",
         "Result",
         "Session",
+        "SingleResult",
         "TopocastError",
         "TrainingResult",
         "compare",
@@ -85,6 +87,9 @@ def test_a_result_prints_as_a_line_and_is_a_table():
     answer = simulate("p3.16xlarge", "ring", "100 MB")
     assert repr(answer).startswith("<ring on p3.16xlarge: all-reduce of 100 MB over 8 GPUs takes ")
     step = simulate("p3.16xlarge", workload="alexnet", batch=8)
+    single = simulate("p3.16xlarge", workload="op:mat_mul,m=64,n=64,k=64,precision=fp32")
+    assert re.fullmatch(r"<op:mat_mul,.* on p3\.16xlarge takes [\d.]+ us>", repr(single))
+    assert "p3.16xlarge" in single._repr_html_()
     assert re.fullmatch(r"<alexnet, 64 images a step on 8 x v100-sxm2-16gb of p3.16xlarge: .* images/s>", repr(step))
     for each in (answer, step):
         table = each._repr_html_()
