@@ -11,9 +11,9 @@ Foreign = Literal["nccl-xml", "hwloc-xml", "xml", "topo", "lspci", "nccl-log", "
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _ROOT = re.compile(r"<([A-Za-z_][\w.-]{0,60})")
-_GPUS = re.compile(r"^\s*GPU0\s+(?:GPU1\b|\S*.*CPU Affinity|X\s*$)", re.MULTILINE | re.ASCII)
-_MATRIX = re.compile(r"^\s*GPU0\s*$", re.MULTILINE | re.ASCII)
-_LSPCI = re.compile(r"^\s*[-+\\|]*[-+\\]-?\[[0-9a-f]{4,8}:[0-9a-f]{2}\]-", re.MULTILINE | re.IGNORECASE | re.ASCII)
+_GPUS = re.compile(r"^[ \t]*GPU0[ \t]+(?:GPU1\b|.*CPU Affinity|X[ \t]*$)", re.MULTILINE | re.ASCII)
+_MATRIX = re.compile(r"^[ \t]*GPU0[ \t]*$", re.MULTILINE | re.ASCII)
+_LSPCI = re.compile(r"^[ \t]*[-+\\|]*[-+\\]-?\[[0-9a-f]{4,8}:[0-9a-f]{2}\]-", re.MULTILINE | re.IGNORECASE | re.ASCII)
 _LOG = re.compile(r"\[\d+\] NCCL (?:INFO|WARN)\b", re.ASCII)
 _LISTED = re.compile(r"^GPU \d+: .+\(UUID:", re.MULTILINE | re.ASCII)
 _NUMBERS = re.compile(r"\s*[0-3](?:\s+[0-3])+\s*", re.ASCII)

@@ -7,7 +7,7 @@ import json
 import random
 from typing import Any
 
-__all__ = ["WORDS", "json_mutated", "mutated"]
+__all__ = ["WORDS", "json_mutated", "mutated", "pumped"]
 
 WORDS = (
     *("0", "-1", "1", "4096", "1e308", "1e-320", ".inf", ".nan", "inf", "nan", "0x10", "1:30", "1_000", "\u0661"),
@@ -61,6 +61,14 @@ def mutated(text: str, rng: random.Random) -> bytes:
     return bytes(found)
 
 
+def pumped(text: str, rng: random.Random) -> bytes:
+    """Return *text* with a piece of it, or spaces, 30,000 to 300,000 times: patterns that backtrack hang on it."""
+    at = rng.randrange(len(text))
+    piece = rng.choice((text[at : at + rng.randint(1, 12)], " ", "\n", "1", "1 ", "\t"))
+    end = rng.choice(("", "x", "\n"))
+    return f"{text[:at]}{piece * (rng.choice((30_000, 300_000)) // len(piece))}{end}{text[at:]}".encode()
+
+
 _VALUES: tuple[Any, ...] = (
     *(None, True, False, "", "x", "1", [], {}, [1], [None], {"a": 1}, {"": None}, 0, 1, -1, 3, 1.5, 65, 4096),
     *(1e308, 5e-324, float("nan"), float("inf"), 10**9, 10**30, "\x1b[31m", "\u202e", "nan", "1e999"),
@@ -86,7 +94,7 @@ def json_mutated(document: Any, rng: random.Random) -> bytes:
             elif rng.random() < 0.1 and isinstance(inside, dict):
                 inside |= {f"{key}{i}": i for i in range(rng.choice((1, 30, 3_000)))}
             else:
-                inside[key] = rng.choice((*_VALUES, "ODD"))
+                inside[key] = copy.deepcopy(rng.choice((*_VALUES, "ODD")))  # a later change may go inside
             break
     text = json.dumps(document, indent=rng.choice((None, 1)))
     return text.replace('"ODD"', rng.choice(_ODD), 1).encode()

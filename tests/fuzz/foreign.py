@@ -12,7 +12,7 @@ from typing import Any
 
 from simulator.workload.described import described
 from simulator.workload.find import find_network
-from tests.fuzz.damage import json_mutated, mutated
+from tests.fuzz.damage import json_mutated, mutated, pumped
 from tests.nccl_logs import as_json_log, as_log
 from tests.unit.test_dumps import HWLOC, LISTED, LOG, LSPCI, NCCL_XML, NV12
 from tests.unit.test_launch import LLAMA3_8B, MIXTRAL, SCRIPT, TRAINER
@@ -22,7 +22,21 @@ __all__ = ["KINDS"]
 
 _DUMPS = (NV12, NCCL_XML, HWLOC, LSPCI, LOG, LISTED, "0 2 3\n2 0 1\n3 1 0\n")
 _TIMES = [(1 << 20, 1e-4), (1 << 24, 1e-3)]
-_LOGS = (as_log(_TIMES), as_json_log(_TIMES), as_log(_TIMES, header=False), as_log(_TIMES, hosts=2))
+_OLD_LOG = """\
+$ CUDA_VISIBLE_DEVICES=0,1 NCCL_ALGO=Ring mpirun -x NCCL_IB_HCA=mlx5_0,mlx5_1 -np 2 ./build/all_reduce_perf -g 1
+#  Rank  0 Pid 1 on n0 device  0 [0x01] A100-SXM4-40GB
+#  Rank  1 Pid 2 on n0 device  1 [0x02] A100-SXM4-40GB
+NCCL version 2.8.4+cuda11.2
+n0:1:1 [0] NCCL INFO NCCL_PROTO set by environment to Simple.
+#       size         count    type   redop     time   algbw   busbw  error     time   algbw   busbw  error
+   134217728      33554432   float     sum    790.0  169.90  169.90  2e-07    790.0  169.90  169.90  2e-07
+# Out of bounds values : 0 OK
+"""
+_LOGS = (
+    *(as_log(_TIMES), as_json_log(_TIMES), as_log(_TIMES, header=False), as_log(_TIMES, hosts=2), _OLD_LOG),
+    "".join(f"[1,0]<stdout>:{line}\n" for line in as_log(_TIMES, hosts=2).splitlines()),
+    as_log(_TIMES) + as_log(_TIMES, collective="all-gather"),
+)
 _TRACE = json.dumps(document(two_steps()), indent=1)
 _LLAMA = {
     "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -88,7 +102,7 @@ def _dump(rng: random.Random, folder: Path) -> list[str]:
     for number in range(rng.choice((1, 1, 1, 2, 3))):
         path = folder / f"dump{number}.txt"
         text = rng.choice(_DUMPS)
-        path.write_bytes(mutated(text, rng) if rng.random() < 0.9 else text.encode())
+        path.write_bytes((mutated if rng.random() < 0.9 else pumped)(text, rng))
         words += ["--from", str(path)]
     words += ["--gpu", rng.choice(("h100", "v100", "a100-sxm4-40gb", "x", ""))] if rng.random() < 0.6 else []
     words += ["--nic", rng.choice(("connectx-7-ndr", "x"))] if rng.random() < 0.3 else []
@@ -99,15 +113,26 @@ def _log(rng: random.Random, folder: Path) -> list[str]:
     path = folder / "nccl.log"
     text = rng.choice(_LOGS)
     is_json = text.lstrip().startswith("{") and rng.random() < 0.5
-    path.write_bytes(json_mutated(json.loads(text), rng) if is_json else mutated(text, rng))
+    damaged = mutated if rng.random() < 0.9 else pumped
+    path.write_bytes(json_mutated(json.loads(text), rng) if is_json else damaged(text, rng))
     words = ["validate", "check", str(path), "--topology", rng.choice(("p3.16xlarge", "dgx-h100", "t4"))]
-    more = (["--gpus", "8"], ["--nodes", "2"], ["--collective", "all-gather"], ["--nccl", "2.7"], ["--json"], [], [])
-    return [*words, *rng.choice(more), *rng.choice(more[4:])]
+    more = (
+        ["--gpus", "8"],
+        ["--gpus", rng.choice(("0,1", "0-7", "1,x", "8-15"))],
+        ["--nodes", "2"],
+        ["--collective", "all-gather"],
+        ["--nccl", "2.7"],
+        ["--json"],
+        [],
+        [],
+    )
+    return [*words, *rng.choice(more), *rng.choice(more[5:])]
 
 
 def _profile(rng: random.Random, folder: Path) -> list[str]:
     path = folder / "trace.json"
-    raw = mutated(_TRACE, rng) if rng.random() < 0.5 else json_mutated(json.loads(_TRACE), rng)
+    damaged = mutated if rng.random() < 0.9 else pumped
+    raw = damaged(_TRACE, rng) if rng.random() < 0.5 else json_mutated(json.loads(_TRACE), rng)
     if rng.random() < 0.3:
         raw = gzip.compress(raw, mtime=0)
         raw = raw if rng.random() < 0.5 else raw[: rng.randrange(len(raw))]
@@ -175,7 +200,7 @@ def _report(rng: random.Random, folder: Path) -> list[str]:
     run = folder / "run"
     run.mkdir(exist_ok=True)
     record = {"schema_version": 1, "finished": True, "machine": "m", "environment": {"device": "t4"}, "left": []}
-    (run / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    (run / "run.json").write_bytes(json_mutated(record, rng) if rng.random() < 0.3 else json.dumps(record).encode())
     (run / "ops.csv").write_bytes(mutated(_OPERATORS, rng) if rng.random() < 0.7 else _OPERATORS.encode())
     (run / "collectives.csv").write_bytes(mutated(_TABLE, rng))
     more = (

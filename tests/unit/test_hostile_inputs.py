@@ -22,6 +22,7 @@ from simulator.topology.load import load_topology, topology_from_text
 from tests.calls import at_most_calls
 from tests.fuzz.run import fault_of
 from tests.hostile import ESCAPES, MESHES, REFUSED
+from tests.unit.test_dumps import LISTED, LSPCI, NV12
 from validate.compare.folder import read_folder
 from validate.importing.aiconfigurator import Source, release
 from validate.importing.package import Package
@@ -351,3 +352,14 @@ def test_reported_files_are_answered_or_refused_within_bounds(name: str, tmp_pat
     _, calls, kilobytes = used.split()
     assert int(calls) < 2 * _CALLS
     assert int(kilobytes) < 300 * 1024
+
+
+# -- dumps of machines ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("piece", ["\n", " ", "GPU0 ", "GPU0\n", "<!--", "-[0000:00]-", "+-00.0-[01]-", "1 "])
+def test_a_piece_of_a_dump_repeated_often_costs_what_the_file_is_long(tmp_path: Path, piece: str) -> None:
+    file = tmp_path / "long.txt"
+    for text in (LISTED, LSPCI, NV12):
+        file.write_text(text[:40] + piece * (200_000 // len(piece)) + text[40:])
+        assert fault_of(["validate", "describe", "--from", str(file), "--gpu", "h100"]) == ""
