@@ -102,12 +102,15 @@ def simulate(
         typer.Option(
             metavar="A-B:0.5x,...",
             help="Links between two devices run at this fraction of their rate; 0x: they have failed; "
-            "0x@10ms..50ms: during this time.",
+            "0x@10ms..50ms: during this time; node*.nic[4-7]-network: of all nodes.",
         ),
     ] = None,
     neighbour: Annotated[
         str | None,
-        typer.Option(metavar="A-B:5GB/s,...", help="Another job moves data at this rate from one device to another."),
+        typer.Option(
+            metavar="A-B:5GB/s,...",
+            help="Another job moves data at this rate from one device to another; gpu[0-3]-gpu[4-7]: four jobs.",
+        ),
     ] = None,
     collective: Annotated[
         str,
@@ -211,7 +214,10 @@ def simulate(
     ] = "0",
     straggler: Annotated[
         str | None,
-        typer.Option(metavar="NAME:1.5x,...", help="A GPU or node that computes this many times slower."),
+        typer.Option(
+            metavar="NAME:1.5x,...",
+            help="A GPU or node that computes this many times slower; also gpu[0-3], node*.gpu3.",
+        ),
     ] = None,
     divide: Annotated[
         str,

@@ -157,7 +157,7 @@ def read_all(*readers: Callable[[], Any]) -> list[Any]:
 
 def parse_list(option: str, text: str, read: Callable[[str], Any], example: str) -> list[Any]:
     """Return the results of *read* for the comma-separated words of *text*, without repetitions; raises InputError."""
-    words = [word.strip() for word in text.split(",")]
+    words = [word.strip() for word in re.split(r",(?![^\[\]]*\])", text)]  # a range has commas too: gpu[0,2]
     if not all(words):
         raise InputError(f"{option} {one_line(text, 60)}: a name is missing; write for example {example}")
     return list(dict.fromkeys(read_all(*(partial(read, word) for word in words))))

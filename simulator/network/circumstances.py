@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from simulator.errors import InputError, nearest
 from simulator.network.machine import Machine, Node, compile_machine
+from simulator.network.named import pairs
 from simulator.network.routing import Router
 from simulator.questions.where import Neighbour, SlowLink
 from simulator.topology.cluster import apart, each
@@ -35,38 +36,43 @@ def machine_of(
     machine = compile_machine(topology)
     if not slow_links and not neighbours:
         return machine
-    slowed = [(slow, _ends("--slow-link", slow.ends, machine)) for slow in slow_links]
-    busy = [(neighbour, _ends("--neighbour", neighbour.ends, machine)) for neighbour in neighbours]
-    for neighbour, ends in busy:
-        for end in ends:
+    slowed = [(slow, pairs("--slow-link", slow.ends, machine)) for slow in slow_links]
+    busy = [(neighbour, pairs("--neighbour", neighbour.ends, machine)) for neighbour in neighbours]
+    for neighbour, ways in busy:
+        for end in (end for ends in ways for end in ends):
             if end.kind not in ("gpu", "cpu"):
                 raise InputError(
                     f"--neighbour {neighbour.ends}: {end.name} is neither a GPU nor a CPU, which jobs run on"
                 )
-    touched = {end.host for _, ends in (*slowed, *busy) for end in ends if end.host >= 0}
-    for host in sorted(touched) if topology.n_nodes > 1 else ():
+    for host in _unlike(topology, slowed, busy) if topology.n_nodes > 1 else ():
         topology = apart(topology, host)
     nominal, wires = list(topology.wires), list(topology.wires)
-    for slow, ends in slowed:
-        names = frozenset(_written(topology, end) for end in ends)
-        if not any({wire.a, wire.b} == names for wire in wires):
-            raise InputError(f"--slow-link {slow.ends}: no link joins these two; {_links_near(slow.ends, machine)}")
-        wires = [made for wire in wires for made in _slowed(wire, slow.factor if {wire.a, wire.b} == names else 1.0)]
+    for slow, ways in slowed:
+        joined = {frozenset(_written(topology, end) for end in ends): ends for ends in ways}
+        there = {frozenset((wire.a, wire.b)) for wire in wires}
+        for names, (first, second) in joined.items():
+            if names not in there:
+                raise _unlinked(slow, first, second, machine)
+        known = [(wire, frozenset((wire.a, wire.b)) in joined) for wire in wires]
+        wires = [made for wire, is_slow in known for made in _slowed(wire, slow.factor if is_slow else 1.0)]
         if not slow.factor:
-            nominal = [wire for wire in nominal if {wire.a, wire.b} != names]
+            nominal = [wire for wire in nominal if frozenset((wire.a, wire.b)) not in joined]
     machine = compile_machine(replace(topology, wires=tuple(wires)))
     machine = replace(machine, nominal=compile_machine(replace(topology, wires=tuple(nominal))))
     router = Router(machine)
     left_Bps = list(machine.capacity_Bps)
-    for neighbour, (src, dst) in busy:
-        for resource, share in router.route(src.index, dst.index).loads:
-            used_Bps = share * neighbour.rate_Bps
-            if used_Bps >= left_Bps[resource]:
-                name, has = machine.resource_names[resource], format_bandwidth(left_Bps[resource])
-                raise InputError(
-                    f"--neighbour {neighbour.ends}: needs {format_bandwidth(used_Bps)} of {name}, which has {has}"
-                )
-            left_Bps[resource] -= used_Bps
+    for neighbour, ways in busy:
+        for src, dst in ways:
+            used_Bps = {r: share * neighbour.rate_Bps for r, share in router.route(src.index, dst.index).loads}
+            full = [r for r in used_Bps if used_Bps[r] >= left_Bps[r]]
+            if full:
+                narrowest = max(full, key=lambda r: used_Bps[r] / left_Bps[r])
+                needs, has = format_bandwidth(used_Bps[narrowest]), format_bandwidth(left_Bps[narrowest])
+                shared = " left by other jobs" if left_Bps[narrowest] < machine.capacity_Bps[narrowest] else ""
+                name = machine.resource_names[narrowest]
+                raise InputError(f"--neighbour {neighbour.ends}: needs {needs} of {name}, which has {has}{shared}")
+            for resource, rate_Bps in used_Bps.items():
+                left_Bps[resource] -= rate_Bps
     return replace(machine, capacity_Bps=tuple(left_Bps))
 
 
@@ -79,11 +85,13 @@ def passing(machine: Machine, slow_links: Sequence[SlowLink]) -> list[tuple[floa
     for slow in slow_links:
         if not slow.is_passing:
             continue
-        first, second = _ends("--slow-link", slow.ends, machine)
-        ways = {(first.index, second.index), (second.index, first.index)}
-        names = {machine.resource_names[link.resource] for link in machine.links if (link.src, link.dst) in ways}
-        if not names:
-            raise InputError(f"--slow-link {slow.ends}: no link joins these two; {_links_near(slow.ends, machine)}")
+        names: set[str] = set()
+        for first, second in pairs("--slow-link", slow.ends, machine):
+            own = [link for link in machine.outgoing[first.index] if link.dst == second.index]
+            if not own:
+                raise _unlinked(slow, first, second, machine)
+            both = (number for link in own for number in (link.resource, machine.reverse(link).resource))
+            names.update(machine.resource_names[number] for number in both)
         for name in sorted(names):
             found.append((slow.from_s, name, slow.factor))
             if slow.until_s < float("inf"):
@@ -91,16 +99,45 @@ def passing(machine: Machine, slow_links: Sequence[SlowLink]) -> list[tuple[floa
     return sorted(found)
 
 
-def _links_near(ends: str, machine: Machine) -> str:
+def _unlike(
+    topology: Topology,
+    slowed: Sequence[tuple[SlowLink, Sequence[tuple[Node, Node]]]],
+    busy: Sequence[tuple[Neighbour, Sequence[tuple[Node, Node]]]],
+) -> list[int]:
+    """Return the hosts whose changes set them apart from their equals; all hosts of a run may be changed alike."""
+    changes: dict[int, set[object]] = {}
+    for number, (_, ways) in enumerate(slowed):
+        for ends in ways:
+            own = frozenset(end.name.partition(".")[2] if end.host >= 0 else end.name for end in ends)
+            several = len({end.host for end in ends if end.host >= 0}) > 1
+            for end in ends:
+                changes.setdefault(end.host, set()).add((number, own, end.host if several else -1))
+    for _, ways in busy:
+        for end in (end for ends in ways for end in ends):
+            changes.setdefault(end.host, set()).add(end.host)
+    alike = {
+        host
+        for begin, count in topology.runs
+        for host in range(begin, begin + count)
+        if all(changes.get(other) == changes.get(begin) for other in range(begin, begin + count))
+    }
+    return sorted(host for host in changes if host >= 0 and host not in alike)
+
+
+def _unlinked(slow: SlowLink, first: Node, second: Node, machine: Machine) -> InputError:
+    """Return the error that no link joins *first* and *second*."""
     known = [link.name.replace("->", "-") for link in machine.links if link.index % 2 == 0]
-    return nearest(ends, list(dict.fromkeys(known)), listed=8)
+    ends = f"{first.name}-{second.name}"
+    which = "these two" if ends == slow.ends else ends
+    hint = nearest(ends, list(dict.fromkeys(known)), listed=8)
+    return InputError(f"--slow-link {slow.ends}: no link joins {which}; {hint}")
 
 
 def _written(topology: Topology, node: Node) -> str:
-    """Return the name in *topology* of a node that has no equal ones."""
-    if any(device.name == node.name for device in topology.devices):
-        return node.name
-    return each(node.host) + node.name.partition(".")[2]
+    """Return the name in *topology* of *node*, which is that of all its equals."""
+    begin = next((begin for begin, count in topology.runs if begin <= node.host < begin + count), -1)
+    name = each(begin) + node.name.partition(".")[2]
+    return name if begin >= 0 and topology.n_nodes > 1 and any(d.name == name for d in topology.devices) else node.name
 
 
 def _slowed(wire: Wire, factor: float) -> list[Wire]:
@@ -109,22 +146,3 @@ def _slowed(wire: Wire, factor: float) -> list[Wire]:
         return [wire] if factor else []
     part = wire.part.model_copy(update={"efficiency": wire.part.efficiency * factor})
     return [replace(wire, part=part)]
-
-
-def _ends(option: str, text: str, machine: Machine) -> tuple[Node, Node]:
-    """Return the two nodes named in *text*, which are separated by ``-``; names may contain ``-`` too.
-
-    Raises InputError if *text* does not name two devices.
-    """
-    places = [place for place, letter in enumerate(text) if letter == "-"]
-    for place in places:
-        first, second = machine.find(text[:place]), machine.find(text[place + 1 :])
-        if first is not None and second is not None and first != second:
-            return first, second
-    for place in places:
-        unknown = [name for name in (text[:place], text[place + 1 :]) if machine.find(name) is None]
-        if len(unknown) == 1:
-            hint = nearest(unknown[0], [node.name for node in machine.nodes])
-            raise InputError(f"{option} {text}: no device is called '{unknown[0]}'; {hint}")
-    example = f"{machine.nodes[0].name}-{machine.nodes[len(machine.nodes) - 1].name}"
-    raise InputError(f"{option} {text}: names two devices with - between, for example {example}")
