@@ -36,7 +36,13 @@ def open_user_file(path: str | Path, shown: str | None = None, *, needed: str = 
         if kind in _KINDS and not of_shell:
             raise InputError(Fault(f"is {_KINDS[kind]}; {needed} is needed", name))
         flags = os.O_RDONLY | (0 if of_shell else os.O_NONBLOCK)  # some files of /proc wait for news
-        return os.fdopen(os.open(path, flags), "rb")
+        stream = os.fdopen(os.open(path, flags), "rb")
+        if not of_shell and os.fstat(stream.fileno()).st_size == 0 and stream.read(1) is None:
+            stream.close()
+            raise InputError(Fault(f"waits for news; {needed} is needed", name))
+        if not of_shell:
+            stream.seek(0)
+        return stream
     except (OSError, ValueError) as error:
         words = getattr(error, "strerror", None) or "is not a path"
         raise InputError(Fault(f"cannot be read: {words}", name)) from None
@@ -55,6 +61,6 @@ def read_user_file(
             raw = stream.read(most + 1)
         except OSError as error:
             raise InputError(Fault(f"cannot be read: {error.strerror or error}", name)) from None
-    if raw is None or len(raw) > most:
+    if len(raw) > most:
         raise InputError(Fault(f"is larger than {most // 1_000_000} MB{usual and f'; {usual}'}", name, 1, 1))
     return raw

@@ -32,7 +32,7 @@ def find_scenario(name: str) -> Scenario:
     """
     if name.endswith(_SUFFIXES) or os.sep in name:
         path = Path(name)
-        if path.exists() or path.stem not in builtin_scenarios():
+        if os.path.exists(name) or path.stem not in builtin_scenarios():
             return read_scenario(path, name)
         hint = f"did you mean '{path.stem}', which is built in?"
         raise InputError(Fault(f"cannot be read: no such file; {hint}", one_line(name)))

@@ -75,6 +75,24 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
         open_user_file("a\0b")
 
 
+def test_an_empty_file_is_empty(tmp_path: Path) -> None:
+    (tmp_path / "f").touch()
+    assert read_user_file(tmp_path / "f", 10) == b""
+    assert read_user_file("/proc/self/status", 100_000).startswith(b"Name:")
+
+
+@pytest.mark.skipif(not os.access("/proc/kmsg", os.R_OK), reason="the kernel's messages are not for this user")
+def test_a_file_that_waits_is_refused() -> None:
+    with pytest.raises(InputError, match=r"/proc/kmsg: (waits for news; a file is needed|cannot be read: .*)$"):
+        read_user_file("/proc/kmsg", 100)
+
+
+def test_names_of_any_length_are_refused(capsys) -> None:
+    for words in (["scenario", f"./{'9' * 5_000}.yaml"], ["--topology", "9" * 5_000], ["scenario", "a\0b.yaml"]):
+        assert simulate(words) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+
+
 def test_a_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"x" * 2_000_001)
     with pytest.raises(InputError, match=r"f:1:1: is larger than 2 MB; such a file is a few kB$"):
