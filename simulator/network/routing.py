@@ -39,6 +39,8 @@ class Router:
         self.machine = machine
         self._kept: dict[tuple[int, int], Route] = {}
         self._nics_of = cache(self._find_nics)
+        self._every_nic = cache(self._find_every_nic)
+        self._nearest_nics = cache(self._find_nearest_nics)
         self._cpus: dict[int, int | None] = {}
         self._models = cache(lambda src, dst: Copied(machine, self.route(src, dst)))
         self._found: dict[Hashable, object] = {}
@@ -220,21 +222,17 @@ class Router:
             shortest = min(len(leg.links) for _, leg in near)
             return [(nic, leg) for nic, leg in near if len(leg.links) == shortest]
         # Through the CPU, all NICs are equally near; they are dealt out in turn to the GPUs that are as far from them.
-        turn, n = self._turn(node, [nic for nic, _ in near])
-        return near[turn::n] or [near[turn % len(near)]]
+        local = [n.index for n in self.machine.nodes_of(host) if n.kind == "gpu"]
+        alike = [gpu for gpu in local if self._nearest_nics(gpu) == self._nearest_nics(node)]
+        turn = alike.index(node)
+        return near[turn :: len(alike)] or [near[turn % len(near)]]
 
-    def _turn(self, node: int, near: list[int]) -> tuple[int, int]:
-        """Return the place of a GPU among those whose nearest NICs are also *near*, and their number."""
+    def _find_nearest_nics(self, node: int) -> list[int]:
+        """Return the NICs on the nearest class of path to a GPU or CPU."""
+        every = self._every_nic(node)
+        return [nic for nic, leg in every if leg.path_class == every[0][1].path_class]
 
-        def nearest(gpu: int) -> list[int]:
-            every = self._every_nic(gpu)
-            return [nic for nic, leg in every if leg.path_class == every[0][1].path_class]
-
-        local = [n.index for n in self.machine.nodes_of(self.machine.nodes[node].host) if n.kind == "gpu"]
-        alike = [gpu for gpu in local if nearest(gpu) == near]
-        return alike.index(node), len(alike)
-
-    def _every_nic(self, node: int) -> list[tuple[int, Route]]:
+    def _find_every_nic(self, node: int) -> list[tuple[int, Route]]:
         """Return (NIC, route to it) for all NICs of the machine of a GPU or CPU, the nearest first."""
         host = self.machine.locate(node)[1]
         found: list[tuple[int, int, Route]] = []

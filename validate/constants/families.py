@@ -276,6 +276,7 @@ _NCCL = {
         ("recent.NVLS.base_s", 15e-6, 1.0),
         ("recent.NVLS.head_s", 0.5e-6, 1.0),
         ("recent.NVLS.share", 0.7, 0.5),
+        ("recent.NVLSTree.share", 0.7, 0.5),
         ("recent.LL128.share", 0.9, 0.1),
         ("recent.Simple.own_passes", 4.0, 0.5),
         ("recent.P2P.own_passes", 4.0, 0.5),
@@ -289,13 +290,15 @@ _NCCL = {
 # Point to point moves data as Simple does, an LL128 ring has the same steps, and no recent version was measured over a
 # network.  A GPU's own passes, flags beside the data and the filling of a window depend on the protocol, not on the
 # version: separate figures for each version, or each protocol with a window, improve no machine.
+_NVLS = ("recent.NVLS", "earlier.NVLS", "recent.NVLSTree", "earlier.NVLSTree")
 _RINGS = ("earlier.Simple", "earlier.LL128", "recent.LL128")
 _NCCL_TIED = {
     **{f"nccl.{v}.P2P.share": f"nccl.{v}.Simple.share" for v in ("earlier", "recent")},
     **{f"nccl.{p}.own_passes": "nccl.recent.Simple.own_passes" for p in _RINGS},
-    **{f"nccl.{p}.fill": "nccl.recent.P2P.fill" for p in ("earlier.P2P", "earlier.NVLS", "recent.NVLS")},
+    **{f"nccl.{p}.fill": "nccl.recent.P2P.fill" for p in ("earlier.P2P", *_NVLS)},
     **{f"nccl.earlier.{name}": f"nccl.recent.{name}" for name in ("P2P.own_passes", "LL128.share")},
-    **{f"nccl.earlier.NVLS.{name}": f"nccl.recent.NVLS.{name}" for name in ("base_s", "head_s", "share")},
+    **{f"nccl.{p}.{name}": f"nccl.recent.NVLS.{name}" for p in _NVLS[1:] for name in ("base_s", "head_s")},
+    **{f"nccl.earlier.{p}.share": f"nccl.recent.{p}.share" for p in ("NVLS", "NVLSTree")},
     **{f"nccl.recent.{p}.net_hop_s": f"nccl.earlier.{p}.net_hop_s" for p in ("LL", "LL128", "Simple", "P2P")},
 }
 

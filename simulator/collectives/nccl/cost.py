@@ -20,19 +20,21 @@ constants.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from simulator.collectives.nccl.tables import generation
+from simulator.collectives.nccl.paths import capability
+from simulator.collectives.nccl.tables import NVLS_EFFICIENCY, generation
 from simulator.constants import DEFAULT, Constants, Each, constants
+from simulator.network.machine import Node
 from simulator.topology.parts import GpuPart, Part
 
 __all__ = ["RECENT", "Costs", "NcclConstants", "ProtocolCost", "costs_of"]
 
 RECENT = (2, 23)  # the oldest version known to match the constants of recent versions
 _REFERENCE_HZ = 1.41e9  # clock of the A100, whose pace is 1
-_BLACKWELL = 3  # as returned by tables.generation
+_HOPPER, _BLACKWELL = 2, 3  # as returned by tables.generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,15 @@ class Costs:
         major, _, minor = (part.compute_capability or "0.0").partition(".")
         is_blackwell = generation(10 * int(major) + int(minor)) == _BLACKWELL
         return (self.shared.blackwell_pace if is_blackwell else 1.0) * _REFERENCE_HZ / clock_Hz
+
+    def nvls(self, gpus: Iterable[Node], *, several: bool) -> ProtocolCost:
+        """Return the cost of NVLS on *gpus*, of one machine or of *several*, where trees join the heads.
+
+        Hopper's share counts; a younger GPU's links reach less of it by NCCL's own figures (NVLS_EFFICIENCY).
+        """
+        cost = self.protocols["NVLSTree" if several else "NVLS"]
+        least = min(NVLS_EFFICIENCY[generation(capability(gpu))] for gpu in gpus)
+        return replace(cost, share=cost.share * (least or NVLS_EFFICIENCY[_HOPPER]) / NVLS_EFFICIENCY[_HOPPER])
 
 
 def costs_of(version: tuple[int, int], known: Constants = DEFAULT) -> Costs:

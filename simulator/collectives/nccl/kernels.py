@@ -148,12 +148,13 @@ class KernelPlanner:
         *heads*: GPUs of a machine that each own a part of the sum, which passes between machines through a double
         binary tree.
         """
-        cost, collective, size = self.costs.protocols["NVLS"], self.request.collective, self.request.size_bytes
+        cost = self.costs.nvls(self.request.group.unlike(), several=len(self.hosts) > 1)
+        collective, size = self.request.collective, self.request.size_bytes
         n = self.request.n_ranks
         sent = size / n if collective == "all-gather" else size
         received = size / n if collective == "reduce-scatter" else size
-        stages = _NVLS_STAGES[collective]
-        round_s = self.costs.protocols["Simple"].hop_s + heads * cost.head_s
+        stages, simple = _NVLS_STAGES[collective], self.costs.protocols["Simple"]
+        round_s = simple.hop_s + heads * cost.head_s
         after = self._begin(self._name("NVLS", "Simple"), cost.base_s + stages * round_s)
         flows = []
         for node, at in self._ways.inside():
@@ -164,15 +165,10 @@ class KernelPlanner:
         self._channels.append(("nvls", flows, 1, cost))
         if size > 0:
             self._windows = [
-                _Window(
-                    up_to / size,
-                    (stages - 1) / max(1.0, rounds),
-                    rounds * round_s * self._pace,
-                )
+                _Window(up_to / size, (stages - 1) / max(1.0, rounds), rounds * round_s * self._pace)
                 for up_to, rounds in self._nvls_rounds(heads)
             ]
         if len(self.hosts) > 1:
-            simple = self.costs.protocols["Simple"]
             self._net_stages = 2 * in_order_tree(len(self.hosts)).depth
             near = [self._ways.heads(ranks)[:heads] for ranks in (self.hosts[:1] if self._equal else self.hosts)]
             for i, own in enumerate(zip(*near, strict=True)):
