@@ -28,6 +28,8 @@ ANSWERED = """
 --topology dgx-a100-80gb --workload llama2-7b --batch 1 --set layers=4 --parallel fsdp --recompute
 --topology cpu-2xe5-2690v4 --workload lenet --batch 4
 --topology p3.16xlarge --workload bytes:1MB
+--topology p3.16xlarge --workload bytes:1GB --strategy nccl --slow-link gpu0-gpu3:0x@1ms..3ms
+--topology p3.16xlarge --workload alexnet --batch 8 --straggler gpu3:2x
 --topology p3.16xlarge --workload bytes:1MB --strategy nccl --algorithm tree --no-fold
 --topology p3.16xlarge --workload sweep:1kB-1MB:10 --strategy nccl,ring --gpus 0,1,2,3
 --topology p3.16xlarge,dgx-2 --workload resnet50 --strategy ring --collective all-gather
@@ -54,6 +56,7 @@ REFUSED = """
 --topology p3.16xlarge --workload bytes:1MB --device gpu0
 --topology p3.16xlarge --workload bytes:1MX --strategy rign
 --topology p3.16xlarge --workload bytes:1MB --pairs 0>1
+--topology p3.16xlarge --workload bytes:1MB --slow-link gpu0-gpu9:0.5x
 --topology p3.8xlarge --workload bytes:1MB --strategy hierarchical
 --topology cpu-2xe5-2690v4 --workload bytes:1MB
 --topology dgx-h100 --workload op:mat_mul,m=512,n=512,k=512 --precision bf16

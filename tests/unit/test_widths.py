@@ -17,6 +17,7 @@ KEYS = re.compile(r"step|time|busbw|memory|.*/s|layout|way|strategy|micro-batch|
 QUESTIONS = """
 --topology p3.16xlarge
 --topology p3.16xlarge --strategy ring
+--topology p3.16xlarge --strategy nccl,ring --slow-link gpu0-gpu3:0x@1ms..3ms
 --topology p3.16xlarge --nodes 4 --strategy nccl,ring,hierarchical,parameter-server-colocated
 --topology p3.16xlarge,dgx-2,dgx-h100 --workload bytes:1GB --strategy nccl,gpu0
 --topology p3.16xlarge --workload bytes:8B --strategy nccl,gpu0,tree
@@ -28,6 +29,7 @@ QUESTIONS = """
 --topology dgx-h100 --workload sweep:8B-8GB:8 --strategy nccl
 --topology p3.2xlarge --workload resnet50 --batch 64 --what-if
 --topology p3.16xlarge --workload gpt2 --batch 2 --parallel pp=8 --micro-batches 8
+--topology p3.16xlarge --workload alexnet --batch 8 --strategy nccl,ring --straggler gpu3:2x
 --topology dgx-h100 --nodes 16 --workload gpt2 --batch 8 --mtbf 3h --checkpoint-time 30s
 --topology p3.2xlarge --workload resnet50 --batch 64 --input imagenet,workers=4,disk=memory
 --topology p3.8xlarge --workload lenet --batch 8 --strategy parameter-server --staleness 2
