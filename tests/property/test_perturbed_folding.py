@@ -197,3 +197,25 @@ def step_s(asked: StepQuestion, *, fold: bool) -> float:
     places, group = SESSION.places(asked.where), SESSION.group(asked.where, asked.gpus)
     strategies = SESSION._strategies(asked)
     return run_together(places, SESSION.network(asked), asked, group, *strategies, fold=fold).step_time_s
+
+
+@settings(max_examples=12, phases=[Phase.explicit, Phase.generate])
+@given(st.data())
+def test_steps_through_a_server(data: st.DataObject) -> None:
+    """Nodes without a server do the same; where servers stand on the nodes, equal ones are kept in step instead."""
+    asked = StepQuestion(
+        where=data.draw(troubled(Where("p3.2xlarge", 4))),
+        workload="alexnet",
+        batch=64,
+        strategy="parameter-server",
+        stragglers=data.draw(
+            st.lists(
+                st.tuples(st.sampled_from(["gpu1", "node[1-2]", "node*"]), st.sampled_from([1.5, 3.0])), max_size=1
+            ).map(tuple)
+        ),
+    )
+    try:
+        folded, stepped = (step_s(asked, fold=fold) for fold in (True, False))
+    except (InputError, Unsuitable):
+        return
+    assert folded == pytest.approx(stepped, rel=1e-9)
