@@ -6,13 +6,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from simulator.errors import FAULTS_SHOWN, Fault, InputError, nearest, one_line
+from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.topology.yaml_source import YamlSource
 
 __all__ = ["Config"]
 
 _LONGEST = 8192  # default limit of a sequence, in tokens: models are trained on shorter ones than they accept
 _MOST = 10**9
+_TOLD = 12  # unknown keys; the others are counted
 _MOST_LAYERS = 1024  # the zoo's limit too
 # Keys that do not affect the time of a step.
 _TIMELESS_KEYS = """
@@ -128,7 +129,7 @@ class Config:
         if self._faults:
             raise InputError(sorted(set(self._faults), key=lambda fault: (fault.line, fault.column, fault.message)))
         unread = [name for name, value in self._data.items() if self._matters(name, value)]
-        for name in unread[:FAULTS_SHOWN]:
+        for name in unread[:_TOLD]:
             if name == "quantization_config":
                 self.note(name, "is not modelled; parameters are in the format of --precision")
                 continue
@@ -136,9 +137,9 @@ class Config:
             near = f"; {hint}" if hint.startswith("did") else ""
             message = f"{one_line(name, 60)}: is not known and has no effect{near}"
             self.notes.append(self._source.fault((name,), message, key=True))
-        if len(unread) > FAULTS_SHOWN:
-            more = f"{len(unread) - FAULTS_SHOWN:,} more keys from here on are not known and have no effect"
-            self.notes.append(self._source.fault((unread[FAULTS_SHOWN],), more, key=True))
+        if len(unread) > _TOLD:
+            more = f"{len(unread) - _TOLD:,} more keys from here on are not known and have no effect"
+            self.notes.append(self._source.fault((unread[_TOLD],), more, key=True))
 
     def _matters(self, name: str, value: Any) -> bool:
         """Whether nothing has read the key *name*, although *value* may change a step."""
