@@ -167,6 +167,8 @@ def _field(cls: type[Any], operator: type[Any] | None, name: str, value: str) ->
     word = value.replace("_", "-").lower()
     if word in known and _hints(known[word][1])[known[word][0].name] is bool:
         return known[word]
+    if word in known:
+        raise ValueError(f"{word} needs a value: {word}=...")
     if re.match(r"[\d.]", value):
         sized = [entry for entry in known.values() if entry[0].name.endswith("_bytes")]
         if sized:

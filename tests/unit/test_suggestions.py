@@ -4,6 +4,7 @@ import pytest
 
 from simulator.errors import InputError, nearest
 from simulator.questions.where import Where
+from simulator.questions.words import parse_question
 from simulator.topology.catalogue import find_topology
 from simulator.topology.load import load_topology, topology_from_text
 from simulator.workload.parse import parse_workload
@@ -90,3 +91,11 @@ def test_a_file_of_the_other_suffix_is_suggested(tmp_path, monkeypatch) -> None:
     (tmp_path / "mine.yaml").write_text("schema_version: 1\n")
     with pytest.raises(InputError, match=r"^mine.yml: no such file; did you mean 'mine.yaml'\?$"):
         find_topology("mine.yml")
+
+
+@pytest.mark.parametrize("item", ["launch:kernels", "access:stride", "copy:src"])
+def test_a_name_without_its_value_is_not_suggested_in_its_own_place(item):
+    word = item.partition(":")[2]
+    with pytest.raises(InputError, match=f"{word} needs a value: {word}=") as refused:
+        parse_question(item, Where("dgx-h100"))
+    assert "did you mean" not in str(refused.value)
