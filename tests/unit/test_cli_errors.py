@@ -142,7 +142,7 @@ ERRORS = {
     ),
     "trace of a sweep": (
         [*RING, "--workload", "sweep:8B-8MB", "--trace", "t.json"],
-        "simulate: --trace shows one size; sweep:8B-8MB has 20",
+        "simulate: --trace shows one size; sweep:8B-8MB has 21",
     ),
     "plot suffix": (
         [*RING, "--plot", "x.gif"],
