@@ -236,7 +236,7 @@ def test_a_wrong_choice_of_nccl_s_is_named(asked, words) -> None:
 def test_sums_that_are_done_in_no_switch_are_named_though_the_error_over_all_sizes_is_small() -> None:
     times = times_on(load_topology("dgx-h100"), reduction="prod", sizes=[1 << power for power in range(10, 33, 2)])
     found = checked(as_log([(size, 1.02 * t) for size, t in times]), "dgx-h100")
-    assert math.sqrt(sum(math.log(row.ratio) ** 2 for row in found.rows) / len(found.rows)) < 0.16
+    assert math.sqrt(sum(math.log(row.ratio) ** 2 for row in found.rows) / len(found.rows)) < 0.2
     assert found.verdict == "slow"
     assert found.explanations[0].words.startswith("NVLS off (NCCL_NVLS_ENABLE")
     above = [(size, t * (1.4 if size < 1 << 22 else 1.02)) for size, t in times]  # for another reason
