@@ -32,7 +32,7 @@ LIMIT_S = 10.0
 LIMIT_BYTES = 1 << 30
 
 
-_OUT_OF_MEMORY = re.compile(r"^\w+: out of memory: .* too little; what would fit: .*\n\Z", re.MULTILINE)
+_OUT_OF_MEMORY = re.compile(r"^\w+: out of memory: .*(too little; what would fit: | lacks ).*\n\Z", re.MULTILINE)
 
 
 class _TooLongError(BaseException):
