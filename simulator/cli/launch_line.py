@@ -62,6 +62,8 @@ def with_launch(written: Written) -> tuple[Written, Sequence[str]]:
     if faults:
         raise InputError(faults)
     notes = launch.notes
+    if launch.unknown and written.workload == _ELSE["workload"]:
+        raise InputError(f"--launch: no network is known by the name in {one_line(launch.unknown, 80)}; add --workload")
     if "workload" not in launch.options and written.workload == _ELSE["workload"]:
         notes = [f"the line does not name the network: {written.workload} is simulated; use --workload", *notes]
     new = tuple(f"{name}={size}" for name, size in launch.sizes.items() if name not in own_sizes)

@@ -13,6 +13,7 @@ from simulator.launch.arguments import Arguments
 from simulator.launch.deepspeed import DeepSpeed, read_deepspeed
 from simulator.launch.layout import read_layout, read_overlap
 from simulator.launch.model import read_model
+from simulator.launch.named import named_network
 from simulator.launch.ranks import Ranks, read_ranks
 from simulator.launch.shell import Script, commands_of
 from simulator.launch.timeless import NOT_MODELLED, REFUSED, is_off, is_timeless
@@ -44,13 +45,14 @@ class Launch:
     """``options`` are those of ``simulate`` as text, by field; ``sizes`` are those of ``--set``.
 
     ``notes``: one line for each setting of the launch line that is not simulated.  ``each``: processes on each of
-    several nodes.
+    several nodes.  ``unknown``: the argument that names a network which is not known, empty if none does.
     """
 
     options: dict[str, str | bool] = field(default_factory=dict)
     sizes: dict[str, int | str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     each: int | None = None
+    unknown: str = ""
 
 
 def read_launch(text: str, at_hand: int | None = None) -> Launch:
@@ -159,8 +161,10 @@ def _read(
         options["framework"] = "megatron"
         found.sizes = model.sizes
         _update(args, options)
-    elif deepspeed.zero == 3:
-        options["framework"] = "deepspeed-zero3"
+    else:
+        network, found.unknown = named_network(args)
+        options |= {"workload": network} if network else {}
+        options |= {"framework": "deepspeed-zero3"} if deepspeed.zero == 3 else {}
     if model.length is not None:
         options["seq_len"] = str(model.length)
     if precision is not None or model.workload:

@@ -68,7 +68,6 @@ NOT_MODELLED: dict[str, str] = {
     "fp8-param-gather": "parameters are gathered in 16 bits",
     "hierarchical-context-parallel-sizes": "a sequence is split in one ring",
     "high-priority-stream-groups": "streams have equal priority",
-    "model-name-or-path": "the network is the one that --workload names",
     "microbatch-group-size-per-vp-stage": "micro-batches take turns in groups as large as the pipeline is long",
     "moe-expert-capacity-factor": "experts get equal numbers of tokens, and drop none",
     "moe-pad-expert-input-to-capacity": "experts get equal numbers of tokens, and drop none",

@@ -282,8 +282,8 @@ def test_a_line_of_hugging_faces_trainer() -> None:
 def test_a_line_without_a_batch_is_told_so() -> None:
     for line in (TRAINER.replace("--per_device_train_batch_size 4", ""), "torchrun --nproc-per-node 8 train.py --bf16"):
         with pytest.raises(InputError, match="--launch: the line names no batch"):
-            with_launch(Written(launch=line))
-        assert with_launch(Written(launch=line, batch="4"))[0].parallel
+            with_launch(Written(launch=line, workload="gpt2"))
+        assert with_launch(Written(launch=line, batch="4", workload="gpt2"))[0].parallel
 
 
 @pytest.mark.parametrize(
@@ -469,3 +469,20 @@ def test_a_line_without_a_network_says_what_is_simulated(capsys) -> None:
     line = "torchrun --nproc_per_node 8 train.py --per_device_train_batch_size 8"
     assert run(["--topology", "dgx-h100", "--launch", line]) == 0
     assert "does not name the network: resnet50" in "".join(capsys.readouterr())
+
+
+def test_a_network_that_the_line_names_is_simulated_or_asked_for(tmp_path) -> None:
+    """A language model was answered as the default network, with a warning."""
+    line = "torchrun --nproc_per_node 8 train.py --per_device_train_batch_size 8 "
+    for words, network in (
+        ("--model_name_or_path gpt2", "gpt2"),
+        ("--model_name=openai-community/gpt2-xl", "gpt2-xl"),
+        ("--arch resnet101", "resnet101"),
+    ):
+        assert options(line + words)["workload"] == network
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}', encoding="utf-8")
+    assert options(f"{line} --model_name_or_path {tmp_path}")["workload"] == str(tmp_path)
+    unknown = f"{line} --model_name_or_path my-org/my-model"
+    with pytest.raises(InputError, match="by the name in --model_name_or_path my-org/my-model; add --workload"):
+        with_launch(Written(launch=unknown))
+    assert with_launch(Written(launch=unknown, workload="bert-base"))[0].workload == "bert-base"
