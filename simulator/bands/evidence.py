@@ -88,7 +88,8 @@ class Evidence:
 
     def has_kernels(self, name: str, *, in_step: bool) -> bool:
         """Return whether kernels of class *name* were measured: alone or, for an answer about a step, in steps."""
-        return f"kernel {name}" in self.spreads or (in_step and name in self.seen.kernels)
+        alone = (f"kernel {name}" == each or each.startswith(f"kernel {name} ") for each in self.spreads)
+        return any(alone) or (in_step and name in self.seen.kernels)
 
 
 def evidence_from(document: Mapping[str, Any]) -> Evidence:

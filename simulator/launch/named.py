@@ -15,7 +15,7 @@ _ARGUMENTS = ("model-name-or-path", "model-name", "model-id", "model", "arch")  
 def named_network(args: Arguments) -> tuple[str, str]:
     """Return the network that *args* name, and the argument that names one which is not known; each may be empty.
 
-    A folder or file with a ``config.json`` is a network; of other names (``openai-community/gpt2``) the last part counts.
+    A folder with a ``config.json`` is a network; of other names (``openai-community/gpt2``) the last part counts.
     """
     unknown = ""
     for argument in _ARGUMENTS:
