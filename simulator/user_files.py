@@ -59,6 +59,8 @@ def read_user_file(
     with open_user_file(path, name, needed=needed) as stream:
         try:
             raw = stream.read(most + 1)
+            if stream.read(1) is None:  # it had news, and waits for more
+                raise InputError(Fault(f"waits for news; {needed} is needed", name))
         except OSError as error:
             raise InputError(Fault(f"cannot be read: {error.strerror or error}", name)) from None
     if len(raw) > most:
