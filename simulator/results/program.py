@@ -95,9 +95,31 @@ class ProgramResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as in ``--json``, without the timeline."""
-        from simulator.results.program_document import program_entry
-
-        return program_entry(self)
+        return {
+            "topology": self.machine,
+            **({"changed": self.changed.to_dict()} if self.changed else {}),
+            "program": self.name,
+            "device": self.device,
+            "issued_s": self.issued_s,
+            "done_s": self.done_s,
+            **self.confidence.to_dict(),
+            "operators": self.operators,
+            "copies": self.copies,
+            "bound": self.bound,
+            "bound_stream": self.bound_stream,
+            "answers": self.answers,
+            "marks": {
+                name: {"first_s": mark.first_s, "last_s": mark.last_s, "count": mark.count}
+                for name, mark in self.marks.items()
+            },
+            "streams": {
+                name: {"busy_s": times.busy_s, "waiting_s": times.waiting_s, "by_bound_s": dict(times.by_bound)}
+                for name, times in self.streams.items()
+            },
+            "held_bytes": self.held_bytes,
+            "held": [{"time_s": at_s, "bytes": n_bytes} for at_s, n_bytes in self.held],
+            "simulation_events": self.timeline.simulation_events,
+        }
 
     @property
     def confidence(self) -> Confidence:
