@@ -211,6 +211,7 @@ def _times(result: TrainingResult, style: Style) -> list[str]:
     facts += [("staged", note) for note in result.notes if note.startswith(STAGED)]
     facts += [("software", note) for note in result.notes if note.startswith(NOTED)]
     facts += [("faster", note) for note in result.notes if note == NOT_TRIED]
+    facts += [("servers", note) for note in (result.servers.notes if result.servers else ())]
     if result.is_bound:
         facts.append(("a bound", f"{result.strategy} is an ideal schedule, without launches and protocols"))
     elif not result.counts_software:

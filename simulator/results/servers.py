@@ -51,7 +51,7 @@ class ServerRun:
     """A steady run; ``stages_s`` is the busy time of each stage in a step of the slowest team, and stages overlap.
 
     ``measured`` is the representative step of each team.  ``is_steady``: the last steps took equally long.
-    ``lost_s``: the delay in seconds by the loss of a server.
+    ``in_step``: nodes that hold servers are simulated as one.  ``lost_s``: the delay in seconds by a server's loss.
     """
 
     servers: tuple[str, ...]
@@ -61,7 +61,15 @@ class ServerRun:
     step_count: int
     measured: tuple[int, ...]
     is_steady: bool
+    in_step: bool = False
     lost_s: float | None = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is simplified in this run; the figure is that of docs/servers.md, on four nodes."""
+        steady = () if self.is_steady else (f"not steady after {self.step_count} steps",)
+        apart = "nodes that hold servers are kept in step; simulated one by one, four nodes differed by up to 9 %"
+        return (*steady, apart) if self.in_step else steady
 
     @property
     def period_s(self) -> float:
@@ -141,6 +149,7 @@ def server_run(
         step_count=max(len(own) for own in ends),
         measured=measured,
         is_steady=is_steady,
+        in_step=any(len(team.cpus) > 1 and not set(servers).isdisjoint(team.cpus) for team in teams),
     )
 
 

@@ -364,7 +364,7 @@ def server_result(
         memory=_by_part(memory),
         streams=uses,
         counts_software=False,
-        notes=() if run.is_steady else (f"not steady after {run.step_count} steps",),
+        notes=run.notes,
         timeline=timeline,
         pace=pace,
         exchanges=len(keys),

@@ -332,3 +332,12 @@ def test_the_last_step_which_none_follows_is_no_measure(session: Session) -> Non
     assert run_.is_steady
     assert run_.step_count <= 10
     assert result.step_time_s == pytest.approx(19.286e-3, rel=1e-4)
+
+
+@pytest.mark.parametrize(("strategy", "said"), [("parameter-server-sharded", True), ("parameter-server", False)])
+def test_nodes_with_servers_that_are_kept_in_step_are_told(strategy: str, said: bool, capsys) -> None:
+    ask = ["--topology", "p3.2xlarge", "--nodes", "4", "--workload", "alexnet", "--batch", "64", "--strategy", strategy]
+    run(ask)
+    assert ("kept in step" in " ".join(capsys.readouterr().out.split())) is said
+    run([*ask, "--json"])
+    assert ("kept in step" in capsys.readouterr().out) is said
