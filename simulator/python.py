@@ -40,6 +40,7 @@ _OF_THE_SCREEN = ("json", "trace", "plot", "quiet", "show_options")
 _FIELDS = {field.name: field for field in fields(Written) if field.name not in _OF_THE_SCREEN}
 _OF_SEVERAL = {"parallel", "sizes"}
 _LISTS = {"topology", "strategy", "gpus", "overlap"}  # comma-separated
+_VERSIONS = {"nccl": "2.20", "libraries": "2020-10"}  # text that a number would change: 2.20 is the number 2.2
 _SPELT = {"set": "sizes", "compile": "compiled", "no-fold": "fold", "no-prefetch": "prefetch"}
 _SPELT["no-contention"] = "contention"
 
@@ -200,7 +201,7 @@ def _written(options: Mapping[str, object]) -> Written:
     for name, value in options.items():
         field = _FIELDS.get(name)
         if field is None:
-            faults.append(Fault(f"{one_line(name, 60)}: no such option; {nearest(name, _FIELDS)}"))
+            faults.append(Fault(f"{one_line(name, 60)}: no such option; {_spelling(name)}"))
         elif value is not None:
             try:
                 said[name] = _text(name, value, isinstance(field.default, bool))
@@ -209,6 +210,15 @@ def _written(options: Mapping[str, object]) -> Written:
     if faults:
         raise InputError(faults)
     return Written(**said)
+
+
+def _spelling(name: str) -> str:
+    """Return what to write for *name*, which is no argument: the command line may spell an argument so."""
+    option = name.replace("_", "-")
+    here = _SPELT.get(option)
+    if here is None:
+        return nearest(name, _FIELDS)
+    return f"--{option} is {here}={'False' if option.startswith('no-') else ''} here"
 
 
 def _text(name: str, value: object, is_switch: bool) -> object:
@@ -229,6 +239,8 @@ def _text(name: str, value: object, is_switch: bool) -> object:
         return ",".join(str(_text(name, each, is_switch)) for each in value)
     if isinstance(value, os.PathLike):
         return os.fspath(value)
+    if name in _VERSIONS and isinstance(value, float):
+        raise TypeError(f'text, as a number has no last zero: write {name}="{_VERSIONS[name]}"')
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if name == "topology" and not isinstance(value, str):

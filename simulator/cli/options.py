@@ -126,7 +126,12 @@ def parse_software(nccl: str | None, cpu_library: CpuLibrary = "onednn", librari
         return Software(cpu_library=cpu_library, libraries=libraries)
     match = re.fullmatch(r"\s*(\d{1,2})\.(\d{1,3})(?:\.\d{1,3})?\s*", nccl, re.ASCII)
     if match is None or int(match[1]) < 2:
-        raise InputError(f"--nccl {one_line(nccl, 40)}: a version such as 2.18 is needed, from 2.0 on")
+        why = "a version such as 2.18 is needed, from 2.0 on"
+        if re.fullmatch(r"\s*\d{1,2}\s*", nccl, re.ASCII):
+            why = f"the minor version is missing; {why}"
+        elif marked := re.fullmatch(r"\s*[vV](\d{1,2}\.\d{1,3}(?:\.\d{1,3})?)\s*", nccl, re.ASCII):
+            why = f"write it without the {nccl.strip()[0]}: {marked[1]}"
+        raise InputError(f"--nccl {one_line(nccl, 40)}: {why}")
     return Software((int(match[1]), int(match[2])), cpu_library, libraries)
 
 

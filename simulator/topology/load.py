@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from pathlib import Path
 
 from simulator.errors import Fault, InputError, nearest, one_line
@@ -95,7 +94,10 @@ def _resolve(source: YamlSource, folder: Path | None, n_nodes: int | None, fabri
         if spec.trays > 1:
             raise InputError(source.fault(("trays",), "trays belong to the file of the node", key=True))
         made = _cluster(source, spec, spec.cluster, folder, n_nodes, fabric)
-        return with_rate_note(made, _given_fabric(fabric, spec)) if fabric is not None else made
+        if fabric is not None:
+            return with_rate_note(made, _given_fabric(fabric, spec), "--fabric")
+        own = spec.cluster.fabric
+        return with_rate_note(made, _fabric(own, spec), "cluster.fabric") if own is not None else made
     node = Resolver(source, spec, told).topology()
     if n_nodes is None:
         if fabric is not None:
@@ -109,7 +111,7 @@ def _resolve(source: YamlSource, folder: Path | None, n_nodes: int | None, fabri
     if fabric is None:
         return compose_cluster([(node, n_nodes)], fabric=None)
     part = _given_fabric(fabric, spec)
-    return with_rate_note(compose_cluster([(node, n_nodes)], fabric=part), part)
+    return with_rate_note(compose_cluster([(node, n_nodes)], fabric=part), part, "--fabric")
 
 
 def _cluster(
@@ -191,11 +193,18 @@ def _fabric(name: str, spec: TopologyFile) -> LinkPart:
         return part
     links = {n: catalogue.load_part(n) for n in catalogue.part_names("link")}
     networks = {n: p for n, p in links.items() if isinstance(p, LinkPart) and p.of in NETWORK_LINKS}
-    with suppress(ValueError):
+    try:
         rate_Bps = parse_quantity(name, "bandwidth", positive=True)
         return networks[_ETHERNET].model_copy(
             update={"bandwidth": rate_Bps, "description": f"Ethernet, {name.strip()}"}
         )
+    except ValueError as error:
+        bits = re.fullmatch(r"\s*([\d.]+\s*)([kKmMgGtT])b(?:ps|/s|it)?\s*", name)
+        if bits is not None:
+            rate = f"{bits[1]}{bits[2].upper()}bit/s"
+            raise InputError(f"'{one_line(name, 60)}' is not a rate; did you mean {one_line(rate, 60)}?") from None
+        if re.match(r"\s*[-+]?[\d.]", name):
+            raise InputError(str(error)) from None
     if isinstance(part, LinkPart):
         raise InputError(f"'{one_line(name, 60)}' is not a network; {nearest(part.of, NETWORK_LINKS)}")
     names = {n: p.description for n, p in networks.items()}

@@ -11,9 +11,10 @@ from reports.layout import lay_out_view
 from reports.view import make_view
 from simulator.api import simulate
 from simulator.cli import run
+from simulator.errors import InputError
 from simulator.network.machine import Machine, compile_machine
 from simulator.network.routing import Router
-from simulator.topology.load import topology_from_text
+from simulator.topology.load import load_topology, topology_from_text
 from tests.machines import machine_from
 
 _S = 1e9
@@ -281,3 +282,31 @@ links:
 """)
     text = "<text>:7:3: nic0: its cables together reach 20 GB/s, the adapter 10 GB/s; each is simulated by itself"
     assert more.notes == (text,)
+
+
+def test_a_fabric_of_the_file_faster_than_the_adapters_is_noted() -> None:
+    text = "schema_version: 1\nname: c\ncluster: {{node: dgx-h100, nodes: 2, fabric: {}}}\n"
+    note = "cluster.fabric: adapters are simulated at its rate, 100 GB/s instead of 50 GB/s"
+    assert note in topology_from_text(text.format("800Gbit/s")).notes
+    assert not topology_from_text(text.format("200Gbit/s")).notes
+    over = topology_from_text(text.format("200Gbit/s"), fabric="800Gbit/s")
+    assert over.notes == (note.replace("cluster.fabric", "--fabric"),)
+
+
+@pytest.mark.parametrize(
+    ("rate", "words"),
+    [
+        ("25Gbps", "'25Gbps' is not a rate; did you mean 25Gbit/s?"),
+        ("2.5 gbps", "'2.5 gbps' is not a rate; did you mean 2.5 Gbit/s?"),
+        ("0Gbit/s", "bandwidth must be more than zero; got '0Gbit/s'"),
+        ("-5Gbit/s", "bandwidth must be more than zero; got '-5Gbit/s'"),
+    ],
+)
+def test_a_fabric_that_is_no_rate_says_why(rate: str, words: str) -> None:
+    text = f"schema_version: 1\nname: c\ncluster: {{node: dgx-h100, nodes: 2, fabric: {rate}}}\n"
+    with pytest.raises(InputError) as caught:
+        topology_from_text(text)
+    assert str(caught.value) == f"<text>:3:45: {words}"
+    with pytest.raises(InputError) as caught:
+        load_topology("dgx-h100", n_nodes=2, fabric=rate)
+    assert str(caught.value) == f"--fabric: {words}"

@@ -161,3 +161,17 @@ def test_commands_show_it(capsys) -> None:
     assert "NCCL 2.12 chooses by the tables of 2.8" in " ".join(capsys.readouterr().out.split())
     run([*step, "2.30"])
     assert "chooses by" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("2", "the minor version is missing; a version such as 2.18 is needed, from 2.0 on"),
+        ("v2.18.3", "write it without the v: 2.18.3"),
+        ("1.3", "a version such as 2.18 is needed, from 2.0 on"),
+        ("2.18-1", "a version such as 2.18 is needed, from 2.0 on"),
+    ],
+)
+def test_a_version_that_is_none_says_why(text: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--topology", "dgx-h100", "--workload", "bytes:1GB", "--nccl", text]) == 2
+    assert f"--nccl {text}: {why}" in capsys.readouterr().err

@@ -186,3 +186,19 @@ def test_the_examples_of_the_docs_run(document, count, lines):
     code = "\n".join(blocks)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert len(done.stdout.splitlines()) == lines
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"nccl": 2.20}, 'nccl: must be text, as a number has no last zero: write nccl="2.20"; got 2.2'),
+        ({"nccl": 2.0}, 'nccl: must be text, as a number has no last zero: write nccl="2.20"; got 2.0'),
+        ({"libraries": 2020.10}, 'as a number has no last zero: write libraries="2020-10"; got 2020.1'),
+        ({"set": {"image": 128}}, "set: no such option; --set is sizes= here"),
+        ({"compile": True}, "compile: no such option; --compile is compiled= here"),
+        ({"no_fold": True}, "no_fold: no such option; --no-fold is fold=False here"),
+    ],
+)
+def test_an_argument_that_would_be_misread_is_refused(options: dict[str, object], words: str) -> None:
+    with pytest.raises(InputError, match=re.escape(words)):
+        simulate("dgx-h100", "nccl", "1GB", **options)
