@@ -17,13 +17,13 @@ from simulator.cli import LISTS
 from simulator.cli.captured import Captured, captured
 from simulator.cli.options import check_outputs
 from simulator.cli.output import show
-from simulator.cli.scenario_text import list_lines, scenario_lines
+from simulator.cli.scenario_text import expected_words, list_lines, scenario_lines, value_words
 from simulator.console.files import OutputFile
 from simulator.console.progress import Progress
 from simulator.console.streams import say
 from simulator.console.style import choose_style
 from simulator.effects import data_file
-from simulator.errors import Fault, InputError, one_line
+from simulator.errors import Fault, InputError, SimulationError, one_line
 from simulator.questions.words import KINDS
 from simulator.results.document import SCHEMA_VERSION, to_json
 from simulator.scenarios.answers import Answer, answers_document, answers_of
@@ -51,7 +51,7 @@ class Wanted:
 
 
 def run_scenario(wanted: Wanted) -> None:
-    """Run the command for *wanted* and print; raises TopocastError."""
+    """Run the command for *wanted* and print; raises TopocastError, also after answers that miss what is expected."""
     if wanted.listed:
         _list(wanted)
         return
@@ -91,6 +91,12 @@ def run_scenario(wanted: Wanted) -> None:
         sys.stdout.write(to_json(answers_document(scenario, answers)))
     else:
         show(scenario_lines(scenario, answers, choose_style(sys.stdout)))
+    missed = [answer for answer in answers if answer.holds is False]
+    if missed:
+        words = (
+            f"{each.asked.name} ({value_words(each.value, each.asked.unit)}, {expected_words(each)})" for each in missed
+        )
+        raise SimulationError(f"expected values are missed: {'; '.join(words)}")
 
 
 def _alone(does: str, others: Mapping[str, object]) -> None:

@@ -94,15 +94,16 @@ def expected_words(answer: Answer) -> str:
 
 
 def error_words(answer: Answer) -> str:
-    """Return the error of *answer* as text."""
+    """Return the error of *answer* as text, marked if it is more than its ``within`` allows."""
     if answer.words is not None:
         return "same" if answer.value == answer.words else "differs"
     if answer.error is None:
-        return "-"
+        return "-" if answer.holds is None else "missed"
     if answer.error == 0 and answer.low != answer.high:
         return "within"
     shown = f"{100 * answer.error:+.1f} %"
-    return "0.0 %" if shown in ("+0.0 %", "-0.0 %") else shown
+    shown = "0.0 %" if shown in ("+0.0 %", "-0.0 %") else shown
+    return f"{shown} missed" if answer.holds is False else shown
 
 
 def _table(answers: Sequence[Answer], style: Style) -> list[str]:

@@ -244,6 +244,24 @@ def test_the_answer_is_a_table_of_80_columns_with_the_commands(capsys) -> None:
     assert all(run.words in commands for run in find_scenario(FOUR).runs)
 
 
+@pytest.mark.parametrize(
+    ("answer", "marked", "why"),
+    [
+        ("value: 66 ms, unit: s, ideal: 60 ms, within: 1 %", "+10.0 % missed", "n (66 ms, 60 ms)"),
+        ("value: 66 ms, unit: s, ideal: at most 60 ms, within: 0 %", "+10.0 % missed", "n (66 ms, at most 60 ms)"),
+        ("value: 66 ms, unit: s, ideal: 0 s, within: 1 %", "missed", "n (66 ms, 0 s)"),
+        ("value: 66 ms, unit: s, ideal: 60 ms, within: 10 %", "+10.0 %", None),
+        ("value: 66 ms, unit: s, ideal: 60 ms", "+10.0 %", None),
+    ],
+)
+def test_an_answer_that_misses_its_tolerance_is_marked(tmp_path, capsys, answer, marked, why) -> None:
+    status = run(["scenario", str(written(tmp_path, f"  - {{name: n, {answer}}}\n")), "--quiet"])
+    out, err = capsys.readouterr()
+    assert next(line for line in out.splitlines() if line.startswith("n ")).endswith(f"  {marked}")
+    assert status == (1 if why else 0)
+    assert (f"expected values are missed: {why}" in err) is (why is not None)
+
+
 def test_json_has_the_answers_beside_what_is_expected(capsys) -> None:
     assert run(["scenario", FOUR, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
