@@ -19,6 +19,7 @@ from simulator.units import format_bandwidth, format_duration, format_size
 
 __all__ = ["draw", "figure_of"]
 
+_HEAD_LINES = 6  # above the left panel, which they make lower
 _LETTER_IN = 0.083  # inches per letter of a label beside a bar
 
 
@@ -72,8 +73,10 @@ def figure_of(by_size: Sequence[Sequence[Result]]) -> Figure:
     y = 1 - 0.55 / height
     title = f"{best.machine}: {best.collective} over {gpus}, {_answer(best, over_sizes=len(by_size) > 1)}"
     figure.text(0.25 / width, 1 - 0.16 / height, title, fontsize=12, fontweight="bold", va="top")
-    wrapped = textwrap.wrap(head, int((margin + 3.5) / 0.082))
-    figure.text(0.25 / width, y, "\n".join(wrapped[:2]), fontsize=10, va="top", linespacing=1.1)
+    wrapped = textwrap.wrap(head, int((margin + 3.5) / 0.082), max_lines=_HEAD_LINES, placeholder=" ...")
+    figure.text(0.25 / width, y, "\n".join(wrapped), fontsize=10, va="top", linespacing=1.1)
+    lower = 0.17 * max(0, len(wrapped) - 2)  # there is room for two lines above the panel
+    panel.set_position((margin / width, low / height, 3.7 / width, (tall - lower) / height))
     parts = [f"links under {best.strategy}, by use of the busier direction"]
     if len(by_size) > 1:
         parts[0] += f" at {format_size(best.size_bytes)}"

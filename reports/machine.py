@@ -110,7 +110,8 @@ def draw_legend(figure: Figure, view: View, left_in: float, top_in: float, width
         figure.text(*place, text, fontsize=8, va="top", **how)  # type: ignore[arg-type]
 
     links_in = left_in + width_in * 0.52
-    write(left_in, 0, "devices", fontweight="bold")
+    if view.models:
+        write(left_in, 0, "devices", fontweight="bold")
     write(links_in, 0, "links, each direction", fontweight="bold")
     for line, text in enumerate(view.models, 1):
         write(left_in, line, textwrap.shorten(text, int(width_in * 0.5 / _SMALL_LETTER_IN), placeholder=" ..."))

@@ -87,7 +87,10 @@ def draw_links(axes: Axes, result: Result, colours: ScalarMappable) -> None:
 
 
 def draw_sweep(axes: Axes, by_size: Sequence[Sequence[Result]]) -> None:
-    """Draw the bus bandwidth of each strategy over size, on logarithmic axes; bounds are dashed."""
+    """Draw the bus bandwidth of each strategy over size; bounds are dashed.
+
+    Rates within a decade have an axis from zero, as a logarithmic one would have few ticks; sizes are logarithmic.
+    """
     last = by_size[-1]
     rates: list[float] = []
     for name in [r.strategy for r in sorted(last, key=lambda r: -r.busbw_Bps)]:
@@ -103,7 +106,7 @@ def draw_sweep(axes: Axes, by_size: Sequence[Sequence[Result]]) -> None:
         axes.fill_between([size for size, _ in ends], low, high, color=colour, alpha=0.15, linewidth=0)
         rates += [rate for _, rate in points]
     axes.set_xscale("log")
-    if min(rates, default=0.0) > 0:
+    if rates and max(rates) >= 10 * min(rates) > 0:
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=12))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

@@ -81,3 +81,22 @@ def test_sweeps_and_single_strategies_are_drawn(strategies: list[str]) -> None:
     by_size = [[simulate(machine, name, size) for name in strategies] for size in (8, 8e3, 8e6)]
     assert "bus bandwidth over size" in reports_figure.draw(by_size, "svg").decode()
     assert reports_figure.draw(by_size[-1:], "svg")
+
+
+def test_a_sweep_has_ticks_in_a_narrow_range_and_its_whole_heading() -> None:
+    machine = load_machine("4gpu-pcie")
+    flat = [[simulate(machine, name, size) for name in ("gpu0", "ring")] for size in (1e3, 1e6, 1e9)]
+    figure = reports_figure.figure_of(flat)
+    figure.canvas.draw()
+    panel = figure.axes[0]
+    assert panel.get_yscale() == "linear"
+    assert panel.get_ylim()[0] == 0
+    assert sum(bool(label.get_text()) for label in panel.get_yticklabels()) > 4
+    words = [text.get_text().replace("\n", " ") for text in figure.texts]
+    assert any(text.endswith("nobody can select an ideal schedule") for text in words)
+    heading = next(text for text in figure.texts if "nobody" in text.get_text())
+    assert panel.get_window_extent().y1 <= heading.get_window_extent().y0
+    assert "devices" not in words  # none has a part
+    rising = reports_figure.figure_of([[simulate(load_machine("p3.16xlarge"), "nccl", size)] for size in (1e3, 1e9)])
+    assert rising.axes[0].get_yscale() == "log"
+    assert "devices" in [text.get_text() for text in rising.texts]
