@@ -28,7 +28,7 @@ __all__ = [
     "verdict",
 ]
 
-BOUNDS = "lower bounds: ideal schedules on the bare links, without launches and protocols"
+BOUNDS = "lower bound of each schedule: bare links, without launches and protocols"
 BARE = "on the bare links: launches and protocols add to these times"
 Answer = TypeVar("Answer", Result, "TrainingResult")
 TIE = 1e-2  # relative; no model of a real machine resolves less, and most resolve far less (see the bands)

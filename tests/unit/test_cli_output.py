@@ -45,7 +45,7 @@ def test_the_table_is_aligned_and_every_figure_has_a_unit(capsys) -> None:
     lines = shown([*PCIE, "--strategy", "gpu0,cpu,sharded,ring"], capsys).splitlines()
     assert lines[0] == "4gpu-pcie: all-reduce of 160 MB over 4 GPUs"
     assert lines[3] == "on the bare links: launches and protocols add to these times"
-    assert lines[6] == "lower bounds: ideal schedules on the bare links, without launches and protocols"
+    assert lines[6] == "lower bound of each schedule: bare links, without launches and protocols"
     table = [lines[2], *lines[4:6], *lines[7:9]]
     assert table[0].split() == ["strategy", "time", "against", "first", "algbw", "busbw", "bottleneck", "use"]
     for line in table[1:]:

@@ -11,7 +11,7 @@ from simulator.cli import run
 
 STEP = ["--topology", "p3.16xlarge", "--workload", "alexnet", "--batch", "4"]
 BARE = "on the bare links: launches and protocols add to these times"
-BOUNDS = "lower bounds: ideal schedules on the bare links, without launches and protocols"
+BOUNDS = "lower bound of each schedule: bare links, without launches and protocols"
 
 
 def shown(words: list[str], capsys: pytest.CaptureFixture[str]) -> list[str]:

@@ -179,7 +179,7 @@ def test_strategies_and_overlaps_are_ranked(capsys: Capsys) -> None:
     assert not any(each["counts_software"] for each in found["results"])
     assert found["step_time_s"] == found["results"][0]["step_time_s"]
     assert verdict(out).startswith("parameter-server and parameter-server without overlap are equal within the model's")
-    assert "lower bounds: ideal schedules on the bare links, without launches and protocols" in out
+    assert "lower bound of each schedule: bare links, without launches and protocols" in out
 
 
 def test_all_strategies_with_bounds_below_what_software_does(capsys: Capsys) -> None:
@@ -187,7 +187,7 @@ def test_all_strategies_with_bounds_below_what_software_does(capsys: Capsys) -> 
     lines = out.split("\n\n")[1].splitlines()
     assert lines[1].startswith("nccl ")
     assert lines[2] == "on the bare links: launches and protocols add to these times"
-    assert lines[6] == "lower bounds: ideal schedules on the bare links, without launches and protocols"
+    assert lines[6] == "lower bound of each schedule: bare links, without launches and protocols"
     assert len(lines) == 1 + 1 + 1 + 3 + 1 + 9
     assert verdict(out).startswith("nccl is fastest, 1.")
     assert "; parameter-server would need 1" in out  # less than nccl, as far as the links go
