@@ -203,7 +203,7 @@ def _fabric(name: str, spec: TopologyFile) -> LinkPart:
         if bits is not None:
             rate = f"{bits[1]}{bits[2].upper()}bit/s"
             raise InputError(f"'{one_line(name, 60)}' is not a rate; did you mean {one_line(rate, 60)}?") from None
-        if re.match(r"\s*[-+]?[\d.]", name):
+        if re.fullmatch(r"\s*[-+]?[\d.].*/s\s*", name):
             raise InputError(str(error)) from None
     if isinstance(part, LinkPart):
         raise InputError(f"'{one_line(name, 60)}' is not a network; {nearest(part.of, NETWORK_LINKS)}")

@@ -299,6 +299,7 @@ def test_a_fabric_of_the_file_faster_than_the_adapters_is_noted() -> None:
         ("25Gbps", "'25Gbps' is not a rate; did you mean 25Gbit/s?"),
         ("2.5 gbps", "'2.5 gbps' is not a rate; did you mean 2.5 Gbit/s?"),
         ("0Gbit/s", "bandwidth must be more than zero; got '0Gbit/s'"),
+        ("1e30Gbit/s", "bandwidth must be from 1 bit/s to 1000 PB/s; got '1e30Gbit/s'"),
         ("-5Gbit/s", "bandwidth must be more than zero; got '-5Gbit/s'"),
     ],
 )

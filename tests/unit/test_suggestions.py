@@ -80,7 +80,7 @@ def test_an_alias_that_is_near_suggests_the_name_that_is_listed():
             parse_workload(found)
 
 
-@pytest.mark.parametrize("fabric", ["25gbit-ethernet", "0 Gbit/s", "25", "25 GB", "1e30 Gbit/s"])
+@pytest.mark.parametrize("fabric", ["25gbit-ethernet", "25", "25 GB"])
 def test_what_is_no_fabric_is_refused(fabric):
     with pytest.raises(InputError, match="no network link is called"):
         load_topology(Where("p3.16xlarge").topology, n_nodes=2, fabric=fabric)
