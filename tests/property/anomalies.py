@@ -13,6 +13,13 @@ Sharing (Graham 1969: a list schedule may become longer when its tasks become sh
     (max-min shares of one flow fall when another's own limit rises).  *Condition*: the same plan is slower on the
     faster machine, where no capacity is lower and no latency longer; no slots limit it, and flows cross the same links.
 
+    In a step, kernels and exchanges share multiprocessors and memory besides, and later kernels meet other exchanges.
+    *Condition*: without contention the step keeps the rule, and with it the difference is below 1 %.
+
+Ties
+    Of equally good choices the first in the file is taken, so the order of its lines may lead to another ring.
+    *Condition*: the plans differ in the links that they cross, by the devices' names.
+
 One more difference is known and told apart here, though it is a limit of the model and no anomaly: folded, a step loads
 all ranks of a role as its first one (``simulate_training`` says so).  *Condition*: without contention folded equals
 unfolded, and with it they are within 2 %.
@@ -21,16 +28,19 @@ unfolded, and with it they are within 2 %.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 from simulator.engine.executor import execute
+from simulator.network.machine import Machine
 from simulator.plan.plan import Flow, Plan
 from tests.property.asking import Asker
 from tests.property.questions import Question
 
-__all__ = ["ANOMALY", "anomaly"]
+__all__ = ["ANOMALY", "anomaly", "contended", "tie"]
 
 ANOMALY = "anomaly: "
 _REL = 1e-6
+_SLIGHTLY = 0.01
 
 
 def anomaly(asker: Asker, slow: Question, fast: Question) -> str:
@@ -52,6 +62,38 @@ def anomaly(asker: Asker, slow: Question, fast: Question) -> str:
         _latency_s(one) >= _latency_s(other) for one, other in zip(_flows(before), _flows(plan), strict=True)
     )
     return f"{ANOMALY}sharing" if is_faster and not plan.queues and _shares(plan) else ""
+
+
+def contended(asker: Asker, slow: Question, fast: Question) -> str:
+    """Return the class of the anomaly in which a step is slower than *slow*; empty if none."""
+    if slow.kind != "step" or not slow.get("contention", True):
+        return ""
+    times = [asker.time(each.having(contention=how)) for how in (None, False) for each in (slow, fast)]
+    slightly = times[1] <= times[0] * (1 + _SLIGHTLY)
+    return f"{ANOMALY}contention" if slightly and times[3] <= times[2] * (1 + _REL) else ""
+
+
+def tie(asker: Asker, one: Question, other: Question, new: Callable[[str], str]) -> str:
+    """Return the class where two files in other orders lead to other choices; *new* renames the devices of *one*."""
+    if one.kind != "exchange":
+        return ""
+    (machine, plan), (machine_2, plan_2) = asker.plan(one), asker.plan(other)
+    same = _crossed(machine, plan, new) == _crossed(machine_2, plan_2, str)
+    return "" if same else f"{ANOMALY}tie"
+
+
+def _crossed(machine: Machine, plan: Plan, new: Callable[[str], str]) -> list[object]:
+    """Return the links that the flows of each task cross, by the names of their ends."""
+
+    def name(node: int) -> str:
+        host, dot, device = machine.nodes[node].name.rpartition(".")
+        return host + dot + new(device)
+
+    ends = {link.index: (name(link.src), name(link.dst)) for link in machine.links}
+    return [
+        (task.repeat, sorted((f.bytes, f.count, sorted((ends[n], s) for n, s in f.route.links)) for f in task.flows))
+        for task in plan.tasks
+    ]
 
 
 def _flows(plan: Plan) -> list[Flow]:
