@@ -134,12 +134,12 @@ def unit_names() -> tuple[str, ...]:
     return tuple(sorted({unit for table in _UNITS.values() for unit in table}, key=lambda unit: (-len(unit), unit)))
 
 
-@lru_cache(maxsize=4096)
 def whole_number(text: str) -> int | None:
     """Return the number that *text* writes in at most 18 digits; None if it is anything else."""
     return int(text) if re.fullmatch(r"\d{1,18}", text.strip(), re.ASCII) else None
 
 
+@lru_cache(maxsize=4096)
 def in_si(number: str, unit: str) -> float:
     """Return *number* of *unit* in SI units; each unit belongs to a single dimension.
 

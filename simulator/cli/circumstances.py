@@ -37,7 +37,7 @@ def parse_slow_links(text: str | None) -> tuple[SlowLink, ...]:
         said, at, when = word.partition("@")
         ends, factor = _times("--slow-link", said, "gpu0-gpu1:0.5x")
         if factor > 1.0:
-            raise InputError(f"--slow-link {one_line(word, 60)}: from 0x, which is failed, to 1x")
+            raise InputError(f"--slow-link {one_line(word, 60)}: must be between 0x (failed) and 1x")
         if not at:
             return SlowLink(ends, factor)
         start, _, end = when.partition("..")
@@ -55,7 +55,7 @@ def parse_slow_links(text: str | None) -> tuple[SlowLink, ...]:
             )
         return SlowLink(ends, factor, from_s, until_s)
 
-    return tuple(parse_list("--slow-link", text, one, "gpu0-gpu1:0.5x")) if text is not None else ()
+    return tuple(parse_list("--slow-link", text, one, "gpu0-gpu1:0.5x", repeats=True)) if text is not None else ()
 
 
 def parse_neighbours(text: str | None) -> tuple[Neighbour, ...]:
@@ -68,7 +68,7 @@ def parse_neighbours(text: str | None) -> tuple[Neighbour, ...]:
         except ValueError as error:
             raise InputError(f"--neighbour {one_line(word, 60)}: {error}") from None
 
-    return tuple(parse_list("--neighbour", text, one, "gpu0-gpu1:5GB/s")) if text is not None else ()
+    return tuple(parse_list("--neighbour", text, one, "gpu0-gpu1:5GB/s", repeats=True)) if text is not None else ()
 
 
 def parse_stragglers(text: str | None) -> tuple[tuple[str, float], ...]:
@@ -77,10 +77,10 @@ def parse_stragglers(text: str | None) -> tuple[tuple[str, float], ...]:
     def one(word: str) -> tuple[str, float]:
         name, factor = _times("--straggler", word, "gpu3:1.5x")
         if not 1.0 <= factor <= _MOST:
-            raise InputError(f"--straggler {one_line(word, 60)}: times slower, from 1x to {_MOST:g}x")
+            raise InputError(f"--straggler {one_line(word, 60)}: must be between 1x and {_MOST:g}x, times as long")
         return name, factor
 
-    found = tuple(parse_list("--straggler", text, one, "gpu3:1.5x")) if text is not None else ()
+    found = tuple(parse_list("--straggler", text, one, "gpu3:1.5x", repeats=True)) if text is not None else ()
     _refuse_twice("--straggler", [name for name, _ in found])
     return found
 

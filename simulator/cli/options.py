@@ -160,12 +160,16 @@ def read_all(*readers: Callable[[], Any]) -> list[Any]:
     return found
 
 
-def parse_list(option: str, text: str, read: Callable[[str], Any], example: str) -> list[Any]:
-    """Return the results of *read* for the comma-separated words of *text*, without repetitions; raises InputError."""
+def parse_list(option: str, text: str, read: Callable[[str], Any], example: str, *, repeats: bool = False) -> list[Any]:
+    """Return the results of *read* for the comma-separated words of *text*; raises InputError.
+
+    Repetitions are left out, unless *repeats*: two jobs may be alike.
+    """
     words = [word.strip() for word in re.split(r",(?![^\[\]]*\])", text)]  # a range has commas too: gpu[0,2]
     if not all(words):
         raise InputError(f"{option} {one_line(text, 60)}: a name is missing; write for example {example}")
-    return list(dict.fromkeys(read_all(*(partial(read, word) for word in words))))
+    found = read_all(*(partial(read, word) for word in words))
+    return list(found if repeats else dict.fromkeys(found))
 
 
 def parse_strategies(text: str) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from simulator.cli.confidence_text import changed_lines, outside_lines
 from simulator.cli.table import Column, table_lines
 from simulator.console.style import Style
-from simulator.results.confidence import BAND_HEAD, band_words
+from simulator.results.confidence import BAND_HEAD
 from simulator.results.single import SingleResult
 from simulator.results.words import BOUND_WORDS
 from simulator.units import format_duration, format_size
@@ -21,7 +21,7 @@ def single_lines(found: Sequence[SingleResult], style: Style) -> list[str]:
     columns = [
         Column("machine", [each.machine for each in found], right=False),
         Column("time", [_time(each) for each in found]),
-        Column(BAND_HEAD, [band_words(each.band) for each in found]),
+        Column(BAND_HEAD, [each.confidence.words for each in found]),
         Column("data sheet", [format_duration(each.least_s) if each.least_s else "-" for each in found], spare=1),
         Column("against it", [f"{e.time_s / e.least_s:.3g} x" if e.least_s else "-" for e in found], spare=2),
         Column("bound by", [_bound(each) for each in found], right=False),
@@ -36,7 +36,7 @@ def sizes_lines(workload: str, found: Sequence[SingleResult], style: Style) -> l
         Column("machine", [each.machine for each in found], right=False),
         Column("size", [format_size(each.size_bytes or 0) for each in found]),
         Column("time", [_time(each) for each in found]),
-        Column(BAND_HEAD, [band_words(each.band) for each in found], spare=2),
+        Column(BAND_HEAD, [each.confidence.words for each in found], spare=2),
         Column("bound by", [_bound(each) for each in found], right=False, spare=1),
     ]
     return [*_head(workload, found, style), *table_lines(columns, style)]

@@ -149,4 +149,5 @@ def _refused(source: YamlSource) -> Iterator[Fault]:
 
 def _is_on(value: object) -> bool:
     """Return whether *value* switches a setting on; a group of 1 rank divides nothing, and -1 stands for none."""
-    return value is True or value not in (None, False, 1, -1, "none", "auto")
+    said = value.lower() if isinstance(value, str) else value
+    return value is True or said not in (None, False, 1, -1, "none", "auto", "false", "0", "")

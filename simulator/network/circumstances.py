@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from simulator.errors import InputError, nearest
+from simulator.errors import InputError, nearest, one_line
 from simulator.network.machine import Machine, Node, compile_machine
 from simulator.network.named import pairs
 from simulator.network.routing import Router
@@ -47,8 +47,13 @@ def machine_of(
     for host in _unlike(topology, slowed, busy) if topology.n_nodes > 1 else ():
         topology = apart(topology, host)
     nominal, wires = list(topology.wires), list(topology.wires)
+    told: set[frozenset[str]] = set()
     for slow, ways in slowed:
         joined = {frozenset(_written(topology, end) for end in ends): ends for ends in ways}
+        if twice := told & set(joined):
+            first, second = joined[min(twice, key=sorted)]
+            raise InputError(f"--slow-link {one_line(slow.ends, 60)}: {first.name}-{second.name} is given twice")
+        told |= set(joined)
         there = {frozenset((wire.a, wire.b)) for wire in wires}
         for names, (first, second) in joined.items():
             if names not in there:

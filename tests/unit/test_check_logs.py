@@ -90,7 +90,7 @@ NCCL version 2.8.4+cuda11.2
 )
 def test_a_largest_deviation_is_no_count_of_wrong_values(error: str, bounds: str, wrong: bool) -> None:
     found = checked(OLD.format(error=error, bounds=bounds), "dgx-a100-40gb", explains=False)
-    assert any("results are wrong" in each for each in found.remarks) == wrong
+    assert bool(found.wrong) == wrong
     assert found.log.n_ranks == 2
 
 
@@ -369,3 +369,17 @@ def test_more_nodes_than_ranks_are_refused_at_once() -> None:
     many = as_log([(1 << 30, 1.0)], hosts=1024)
     with pytest.raises(InputError, match="has 8,192 ranks; at most 4,096 are checked"):
         checked(many, "dgx-h100")
+
+
+def test_wrong_results_come_first_and_are_no_success(tmp_path, capsys) -> None:
+    """A log of good times with wrong sums passed as healthy."""
+    log = tmp_path / "wrong.log"
+    text = as_log(times_of("dgx-h100", [1 << 28, 1 << 30]))
+    assert "# Out of bounds values : 0 OK" in text
+    for bounds, status in (("0 OK", 0), ("7 FAILED", 3)):
+        log.write_text(text.replace("values : 0 OK", f"values : {bounds}"), encoding="utf-8")
+        with pytest.raises(SystemExit) as ended:
+            main(["check", "--topology", "dgx-h100", str(log)])
+        assert ended.value.code == status
+        out = capsys.readouterr().out
+        assert out.startswith("results are wrong, 7 out of bounds") == (status == 3)

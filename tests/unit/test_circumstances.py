@@ -76,7 +76,7 @@ def test_a_neighbour_takes_its_rate_before_all_others() -> None:
         (["--slow-link", "gpu0-gpu1:0.5x"], "--slow-link gpu0-gpu1: no link joins these two"),
         (["--slow-link", "gpu0-switch1:0.5x"], "no device is called 'switch1'; did you mean 'switch0'?"),
         (["--slow-link", "gpu0:0.5x"], "names two devices with - between"),
-        (["--slow-link", "gpu0-switch0:2x"], "from 0x, which is failed, to 1x"),
+        (["--slow-link", "gpu0-switch0:2x"], "must be between 0x (failed) and 1x"),
         (["--slow-link", "gpu0-switch0"], "write for example gpu0-gpu1:0.5x"),
         (["--slow-link", "gpu0-switch0:0x@1ms"], "what crosses a link that fails for good never ends"),
         (["--slow-link", "gpu0-switch0:0.5x@2ms..1ms"], "ends before it begins"),

@@ -114,3 +114,24 @@ def test_a_machine_that_is_cut_off_is_refused_in_a_line(strategy: str, capsys: p
     words = ["--topology", "2x-gtx1080-desktop", "--nodes", "3", "--fabric", "ethernet-10g", "--workload", "bytes:1MB"]
     assert run([*words, "--strategy", strategy, "--slow-link", "node1.cpu0-node1.nic0:0x", "--quiet"]) == 2
     assert "no links lead from node0.gpu" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "said", "twice"),
+    [
+        ("--slow-link", "gpu0-switch0:0.5x,gpu0-switch0:0.5x", "gpu0-switch0"),
+        ("--slow-link", "gpu0-switch0:0.5x,switch0-gpu0:0.25x", "switch0-gpu0"),
+        ("--slow-link", "gpu[0-1]-switch0:0.5x,gpu1-switch0:0.5x", "gpu1-switch0"),
+    ],
+)
+def test_a_link_is_slowed_once(option: str, said: str, twice: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--topology", "4gpu-pcie", "--workload", "bytes:160MB", "--strategy", "ring"]
+    assert run([*asked, option, said]) == 2
+    assert f"{twice} is given twice" in capsys.readouterr().err
+
+
+def test_equal_neighbours_are_two(capsys: pytest.CaptureFixture[str]) -> None:
+    """240 MB over 16 GB/s, of which two jobs take 8: 30 ms."""
+    asked = ["--topology", "4gpu-pcie", "--workload", "bytes:160MB", "--strategy", "ring"]
+    assert run([*asked, "--neighbour", "gpu1-gpu0:4GB/s,gpu1-gpu0:4GB/s"]) == 0
+    assert "\nring      30.00 ms" in capsys.readouterr().out

@@ -302,7 +302,7 @@ def test_options_that_nobody_would_read_are_refused(capsys) -> None:
         (["--staleness", "2"], "--staleness: is for --strategy parameter-server"),
         (["--servers", "own"], "--servers: is for --strategy parameter-server"),
         (["--straggler", "gpu3"], "--straggler gpu3: write for example gpu3:1.5x"),
-        (["--straggler", "gpu3:500x"], "--straggler gpu3:500x: times slower, from 1x to 100x"),
+        (["--straggler", "gpu3:500x"], "--straggler gpu3:500x: must be between 1x and 100x, times as long"),
         (
             ["--strategy", "parameter-server", "--staleness", "soon"],
             "--staleness soon: must be a whole number, or async",

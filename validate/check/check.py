@@ -89,6 +89,17 @@ class Checked:
     mismatch: str = ""
     cliff: Cliff | None = None
 
+    @property
+    def wrong(self) -> str:
+        """Says that sums in the log are wrong, which matters more than any time; empty if they are right."""
+        if any(point.wrong for point in self.log.points):
+            which = "at some sizes (#wrong)"
+        elif self.log.out_of_bounds:
+            which = f"{self.log.out_of_bounds} out of bounds"
+        else:
+            return ""
+        return f"results are wrong, {which}: look for faulty links or memory before anything else"
+
     def busbw_bps(self, size_bytes: float, time_s: float) -> float:
         """Return the bus bandwidth of *size_bytes* exchanged in *time_s*, in B/s."""
         return size_bytes / time_s * bus_factor(self.log.collective, self.log.n_ranks)
@@ -299,9 +310,6 @@ def _mismatch(log: NcclLog, parts: set[str]) -> str:
 
 
 def _remarks(log: NcclLog, asked: Applied, rows: Sequence[Compared], *, told: bool) -> Iterator[str]:
-    if log.out_of_bounds or any(point.wrong for point in log.points):
-        which = "at some sizes (#wrong)" if any(p.wrong for p in log.points) else f"{log.out_of_bounds} out of bounds"
-        yield f"results are wrong, {which}: look for faulty links or memory before anything else"
     yield from log.remarks
     if len(rows) < len(log.points):
         yield f"{len(rows)} of {len(log.points):,} sizes are compared"

@@ -31,7 +31,8 @@ def headline(checked: Checked) -> str:
 def as_text(checked: Checked, style: Style = PLAIN) -> str:
     """Return that the GPUs are others, if they are, the verdict, a table of sizes, then possible explanations."""
     style = style.at_most(_WIDTH)
-    lines = [f"{checked.mismatch}: --topology names another machine"] if checked.mismatch else []
+    lines = [checked.wrong] if checked.wrong else []
+    lines += [f"{checked.mismatch}: --topology names another machine"] if checked.mismatch else []
     lines.append(headline(checked))
     for large, ratio, band in checked.ratios:
         words = "largest sizes" if large else "smaller sizes"
@@ -93,6 +94,7 @@ def as_document(checked: Checked) -> dict[str, Any]:
         "n_ranks": log.n_ranks,
         "nccl": ".".join(map(str, question.software.nccl)),
         "verdict": checked.verdict,
+        "wrong": checked.wrong,
         "ratios": [
             {
                 "sizes": "largest" if large else "smaller",

@@ -41,7 +41,7 @@ def check_command(
     as_json: bool = False,
     quiet: bool = False,
 ) -> int:
-    """Check one log and return the exit status: 0 or :data:`SLOW`; raises InputError if a file or option is invalid."""
+    """Check one log and return the exit status: 0, or :data:`SLOW` if it is slow or wrong; raises InputError if a file or option is invalid."""
     if len(files) != 1:
         raise InputError("a log of nccl-tests is needed, one: validate check --topology dgx-h100 all_reduce.log")
     if topology is None:
@@ -76,7 +76,7 @@ def check_command(
     tell(checked.remarks, quiet=quiet)
     if plot is not None:
         tell([f"wrote the plot to {one_line(plot)}"], quiet=quiet)
-    return SLOW if checked.verdict == "slow" else 0
+    return SLOW if checked.verdict == "slow" or checked.wrong else 0
 
 
 def _gpus(text: str) -> tuple[int, ...] | int:
