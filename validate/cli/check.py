@@ -41,7 +41,10 @@ def check_command(
     as_json: bool = False,
     quiet: bool = False,
 ) -> int:
-    """Check one log and return the exit status: 0, or :data:`SLOW` if it is slow or wrong; raises InputError if a file or option is invalid."""
+    """Check one log and return the exit status: 0, or :data:`SLOW` if it is slow or its results are wrong.
+
+    Raises InputError if a file or an option is invalid.
+    """
     if len(files) != 1:
         raise InputError("a log of nccl-tests is needed, one: validate check --topology dgx-h100 all_reduce.log")
     if topology is None:
