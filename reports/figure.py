@@ -41,7 +41,9 @@ def figure_of(by_size: Sequence[Sequence[Result]]) -> Figure:
     margin = max(1.55, 0.3 + _LETTER_IN * max((len(name) for name in names), default=0))
     width = margin + 4.05 + machine_width
     compares = len(results) > 1 and len(by_size) == 1
-    said = textwrap.wrap(verdict(results), int(width * 13.2)) if compares else []
+    letters = int(width * 13.2)
+    said = textwrap.wrap(best.changed.said(best.strategy), letters) if best.changed is not None else []
+    said += textwrap.wrap(verdict(results), letters) if compares else []
     foot = 0.35 + 0.16 * len(said)
     height = max(4.8, 0.3 * len(results) + 2.2, 0.62 * (top - bottom + 1.2) + 1.3 + legend + foot)
     figure = Figure(figsize=(width, height))
@@ -60,7 +62,7 @@ def figure_of(by_size: Sequence[Sequence[Result]]) -> Figure:
         draw_comparison(panel, results)
         head = f"time to {best.collective} {format_size(best.size_bytes)}"
         if not best.is_bound and any(r.is_bound for r in results):
-            head += "; grey: bounds on bare links"
+            head += "; grey: on bare links, without software"
     else:
         draw_links(panel, best, colours)
         head = f"links by use, {format_size(best.size_bytes)}"

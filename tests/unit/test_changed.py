@@ -82,3 +82,10 @@ def test_what_has_no_timeline_of_its_own_refuses_a_link_that_is_slow_for_a_while
 ) -> None:
     assert run(["--topology", "p3.16xlarge", *words, "--slow-link", "gpu0-plx0:0.5x@1us..2us", "--quiet"]) == 2
     assert "with a time it applies to exchanges and to steps of replicas or shards, not to" in capsys.readouterr().err
+
+
+def test_a_picture_says_what_was_changed(tmp_path) -> None:
+    asked = ["--topology", "p3.16xlarge", "--workload", "bytes:160MB", "--slow-link", "gpu0-gpu3:0x"]
+    for more in (["--strategy", "ring"], ["--strategy", "nccl,ring"]):
+        assert run([*asked, *more, "--plot", str(tmp_path / "m.svg"), "--quiet"]) == 0
+        assert "changed: gpu0-gpu3 out of use; without that" in (tmp_path / "m.svg").read_text(encoding="utf-8")
