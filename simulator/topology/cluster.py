@@ -135,14 +135,14 @@ def _with_nic(node: Topology, fabric: LinkPart | None) -> tuple[tuple[Device, ..
     return (*node.devices, nic), (*node.wires, wire)
 
 
-def with_rate_note(cluster: Topology, fabric: LinkPart, said: str) -> Topology:
-    """Return *cluster* with a note if the *fabric*, which *said* names, is faster than adapters of the nodes."""
+def with_rate_note(cluster: Topology, fabric: LinkPart) -> Topology:
+    """Return *cluster* with a note if the *fabric* of the command line is faster than adapters of the nodes."""
     rates_Bps = [device.part.bandwidth for device in cluster.devices if isinstance(device.part, NicPart)]
     least_Bps = min(rates_Bps, default=fabric.bandwidth)
     if least_Bps >= fabric.bandwidth:
         return cluster
     rates = f"{format_bandwidth(fabric.bandwidth)} instead of {format_bandwidth(least_Bps)}"
-    return replace(cluster, notes=(*cluster.notes, f"{said}: adapters are simulated at its rate, {rates}"))
+    return replace(cluster, notes=(*cluster.notes, f"--fabric: adapters are simulated at its rate, {rates}"))
 
 
 def _own_link(nic: Device) -> LinkPart:

@@ -94,10 +94,7 @@ def _resolve(source: YamlSource, folder: Path | None, n_nodes: int | None, fabri
         if spec.trays > 1:
             raise InputError(source.fault(("trays",), "trays belong to the file of the node", key=True))
         made = _cluster(source, spec, spec.cluster, folder, n_nodes, fabric)
-        if fabric is not None:
-            return with_rate_note(made, _given_fabric(fabric, spec), "--fabric")
-        own = spec.cluster.fabric
-        return with_rate_note(made, _fabric(own, spec), "cluster.fabric") if own is not None else made
+        return with_rate_note(made, _given_fabric(fabric, spec)) if fabric is not None else made
     node = Resolver(source, spec, told).topology()
     if n_nodes is None:
         if fabric is not None:
@@ -111,7 +108,7 @@ def _resolve(source: YamlSource, folder: Path | None, n_nodes: int | None, fabri
     if fabric is None:
         return compose_cluster([(node, n_nodes)], fabric=None)
     part = _given_fabric(fabric, spec)
-    return with_rate_note(compose_cluster([(node, n_nodes)], fabric=part), part, "--fabric")
+    return with_rate_note(compose_cluster([(node, n_nodes)], fabric=part), part)
 
 
 def _cluster(

@@ -284,15 +284,6 @@ links:
     assert more.notes == (text,)
 
 
-def test_a_fabric_of_the_file_faster_than_the_adapters_is_noted() -> None:
-    text = "schema_version: 1\nname: c\ncluster: {{node: dgx-h100, nodes: 2, fabric: {}}}\n"
-    note = "cluster.fabric: adapters are simulated at its rate, 100 GB/s instead of 50 GB/s"
-    assert note in topology_from_text(text.format("800Gbit/s")).notes
-    assert not topology_from_text(text.format("200Gbit/s")).notes
-    over = topology_from_text(text.format("200Gbit/s"), fabric="800Gbit/s")
-    assert over.notes == (note.replace("cluster.fabric", "--fabric"),)
-
-
 @pytest.mark.parametrize(
     ("rate", "words"),
     [
