@@ -20,6 +20,11 @@ Ties
     Of equally good choices the first in the file is taken, so the order of its lines may lead to another ring.
     *Condition*: the plans differ in the links that they cross, by the devices' names.
 
+In flight
+    Smaller micro-batches hold less while no more of them are in flight.  Where all m are (GPipe), their activations are
+    A together however they are cut, and after the first backward pass A (m - 1)/m of them stand beside all gradients:
+    this rises with m.  *Condition*: more are in flight, and the rise is at most one micro-batch's activations, A/m.
+
 One more difference is known and told apart here, though it is a limit of the model and no anomaly: folded, a step loads
 all ranks of a role as its first one (``simulate_training`` says so).  *Condition*: without contention folded equals
 unfolded, and with it they are within 2 %.
@@ -31,12 +36,16 @@ from collections import Counter
 from collections.abc import Callable
 
 from simulator.engine.executor import execute
+from simulator.errors import InputError
 from simulator.network.machine import Machine
 from simulator.plan.plan import Flow, Plan
-from tests.property.asking import Asker
+from simulator.questions.step import StepQuestion
+from simulator.results.training import DeviceMemory
+from simulator.training.schedules import in_flight
+from tests.property.asking import Asker, RefusedError
 from tests.property.questions import Question
 
-__all__ = ["ANOMALY", "anomaly", "contended", "tie"]
+__all__ = ["ANOMALY", "anomaly", "contended", "in_flight_rise", "tie"]
 
 ANOMALY = "anomaly: "
 _REL = 1e-6
@@ -71,6 +80,31 @@ def contended(asker: Asker, slow: Question, fast: Question) -> str:
     times = [asker.time(each.having(contention=how)) for how in (None, False) for each in (slow, fast)]
     slightly = times[1] <= times[0] * (1 + _SLIGHTLY)
     return f"{ANOMALY}contention" if slightly and times[3] <= times[2] * (1 + _REL) else ""
+
+
+def in_flight_rise(asker: Asker, larger: Question, smaller: Question) -> str:
+    """Return the class where *smaller* micro-batches, more of them in flight, take more memory; empty if none."""
+    try:
+        (_, one), (_, other) = asker.question(larger), asker.question(smaller)
+    except InputError:
+        return ""
+    assert isinstance(one, StepQuestion)
+    assert isinstance(other, StepQuestion)
+    before, after = (in_flight(each.layout, 0, each.micro_batches) for each in (one, other))
+    if one.layout.pp == 1 or after <= before:
+        return ""
+    try:
+        first, second = (asker.answer(each).memory for each in (larger, smaller))
+    except RefusedError:
+        return ""
+    (was, is_now) = (max(first, key=_total), max(second, key=_total))
+    rise = _total(is_now) - _total(was)
+    held = was.need.activations_bytes / max(1.0, before - 1.0)  # those that wait while one goes back
+    return f"{ANOMALY}in flight" if 0 < rise <= held else ""
+
+
+def _total(device: DeviceMemory) -> float:
+    return device.need.total_bytes
 
 
 def tie(asker: Asker, one: Question, other: Question, new: Callable[[str], str]) -> str:

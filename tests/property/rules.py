@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from simulator.units import format_duration
-from tests.property.anomalies import ANOMALY, anomaly, contended, tie
+from tests.property.anomalies import ANOMALY, anomaly, contended, in_flight_rise, tie
 from tests.property.asking import Asker, RefusedError, in_python, time_s, trace_end_s
 from tests.property.questions import Made, Question
 
@@ -269,7 +269,8 @@ def micro_batch_memory(asker: Asker, asked: Question, rng: random.Random) -> str
     batch, count = int(asked.get("batch")), int(asked.get("micro_batches", "1"))
     if count == 1 or batch < 2:
         raise SkipError
-    return _not_more(asker, asked, asked.having(batch=str(batch // 2), micro_batches=str(2 * count)))
+    smaller = asked.having(batch=str(batch // 2), micro_batches=str(2 * count))
+    return in_flight_rise(asker, asked, smaller) or _not_more(asker, asked, smaller)
 
 
 # -- the same question in other words -------------------------------------------------
