@@ -33,6 +33,7 @@ __all__ = ["Clock", "ClockedBench", "clocked_bench", "clocked_gpus"]
 
 _GRAPH_LAUNCH_S, _LOOK_S = 10e-6, 1e-7
 _SLEEP_HZ = 1.5e9
+_UNSET = 77  # what memory holds before it is written
 _KERNEL_S = 2e-6  # least duration
 _Effect = tuple[Callable[[], Any], Callable[[Any], None]]  # reads at the start; writes the result at the end
 _NONE: _Effect = (lambda: None, lambda _: None)
@@ -194,6 +195,8 @@ def clocked_gpus(
     def maker(make: Any) -> Any:
         def made(*sizes: Any, device: Any = None, pin_memory: bool = False, **more: Any) -> torch.Tensor:
             found = make(*sizes, **more)
+            if make is makes["empty"]:
+                found.fill_(_UNSET)  # what an earlier run left in this memory may be right by chance
             where = torch.device(device) if device is not None else None
             return found if where is None or where.type != "cuda" else clock.put(found, _index(where, clock.device))
 
