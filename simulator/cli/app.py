@@ -102,7 +102,7 @@ def simulate(
         typer.Option(
             metavar="A-B:0.5x,...",
             help="Links between two devices run at this fraction of their rate; 0x: they have failed; "
-            "0x@10ms..50ms: during this time; node*.nic[4-7]-network: of all nodes.",
+            "0x@10ms..50ms: during this time, whatever holds otherwise; node*.nic[4-7]-network: of all nodes.",
         ),
     ] = None,
     neighbour: Annotated[

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from simulator.cli.options import parse_choice, parse_count, parse_list, refuse
 from simulator.cli.written import Written
 from simulator.collectives.servers import OWN, WORKERS
 from simulator.errors import InputError, one_line
 from simulator.questions.checkpoints import CheckpointQuestion
+from simulator.questions.step import check_loss, check_straggler
 from simulator.questions.where import Neighbour, SlowLink
 from simulator.units import parse_quantity
 
@@ -25,9 +27,8 @@ __all__ = [
     "parse_stragglers",
 ]
 
-_MOST = 100.0
-_PASSING = "gpu0-gpu1:0x@10ms..50ms"
 ASYNC = "async"
+T = TypeVar("T")
 
 
 def parse_slow_links(text: str | None) -> tuple[SlowLink, ...]:
@@ -36,26 +37,15 @@ def parse_slow_links(text: str | None) -> tuple[SlowLink, ...]:
     def one(word: str) -> SlowLink:
         said, at, when = word.partition("@")
         ends, factor = _times("--slow-link", said, "gpu0-gpu1:0.5x")
-        if factor > 1.0:
-            raise InputError(f"--slow-link {one_line(word, 60)}: must be between 0x (failed) and 1x")
-        if not at:
-            return SlowLink(ends, factor)
         start, _, end = when.partition("..")
         try:
-            from_s = parse_quantity(start, "time")
-            until_s = parse_quantity(end, "time", positive=True) if end else math.inf
+            from_s = parse_quantity(start, "time") if at else 0.0
+            until_s = parse_quantity(end, "time") if end else math.inf
         except ValueError as error:
-            raise InputError(f"--slow-link {one_line(word, 60)}: {error}; for example {_PASSING}") from None
-        if until_s <= from_s:
-            raise InputError(f"--slow-link {one_line(word, 60)}: ends before it begins; for example {_PASSING}")
-        if factor == 0.0 and until_s == math.inf:
-            raise InputError(
-                f"--slow-link {one_line(word, 60)}: what crosses a link that fails for good never ends; say until when "
-                f"({_PASSING}), or leave the time out for a machine without it"
-            )
+            raise InputError(f"--slow-link {one_line(word, 60)}: {error}; for example {ends}:0x@10ms..50ms") from None
         return SlowLink(ends, factor, from_s, until_s)
 
-    return tuple(parse_list("--slow-link", text, one, "gpu0-gpu1:0.5x", repeats=True)) if text is not None else ()
+    return _each("--slow-link", text, one, "gpu0-gpu1:0.5x")
 
 
 def parse_neighbours(text: str | None) -> tuple[Neighbour, ...]:
@@ -64,11 +54,12 @@ def parse_neighbours(text: str | None) -> tuple[Neighbour, ...]:
     def one(word: str) -> Neighbour:
         ends, _, rate = word.rpartition(":")
         try:
-            return Neighbour(ends, parse_quantity(rate, "bandwidth", positive=True))
+            rate_Bps = parse_quantity(rate, "bandwidth")
         except ValueError as error:
             raise InputError(f"--neighbour {one_line(word, 60)}: {error}") from None
+        return Neighbour(ends, rate_Bps)
 
-    return tuple(parse_list("--neighbour", text, one, "gpu0-gpu1:5GB/s", repeats=True)) if text is not None else ()
+    return _each("--neighbour", text, one, "gpu0-gpu1:5GB/s")
 
 
 def parse_stragglers(text: str | None) -> tuple[tuple[str, float], ...]:
@@ -76,20 +67,15 @@ def parse_stragglers(text: str | None) -> tuple[tuple[str, float], ...]:
 
     def one(word: str) -> tuple[str, float]:
         name, factor = _times("--straggler", word, "gpu3:1.5x")
-        if not 1.0 <= factor <= _MOST:
-            raise InputError(f"--straggler {one_line(word, 60)}: must be between 1x and {_MOST:g}x, times as long")
+        check_straggler(name, factor)
         return name, factor
 
-    found = tuple(parse_list("--straggler", text, one, "gpu3:1.5x", repeats=True)) if text is not None else ()
-    _refuse_twice("--straggler", [name for name, _ in found])
-    return found
+    return _each("--straggler", text, one, "gpu3:1.5x")
 
 
-def _refuse_twice(option: str, names: Sequence[str]) -> None:
-    """Raise InputError if *names* has a name twice."""
-    for number, name in enumerate(names):
-        if name in names[:number]:
-            raise InputError(f"{option}: {one_line(name, 60)} is given twice")
+def _each(option: str, text: str | None, one: Callable[[str], T], example: str) -> tuple[T, ...]:
+    """Return what *one* reads in each word of *text*, in which words may be alike; raises InputError."""
+    return () if text is None else tuple(parse_list(option, text, one, example, repeats=True))
 
 
 def parse_servers(text: str | None, strategies: Sequence[str]) -> tuple[str, ...]:
@@ -155,12 +141,14 @@ def parse_loss(text: str | None) -> tuple[str, float] | None:
     name, sign, time = text.strip().rpartition("@")
     if not sign or not name:
         raise InputError(f"--lose {one_line(text, 60)}: write for example node4.cpu0@100ms")
-    return name, _seconds("--lose", time)
+    after_s = _seconds("--lose", time, positive=False)
+    check_loss(name, after_s)
+    return name, after_s
 
 
-def _seconds(option: str, text: str) -> float:
+def _seconds(option: str, text: str, *, positive: bool = True) -> float:
     try:
-        return parse_quantity(text, "time", positive=True)
+        return parse_quantity(text, "time", positive=positive)
     except ValueError as error:
         raise InputError(f"{option} {one_line(text, 60)}: {error}") from None
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from simulator.errors import InputError, nearest, one_line
-from simulator.network.machine import Machine, Node, compile_machine
+from simulator.network.machine import Link, Machine, Node, compile_machine
 from simulator.network.named import pairs
 from simulator.network.routing import Router
 from simulator.questions.where import Neighbour, SlowLink
@@ -22,22 +22,21 @@ def machine_of(
 ) -> Machine:
     """Return the machine of *topology*, compiled for simulation, with *slow_links* and *neighbours*.
 
-    A slow link carries a fraction of its bandwidth.  With factor 0 it is absent, and bytes take another route if there
-    is one.  A neighbour takes its rate from every capacity on its route, before all others.  NCCL, which plans with
-    nominal figures, uses the machine's ``nominal``; its nodes, links and resources have the same numbers.  In a
-    cluster, nodes touched by a slow link or neighbour no longer count as equal to others.
+    A slow link carries a fraction of its bandwidth.  With factor 0 it is absent (``down``), and bytes take another
+    route if there is one.  A neighbour takes its rate from every capacity on its route, before all others.  NCCL, which
+    plans with nominal figures, uses the machine's ``nominal``; its nodes, links and resources have the same numbers.
+    In a cluster, nodes touched by a slow link or neighbour no longer count as equal to others.
 
-    Links that are slow only for a time are left unchanged (:func:`passing`).
+    Links that are slow only for a time are checked, but left unchanged (:func:`passing`).
 
-    Raises InputError if a device or link does not exist, a neighbour's end is neither a GPU nor a CPU, or a capacity is
-    too small for a neighbour's rate.
+    Raises InputError if a device or link does not exist, a link has two factors at one time, a neighbour's end is
+    neither a GPU nor a CPU, or a capacity is too small for a neighbour's rate.
     """
-    slow_links = [slow for slow in slow_links if not slow.is_passing]
     machine = compile_machine(topology)
-    if not slow_links and not neighbours:
-        return machine
-    slowed = [(slow, pairs("--slow-link", slow.ends, machine)) for slow in slow_links]
+    slowed = [(slow, ways) for slow, ways in _joined(machine, slow_links) if not slow.is_passing]
     busy = [(neighbour, pairs("--neighbour", neighbour.ends, machine)) for neighbour in neighbours]
+    if not slowed and not busy:
+        return machine
     for neighbour, ways in busy:
         for end in (end for ends in ways for end in ends):
             if end.kind not in ("gpu", "cpu"):
@@ -47,23 +46,97 @@ def machine_of(
     for host in _unlike(topology, slowed, busy) if topology.n_nodes > 1 else ():
         topology = apart(topology, host)
     nominal, wires = list(topology.wires), list(topology.wires)
-    told: set[frozenset[str]] = set()
     for slow, ways in slowed:
-        joined = {frozenset(_written(topology, end) for end in ends): ends for ends in ways}
-        if twice := told & set(joined):
-            first, second = joined[min(twice, key=sorted)]
-            raise InputError(f"--slow-link {one_line(slow.ends, 60)}: {first.name}-{second.name} is given twice")
-        told |= set(joined)
-        there = {frozenset((wire.a, wire.b)) for wire in wires}
-        for names, (first, second) in joined.items():
-            if names not in there:
-                raise _unlinked(slow, first, second, machine)
+        joined = {frozenset(_written(topology, end) for end in ends) for ends in ways}
         known = [(wire, frozenset((wire.a, wire.b)) in joined) for wire in wires]
         wires = [made for wire, is_slow in known for made in _slowed(wire, slow.factor if is_slow else 1.0)]
         if not slow.factor:
             nominal = [wire for wire in nominal if frozenset((wire.a, wire.b)) not in joined]
     machine = compile_machine(replace(topology, wires=tuple(wires)))
-    machine = replace(machine, nominal=compile_machine(replace(topology, wires=tuple(nominal))))
+    usual = compile_machine(replace(topology, wires=tuple(nominal)))
+    failed = [ends for slow, ways in slowed if not slow.factor for ends in ways]
+    machine = replace(machine, nominal=usual, down=_down(topology, failed))
+    machine = replace(machine, capacity_Bps=_left(machine, busy))
+    passing(machine, slow_links)  # for its errors
+    return machine
+
+
+def passing(machine: Machine, slow_links: Sequence[SlowLink]) -> list[tuple[float, str, float]]:
+    """Return the temporary changes of links as (time in s, name of the resource, factor on its capacity), sorted.
+
+    A link's factor is of its file's bandwidth, so for this time it replaces one that holds for good; neighbours keep
+    their rates while the link is not out of use.
+
+    Raises InputError if a link does not exist, has two factors at one time, or has no room for its neighbours.
+    """
+    usual = machine.nominal or machine
+    begins: dict[tuple[float, str], float] = {}
+    ends: dict[tuple[float, str], float] = {}
+    for slow, ways in _joined(machine, [slow for slow in slow_links if slow.is_passing]):
+        for link in (link for first, second in ways for link in _between(machine, first, second)):
+            for way in (link, machine.reverse(link)):
+                name, left_Bps = machine.resource_names[way.resource], machine.capacity_Bps[way.resource]
+                whole_Bps, taken_Bps = usual.links[way.index].bandwidth_Bps, way.bandwidth_Bps - left_Bps
+                factor = slow.factor * (whole_Bps / left_Bps) - taken_Bps / left_Bps
+                if slow.factor and factor <= 0.0:
+                    gives, takes = format_bandwidth(slow.factor * whole_Bps), format_bandwidth(taken_Bps)
+                    raise InputError(
+                        f"--slow-link {one_line(slow.ends, 60)}: leaves {gives} of {name}, of which other jobs "
+                        f"(--neighbour) take {takes}"
+                    )
+                begins[slow.from_s, name] = max(0.0, factor)
+                if slow.until_s < float("inf"):
+                    ends[slow.until_s, name] = 1.0
+    return sorted((at_s, name, factor) for (at_s, name), factor in {**ends, **begins}.items())
+
+
+def _joined(machine: Machine, slow_links: Sequence[SlowLink]) -> list[tuple[SlowLink, list[tuple[Node, Node]]]]:
+    """Return the pairs of devices that each of *slow_links* joins, each pair once.
+
+    Raises InputError if a device or link does not exist, or has two factors at one time.
+    """
+    told: dict[frozenset[int], list[SlowLink]] = {}
+    found = []
+    for slow in slow_links:
+        ways = {frozenset((a.index, b.index)): (a, b) for a, b in pairs("--slow-link", slow.ends, machine)}
+        for numbers, (first, second) in ways.items():
+            if not _between(machine, first, second):
+                raise _unlinked(slow, first, second, machine)
+            others = told.setdefault(numbers, [])
+            for other in others:
+                if why := _clash(slow, other):
+                    raise InputError(f"--slow-link {one_line(slow.ends, 60)}: {first.name}-{second.name} {why}")
+            others.append(slow)
+        found.append((slow, list(ways.values())))
+    return found
+
+
+def _clash(slow: SlowLink, other: SlowLink) -> str:
+    """Return why a link cannot be *slow* as well as *other*; empty if it can."""
+    if slow.is_passing != other.is_passing:
+        return "" if slow.factor and other.factor else "is out of use for good, and cannot be slow for a while"
+    from_s, until_s = max(slow.from_s, other.from_s), min(slow.until_s, other.until_s)
+    if from_s >= until_s:
+        return ""
+    return f"is given twice{SlowLink(slow.ends, 1.0, from_s, until_s).when}"
+
+
+def _between(machine: Machine, first: Node, second: Node) -> list[Link]:
+    """Return the links between two devices, one direction of each."""
+    near, far = (first, second) if first.host >= 0 else (second, first)  # not through the ports of a network's switch
+    return [link for link in machine.outgoing[near.index] if link.dst == far.index]
+
+
+def _down(topology: Topology, failed: Sequence[tuple[Node, Node]]) -> tuple[Link, ...]:
+    """Return the links of *topology* between the pairs *failed*, one direction of each."""
+    if not failed:
+        return ()
+    machine = compile_machine(topology)
+    return tuple(link for a, b in failed for link in _between(machine, machine.node(a.name), machine.node(b.name)))
+
+
+def _left(machine: Machine, busy: Sequence[tuple[Neighbour, Sequence[tuple[Node, Node]]]]) -> tuple[float, ...]:
+    """Return what the neighbours *busy* leave of the capacities of *machine*; raises InputError if one has no room."""
     router = Router(machine)
     left_Bps = list(machine.capacity_Bps)
     for neighbour, ways in busy:
@@ -78,30 +151,7 @@ def machine_of(
                 raise InputError(f"--neighbour {neighbour.ends}: needs {needs} of {name}, which has {has}{shared}")
             for resource, rate_Bps in used_Bps.items():
                 left_Bps[resource] -= rate_Bps
-    return replace(machine, capacity_Bps=tuple(left_Bps))
-
-
-def passing(machine: Machine, slow_links: Sequence[SlowLink]) -> list[tuple[float, str, float]]:
-    """Return the temporary changes of links as (time in s, name of the resource, remaining factor), sorted.
-
-    If intervals overlap, the last change applies.  Raises InputError if a link does not exist.
-    """
-    found: list[tuple[float, str, float]] = []
-    for slow in slow_links:
-        if not slow.is_passing:
-            continue
-        names: set[str] = set()
-        for first, second in pairs("--slow-link", slow.ends, machine):
-            own = [link for link in machine.outgoing[first.index] if link.dst == second.index]
-            if not own:
-                raise _unlinked(slow, first, second, machine)
-            both = (number for link in own for number in (link.resource, machine.reverse(link).resource))
-            names.update(machine.resource_names[number] for number in both)
-        for name in sorted(names):
-            found.append((slow.from_s, name, slow.factor))
-            if slow.until_s < float("inf"):
-                found.append((slow.until_s, name, 1.0))
-    return sorted(found)
+    return tuple(left_Bps)
 
 
 def _unlike(

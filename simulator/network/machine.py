@@ -117,6 +117,7 @@ class Machine:
     notes: tuple[str, ...] = ()  # oddities, each with its place in a file
     price_per_hour: Price | None = None  # of all hosts
     nominal: Machine | None = field(default=None, repr=False)  # without slow links and neighbours, if there are any
+    down: tuple[Link, ...] = ()  # out of use for good, one direction of each, numbered as if they were among the links
 
     def find(self, name: str) -> Node | None:
         """Return the node called *name*, or None."""

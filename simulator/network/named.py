@@ -70,6 +70,7 @@ def pairs(option: str, text: str, machine: Machine) -> list[tuple[Node, Node]]:
     bare = _RANGE.sub(lambda found: "#" * len(found[0]), text)
     places = [place for place, letter in enumerate(bare) if letter == "-"]
     unknown: list[list[InputError]] = []
+    same: list[Node] = []
     for place in places:
         ends, errors = [], []
         for end in (text[:place], text[place + 1 :]):
@@ -80,6 +81,9 @@ def pairs(option: str, text: str, machine: Machine) -> list[tuple[Node, Node]]:
         unknown.append(errors)
         if not errors and ends[0] != ends[1]:
             return _paired(said, *ends)
+        same = same if errors else ends[0]
+    if same:
+        return _paired(said, same, same)
     for errors in unknown:
         if len(errors) == 1 or (errors and len(places) == 1 and names_several(text)):
             raise errors[0]
@@ -96,7 +100,7 @@ def _paired(said: str, first: Sequence[Node], second: Sequence[Node]) -> list[tu
     found = list(zip(first, second, strict=True))
     for one, other in found:
         if one == other:
-            raise InputError(f"{said}: joins {one.name} with itself")
+            raise InputError(f"{said}: joins {one.name} with itself; name two different devices")
     return found
 
 

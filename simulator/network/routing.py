@@ -19,7 +19,7 @@ from dataclasses import replace
 from functools import cache
 from typing import TypeVar, cast
 
-from simulator.errors import InputError
+from simulator.errors import InputError, few
 from simulator.network.machine import Link, Machine, Node
 from simulator.network.route import CLASSES, Copied, Route, join, route_along, striped
 from simulator.topology.parts import GPU_LINKS, NETWORK_LINKS, NicPart
@@ -127,7 +127,9 @@ class Router:
         if route is None:
             route = self._any(src.index, dst.index)
         if route is None:
-            raise InputError(f"{self.machine.name}: no links lead from {src.name} to {dst.name}")
+            down = few([link.name.replace("->", "-") for link in self.machine.down], 4)
+            why = f" without {down} (--slow-link)" if down else ""
+            raise InputError(f"{self.machine.name}: no links lead from {src.name} to {dst.name}{why}")
         return route
 
     def _inside(self, src: Node, dst: Node) -> Route | None:

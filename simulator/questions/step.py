@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
+from simulator.errors import InputError, one_line
 from simulator.questions.checkpoints import CheckpointQuestion
 from simulator.questions.input import InputQuestion
 from simulator.questions.layout import REPLICAS, Layout
 from simulator.questions.options import USUAL, Accumulation, StepOptions
 from simulator.questions.where import TODAY, Software, Where
 
-__all__ = ["BUCKET_BYTES", "StepQuestion", "accumulating"]
+__all__ = ["BUCKET_BYTES", "StepQuestion", "accumulating", "check_loss", "check_straggler"]
 
 BUCKET_BYTES = 25 * 2**20  # bucket_cap_mb of PyTorch's DistributedDataParallel
+_MOST = 100.0  # times as long as others
+
+
+def check_straggler(name: str, factor: float) -> None:
+    """Raise InputError if *name* cannot take *factor* times as long as others."""
+    if not 1.0 <= factor <= _MOST:
+        said = f"--straggler {one_line(name, 60)}"
+        raise InputError(f"{said}: must be between 1x and {_MOST:g}x, times as long; got {factor:g}x")
+
+
+def check_loss(name: str, after_s: float) -> None:
+    """Raise InputError if the server on *name* cannot fail *after_s* seconds after the start of a step."""
+    if not 0.0 < after_s < math.inf:
+        raise InputError(f"--lose {one_line(name, 60)}: must fail later than 0 s in a step; got {after_s:g} s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +66,7 @@ class StepQuestion:
     threads : int, optional
         Threads of a CPU; by default one per core.
     stragglers : tuple of (name, factor)
-        A GPU, or a node with all its GPUs, that takes *factor* times as long as others of its part.
+        A GPU, or a node with all its GPUs, that takes *factor* (1 to 100) times as long as others of its part.
     servers : tuple of str
         Places of parameter servers, as in :class:`~simulator.questions.collective.CollectiveQuestion`.
     staleness : int, optional
@@ -70,6 +86,8 @@ class StepQuestion:
         The input pipeline; by default each step finds its samples on the devices.
     programs : int
         Processes that each run such a step on the same GPU, which runs kernels of one process at a time.
+
+    Raises InputError if the factor of a straggler or the time of a loss cannot be.
     """
 
     where: Where
@@ -98,6 +116,12 @@ class StepQuestion:
     input: InputQuestion | None = None
     programs: int = 1
     software: Software = TODAY
+
+    def __post_init__(self) -> None:
+        for name, factor in self.stragglers:
+            check_straggler(name, factor)
+        if self.lost is not None:
+            check_loss(*self.lost)
 
     @property
     def one_process(self) -> bool:

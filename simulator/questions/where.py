@@ -7,6 +7,9 @@ import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from simulator.errors import InputError, one_line
+from simulator.units import format_duration
+
 __all__ = [
     "CPU_LIBRARIES",
     "NCCL_TODAY",
@@ -26,6 +29,7 @@ CpuLibrary = Literal["onednn", "blas"]
 Month = tuple[int, int]
 """A year and a month from 1 to 12."""
 CPU_LIBRARIES: tuple[CpuLibrary, ...] = get_args(CpuLibrary)
+_PASSING = "gpu0-gpu1:0x@10ms..50ms"
 
 
 _MONTH = re.compile(r"\s*((?:19|20)\d\d)-(0[1-9]|1[0-2])\s*", re.ASCII)
@@ -47,7 +51,10 @@ class SlowLink:
     """The links between two devices, in both directions, at ``factor`` of their bandwidth; 0: no links.
 
     ``ends`` are both names joined by ``-`` (``gpu0-gpu1``).  With times, this holds from ``from_s`` to ``until_s``
-    after the start, and choices made before the start (rings, routes) do not change.
+    after the start, in place of a factor without times, and choices made before the start (rings, routes) do not
+    change.  A link that fails in mid-run must come back, as what crosses it would never end.
+
+    Raises InputError if the factor or the times are none of these.
     """
 
     ends: str
@@ -60,13 +67,40 @@ class SlowLink:
         """Whether the change starts or ends during the run."""
         return self.from_s > 0.0 or self.until_s < math.inf
 
+    @property
+    def when(self) -> str:
+        """The times in words, after a space; empty without them."""
+        until = f" to {format_duration(self.until_s)}" if self.until_s < math.inf else " on"
+        return f" from {format_duration(self.from_s)}{until}" if self.is_passing else ""
+
+    def __post_init__(self) -> None:
+        said = f"--slow-link {one_line(self.ends, 60)}"
+        if not 0.0 <= self.factor <= 1.0:
+            raise InputError(f"{said}: must be between 0x (failed) and 1x; got {self.factor:g}x")
+        if not 0.0 <= self.from_s < self.until_s:
+            got = f"{format_duration(self.from_s)} to {format_duration(self.until_s)}; for example {_PASSING}"
+            raise InputError(f"{said}: must begin at 0 s or later, and end after that; got {got}")
+        if not self.factor and self.is_passing and self.until_s == math.inf:
+            raise InputError(
+                f"{said}: what crosses a link that fails for good never ends; say until when ({_PASSING}), or leave "
+                "the time out for a machine without it"
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """Another job that constantly moves ``rate_Bps`` from the first device of ``ends`` to the second."""
+    """Another job that constantly moves ``rate_Bps`` from the first device of ``ends`` to the second.
+
+    Raises InputError if the rate is not above 0 and finite.
+    """
 
     ends: str
     rate_Bps: float
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.rate_Bps < math.inf:
+            said = f"--neighbour {one_line(self.ends, 60)}"
+            raise InputError(f"{said}: must move more than 0 B/s; got {self.rate_Bps:g} B/s")
 
 
 @dataclass(frozen=True, slots=True)

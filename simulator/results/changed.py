@@ -63,11 +63,7 @@ def _changes(question: Any) -> Iterator[str]:
 
 
 def _slow_words(slow: SlowLink) -> str:
-    until = f" to {format_duration(slow.until_s)}" if slow.until_s < math.inf else " on"
-    when = f" from {format_duration(slow.from_s)}{until}" if slow.is_passing else ""
-    if slow.factor:
-        return f"{slow.ends} at {slow.factor:g} of its bandwidth{when}"
-    return f"{slow.ends} out of use{when}"
+    return f"{slow.ends} {f'at {slow.factor:g} of its bandwidth' if slow.factor else 'out of use'}{slow.when}"
 
 
 def unchanged(question: Q) -> Q:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from simulator.errors import InputError, nearest
+from simulator.errors import InputError, nearest, one_line
 from simulator.network.machine import Machine
 from simulator.network.named import devices, expanded, hosts, names_several
 
@@ -17,52 +17,49 @@ _NUMBERED = re.compile(r"gpu(?:\d{1,6}|\[[^\]]*\])", re.ASCII)
 
 def pace_of(machine: Machine, node: int, stragglers: Sequence[tuple[str, float]]) -> float:
     """Return the time of *node* relative to the mean of its part."""
-    pace = 1.0
-    for name, factor in stragglers:
-        if any(node in meant for meant in _meant(machine, name)):
-            pace *= factor
-    return pace
+    return next((factor for name, factor in stragglers if any(node in meant for meant in _meant(machine, name))), 1.0)
 
 
 def check_stragglers(machine: Machine, ranks: Sequence[int], stragglers: Sequence[tuple[str, float]]) -> None:
-    """Raise InputError if a name in *stragglers* matches none of the nodes *ranks*, or one of a range of names does."""
+    """Raise InputError if a name in *stragglers* matches none of the nodes *ranks*, or one of a range of names does.
+
+    Also if two names have a device in common, which has one pace.
+    """
+    told: set[int] = set()
     for name, _ in stragglers:
-        idle = [meant.isdisjoint(ranks) for meant in _meant(machine, name)]
+        said, every = f"--straggler {one_line(name, 60)}", _meant(machine, name)
+        idle = [meant.isdisjoint(ranks) for meant in every]
         if all(idle) if "*" in name else any(idle):
             on = [f"node{machine.nodes[rank].host}" for rank in ranks] if machine.n_hosts > 1 else []
             known = [*(machine.nodes[rank].name for rank in ranks), *dict.fromkeys(on)]
             what = "not every such device" if names_several(name) and not all(idle) else "no such device"
-            raise InputError(f"--straggler {name}: {what} takes part; {nearest(name, known)}")
+            raise InputError(f"{said}: {what} takes part; {nearest(name, known)}")
+        devices_meant = set().union(*every)
+        if twice := told & devices_meant:
+            raise InputError(f"{said}: {machine.nodes[min(twice)].name} is given twice")
+        told |= devices_meant
 
 
 @lru_cache(maxsize=256)
 def _meant(machine: Machine, name: str) -> tuple[frozenset[int], ...]:
     """Return the nodes that each name in *name* means: a device's own, a GPU's number (gpu3), a machine's (node2).
 
-    Raises InputError if a range or star names something that does not exist.
+    Raises InputError if one of them does not exist.
     """
-    said = f"--straggler {name}"
-    whole = hosts(said, name, machine) if names_several(name) else [*_host(machine, name)]
-    if whole:
+    said = f"--straggler {one_line(name, 60)}"
+    whole = hosts(said, name, machine)
+    if whole is not None:
         return tuple(frozenset(node.index for node in machine.nodes_of(host)) for host in whole)
     if name == "gpu*":
         return tuple(frozenset((gpu,)) for gpu in machine.gpus)
-    if _NUMBERED.fullmatch(name):
-        names = expanded(said, name) if names_several(name) else [name]
-        return tuple(frozenset(_gpu(machine, each)) for each in names)
-    if not names_several(name):
-        found = machine.find(name)
-        return (frozenset(() if found is None else (found.index,)),)
-    return tuple(frozenset((node.index,)) for node in devices(said, name, machine))
+    if _NUMBERED.fullmatch(name) is None:
+        return tuple(frozenset((node.index,)) for node in devices(said, name, machine))
+    return tuple(frozenset((_gpu(said, each, machine),)) for each in expanded(said, name))
 
 
-def _host(machine: Machine, name: str) -> Sequence[int]:
-    """Return the number of the machine *name*, if it is one."""
-    number = re.fullmatch(r"node(\d{1,7})", name, re.ASCII)
-    return [int(number[1])] if number and machine.n_hosts > max(1, int(number[1])) else []
-
-
-def _gpu(machine: Machine, name: str) -> Sequence[int]:
-    """Return the node of the GPU called *name*, or of that number."""
-    node, number = machine.find(name), int(name.removeprefix("gpu"))
-    return (node.index,) if node is not None else machine.gpus[number : number + 1]
+def _gpu(said: str, name: str, machine: Machine) -> int:
+    """Return the node of the GPU called *name* or, if none is, of that number."""
+    number = int(name.removeprefix("gpu"))
+    if machine.find(name) is None and number < len(machine.gpus):
+        return machine.gpus[number]
+    return devices(said, name, machine)[0].index

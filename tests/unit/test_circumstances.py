@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from random import Random
 
@@ -39,7 +40,7 @@ def test_a_slow_link_gives_its_share_in_both_directions() -> None:
 def test_a_failed_link_is_gone_around_or_refused() -> None:
     whole, broken = Where("p3.16xlarge"), Where("p3.16xlarge", slow_links=(SlowLink("gpu0-gpu3", 0.0),))
     assert time_s(broken, "ring") > 1.2 * time_s(whole, "ring")
-    with pytest.raises(InputError, match="no links lead from gpu1 to gpu0"):
+    with pytest.raises(InputError, match=r"no links lead from gpu1 to gpu0 without gpu0-switch0 \(--slow-link\)"):
         time_s(replace(PCIE, slow_links=(SlowLink("gpu0-switch0", 0.0),)))
 
 
@@ -54,6 +55,51 @@ def test_a_link_that_slows_in_mid_run_costs_what_is_left() -> None:
     assert time_s(failed) == pytest.approx(0.080, rel=1e-9)
     after = replace(PCIE, slow_links=(SlowLink("gpu0-switch0", 0.0, 0.070, 0.080),))
     assert time_s(after) == pytest.approx(0.060, rel=1e-9)
+
+
+def test_a_link_that_is_slow_twice_in_a_run_has_each_factor_in_its_time() -> None:
+    """Three GPUs send 480 MB to gpu0 and receive them: 60 ms at full speed, and what each window takes away."""
+    first, then = SlowLink("gpu0-switch0", 0.5, 0.010, 0.020), SlowLink("gpu0-switch0", 0.25, 0.020, 0.030)
+    for links in ((first, then), (then, first)):  # one begins as the other ends
+        assert time_s(replace(PCIE, slow_links=links)) == pytest.approx(0.060 + 0.005 + 0.0075, rel=1e-9)
+    apart = replace(PCIE, slow_links=(first, replace(then, from_s=0.025)))
+    assert time_s(apart) == pytest.approx(0.060 + 0.005 + 0.00375, rel=1e-9)
+    for factor in (0.25, 0.75):  # in place of the factor that holds for good
+        both = replace(PCIE, slow_links=(SlowLink("gpu0-switch0", 0.5), replace(first, factor=factor)))
+        assert time_s(both) == pytest.approx(0.120 - (factor - 0.5) / 0.5 * 0.010, rel=1e-9)
+
+
+def test_a_neighbour_keeps_its_rate_on_a_link_that_slows() -> None:
+    """Into gpu0 fit 12 GB/s of the 16, and 4 from 10 to 20 ms; the way back is free."""
+    busy = replace(PCIE, neighbours=(Neighbour("gpu1-gpu0", 4e9),))
+    slow = replace(busy, slow_links=(SlowLink("gpu0-switch0", 0.5, 0.010, 0.020),))
+    assert time_s(slow) == pytest.approx(0.020 + (3 * S - 160e6) / 12e9 + 0.030, rel=1e-9)
+    down = replace(busy, slow_links=(SlowLink("gpu0-switch0", 0.0, 0.010, 0.020),))
+    assert time_s(down) == pytest.approx(0.010 + 3 * S / 12e9 + 0.030, rel=1e-9)
+    with pytest.raises(InputError, match=r"leaves 3.2 GB/s of switch0->gpu0, of which other jobs .* take 4 GB/s"):
+        time_s(replace(busy, slow_links=(SlowLink("gpu0-switch0", 0.2, 0.010, 0.020),)))
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (lambda: SlowLink("gpu0-gpu1", 2.0), "--slow-link gpu0-gpu1: must be between 0x (failed) and 1x; got 2x"),
+        (lambda: SlowLink("gpu0-gpu1", -0.5), "got -0.5x"),
+        (lambda: SlowLink("gpu0-gpu1", float("nan")), "got nanx"),
+        (
+            lambda: SlowLink("gpu0-gpu1", 0.5, 2.0, 1.0),
+            "must begin at 0 s or later, and end after that; got 2 s to 1 s",
+        ),
+        (lambda: SlowLink("gpu0-gpu1", 0.5, -1.0), "must begin at 0 s or later"),
+        (lambda: SlowLink("gpu0-gpu1", 0.0, 1.0), "what crosses a link that fails for good never ends"),
+        (lambda: Neighbour("gpu0-gpu1", 0.0), "--neighbour gpu0-gpu1: must move more than 0 B/s; got 0 B/s"),
+        (lambda: Neighbour("gpu0-gpu1", -1e9), "must move more than 0 B/s; got -1e+09 B/s"),
+        (lambda: Neighbour("gpu0-gpu1", float("inf")), "must move more than 0 B/s; got inf B/s"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_python_too(made, told: str) -> None:
+    with pytest.raises(InputError, match=re.escape(told)):
+        made()
 
 
 def test_a_link_that_fails_in_a_step_is_waited_for() -> None:
@@ -76,11 +122,14 @@ def test_a_neighbour_takes_its_rate_before_all_others() -> None:
         (["--slow-link", "gpu0-gpu1:0.5x"], "--slow-link gpu0-gpu1: no link joins these two"),
         (["--slow-link", "gpu0-switch1:0.5x"], "no device is called 'switch1'; did you mean 'switch0'?"),
         (["--slow-link", "gpu0:0.5x"], "names two devices with - between"),
-        (["--slow-link", "gpu0-switch0:2x"], "must be between 0x (failed) and 1x"),
+        (["--slow-link", "gpu0-switch0:2x"], "--slow-link gpu0-switch0: must be between 0x (failed) and 1x; got 2x"),
         (["--slow-link", "gpu0-switch0"], "write for example gpu0-gpu1:0.5x"),
         (["--slow-link", "gpu0-switch0:0x@1ms"], "what crosses a link that fails for good never ends"),
-        (["--slow-link", "gpu0-switch0:0.5x@2ms..1ms"], "ends before it begins"),
-        (["--slow-link", "gpu0-switch0:0.5x@soon"], "for example gpu0-gpu1:0x@10ms..50ms"),
+        (
+            ["--slow-link", "gpu0-switch0:0.5x@2ms..1ms"],
+            "must begin at 0 s or later, and end after that; got 2 ms to 1 ms",
+        ),
+        (["--slow-link", "gpu0-switch0:0.5x@soon"], "for example gpu0-switch0:0x@10ms..50ms"),
         (["--slow-link", "gpu0-gpu1:0.5x@1ms"], "--slow-link gpu0-gpu1: no link joins these two"),
         (["--neighbour", "gpu0-gpu1"], "--neighbour gpu0-gpu1:"),
         (["--neighbour", "gpu0-switch0:1GB/s"], "switch0 is neither a GPU nor a CPU"),

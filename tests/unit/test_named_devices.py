@@ -76,7 +76,9 @@ def test_stragglers_by_range(name: str, same: tuple[str, ...]) -> None:
         (["--slow-link", "gpu[0-1]-gpu[6-7]:0.5x"], "no link joins gpu0-gpu6; did you mean 'gpu0-gpu"),
         (["--slow-link", "gpu[0-1]-gpu[6-7]:0.5x@1ms..2ms"], "no link joins gpu0-gpu6; did you mean 'gpu0-gpu"),
         (["--slow-link", "gpu[3-0]-gpu4:0.5x"], "the range 3-0 runs backwards"),
-        (["--slow-link", "gpu[0-1]-gpu[1,0]:0.5x,gpu[0-1]-gpu[0-1]:0.5x"], "names two devices with - between"),
+        (["--slow-link", "gpu[0-1]-gpu[1,0]:0.5x,gpu[0-1]-gpu[0-1]:0.5x"], "joins gpu0 with itself"),
+        (["--slow-link", "gpu*-gpu*:0.5x"], "gpu*-gpu*: joins gpu0 with itself; name two different devices"),
+        (["--slow-link", "gpu1-gpu1:0.5x"], "gpu1-gpu1: joins gpu1 with itself"),
         (["--slow-link", "gpx*-plx0:0.5x"], "no device is called 'gpx*'; did you mean 'gpu0'"),
         (["--nodes", "2", "--slow-link", "node[0-2].nic0-network:0.5x"], "there is no node2; they are node0 to node1"),
         (["--nodes", "2", "--slow-link", "node*.nic9-network:0.5x"], "no device is called 'nic9'; did you mean 'nic0'"),
@@ -91,7 +93,9 @@ def test_what_a_range_lacks_is_named(words: list[str], told: str, capsys: pytest
 def test_stragglers_of_a_range_all_take_part(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--topology", "p3.16xlarge", "--workload", "mlp", "--batch", "64", "--quiet", "--straggler"]
     assert run([*words, "gpu[6-8]:2x"]) == 2
-    assert "--straggler gpu[6-8]: not every such device takes part" in capsys.readouterr().err
+    assert "no device is called 'gpu8'; did you mean 'gpu7'" in capsys.readouterr().err
+    assert run([*words, "gpu[2-5]:2x", "--gpus", "4"]) == 2
+    assert "--straggler gpu[2-5]: not every such device takes part" in capsys.readouterr().err
     assert run([*words, "gpx[0-1]:2x"]) == 2
     assert "no device is called 'gpx0'; did you mean 'gpu0'" in capsys.readouterr().err
 
@@ -117,17 +121,22 @@ def test_a_machine_that_is_cut_off_is_refused_in_a_line(strategy: str, capsys: p
 
 
 @pytest.mark.parametrize(
-    ("option", "said", "twice"),
+    ("said", "told"),
     [
-        ("--slow-link", "gpu0-switch0:0.5x,gpu0-switch0:0.5x", "gpu0-switch0"),
-        ("--slow-link", "gpu0-switch0:0.5x,switch0-gpu0:0.25x", "switch0-gpu0"),
-        ("--slow-link", "gpu[0-1]-switch0:0.5x,gpu1-switch0:0.5x", "gpu1-switch0"),
+        ("gpu0-switch0:0.5x,gpu0-switch0:0.5x", "gpu0-switch0: gpu0-switch0 is given twice"),
+        ("gpu0-switch0:0.5x,switch0-gpu0:0.25x", "switch0-gpu0: switch0-gpu0 is given twice"),
+        ("gpu[0-1]-switch0:0.5x,gpu1-switch0:0.5x", "gpu1-switch0: gpu1-switch0 is given twice"),
+        ("gpu0-switch0:0.5x@1ms..5ms,gpu0-switch0:0.5x@3ms..8ms", "gpu0-switch0 is given twice from 3 ms to 5 ms"),
+        ("gpu*-switch0:0x@1ms..5ms,switch0-gpu2:0.5x@3ms", "switch0-gpu2 is given twice from 3 ms to 5 ms"),
+        ("gpu0-switch0:0.5x@1ms,gpu0-switch0:0.2x@3ms", "gpu0-switch0 is given twice from 3 ms on"),
+        ("gpu0-switch0:0x,gpu0-switch0:0.5x@1ms..2ms", "gpu0-switch0 is out of use for good, and cannot be slow for a"),
     ],
 )
-def test_a_link_is_slowed_once(option: str, said: str, twice: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_link_has_one_factor_at_a_time(said: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["--topology", "4gpu-pcie", "--workload", "bytes:160MB", "--strategy", "ring"]
-    assert run([*asked, option, said]) == 2
-    assert f"{twice} is given twice" in capsys.readouterr().err
+    assert run([*asked, "--slow-link", said]) == 2
+    assert told in (error := capsys.readouterr().err)
+    assert error.count("\n") == 1
 
 
 def test_equal_neighbours_are_two(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from simulator.api import Session
 from simulator.cli import run
+from simulator.errors import InputError
 from simulator.questions.layout import parse_layout
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
@@ -48,7 +49,28 @@ def test_nobody_waits_longer_for_exchanges_than_they_take(pace: float) -> None:
         assert result.exposed_s <= result.exchanging_s
 
 
-def test_a_name_said_twice_is_refused(capsys) -> None:
-    words = ["--topology", "p3.16xlarge", "--workload", "vgg16", "--batch", "1"]
-    assert run([*words, "--straggler", "gpu3:2x,gpu3:3x"]) == 2
-    assert "--straggler: gpu3 is given twice" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("more", "said", "twice"),
+    [
+        ([], "gpu3:2x,gpu3:3x", "--straggler gpu3: gpu3 is given twice"),
+        ([], "gpu[0-3]:2x,gpu3:2x", "--straggler gpu3: gpu3 is given twice"),
+        (["--nodes", "2"], "node1:2x,node1.gpu3:2x", "--straggler node1.gpu3: node1.gpu3 is given twice"),
+        (["--nodes", "2"], "node1.gpu*:2x,gpu*:2x", "--straggler gpu*: node1.gpu0 is given twice"),
+        (["--parallel", "pp=2"], "gpu[0-3]:2x,gpu3:2x", "--straggler gpu3: gpu3 is given twice"),
+        (["--divide", "best"], "gpu[0-3]:2x,gpu3:2x", "--straggler gpu3: gpu3 is given twice"),
+        (["--strategy", "parameter-server"], "gpu[0-3]:2x,gpu3:2x", "--straggler gpu3: gpu3 is given twice"),
+    ],
+)
+def test_a_device_has_one_pace(more: list[str], said: str, twice: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--topology", "p3.16xlarge", "--workload", "mlp", "--batch", "8", *more]
+    assert run([*words, "--straggler", said]) == 2
+    assert twice in capsys.readouterr().err
+
+
+def test_a_factor_out_of_range_is_refused_in_python_too() -> None:
+    for factor in (0.5, -1.0, 500.0, float("nan")):
+        with pytest.raises(InputError, match=f"--straggler gpu3: must be between 1x and 100x, .*; got {factor:g}x"):
+            replace(ASKED, stragglers=(("gpu3", factor),))
+    for after_s in (0.0, -1.0, float("inf")):
+        with pytest.raises(InputError, match=f"--lose node4.cpu0: must fail later than 0 s in a step; got {after_s:g}"):
+            replace(ASKED, lost=("node4.cpu0", after_s))
