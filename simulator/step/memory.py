@@ -19,7 +19,17 @@ from simulator.workload.network import Network, once
 from simulator.workload.precision import ELEMENT_BYTES, NVFP4_BYTES
 from simulator.workload.split.experts import expert_parameters
 
-__all__ = ["CONTEXT_BYTES", "Held", "MemoryNeed", "Shares", "held_in", "memory_need", "moments_of", "need_of"]
+__all__ = [
+    "CONTEXT_BYTES",
+    "Held",
+    "MemoryNeed",
+    "Shares",
+    "held_in",
+    "memory_need",
+    "moments_of",
+    "need_of",
+    "saved_by_groups",
+]
 
 # Memory of the driver, the libraries' code and the framework before the first tensor.
 # UNVERIFIED: 300 to 800 MB are commonly seen, depending on generation and libraries.
@@ -193,7 +203,7 @@ def _backward_moments(network: Network, options: StepOptions, element: int, kept
     """Return for each backward step the bytes of activations, gradients of parameters, and other gradients."""
     saved = saved_tensors(network, storage_of(options.precision), quantised_layers(network, options.precision))
     if options.compiled:
-        saved = _of_groups(network, saved, options)
+        saved = saved_by_groups(network, saved, options)
     reruns = reruns_of(network, options)
     again = _recomputed(saved, reruns)
     saved = _rest_of(saved, again)
@@ -228,7 +238,7 @@ def _backward_moments(network: Network, options: StepOptions, element: int, kept
     return moments
 
 
-def _of_groups(network: Network, saved: SavedTensors, options: StepOptions) -> SavedTensors:
+def saved_by_groups(network: Network, saved: SavedTensors, options: StepOptions) -> SavedTensors:
     """Return the saved activations if layers are fused: the inputs and results of groups; the rest is recomputed."""
     by_layer = [0] * len(network.layers)
     there: set[int] = set()

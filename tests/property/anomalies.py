@@ -6,6 +6,10 @@ Choices
     figures may lead to another choice, which may be worse.  *Condition*: the two plans differ in more than latencies,
     and the plan made for the slower machine is, executed on the faster one, not slower than it was.
 
+    So may another size: below 4 KiB NCCL 2.4 sends twice the bytes (LL) where its planning numbers say that this is
+    faster, which a slow network belies.  *Condition*: the two sizes differ in algorithm or protocol, the estimate of
+    the smaller is the lower, and with the choice of the larger the smaller is not slower than the larger.
+
 Sharing (Graham 1969: a list schedule may become longer when its tasks become shorter)
     In a graph of flows without a limit of slots, ends are longest paths: if no flow lasted longer, no end would be
     later.  A flow alone lasts as long as its links say, which are not slower.  So a later end needs a flow that lasts
@@ -25,6 +29,11 @@ In flight
     A together however they are cut, and after the first backward pass A (m - 1)/m of them stand beside all gradients:
     this rises with m.  *Condition*: more are in flight, and the rise is at most one micro-batch's activations, A/m.
 
+Compiled blocks
+    Blocks that are recomputed are compiled one by one, so that what one group would have kept inside is kept between
+    two.  At a peak outside all blocks, which recomputation does not lower, this is a rise.  *Condition*: compiled, and
+    the rise is at most what those groups keep beyond the groups without recomputation.
+
 One more difference is known and told apart here, though it is a limit of the model and no anomaly: folded, a step loads
 all ranks of a role as its first one (``simulate_training`` says so).  *Condition*: without contention folded equals
 unfolded, and with it they are within 2 %.
@@ -34,18 +43,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 from simulator.engine.executor import execute
 from simulator.errors import InputError
 from simulator.network.machine import Machine
 from simulator.plan.plan import Flow, Plan
+from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.step import StepQuestion
 from simulator.results.training import DeviceMemory
+from simulator.step.memory import saved_by_groups
+from simulator.step.precision import storage_of
 from simulator.training.schedules import in_flight
+from simulator.workload.activations import saved_tensors
 from tests.property.asking import Asker, RefusedError
 from tests.property.questions import Question
 
-__all__ = ["ANOMALY", "anomaly", "contended", "in_flight_rise", "tie"]
+__all__ = ["ANOMALY", "anomaly", "choice_of_size", "compiled_apart", "contended", "in_flight_rise", "tie"]
 
 ANOMALY = "anomaly: "
 _REL = 1e-6
@@ -71,6 +85,25 @@ def anomaly(asker: Asker, slow: Question, fast: Question) -> str:
         _latency_s(one) >= _latency_s(other) for one, other in zip(_flows(before), _flows(plan), strict=True)
     )
     return f"{ANOMALY}sharing" if is_faster and not plan.queues and _shares(plan) else ""
+
+
+def choice_of_size(asker: Asker, more: Question, fewer: Question) -> str:
+    """Return the class of the anomaly in which *fewer* bytes are slower than *more*; empty if none."""
+    if more.kind != "exchange":
+        return ""
+    (session, large), (_, small) = (asker.question(each) for each in (more, fewer))
+    assert isinstance(large, CollectiveQuestion)
+    assert isinstance(small, CollectiveQuestion)
+    if small.strategy != "nccl":
+        return ""
+    facts, other = (session.collective(each).facts for each in (large, small))
+    chosen, instead = ((each["algorithm"], each["protocol"]) for each in (facts, other))
+    if chosen == instead or float(other["planned_us"]) > float(facts["planned_us"]):
+        return ""
+    algorithm, protocol = (str(each) for each in chosen)
+    same_way = replace(small, algorithm=algorithm, protocol=protocol)
+    is_found = session.collective(same_way).sync_time_s <= session.collective(large).sync_time_s * (1 + _REL)
+    return f"{ANOMALY}choice at another size" if is_found else ""
 
 
 def contended(asker: Asker, slow: Question, fast: Question) -> str:
@@ -101,6 +134,20 @@ def in_flight_rise(asker: Asker, larger: Question, smaller: Question) -> str:
     rise = _total(is_now) - _total(was)
     held = was.need.activations_bytes / max(1.0, before - 1.0)  # those that wait while one goes back
     return f"{ANOMALY}in flight" if 0 < rise <= held else ""
+
+
+def compiled_apart(asker: Asker, without: Question, recomputed: Question) -> str:
+    """Return the class where recomputation, which compiles blocks one by one, takes more memory; empty if none."""
+    (session, plain), (_, again) = (asker.question(each) for each in (without, recomputed))
+    assert isinstance(plain, StepQuestion)
+    assert isinstance(again, StepQuestion)
+    if not plain.options.compiled:
+        return ""
+    network = session.network(plain)
+    saved = saved_tensors(network, storage_of(plain.options.precision))
+    kept, kept_apart = (saved_by_groups(network, saved, each.options).total_bytes for each in (plain, again))
+    was, is_now = (max(_total(device) for device in asker.answer(each).memory) for each in (without, recomputed))
+    return f"{ANOMALY}compiled apart" if 0 < is_now - was <= kept_apart - kept else ""
 
 
 def _total(device: DeviceMemory) -> float:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from simulator.units import format_duration
-from tests.property.anomalies import ANOMALY, anomaly, contended, in_flight_rise, tie
+from tests.property.anomalies import ANOMALY, anomaly, choice_of_size, compiled_apart, contended, in_flight_rise, tie
 from tests.property.asking import Asker, RefusedError, in_python, time_s, trace_end_s
 from tests.property.questions import Made, Question
 
@@ -92,7 +92,9 @@ def more_bytes(asker: Asker, asked: Question, rng: random.Random) -> str:
         more = workload.replace(size, size.replace(str(number), str(number * rng.choice((2, 3, 10)))))
     else:
         raise SkipError
-    return _not_slower(asker, asked.having(workload=more), asked)
+    larger = asked.having(workload=more)
+    told = _not_slower(asker, larger, asked)
+    return told and (choice_of_size(asker, larger, asked) or told)
 
 
 def slowed_link(asker: Asker, asked: Question, rng: random.Random) -> str:
@@ -259,7 +261,9 @@ def recompute_memory(asker: Asker, asked: Question, rng: random.Random) -> str:
     if asked.kind != "step" or not asked.get("seq_len"):
         raise SkipError
     how = rng.choice(("recompute", "recompute_attention", "recompute_operators"))
-    return _not_more(asker, asked.having(recompute=None), asked.having(**{"recompute": None, how: True}))
+    without, recomputed = asked.having(recompute=None), asked.having(**{"recompute": None, how: True})
+    told = _not_more(asker, without, recomputed)
+    return told and (compiled_apart(asker, without, recomputed) or told)
 
 
 def micro_batch_memory(asker: Asker, asked: Question, rng: random.Random) -> str:
