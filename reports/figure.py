@@ -12,7 +12,8 @@ from reports.layout import lay_out_view
 from reports.machine import draw_legend, draw_machine, legend_height, use_colours
 from reports.panels import draw_comparison, draw_links, draw_sweep
 from reports.view import make_view
-from simulator.results.reason import best_of, verdict
+from simulator.results.order import best_of
+from simulator.results.reason import verdict
 from simulator.results.result import Result
 from simulator.results.sweep import winners
 from simulator.units import format_bandwidth, format_duration, format_size

@@ -9,7 +9,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 
 from reports.colours import BEST, INK, OTHER, strategy_series
 from simulator.results.columns import duration_column, percent
-from simulator.results.reason import best_of, by_time, grouped
+from simulator.results.order import best_of, by_time, grouped
 from simulator.results.result import Result
 from simulator.units import format_duration, format_size
 

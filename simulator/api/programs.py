@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from simulator.api.collectives import make_request
+from simulator.api.context import Context
+from simulator.collectives.registry import strategy_of
 from simulator.effects import data_file
+from simulator.engine.executor import execute
 from simulator.errors import InputError
+from simulator.network.routing import Router
+from simulator.plan.plan import Plan
+from simulator.programs.check import check_program
+from simulator.programs.costs import Costs
+from simulator.programs.loops import write_loop
+from simulator.programs.reader import load_program, program_from_text
+from simulator.programs.statements import Exchanges
+from simulator.programs.writer import Writer
 from simulator.questions.options import StepOptions
 from simulator.questions.program import ProgramQuestion
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import TODAY
-
-if TYPE_CHECKING:
-    from simulator.api.context import Context
-    from simulator.plan.plan import Plan
-    from simulator.programs.statements import Exchanges
-    from simulator.results.program import ProgramResult
-    from simulator.workload.collective import Collective
-    from simulator.workload.network import Network
+from simulator.results.program import ProgramResult, make_program_result
+from simulator.workload.collective import Collective
+from simulator.workload.network import Network
 
 __all__ = ["run_program"]
 
@@ -32,16 +37,6 @@ def run_program(context: Context, question: ProgramQuestion) -> ProgramResult:
 
 
 def _result(context: Context, question: ProgramQuestion) -> ProgramResult:
-    from simulator.api.collectives import make_request
-    from simulator.collectives.registry import strategy_of
-    from simulator.engine.executor import execute
-    from simulator.network.routing import Router
-    from simulator.programs.check import check_program
-    from simulator.programs.costs import Costs
-    from simulator.programs.reader import load_program, program_from_text
-    from simulator.programs.writer import Writer
-    from simulator.results.program import make_program_result
-
     places = context.places(question.where)
     program = program_from_text(question.text) if question.text else load_program(question.workload)
     check_program(program, places, question.device)
@@ -56,7 +51,7 @@ def _result(context: Context, question: ProgramQuestion) -> ProgramResult:
         return strategy_of(exchange.strategy, TODAY, constants=context.constants).plan(request)
 
     costs = Costs(program.software, network, collective, compiled=question.compiled, captured=question.captured)
-    writer = Writer(program, places, Router(places.machine), costs, question.device, question.threads)
+    writer = Writer(program, places, Router(places.machine), costs, question.device, question.threads, write_loop)
     writer.block(program.body)
     if (question.compiled or question.captured) and not costs.has_networks:
         done = "compiled" if question.compiled else "captured"

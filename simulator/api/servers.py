@@ -80,9 +80,10 @@ def run_servers(
 ) -> TrainingResult:
     """Return the result of *network*'s steps on *group* through servers; raises as :func:`server_timeline`."""
     from simulator.api.alone import alone_s_of
+    from simulator.results.from_timelines import server_result
     from simulator.results.servers import one_step, server_run
     from simulator.results.step import make_step_result
-    from simulator.results.training import DeviceMemory, server_result
+    from simulator.results.training_run import DeviceMemory
     from simulator.training.data_parallel import gradient_bytes
     from simulator.training.memory import device_memory
     from simulator.training.servers import pace_in

@@ -212,7 +212,7 @@ class Session(Context):
 
     def _step(self, question: StepQuestion) -> TrainingResult:
         from simulator.api.steps import run_alone, run_together
-        from simulator.results.training import alone_result
+        from simulator.results.from_timelines import alone_result
 
         places, network = self.places(question.where, question.software), self.network(question)
         place = self._single(question, places)

@@ -183,8 +183,8 @@ def run_together(
         return run_servers(places, network, question, group, fold=fold)
     if question.strategy.startswith("parameter-server") and not question.layout.has_replicas:
         raise Unsuitable(f"servers keep the parameters of whole replicas; {question.layout.words} has none")
+    from simulator.results.from_timelines import together_result
     from simulator.results.step import make_step_result
-    from simulator.results.training import together_result
     from simulator.training.divide import divided
     from simulator.training.memory import device_memory
 
@@ -253,8 +253,8 @@ def _run_stages(
 ) -> TrainingResult:
     """Return the step of *network* with its layers divided among pipeline stages; raises Unsuitable or InputError."""
     from simulator.api.pipeline import run_pipeline
+    from simulator.results.from_timelines import Seen, pipeline_result
     from simulator.results.step import make_step_result
-    from simulator.results.training import Seen, pipeline_result
     from simulator.training.divide import divided
     from simulator.training.memory import device_memory
     from simulator.training.placement import Placement

@@ -33,7 +33,7 @@ from simulator.console.style import Style, choose_style, printable
 from simulator.errors import Fault, InputError, SimulationError, one_line
 from simulator.questions.collective import DTYPES, REDUCTIONS, CollectiveQuestion
 from simulator.results.document import document, to_json
-from simulator.results.reason import bare_words, best_of, by_time
+from simulator.results.order import bare_words, best_of, by_time
 from simulator.results.result import Result
 from simulator.results.sweep import SWEEP_WIDTH, sweep_table, winners
 from simulator.workload.parse import Payload, parse_workload

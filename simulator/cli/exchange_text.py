@@ -8,6 +8,7 @@ from simulator.cli.confidence_text import changed_lines, outside_lines
 from simulator.cli.ranking import exchange_ranking_lines, price_words
 from simulator.cli.table import Column, fits, table_lines
 from simulator.console.style import Style
+from simulator.results.bottleneck import LinkUse
 from simulator.results.columns import (
     bandwidth_column,
     duration_column,
@@ -16,8 +17,9 @@ from simulator.results.columns import (
     size_column,
 )
 from simulator.results.confidence import BAND_HEAD
-from simulator.results.reason import BOUNDS, bare_words, best_of, grouped, verdict
-from simulator.results.result import LinkUse, Result
+from simulator.results.order import BOUNDS, bare_words, best_of, grouped
+from simulator.results.reason import verdict
+from simulator.results.result import Result
 from simulator.results.sweep import winners
 from simulator.units import format_duration, format_size
 from simulator.workload.parse import Payload

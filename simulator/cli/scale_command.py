@@ -22,7 +22,6 @@ from simulator.errors import Fault, InputError, one_line
 from simulator.results.columns import duration_column, percent, rate_words
 from simulator.results.confidence import BAND_HEAD
 from simulator.results.document import to_json
-from simulator.results.reason import bound_of
 from simulator.results.shares import shares_of
 from simulator.results.training import TrainingResult
 from simulator.results.words import BOUND_WORDS, MODE_WORDS, precision_words
@@ -131,7 +130,7 @@ def _lines(curve: Curve, style: Style) -> list[str]:
         Column("memory", [fit_words(result) for result in curve.results], right=False),
         Column(
             "bound by",
-            [BOUND_WORDS[bound_of(result)].partition(":")[0] for result in curve.results],
+            [BOUND_WORDS[result.bound].partition(":")[0] for result in curve.results],
             right=False,
             spare=4,
         ),

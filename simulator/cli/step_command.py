@@ -18,7 +18,7 @@ from simulator.console.style import choose_style
 from simulator.errors import Fault, InputError, SimulationError
 from simulator.questions.step import StepQuestion
 from simulator.results.document import to_json
-from simulator.results.reason import best_of
+from simulator.results.order import best_of
 from simulator.results.training import TrainingResult
 from simulator.units import format_size
 

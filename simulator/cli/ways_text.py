@@ -18,7 +18,8 @@ from simulator.cli.table import Column, table_lines
 from simulator.console.style import Style
 from simulator.results.columns import duration_column, percent, rate_words
 from simulator.results.confidence import BAND_HEAD
-from simulator.results.reason import grouped, steps_verdict
+from simulator.results.order import grouped
+from simulator.results.reason import steps_verdict
 from simulator.results.training import TrainingResult
 from simulator.results.words import MODE_WORDS, precision_words
 from simulator.units import format_duration

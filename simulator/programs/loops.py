@@ -13,7 +13,6 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import floor
-from typing import TYPE_CHECKING
 
 from simulator.engine.executor import execute
 from simulator.engine.timeline import Span
@@ -23,9 +22,7 @@ from simulator.programs.costs import Bound
 from simulator.programs.queues import StreamQueue
 from simulator.programs.state import Again
 from simulator.programs.statements import Repeat
-
-if TYPE_CHECKING:
-    from simulator.programs.writer import Writer
+from simulator.programs.writer import Writer
 
 __all__ = ["busy_of", "write_loop"]
 

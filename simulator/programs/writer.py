@@ -3,12 +3,13 @@
 A host stream issues, runs Python and waits; each stream of a device runs what it has been issued, in order; a GPU has
 one copy engine per direction.  An operator waits for its issue, for the tensors it reads, and for its stream.  The host
 waits for a free entry in the stream's queue (:mod:`simulator.programs.queues`), so that a slow device holds it up.
-Loops are in :mod:`simulator.programs.loops`.
+Loops are written by :mod:`simulator.programs.loops`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 from simulator.collectives.request import Unsuitable
@@ -35,12 +36,23 @@ MAX_STEPS = 200_000  # statements and activities that do not repeat evenly and a
 
 
 class Writer:
-    """Writes statements one after the other into ``builder``; ``state`` holds the state reached so far."""
+    """Writes statements one after the other into ``builder``; ``state`` holds the state reached so far.
+
+    A loop is written by *write_loop*, which writes its body here, as often as it must.
+    """
 
     def __init__(
-        self, program: s.Program, places: Places, router: Router, costs: Costs, device: str | None, threads: int | None
+        self,
+        program: s.Program,
+        places: Places,
+        router: Router,
+        costs: Costs,
+        device: str | None,
+        threads: int | None,
+        write_loop: Callable[[Writer, s.Repeat], None],
     ) -> None:
         self.program = program
+        self.write_loop = write_loop
         self.places = places
         self.router = router
         self.costs = costs
@@ -62,13 +74,14 @@ class Writer:
         """Return the device *name*, by default the program's own; raises InputError where there is none."""
         key = name or self.default
         if key not in self._found:
-            is_cpu = key == "cpu" or self.places.machine.find(key) is None or self._is_cpu(key)
+            is_cpu = self._kind(key) in ("", "cpu")  # "cpu" names all sockets, no device
             self._found[key] = self.places.find(key, threads=self.threads if is_cpu else None)
         return self._found[key]
 
-    def _is_cpu(self, name: str) -> bool:
-        node = self.places.machine.find(name)
-        return node is not None and node.kind == "cpu"
+    def _kind(self, device: str) -> str:
+        """Return the kind of *device*; "" if no device has this name."""
+        node = self.places.machine.find(device)
+        return "" if node is None else node.kind
 
     def stream(self, device: str, name: str) -> Stream:
         """Return the stream *name* of *device*, created empty at first use."""
@@ -126,9 +139,7 @@ class Writer:
                 noted.numbers.append(number)
                 noted.count += 1
             case s.Repeat():
-                from simulator.programs.loops import write_loop
-
-                write_loop(self, statement)
+                self.write_loop(self, statement)
             case s.Threads():
                 self._threads(statement)
 
@@ -281,6 +292,8 @@ class Writer:
             kind = "d2h"
         else:
             kind = "d2d" if src == dst else "p2p"
+        end = tensor.device if kind == "h2d" else to.name
+        is_socket = kind in ("h2d", "d2h") and self._kind(end) == "cpu"  # all sockets together have no memory of theirs
         return CopyQuestion(
             where=Where(""),
             kind=kind,
@@ -290,12 +303,8 @@ class Writer:
             pinned=pinned or kind in ("p2p", "d2d"),
             fresh=fresh,
             threads=1 if kind == "h2h" else None,
-            socket=self._socket(tensor.device if kind == "h2d" else to.name) if kind in ("h2d", "d2h") else "",
+            socket=end if is_socket else "",
         )
-
-    def _socket(self, device: str) -> str:
-        """Return the CPU *device* where it is one socket; "" for all sockets, which have no memory of their own."""
-        return device if self._is_cpu(device) else ""
 
     def _exchange(self, exchange: s.Exchanges) -> None:
         gpu = self.places.machine.nodes[self.places.machine.gpus[0]].name
@@ -343,7 +352,7 @@ class Writer:
     def _read(self, read: s.Read) -> None:
         tensor = self.state.tensors[read.name]
         is_array = read.form == "numpy"
-        is_mxnet, is_gpu = self.program.software.front_end == "mxnet", self._is_gpu(tensor.device)
+        is_mxnet, is_gpu = self.program.software.front_end == "mxnet", self._kind(tensor.device) == "gpu"
         done: Sequence[int] = tensor.ready
         if is_gpu:
             size_bytes = tensor.size_bytes if is_array else min(tensor.size_bytes, 8.0)
@@ -361,10 +370,6 @@ class Writer:
             self.on_host("array", self.front.mxnet.array_s, use="python")
         if read.form == "print":
             self.on_host("print", self.front.print_s, use="python")
-
-    def _is_gpu(self, device: str) -> bool:
-        node = self.places.machine.find(device)
-        return node is not None and node.kind == "gpu"
 
     # -- threads -------------------------------------------------------------------
 
@@ -387,14 +392,8 @@ def _shared(body: Sequence[s.Statement]) -> dict[str, set[str]]:
     for statement in body:
         if isinstance(statement, s.Run):
             found.setdefault(statement.device or "", set()).add(statement.stream)
-        elif isinstance(statement, s.Repeat):
-            _join(found, _shared(statement.body))
-        elif isinstance(statement, s.Threads):
-            for inner in statement.bodies:
-                _join(found, _shared(inner))
+        inner = statement.bodies if isinstance(statement, s.Threads) else ()
+        inner = (statement.body,) if isinstance(statement, s.Repeat) else inner
+        for device, streams in itertools.chain.from_iterable(_shared(each).items() for each in inner):
+            found.setdefault(device, set()).update(streams)
     return found
-
-
-def _join(found: dict[str, set[str]], other: dict[str, set[str]]) -> None:
-    for device, streams in other.items():
-        found.setdefault(device, set()).update(streams)

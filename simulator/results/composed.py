@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
-from simulator.bands.classes import FORMATS, LARGE_BYTES, collective_chain, exchange_chain, step_chain
-from simulator.bands.composition import Composition, Part
+from simulator.bands.classes import FORMATS, LARGE_BYTES, collective_chain, step_chain
+from simulator.bands.composition import Composition
 from simulator.bands.distance import Facts
 from simulator.network.machine import Machine
 from simulator.topology.parts import GpuPart, NicPart
 from simulator.topology.parts import Part as AnyPart
 from simulator.workload.precision import Precision
-
-if TYPE_CHECKING:  # exchanges alone need no device models
-    from simulator.results.training import TrainingResult
 
 __all__ = [
     "collective_composition",
@@ -22,7 +18,6 @@ __all__ = [
     "exchange_facts",
     "generation_of",
     "main_format",
-    "step_composition",
     "steps_alike",
 ]
 
@@ -128,54 +123,3 @@ def device_facts(part: str, generation: str, form: str, kernels: Sequence[str], 
 def exchange_facts(machine: Machine, ranks: Sequence[int], strategy: str) -> Facts:
     """Return the facts of the exchanges of a step among the nodes *ranks*, as one large all-reduce."""
     return collective_composition(machine, ranks, "all-reduce", LARGE_BYTES, strategy).facts
-
-
-def step_composition(result: TrainingResult) -> Composition:
-    """Return the composition of a step: the whole, its kernels and its exposed communication."""
-    step, question = result.step, result.question
-    whole = steps_alike(
-        part=step.part,
-        generation=step.generation,
-        network=step.network.name,
-        family=step.family,
-        form=main_format(step.flop_by_format),
-        gpus=result.device_count,
-        divided=question.layout.divides_network,
-        calibrated=step.calibrated,
-        kernels=sorted(kind.kind for kind in step.kinds),
-        exchange=_exchange(result),
-        unmeasured=_unmeasured(result),
-    )
-    time_s = result.step_time_s
-    if time_s <= 0.0:
-        return whole
-    parts = [Part(each.chain, each.share / time_s, each.alone / time_s) for each in step.kernel_parts]
-    if result.exposed_s > 0.0:
-        hosts = result.timeline.machine.hosts_of(result.timeline.machine.gpus)
-        share = result.exposed_s / time_s
-        parts.append(Part(exchange_chain(several_nodes=len(hosts) > 1), share, share))
-    return Composition(whole.chain, tuple(parts), whole.facts)
-
-
-def _exchange(result: TrainingResult) -> Facts | None:
-    """Return the facts of the exchanges among the devices of *result*, or None if they exchange nothing."""
-    if not result.exchanges or result.servers is not None:
-        return None
-    machine = result.timeline.machine
-    gpus = machine.gpus if result.question.gpus is None else [machine.gpus[gpu] for gpu in result.question.gpus]
-    return exchange_facts(machine, gpus, result.question.strategy)
-
-
-def _unmeasured(result: TrainingResult) -> str:
-    """Return in words the aspect of a step that no published measurement covers; empty if there is none."""
-    question = result.question
-    for found, words in (
-        (result.servers is not None, "through parameter servers"),
-        (result.input is not None, "together with its input"),
-        (question.one_process, "of one process for all GPUs"),
-        (bool(result.shares) or len({device.part for device in result.memory}) > 1, "over unlike devices"),
-        (question.programs > 1, "of several programs that share their device"),
-    ):
-        if found:
-            return f"no measured step {words}"
-    return ""

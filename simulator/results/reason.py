@@ -1,35 +1,27 @@
-"""The recommended strategy and the reason for it, computed from the results."""
+"""The recommended way among results, and the reason for it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from simulator.plan.plan import Flow, Plan
-from simulator.results.input import STEP
-from simulator.results.result import LinkUse, Result
+from simulator.results.bottleneck import LinkUse
+from simulator.results.order import joined
+from simulator.results.result import Result
 from simulator.units import format_duration, format_size
 
 if TYPE_CHECKING:  # exchanges alone need no device models
     from simulator.results.training import TrainingResult
 
 __all__ = [
-    "BARE",
-    "BOUNDS",
     "TIE",
-    "bare_words",
-    "best_of",
-    "bound_of",
-    "by_time",
-    "grouped",
     "rounds_in_sequence",
     "steps_verdict",
     "verdict",
 ]
 
-BOUNDS = "lower bound of each schedule: bare links, without launches and protocols"
-BARE = "on the bare links: launches and protocols add to these times"
 Answer = TypeVar("Answer", Result, "TrainingResult")
 TIE = 1e-2  # relative; no model of a real machine resolves less, and most resolve far less (see the bands)
 _EQUAL = 1e-6  # relative; times that differ only by rounding
@@ -45,40 +37,6 @@ def rounds_in_sequence(plan: Plan) -> int:
         depth.append(own + max((depth[number] for number in before), default=0))
         last_on[task.stream] = task.id
     return max(depth, default=0)
-
-
-def by_time(results: Iterable[Result]) -> list[Result]:
-    """Return *results*, fastest first; times that differ only by rounding keep their order."""
-    return sorted(results, key=lambda result: float(f"{result.sync_time_s:.9e}"))
-
-
-def best_of(results: Sequence[Answer]) -> Answer:
-    """Return the first result that counts its software; without such, the first that users can select; else a bound."""
-    return min(results, key=lambda result: (not result.counts_software, result.is_bound))
-
-
-def grouped(results: Sequence[Answer]) -> tuple[list[Answer], dict[int, str]]:
-    """Return *results* in the order of a table, and a line to put before the first row of each group but the first.
-
-    First stands what counts its software, then what users can select but is timed on the bare links, then bounds.
-    """
-    groups = {"": [result for result in results if result.counts_software], BARE: [], BOUNDS: []}
-    for result in results:
-        if not result.counts_software:
-            groups[BOUNDS if result.is_bound else BARE].append(result)
-    ordered: list[Answer] = []
-    marks = {}
-    for line, group in groups.items():
-        if line and group:
-            marks[len(ordered)] = line
-        ordered += group
-    return ordered, marks
-
-
-def bare_words(results: Sequence[Answer]) -> str:
-    """Return which of *results* users can select but are timed without their software; empty if none."""
-    names = dict.fromkeys(r.strategy for r in results if not r.is_bound and not r.counts_software)
-    return f"{_joined(list(names))} {'is' if len(names) == 1 else 'are'} {BARE}" if names else ""
 
 
 def _compared(results: Sequence[Answer]) -> tuple[list[Answer], list[Answer], list[Answer]]:
@@ -107,7 +65,7 @@ def verdict(results: Sequence[Result]) -> str:
     ranked, bare, bounds = _compared(results)
     text = _ranked(ranked, results)
     if bare:
-        names = _joined([_name(result, results) for result in bare])
+        names = joined([_name(result, results) for result in bare])
         text += f"; {names} would need {format_duration(bare[0].sync_time_s)} on the bare links alone"
     return f"{text}; {_beside(ranked[0], bounds, results)}" if bounds else text
 
@@ -139,8 +97,8 @@ def _close_words(ratio: float) -> str:
 def _all_equal(names: Sequence[str], noun: str, close: str) -> str:
     """Return that all *names* are equal, with the tolerance *close*; *noun* is not empty for bounds."""
     if noun:
-        return f"{_joined(names)} have the same {noun}{f' ({close})' if close else ''}"
-    return f"{_joined(names)} {f'are {close}' if close else 'are equally fast'}"
+        return f"{joined(names)} have the same {noun}{f' ({close})' if close else ''}"
+    return f"{joined(names)} {f'are {close}' if close else 'are equally fast'}"
 
 
 def _first(names: Sequence[str], other: str, ratio: float, noun: str, close: str) -> str:
@@ -148,8 +106,8 @@ def _first(names: Sequence[str], other: str, ratio: float, noun: str, close: str
     close = f" ({close})" if close else ""
     if noun:
         has = "has" if len(names) == 1 else "have"
-        return f"{_joined(names)} {has} the lowest {noun}{close}, and that of {other} is {_times(ratio)} as high"
-    return f"{_joined(names)} {'is' if len(names) == 1 else 'are'} fastest{close}, {_times(ratio)} as fast as {other}"
+        return f"{joined(names)} {has} the lowest {noun}{close}, and that of {other} is {_times(ratio)} as high"
+    return f"{joined(names)} {'is' if len(names) == 1 else 'are'} fastest{close}, {_times(ratio)} as fast as {other}"
 
 
 def _beside(best: Result, bounds: Sequence[Result], among: Sequence[Result]) -> str:
@@ -161,7 +119,7 @@ def _beside(best: Result, bounds: Sequence[Result], among: Sequence[Result]) -> 
         text = f"no ideal schedule on the bare links is below {name}: {called} needs at least {least}"
         both = best, lowest, name, called
     else:
-        names = _joined([_name(result, among) for result in _tied(bounds)])
+        names = joined([_name(result, among) for result in _tied(bounds)])
         share = lowest.sync_time_s / best.sync_time_s
         text = f"the lowest bound, that of {names}, is {least}: {share * 100:.0f} % of the time of {name}"
         both = lowest, best, called, name
@@ -204,10 +162,6 @@ def _name(result: Result, among: Sequence[Result]) -> str:
     if len({other.strategy for other in among}) == 1:
         return result.machine
     return f"{result.strategy} on {result.machine}"
-
-
-def _joined(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
 
 
 def _times(ratio: float) -> str:
@@ -291,16 +245,6 @@ def _overlap(some: list[tuple[float, float]], others: list[tuple[float, float]],
 # -- steps ---------------------------------------------------------------------------
 
 
-def bound_of(result: TrainingResult) -> str:
-    """Return what bounds a step: ``input``, or what most of its critical path is spent on.
-
-    That is ``host``, ``compute``, ``memory``, ``latency``, ``copies``, ``exchange`` or a pipeline's ``fill``.
-    """
-    if result.input is not None and result.input.bound != STEP:
-        return "input"
-    return result.step.bound
-
-
 def steps_verdict(results: Sequence[TrainingResult]) -> str:
     """Return the fastest way to run a step and why, in a sentence or two; machines are compared by throughput."""
     fitting = [result for result in results if result.fits]
@@ -328,7 +272,7 @@ def steps_verdict(results: Sequence[TrainingResult]) -> str:
         who, least = names[0] if len(ranked) > 1 else "it", "at least " if noun else ""
         said.append(f"{who} loses {least}{lost} of {whole} against one device alone")
     if bare:
-        named = _joined([_way_of(result, results) for result in bare])
+        named = joined([_way_of(result, results) for result in bare])
         said.append(f"{named} would need {format_duration(bare[0].step_time_s)} with exchanges on the bare links alone")
     if bounds and bounds[0].throughput > best.throughput:
         gain = f"{(bounds[0].throughput / best.throughput - 1) * 100:.2g} %"

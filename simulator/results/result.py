@@ -16,12 +16,13 @@ from simulator.results.composed import collective_composition
 from simulator.results.confidence import BAND_HEAD, Confidence, confidence_of, of_a_bound
 from simulator.results.narrowing import narrowing_of
 from simulator.results.notebook import html_table
+from simulator.results.rounded import rounded_share, whole_number
 from simulator.results.staging import staging_notes
-from simulator.topology.price import Price
+from simulator.topology.price import Price, price_entry
 from simulator.units import format_bandwidth, format_duration, format_size
 from simulator.workload.collective import Collective, bus_factor
 
-__all__ = ["LinkUse", "Result", "counts_software", "is_bound", "make_result"]
+__all__ = ["Result", "counts_software", "is_bound", "make_result"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -55,9 +56,37 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as in ``--json``, without the timeline."""
-        from simulator.results.document import result_entry
-
-        return result_entry(self)
+        use = self.bottleneck
+        busiest = None if use is None else {"link": use.name, "utilisation": rounded_share(use.utilisation)}
+        prices = {
+            "price_per_hour": price_entry(self.price_per_hour),
+            "price_per_million_exchanges": price_entry(self.price_per_million),
+        }
+        return {
+            "topology": self.machine,
+            **({"changed": self.changed.to_dict()} if self.changed else {}),
+            "strategy": self.strategy,
+            "is_bound": self.is_bound,
+            "counts_software": self.counts_software,
+            "collective": self.collective,
+            "n_ranks": self.n_ranks,
+            "gpus": list(self.gpus),
+            "bytes": whole_number(self.size_bytes),
+            "sync_time_s": self.sync_time_s,
+            **self.confidence.to_dict(),
+            "algbw_Bps": self.algbw_Bps,
+            "busbw_Bps": self.busbw_Bps,
+            **(prices if self.price_per_hour is not None else {}),
+            "simulation_events": self.simulation_events,
+            "bottleneck": busiest,
+            "links": [
+                {"name": use.name, "bytes": whole_number(use.bytes), "utilisation": rounded_share(use.utilisation)}
+                for use in self.links
+            ],
+            "rings": [list(ring) for ring in self.rings],
+            "notes": list(self.notes),
+            "facts": dict(self.facts),
+        }
 
     def _repr_html_(self) -> str:
         """Return the result as an HTML table, for notebooks."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from simulator.engine.executor import alone
 from simulator.engine.timeline import Span, Timeline
 from simulator.plan.plan import Activity, Flow, Fragment
-from simulator.results.result import LinkUse
+from simulator.results.bottleneck import LinkUse
 from simulator.training.loss import Loss
 from simulator.training.servers import ARRIVES, PULL, PUSH, SPREAD, STAGES, TO_CPU, TO_GPUS, UPDATE, Served
 from simulator.training.teams import Team

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from simulator.results.streams import StreamUse
-from simulator.results.training import TrainingResult
+from simulator.results.training_run import TrainingRun
 from simulator.training.exchange import STREAM
 from simulator.training.one_process import AUTOGRAD
 
@@ -35,7 +35,7 @@ class Share(NamedTuple):
     seconds: float
 
 
-def shares_of(result: TrainingResult) -> tuple[Share, ...]:
+def shares_of(result: TrainingRun) -> tuple[Share, ...]:
     """Return the parts of the step's time on the device that *result* describes, the largest first.
 
     They add up to the step's time.  The waiting time of a pipeline stage is split into the exchange of gradients or
@@ -67,7 +67,7 @@ def shares_of(result: TrainingResult) -> tuple[Share, ...]:
     return tuple(sorted(shares, key=lambda share: (-round(share.seconds, 12), share.name)))
 
 
-def _update_s(result: TrainingResult) -> float:
+def _update_s(result: TrainingRun) -> float:
     if result.question.layout.pp > 1 or not result.step.kinds:
         return result.step.parts_s.get("update", 0.0)
     return sum(kind.parts_s.get("update", 0.0) for kind in result.step.kinds)

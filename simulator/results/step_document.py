@@ -11,26 +11,28 @@ from simulator.questions.where import month_words
 from simulator.results.checkpoints import Checkpoints
 from simulator.results.document import SCHEMA_VERSION, options_document
 from simulator.results.input import InputRun
-from simulator.results.reason import best_of, bound_of
+from simulator.results.order import best_of
+from simulator.results.rounded import rounded_share
 from simulator.results.servers import ServerRun
 from simulator.results.shares import shares_of
 from simulator.results.step import StepResult
-from simulator.results.training import TrainingResult
+from simulator.results.step_confidence import step_confidence, step_trust
+from simulator.results.training_run import TrainingRun
 from simulator.step.memory import MemoryNeed
 from simulator.topology.price import price_entry
 
 __all__ = ["steps_document"]
 
 
-def steps_document(results: Sequence[TrainingResult], unfit: Mapping[str, str]) -> dict[str, Any]:
+def steps_document(results: Sequence[TrainingRun], unfit: Mapping[str, str]) -> dict[str, Any]:
     """Return *results* (fastest first) as plain data: the best from the view of one device, and a list of all."""
     best = best_of(results)
     return {
         **({"changed": best.changed.to_dict()} if best.changed else {}),
         **_seen(best.step),
         "memory": _memory(best.tightest.need),
-        **best.confidence.to_dict(),
-        "bound": bound_of(best),
+        **step_confidence(best).to_dict(),
+        "bound": best.bound,
         "trust": _trust(best),
         "alternatives": [asdict(other) for other in best.alternatives],
         "what_if": [{**asdict(other), "gain": best.step_time_s / other.step_time_s} for other in best.what_if],
@@ -40,7 +42,7 @@ def steps_document(results: Sequence[TrainingResult], unfit: Mapping[str, str]) 
     }
 
 
-def _entry(result: TrainingResult) -> dict[str, Any]:
+def _entry(result: TrainingRun) -> dict[str, Any]:
     question, busiest = result.question, result.bottleneck
     return {
         "topology": result.machine,
@@ -60,7 +62,7 @@ def _entry(result: TrainingResult) -> dict[str, Any]:
         "programs": question.programs,
         "sizes": dict(question.sizes),
         "step_time_s": result.step_time_s,
-        **result.confidence.to_dict(),
+        **step_confidence(result).to_dict(),
         "throughput_per_s": result.throughput,
         "price_per_hour": price_entry(result.price_per_hour),
         "price_per_million_samples": price_entry(result.price_per_million),
@@ -74,8 +76,8 @@ def _entry(result: TrainingResult) -> dict[str, Any]:
         "scaling_efficiency": result.scaling_efficiency,
         "bottleneck": None
         if busiest is None
-        else {"link": busiest.name, "bytes": busiest.bytes, "utilisation": round(busiest.utilisation, 12)},
-        "bound": bound_of(result),
+        else {"link": busiest.name, "bytes": busiest.bytes, "utilisation": rounded_share(busiest.utilisation)},
+        "bound": result.bound,
         "critical_path_s": dict(result.step.limits_s),
         "streams": {name: {"busy_s": use.busy_s, "waits_s": use.waits_s} for name, use in result.streams.items()},
         "memory": [
@@ -142,8 +144,9 @@ def _share(device: str, part: str, samples: int) -> dict[str, Any]:
     return {"device": device, "part": part, "samples": samples}
 
 
-def _trust(result: TrainingResult) -> dict[str, Any] | None:
-    return None if result.trust is None else asdict(result.trust)
+def _trust(result: TrainingRun) -> dict[str, Any] | None:
+    trust = step_trust(result)
+    return None if trust is None else asdict(trust)
 
 
 def _memory(need: MemoryNeed) -> dict[str, Any]:

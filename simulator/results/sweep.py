@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simulator.questions.collective import CollectiveQuestion
-from simulator.results.reason import best_of, by_time
+from simulator.results.order import best_of, by_time
 from simulator.results.result import Result
 from simulator.units import format_size
 from simulator.workload.collective import Collective

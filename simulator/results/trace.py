@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from simulator.engine.timeline import Span, Timeline
 from simulator.network.machine import Machine
 from simulator.plan.plan import Activity, Flow
-from simulator.results.document import whole_number
 from simulator.results.result import Result
+from simulator.results.rounded import whole_number
 from simulator.results.trace_sheet import Sheet, Slice, nanoseconds, processes, trace_text
 
 __all__ = ["MAX_ROUNDS", "MAX_SLICES", "chrome_trace"]

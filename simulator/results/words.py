@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from simulator.results.alternatives import Alternative
-from simulator.results.reason import bound_of
 from simulator.results.step import StepResult
 from simulator.results.training import TrainingResult
 
@@ -77,7 +76,7 @@ FORMAT_WORDS = {"fp32": "fp32", "tf32": "TF32", "half": "half precision", "fp8":
 
 def bound_words(result: TrainingResult) -> str:
     """Return what bounds a step; if it waits for input, with the stage of the input."""
-    name = bound_of(result)
+    name = result.bound
     words = BOUND_WORDS[name]
     return f"{words}: {INPUT_WORDS[result.input.bound]}" if result.input is not None and name == "input" else words
 

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from simulator.results.document import SCHEMA_VERSION, options_document
-from simulator.results.reason import bound_of
 from simulator.results.shares import SHARE_WORDS, shares_of
 from simulator.results.training import TrainingResult
 
@@ -108,7 +107,7 @@ def curve_document(curve: Curve) -> dict[str, Any]:
                 "throughput_per_s": result.throughput,
                 "scaling_efficiency": efficiency,
                 "doubling_efficiency": gain,
-                "bound": bound_of(result),
+                "bound": result.bound,
                 "fits": result.fits,
                 "memory_bytes": result.tightest.need.total_bytes,
                 "bottleneck": None if result.bottleneck is None else result.bottleneck.name,

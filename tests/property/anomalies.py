@@ -51,7 +51,7 @@ from simulator.network.machine import Machine
 from simulator.plan.plan import Flow, Plan
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.step import StepQuestion
-from simulator.results.training import DeviceMemory
+from simulator.results.training_run import DeviceMemory
 from simulator.step.memory import saved_by_groups
 from simulator.step.precision import storage_of
 from simulator.training.schedules import in_flight

@@ -288,7 +288,7 @@ def test_a_step_and_its_question_are_of_one_class() -> None:
         by_question, by_result = session.composed(question), session.step(question)
         assert by_result.confidence.estimate is not None
         assert by_result.band is not None
-        from simulator.results.composed import step_composition
+        from simulator.results.step_confidence import step_composition
 
         assert (step_composition(by_result).chain, step_composition(by_result).facts) == (
             by_question.chain,

@@ -15,7 +15,6 @@ from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 from simulator.results.limits import critical_path, limits_of
-from simulator.results.reason import bound_of
 from tests.machines import ring_machine
 
 PRODUCTS = """
@@ -42,14 +41,14 @@ def test_a_thousand_small_products_are_bound_by_the_host_that_issues_them(sessio
     assert step.bound == "host"
     assert step.limits_s["host"] == pytest.approx(step.host_s)
     graph = session.step(replace(asked, options=replace(options, cuda_graph=True)))
-    assert bound_of(graph) == "compute"
+    assert graph.bound == "compute"
 
 
 @pytest.mark.parametrize(("workload", "batch", "bound"), [("resnet50", 64, "compute"), ("mlp", 1, "host")])
 def test_the_path_adds_up_to_the_step(session: Session, workload: str, batch: int, bound: str) -> None:
     result = session.step(StepQuestion(where=Where("p3.2xlarge"), workload=workload, batch=batch))
     assert sum(result.step.limits_s.values()) == pytest.approx(result.step_time_s, rel=1e-9)
-    assert bound_of(result) == bound
+    assert result.bound == bound
 
 
 def test_without_what_bounds_it_a_step_is_shorter_and_without_all_else_it_is_not(session: Session) -> None:
@@ -59,14 +58,14 @@ def test_without_what_bounds_it_a_step_is_shorter_and_without_all_else_it_is_not
         result = session.step(asked)
         gained_s = result.step_time_s - session.slowed_host_s(asked, 0.5)
         assert gained_s <= 0.5 * result.step.limits_s.get("host", 0.0) + 1e-9
-        assert (gained_s > 0.2 * result.step_time_s) == (bound_of(result) == "host")
+        assert (gained_s > 0.2 * result.step_time_s) == (result.bound == "host")
 
 
 def test_exchanges_that_are_hidden_are_not_on_the_path(session: Session) -> None:
     asked = StepQuestion(where=Where("p3.16xlarge"), workload="resnet50", batch=64)
     assert "exchange" not in session.step(asked).step.limits_s
     slow = replace(asked, where=Where("p3.16xlarge", 4, "ethernet-1g"), batch=8)
-    assert bound_of(session.step(slow)) == "exchange"
+    assert session.step(slow).bound == "exchange"
 
 
 def test_passes_of_other_stages_are_the_fill_of_a_pipeline(session: Session) -> None:
@@ -76,7 +75,7 @@ def test_passes_of_other_stages_are_the_fill_of_a_pipeline(session: Session) -> 
     result = session.step(asked)
     limits = result.step.limits_s
     assert sum(limits.values()) == pytest.approx(result.step_time_s)
-    assert bound_of(result) == "fill"
+    assert result.bound == "fill"
     assert session.step(replace(asked, micro_batches=64)).step.bound != "fill"
 
 
@@ -84,7 +83,7 @@ def test_micro_batches_that_passed_at_once_count(session: Session) -> None:
     asked = StepQuestion(where=Where("p3.2xlarge"), workload="mlp", batch=1, micro_batches=50)
     result = session.step(asked)
     assert sum(result.step.limits_s.values()) == pytest.approx(result.step_time_s)
-    assert bound_of(result) == "host"
+    assert result.bound == "host"
 
 
 def test_who_waits_for_a_slot_waits_for_whoever_had_it() -> None:

@@ -10,7 +10,8 @@ from simulator.api import load_machine, simulate
 from simulator.network.routing import Router
 from simulator.plan.plan import Flow, PlanBuilder
 from simulator.results.columns import bandwidth_column, duration_column, shortened_ring, size_column
-from simulator.results.reason import bare_words, best_of, by_time, rounds_in_sequence, verdict
+from simulator.results.order import bare_words, best_of, by_time
+from simulator.results.reason import rounds_in_sequence, verdict
 from simulator.results.result import Result
 from tests.machines import ring_machine
 

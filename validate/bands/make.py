@@ -23,7 +23,7 @@ from simulator.bands.composition import Composition, of_parts
 from simulator.bands.evidence import Evidence, Seen, Spread
 from simulator.errors import InputError
 from simulator.questions.step import StepQuestion
-from simulator.results.composed import step_composition
+from simulator.results.step_confidence import step_composition
 from validate.bands.material import Measured
 from validate.bands.mixture import LEAST_PLACES, NARROWEST, Mixture, Quantiles, reached, unit_of, weights_of
 from validate.tables.statistics import weighted_quantile

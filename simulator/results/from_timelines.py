@@ -1,0 +1,276 @@
+"""Results of steps on one or several devices, made from their timelines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from simulator.collectives.communicator import Communicator
+from simulator.engine.executor import alone
+from simulator.engine.timeline import Timeline
+from simulator.network.machine import Machine
+from simulator.plan.plan import Fragment
+from simulator.questions.step import StepQuestion
+from simulator.results.bottleneck import bottleneck_of
+from simulator.results.result import counts_software, is_bound
+from simulator.results.servers import COMPUTE, ServerRun
+from simulator.results.staging import staging_notes
+from simulator.results.step import StepResult
+from simulator.results.streams import StreamUse, stream_uses, times_of
+from simulator.results.training import TrainingResult
+from simulator.results.training_run import DeviceMemory
+from simulator.step.issue import Sent
+from simulator.step.memory import MemoryNeed
+from simulator.training.exchange import STREAM, Exchanged
+from simulator.training.pipeline import ChunkRun
+from simulator.training.roles import Role
+from simulator.training.servers import Served
+from simulator.training.slowest import slowest_of
+
+__all__ = ["Seen", "alone_result", "pipeline_result", "server_result", "together_result"]
+
+
+def alone_result(question: StepQuestion, step: StepResult) -> TrainingResult:
+    """Return the result of *step* on one device."""
+    return TrainingResult(
+        question=question,
+        step=step,
+        device_count=1,
+        alone_s=step.step_time_s,
+        exposed_s=0.0,
+        exchanging_s=0.0,
+        bottleneck=None,
+        memory=(DeviceMemory(step.part, 1, step.memory),),
+        streams=stream_uses(step.timeline),
+        counts_software=True,
+        notes=(),
+        timeline=step.timeline,
+    )
+
+
+def together_result(
+    question: StepQuestion,
+    group: Communicator,
+    roles: Sequence[Role],
+    steps: Sequence[StepResult],
+    memory: Sequence[MemoryNeed],
+    alone_s: Sequence[float],
+    usual_s: float,
+    timeline: Timeline,
+) -> TrainingResult:
+    """Return the result of *timeline*, in which the ranks of *group* had *roles*.
+
+    *steps*, *memory* and *alone_s* are by role: the role's view of the step, its memory, and its seconds alone.
+    *usual_s*: the seconds of the slowest role alone, at the usual pace of its part.
+    """
+    slowest = max(range(len(roles)), key=lambda i: alone_s[i])
+    uses = dict(sorted(stream_uses(timeline).items(), key=lambda use: use[0].endswith(STREAM)))  # compute streams first
+    prefix = f"{roles[slowest].place.name}/" if len(roles) > 1 else ""
+    exchanged = _exchanged(timeline)
+    compute = uses.get(f"{prefix}compute", StreamUse())
+    exposed_s = sum(waited_s for stream, waited_s in compute.waits_s.items() if stream.endswith(STREAM))
+    exchanging_s = sum(use.busy_s for stream, use in uses.items() if stream.endswith(STREAM))
+    fragments = [
+        (part, times)
+        for task, times in zip(timeline.plan.tasks, times_of(timeline), strict=True)
+        for part in task.parts
+        if isinstance(part, Fragment)
+    ]
+    largest = max((part for part, _ in fragments), key=lambda part: alone(timeline.machine, part).end_s, default=None)
+    return TrainingResult(
+        question=question,
+        step=steps[slowest],
+        device_count=group.n_ranks,
+        alone_s=usual_s,
+        exposed_s=min(exposed_s, exchanging_s),
+        exchanging_s=exchanging_s,
+        bottleneck=bottleneck_of(timeline.machine, fragments, timeline.end_s, timeline.plan.perturbations),
+        memory=_by_part([DeviceMemory(r.place.part, r.count, need) for r, need in zip(roles, memory, strict=True)]),
+        streams=uses,
+        counts_software=largest is None or counts_software(largest.plan.facts),
+        is_bound=largest is not None and is_bound(largest.plan.facts),
+        notes=_notes(timeline.machine, largest, [part for part, _ in fragments]),
+        timeline=timeline,
+        pace=_pace(question, roles, slowest),
+        exchanges=sum(count for count, _ in exchanged),
+        exchanged_bytes=sum(n_bytes for _, n_bytes in exchanged),
+    )
+
+
+def _notes(machine: Machine, largest: Fragment | None, fragments: Sequence[Fragment]) -> tuple[str, ...]:
+    """Return the notes of the largest exchange, and a note if any of *fragments* stages bytes in host memory."""
+    own = () if largest is None else largest.plan.notes
+    return (*own, *staging_notes(machine, [fragment.plan for fragment in dict.fromkeys(fragments)]))
+
+
+def _pace(question: StepQuestion, roles: Sequence[Role], slowest: int) -> float:
+    """Return the time of the slowest rank with the same device as role *slowest*, relative to the mean."""
+    device, pace = roles[slowest].place.device, roles[slowest].pace
+    contends = question.contention and (question.options.trains or question.layout.zero == 3)
+    if not contends or question.one_process:
+        return pace
+    of_stages = question.layout.pp > 1
+    alike = [role for i, role in enumerate(roles) if role.place.device is device and (i == slowest or not of_stages)]
+    return pace * slowest_of(sum(role.count for role in alike), device.constants)
+
+
+def server_result(
+    question: StepQuestion,
+    run: ServerRun,
+    step: StepResult,
+    memory: Sequence[DeviceMemory],
+    alone_s: float,
+    one: Timeline,
+    timeline: Timeline,
+    pace: float,
+    exchanged_bytes: float,
+) -> TrainingResult:
+    """Return the result of *timeline*, whose steady state is *run*; *step* is a GPU's view of the one step *one*.
+
+    *pace* is that GPU's; *exchanged_bytes* is the sum over all keys.
+    """
+    uses = {name: use for name, use in stream_uses(one).items() if use.busy_s}
+    prefix = f"{step.device}/" if f"{step.device}/compute" in uses else ""
+    waits_s = uses.get(f"{prefix}compute", StreamUse()).waits_s
+    exposed_s = sum(seconds for stream, seconds in waits_s.items() if not stream.endswith("host"))
+    exchanging_s = max(exposed_s, sum(seconds for stage, seconds in run.stages_s.items() if stage != COMPUTE))
+    keys = {task.about.key for task in one.plan.tasks if isinstance(task.about, Served) and task.about.key >= 0}
+    return TrainingResult(
+        question=question,
+        step=step,
+        device_count=sum(pace.gpu_count for pace in run.paces),
+        alone_s=alone_s,
+        exposed_s=exposed_s,
+        exchanging_s=exchanging_s,
+        bottleneck=run.bottleneck,
+        memory=_by_part(memory),
+        streams=uses,
+        counts_software=False,
+        notes=run.notes,
+        timeline=timeline,
+        pace=pace,
+        exchanges=len(keys),
+        exchanged_bytes=exchanged_bytes,
+        servers=run,
+    )
+
+
+def _by_part(memory: Sequence[DeviceMemory]) -> tuple[DeviceMemory, ...]:
+    """Return *memory* with devices of equal part and need combined."""
+    counts: dict[tuple[str, MemoryNeed], int] = {}
+    for device in memory:
+        counts[device.part, device.need] = counts.get((device.part, device.need), 0) + device.count
+    return tuple(DeviceMemory(part, count, need) for (part, need), count in counts.items())
+
+
+def _exchanged(timeline: Timeline, prefix: str = "") -> list[tuple[int, float]]:
+    """Return the (count, total bytes) of each exchange on the streams that start with *prefix*."""
+    return [
+        (times, times * task.about.size_bytes)
+        for task, times in zip(timeline.plan.tasks, times_of(timeline), strict=True)
+        if isinstance(task.about, Exchanged) and task.stream.startswith(prefix)
+    ]
+
+
+class Seen(NamedTuple):
+    """The work of the busiest pipeline stage, number ``stage``, within the passes of a micro-batch.
+
+    ``streams`` are the uses of its streams, ``sent`` its exchanges within layers, and ``parts`` these exchanges and
+    those with the previous stage, each with its count per micro-batch.
+    """
+
+    stage: int
+    streams: Mapping[str, StreamUse]
+    sent: Sequence[Sent]
+    parts: Sequence[tuple[Fragment, int]] = ()
+
+
+def pipeline_result(
+    question: StepQuestion,
+    group: Communicator,
+    roles: Sequence[Role],
+    step: StepResult,
+    memory: Sequence[MemoryNeed],
+    alone_s: float,
+    timeline: Timeline,
+    seen: Seen,
+    largest: Fragment | None,
+) -> TrainingResult:
+    """Return the result of *timeline*, in which stages had *roles*; *step* is the view of the busiest stage.
+
+    *memory* is by stage; *largest* is the reduction of gradients that takes longest.
+    """
+    mine = f"stage {seen.stage}/"
+    within_layers = [(question.micro_batches, float(question.micro_batches * each.size_bytes)) for each in seen.sent]
+    exchanged = [*_exchanged(timeline, mine), *within_layers]
+    uses = {stream.removeprefix(mine): use for stream, use in stream_uses(timeline).items() if stream.startswith(mine)}
+    compute = uses.get("compute", StreamUse())
+    exposed_s = compute.waits_s.pop(f"{mine}{STREAM}", 0.0)
+    bubble_s = sum(compute.waits_s.values())
+    summing_s = min(bubble_s + exposed_s, _summing_s(timeline))
+    bubble_s += exposed_s - summing_s
+    if exposed_s:
+        compute.waits_s[STREAM] = exposed_s
+    within_s = 0.0
+    for stream, use in seen.streams.items():
+        if stream == "host":
+            waited_s = question.micro_batches * seen.streams["compute"].waits_s.get(stream, 0.0)
+            compute.busy_s -= waited_s
+            compute.waits_s[stream] = waited_s
+        if stream.endswith(STREAM):
+            busy_s = question.micro_batches * use.busy_s
+            waited_s = question.micro_batches * seen.streams["compute"].waits_s.get(stream, 0.0)
+            uses[stream] = StreamUse(busy_s)
+            compute.busy_s -= waited_s
+            compute.waits_s[stream] = waited_s
+            within_s += waited_s
+    exposed_s = within_s + summing_s
+    exchanging_s = max(exposed_s, sum(use.busy_s for stream, use in uses.items() if stream != "compute"))
+    exchanges = [(part, question.micro_batches * times) for part, times in seen.parts]
+    exchanges += [] if largest is None else [(largest, _pieces(timeline, mine))]
+    return TrainingResult(
+        question=question,
+        step=step,
+        device_count=group.n_ranks,
+        alone_s=alone_s,
+        exposed_s=exposed_s,
+        exchanging_s=exchanging_s,
+        bottleneck=bottleneck_of(timeline.machine, exchanges, timeline.end_s),
+        memory=tuple(
+            DeviceMemory(role.place.part, role.count, need, stage)
+            for stage, (role, need) in enumerate(zip(roles, memory, strict=True))
+        ),
+        streams=uses,
+        counts_software=largest is None or counts_software(largest.plan.facts),
+        is_bound=largest is not None and is_bound(largest.plan.facts),
+        notes=_notes(timeline.machine, largest, [part for part, _ in exchanges]),
+        timeline=timeline,
+        bubble_s=bubble_s,
+        pace=_pace(question, roles, seen.stage),
+        exchanges=sum(count for count, _ in exchanged),
+        exchanged_bytes=sum(n_bytes for _, n_bytes in exchanged),
+    )
+
+
+def _summing_s(timeline: Timeline) -> float:
+    """Return the seconds in which a pipeline's gradients or parameters are exchanged while no stage computes."""
+    spans = [
+        (task.about.part, span)
+        for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True)
+        if isinstance(task.about, ChunkRun)
+    ]
+    passes = [span for part, span in spans if part != "update"]
+    updates = [span for part, span in spans if part == "update"]
+    if not passes or not updates:
+        return 0.0
+    before_s = min(span.start_s for span in passes)
+    return (
+        before_s
+        + max(0.0, min(span.start_s for span in updates) - max(span.end_s for span in passes))
+        + max(0.0, timeline.end_s - max(span.end_s for span in updates))
+    )
+
+
+def _pieces(timeline: Timeline, prefix: str) -> int:
+    """Return the number of reductions of a stage's gradients."""
+    return sum(task.stream == f"{prefix}{STREAM}" and task.label != "all-gather" for task in timeline.plan.tasks)

@@ -1,0 +1,83 @@
+"""The uncertainty of steps, and what is known of errors of predictions for such: :func:`step_confidence`."""
+
+from __future__ import annotations
+
+from simulator.bands.classes import exchange_chain
+from simulator.bands.composition import Composition, Part
+from simulator.bands.distance import Facts
+from simulator.results.composed import exchange_facts, main_format, steps_alike
+from simulator.results.confidence import Confidence, confidence_of, of_a_bound
+from simulator.results.narrowing import narrowing_of
+from simulator.results.training_run import TrainingRun
+from simulator.results.trust import Trust
+
+__all__ = ["step_composition", "step_confidence", "step_trust"]
+
+
+def step_confidence(result: TrainingRun) -> Confidence:
+    """Return the uncertainty of a step's time; ideal schedules, which cannot be measured, have no band."""
+    if not result.counts_software and result.servers is None:
+        return of_a_bound()
+    composition = step_composition(result)
+    return confidence_of(result.step_time_s, composition, narrowing_of(result.question, composition.facts))
+
+
+def step_trust(result: TrainingRun) -> Trust | None:
+    """Return the errors of predictions for such steps, or None if nobody measured them."""
+    if result.servers is not None or result.question.one_process or result.shares or result.question.programs > 1:
+        return None
+    sure = step_confidence(result)
+    if sure.band is None and not sure.is_exact:
+        return None
+    return result.step.trust_of(result.device_count, divided=result.question.layout.divides_network)
+
+
+def step_composition(result: TrainingRun) -> Composition:
+    """Return the composition of a step: the whole, its kernels and its exposed communication."""
+    step, question = result.step, result.question
+    whole = steps_alike(
+        part=step.part,
+        generation=step.generation,
+        network=step.network.name,
+        family=step.family,
+        form=main_format(step.flop_by_format),
+        gpus=result.device_count,
+        divided=question.layout.divides_network,
+        calibrated=step.calibrated,
+        kernels=sorted(kind.kind for kind in step.kinds),
+        exchange=_exchange(result),
+        unmeasured=_unmeasured(result),
+    )
+    time_s = result.step_time_s
+    if time_s <= 0.0:
+        return whole
+    parts = [Part(each.chain, each.share / time_s, each.alone / time_s) for each in step.kernel_parts]
+    if result.exposed_s > 0.0:
+        hosts = result.timeline.machine.hosts_of(result.timeline.machine.gpus)
+        share = result.exposed_s / time_s
+        parts.append(Part(exchange_chain(several_nodes=len(hosts) > 1), share, share))
+    return Composition(whole.chain, tuple(parts), whole.facts)
+
+
+def _exchange(result: TrainingRun) -> Facts | None:
+    """Return the facts of the exchanges among the devices of *result*, or None if they exchange nothing."""
+    if not result.exchanges or result.servers is not None:
+        return None
+    machine = result.timeline.machine
+    gpus = machine.gpus if result.question.gpus is None else [machine.gpus[gpu] for gpu in result.question.gpus]
+    return exchange_facts(machine, gpus, result.question.strategy)
+
+
+def _unmeasured(result: TrainingRun) -> str:
+    """Return in words the aspect of a step that no published measurement covers; empty if there is none."""
+    question = result.question
+    for found, words in (
+        (result.servers is not None, "through parameter servers"),
+        (result.input is not None, "together with its input"),
+        (question.one_process, "of one process for all GPUs"),
+        (bool(result.shares) or len({device.part for device in result.memory}) > 1, "over unlike devices"),
+        (question.programs > 1, "of several programs that share their device"),
+    ):
+        if found:
+            return f"no measured step {words}"
+    return ""

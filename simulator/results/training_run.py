@@ -1,0 +1,172 @@
+"""A step on one or several devices, as plain data: :class:`TrainingRun`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulator.engine.timeline import Timeline
+from simulator.questions.step import StepQuestion
+from simulator.results.alternatives import Alternative
+from simulator.results.bottleneck import LinkUse
+from simulator.results.changed import Changed
+from simulator.results.checkpoints import Checkpoints
+from simulator.results.input import STEP, InputRun
+from simulator.results.servers import ServerRun
+from simulator.results.step import StepResult
+from simulator.results.streams import StreamUse
+from simulator.step.memory import MemoryNeed
+from simulator.topology.price import Price
+
+__all__ = ["DeviceMemory", "TrainingRun"]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """The memory that each of ``count`` devices of a part needs, all of one pipeline ``stage`` if there are several."""
+
+    part: str
+    count: int
+    need: MemoryNeed
+    stage: int | None = None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TrainingRun:
+    """What a step does and how long it takes.
+
+    ``step`` is the view of the first device of the slowest role, or of the busiest pipeline stage.  ``alone_s`` is that
+    device's time for its part of the samples alone, at the usual pace of its part.  ``exposed_s`` is exposed
+    communication, ``exchanging_s`` (never less) all communication, ``bubble_s`` a stage's wait for other stages.
+    ``exchanges`` is the number of exchanges of a rank in a step, of ``exchanged_bytes`` in all as nccl-tests counts
+    them.  ``counts_software``: the times of exchanges include launches and protocols; otherwise they are the least that
+    the links allow.  ``is_bound``: they are those of an ideal schedule, which users cannot select.
+    """
+
+    question: StepQuestion
+    step: StepResult
+    device_count: int
+    alone_s: float
+    exposed_s: float
+    exchanging_s: float
+    bottleneck: LinkUse | None
+    memory: tuple[DeviceMemory, ...]
+    streams: dict[str, StreamUse]
+    counts_software: bool
+    notes: tuple[str, ...]
+    timeline: Timeline
+    bubble_s: float = 0.0
+    exchanges: int = 0
+    exchanged_bytes: float = 0.0
+    pace: float = 1.0  # time of the slowest rank relative to the mean
+    is_bound: bool = False
+    servers: ServerRun | None = None
+    checkpoints: Checkpoints | None = None
+    shares: tuple[tuple[str, str, int], ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
+    remedies: tuple[str, ...] = ()
+    input: InputRun | None = None
+    what_if: tuple[Alternative, ...] = ()  # gains of single changes, the largest first
+    changed: Changed | None = None
+
+    @property
+    def machine(self) -> str:
+        """The name of the machine."""
+        return self.step.machine
+
+    @property
+    def price_per_hour(self) -> Price | None:
+        """The price of the whole machine per hour, if its file has one."""
+        return self.timeline.machine.price_per_hour
+
+    @property
+    def price_per_million(self) -> Price | None:
+        """The price of a million samples, if the machine's file has one."""
+        price = self.price_per_hour
+        return price.times(1e6 / 3600.0 / self.throughput) if price is not None and self.throughput > 0 else None
+
+    @property
+    def strategy(self) -> str:
+        """The strategy for gradients or shards; empty if nothing is exchanged."""
+        return self.question.strategy if self.exchanging_s else ""
+
+    @property
+    def parallel(self) -> str:
+        """How devices divide the work, in words of ``--parallel``; empty if each computes alone."""
+        return self.question.layout.words if self.exchanging_s else ""
+
+    @property
+    def way(self) -> str:
+        """Strategy, parallelism and overlap in a few words."""
+        if self.exchanging_s:
+            return self.question.way
+        return self.step.device if self.device_count == 1 else "each alone"
+
+    @property
+    def step_time_s(self) -> float:
+        """Seconds of the step; with an input or servers, of a step in the steady state."""
+        if self.input is not None:
+            return self.input.period_s
+        return self.timeline.end_s if self.servers is None else self.servers.period_s
+
+    @property
+    def replicas(self) -> int:
+        """The number of replicas, each of one device or of several that divide the network."""
+        return self.device_count // self.question.layout.model_ranks
+
+    @property
+    def samples(self) -> int:
+        """Samples of all devices in a step."""
+        if self.shares:
+            return sum(samples for _, _, samples in self.shares) * self.step.micro_batches
+        return self.step.samples * self.replicas
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all devices in a step; 0 if there are none."""
+        if self.shares:
+            return self.step.tokens // self.step.samples * self.samples
+        return self.step.tokens * self.replicas
+
+    @property
+    def throughput(self) -> float:
+        """Samples per second of all devices."""
+        if self.servers is not None:
+            return self.step.samples * self.servers.devices_per_s
+        return self.samples / self.step_time_s if self.step_time_s > 0 else 0.0
+
+    @property
+    def epoch_steps(self) -> int:
+        """Steps of an epoch; the last may have fewer samples, but takes as long.  0 if no epoch was asked for."""
+        return -(-self.question.epoch_samples // self.samples)
+
+    @property
+    def epoch_s(self) -> float:
+        """Seconds of an epoch: its steps, or with asynchronous servers its samples over the throughput."""
+        if self.servers is not None and self.question.staleness is None:
+            return self.question.epoch_samples / self.throughput
+        return self.epoch_steps * self.step_time_s
+
+    @property
+    def scaling_efficiency(self) -> float:
+        """Throughput relative to that of as many devices without any exchange or straggler."""
+        if self.servers is not None:
+            return self.alone_s * self.servers.devices_per_s / self.device_count
+        return self.alone_s / self.step_time_s if self.step_time_s > 0 else 1.0
+
+    @property
+    def fits(self) -> bool:
+        """Whether the step fits in the memory of each device."""
+        return all(device.need.fits for device in self.memory)
+
+    @property
+    def tightest(self) -> DeviceMemory:
+        """The devices with the least memory left, or that lack most."""
+        return max(self.memory, key=lambda device: device.need.total_bytes - device.need.available_bytes)
+
+    @property
+    def bound(self) -> str:
+        """What bounds the step: ``input``, or what most of its critical path is spent on.
+
+        That is ``host``, ``compute``, ``memory``, ``latency``, ``copies``, ``exchange`` or a pipeline's ``fill``.
+        """
+        return "input" if self.input is not None and self.input.bound != STEP else self.step.bound
