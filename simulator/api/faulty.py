@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 from simulator.topology.parts import LinkPart, NicPart, SwitchPart
 from simulator.topology.topology import Topology
 
 __all__ = [
+    "Faulty",
     "adapters_of",
     "faulty_machines",
     "fewer_adapters",
@@ -26,26 +28,39 @@ __all__ = [
 _DIRECT = ("nvlink", "xgmi")
 
 
-def faulty_machines(topology: Topology) -> Iterator[tuple[str, Topology]]:
-    """Yield each possible fault of *topology*, in words, with the topology that has it."""
+class Faulty(NamedTuple):
+    """A faulty machine: what is amiss, the possible reasons, and the topology that has it.
+
+    Reasons may be names of settings.  ``decided_by`` are the settings that leave no other reason either.
+    """
+
+    what: str
+    reasons: tuple[str, ...]
+    topology: Topology
+    decided_by: frozenset[str] = frozenset()
+
+
+def faulty_machines(topology: Topology) -> Iterator[Faulty]:
+    """Yield each possible fault of *topology*."""
     nics = [device for device in topology.devices if isinstance(device.part, NicPart) and device.node >= 0]
+    no_peers = ("NCCL_P2P_DISABLE", "a container", "ACS")
     if topology.n_nodes > 1:
         for count in sorted({len(nics) // 2, len(nics) // 4, 1} - {0, len(nics)}, reverse=True):
-            kept = fewer_adapters(topology, range(count))
-            yield f"{count} of {len(nics)} adapters used (NCCL_IB_HCA, links down)", kept
+            kept, hca = fewer_adapters(topology, range(count)), "NCCL_IB_HCA"
+            yield Faulty(f"{count} of {len(nics)} adapters used", (hca, "links down"), kept, frozenset({hca}))
         if any(isinstance(nic.part, NicPart) and nic.part.gpudirect for nic in nics):
-            yield "no GPUDirect RDMA (nvidia-peermem, NCCL_NET_GDR_LEVEL)", without_gpudirect(topology)
+            yield Faulty("no GPUDirect RDMA", ("nvidia-peermem", "NCCL_NET_GDR_LEVEL"), without_gpudirect(topology))
         if nics:
-            yield "adapters at half of their rate (cable, switch, PCIe slot)", slower_adapters(topology, 0.5)
+            slower = slower_adapters(topology, 0.5)
+            yield Faulty("adapters at half of their rate", ("cable", "switch", "PCIe slot"), slower)
     if any(wire.part.of in _DIRECT for wire in topology.wires):
-        yield "PCIe in place of NVLink (fabric manager, links down)", without_nvlink(topology)
-        yield (
-            "no direct copies between GPUs (NCCL_P2P_DISABLE, a container, ACS)",
-            without_peers(without_nvlink(topology)),
-        )
+        bare = without_nvlink(topology)
+        yield Faulty("PCIe in place of NVLink", ("fabric manager", "links down"), bare)
+        yield Faulty("no direct copies between GPUs", no_peers, without_peers(bare))
     elif topology.transport.peer_to_peer != "none":
-        yield "no direct copies between GPUs (NCCL_P2P_DISABLE, a container, ACS)", without_peers(topology)
-    yield "PCIe links at half of their rate (x8 for x16, a generation less)", narrower_pcie(topology, 0.5)
+        yield Faulty("no direct copies between GPUs", no_peers, without_peers(topology))
+    narrower = narrower_pcie(topology, 0.5)
+    yield Faulty("PCIe links at half of their rate", ("x8 for x16", "a generation less"), narrower)
 
 
 def adapters_of(topology: Topology) -> int:

@@ -184,6 +184,7 @@ class Session(Context):
             algorithm=question.algorithm,
             protocol=question.protocol,
             in_switch=question.in_switch,
+            nvls=question.nvls,
             servers=question.servers,
             constants=self.constants,
         )

@@ -43,7 +43,10 @@ def kernel_chain(kernel: str, bound: str, precision: str) -> Chain:
 
 
 def collective_chain(collective: str, size_bytes: float, network: str, n_nodes: int = 1) -> Chain:
-    """Return the classes of a collective of *size_bytes* over *network*, one of ``INSIDE`` or ``BETWEEN`` *n_nodes*."""
+    """Return the classes of a collective of *size_bytes* over *network*, one of ``INSIDE`` or ``BETWEEN`` *n_nodes*.
+
+    An empty *network* is one that no class names.
+    """
     size = "small" if size_bytes < LARGE_BYTES else "middle" if size_bytes < FULL_BYTES else "full"
     wide = "small" if size == "small" else "large"
     where = "node" if network in INSIDE else "nodes"
@@ -51,7 +54,7 @@ def collective_chain(collective: str, size_bytes: float, network: str, n_nodes: 
     chain = [f"collective {size} {near} {network} {collective}", f"collective {size} {near} {network}"]
     if near != where:
         chain.append(f"collective {size} {where} {network}")
-    if (size, network) == ("small", "ethernet"):
+    if not network or (size, network) == ("small", "ethernet"):
         chain = []  # of four machines, one is 2 to 50 times as slow as predicted: a band that holds it says nothing
     chain += [f"collective {size} {where}", f"collective {wide} {where}", f"collective {wide}", "collective"]
     return tuple(dict.fromkeys(chain))

@@ -146,7 +146,8 @@ def simulate(
         str,
         typer.Option(
             metavar="TYPE",
-            help="Element type: fp64, fp32, tf32, fp16, bf16, int8, uint8, fp8. Switches cannot reduce 8-bit types.",
+            help="Element type: fp64, fp32, tf32, fp16, bf16, int8 to int64, uint8 to uint64, fp8. Switches cannot "
+            "reduce 8-bit types.",
         ),
     ] = "fp32",
     redop: Annotated[

@@ -12,7 +12,7 @@ from simulator.cli.input_text import input_lines
 from simulator.cli.server_text import checkpoint_lines, server_lines, share_lines
 from simulator.cli.table import Column, table_lines
 from simulator.console.style import Style
-from simulator.questions.nccl import NOTED
+from simulator.questions.nccl import VersionNote
 from simulator.questions.where import month_words
 from simulator.results.alternatives import NOT_TRIED, Alternative
 from simulator.results.columns import lay_out, percent, rate_words
@@ -210,7 +210,7 @@ def _times(result: TrainingResult, style: Style) -> list[str]:
     if result.bottleneck is not None:
         facts.append(("slowest link", f"{result.bottleneck.name}, {percent(result.bottleneck.utilisation)} in use"))
     facts += [("staged", note) for note in result.notes if note.startswith(STAGED)]
-    facts += [("software", note) for note in result.notes if note.startswith(NOTED)]
+    facts += [("software", note) for note in result.notes if isinstance(note, VersionNote)]
     facts += [("faster", note) for note in result.notes if note == NOT_TRIED]
     facts += [("servers", note) for note in (result.servers.notes if result.servers else ())]
     if result.is_bound:

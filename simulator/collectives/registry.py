@@ -88,6 +88,7 @@ def strategy_of(
     algorithm: str | None = None,
     protocol: str | None = None,
     in_switch: bool = True,
+    nvls: bool = True,
     servers: tuple[str, ...] = (),
     constants: Constants = DEFAULT,
 ) -> Strategy:
@@ -95,6 +96,7 @@ def strategy_of(
 
     *algorithm*, *protocol*: forced on NCCL instead of its own choice.
     *in_switch*: whether a switch can reduce the data type.
+    *nvls*: whether NCCL may use NVLS.
     *servers*: where parameter servers are placed.
     *constants*: the constants of NCCL's costs.
 
@@ -113,7 +115,7 @@ def strategy_of(
     from simulator.collectives.nccl.strategy import Nccl
 
     costs = costs_of(software.nccl, constants)
-    return Nccl(algorithm, costs, in_switch=in_switch, protocol=protocol, version=software.nccl)
+    return Nccl(algorithm, costs, in_switch=in_switch, nvls=nvls, protocol=protocol, version=software.nccl)
 
 
 def _plugins() -> dict[str, metadata.EntryPoint]:

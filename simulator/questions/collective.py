@@ -9,14 +9,15 @@ from simulator.workload.collective import Collective
 
 __all__ = ["DTYPES", "REDUCTIONS", "CollectiveQuestion"]
 
-DTYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "int8", "uint8", "fp8")
+_WIDE_INTEGERS = ("int32", "uint32", "int64", "uint64")
+DTYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "int8", "uint8", *_WIDE_INTEGERS, "fp8")
 REDUCTIONS = ("sum", "avg", "prod", "min", "max")
 # Reductions that switches do, by type (ncclNvlsSupported). NCCL computes an average as a product and a sum, which they
 # do not do.
 _IN_SWITCH = {
-    "sum": ("fp64", "fp32", "tf32", "fp16", "bf16"),
-    "min": ("fp16", "bf16"),
-    "max": ("fp16", "bf16"),
+    "sum": ("fp64", "fp32", "tf32", "fp16", "bf16", *_WIDE_INTEGERS),
+    "min": ("fp16", "bf16", *_WIDE_INTEGERS),
+    "max": ("fp16", "bf16", *_WIDE_INTEGERS),
 }
 
 
@@ -40,6 +41,8 @@ class CollectiveQuestion:
         Replaces NCCL's own choice (NCCL_ALGO): ``ring``, ``tree``, ``nvls``, ``nvls_tree``, ``pat``.
     protocol : str, optional
         Replaces NCCL's own choice (NCCL_PROTO): ``LL``, ``LL128``, ``Simple``.
+    nvls : bool
+        Whether NCCL may use NVLS (NCCL_NVLS_ENABLE).
     dtype : str
         Type of the elements, one of ``DTYPES``.
     reduction : str
@@ -60,6 +63,7 @@ class CollectiveQuestion:
     gpus_per_process: int = 1
     algorithm: str | None = None
     protocol: str | None = None
+    nvls: bool = True
     dtype: str = "fp32"
     reduction: str = "sum"
     servers: tuple[str, ...] = ()

@@ -12,11 +12,11 @@ from typing import Literal, NamedTuple
 __all__ = [
     "CHIPS",
     "FEATURES",
-    "NOTED",
     "OLDEST_RULES",
     "Feature",
     "Since",
     "Version",
+    "VersionNote",
     "chip_since",
     "has",
     "version_words",
@@ -38,7 +38,12 @@ Feature = Literal[
     "pxn",
 ]
 OLDEST_RULES: Version = (2, 6)  # the oldest version whose planning tables are known
-NOTED = "NCCL "  # how notes on a version begin in answers
+
+
+class VersionNote(str):
+    """What an answer says of the version of NCCL that it assumes."""
+
+    __slots__ = ()
 
 
 class Since(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from simulator.bands.classes import FORMATS, LARGE_BYTES, collective_chain, step_chain
@@ -67,11 +68,13 @@ def _inside(machine: Machine, ranks: Sequence[int]) -> str:
 
 
 def _between(machine: Machine, ranks: Sequence[int]) -> str:
-    """Return the network of the adapters in the nodes of *ranks*."""
+    """Return the network of most bandwidth of the adapters in the nodes of *ranks*; empty without adapters."""
     hosts = machine.hosts_of(ranks)
-    adapters = (node.part for node in machine.nodes if node.host in hosts and isinstance(node.part, NicPart))
-    spoken = next((part.network for part in adapters if isinstance(part, NicPart)), "ethernet")
-    return "ethernet" if spoken == "efa" else spoken
+    rates: dict[str, float] = defaultdict(float)
+    for node in machine.nodes:
+        if node.host in hosts and isinstance(node.part, NicPart):
+            rates["ethernet" if node.part.network == "efa" else node.part.network] += node.part.bandwidth
+    return max(rates, key=lambda network: rates[network], default="")
 
 
 def steps_alike(

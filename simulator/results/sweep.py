@@ -28,6 +28,10 @@ _TYPES = {
     "bf16": ("bfloat16", 2),
     "int8": ("int8", 1),
     "uint8": ("uint8", 1),
+    "int32": ("int32", 4),
+    "uint32": ("uint32", 4),
+    "int64": ("int64", 8),
+    "uint64": ("uint64", 8),
     "fp8": ("fp8_e4m3", 1),
 }
 _REDUCES = ("all-reduce", "reduce-scatter", "reduce")

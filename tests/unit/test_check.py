@@ -29,7 +29,8 @@ from simulator.topology.load import load_topology
 from simulator.topology.topology import Topology
 from tests.nccl_logs import as_json_log, as_log
 from validate.check.check import Checked, check
-from validate.check.healthy import healthy_range, is_large
+from validate.check.healthy import healthy_range
+from validate.check.pace import large_from
 from validate.check.report import as_document, as_text
 from validate.cli import main
 from validate.importing.nccl_tests import read_nccl_tests
@@ -174,7 +175,7 @@ def test_smaller_sizes_alone_make_a_log_slow() -> None:
     times = times_on(load_topology("dgx-h100"))
     found = checked(as_log([(size, t * (4.0 if size < 1 << 27 else 1.0)) for size, t in times]), "dgx-h100")
     assert found.verdict == "slow"
-    assert [ratio > band.slowest for _, ratio, band in found.ratios] == [False, True]
+    assert [group.ratio > max(band.slowest for band in group.bands) for group in found.groups] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -269,7 +270,10 @@ def test_a_machine_that_cannot_have_run_it_is_refused() -> None:
 
 def test_remarks_say_what_else_the_log_tells() -> None:
     times = times_on(load_topology("dgx-h100"))
-    assert checked(as_log(times, wrong=3), "dgx-h100").wrong.startswith("results are wrong")
+    assert (
+        checked(as_log(times, wrong=3), "dgx-h100").wrong
+        == "at 16 KiB, 256 KiB, 4 MiB, 32 MiB, ... (6 in all) (#wrong)"
+    )
     found = check(SESSION, read_nccl_tests(as_log(times, header=False), "a", n_ranks=8), "dgx-h100")
     assert any("names no version of NCCL; 2.30 is taken" in each for each in found.remarks)
     other = checked(as_log(times, gpu="NVIDIA A100-SXM4-80GB"), "dgx-h100")
@@ -279,8 +283,9 @@ def test_remarks_say_what_else_the_log_tells() -> None:
 
 
 def test_the_largest_sizes_are_those_where_links_are_full() -> None:
-    assert [is_large(1 << power, 1 << 30) for power in (26, 27, 30)] == [False, True, True]
-    assert [is_large(size, 1 << 21) for size in (1 << 19, 1 << 20)] == [False, True]  # 1 MiB at least
+    assert large_from([1 << power for power in range(20, 31)]) == 1 << 27
+    assert large_from([1 << power for power in range(20, 31, 3)]) == 1 << 23  # three at least
+    assert large_from([1 << power for power in range(10, 22)]) == 1 << 20  # none below 1 MiB
 
 
 def test_quantiles_weigh_each_machine_once() -> None:
@@ -330,7 +335,7 @@ def test_the_command_answers_first_in_80_columns(tmp_path, capsys) -> None:
     assert capsys.readouterr().out.startswith("2 x dgx-h100: all-reduce over 16 GPUs is healthy\n")
     assert run("--topology", "dgx-h100", str(bad)) == 3
     out = capsys.readouterr().out
-    assert out.startswith("2 x dgx-h100: all-reduce over 16 GPUs is slow\n")
+    assert out.startswith("2 x dgx-h100: all-reduce over 16 GPUs is slow at 4 MiB to 1 GiB\n")
     assert re.search(r"remaining error:\n +0 %  2 of 8 adapters used", out)
     assert max(map(len, out.splitlines())) <= 80
 

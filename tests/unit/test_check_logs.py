@@ -131,7 +131,7 @@ def test_rows_of_another_type_are_left_out_and_told() -> None:
     text += text.splitlines()[-5].replace("float", "half") + "\n"
     log = read_nccl_tests(text, "a")
     assert (log.dtype, len(log.points)) == ("fp32", 2)
-    assert log.remarks == ("1 rows of other types or reductions than float sum are left out",)
+    assert log.remarks == ("1 row of other types or reductions than float sum left out",)
 
 
 def test_a_test_that_is_not_modelled_is_named() -> None:
@@ -168,7 +168,7 @@ PLAIN = CollectiveQuestion(where=Where("dgx-h100", 2), size_bytes=1e9)
         (("NCCL_ALGO", "Ring"), {"algorithm": "ring"}),
         (("NCCL_ALGO", "broadcast:ring;allreduce:NVLSTree"), {"algorithm": "nvls_tree"}),
         (("NCCL_PROTO", "simple"), {"protocol": "Simple"}),
-        (("NCCL_NVLS_ENABLE", "0"), {"reduction": "prod"}),
+        (("NCCL_NVLS_ENABLE", "0"), {"nvls": False}),
         (("NCCL_NVLS_ENABLE", "1"), {}),
     ],
 )
@@ -190,6 +190,7 @@ def test_a_setting_is_part_of_the_question(setting: tuple[str, str], changed: di
         ({"NCCL_P2P_DISABLE": "1"}, lambda t: without_peers(without_nvlink(t))),
         ({"NCCL_P2P_DISABLE": "0"}, lambda t: t),
         ({"NCCL_NET_GDR_LEVEL": "LOC"}, without_gpudirect),
+        ({"NCCL_IB_DISABLE": "0"}, lambda t: t),
         ({"CUDA_VISIBLE_DEVICES": "0,1"}, lambda t: t),
     ],
 )
@@ -199,10 +200,37 @@ def test_a_setting_is_part_of_the_machine(setting: dict[str, str], machine: Call
     assert (found.topology, found.question, found.unknown) == (machine(plain), PLAIN, ())
 
 
-@pytest.mark.parametrize("setting", [("NCCL_MAX_NCHANNELS", "2"), ("NCCL_ALGO", "^Ring"), ("NCCL_IB_HCA", "^eth")])
+@pytest.mark.parametrize(
+    "setting",
+    [
+        ("NCCL_MAX_NCHANNELS", "2"),
+        ("NCCL_ALGO", "^Ring"),
+        ("NCCL_IB_HCA", "^eth"),
+        ("NCCL_IB_DISABLE", "1"),
+        ("NCCL_NET", "Socket"),
+        ("NCCL_NVLS_ENABLE", "x"),
+    ],
+)
 def test_a_setting_that_is_not_modelled_is_said(setting: tuple[str, str]) -> None:
     found = applied(dict([setting]), load_topology("dgx-h100", n_nodes=2), PLAIN)
     assert (found.known, found.unknown) == ((), ("=".join(setting),))
+
+
+def test_sockets_are_what_ethernet_adapters_speak_anyway() -> None:
+    for machine, nodes in (("p3.16xlarge", 2), ("dgx-h100", None)):
+        plain = load_topology(machine, n_nodes=nodes)
+        for setting in ({"NCCL_IB_DISABLE": "1"}, {"NCCL_NET": "Socket"}):
+            found = applied(setting, plain, PLAIN)
+            assert (found.topology, found.unknown) == (plain, ())
+
+
+def test_nvls_is_off_for_all_collectives() -> None:
+    sizes = [1 << 28, 1 << 30]
+    off = times_of("dgx-h100", sizes, nvls=False)
+    assert off == times_of("dgx-h100", sizes, algorithm="ring") != times_of("dgx-h100", sizes)
+    for collective in ("all-reduce", "all-gather"):
+        with pytest.raises(InputError, match="NVLS is off, which nvls needs; ring and tree do without"):
+            times_of("dgx-h100", sizes, collective=collective, algorithm="nvls", nvls=False)
 
 
 def test_what_the_log_fixes_is_no_cause() -> None:
@@ -331,15 +359,21 @@ def test_keys_of_any_type_are_read_or_passed_over(key: str, value: object) -> No
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (changed(results=[{"size": 10**400, "out_of_place": {"time": 1.0}}]), "no size of 1000"),
-        (changed(results=[{"size": -4, "out_of_place": {"time": 1.0}}]), "no size of -4 bytes"),
-        (changed(results=[{"size": 4, "out_of_place": {"time": 1e-300}}]), "no exchange takes 1e-300 us"),
+        (
+            changed(results=[{"size": 10**400, "type": "float", "out_of_place": {"time": 1.0}}]),
+            "a: 1 row not read: results[0] (size 1000",
+        ),
+        (changed(results=[{"size": -4, "out_of_place": {"time": 1.0}}]), "results[0] (size -4)"),
+        (
+            changed(results=[{"size": 4, "type": "float", "out_of_place": {"time": 1e-300}}]),
+            "results[0] (time '1e-300')",
+        ),
         ('{"results": ' + "1" * 5000 + "}", "is not valid JSON"),
         ('{"a":' + "[" * 100_000, "is not valid JSON: it is nested too deep"),
-        ("#  Rank " + "9" * 5000 + " Pid 1 on n0 device 0 [0x1] X\n", "a:1:1: there is no rank 9999"),
-        ("#  Rank 0 Pid 1 on n0 device " + "9" * 5000 + " [0x1] X\n", "a:1:1: there is no device 9999"),
-        ("# algbw\n 1048576 262144 float sum -1 1e-300 1 1 0\n", "a:2:1: no exchange takes 1e-300 us"),
-        ("# algbw\n 1048576 262144 float sum -1 9e99 1 1 0\n", "a:2:1: no exchange takes 9e"),
+        ("#  Rank " + "9" * 5000 + " Pid 1 on n0 device 0 [0x1] X\n", "a:1:9: there is no rank 9999"),
+        ("#  Rank 0 Pid 1 on n0 device " + "9" * 5000 + " [0x1] X\n", "a:1:30: there is no device 9999"),
+        ("# algbw\n 1048576 262144 float sum -1 1e-300 1 1 0\n", "a: 1 row not read: line 2 (time '1e-300')"),
+        ("# algbw\n 1048576 262144 float sum -1 9e99 1 1 0\n", "a: 1 row not read: line 2 (time '9e99')"),
     ],
 )
 def test_impossible_logs_are_one_line(text: str, said: str) -> None:
@@ -382,4 +416,6 @@ def test_wrong_results_come_first_and_are_no_success(tmp_path, capsys) -> None:
             main(["check", "--topology", "dgx-h100", str(log)])
         assert ended.value.code == status
         out = capsys.readouterr().out
-        assert out.startswith("results are wrong, 7 out of bounds") == (status == 3)
+        assert out.startswith("dgx-h100: all-reduce over 8 GPUs gives wrong results, 7 out of bounds: look for") == (
+            status == 3
+        )

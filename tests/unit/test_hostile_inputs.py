@@ -224,7 +224,7 @@ def test_a_column_that_is_there_twice_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_device_without_an_end_is_no_package() -> None:
-    with pytest.raises(InputError, match=r"^/dev/zero: is not a file; a wheel or an unpacked folder is needed$"):
+    with pytest.raises(InputError, match=r"^/dev/zero: is a device; a wheel or an unpacked folder is needed$"):
         Package("/dev/zero", ("",), "*")
 
 

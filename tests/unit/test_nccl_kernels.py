@@ -224,7 +224,7 @@ def test_a_switch_adds_no_type_of_eight_bits() -> None:
     request = make_request(load_machine("dgx-h100"), 1e9)
     assert Nccl(in_switch=True).plan(request).facts["algorithm"] == "nvls"
     assert Nccl(in_switch=False).plan(request).facts["algorithm"] == "ring"
-    with pytest.raises(Unsuitable, match="switches do not add 8-bit types, which nvls needs; ring and tree do"):
+    with pytest.raises(Unsuitable, match="no switch reduces this type so, which nvls needs; ring and tree do without"):
         Nccl("nvls", in_switch=False).plan(request)
 
 

@@ -10,6 +10,7 @@ from simulator.api.faulty import faulty_machines
 from simulator.errors import InputError
 from simulator.network.circumstances import machine_of
 from simulator.questions.collective import CollectiveQuestion
+from simulator.questions.nccl import version_words
 from simulator.questions.where import NCCL_TODAY, SlowLink
 from simulator.topology.topology import Topology
 
@@ -29,32 +30,32 @@ def causes_of(
     *topology* is the question's machine.  *fixed* are the settings that the log shows, and ``version`` if it names its
     NCCL: what they decide is no cause.
     """
-    where = question.where
-    for words, changed in faulty_machines(topology):
-        left = _unless_fixed(words, fixed)
-        if left:
-            yield from _there(session, question, left, changed, ())
+    for faulty in faulty_machines(topology):
+        left = [reason for reason in faulty.reasons if reason not in fixed]
+        if left and not faulty.decided_by & set(fixed):
+            yield from _there(session, question, f"{faulty.what} ({', '.join(left)})", faulty.topology, ())
     for words, link in _slow_links(session, question):
         yield from _there(session, question, words, topology, (link,))
-    if question.in_switch and not {"NCCL_NVLS_ENABLE", "NCCL_ALGO"} & set(fixed):
-        yield "NVLS off (NCCL_NVLS_ENABLE, no multicast memory)", replace(question, reduction="prod")  # in no switch
-    for algorithm in () if "NCCL_ALGO" in fixed else _ALGORITHMS:
-        yield f"the algorithm {algorithm} (NCCL_ALGO, a tuner's choice)", replace(question, algorithm=algorithm)
-    for protocol in () if "NCCL_PROTO" in fixed else _PROTOCOLS:
-        yield f"the protocol {protocol} (NCCL_PROTO, a tuner's choice)", replace(question, protocol=protocol)
-    for version in () if "version" in fixed else _ERAS:
+    for decided_by, words, asked in _choices(question):
+        if not decided_by & set(fixed):
+            yield words, asked
+
+
+def _choices(question: CollectiveQuestion) -> Iterator[tuple[set[str], str, CollectiveQuestion]]:
+    """Yield what NCCL may choose otherwise: the settings that decide it, words, and the question with that choice."""
+    if question.nvls:
+        words = "NVLS off (NCCL_NVLS_ENABLE, no multicast memory)"
+        yield {"NCCL_NVLS_ENABLE", "NCCL_ALGO"}, words, replace(question, nvls=False)
+    for algorithm in _ALGORITHMS:
+        words = f"the algorithm {algorithm} (NCCL_ALGO, a tuner's choice)"
+        yield {"NCCL_ALGO"}, words, replace(question, algorithm=algorithm)
+    for protocol in _PROTOCOLS:
+        words = f"the protocol {protocol} (NCCL_PROTO, a tuner's choice)"
+        yield {"NCCL_PROTO"}, words, replace(question, protocol=protocol)
+    for version in _ERAS:
         if version != question.software.nccl:
-            words = f"NCCL {version[0]}.{version[1]} in place of {'.'.join(map(str, question.software.nccl))}"
-            yield words, replace(question, where=where, software=replace(question.software, nccl=version))
-
-
-def _unless_fixed(words: str, fixed: Collection[str]) -> str:
-    """Return *words* without the reasons in brackets that *fixed* rules out; empty if a setting decides all of it."""
-    what, _, reasons = words.rstrip(")").partition(" (")
-    if "NCCL_IB_HCA" in fixed and "NCCL_IB_HCA" in reasons:
-        return ""
-    left = [each for each in reasons.split(", ") if each not in fixed]
-    return f"{what} ({', '.join(left)})" if left else ""
+            words = f"NCCL {version_words(version)} in place of {version_words(question.software.nccl)}"
+            yield {"version"}, words, replace(question, software=replace(question.software, nccl=version))
 
 
 def _there(

@@ -9,25 +9,26 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from simulator.api import Session
-from simulator.errors import Fault, InputError, one_line
+from simulator.errors import Fault, InputError, few, one_line
 from simulator.network.circumstances import machine_of
 from simulator.questions.collective import CollectiveQuestion
-from simulator.questions.nccl import NOTED
+from simulator.questions.nccl import VersionNote
 from simulator.questions.where import NCCL_TODAY, Software, Where
 from simulator.topology.load import load_topology
 from simulator.topology.topology import Topology
 from simulator.workload.collective import bus_factor
 from validate.check.causes import causes_of
-from validate.check.healthy import Healthy, healthy_range, is_large
+from validate.check.healthy import healthy_range
+from validate.check.pace import FEW, Compared, Group, Pace, groups_of, is_slow, large_from, pace_of
 from validate.check.settings import Applied, applied
 from validate.check.shape import Cliff, cliff_in, dips_in
 from validate.importing.nccl_tests import NcclLog, Point
 from validate.kinds.collectives import MAX_RANKS
 from validate.machine.describe.graphics import Card, part_of
 
-__all__ = ["MOST_JUDGED", "Checked", "Compared", "Explanation", "Verdict", "check"]
+__all__ = ["MOST_JUDGED", "Checked", "Explanation", "Verdict", "check", "in_binary"]
 
-Verdict = Literal["healthy", "slow", "faster"]
+Verdict = Literal["healthy", "slow", "faster", "wrong"]
 MOST_JUDGED = 64  # sizes compared; nccl-tests' usual range by powers of two has 31
 _MOST_SIZES = 10  # sizes at which causes are simulated
 _HALVED = 0.5  # largest error with an explanation, relative to the error without
@@ -35,24 +36,6 @@ _LOWERED = 0.9  # the same if the log is healthy with it
 _UNLIKE = 0.15  # smaller errors need no explanation
 _ALIKE = 0.06  # for a healthy log, largest remaining error of an explanation worth reporting
 _SAME = 0.02  # smaller relative differences in time count as none
-_NEAR = 0.95  # of the fastest healthy time; slightly faster is still healthy
-
-
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """One size: measured and expected seconds, the healthy range, and whether it is one of the largest sizes."""
-
-    size_bytes: int
-    measured_s: float
-    expected_s: float
-    fastest_s: float
-    slowest_s: float
-    is_large: bool
-
-    @property
-    def ratio(self) -> float:
-        """Measured over expected time."""
-        return self.measured_s / self.expected_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +54,18 @@ class Explanation:
 class Checked:
     """A checked log.
 
-    ``ratios`` holds the median of measured over expected time and its healthy range, for the largest sizes (True) and
-    for the others (False); either may be absent.  ``tried`` is the number of causes simulated.  ``mismatch`` says
-    that the log ran on other GPUs than the topology has, which would explain everything; empty if it did not.
-    ``cliff`` is where bandwidth falls and stays low.
+    ``groups`` are the largest sizes and the others; either may be absent.  ``pace`` judges the times alone, and
+    ``verdict`` is ``wrong`` if results are.  ``tried`` is the number of causes simulated.  ``mismatch`` says that the
+    log ran on other GPUs than the topology has, which would explain everything; empty if it did not.  ``cliff`` is
+    where bandwidth falls and stays low.
     """
 
     log: NcclLog
     machine: str
     question: CollectiveQuestion
     rows: tuple[Compared, ...]
-    ratios: tuple[tuple[bool, float, Healthy], ...]
+    groups: tuple[Group, ...]
+    pace: Pace
     verdict: Verdict
     explanations: tuple[Explanation, ...]
     tried: int
@@ -91,14 +75,10 @@ class Checked:
 
     @property
     def wrong(self) -> str:
-        """Says that sums in the log are wrong, which matters more than any time; empty if they are right."""
-        if any(point.wrong for point in self.log.points):
-            which = "at some sizes (#wrong)"
-        elif self.log.out_of_bounds:
-            which = f"{self.log.out_of_bounds} out of bounds"
-        else:
-            return ""
-        return f"results are wrong, {which}: look for faulty links or memory before anything else"
+        """Says which results in the log are wrong; empty if they are right."""
+        sizes = [in_binary(point.size_bytes) for point in self.log.points if point.wrong]
+        words = f"at {few(sizes, 4)} (#wrong)" if sizes else ""
+        return f"{self.log.out_of_bounds:,} out of bounds" if self.log.out_of_bounds and not words else words
 
     def busbw_bps(self, size_bytes: float, time_s: float) -> float:
         """Return the bus bandwidth of *size_bytes* exchanged in *time_s*, in B/s."""
@@ -127,41 +107,35 @@ def check(
     asked = _question(session, log, topology, nodes, fabric, gpus, nccl)
     question = asked.question
     rows, ranges = [], []
-    for point in judged(log.points):
+    points = judged(log.points)
+    from_bytes = large_from([point.size_bytes for point in points])
+    for point in points:
         step_done("expected")
         of_size = replace(question, size_bytes=float(point.size_bytes))
-        expected_s, large = session.time_s(of_size), is_large(point.size_bytes, log.points[-1].size_bytes)
+        expected_s, large = session.time_s(of_size), point.size_bytes >= from_bytes
         band = healthy_range(session.composed(of_size))
         ranges.append(band)
         fastest_s, slowest_s = expected_s * band.fastest, expected_s * band.slowest
         rows.append(Compared(point.size_bytes, _measured_s(point), expected_s, fastest_s, slowest_s, large))
-    ratios = []
-    for large in (True, False):
-        mine = [(row.ratio, each) for row, each in zip(rows, ranges, strict=True) if row.is_large == large]
-        if mine:
-            bands = sorted(each for _, each in mine)
-            ratios.append((large, statistics.median(ratio for ratio, _ in mine), bands[len(bands) // 2]))
-    verdict: Verdict = "healthy"
-    if _is_slow([row.ratio for row in rows], rows):
-        verdict = "slow"
-    elif ratios[0][1] < _NEAR * ratios[0][2].fastest:
-        verdict = "faster"
+    pace = pace_of(rows)
     found: tuple[Explanation, ...] = ()
     tried = 0
-    if explains and verdict != "faster":
+    if explains and pace != "faster":
         fixed = asked.fixed | ({"version"} if nccl or log.nccl else set())
         found, tried = _explained(session, asked.topology, question, rows, fixed, step_done)
-    if verdict == "healthy":
+    if pace == "healthy":
         found = tuple(each for each in found if each.error <= _ALIKE)
     machine = session.machine(question.where)
-    notes = [note for note in session.collective(question).notes if note.startswith(NOTED)]
+    notes = [note for note in session.collective(question).notes if isinstance(note, VersionNote)]
+    is_wrong = bool(log.out_of_bounds) or any(point.wrong for point in log.points)
     return Checked(
         log=log,
         machine=machine.name,
         question=question,
         rows=tuple(rows),
-        ratios=tuple(ratios),
-        verdict=verdict,
+        groups=groups_of(rows, ranges),
+        pace=pace,
+        verdict="wrong" if is_wrong else pace,
         explanations=found,
         tried=tried,
         remarks=(*_remarks(log, asked, rows, told=gpus is not None), *notes),
@@ -258,11 +232,11 @@ def _explained(
     slow.
     """
     measured = [row.ratio for row in rows]
-    if _error(measured) < _UNLIKE and not _is_slow(measured, rows):
+    if _error(measured) < _UNLIKE and not is_slow(rows, rows, measured):
         return (), 0
     step = max(1, -(-len(rows) // _MOST_SIZES))
     some = rows[::-1][::step][::-1]
-    error = _error([row.ratio for row in some])
+    error, slow = _error([row.ratio for row in some]), is_slow(rows, some, [row.ratio for row in some])
     within = _error([row.slowest_s / row.expected_s for row in some])
     found = []
     tried = 0
@@ -278,24 +252,11 @@ def _explained(
         if all(abs(time_s / row.expected_s - 1.0) < _SAME for row, time_s in zip(some, times, strict=True)):
             continue
         left = _error(ratios)
-        cures = left <= _LOWERED * error and _is_slow([row.ratio for row in some], some) and not _is_slow(ratios, some)
+        cures = left <= _LOWERED * error and slow and not is_slow(rows, some, ratios)
         if left <= within and (left <= _HALVED * error or cures):
             pairs = tuple((row.size_bytes, time_s) for row, time_s in zip(some, times, strict=True))
             found.append(Explanation(words, math.expm1(left), pairs))
     return tuple(sorted(found, key=lambda each: (round(each.error, 6), each.words))), tried
-
-
-def _is_slow(ratios: Sequence[float], rows: Sequence[Compared]) -> bool:
-    """Return whether most of *ratios*, one a row, are beyond the healthy range at the largest or the other sizes."""
-    for large in (True, False):
-        mine = [
-            ratio * row.expected_s / row.slowest_s
-            for ratio, row in zip(ratios, rows, strict=True)
-            if row.is_large == large
-        ]
-        if mine and statistics.median(mine) > 1.0:
-            return True
-    return False
 
 
 def _error(ratios: Sequence[float]) -> float:
@@ -311,11 +272,13 @@ def _mismatch(log: NcclLog, parts: set[str]) -> str:
 
 def _remarks(log: NcclLog, asked: Applied, rows: Sequence[Compared], *, told: bool) -> Iterator[str]:
     yield from log.remarks
+    if len(rows) < FEW:
+        yield "fewer than three sizes are little to judge by; -b 8 -e 8G -f 2 of nccl-tests measures a range"
     if len(rows) < len(log.points):
         yield f"{len(rows)} of {len(log.points):,} sizes are compared"
     uneven = list(dips_in(rows))
     if uneven:
-        sizes = ", ".join(_binary(size) for size in uneven[:6])
+        sizes = ", ".join(in_binary(size) for size in uneven[:6])
         yield f"dips at {sizes}: other jobs, or a network that drops packets; measure again with more iterations (-n)"
     for words, settings in (("is taken into account", asked.known), ("is not modelled", asked.unknown)):
         if settings:
@@ -330,8 +293,9 @@ def _remarks(log: NcclLog, asked: Applied, rows: Sequence[Compared], *, told: bo
         yield f"the log lists no devices; {log.n_ranks} GPUs of {machines} machine(s) are taken (--gpus 0,1)"
 
 
-def _binary(n_bytes: float) -> str:
+def in_binary(n_bytes: float) -> str:
+    """Return a size in the largest binary unit that it reaches, as nccl-tests' options take it: 4 MiB."""
     for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if n_bytes >= scale:
-            return f"{n_bytes / scale:.3g} {unit}"
+            return f"{n_bytes / scale:.4g} {unit}"
     return f"{n_bytes:.0f} B"

@@ -2,9 +2,6 @@
 
 A log comes from a new source, and from a machine that may have a fault, so its band is that of an unmeasured machine
 (docs/decisions/bands.md).
-
-The largest sizes of a log are those from an eighth of its largest on.  They saturate the links and show faults in
-full; a median over all sizes would dilute them by latency-bound sizes.
 """
 
 from __future__ import annotations
@@ -17,10 +14,7 @@ from simulator.bands.composition import Composition, estimate
 from simulator.bands.evidence import evidence
 from simulator.errors import InputError
 
-__all__ = ["Healthy", "healthy_range", "is_large"]
-
-_LARGE_BYTES = 1 << 20  # smallest large size
-_SHARE = 1 / 8  # smallest large size over a log's largest size
+__all__ = ["Healthy", "healthy_range"]
 
 
 class Healthy(NamedTuple):
@@ -30,11 +24,6 @@ class Healthy(NamedTuple):
     fastest: float
     rows: int
     machines: int
-
-
-def is_large(size_bytes: float, largest_bytes: float) -> bool:
-    """Return whether *size_bytes* counts among the largest sizes of a log whose largest is *largest_bytes*."""
-    return size_bytes >= max(_LARGE_BYTES, _SHARE * largest_bytes)
 
 
 def healthy_range(exchange: Composition) -> Healthy:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import Any
 
 from simulator.cli.table import table_of
 from simulator.console.style import PLAIN, Style
 from simulator.units import format_duration
-from validate.check.check import Checked, Compared
+from validate.check.check import Checked, in_binary
+from validate.check.pace import Compared, Group, outside, slow_groups
 from validate.check.shape import Cliff
 
 __all__ = ["SCHEMA_VERSION", "as_document", "as_text", "headline"]
@@ -15,45 +18,93 @@ __all__ = ["SCHEMA_VERSION", "as_document", "as_text", "headline"]
 SCHEMA_VERSION = 1
 _WIDTH = 80
 _MOST_ROWS = 24
-_WORDS = {
-    "healthy": "healthy",
-    "slow": "slow",
-    "faster": "faster than expected: does the topology understate a link, or leave one out?",
-}
+_MOST_NAMED = 3  # spans of sizes in the headline
 
 
 def headline(checked: Checked) -> str:
     """Return the verdict in one line, with machine, collective and number of GPUs."""
     log = checked.log
-    return f"{checked.machine}: {log.collective} over {log.n_ranks} GPUs is {_WORDS[checked.verdict]}"
+    what = f"{checked.machine}: {log.collective} over {log.n_ranks} GPUs"
+    if checked.verdict == "wrong":
+        return f"{what} gives wrong results, {checked.wrong}: look for faulty links or memory before anything else"
+    return f"{what} is {_pace(checked)}"
+
+
+def _pace(checked: Checked) -> str:
+    """Return how fast the log is, with the sizes that differ from the rest."""
+    rows, apart = checked.rows, outside(checked.rows)
+    if checked.pace == "faster":
+        words = "faster than expected: does the topology understate a link, or leave one out?"
+        apart = [run for run in apart if run[0].mark == "slow"]
+    elif checked.pace == "healthy":
+        words = "healthy,"
+    else:
+        groups = {is_large for group in slow_groups(rows) for is_large in group}
+        runs = [list(run) for mark, run in groupby(rows, key=lambda row: row.mark) if mark == "slow"]
+        runs = [run for run in runs if run in apart or any(row.is_large in groups for row in run)]
+        words = f"slow at {_listed(map(_span, runs))}," if len(runs[0]) < len(rows) else "slow,"
+        apart = [run for run in apart if run[0].mark == "fast"]
+    return f"{words} but {_listed(map(_apart, apart))}" if apart else words.rstrip(",")
+
+
+def _apart(run: Sequence[Compared]) -> str:
+    """Return the sizes of *run*, which are all slow or all fast, with their times."""
+    ratios = sorted({f"{row.ratio:.2f}" for row in run}, key=float)
+    times = ratios[0] if len(ratios) == 1 else f"{ratios[0]} to {ratios[-1]}"
+    return f"{run[0].mark} at {_span(run)} ({times} times the expected time)"
+
+
+def _listed(texts: Iterable[str]) -> str:
+    found = list(texts)
+    more = len(found) - _MOST_NAMED
+    return ", ".join(found[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _span(rows: Sequence[Compared]) -> str:
+    first, last = in_binary(rows[0].size_bytes), in_binary(rows[-1].size_bytes)
+    return first if first == last else f"{first} to {last}"
 
 
 def as_text(checked: Checked, style: Style = PLAIN) -> str:
     """Return that the GPUs are others, if they are, the verdict, a table of sizes, then possible explanations."""
     style = style.at_most(_WIDTH)
-    lines = [checked.wrong] if checked.wrong else []
-    lines += [f"{checked.mismatch}: --topology names another machine"] if checked.mismatch else []
+    lines = [f"{checked.mismatch}: --topology names another machine"] if checked.mismatch else []
     lines.append(headline(checked))
-    for large, ratio, band in checked.ratios:
-        words = "largest sizes" if large else "smaller sizes"
-        rows = f"{band.rows:,} rows on {band.machines} machines"
-        beside = f"; healthy is {band.fastest:.2f} to {band.slowest:.2f}, as {rows} say"
-        lines.append(f"{words}: {ratio:.2f} times the expected time{beside}")
+    lines += [f"its times are {_pace(checked)}"] if checked.verdict == "wrong" else []
+    lines += [checked.log.unread_words] if checked.log.unread else []
+    lines += [_group(checked, group) for group in checked.groups]
     if checked.cliff is not None:
         lines.append(f"{_cliff(checked, checked.cliff)}: look for what only large messages meet")
     lines += ["", *_table(checked, style), ""]
     if checked.explanations:
-        within = "within the healthy range, but it would also fit" if checked.verdict == "healthy" else ""
+        within = "within the healthy range, but it would also fit" if checked.pace == "healthy" else ""
         lines.append(f"{within or 'possible explanations'}, best first, with the remaining error:")
         lines += [f"  {each.error * 100:4.0f} %  {each.words}" for each in checked.explanations[:5]]
-    elif checked.verdict == "slow":
+    elif checked.pace == "slow":
         lines.append(f"none of the {checked.tried} causes tried (links, adapters, settings, versions) explains it")
     return "".join(f"{part}\n" for line in lines for part in style.wrap(line, hang=2))
 
 
+def _group(checked: Checked, group: Group) -> str:
+    """Return the times of a group of sizes, with the healthy ranges of its sizes."""
+    bands, ratios = group.bands, [row.ratio for row in checked.rows if row.is_large == group.is_large]
+    fastest, slowest = (_range(f"{getattr(band, end):.2f}" for band in bands) for end in ("fastest", "slowest"))
+    rows, machines = (_range(f"{getattr(band, what):,}" for band in bands) for what in ("rows", "machines"))
+    words = f"{'largest' if group.is_large else 'smaller'} sizes: {_range(f'{ratio:.2f}' for ratio in ratios)} times "
+    words += f"the expected time{f', in the middle {group.ratio:.2f}' if len(ratios) > 1 else ''}; healthy "
+    words += f"is {fastest} to {slowest}" if len(bands) == 1 else f"begins at {fastest} and ends at {slowest}, by size"
+    return f"{words}, as {rows} rows on {machines} machines say"
+
+
+def _range(texts: Iterable[str]) -> str:
+    """Return the least and the most of numbers in words."""
+    found = sorted(texts, key=lambda text: float(text.replace(",", "")))
+    return found[0] if found[0] == found[-1] else f"{found[0]} to {found[-1]}"
+
+
 def _cliff(checked: Checked, cliff: Cliff) -> str:
     before, after = (
-        f"{_figure(checked.busbw_bps(size, time_s) / 1e9)} GB/s at {_size(size)}"
+        f"{_figure(checked.busbw_bps(size, time_s) / 1e9)} GB/s at {in_binary(size)}"
         for size, time_s in ((cliff.before_bytes, cliff.before_s), (cliff.after_bytes, cliff.after_s))
     )
     return f"bandwidth falls from {before} to {after} and stays low"
@@ -68,16 +119,15 @@ def _table(checked: Checked, style: Style) -> list[str]:
             checked.busbw_bps(row.size_bytes, s) / 1e9
             for s in (row.measured_s, row.expected_s, row.slowest_s, row.fastest_s)
         ]
-        mark = "slow" if row.measured_s > row.slowest_s else ""
         rows.append(
             (
-                _size(row.size_bytes),
+                in_binary(row.size_bytes),
                 format_duration(row.measured_s, digits=3),
                 f"{_figure(bus[0])} GB/s",
                 f"{_figure(bus[1])}",
                 f"{_figure(bus[2])} to {_figure(bus[3])}",
                 f"{row.ratio:.2f}",
-                mark,
+                row.mark,
             )
         )
     return table_of(rows, (True, True, True, True, True, True, False), style, spare=(4, 3))
@@ -95,16 +145,17 @@ def as_document(checked: Checked) -> dict[str, Any]:
         "nccl": ".".join(map(str, question.software.nccl)),
         "verdict": checked.verdict,
         "wrong": checked.wrong,
+        "unread": [each._asdict() for each in log.unread],
         "ratios": [
             {
-                "sizes": "largest" if large else "smaller",
-                "measured_over_expected": ratio,
-                "healthy_from": band.fastest,
-                "healthy_to": band.slowest,
-                "rows": band.rows,
-                "machines": band.machines,
+                "sizes": "largest" if group.is_large else "smaller",
+                "measured_over_expected": group.ratio,
+                "healthy_from": min(band.fastest for band in group.bands),
+                "healthy_to": max(band.slowest for band in group.bands),
+                "rows": min(band.rows for band in group.bands),
+                "machines": min(band.machines for band in group.bands),
             }
-            for large, ratio, band in checked.ratios
+            for group in checked.groups
         ],
         "sizes": [_row_document(checked, row) for row in checked.rows],
         "explanations": [
@@ -125,6 +176,7 @@ def _row_document(checked: Checked, row: Compared) -> dict[str, Any]:
     return {
         "size_bytes": row.size_bytes,
         "is_large": row.is_large,
+        "mark": row.mark,
         "measured_s": row.measured_s,
         "expected_s": row.expected_s,
         "healthy_from_s": row.fastest_s,
@@ -132,13 +184,6 @@ def _row_document(checked: Checked, row: Compared) -> dict[str, Any]:
         "measured_busbw_Bps": checked.busbw_bps(row.size_bytes, row.measured_s),
         "expected_busbw_Bps": checked.busbw_bps(row.size_bytes, row.expected_s),
     }
-
-
-def _size(n_bytes: int) -> str:
-    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if n_bytes >= scale:
-            return f"{n_bytes / scale:.4g} {unit}"
-    return f"{n_bytes} B"
 
 
 def _figure(value: float) -> str:

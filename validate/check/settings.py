@@ -6,11 +6,12 @@ Meanings are those of NVIDIA's *NCCL documentation, Environment Variables*.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from simulator.api.faulty import adapters_of, fewer_adapters, without_gpudirect, without_nvlink, without_peers
 from simulator.questions.collective import CollectiveQuestion
+from simulator.topology.parts import NicPart
 from simulator.topology.topology import Topology
 from simulator.workload.collective import Collective
 
@@ -61,7 +62,7 @@ def _asked(name: str, value: str, question: CollectiveQuestion) -> CollectiveQue
         protocol = _PROTOCOLS.get(_chosen(value, question.collective))
         return replace(question, protocol=protocol) if protocol is not None else None
     if name == "NCCL_NVLS_ENABLE":
-        return replace(question, reduction="prod") if value == "0" else question  # a product is done in no switch
+        return replace(question, nvls=value != "0") if value in ("0", "1", "2") else None
     return None
 
 
@@ -80,17 +81,27 @@ def _chosen(value: str, collective: Collective) -> str:
 
 def _machine(name: str, value: str, topology: Topology) -> Topology | None:
     """Return the machine with one setting; None if it is not about the machine, or its value is not modelled."""
-    by_name: dict[str, Callable[[], Topology]] = {
-        "NCCL_P2P_DISABLE": lambda: without_peers(without_nvlink(topology)),
-        "NCCL_IB_DISABLE": lambda: without_gpudirect(topology),  # sockets stage in host memory
-    }
-    if name in by_name:
-        return by_name[name]() if value == "1" else topology
-    if name in ("NCCL_P2P_LEVEL", "NCCL_NET_GDR_LEVEL", "NCCL_IB_GDR_LEVEL") and value.upper() in ("LOC", "0"):
-        return by_name["NCCL_P2P_DISABLE"]() if name == "NCCL_P2P_LEVEL" else without_gpudirect(topology)
+    is_local = value.upper() in ("LOC", "0")
+    if name == "NCCL_P2P_DISABLE" or (name == "NCCL_P2P_LEVEL" and is_local):
+        return topology if name == "NCCL_P2P_DISABLE" and value != "1" else without_peers(without_nvlink(topology))
+    if name in ("NCCL_NET_GDR_LEVEL", "NCCL_IB_GDR_LEVEL") and is_local:
+        return without_gpudirect(topology)
     if name == "NCCL_IB_HCA":
         return _adapters(value, topology)
-    return None
+    if (name, value.lower()) in (("NCCL_IB_DISABLE", "1"), ("NCCL_NET", "socket")):
+        return topology if _speaks_sockets(topology, efa=name == "NCCL_IB_DISABLE") else None
+    return topology if (name, value.lower()) in (("NCCL_IB_DISABLE", "0"), ("NCCL_NET", "ib")) else None
+
+
+def _speaks_sockets(topology: Topology, *, efa: bool) -> bool:
+    """Return whether machines exchange over sockets or not at all; with *efa*, what EFA's plugin does counts too.
+
+    Over which interface NCCL's sockets go where adapters speak InfiniBand or RoCE, Ethernet or IPoIB, a topology does
+    not tell.
+    """
+    nics = [device.part for device in topology.devices if isinstance(device.part, NicPart)]
+    spoken = all((nic.network == "ethernet" and not nic.gpudirect) or (efa and nic.network == "efa") for nic in nics)
+    return topology.n_nodes == 1 or spoken
 
 
 def _adapters(value: str, topology: Topology) -> Topology | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from simulator.console.style import choose_style
 from simulator.errors import Fault, InputError, one_line
 from simulator.topology.catalogue import load_part
+from simulator.user_files import read_user_file
 from validate.cli.output import opened, tell
 from validate.cli.words import TRUSTED, grades_in
 from validate.compare.folder import RECORD
@@ -21,7 +22,7 @@ from validate.constants.calibration_text import calibration_yaml
 from validate.constants.rows import AskedRow, calibrating_rows, countable, device_rows
 from validate.kinds import OPERATORS
 from validate.tables.cells import NotScored
-from validate.tables.csv_text import Record
+from validate.tables.csv_text import MAX_BYTES, Record
 from validate.tables.files import STDIN, read_bytes, same_file, shown_as
 from validate.tables.lines import by_frequency, ranges, skipped_table
 from validate.tables.names import DeviceNames, Names, device_names, near_device
@@ -74,8 +75,8 @@ def _check_measured(file: str, part: str) -> None:
     if file == STDIN or not beside.is_file():
         return
     try:
-        record = json.loads(beside.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        record = json.loads(read_user_file(beside, MAX_BYTES))
+    except (InputError, ValueError, RecursionError):
         return  # a table needs no record
     environment = record.get("environment") if isinstance(record, dict) else None
     said = contradiction({part: load_part(part)}, environment) if isinstance(environment, dict) else ""

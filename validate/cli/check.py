@@ -79,7 +79,7 @@ def check_command(
     tell(checked.remarks, quiet=quiet)
     if plot is not None:
         tell([f"wrote the plot to {one_line(plot)}"], quiet=quiet)
-    return SLOW if checked.verdict == "slow" or checked.wrong else 0
+    return SLOW if checked.verdict in ("slow", "wrong") else 0
 
 
 def _gpus(text: str) -> tuple[int, ...] | int:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.user_files import read_user_file
 from validate.machine.measure.table import asked_note
 from validate.tables.cells import figure
 from validate.tables.csv_text import MAX_BYTES, Record, read_records
@@ -92,9 +93,8 @@ def read_folder(path: str, option: str = "") -> Folder:
         record = _record(folder / RECORD, shown)
         tables, faults = {}, {}
         for file in files:
-            with file.open("rb") as stream:
-                raw = stream.read(MAX_BYTES + 1)
             try:
+                raw = read_user_file(file, MAX_BYTES, f"{shown}/{file.name}")
                 records = read_records(raw, f"{shown}/{file.name}")
                 table = tabulate(records, f"{shown}/{file.name}", (), (), "measurements")
             except InputError as error:
@@ -122,11 +122,7 @@ def _record(path: Path, shown: str) -> Mapping[str, Any]:
     if not path.is_file():
         return {}
     try:
-        with path.open("rb") as stream:
-            raw = stream.read(MAX_BYTES + 1)
-        if len(raw) > MAX_BYTES:
-            raise ValueError(f"it is larger than {MAX_BYTES // 1_000_000} MB")
-        found = _finite(json.loads(raw.decode("utf-8")))
+        found = _finite(json.loads(read_user_file(path, MAX_BYTES, f"{shown}/{RECORD}").decode("utf-8")))
     except (ValueError, RecursionError) as error:
         words = "nested too deep" if isinstance(error, RecursionError) else one_line(error)
         raise InputError(Fault(f"is not JSON: {words}", f"{shown}/{RECORD}")) from None

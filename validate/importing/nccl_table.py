@@ -11,11 +11,28 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, takewhile
+from typing import NamedTuple
 
 from simulator.errors import Fault, InputError, one_line
+from simulator.questions.collective import DTYPES, REDUCTIONS
+from simulator.workload.precision import precision_named
 
-__all__ = ["MOST_ROWS", "PROGRAM", "Rank", "Row", "Run", "number_of", "possible", "runs_in", "seconds_of"]
+__all__ = [
+    "MOST_ROWS",
+    "NOT_MEASURED",
+    "PROGRAM",
+    "Rank",
+    "Row",
+    "Run",
+    "Unread",
+    "dtype_named",
+    "number_of",
+    "reduction_named",
+    "runs_in",
+    "times_of",
+    "unknown_types",
+]
 
 PROGRAM = re.compile(
     r"\b(all_reduce|all_gather|reduce_scatter|broadcast|alltoall|sendrecv|reduce|gather|scatter|hypercube)_perf\b"
@@ -29,9 +46,16 @@ _RANK = re.compile(
 _THREADS = re.compile(r"#\s{0,20}nThread\s{1,20}(\d{1,6})\s{1,20}nGpus\s{1,20}(\d{1,6})\b", re.ASCII)
 _BOUNDS = re.compile(r"#\s{0,20}Out of bounds values\s{0,20}:\s{0,20}(\d{1,18})\s{1,20}(OK|FAILED)", re.ASCII)
 _HEADER = ("Avg bus bandwidth", "out-of-place", "#wrong", "algbw")
+NOT_MEASURED = "N/A"
+_CUT = "cut off"
+_COLUMNS = ("size", "count", "type", "time", "algbw", "busbw")
 _TYPE = re.compile(r"[a-z]\w{2,11}", re.ASCII)
 _OPERATION = re.compile(r"[a-z]{3,6}", re.ASCII)
-_FIGURE = re.compile(r"-?\d{1,20}(?:\.\d{0,20})?(?:e[+-]?\d{1,4})?|N/A|nan", re.ASCII)
+_FIGURE = re.compile(
+    r"-?\d{1,20}(?:\.\d{0,20})?(?:e[+-]?\d{1,4})?|N/A|[-+]?(?:nan|inf)|-?\d{0,3}\.?#[a-z]{1,8}\d{0,3}",
+    re.ASCII | re.IGNORECASE,
+)
+_CUT_ROW = re.compile(r"\d{1,18}(?: \d{1,18}(?: [a-z]\w{0,11})?)?", re.ASCII)
 _COUNT = re.compile(r"\d{1,18}", re.ASCII)
 _AFTER_PREFIX = re.compile(r"[>:|\])]")  # what ends a launcher's prefix, where no space follows it
 _MOST_WORDS = 60  # of one line
@@ -63,6 +87,13 @@ class Row:
     wrong: bool
 
 
+class Unread(NamedTuple):
+    """A row that cannot be read: where it stands, ``line 12`` or ``results[3]``, and why."""
+
+    where: str
+    why: str
+
+
 @dataclass(slots=True)
 class Run:
     """One run of one test: the line of its table, its program, if named, its ranks by number, and its rows.
@@ -75,35 +106,45 @@ class Run:
     ranks: dict[int, Rank] = field(default_factory=dict)
     gpus_per_thread: int = 0
     rows: list[Row] = field(default_factory=list)
+    unread: list[Unread] = field(default_factory=list)
     out_of_bounds: int | None = None
 
 
 def runs_in(text: str, shown: str) -> list[Run]:
     """Return the runs in *text*, in order; a table without a header of its own continues the run before it.
 
-    Raises InputError if *text* is not output of nccl-tests, or holds too many rows or an impossible number.
+    Raises InputError if *text* is not output of nccl-tests, or holds too many rows, other columns or an impossible
+    number.
     """
     runs: list[Run] = []
     run = Run(1)
-    looks = False
+    looks = filled = False  # filled: a row was found since the lines before its table
+    column = -1  # words before the size in the table's last row, -1 outside a table
     for number, line in enumerate(text.splitlines(), 1):
         told = _told(line, shown, number)
         looks = looks or told is not None or any(word in line for word in _HEADER)
-        row = None if told is not None else _row(line, shown, number)
+        row, column = (None, column) if told is not None else _row(line, number, column)
         if row is not None:
-            if not run.rows:
-                run.line = number
+            if not (run.rows or run.unread):
                 runs.append(run)
-            run.rows.append(row)
-            if len(run.rows) > MOST_ROWS:
+            if isinstance(row, Unread):
+                run.unread.append(row)
+            else:
+                run.line = run.line if run.rows else number
+                run.rows.append(row)
+            filled = True
+            if len(run.rows) + len(run.unread) > MOST_ROWS:
                 raise InputError(Fault(f"holds more than {MOST_ROWS} rows", shown))
             continue
         bounds = _BOUNDS.search(line)
         if bounds is not None and runs:
             runs[-1].out_of_bounds = max(int(bounds[1]), bounds[2] == "FAILED")
-        starts = told is not None or all(word in line for word in ("#", "size", "count", "type"))
-        if starts and run.rows:
+        is_header = _is_header(line, shown, number)
+        begins = told is not None or is_header
+        if begins and filled and (run.rows or run.program):
             run = Run(number)
+        filled = filled and not begins
+        column = -1 if begins or bounds is not None else column
         if isinstance(told, str):
             run.program = told
         elif isinstance(told, int):
@@ -113,11 +154,26 @@ def runs_in(text: str, shown: str) -> list[Run]:
     if not runs and not looks:
         raise InputError(Fault("is not output of nccl-tests, as text or JSON", shown, 1, 1))
     for before, after in pairwise(runs):  # a further table of the same process
-        alike = (before.rows[-1].redop, before.rows[-1].root < 0) == (after.rows[-1].redop, after.rows[-1].root < 0)
-        after.program = after.program or (before.program if alike else None)
+        kinds = [(run.rows[-1].redop, run.rows[-1].root < 0) for run in (before, after) if run.rows]
+        after.program = after.program or (before.program if len(set(kinds)) < 2 else None)
         after.ranks = after.ranks or before.ranks
         after.gpus_per_thread = after.gpus_per_thread or before.gpus_per_thread
     return runs or [run]
+
+
+def _is_header(line: str, shown: str, number: int) -> bool:
+    """Return whether *line* names the columns; raises InputError for columns that are not those of nccl-tests."""
+    if "#" not in line or not all(word in line for word in ("size", "count", "type")):
+        return False
+    words = [word for word in line.split() if word.removeprefix("#") in (*_COLUMNS, "cputime")]
+    if "cputime" in words:
+        told = "holds the host's times of launches (-C 1), which say nothing of the exchange"
+        raise InputError(Fault(told, shown, number, line.index("cputime") + 1))
+    found = [word.removeprefix("#") for word in words[: len(_COLUMNS)]]
+    if sorted(found) == sorted(_COLUMNS) and found != list(_COLUMNS):
+        told = f"has the columns {', '.join(found)}; nccl-tests prints {', '.join(_COLUMNS)}"
+        raise InputError(Fault(told, shown, number, 1))
+    return True
 
 
 def _told(line: str, shown: str, number: int) -> str | int | tuple[int, Rank] | None:
@@ -127,8 +183,8 @@ def _told(line: str, shown: str, number: int) -> str | int | tuple[int, Rank] | 
         if found is not None:
             for column, what in ((1, "rank"), (3, "device")):
                 if len(found[column]) > 7 or int(found[column]) >= _MOST_RANK:
-                    where = Fault(f"there is no {what} {one_line(found[column], 30)}", shown, number, 1)
-                    raise InputError(where)
+                    told = f"there is no {what} {one_line(found[column], 30)}"
+                    raise InputError(Fault(told, shown, number, found.start(column) + 1))
             return int(found[1]), Rank(found[2], int(found[3]), found[4], found[5].strip())
     if "_perf" in line and "concluded" not in line:
         program = PROGRAM.search(line)
@@ -137,55 +193,84 @@ def _told(line: str, shown: str, number: int) -> str | int | tuple[int, Rank] | 
     return int(threads[2]) if threads is not None else None
 
 
-def _row(line: str, shown: str, number: int) -> Row | None:
-    """Return the row in a line of the table, None for other lines; raises InputError for an impossible time."""
+def _row(line: str, number: int, column: int) -> tuple[Row | Unread | None, int]:
+    """Return the row in a line of the table, None for other lines, and the words before its size.
+
+    *column* are those before the last row's, at which a line that ends within the first columns is known for a row.
+    """
     words = line.split(None, _MOST_WORDS)[:_MOST_WORDS]
-    for at in range(len(words) - 5):
-        first = _AFTER_PREFIX.split(words[at])[-1]
-        if _COUNT.fullmatch(first) and _COUNT.fullmatch(words[at + 1]) and _TYPE.fullmatch(words[at + 2]):
-            return _figures(int(first), words[at + 2 :], shown, number)
-    return None
+    for at in range(len(words) - 2):
+        if _COUNT.fullmatch(words[at + 1]) and _TYPE.fullmatch(words[at + 2]):
+            first = _AFTER_PREFIX.split(words[at])[-1]
+            row = _figures(int(first), words[at + 2 :]) if _COUNT.fullmatch(first) else None
+            if row is not None:
+                return (Unread(f"line {number}", row) if isinstance(row, str) else row), at
+    cut = words[column:] if column >= 0 else []
+    if cut and _CUT_ROW.fullmatch(" ".join((_AFTER_PREFIX.split(cut[0])[-1], *cut[1:4]))):
+        return Unread(f"line {number}", _CUT), column
+    return None, column
 
 
-def _figures(size_bytes: int, words: Sequence[str], shown: str, number: int) -> Row | None:
+def _figures(size_bytes: int, words: Sequence[str]) -> Row | str | None:
+    """Return the row of *size_bytes* with *words* from its type on, or why it cannot be read; None if it is no row."""
     dtype, rest = words[0], list(words[1:])
-    redop = rest.pop(0) if _OPERATION.fullmatch(rest[0]) and rest[0] != "nan" else ""
-    figures = []
-    for word in rest:
-        if not _FIGURE.fullmatch(word):
-            break
-        figures.append(word)
+    redop = rest.pop(0) if rest and _OPERATION.fullmatch(rest[0]) and rest[0] not in ("nan", "inf") else ""
+    figures = list(takewhile(_FIGURE.fullmatch, rest))
+    beyond = rest[len(figures) :]
     root = -1
     whole = bool(figures) and re.fullmatch(r"-?\d{1,6}", figures[0], re.ASCII) is not None
     # Each half has three or four figures; an odd number is a root and two halves, or one of four.
     if whole and (figures[0].startswith("-") or (len(figures) % 2 and len(figures) >= 5)):
         root = int(figures.pop(0))
+    unknown = unknown_types(dtype, redop)
     if len(figures) < 3:
-        return None
+        cut = f"'{one_line(beyond[0], 20)}' in place of a figure" if beyond else _CUT
+        return None if unknown else cut
+    if unknown:
+        return unknown
     one = 8 if len(figures) >= 16 else 3 if len(figures) in (3, 6) else 4  # with -I, four more follow each half
     half = figures[one : one + 4] if len(figures) >= one + 3 else []
-    out_s, in_s = (seconds_of(side[0]) if side else math.nan for side in (figures, half))
-    if math.isnan(out_s) and math.isnan(in_s):
-        return None
-    for time_s in (out_s, in_s):
-        possible(time_s, "", shown, number)
+    times = times_of(figures[0], half[0] if half else NOT_MEASURED)
+    if isinstance(times, str):
+        return times
     algbw, busbw = (number_of(text) for text in figures[1:3])
     # Older versions print the largest deviation there, as 2e-07, which is no count of wrong values.
-    wrong = any(len(side) > 3 and _COUNT.fullmatch(side[3]) and int(side[3]) > 0 for side in (figures[:one], half))
-    return Row(size_bytes, dtype, redop, root, out_s, in_s, busbw / algbw if algbw > 0 else math.nan, wrong)
+    wrong = any(len(side) > 3 and number_of(side[3]) >= 1.0 for side in (figures[:one], half))
+    return Row(size_bytes, dtype, redop, root, *times, busbw / algbw if algbw > 0 else math.nan, wrong)
 
 
-def possible(time_s: float, where: str, shown: str, line: int = 1) -> float:
-    """Return *time_s*, measured at *where*; raises InputError if no exchange can take so short or long."""
-    if not math.isnan(time_s) and not _SHORTEST_S <= time_s <= _LONGEST_S:
-        raise InputError(Fault(f"{where}{': ' if where else ''}no exchange takes {time_s * 1e6:g} us", shown, line, 1))
-    return time_s
+def dtype_named(name: str) -> str | None:
+    """Return the type that nccl-tests calls *name* as questions do; None if there is no such type."""
+    found = name if name in DTYPES else precision_named(name)
+    return found if found in DTYPES else None
 
 
-def seconds_of(text: str) -> float:
-    """Return the seconds in *text*, microseconds; NaN if it is no positive number."""
-    us = number_of(text)
-    return us * 1e-6 if us > 0 else math.nan
+def reduction_named(name: str) -> str | None:
+    """Return the reduction *name* as questions do; None if there is none.
+
+    ``mulsum`` scales each input and adds, as NCCL does for an average.
+    """
+    found = "avg" if name == "mulsum" else name
+    return found if found in REDUCTIONS else None
+
+
+def unknown_types(dtype: str, redop: str) -> str:
+    """Return why a row of *dtype* and *redop* cannot be read; empty if both are known."""
+    if dtype_named(dtype) is None:
+        return f"type '{one_line(dtype, 20)}'"
+    return "" if redop in ("", "none") or reduction_named(redop) else f"redop '{one_line(redop, 20)}'"
+
+
+def times_of(out: str, inside: str) -> tuple[float, float] | str:
+    """Return the seconds out of place and in place in figures of microseconds, or why they cannot be read.
+
+    ``N/A`` and an in-place time that cannot be read are NaN.
+    """
+    times = [number_of(text) * 1e-6 for text in (out, inside)]
+    times = [time_s if _SHORTEST_S <= time_s <= _LONGEST_S else math.nan for time_s in times]
+    if math.isnan(times[0]) and (out != NOT_MEASURED or math.isnan(times[1])):
+        return f"time '{one_line(inside if out == NOT_MEASURED else out, 20)}'"
+    return times[0], times[1]
 
 
 def number_of(text: str) -> float:

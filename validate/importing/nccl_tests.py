@@ -11,11 +11,23 @@ from statistics import median
 from typing import Any, cast
 
 from simulator.errors import Fault, InputError, nearest, one_line
-from simulator.questions.collective import REDUCTIONS
 from simulator.workload.collective import COLLECTIVES, Collective, bus_factor
-from simulator.workload.precision import precision_named
 from validate.importing.nccl_settings import settings_in
-from validate.importing.nccl_table import MOST_ROWS, PROGRAM, Rank, Row, Run, number_of, possible, runs_in, seconds_of
+from validate.importing.nccl_table import (
+    MOST_ROWS,
+    NOT_MEASURED,
+    PROGRAM,
+    Rank,
+    Row,
+    Run,
+    Unread,
+    dtype_named,
+    number_of,
+    reduction_named,
+    runs_in,
+    times_of,
+    unknown_types,
+)
 
 __all__ = ["NcclLog", "Point", "read_nccl_tests"]
 
@@ -31,6 +43,7 @@ _PROGRAMS: dict[str, Collective] = {
 _LIBRARY = re.compile(r"nccl-library=(\d{4,6})|NCCL version (\d{1,2})\.(\d{1,3})", re.ASCII)
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 _MOST_BYTES = 1 << 50
+_MOST_TOLD = 6  # rows that cannot be read
 _AN_ERROR = 0.12  # relative error of a ratio of two figures with two or three digits
 
 
@@ -50,7 +63,7 @@ class NcclLog:
 
     ``devices`` are the GPUs of each host by their index in the machine, in rank order, empty where the log does not
     tell them.  ``settings`` are pairs of a variable and its value; ``out_of_bounds`` the tool's own count of wrong
-    values; ``remarks`` says what was left out.
+    values; ``unread`` the rows that cannot be read; ``remarks`` says what was left out.
     """
 
     shown: str
@@ -66,7 +79,13 @@ class NcclLog:
     nccl: tuple[int, int] | None = None
     settings: tuple[tuple[str, str], ...] = ()
     out_of_bounds: int | None = None
+    unread: tuple[Unread, ...] = ()
     remarks: tuple[str, ...] = ()
+
+    @property
+    def unread_words(self) -> str:
+        """Say which rows cannot be read, and why; empty if all were read."""
+        return _unread_words(self.unread)
 
 
 def read_nccl_tests(text: str, shown: str, *, collective: str | None = None, n_ranks: int | None = None) -> NcclLog:
@@ -74,8 +93,8 @@ def read_nccl_tests(text: str, shown: str, *, collective: str | None = None, n_r
 
     *collective* and *n_ranks* supply what the text lacks; of several runs, *collective* picks one.
 
-    Raises InputError if *text* is not output of nccl-tests, holds no row or several runs, contradicts the arguments, or
-    leaves the collective or the number of ranks open.
+    Raises InputError if *text* is not output of nccl-tests, holds no row that can be read or several runs, contradicts
+    the arguments, or leaves the collective or the number of ranks open.
     """
     if collective is not None and collective not in COLLECTIVES:
         said = one_line(collective, 40)
@@ -90,13 +109,15 @@ def read_nccl_tests(text: str, shown: str, *, collective: str | None = None, n_r
         if found is not None:
             facts["nccl"] = _version(int(found[1])) if found[1] else (int(found[2]), int(found[3]))
         facts["settings"] = settings_in([text])
+    if not run.rows and run.unread:
+        raise InputError(Fault(_unread_words(run.unread), shown))
     if not run.rows:
         raise InputError(Fault("holds no row of nccl-tests' table (size, count, type, ..., time, algbw, busbw)", shown))
     rows = [row for row in run.rows if (row.dtype, row.redop) == (run.rows[0].dtype, run.rows[0].redop)]
     devices = _devices(run.ranks, dict(facts.get("settings", ()))) | facts.pop("devices", {})
     ranks = devices.pop("n_ranks") or (n_ranks or 0)
     if n_ranks is not None and ranks != n_ranks:
-        raise InputError(Fault(f"lists {ranks} ranks, where --gpus says {n_ranks}", shown))
+        raise InputError(Fault(f"lists {_counted(ranks, 'rank')}, where --gpus says {n_ranks}", shown))
     which = _collective(rows, run.program, collective, ranks, shown)
     ranks = ranks or _ranks(rows, which, shown)
     points = _points(rows)
@@ -110,12 +131,13 @@ def read_nccl_tests(text: str, shown: str, *, collective: str | None = None, n_r
         shown=shown,
         collective=which,
         points=points,
-        dtype="uint8" if rows[0].dtype == "uint8" else precision_named(rows[0].dtype) or "fp32",
-        reduction=rows[0].redop if rows[0].redop in REDUCTIONS else "sum",
+        dtype=dtype_named(rows[0].dtype) or "fp32",
+        reduction=reduction_named(rows[0].redop) or "sum",
         n_ranks=ranks,
         gpus_per_thread=run.gpus_per_thread,
         out_of_bounds=run.out_of_bounds,
-        remarks=(f"{left} rows of other types or reductions than {one_line(kept, 40)} are left out",) if left else (),
+        unread=tuple(run.unread),
+        remarks=(f"{_counted(left, 'row')} of other types or reductions than {kept} left out",) if left else (),
         **devices,
         **facts,
     )
@@ -145,7 +167,20 @@ def _chosen(runs: Sequence[Run], collective: str | None, shown: str) -> Run:
     bounds = [run.out_of_bounds for run in alike if run.out_of_bounds is not None]
     first = alike[0]
     rows = [row for run in alike for row in run.rows]
-    return Run(first.line, first.program, first.ranks, first.gpus_per_thread, rows, max(bounds, default=None))
+    unread = [each for run in alike for each in run.unread]
+    return Run(first.line, first.program, first.ranks, first.gpus_per_thread, rows, unread, max(bounds, default=None))
+
+
+def _unread_words(unread: Sequence[Unread]) -> str:
+    if not unread:
+        return ""
+    told = ", ".join(f"{each.where} ({each.why})" for each in unread[:_MOST_TOLD])
+    more = f" and {len(unread) - _MOST_TOLD} more" if len(unread) > _MOST_TOLD else ""
+    return f"{_counted(len(unread), 'row')} not read: {told}{more}"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def _points(rows: Sequence[Row]) -> tuple[Point, ...]:
@@ -197,11 +232,9 @@ def _of_json(text: str, shown: str) -> tuple[Run, dict[str, Any]]:
         raise InputError(Fault("is not JSON of nccl-tests: it has no list 'results'", shown, 1, 1))
     if len(results) > MOST_ROWS:
         raise InputError(Fault(f"holds more than {MOST_ROWS} rows", shown))
-    rows = [
-        row
-        for number, each in enumerate(results)
-        if isinstance(each, dict) and (row := _json_row(each, shown, number)) is not None
-    ]
+    found = [_json_row(each) for each in results]
+    rows = [each for each in found if isinstance(each, Row)]
+    unread = [Unread(f"results[{number}]", each) for number, each in enumerate(found) if isinstance(each, str)]
     config = document.get("config")
     config = config if isinstance(config, dict) else {}
     ranks = {
@@ -221,36 +254,46 @@ def _of_json(text: str, shown: str) -> tuple[Run, dict[str, Any]]:
     code = document.get("nccl_version")
     if isinstance(code, int) and 0 < code < 1_000_000:
         facts["nccl"] = _version(code)
-    return Run(1, program[1] if program else None, ranks, gpus, rows), facts
+    bounds = document.get("out_of_bounds")
+    count = bounds.get("count") if isinstance(bounds, dict) else None
+    wrong = _whole(count) if count is not None else None
+    return Run(1, program[1] if program else None, ranks, gpus, rows, unread, wrong), facts
 
 
 def _list(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
-def _json_row(entry: Mapping[str, Any], shown: str, number: int) -> Row | None:
+def _json_row(entry: object) -> Row | str:
+    """Return the row in *entry*, or why it cannot be read."""
+    if not isinstance(entry, dict):
+        return "no object"
     sides = []
     for key in ("out_of_place", "in_place"):
         side = entry.get(key)
         side = side if isinstance(side, dict) else {}
-        values = (side.get("time", side.get("cpu_time")), side.get("alg_bw"), side.get("bus_bw"), side.get("nwrong"))
-        sides.append([value if isinstance(value, str) else json.dumps(value) for value in values])
-    times_s = [seconds_of(side[0]) for side in sides]
+        if "cpu_time" in side:
+            return "cpu_time, which says nothing of the exchange"
+        values = [side.get(name) for name in ("time", "alg_bw", "bus_bw", "nwrong")]
+        texts = (value if isinstance(value, str) else json.dumps(value) for value in values)
+        sides.append([NOT_MEASURED if text == "null" else text for text in texts])
     size = entry.get("size")
-    if not isinstance(size, int) or isinstance(size, bool) or all(math.isnan(time_s) for time_s in times_s):
-        return None
-    where = f"results[{number}]"
-    if not 0 <= size <= _MOST_BYTES:
-        raise InputError(Fault(f"{where}: there is no size of {one_line(json.dumps(size), 30)} bytes", shown, 1, 1))
+    if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= _MOST_BYTES:
+        return f"size {one_line(json.dumps(size), 30)}"
+    dtype, redop = (str(entry.get(key, ""))[:12] for key in ("type", "redop"))
+    times = times_of(sides[0][0], sides[1][0])
+    unknown = unknown_types(dtype, redop)
+    if unknown or isinstance(times, str):
+        return unknown or str(times)
     algbw, busbw = number_of(sides[0][1]), number_of(sides[0][2])
     root = str(entry.get("root", "-1")).strip()
     return Row(
         size_bytes=size,
-        dtype=str(entry.get("type", ""))[:12],
-        redop=str(entry.get("redop", ""))[:12],
+        dtype=dtype,
+        redop=redop,
         root=int(root) if re.fullmatch(r"-?\d{1,6}", root, re.ASCII) else -1,
-        out_s=possible(times_s[0], where, shown),
-        in_s=possible(times_s[1], where, shown),
+        out_s=times[0],
+        in_s=times[1],
         ratio=busbw / algbw if algbw > 0 else math.nan,
         wrong=any(number_of(side[3]) > 0 for side in sides),
     )

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 from simulator.errors import Fault, InputError, one_line
+from simulator.user_files import open_user_file, read_user_file
 from validate.tables.csv_text import MAX_BYTES
 
 __all__ = ["Package"]
@@ -52,12 +53,12 @@ class Package:
         self.names = sorted(self._paths)
 
     def _opened(self, path: Path) -> zipfile.ZipFile:
+        needed = "a wheel or an unpacked folder"
         try:
-            if path.exists() and not path.is_file():
-                raise InputError(Fault("is not a file; a wheel or an unpacked folder is needed", self.shown))
+            open_user_file(path, self.shown, needed=needed).close()  # refuses what is no file
             return zipfile.ZipFile(path)
         except zipfile.BadZipFile:
-            raise InputError(Fault("is not a zip; a wheel or an unpacked folder is needed", self.shown)) from None
+            raise InputError(Fault(f"is not a zip; {needed} is needed", self.shown)) from None
         except (OSError, ValueError, NotImplementedError, OverflowError) as error:
             words = getattr(error, "strerror", None) or one_line(error)
             raise InputError(Fault(f"cannot be read: {words}", self.shown)) from None
@@ -68,13 +69,11 @@ class Package:
 
     def read(self, name: str) -> bytes:
         """Return the content of the file *name*; raises InputError if it cannot be read or is too large."""
+        if self._zip is None:
+            return read_user_file(self._paths[name], MAX_BYTES, self.place(name))
         try:
-            if self._zip is None:
-                with Path(self._paths[name]).open("rb") as stream:
-                    raw = stream.read(MAX_BYTES + 1)
-            else:
-                with self._zip.open(self._paths[name]) as member:
-                    raw = member.read(MAX_BYTES + 1)
+            with self._zip.open(self._paths[name]) as member:
+                raw = member.read(MAX_BYTES + 1)
         except (OSError, KeyError, ValueError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
             words = getattr(error, "strerror", None) or one_line(error)
             raise InputError(Fault(f"cannot be read: {words}", self.place(name))) from None

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from simulator.collectives.nccl.tables import Algorithm, Protocol
-from simulator.questions.nccl import NOTED, Version, chip_since, version_words
+from simulator.questions.nccl import Version, VersionNote, chip_since, version_words
 from simulator.questions.where import NCCL_TODAY
 from simulator.workload.collective import Collective
 
@@ -84,7 +84,7 @@ def rules_of(version: Version) -> Rules:
     return next((rules for rules in reversed(KNOWN) if rules.version <= version), KNOWN[0])
 
 
-def version_notes(version: Version, capability: int) -> list[str]:
+def version_notes(version: Version, capability: int) -> list[VersionNote]:
     """Return what an answer says of an earlier *version*: whose rules it uses, and whether it knows the GPUs.
 
     *capability*: the newest GPU's compute capability, such as 90 for 9.0.
@@ -97,13 +97,15 @@ def version_notes(version: Version, capability: int) -> list[str]:
             whose = "its own tables"
         elif rules > version:
             whose = f"the tables of {version_words(rules)}, the oldest known, without what came later"
-        notes.append(f"{NOTED}{own} chooses by {whose}, among the rings that {version_words(NCCL_TODAY)} finds")
+        told = f"NCCL {own} chooses by {whose}, among the rings that {version_words(NCCL_TODAY)} finds"
+        notes.append(VersionNote(told))
     if version < chip_since(capability):
         since = version_words(chip_since(capability))
-        notes.append(
-            f"{NOTED}{own} is older than these GPUs (compute capability {capability / 10:.1f}), for which {since} is "
+        told = (
+            f"NCCL {own} is older than these GPUs (compute capability {capability / 10:.1f}), for which {since} is "
             "the first: it runs only where the driver translates its kernels, and no such time is measured"
         )
+        notes.append(VersionNote(told))
     return notes
 
 

@@ -38,6 +38,7 @@ class Nccl:
     *costs*: costs of the protocols; by default those of the current version.
     *version*: the version whose algorithms and tables count; by default the current one.
     *in_switch*: whether a switch can reduce the data type; it cannot reduce 8-bit integers and fp8.
+    *nvls*: whether NVLS may be chosen (NCCL_NVLS_ENABLE).
     """
 
     name = "nccl"
@@ -49,6 +50,7 @@ class Nccl:
         costs: Costs | None = None,
         *,
         in_switch: bool = True,
+        nvls: bool = True,
         protocol: str | None = None,
         version: Version = NCCL_TODAY,
     ) -> None:
@@ -57,6 +59,7 @@ class Nccl:
         self.costs = costs or costs_of(version)
         self.version = version
         self.in_switch = in_switch
+        self.nvls = nvls
 
     def plan(self, request: Request) -> Plan:
         """Return the plan.
@@ -83,10 +86,12 @@ class Nccl:
             kernels.point_to_point()
             return builder.build()
         wanted: tuple[Algorithm, ...] | None = (cast(Algorithm, self.algorithm),) if self.algorithm else None
-        if not self.in_switch and request.collective in ("all-reduce", "reduce-scatter"):
+        adds = request.collective in ("all-reduce", "reduce-scatter")
+        if not self.nvls or (adds and not self.in_switch):
             wanted = tuple(a for a in wanted or ALGORITHMS if not a.startswith("nvls"))
             if not wanted:
-                raise Unsuitable(f"switches do not add 8-bit types, which {self.algorithm} needs; ring and tree do")
+                why = "no switch reduces this type so" if self.nvls else "NVLS is off"
+                raise Unsuitable(f"{why}, which {self.algorithm} needs; ring and tree do without")
         protocol = cast(Protocol, self.protocol) if self.protocol else None
         choice = choose(graph, request.collective, request.size_bytes, algorithms=wanted, protocol=protocol)
         launch = channels_used(graph, choice, request.size_bytes)

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from simulator.errors import InputError, one_line
+from simulator.user_files import open_user_file, read_user_file
 
 __all__ = ["busy", "has_rows", "load_notes", "load_warning", "machine_name", "reported"]
 
+_MOST_BYTES = 64_000_000  # of a record
 SHARE = 0.25
 """Share of the cores that may be wanted by other processes, over the last minute, on an idle machine."""
 
@@ -80,19 +82,19 @@ def has_rows(out: Path) -> bool:
     from validate.machine.measure.table import COLUMNS
 
     for name in COLUMNS:
-        try:
-            with (out / name).open("rb") as file:
+        if (out / name).exists():
+            with open_user_file(out / name) as file:
                 if file.readline() and file.readline():
                     return True
-        except OSError:
-            continue
     return False
 
 
 def _recorded(out: Path) -> str:
+    if not (out / "run.json").exists():
+        return ""
     try:
-        found = json.loads((out / "run.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        found = json.loads(read_user_file(out / "run.json", _MOST_BYTES))
+    except (ValueError, RecursionError):
         return ""  # the run itself validates the record and reports the fault
     return str(found.get("machine") or "") if isinstance(found, dict) else ""
 

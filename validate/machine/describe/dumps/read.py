@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from dataclasses import dataclass, field
 
@@ -19,6 +20,7 @@ from validate.machine.describe.topo import MOST_DEVICES, Matrix, parse_topo
 __all__ = ["KINDS", "MAX_BYTES", "Dump", "read_dump", "read_text"]
 
 MAX_BYTES = 20_000_000
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 KINDS = {
     "nccl-xml": "NCCL's topology XML",
     "hwloc-xml": "hwloc's XML",
@@ -55,8 +57,12 @@ class Dump:
 
 
 def read_text(path: str, limit: int = MAX_BYTES) -> str:
-    """Return the text of the file *path*; raises InputError if it is unreadable or larger than *limit* bytes."""
-    return read_user_file(path, limit).decode("utf-8-sig", "replace")
+    """Return the text of the file *path*, in UTF-8 or, as PowerShell's ``>`` writes it, in UTF-16 with its mark.
+
+    Raises InputError if it is unreadable or larger than *limit* bytes.
+    """
+    raw = read_user_file(path, limit)
+    return raw.decode("utf-16" if raw.startswith(_UTF_16) else "utf-8-sig", "replace")
 
 
 def read_dump(path: str) -> Dump:

@@ -1,0 +1,138 @@
+"""Whether measured times are within their healthy ranges: size by size, and the log as a whole (:func:`pace_of`).
+
+Sizes are judged in two groups, the largest and the smaller ones, each by its median.  A group of fewer than three sizes
+does not decide alone; if no group has three, all sizes are judged together.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Literal, NamedTuple
+
+from validate.check.healthy import Healthy
+
+__all__ = [
+    "FEW",
+    "Compared",
+    "Group",
+    "Pace",
+    "groups_of",
+    "is_slow",
+    "large_from",
+    "outside",
+    "pace_of",
+    "slow_groups",
+]
+
+Pace = Literal["healthy", "slow", "faster"]
+FEW = 3  # sizes from which a group decides
+_LARGE_BYTES = 1 << 20  # smallest large size
+_SHARE = 1 / 8  # smallest large size over a log's largest size
+_NEAR = 0.95  # of the fastest healthy time; a log slightly faster is still healthy
+_FAR = 2.0  # times beyond the healthy range: no scatter of a healthy machine
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One size: measured and expected seconds, the healthy range, and whether it is one of the largest sizes."""
+
+    size_bytes: int
+    measured_s: float
+    expected_s: float
+    fastest_s: float
+    slowest_s: float
+    is_large: bool
+
+    @property
+    def ratio(self) -> float:
+        """Measured over expected time."""
+        return self.measured_s / self.expected_s
+
+    @property
+    def mark(self) -> Literal["", "slow", "fast"]:
+        """Whether the time is beyond the healthy range."""
+        if self.measured_s < self.fastest_s:
+            return "fast"
+        return "slow" if self.measured_s > self.slowest_s else ""
+
+    @property
+    def is_far(self) -> bool:
+        """Whether the time is twice beyond the healthy range."""
+        return not self.fastest_s / _FAR <= self.measured_s <= self.slowest_s * _FAR
+
+
+class Group(NamedTuple):
+    """The largest or the smaller sizes: the median of measured over expected time, and the healthy ranges of sizes."""
+
+    is_large: bool
+    ratio: float
+    bands: tuple[Healthy, ...]
+
+
+def large_from(sizes: Sequence[float]) -> float:
+    """Return the smallest of the largest *sizes*, which are in order.
+
+    These are from an eighth of the largest on, at least three, and none below 1 MiB.  They saturate the links and show
+    faults in full; a median over all sizes would dilute them by latency-bound sizes.
+    """
+    return max(_LARGE_BYTES, min(_SHARE * sizes[-1], sizes[-FEW:][0]))
+
+
+def groups_of(rows: Sequence[Compared], bands: Sequence[Healthy]) -> tuple[Group, ...]:
+    """Return the groups that *rows*, with their *bands*, make up: the largest sizes first."""
+    found = []
+    for large in (True, False):
+        mine = [(row.ratio, band) for row, band in zip(rows, bands, strict=True) if row.is_large == large]
+        if mine:
+            ratio = statistics.median(ratio for ratio, _ in mine)
+            found.append(Group(large, ratio, tuple(dict.fromkeys(band for _, band in mine))))
+    return tuple(found)
+
+
+def pace_of(rows: Sequence[Compared]) -> Pace:
+    """Return whether *rows* are faster than healthy, at the largest sizes, or slow at these or the others."""
+    first = _deciding(rows)[0]
+    if statistics.median(row.measured_s / row.fastest_s for row in rows if row.is_large in first) < _NEAR:
+        return "faster"
+    return "slow" if slow_groups(rows) else "healthy"
+
+
+def is_slow(rows: Sequence[Compared], some: Sequence[Compared], ratios: Sequence[float]) -> bool:
+    """Return whether the log of *rows* is slow if *some* of them take *ratios* times the expected time."""
+    return bool(_slow(_deciding(rows), some, ratios))
+
+
+def slow_groups(rows: Sequence[Compared]) -> list[tuple[bool, ...]]:
+    """Return the groups that make *rows* slow: of large sizes (True), the others (False), or both together."""
+    return _slow(_deciding(rows), rows, [row.ratio for row in rows])
+
+
+def _slow(
+    groups: Sequence[tuple[bool, ...]], rows: Sequence[Compared], ratios: Sequence[float]
+) -> list[tuple[bool, ...]]:
+    found = []
+    for group in groups:
+        pairs = zip(rows, ratios, strict=True)
+        over = [ratio * row.expected_s / row.slowest_s for row, ratio in pairs if row.is_large in group]
+        if over and statistics.median(over) > 1.0:
+            found.append(group)
+    return found
+
+
+def _deciding(rows: Sequence[Compared]) -> list[tuple[bool, ...]]:
+    """Return the groups by which *rows* are judged, as values of ``is_large``."""
+    large = sum(row.is_large for row in rows)
+    found = [(each,) for each, count in ((True, large), (False, len(rows) - large)) if count >= FEW]
+    return list(found) or [(True, False)]
+
+
+def outside(rows: Sequence[Compared]) -> list[list[Compared]]:
+    """Return the runs of neighbouring *rows* beyond their range on one side that no scatter explains.
+
+    In such a run a size is twice beyond, or three sizes in a row are beyond.
+    """
+    runs = [list(run) for mark, run in groupby(rows, key=lambda row: row.mark) if mark]
+    return [run for run in runs if len(run) >= FEW or any(row.is_far for row in run)]
