@@ -45,10 +45,19 @@ _SPELT = {"set": "sizes", "compile": "compiled", "no-fold": "fold", "no-prefetch
 _SPELT["no-contention"] = "contention"
 
 
+class _Default(str):
+    """A default that is told from the same text, said."""
+
+    __slots__ = ()
+
+
+_DEFAULT = _Default("resnet50")
+
+
 def simulate(
     topology: str | os.PathLike[str],
     strategy: str | None = None,
-    workload: object = "resnet50",
+    workload: object = _DEFAULT,
     *,
     inputs: object = None,
     loss: Callable[[Any], Any] | None = None,
@@ -63,9 +72,9 @@ def simulate(
     strategy : str, optional
         The exchange strategy; NCCL by default.
     workload : str, number, or torch.nn.Module
-        A network whose gradients are exchanged (``"resnet50"``), a size (``"100 MB"``, or bytes as a number), a single
-        operation (``"op:..."``, ``"copy:..."``), a program (a YAML file), or a torch module, which needs *inputs*; it
-        is neither run on data nor changed.
+        A network whose gradients are exchanged (``"resnet50"``, also the default), a size (``"100 MB"``, or bytes as a
+        number), a single operation (``"op:..."``, ``"copy:..."``), a program (a YAML file), or a torch module, which
+        needs *inputs*; it is neither run on data nor changed.
     inputs : tensor, tuple of arguments, or dict of arguments by name
         The inputs of a module; the first dimension of the first one is the batch.
     loss : callable, optional
@@ -94,7 +103,7 @@ def simulate(
 def compare(
     topology: str | os.PathLike[str],
     strategy: str | None = None,
-    workload: object = "resnet50",
+    workload: object = _DEFAULT,
     *,
     inputs: object = None,
     loss: Callable[[Any], Any] | None = None,
@@ -137,7 +146,7 @@ def _answers(
 def _steps(written: Written, source: NetworkSource | None) -> list[Answered]:
     session = Session()
     if source is not None:
-        session.know_network(written.workload, source)
+        session.know_network(written.what, source)
     session, questions = ask_steps(written, session)
     _warn(note for question in questions for note in notes_of(session, question))
     _warn(note for question in questions for note in session.machine(question.where).notes)
@@ -146,7 +155,7 @@ def _steps(written: Written, source: NetworkSource | None) -> list[Answered]:
 
 def _exchanges(written: Written, source: NetworkSource | None) -> list[Answered]:
     session = Session()
-    name = written.workload
+    name = written.what
     if source is not None:
         from simulator.workload.precision import ELEMENT_BYTES
 
@@ -173,8 +182,10 @@ _ANSWERS = {"step": _steps, "exchange": _exchanges, "single": _singles, "program
 
 def _workload(
     workload: object, inputs: object, loss: Callable[[Any], Any] | None, options: Mapping[str, object]
-) -> tuple[str, NetworkSource | None]:
+) -> tuple[str | None, NetworkSource | None]:
     """Return the command line's name of *workload*, and its network if it is a module; raises InputError."""
+    if workload is _DEFAULT and inputs is None and loss is None:
+        return None, None
     if isinstance(workload, bool) or workload is None:
         raise InputError(f"workload: must be a network, a size, or a torch.nn.Module; got {workload!r}")
     if isinstance(workload, int | float):

@@ -43,9 +43,10 @@ def simulate(
         ),
     ] = None,
     workload: Annotated[
-        str,
+        str | None,
         typer.Option(
             autocompletion=complete.networks,
+            show_default="resnet50",
             metavar="WHAT",
             help="A network: resnet50, layers.yaml, a Hugging Face config.json or its folder, or "
             "torch:package.module:factory, which runs your code (the current folder is searched first). "
@@ -56,7 +57,7 @@ def simulate(
             "disk:read_random,4KiB, message:4KiB, core:mutex; over a sweep of sizes, "
             "access:chase,sweep:4KiB-1GiB. Or a program, the operations that Python issues: loop.yaml.",
         ),
-    ] = "resnet50",
+    ] = None,
     strategy: Annotated[
         str | None,
         typer.Option(

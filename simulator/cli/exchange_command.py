@@ -54,7 +54,7 @@ def run_exchange(written: Written) -> None:
     """Check the options, simulate, write the requested files and print the results; raises TopocastError."""
     session = Session()
     payload, (questions, names) = read_all(
-        lambda: parse_workload(written.workload), lambda: exchange_questions(written, session)
+        lambda: parse_workload(written.what), lambda: exchange_questions(written, session)
     )
     warn(written, payload.notes)
     if written.trace is not None and payload.is_sweep:

@@ -7,13 +7,14 @@ from dataclasses import fields, replace
 
 from simulator.cli.written import Written, spelt
 from simulator.errors import Fault, InputError, one_line
-from simulator.launch.launch import read_launch
+from simulator.launch.launch import Launch, read_launch
 from simulator.questions.layout import parse_layout
 from simulator.topology.load import load_topology
 from simulator.units import whole_number
 
 __all__ = ["with_launch"]
 
+_NO_NETWORK = "the line names no network"
 _ELSE = {field.name: field.default for field in fields(Written)}
 
 
@@ -27,14 +28,10 @@ def with_launch(written: Written) -> tuple[Written, Sequence[str]]:
     if at_hand is None and own is not None:
         at_hand = own * (_number(written.nodes) or 1)
     launch = read_launch(written.launch or "", at_hand)
+    _check_named(written, launch)
     if launch.each and own and launch.each < own and "gpus" not in launch.options:
         nodes = int(str(launch.options["nodes"]))
         launch.options["gpus"] = ",".join(f"{node * own}-{node * own + launch.each - 1}" for node in range(nodes))
-    if written.batch is written.global_batch is None and "global_batch" not in launch.options:
-        raise InputError(
-            "--launch: the line names no batch (--micro-batch-size and --global-batch-size, "
-            "--per_device_train_batch_size, or DeepSpeed's configuration); add --batch, for example --batch 32"
-        )
     changes: dict[str, object] = {}
     faults: list[Fault] = []
 
@@ -61,13 +58,20 @@ def with_launch(written: Written) -> tuple[Written, Sequence[str]]:
             differs("--set", f"{name}={own_sizes[name]}", f"{name}={size}")
     if faults:
         raise InputError(faults)
-    notes = launch.notes
-    if launch.unknown and written.workload == _ELSE["workload"]:
-        raise InputError(f"--launch: no network is known by the name in {one_line(launch.unknown, 80)}; add --workload")
-    if "workload" not in launch.options and written.workload == _ELSE["workload"]:
-        notes = [f"the line does not name the network: {written.workload} is simulated; use --workload", *notes]
     new = tuple(f"{name}={size}" for name, size in launch.sizes.items() if name not in own_sizes)
-    return replace(written, **changes, sizes=(*new, *written.sizes), launch=None), notes  # type: ignore[arg-type]
+    return replace(written, **changes, sizes=(*new, *written.sizes), launch=None), launch.notes  # type: ignore[arg-type]
+
+
+def _check_named(written: Written, launch: Launch) -> None:
+    """Raise InputError if neither the options nor the line name the network, or the line names no batch."""
+    if written.workload is None and "workload" not in launch.options:
+        why = f"no network is known by the name in {one_line(launch.unknown, 80)}" if launch.unknown else _NO_NETWORK
+        raise InputError(f"--launch: {why}; add --workload, for example --workload llama2-7b (simulate networks)")
+    if written.batch is written.global_batch is None and "global_batch" not in launch.options:
+        raise InputError(
+            "--launch: the line names no batch (--micro-batch-size and --global-batch-size, "
+            "--per_device_train_batch_size, or DeepSpeed's configuration); add --batch, for example --batch 32"
+        )
 
 
 def _gpus_of(written: Written) -> int | None:

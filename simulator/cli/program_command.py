@@ -37,7 +37,7 @@ def run_program_command(written: Written) -> None:
         if written.json:
             from simulator.results.program_document import programs_document
 
-            sys.stdout.write(to_json(programs_document(written.workload, results)))
+            sys.stdout.write(to_json(programs_document(written.what, results)))
             return
         style = choose_style(sys.stdout)
         show([line for i, result in enumerate(results) for line in ([""] if i else []) + program_lines(result, style)])
@@ -54,7 +54,7 @@ def answer_programs(written: Written) -> list[ProgramResult]:
         for where in machines:
             question = ProgramQuestion(
                 where=where,
-                workload=written.workload,
+                workload=written.what,
                 device=written.device,
                 threads=threads,
                 compiled=written.compiled,

@@ -55,7 +55,7 @@ def check_recomputes(written: Written, options: StepOptions, network: Network, c
 
     *chunks*: the fewest chunks into which one of the ways of running the step cuts the network.
     """
-    workload = written.workload
+    workload = written.what
     none = f"and {workload} has none"
     blocks = "applies to repeated blocks, " + none
     there = len({block_name(layer.name) for layer in network.layers} - {""})

@@ -31,7 +31,7 @@ __all__ = ["answer_singles", "run_single"]
 
 def run_single(written: Written) -> None:
     """Answer on each machine and print; raises TopocastError."""
-    is_sweep = swept(written.workload)[0][0] is not None
+    is_sweep = swept(written.what)[0][0] is not None
     if written.plot is not None and not is_sweep:
         raise InputError(
             "--plot: a single operation is drawn over sizes; write for example access:chase,sweep:4KiB-1GiB"
@@ -43,14 +43,14 @@ def run_single(written: Written) -> None:
         if files.plot_kind:
             from reports.sizes import draw_sizes
 
-            files.plot(draw_sizes(entries, written.workload, files.plot_kind))
+            files.plot(draw_sizes(entries, written.what, files.plot_kind))
         warn(written, remarks)
         if written.json:
-            document = {"schema_version": SCHEMA_VERSION, "workload": written.workload, "results": entries}
+            document = {"schema_version": SCHEMA_VERSION, "workload": written.what, "results": entries}
             sys.stdout.write(to_json(document))
             return
         style = choose_style(sys.stdout)
-        show(sizes_lines(written.workload, found, style) if is_sweep else single_lines(found, style))
+        show(sizes_lines(written.what, found, style) if is_sweep else single_lines(found, style))
 
 
 def answer_singles(written: Written) -> tuple[list[SingleResult], list[str]]:
@@ -74,7 +74,7 @@ def _asked(written: Written) -> tuple[Session, list[tuple[int | None, list[Singl
     threads = None if written.threads is None else parse_count("--threads", written.threads)
     return session, [
         (size, [parse_question(text, where, written.device, threads) for where in machines])
-        for size, text in swept(written.workload)
+        for size, text in swept(written.what)
     ]
 
 

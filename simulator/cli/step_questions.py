@@ -122,7 +122,7 @@ def _ways(written: Written) -> list[StepQuestion]:
         refuse({"--no-prefetch": not written.prefetch}, "is for --parallel fsdp, or zero=1 or 2")
     base = StepQuestion(
         where=Where(""),
-        workload=written.workload,
+        workload=written.what,
         batch=micro_batch or batch,
         sizes=sizes,
         options=options,
@@ -269,7 +269,7 @@ def _check_has(written: Written, session: Session, questions: Sequence[StepQuest
     if options.recompute != "none" or written.channels_last:
         network = session.network(questions[0])
         convolves = any(isinstance(layer.operator, Conv2d) for layer in network.layers)
-        none = f"and {written.workload} has none"
+        none = f"and {written.what} has none"
         check_recomputes(written, options, network, min(q.layout.pp * q.layout.vp for q in questions))
         refuse({"--channels-last": written.channels_last and not convolves}, f"applies to convolutions, {none}")
     hooked = options.framework == "deepspeed-zero3"

@@ -20,7 +20,7 @@ class Written:
     """All options on the question and its output, with their defaults."""
 
     topology: str | None = None
-    workload: str = "resnet50"
+    workload: str | None = None
     nodes: str | None = None
     fabric: str | None = None
     strategy: str | None = None
@@ -92,12 +92,17 @@ class Written:
     show_options: bool = False
 
     @property
+    def what(self) -> str:
+        """The workload; where none is named, the default."""
+        return "resnet50" if self.workload is None else self.workload
+
+    @property
     def kind(self) -> str:
         """The kind of question: a single operation or a program (by workload), a step (by batch), or an exchange."""
-        scheme, colon, _ = self.workload.partition(":")
+        scheme, colon, _ = self.what.partition(":")
         if colon and scheme in KINDS:
             return _SINGLE
-        if is_program(self.workload):
+        if is_program(self.what):
             return _PROGRAM
         return _STEP if self.batch is not None or self.global_batch is not None else _EXCHANGE
 

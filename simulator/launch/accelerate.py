@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
-from simulator.errors import InputError
+from simulator.errors import InputError, one_line
 from simulator.launch.arguments import Arguments
-from simulator.topology.yaml_source import read_yaml
+from simulator.topology.yaml_source import YamlSource, read_yaml
 
-__all__ = ["add_config"]
+__all__ = ["add_config", "take_key"]
 
 _FLAGS = {"DEEPSPEED": "use-deepspeed", "FSDP": "use-fsdp", "MEGATRON_LM": "use-megatron-lm"}
-_SECTIONS = {"deepspeed_config": "use-deepspeed", "fsdp_config": "use-fsdp", "dynamo_config": ""}
+# Sections of the file, and the flag without which Accelerate does not read them.
+_SECTIONS = {"deepspeed_config": "use-deepspeed", "fsdp_config": "use-fsdp", "megatron_lm_config": "use-megatron-lm"}
 
 
 def add_config(launcher: Arguments) -> None:
@@ -32,10 +34,24 @@ def add_config(launcher: Arguments) -> None:
     flag = _FLAGS.get(str(source.data.get("distributed_type")).upper(), "")
     if flag:
         launcher.take(flag, "true", source.fault(("distributed_type",), ""))
-    sections = [key for key, of in _SECTIONS.items() if of in ("", flag) and isinstance(source.data.get(key), dict)]
-    places = [(key,) for key in source.data] + [(section, key) for section in sections for key in source.data[section]]
-    for place in places:
-        value = source.data[place[0]] if len(place) == 1 else source.data[place[0]][place[1]]
-        if isinstance(value, str | int) and value != "auto":
-            text = {True: "true", False: "no"}[value] if isinstance(value, bool) else str(value)
-            launcher.take(str(place[-1]).replace("_", "-"), text, source.fault(place, ""))
+    for place in _places(source, flag):
+        take_key(launcher, source, place, str(place[-1]))
+
+
+def take_key(launcher: Arguments, source: YamlSource, place: tuple[str, ...], name: str) -> None:
+    """Take the value at *place* of *source* as the argument *name*, unless nothing is set there."""
+    value = source.data
+    for key in place:
+        value = value[key]
+    if value is not None and value != "auto":
+        text = str(value).lower() if isinstance(value, bool) else one_line(value, 200)
+        launcher.take(name.replace("_", "-"), text, source.fault(place, ""))
+
+
+def _places(source: YamlSource, flag: str) -> Iterator[tuple[str, ...]]:
+    """Yield the place of each setting that Accelerate reads with *flag*."""
+    for key, value in source.data.items():
+        if not isinstance(value, dict):
+            yield (key,)
+        elif _SECTIONS.get(key, flag) == flag:
+            yield from ((key, name) for name in value)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.launch.switches import is_off, is_on
 from simulator.launch.words import Word
 
 __all__ = ["Arguments"]
@@ -18,15 +19,17 @@ class Arguments:
     """Parsed ``--name value``, ``--name=value`` and ``--name``; of repeated arguments, the last counts.
 
     ``_`` in a name is equivalent to ``-``.  Reading methods record faults, which :meth:`finish` raises together.
-    ``read`` collects the names that were asked for.
+    ``read`` collects the names that were asked for; ``others`` are the words before the first name,
+    ``file`` is the script's.
     """
 
     def __init__(self, words: Sequence[Word], file: str) -> None:
-        self._file = file
+        self.file = file
         self._values: dict[str, list[str]] = {}
         self._places: dict[str, tuple[str, int, int]] = {}
         self.faults: list[Fault] = []
         self.read: set[str] = set()
+        self.others: list[str] = []
         name = ""
         for word in words:
             if _FLAG.match(word.text):
@@ -34,8 +37,8 @@ class Arguments:
                 name = said.lstrip("-").replace("_", "-")
                 self._values[name] = [value] if equals else []
                 self._places[name] = (file, word.line, word.column) if file != "--launch" else (file, 0, 0)
-            elif name:
-                self._values[name].append(word.text)
+            else:
+                (self._values[name] if name else self.others).append(word.text)
 
     def __contains__(self, name: str) -> bool:
         return name in self._values
@@ -59,6 +62,21 @@ class Arguments:
         if name not in self._values:
             self._values[name] = [value]
             self._places[name] = at.file, at.line, at.column
+
+    def file_of(self, name: str) -> str:
+        """Return the file that says *name*, as faults show it."""
+        return self._places[name][0]
+
+    def flag(self, *names: str) -> bool:
+        """Return whether the first of *names* that is given is on: without a value, or with one that says yes."""
+        self.read.update(names)
+        for name in names:
+            if name in self._values:
+                value = self.value(name)
+                if value is not None and not (is_on(value) or is_off(value)):
+                    self.fault(name, f"'{one_line(value, 40)}' is neither true nor false")
+                return value is None or is_on(value)
+        return False
 
     def text(self, *names: str) -> str | None:
         """Return the value of the first of *names* that is given; None if none is."""
@@ -97,7 +115,7 @@ class Arguments:
 
     def fault(self, name: str, message: str) -> None:
         """Record a fault of the argument *name*."""
-        place = self._places.get(name, (self._file, 0, 0))
+        place = self._places.get(name, (self.file, 0, 0))
         self.faults.append(Fault(f"--{name}: {message}", *place))
 
     def finish(self) -> None:

@@ -8,33 +8,54 @@ from pathlib import Path
 from typing import Any
 
 from simulator.errors import Fault, InputError, few, one_line
+from simulator.launch.switches import divides, is_off, is_on
 from simulator.launch.timeless import OFFLOADS
 from simulator.topology.json_source import read_json
 from simulator.topology.yaml_source import YamlSource
 
 __all__ = ["DeepSpeed", "read_deepspeed"]
 
-_TIMELESS = frozenset(
-    (
-        *("steps_per_print", "wall_clock_breakdown", "gradient_clipping", "prescale_gradients", "scheduler"),
-        *("tensorboard", "wandb", "csv_monitor", "flops_profiler", "comms_logger", "dump_state", "checkpoint"),
-        *(
-            "zero_allow_untested_optimizer",
-            "zero_force_ds_cpu_optimizer",
-            "optimizer",
-            "data_types",
-            "memory_breakdown",
+# Keys that do not affect the time of a step, by section; those of "" are the file's own.  A name with a final * matches
+# any ending, and a section that is named as a key is not looked into.
+_TIMELESS: dict[str, str] = {
+    "": "steps_per_print wall_clock_breakdown gradient_clipping prescale_gradients scheduler tensorboard wandb "
+    "csv_monitor comet flops_profiler comms_logger dump_state checkpoint zero_allow_untested_optimizer "
+    "zero_force_ds_cpu_optimizer data_types memory_breakdown gradient_predivide_factor elasticity aio autotuning "
+    "monitor_config nebula disable_allgather seed dataloader_drop_last fp32_allreduce",
+    "zero_optimization": "stage allgather_bucket_size allgather_partitions contiguous_gradients elastic_checkpoint "
+    "ignore_unused_parameters legacy_stage1 load_from_fp32_weights log_trace_cache_warnings memory_efficient_linear "
+    "override_module_apply reduce_scatter round_robin_gradients stage3_gather_16bit_weights_on_model_save "
+    "stage3_gather_fp16_weights_on_model_save stage3_max_live_parameters stage3_max_reuse_distance sub_group_size "
+    "mics_hierarchical_params_gather mics_shard_size offload_optimizer offload_param overlap_comm reduce_bucket_size",
+    "fp16": "enabled loss_scale* initial_scale_power hysteresis min_loss_scale consecutive_hysteresis",
+    "bf16": "enabled check_grad_overflow immediate_grad_update",
+    "activation_checkpointing": "contiguous_memory_optimization cpu_checkpointing number_checkpoints profile "
+    "synchronize_checkpoint_boundary",
+    "optimizer": "type params",
+}
+# Keys that change a step by little, by section, and what is simulated instead.
+_INSTEAD: dict[tuple[str, str], str] = {
+    **dict.fromkeys(
+        (("", "communication_data_type"), ("", "seq_parallel_communication_data_type")), "gradients go as they are"
+    ),
+    ("activation_checkpointing", "partition_activations"): "each rank keeps the inputs of its layers whole",
+    ("bf16", "bf16_master_weights_and_grads"): "master weights are in fp32",
+    ("bf16", "bf16_optimizer_states"): "the optimiser's state is in fp32",
+    ("fp16", "fp16_master_weights_and_grads"): "master weights are in fp32",
+    ("fp16", "auto_cast"): "the network itself is in fp16",
+    **dict.fromkeys(
+        (
+            ("zero_optimization", name)
+            for name in (
+                *("stage3_prefetch_bucket_size", "prefetch_bucket_size", "stage3_param_persistence_threshold"),
+                *("param_persistence_threshold", "stage3_model_persistence_threshold", "module_granularity_threshold"),
+                *("stage3_module_granularity_threshold", "use_all_reduce_for_fetch_params"),
+                "stage3_use_all_reduce_for_fetch_params",
+            )
         ),
-        *(
-            "gradient_predivide_factor",
-            "data_efficiency",
-            "elasticity",
-            "aio",
-            "autotuning",
-            "activation_checkpointing",
-        ),
-    )
-)
+        "parameters are gathered unit by unit, one unit ahead",
+    ),
+}
 
 
 _FEWER_BITS = "the exchange of fewer bits is not modelled; the time would be far off"
@@ -50,6 +71,8 @@ _REFUSED: dict[tuple[str, ...], str] = {
     ("zero_optimization", "zero_quantized_weights"): _FEWER_BITS,
     ("zero_optimization", "zero_quantized_gradients"): _FEWER_BITS,
     ("zero_optimization", "zero_hpz_partition_size"): "gathering within a node in the backward pass is not modelled",
+    ("amp", "enabled"): "is Apex's; bf16 and fp16 are read",
+    ("torch_autocast", "enabled"): "is not read; bf16 and fp16 are",
     ("sparse_attention", "mode"): "attention to some of the tokens is not modelled; the time would be far off",
     ("progressive_layer_drop", "enabled"): _OTHER_TOKENS,
     ("data_efficiency", "data_routing", "random_ltd", "enabled"): _OTHER_TOKENS,
@@ -57,16 +80,21 @@ _REFUSED: dict[tuple[str, ...], str] = {
     ("tensor_parallel", "autotp_size"): "is not read; ranks that split a layer are --parallel tp=2",
     ("sequence_parallel_size",): "is not read; ranks that split a sequence are --parallel cp=2",
 }
+_BUCKET = 500_000_000  # elements: the default of reduce_bucket_size (deepspeed/runtime/zero/config.py)
+_BATCHES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 _COMPRESSING = frozenset(("onebitadam", "zerooneadam", "onebitlamb"))
 
 
 @dataclass(slots=True)
 class DeepSpeed:
-    """Settings of a file; None if a setting is missing or ``auto``.  ``shards``: ranks that hold a full set (MiCS).
+    """Settings of a file; None if a setting is missing or ``auto``.
 
-    ``otherwise`` is the precision unless arguments of the program name one.
+    ``is_there``: DeepSpeed trains.  ``shards``: ranks that hold a full set (MiCS).  ``otherwise`` is the precision
+    unless arguments of the program name one.  ``overlap``: gradients go during the backward pass, in buckets of
+    ``bucket`` elements.  ``options`` are further options of ``simulate``.
     """
 
+    is_there: bool = False
     zero: int | None = None
     batch: int | None = None
     micro_batch: int | None = None
@@ -74,6 +102,9 @@ class DeepSpeed:
     precision: str | None = None
     otherwise: str | None = None
     shards: int | None = None
+    overlap: bool = False
+    bucket: int = _BUCKET
+    options: dict[str, str | bool] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
@@ -81,7 +112,7 @@ def read_deepspeed(path: str) -> DeepSpeed:
     """Return the settings of the file at *path*; raises InputError if it cannot be read or a value is invalid."""
     source = read_json(Path(path), "DeepSpeed configuration")
     data: Mapping[str, Any] = source.data
-    found = DeepSpeed()
+    found = DeepSpeed(is_there=True)
     faults: list[Fault] = []
 
     def number(place: tuple[str, ...], least: int, most: int = 10**9) -> int | None:
@@ -106,24 +137,83 @@ def read_deepspeed(path: str) -> DeepSpeed:
     found.batch = number(("train_batch_size",), 1)
     found.micro_batch = number(("train_micro_batch_size_per_gpu",), 1)
     found.micro_batches = number(("gradient_accumulation_steps",), 1)
-    halves = [name for name in ("bf16", "fp16") if mapping(name).get("enabled") is True]
+    halves = [name for name in ("bf16", "fp16") if is_on(mapping(name).get("enabled"))]
     if halves:
         found.precision = f"master-{halves[0]}"
     elif not any(mapping(name).get("enabled") == "auto" for name in ("bf16", "fp16")):
         found.otherwise = "fp32"
     if len(halves) > 1:
         faults.append(source.fault(("fp16",), "fp16: bf16 is enabled too; DeepSpeed takes one of the two", key=True))
-    if _is_on(mapping("zero_optimization").get("mics_shard_size")):
+    zero = mapping("zero_optimization")
+    if divides(zero.get("mics_shard_size")):
         found.shards = number(("zero_optimization", "mics_shard_size"), 1)
+    said = zero.get("overlap_comm")
+    found.overlap = found.zero == 3 if said in (None, "auto") else is_on(said)
+    bucket = zero.get("reduce_bucket_size")
+    if isinstance(bucket, int | float) and not isinstance(bucket, bool) and 1 <= bucket <= 10**12:
+        found.bucket = int(bucket)  # 5e8 is a float
+    elif bucket not in (None, "auto"):
+        told = f"reduce_bucket_size: must be a number of elements; got {one_line(bucket, 40)}"
+        faults.append(source.fault(("zero_optimization", "reduce_bucket_size"), told))
+    _read_optimizer(mapping("optimizer"), path, found)
     faults += _refused(source)
-    known = {"zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu", "bf16", "fp16"}
-    known |= {place[0] for place in _REFUSED}
-    others = [key for key in data if key not in known | _TIMELESS | {"gradient_accumulation_steps"}]
-    if others:
-        found.notes.append(f"{path}: not known, and without effect: {few(others)}")
+    found.notes += _said_of(data, path, found)
     if faults:
         raise InputError(list(dict.fromkeys(faults)))
     return found
+
+
+def _read_optimizer(optimizer: Mapping[str, Any], path: str, found: DeepSpeed) -> None:
+    """Read the update: DeepSpeed's Adam is one fused kernel unless torch's is asked for."""
+    kind = str(optimizer.get("type", "")).lower()
+    params = optimizer.get("params")
+    if kind in ("adam", "adamw"):
+        found.options["optimizer"] = "adam"
+        if not (isinstance(params, dict) and is_on(params.get("torch_adam"))):
+            found.options["fused_optimizer"] = True
+    elif kind == "sgd":
+        moves = isinstance(params, dict) and not is_off(params.get("momentum", 0))
+        found.options["optimizer"] = "momentum" if moves else "sgd"
+    elif kind and kind not in _COMPRESSING:
+        told = f"{path}: optimizer.type {one_line(optimizer['type'], 40)}: is not modelled"
+        found.notes.append(f"{told}; simulated as Adam with its state in fp32")
+
+
+def _said_of(data: Mapping[str, Any], path: str, found: DeepSpeed) -> Iterator[str]:
+    """Yield notes on the keys of *data* that are not modelled, and one that lists unknown keys."""
+    instead: dict[str, list[str]] = {}
+    unknown = []
+    for place, value in _keys(data):
+        section, key = ("", *place)[-2:]
+        name = ".".join(place)
+        if (section, key) in _INSTEAD:
+            if not (is_off(value) or value == "auto" or ("stage3" in key and found.zero != 3)):
+                instead.setdefault(_INSTEAD[section, key], []).append(name)
+        elif not _is_known(section, key):
+            unknown.append(name)
+    if found.zero == 3 and not found.overlap:
+        instead["parameters are gathered while the unit before computes"] = ["zero_optimization.overlap_comm false"]
+    for why, names in instead.items():
+        yield f"{path}: {few(names)}: is not modelled; {why}"
+    if unknown:
+        yield f"{path}: not known, and without effect: {few(unknown)}"
+
+
+def _keys(data: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], object]]:
+    """Yield the place and the value of each key of *data*, and of each key of the sections that are looked into."""
+    for key, value in data.items():
+        if isinstance(value, dict) and key in _TIMELESS:
+            yield from (((key, inner), each) for inner, each in value.items())
+        else:
+            yield (key,), value
+
+
+def _is_known(section: str, key: str) -> bool:
+    known = _TIMELESS[section].split()
+    begin = tuple(name[:-1] for name in known if name.endswith("*"))
+    refused = {place[: 2 if section else 1] for place in _REFUSED}
+    own = not section and key in (*_TIMELESS, *_BATCHES)
+    return own or key in known or key.startswith(begin) or ((section, key) if section else (key,)) in refused
 
 
 def _refused(source: YamlSource) -> Iterator[Fault]:
@@ -136,7 +226,7 @@ def _refused(source: YamlSource) -> Iterator[Fault]:
         return found
 
     for place, why in _REFUSED.items():
-        if _is_on(value(*place)):
+        if divides(value(*place)):
             yield source.fault(place, f"{'.'.join(place)}: {why}")
     for place in (("zero_optimization", "offload_optimizer"), ("zero_optimization", "offload_param")):
         said = value(*place)
@@ -145,9 +235,3 @@ def _refused(source: YamlSource) -> Iterator[Fault]:
     optimizer = value("optimizer", "type")
     if isinstance(optimizer, str) and optimizer.lower() in _COMPRESSING:
         yield source.fault(("optimizer", "type"), f"optimizer.type: {optimizer}: {_FEWER_BITS}")
-
-
-def _is_on(value: object) -> bool:
-    """Return whether *value* switches a setting on; a group of 1 rank divides nothing, and -1 stands for none."""
-    said = value.lower() if isinstance(value, str) else value
-    return value is True or said not in (None, False, 1, -1, "none", "auto", "false", "0", "")

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from simulator.errors import Fault, InputError, few, nearest, one_line
 from simulator.launch.accelerate import add_config
 from simulator.launch.arguments import Arguments
+from simulator.launch.command import find_command
 from simulator.launch.deepspeed import DeepSpeed, read_deepspeed
 from simulator.launch.layout import read_layout, read_overlap
 from simulator.launch.model import read_model
 from simulator.launch.named import named_network
 from simulator.launch.ranks import Ranks, read_ranks
 from simulator.launch.shell import Script, commands_of
-from simulator.launch.timeless import NOT_MODELLED, REFUSED, is_off, is_timeless
 from simulator.launch.trainer import Trainer, read_trainer
-from simulator.launch.words import Word
+from simulator.launch.unread import refuse, unread
 from simulator.questions.options import RECOMPUTED_PARTS
 from simulator.user_files import read_user_file
 
@@ -37,7 +35,6 @@ _OLD = frozenset(
         *("use-legacy-models", "zero-stage", "deepspeed", "deepspeed-config"),
     )
 )
-_OTHERS = ("echo", "printf", "mkdir", "rm", "cp", "pip", "git", "tee", "cat", "docker", "set")
 
 
 @dataclass(slots=True)
@@ -64,17 +61,13 @@ def read_launch(text: str, at_hand: int | None = None) -> Launch:
     """
     file = text[1:] if text.startswith("@") else "--launch"
     script = commands_of(_content(file) if file != "--launch" else text, file)
-    command = _command(script, file)
-    at = next((i for i, word in enumerate(command) if word.text.endswith(".py")), None)
-    if at is None and any(word.text.startswith("-") for word in command[:1]):
-        at = -1  # arguments without a program
-    args = Arguments(command if at is None else command[at + 1 :], file)
-    launcher = args if at is None else Arguments(command[: max(at, 0)], file)  # without .py, both are one
-    other = _OTHER_MODELS.search(Path(command[at].text).name) if at is not None and at >= 0 else None
-    if other is not None and "num-layers" in args:
-        args.fault("num-layers", f"{command[at or 0].text} trains no GPT; name the network by --workload without them")
+    command = find_command(script, file)
+    args = Arguments(command.arguments, file)
+    launcher = Arguments(command.launcher, file) if command.launcher is not command.arguments else args
+    if "num-layers" in args and _OTHER_MODELS.search(command.program):
+        args.fault("num-layers", f"{command.program} trains no GPT; name the network by --workload without them")
     add_config(launcher)
-    ranks = read_ranks(launcher, script.comments, file)
+    ranks = read_ranks(command, launcher, script.comments, script.variables, file)
     args.faults += [] if launcher is args else launcher.faults
     found = Launch(notes=_twice(script, file))
     deepspeed = DeepSpeed()
@@ -86,10 +79,11 @@ def read_launch(text: str, at_hand: int | None = None) -> Launch:
             args.faults += error.faults
     found.notes += deepspeed.notes
     trainer = read_trainer(args, launcher, found.notes)
+    deepspeed.is_there |= trainer.of_deepspeed
     _read(args, ranks, deepspeed, trainer, at_hand, found)
-    _refuse(args, launcher)
+    refuse(args, launcher)
     args.finish()
-    found.notes += _unread(args)
+    found.notes += unread(args, launcher, command.starter)
     return found
 
 
@@ -111,31 +105,6 @@ def _twice(script: Script, file: str) -> list[str]:
     return [f"{file}: variables are set more than once, and the last value counts: {names}"]
 
 
-def _command(script: Script, file: str) -> Sequence[Word]:
-    """Return the command that launches the training: the last one with options that runs a Python file."""
-    found: list[Sequence[Word]] = []
-    for outer in script.commands:
-        words = _unquoted(outer, file)
-        if any(word.text.startswith("--") for word in words) and words[0].text not in _OTHERS:
-            found.append(words)
-    if not found:
-        raise InputError(
-            Fault("no command with arguments is there; for example torchrun pretrain_gpt.py --num-layers 24 ...", file)
-        )
-    with_program = [words for words in found if any(word.text.endswith(".py") for word in words)]
-    return (with_program or found)[-1]
-
-
-def _unquoted(words: tuple[Word, ...], file: str) -> tuple[Word, ...]:
-    """Return *words*, with a quoted command (``bash -c "..."``) replaced by its own words."""
-    inner = next((word for word in words if " " in word.text and ".py " in word.text and "--" in word.text), None)
-    if inner is None:
-        return words
-    deeper = (word for command in commands_of(inner.text, file).commands for word in command)
-    before = words[: words.index(inner)]
-    return (*before, *(Word(word.text, inner.line, inner.column) for word in deeper))
-
-
 def _read(
     args: Arguments, ranks: Ranks, deepspeed: DeepSpeed, trainer: Trainer, at_hand: int | None, found: Launch
 ) -> None:
@@ -148,9 +117,9 @@ def _read(
     if trainer.of_deepspeed or trainer.zero == 2:  # parameters in half precision, and an fp32 copy in shards
         precision = precision and precision.replace("amp-", "master-")
     if trainer.zero is not None and deepspeed.zero is None:
-        layout.zero = trainer.zero
+        layout.zero, layout.shards = trainer.zero, trainer.shards
         if trainer.in_nodes:
-            layout.shards = ranks.each
+            layout.shards = trainer.shards or ranks.each
             if ranks.each is None:
                 found.notes.append("hybrid_shard: simulated as full_shard; the GPUs of a node are not known")
     model = read_model(args, layout.tp, _attention(args, found.notes))
@@ -164,7 +133,8 @@ def _read(
     else:
         network, found.unknown = named_network(args)
         options |= {"workload": network} if network else {}
-        options |= {"framework": "deepspeed-zero3"} if deepspeed.zero == 3 else {}
+        options |= {"framework": "deepspeed-zero3"} if deepspeed.is_there and layout.zero == 3 else {}
+        options |= deepspeed.options
     if model.length is not None:
         options["seq_len"] = str(model.length)
     if precision is not None or model.workload:
@@ -174,7 +144,7 @@ def _read(
         found.each = ranks.each
     elif ranks.nodes == 1 and ranks.each is not None:
         options["gpus"] = str(ranks.each)
-    exchange = read_overlap(args, layout, precision, found.notes)
+    exchange = read_overlap(args, layout, precision, deepspeed, found.notes)
     if ranks.whole != 1:
         options |= {"parallel": layout.words, **exchange}
     model_ranks = layout.tp * layout.pp * layout.cp
@@ -304,30 +274,3 @@ def _recompute(args: Arguments, options: dict[str, str | bool], notes: list[str]
             options["recompute_attention"] = True
         else:
             options["recompute_parts"] = ",".join(known)
-
-
-def _refuse(args: Arguments, launcher: Arguments) -> None:
-    """Record a fault for each argument without which a step is another one, and why it has no answer."""
-    for each in (args, launcher) if launcher is not args else (args,):
-        for name in each.names:
-            if name in REFUSED and not is_off(each.value(name)):
-                each.fault(name, REFUSED[name])
-    args.faults += [fault for fault in launcher.faults if fault not in args.faults]
-
-
-def _unread(args: Arguments) -> list[str]:
-    """Return a note for each given argument that is not modelled, and one that lists unknown arguments."""
-    notes, unknown = [], []
-    for name in args.names:
-        if name in args.read:
-            continue
-        if name in NOT_MODELLED:
-            notes.append(f"--{name}: is not modelled; {NOT_MODELLED[name]}")
-        elif name not in REFUSED and not is_timeless(name):
-            unknown.append(name)
-    if unknown:
-        listed = few([f"--{name}" for name in unknown])
-        near = nearest(unknown[0], args.read, listed=0)
-        hint = f"; {near}" if len(unknown) == 1 and near.startswith("did") else ""
-        notes.append(f"not known, and without effect: {listed}{hint}")
-    return notes

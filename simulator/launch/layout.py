@@ -101,7 +101,9 @@ def read_layout(args: Arguments, ranks: Ranks, deepspeed: DeepSpeed) -> Division
     return found
 
 
-def read_overlap(args: Arguments, layout: Division, precision: str | None, notes: list[str]) -> dict[str, str | bool]:
+def read_overlap(
+    args: Arguments, layout: Division, precision: str | None, deepspeed: DeepSpeed, notes: list[str]
+) -> dict[str, str | bool]:
     """Return the options for the format of gradient exchanges and their overlap with the backward pass."""
     overlaps, gathers = args.has("overlap-grad-reduce"), args.has("overlap-param-gather")
     said = args.number("ddp-bucket-size")
@@ -111,6 +113,11 @@ def read_overlap(args: Arguments, layout: Division, precision: str | None, notes
     options: dict[str, str | bool] = {}
     if wide and precision not in (None, "fp32"):
         options["reduce_fp32"] = True
+    element_bytes = 4 if wide or precision in (None, "fp32") else 2
+    if deepspeed.is_there and not of_megatron and layout.zero < 3:
+        if not deepspeed.overlap:
+            return options | {"overlap": "none"}
+        return options | {"overlap": _bucket(deepspeed.bucket * element_bytes), "prefetch": False}
     if not of_megatron or layout.zero == 3 or layout.dp == layout.cp == 1:
         return options
     if layout.zero and overlaps != gathers:
@@ -119,5 +126,8 @@ def read_overlap(args: Arguments, layout: Division, precision: str | None, notes
     if not overlaps:
         return options | {"overlap": "none"}
     elements = said or max(_BUCKET_ELEMENTS, _BUCKET_EACH * (layout.dp or 1) * layout.cp)
-    n_bytes = elements * (4 if wide or precision in (None, "fp32") else 2)
-    return options | {"overlap": f"bucket:{n_bytes // 10**6}MB" if n_bytes % 10**6 == 0 else f"bucket:{n_bytes}B"}
+    return options | {"overlap": _bucket(elements * element_bytes)}
+
+
+def _bucket(n_bytes: int) -> str:
+    return f"bucket:{n_bytes // 10**6}MB" if n_bytes % 10**6 == 0 else f"bucket:{n_bytes}B"

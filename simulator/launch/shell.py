@@ -1,8 +1,9 @@
 """Find the commands of a shell script without running it: :func:`commands_of`.
 
 Supported are line continuations, comments, quotes, assignments of words and arrays (``TP=8``, ``ARGS=(--bf16)``,
-``ARGS+=(...)``), ``$TP``, ``${TP}``, ``${TP:-8}``, ``${ARGS[@]}`` and integer arithmetic (``$((A * B))``).  Expansions
-whose value is known only at run time (``$1``, ``$(hostname)``) are left as written.  Commands are taken in the order
+``ARGS+=(...)``), ``$TP``, ``${TP}``, ``${TP:-8}``, ``${ARGS[@]}`` and integer arithmetic (``$((A * B))``).  A job's
+variables (``$SLURM_NNODES``) are those that its ``#SBATCH`` lines give.  Expansions whose value is known only at run
+time (``$1``, ``$(hostname)``) are left as written.  Commands are taken in the order
 of the script, including both branches of an ``if``.
 """
 
@@ -15,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from simulator.errors import Fault, InputError, one_line
+from simulator.launch.slurm import batch_arguments, job_variables
 from simulator.launch.words import Raw, Scanner, Word
 
 __all__ = ["Script", "commands_of"]
@@ -47,12 +49,13 @@ _MAX_EXPANDED = 4_000_000  # characters of all expansions: each may be ten times
 class Script:
     """Commands in order, each as its words; ``twice`` names the variables that were set to several values.
 
-    ``comments`` are whole comments, with their ``#``.
+    ``comments`` are whole comments, with their ``#``; ``variables`` are those of the shell, at the end of the script.
     """
 
     commands: tuple[tuple[Word, ...], ...]
     twice: tuple[str, ...]
     comments: tuple[Word, ...]
+    variables: Mapping[str, str]
 
 
 def commands_of(text: str, file: str) -> Script:
@@ -68,6 +71,8 @@ class _Reader:
         self._twice: dict[str, None] = {}
         self._expanded_chars = 0
         self._here = (1, 1)
+        self._job: dict[str, str] = {}
+        self._comments_read = 0
 
     def run(self) -> Script:
         commands = []
@@ -75,7 +80,8 @@ class _Reader:
             words = self._done(raw)
             if words:
                 commands.append(tuple(words))
-        return Script(tuple(commands), tuple(self._twice), tuple(self._scanner.comments))
+        variables = {name: " ".join(value) for name, value in self._known.items()}
+        return Script(tuple(commands), tuple(self._twice), tuple(self._scanner.comments), variables)
 
     # -- assignments and expansion ------------------------------------------------------
 
@@ -144,11 +150,22 @@ class _Reader:
             value = _sum(self._value(re.sub(r"(?<![\w$}])([A-Za-z_]\w*)", r"$\1", match["sum"]), ""))
             return [match[0] if value is None else str(value)]
         name = match["name"] or match["plain"]
-        known = self._known.get(name)
+        known = self._known[name] if name in self._known else self._of_job(name)
         if known is not None:
             return self._counted(known)
         other = match["other"]
         return [match[0]] if other is None else [self._value(other.strip("\"'"), "")]
+
+    def _of_job(self, name: str) -> list[str] | None:
+        """Return the value of a variable that Slurm sets, from the ``#SBATCH`` lines so far; None if they have none."""
+        if not name.startswith("SLURM_"):
+            return None
+        comments = self._scanner.comments
+        if len(comments) != self._comments_read:
+            self._comments_read = len(comments)
+            is_job = any(word.text.startswith("#SBATCH") for word in comments)
+            self._job = job_variables(batch_arguments(comments, self._file)) if is_job else {}
+        return [self._job[name]] if name in self._job else None
 
     def _counted(self, words: list[str]) -> list[str]:
         """Return *words*, a variable's value; raises InputError if all expansions together exceed the limit."""

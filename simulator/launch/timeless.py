@@ -8,7 +8,7 @@ Names are without dashes; a final ``*`` matches any ending.
 
 from __future__ import annotations
 
-__all__ = ["NOT_MODELLED", "OFFLOADS", "REFUSED", "is_off", "is_timeless"]
+__all__ = ["NOT_MODELLED", "OFFLOADS", "REFUSED", "USUAL", "is_timeless"]
 
 _TIMELESS = """
 accumulate-allreduce-grads-in-fp32 adam-beta1 adam-beta2 adam-eps adlr-autoresume* append-eod apply-layernorm-1p
@@ -46,6 +46,21 @@ cpu-torch-adam no-pin-cpu-* offload-modules optimizer-offload-fraction overlap-c
 use-torch-optimizer-for-cpu-offload
 moe-flex-dispatcher-backend vocab-file wandb-* warmup warmup-* weight-decay weight-decay* world-size zloss*
 """
+# Of torchrun, Accelerate (and the keys of its file, and of the file of FSDP's settings) and DeepSpeed's launcher.
+_OF_LAUNCHERS = """
+autotuning bind-core-list bind-cores-to-rank command-file commands compute-environment debug
+deepspeed-exclusion-filter deepspeed-hostfile deepspeed-inclusion-filter deepspeed-moe-layer-cls-names
+deepspeed-multinode-launcher distributed-type downcast-bf16 dynamo-use-* elastic-training enable-cpu-affinity
+enable-each-rank-log enable-elastic-training event-log-handler exclude force-multi fp8-*
+fsdp-cpu-ram-efficient-loading fsdp-limit-all-gathers fsdp-state-dict-type fsdp-sync-module-states
+fsdp-transformer-layer-cls-to-wrap fsdp-use-orig-params fsdp-version fsdp-xla* gradient-clipping hostfile ipex*
+launcher launcher-args local-addr local-ranks-filter logs-specs m machine-rank main-process-* main-training-function
+max-elastic-nodes min-elastic-nodes mpirun-* multi-gpu no-ssh no-ssh-check num-cpu-threads-per-process numa-binding
+offload-optimizer-nvme-path offload-param-nvme-path quiet same-network save-pid signals-to-handle ssh-port tpu-*
+use-agent-store use-mps-device use-xpu venv-script virtual-local-rank vm zero3-*
+"""
+_LAUNCHERS = frozenset(name for name in _OF_LAUNCHERS.split() if not name.endswith("*"))
+_LAUNCHERS_BEGIN = tuple(name[:-1] for name in _OF_LAUNCHERS.split() if name.endswith("*"))
 _EXACT = frozenset(name for name in _TIMELESS.split() if not name.endswith("*"))
 _BEGIN = tuple(name[:-1] for name in _TIMELESS.split() if name.endswith("*"))
 
@@ -92,6 +107,19 @@ NOT_MODELLED: dict[str, str] = {
     "freeze-lm": "all parameters are trained",
     "freeze-vit": "all parameters are trained",
     "no-gradient-reduce-div-fusion": "gradients are divided in the exchange",
+    "dynamo-mode": "compiled as by default, and kernels are issued one by one",
+    "fsdp-auto-wrap-policy": "FSDP's units are the network's blocks",
+    "fsdp-backward-prefetch": "parameters are gathered before the gradients of the unit before are computed",
+    "fsdp-backward-prefetch-policy": "parameters are gathered before the gradients of the unit before are computed",
+    "fsdp-forward-prefetch": "parameters are gathered as the host reaches their unit",
+    "fsdp-min-num-params": "FSDP's units are the network's blocks",
+}
+# Values of such arguments with which the step is the simulated one.
+USUAL: dict[str, tuple[str, ...]] = {
+    "dynamo-mode": ("default",),
+    "fsdp-auto-wrap-policy": ("transformer_based_wrap",),
+    "fsdp-backward-prefetch": ("backward_pre",),
+    "fsdp-backward-prefetch-policy": ("backward_pre",),
 }
 
 OFFLOADS = "moves data between GPU and host in every step, which is not modelled; the time would be far off"
@@ -105,21 +133,17 @@ REFUSED: dict[str, str] = {
     ),
     **dict.fromkeys(("cpu-offloading", "cpu-offloading-num-layers", "cpu-optimizer", "remote-device"), OFFLOADS),
     **dict.fromkeys(("checkpoint-in-cpu", "offload-optimizer-device", "offload-param-device"), OFFLOADS),
-    **dict.fromkeys(("fsdp-offload-params", "fsdp-cpu-offload", "offload", "cpu-offload"), OFFLOADS),
+    **dict.fromkeys(("fsdp-offload-params", "fsdp-cpu-offload", "fsdp-offload", "offload", "cpu-offload"), OFFLOADS),
     **dict.fromkeys(("load-in-4bit", "load-in-8bit", "quantization-bit", "use-qlora"), _NARROW),
     **dict.fromkeys(("use-cpu", "no-cuda"), _ON_CPU),
     "hybrid-override-pattern": "layers other than attention and feed-forward layers are not modelled here",
     "use-megatron-lm": "Accelerate's degrees of parallelism are not read; launch Megatron-LM's own program",
     "yaml-cfg": "the file is not read; write its settings as arguments",
 }
-_OFF = frozenset(("none", "false", "0", "no", "n", "f", "0.0"))
 
 
-def is_off(value: str | None) -> bool:
-    """Return whether an argument with *value* does nothing (``none``, ``false``, ``0``)."""
-    return value is not None and value.lower() in _OFF
-
-
-def is_timeless(name: str) -> bool:
-    """Return whether the argument *name* does not affect the time of a step."""
+def is_timeless(name: str, of_launcher: bool = False) -> bool:
+    """Return whether the argument *name* does not affect the time of a step; *of_launcher*: one of a launcher's."""
+    if of_launcher and (name in _LAUNCHERS or name.startswith(_LAUNCHERS_BEGIN)):
+        return True
     return name in _EXACT or name.startswith(_BEGIN)

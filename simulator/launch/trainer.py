@@ -10,18 +10,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simulator.errors import InputError, one_line
+from simulator.launch.accelerate import take_key
 from simulator.launch.arguments import Arguments
-from simulator.launch.timeless import OFFLOADS, is_off
+from simulator.launch.switches import divides, is_off
+from simulator.launch.timeless import OFFLOADS
 from simulator.topology.json_source import read_json
 
 __all__ = ["Trainer", "read_trainer"]
 
 _SHARDED = {"full_shard": 3, "hybrid_shard": 3, "shard_grad_op": 2, "hybrid_shard_zero2": 2, "no_shard": 0}
 _NUMBERED = {"1": "full_shard", "2": "shard_grad_op", "3": "no_shard", "4": "hybrid_shard", "5": "hybrid_shard_zero2"}
+_KEPT = {"full_shard": "shard_grad_op", "hybrid_shard": "hybrid_shard_zero2"}  # after the forward pass
 _ADAPTS = ("use-peft", "use-lora")
 _BATCH = "per-device-train-batch-size", "per-gpu-train-batch-size"
 _OWN = (*_BATCH, "gradient-accumulation-steps", "gradient-checkpointing", "fsdp", "per-device-eval-batch-size")
-_YES = ("", "true", "1", "yes", "y", "t")
+_SPLITS = "is not read; ranks that split a {} are --parallel {}=2"
 
 
 @dataclass(slots=True)
@@ -37,6 +40,7 @@ class Trainer:
     precision: str | None = None
     zero: int | None = None
     in_nodes: bool = False  # each node holds a full set of shards
+    shards: int | None = None  # ranks that hold one full set; None: all
     recomputes: bool = False
     compiles: bool = False
     fuses_update: bool = False
@@ -58,44 +62,61 @@ def read_trainer(args: Arguments, launcher: Arguments, notes: list[str]) -> Trai
     if found.micro_batches is None:
         found.micro_batches = launcher.number("gradient-accumulation-steps")
     mixed = launcher.choice(("no", "fp16", "bf16", "fp8"), "mixed-precision")
-    half = next((name for name in ("bf16", "fp16") if _says(args, name)), None) or mixed
+    half = next((name for name in ("bf16", "fp16") if args.flag(name)), None) or mixed
     if half == "fp8":
         launcher.fault("mixed-precision", "fp8 is not modelled here; bf16 and fp16 are")
     found.precision = {"bf16": "amp-bf16", "fp16": "amp-fp16"}.get(half or "", "fp32")
-    found.recomputes = _says(args, "gradient-checkpointing") or _says(launcher, "fsdp-activation-checkpointing")
-    found.compiles = _says(args, "torch-compile") or (launcher.text("dynamo-backend") or "no").lower() == "inductor"
+    _take_fsdp_file(args, launcher)
+    found.recomputes = args.flag("gradient-checkpointing") or launcher.flag("fsdp-activation-checkpointing")
+    compiler = args.text("torch-compile-backend") or launcher.text("dynamo-backend") or "no"
+    found.compiles = args.flag("torch-compile") or compiler.lower() == "inductor"
+    if compiler.lower() not in ("no", "inductor", "eager"):
+        notes.append(f"--dynamo-backend {one_line(compiler, 40)}: is not modelled; inductor is")
     optimizer = args.text("optim") or ""
     found.fuses_update = "fused" in optimizer
     if optimizer and not re.fullmatch(r"adamw?(_torch|_hf|_apex)?(_fused)?|fused_adam", optimizer):
         notes.append(f"--optim {one_line(optimizer, 40)}: is not modelled; simulated as Adam with its state in fp32")
-    how = (args.text("fsdp") or "").lower().split()
-    known = [word for word in how if word in _SHARDED]
-    if how and not known and how != ["false"]:  # FSDP2 has one strategy
-        known = ["full_shard"]
-    if _says(launcher, "use-fsdp") and not known:
-        named = launcher.choice((*_SHARDED, *_NUMBERED), "fsdp-sharding-strategy") or "full_shard"
-        known = [_NUMBERED.get(named, named)]
-        said = (launcher.text("fsdp-reshard-after-forward") or "true").lower()  # of FSDP2, or a strategy
-        known = [said] if said in _SHARDED else ["shard_grad_op"] if is_off(said) else known
-    if known:
-        found.zero = _SHARDED[known[0]]
-        found.in_nodes = known[0].startswith("hybrid")
-    if "offload" in how:
-        args.fault("fsdp", f"offload {OFFLOADS}")
+    _read_sharding(args, launcher, found)
     found.of_deepspeed = args.value("deepspeed") is not None or "deepspeed-config" in args
-    if _says(launcher, "use-deepspeed"):
+    if launcher.flag("use-deepspeed"):
         found.of_deepspeed = True
         found.zero = launcher.number("zero-stage", least=0) if "zero-stage" in launcher else 2  # Accelerate's default
-    _read_fsdp_file(args, found)
     found.lora = args.number("lora-r", "lora-rank", "lora-dim", least=0)
-    if not found.lora and (any(_says(args, name) for name in _ADAPTS) or args.value("finetuning-type") == "lora"):
+    if not found.lora and (any(args.flag(name) for name in _ADAPTS) or args.value("finetuning-type") == "lora"):
         name = next(name for name in (*_ADAPTS, "finetuning-type") if name in args)
         args.fault(name, "the rank of its adapters is missing; add --lora-r, for example --lora-r 16")
     return found
 
 
-def _read_fsdp_file(args: Arguments, found: Trainer) -> None:
-    """Read the file of FSDP's settings, whose keys may begin with ``fsdp_``."""
+def _read_sharding(args: Arguments, launcher: Arguments, found: Trainer) -> None:
+    """Read what FSDP shards, and among which ranks, into *found*."""
+    how = (args.text("fsdp") or "").lower().split()
+    if "offload" in how:
+        args.fault("fsdp", f"offload {OFFLOADS}")
+    known = [word for word in how if word in _SHARDED]
+    is_on = launcher.flag("use-fsdp")
+    if how and not known and not is_off(how[0]):  # FSDP2 has one strategy
+        known = ["full_shard"]
+    if is_on and not known:
+        named = launcher.choice((*_SHARDED, *_NUMBERED), "fsdp-sharding-strategy") or "full_shard"
+        known = [_NUMBERED.get(named, named)]
+    if known:
+        said = (launcher.text("fsdp-reshard-after-forward") or "true").lower()  # of FSDP2, or a strategy
+        known = [said if said in _SHARDED else _KEPT.get(known[0], known[0]) if is_off(said) else known[0]]
+        found.zero = _SHARDED[known[0]]
+        found.in_nodes = known[0].startswith("hybrid")
+    for name, part, degree in (("tp", "layer", "tp"), ("cp", "sequence", "cp"), ("sp", "sequence", "cp")):
+        if divides(launcher.text(f"parallelism-config-{name}-size") or "1"):
+            launcher.fault(f"parallelism-config-{name}-size", _SPLITS.format(part, degree))
+    shards, whole = "parallelism-config-dp-shard-size", "parallelism-config-dp-replicate-size"
+    found.shards = launcher.number(shards) if divides(launcher.text(shards) or "1") else None
+    copies = launcher.number(whole) if divides(launcher.text(whole) or "1") else None
+    if copies is not None and found.shards is None and found.zero:
+        launcher.fault(whole, f"goes with --{shards}, which says how many ranks share one copy")
+
+
+def _take_fsdp_file(args: Arguments, launcher: Arguments) -> None:
+    """Take the settings of FSDP's file, whose keys may begin with ``fsdp_``, as Accelerate's arguments."""
     path = args.text("fsdp-config")
     if path is None:
         return
@@ -107,14 +128,5 @@ def _read_fsdp_file(args: Arguments, found: Trainer) -> None:
     except InputError as error:
         args.faults += error.faults
         return
-    for key, value in source.data.items():
-        name, is_on = key.removeprefix("fsdp_"), str(value).lower() in _YES[1:]
-        if is_on and name in ("offload_params", "cpu_offload", "offload"):
-            args.faults.append(source.fault((key,), f"{key}: {OFFLOADS}"))
-        if is_on and name == "activation_checkpointing":
-            found.recomputes = True
-
-
-def _says(args: Arguments, name: str) -> bool:
-    """Return whether the flag *name* is given, without a value or with an affirmative one."""
-    return args.has(name) and (args.value(name) or "").lower() in _YES
+    for key in source.data:
+        take_key(launcher, source, (key,), f"fsdp_{key.removeprefix('fsdp_')}")

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simulator import simulate
 from simulator.cli import run
 from simulator.cli.launch_line import with_launch
 from simulator.cli.written import Written
@@ -247,6 +248,7 @@ def test_deepspeeds_file(tmp_path) -> None:
         "precision": "master-bf16",
         "global_batch": "96",
         "micro_batch": "4",
+        "overlap": "none",
     }
     assert [note.partition(": ")[2] for note in found.notes] == ["not known, and without effect: odd"]
 
@@ -465,10 +467,18 @@ def test_a_missing_script_is_an_error_of_one_line(tmp_path, capsys) -> None:
     assert "no command with arguments" in capsys.readouterr().err
 
 
-def test_a_line_without_a_network_says_what_is_simulated(capsys) -> None:
-    line = "torchrun --nproc_per_node 8 train.py --per_device_train_batch_size 8"
-    assert run(["--topology", "dgx-h100", "--launch", line]) == 0
-    assert "does not name the network: resnet50" in "".join(capsys.readouterr())
+def test_a_line_without_a_network_is_refused_unless_one_is_named(capsys) -> None:
+    """The default network was simulated in its place; named, even that network is an answer."""
+    words = ["--topology", "dgx-h100", "--launch"]
+    words.append("torchrun --nproc_per_node 8 train.py --per_device_train_batch_size 8")
+    assert run([*words]) == 2
+    told = capsys.readouterr().err
+    assert "--launch: the line names no network; add --workload, for example" in told
+    assert told.count("\n") == 1
+    assert run([*words, "--workload", "resnet50", "--show-options"]) == 0
+    assert "--workload resnet50" in capsys.readouterr().out
+    with pytest.raises(InputError, match="launch: the line names no network; add workload"):
+        simulate("dgx-h100", launch=words[-1])
 
 
 def test_a_network_that_the_line_names_is_simulated_or_asked_for(tmp_path) -> None:
@@ -483,6 +493,6 @@ def test_a_network_that_the_line_names_is_simulated_or_asked_for(tmp_path) -> No
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}', encoding="utf-8")
     assert options(f"{line} --model_name_or_path {tmp_path}")["workload"] == str(tmp_path)
     unknown = f"{line} --model_name_or_path my-org/my-model"
-    with pytest.raises(InputError, match="by the name in --model_name_or_path my-org/my-model; add --workload"):
+    with pytest.raises(InputError, match="by the name in --model_name_or_path my-org/my-model; add --workload,"):
         with_launch(Written(launch=unknown))
     assert with_launch(Written(launch=unknown, workload="bert-base"))[0].workload == "bert-base"

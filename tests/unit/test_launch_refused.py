@@ -111,7 +111,7 @@ def test_a_file_of_fsdps_settings_is_read(tmp_path: Path) -> None:
     path.write_text('{"fsdp_offload_params": false, "activation_checkpointing": true}', encoding="utf-8")
     assert read_launch(f"{TRAINER} --fsdp full_shard --fsdp_config {path}").options["recompute"] is True
     path.write_text('{"offload_params": true}', encoding="utf-8")
-    with pytest.raises(InputError, match=r"fsdp\.json:1:\d+: offload_params: moves data"):
+    with pytest.raises(InputError, match=r"fsdp\.json:1:\d+: --fsdp-offload-params: moves data"):
         read_launch(f"{TRAINER} --fsdp full_shard --fsdp_config {path}")
 
 

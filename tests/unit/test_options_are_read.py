@@ -97,8 +97,11 @@ SIMULATE: dict[str, tuple[str, str]] = {
     "--device": (f"{_P3} resnet18 --batch 2", "cpu0"),
     "--threads": (f"{_P3} resnet18 --batch 2 --device cpu0", "2"),
     "--calibration": (_STEP, "{here}/calibration.yaml"),
-    "--launch": ("--topology dgx-h100 --batch 2", "torchrun --nproc-per-node 2 train.py"),
-    "--show-options": ("--topology dgx-h100 --batch 2 --launch 'torchrun --nproc-per-node 2 train.py'", ""),
+    "--launch": ("--topology dgx-h100 --batch 2 --workload resnet50", "torchrun --nproc-per-node 2 train.py"),
+    "--show-options": (
+        "--topology dgx-h100 --batch 2 --workload resnet50 --launch 'torchrun --nproc-per-node 2 train.py'",
+        "",
+    ),
     "--what-if": (_STEP, ""),
     "--trace": (_STEP, "{here}/out.json"),
     "--plot": (_STEP, "{here}/out.svg"),

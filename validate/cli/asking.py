@@ -91,8 +91,8 @@ class Asked:
 def check_twin(written: Written) -> None:
     """Raise InputError for a workload that is neither a step nor an exchange; it names the command to use instead."""
     if written.kind in ("single", "program"):
-        kind = "program" if written.kind == "program" else written.workload.partition(":")[0]
-        raise InputError(f"--workload {one_line(written.workload, 60)}: {WITHOUT_TWIN[kind]}")
+        kind = "program" if written.kind == "program" else written.what.partition(":")[0]
+        raise InputError(f"--workload {one_line(written.what, 60)}: {WITHOUT_TWIN[kind]}")
 
 
 def ask(written: Written, devices: int | None) -> list[Asked]:

@@ -20,7 +20,7 @@ _PAYLOADS = ("bytes", "sweep")
 
 def is_exchange(written: Written) -> bool:
     """Return whether *written* asks for an exchange alone, of bytes or with ``--strategy`` of a network's gradients."""
-    scheme, colon, _ = written.workload.partition(":")
+    scheme, colon, _ = written.what.partition(":")
     return written.kind == "exchange" and (written.strategy is not None or (bool(colon) and scheme in _PAYLOADS))
 
 
@@ -31,7 +31,7 @@ def ask_exchanges(written: Written, *, on_gpus: bool) -> tuple[list[dict[str, An
     """
     check_read(written)
     session = Session()
-    payload = parse_workload(written.workload)
+    payload = parse_workload(written.what)
     refuse(
         {f"--gpus {one_line(written.gpus or '', 60)}": wants_best(written.gpus)}, "is simulate's; name the GPUs here"
     )

@@ -1,0 +1,119 @@
+"""The command of a script that launches the training, and its parts: :func:`find_command`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from simulator.errors import Fault, InputError
+from simulator.launch.shell import Script, commands_of
+from simulator.launch.words import Word
+
+__all__ = ["Command", "find_command"]
+
+_OTHERS = ("echo", "printf", "mkdir", "rm", "cp", "pip", "git", "tee", "cat", "set")
+_STARTERS = frozenset(
+    (
+        *("torchrun", "deepspeed", "accelerate", "torch.distributed.run", "torch.distributed.launch"),
+        *("accelerate.commands.launch", "colossalai", "composer"),
+    )
+)
+_PYTHON = re.compile(r"python[\d.]*")
+_ONE_UNLESS_TOLD = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
+# Programs without a .py that are followed by a command of theirs (llamafactory-cli train).
+_PROGRAMS = frozenset(
+    (
+        *(
+            "llamafactory-cli",
+            "axolotl",
+            "litgpt",
+            "tune",
+            "trl",
+            "fairseq-train",
+            "nemo",
+            "swift",
+            "xtuner",
+            "lightning",
+        ),
+        "train_gpt2cu",
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command in its parts.
+
+    ``outer`` are the words before the launcher that starts the processes of a node (``srun ...``), ``launcher`` its own
+    and ``arguments`` those of ``program``, which is "" if none is named; ``starter`` is "" without such a launcher.
+    """
+
+    outer: Sequence[Word]
+    starter: str
+    launcher: Sequence[Word]
+    program: str
+    arguments: Sequence[Word]
+
+    @property
+    def starts_one(self) -> bool:
+        """Whether the launcher starts one process unless it is told otherwise."""
+        return self.starter in _ONE_UNLESS_TOLD
+
+
+def find_command(script: Script, file: str) -> Command:
+    """Return the command that launches the training: the last one with options that runs a program, best by a launcher.
+
+    Raises InputError if there is none.
+    """
+    found: list[Sequence[Word]] = []
+    for outer in script.commands:
+        words = _unquoted(outer, file)
+        if _name(words[0]) not in _OTHERS and any(word.text.startswith("-") for word in words):
+            found.append(words)
+    named = [words for words in found if _program_of(words) is not None]
+    started = [words for words in named if any(_name(word) in (*_STARTERS, "srun", "mpirun") for word in words)]
+    with_options = [words for words in found if any(word.text.startswith("--") for word in words)]
+    if not named and not with_options:
+        raise InputError(
+            Fault("no command with arguments is there; for example torchrun pretrain_gpt.py --num-layers 24 ...", file)
+        )
+    return _divided((started or named or with_options)[-1])
+
+
+def _divided(words: Sequence[Word]) -> Command:
+    at = _program_of(words)
+    before = words[: len(words) if at is None else at]
+    start = next((i for i in reversed(range(len(before))) if _name(before[i]) in _STARTERS), None)
+    outer, launcher = (words[:0], before) if start is None else (before[:start], before[start + 1 :])
+    starter = "" if start is None else _name(before[start])
+    python = next((i for i in reversed(range(len(launcher))) if _PYTHON.fullmatch(_name(launcher[i]))), None)
+    launcher = launcher if at is None else launcher[:python]
+    if at is not None:
+        return Command(outer, starter, launcher, _name(words[at]), words[at + 1 :])
+    if words[0].text.startswith("-"):  # arguments without a program
+        return Command(words[:0], "", words[:0], "", words)
+    return Command(outer, starter, launcher, "", launcher)  # without a program, the two are one
+
+
+def _program_of(words: Sequence[Word]) -> int | None:
+    """Return the place of the program among *words*: a Python file, a module, or a known one; None if it has none."""
+    for i, word in enumerate(words):
+        is_module = i > 0 and words[i - 1].text in ("-m", "--module") and _name(word) not in _STARTERS
+        if word.text.endswith(".py") or _name(word) in _PROGRAMS or (is_module and not word.text.startswith("-")):
+            return i
+    return None
+
+
+def _name(word: Word) -> str:
+    return word.text.rpartition("/")[2]
+
+
+def _unquoted(words: tuple[Word, ...], file: str) -> tuple[Word, ...]:
+    """Return *words*, with a quoted command (``bash -c "..."``) replaced by its own words."""
+    inner = next((word for word in words if " " in word.text and ".py " in word.text and "-" in word.text), None)
+    if inner is None:
+        return words
+    deeper = (word for command in commands_of(inner.text, file).commands for word in command)
+    before = words[: words.index(inner)]
+    return (*before, *(Word(word.text, inner.line, inner.column) for word in deeper))

@@ -1,0 +1,73 @@
+"""What is said of the arguments of a launch line that change nothing: :func:`refuse`, :func:`unread`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from simulator.errors import few, nearest, one_line
+from simulator.launch.arguments import Arguments
+from simulator.launch.switches import is_off
+from simulator.launch.timeless import NOT_MODELLED, REFUSED, USUAL, is_timeless
+
+__all__ = ["refuse", "unread"]
+
+_FILE = re.compile(r"\S+\.(ya?ml|toml|json|cfg|conf|py)")
+_SETTING = re.compile(r"[+~]{0,2}[A-Za-z_][\w./@-]*=.*", re.DOTALL)
+
+
+def refuse(args: Arguments, launcher: Arguments) -> None:
+    """Record a fault for each argument without which a step is another one, and why it has no answer."""
+    for each in (args, launcher) if launcher is not args else (args,):
+        for name in each.names:
+            if name in REFUSED and not is_off(each.value(name) or "true"):
+                each.fault(name, REFUSED[name])
+    args.faults += [fault for fault in launcher.faults if fault not in args.faults]
+
+
+def unread(args: Arguments, launcher: Arguments, starter: str) -> list[str]:
+    """Return a note for each argument that is not modelled, and one for each file that lists unknown arguments.
+
+    Those of *launcher* count if it is *starter*; ``srun`` and ``mpirun`` have many that are about the cluster.
+    """
+    notes = list(_not_modelled(args))
+    unknown = {"": [f"--{name}" for name in _unknown(args)]}
+    files = [word for word in args.others if _FILE.fullmatch(word)]
+    for name in _unknown(args):
+        said = args.value(name) or ""
+        if _FILE.fullmatch(said):
+            files.append(said)
+            unknown[""].remove(f"--{name}")
+    unknown[""] += [one_line(word, 40) for word in args.others if _SETTING.fullmatch(word)]
+    if starter and launcher is not args:
+        notes += _not_modelled(launcher)
+        for name in _unknown(launcher, of_launcher=True):
+            file = launcher.file_of(name)
+            unknown.setdefault("" if file == args.file else file, []).append(f"--{name}")
+    for file, listed in unknown.items():
+        if listed:
+            near = nearest(listed[0].lstrip("-"), args.read | launcher.read, listed=0)
+            hint = f"; {near}" if len(listed) == 1 and near.startswith("did") else ""
+            notes.append(f"{file}{': ' if file else ''}not known, and without effect: {few(listed)}{hint}")
+    if files:
+        notes.append(f"not read, and without effect: {few([one_line(file, 60) for file in files])}")
+    return notes
+
+
+def _not_modelled(args: Arguments) -> Iterator[str]:
+    for name in args.names:
+        said = args.value(name)
+        if name not in args.read and name in NOT_MODELLED and not (said and (is_off(said) or _is_usual(name, said))):
+            yield f"--{name}: is not modelled; {NOT_MODELLED[name]}"
+
+
+def _is_usual(name: str, said: str) -> bool:
+    return said.lower() in USUAL.get(name, ())
+
+
+def _unknown(args: Arguments, *, of_launcher: bool = False) -> list[str]:
+    return [
+        name
+        for name in args.names
+        if name not in args.read and not (name in NOT_MODELLED or name in REFUSED or is_timeless(name, of_launcher))
+    ]
