@@ -69,6 +69,39 @@ def test_a_row_that_is_cut_off_or_of_an_unknown_type_is_told(row: str, why: str)
         assert read_nccl_tests(text, "a").unread == ((f"line {number}", why),)
 
 
+@pytest.mark.parametrize("prefix", ["", "[1,0]<stdout>:", "0: "])
+def test_a_row_that_messages_of_nccl_tear_is_read(prefix: str) -> None:
+    text = scaled({})
+    message = "node0:900:912 [0] NCCL INFO Connected all rings\nnode0:900:912 [0] NCCL INFO Channel 00/02 : 0 1 2 3\n"
+    assert " -1 " in text.splitlines()[20]
+    torn = text.replace("     -1  ", f"     -1{message}  ")
+    with_prefix = "".join(f"{prefix}{line}\n" for line in torn.splitlines())
+    assert read_nccl_tests(with_prefix, "a") == read_nccl_tests(text, "a")
+    lost = "".join(line for line in with_prefix.splitlines(keepends=True) if "NCCL" in line or "#" in line)
+    with pytest.raises(InputError, match=r"9 rows not read: line 18 \('-1node0:900:912' in place of a figure\)"):
+        read_nccl_tests(lost, "a")
+
+
+def test_a_size_that_is_no_number_is_told() -> None:
+    log = read_nccl_tests(scaled({}).replace("  1073741824  ", "         1GB  "), "a")
+    assert [each.why for each in log.unread] == ["size '1GB'"]
+
+
+def test_a_test_that_failed_or_did_not_end_is_told() -> None:
+    head, _, _ = scaled({}).partition("# Out of bounds")
+    (remark,) = read_nccl_tests(head, "a").remarks
+    assert "no line 'Out of bounds values'" in remark
+    number = len(head.splitlines()) + 1
+    failed = checked(head + "node0: Test NCCL failure common.cu:958 'unhandled cuda error'\n")
+    assert f"the test failed, line {number}: node0: Test NCCL failure common.cu:958" in as_text(failed)
+    assert as_document(failed)["failure"].startswith(f"line {number}: node0")
+
+
+def test_rccl_says_its_version() -> None:
+    text = scaled({}).replace("# nccl-tests version 2.17.6 nccl-headers=23007 nccl-library=23007\n", "")
+    assert read_nccl_tests(f"RCCL version : 2.22.3-HEAD:1234\n{text}", "a").nccl == (2, 22)
+
+
 def test_lines_beside_a_table_are_no_rows() -> None:
     text = scaled({}) + "8\n12 14 via\nnode0 NCCL INFO 1 2 3 foo\n"
     before = "n0:1:1 [0] NCCL INFO Channel 00/02 : 0 1 2 3\n3 nodes\n"
@@ -135,11 +168,10 @@ def test_all_types_of_nccl_tests_are_known() -> None:
 # -- files -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
 def test_a_log_is_read_as_shells_write_it(tmp_path, encoding: str) -> None:
     path = tmp_path / "a.log"
-    mark = "\ufeff" if encoding == "utf-16-le" else ""
-    path.write_bytes((mark + scaled({}).replace("\n", "\r\n")).encode(encoding))
+    path.write_bytes(scaled({}).replace("\n", "\r\n").encode(encoding))
     assert read_nccl_tests(read_text(str(path)), "a") == read_nccl_tests(scaled({}), "a")
 
 

@@ -290,7 +290,8 @@ def _remarks(log: NcclLog, asked: Applied, rows: Sequence[Compared], *, told: bo
         yield f"the log names no version of NCCL; {version} is taken (--nccl)"
     if not log.hosts and not told:
         machines = asked.question.where.nodes or 1
-        yield f"the log lists no devices; {log.n_ranks} GPUs of {machines} machine(s) are taken (--gpus 0,1)"
+        of = f"{machines} machines" if machines > 1 else "one machine"
+        yield f"the log lists no devices; {log.n_ranks} GPUs of {of} are taken (--gpus 0,1)"
 
 
 def in_binary(n_bytes: float) -> str:

@@ -71,6 +71,7 @@ def as_text(checked: Checked, style: Style = PLAIN) -> str:
     lines = [f"{checked.mismatch}: --topology names another machine"] if checked.mismatch else []
     lines.append(headline(checked))
     lines += [f"its times are {_pace(checked)}"] if checked.verdict == "wrong" else []
+    lines += [f"the test failed, {checked.log.failure}"] if checked.log.failure else []
     lines += [checked.log.unread_words] if checked.log.unread else []
     lines += [_group(checked, group) for group in checked.groups]
     if checked.cliff is not None:
@@ -87,11 +88,11 @@ def as_text(checked: Checked, style: Style = PLAIN) -> str:
 
 def _group(checked: Checked, group: Group) -> str:
     """Return the times of a group of sizes, with the healthy ranges of its sizes."""
-    bands, ratios = group.bands, [row.ratio for row in checked.rows if row.is_large == group.is_large]
+    bands, ratios = group.bands, [round(row.ratio, 2) for row in checked.rows if row.is_large == group.is_large]
     fastest, slowest = (_range(f"{getattr(band, end):.2f}" for band in bands) for end in ("fastest", "slowest"))
     rows, machines = (_range(f"{getattr(band, what):,}" for band in bands) for what in ("rows", "machines"))
     words = f"{'largest' if group.is_large else 'smaller'} sizes: {_range(f'{ratio:.2f}' for ratio in ratios)} times "
-    words += f"the expected time{f', in the middle {group.ratio:.2f}' if len(ratios) > 1 else ''}; healthy "
+    words += f"the expected time{f', in the middle {group.ratio:.2f}' if len(set(ratios)) > 1 else ''}; healthy "
     words += f"is {fastest} to {slowest}" if len(bands) == 1 else f"begins at {fastest} and ends at {slowest}, by size"
     return f"{words}, as {rows} rows on {machines} machines say"
 
@@ -146,6 +147,7 @@ def as_document(checked: Checked) -> dict[str, Any]:
         "verdict": checked.verdict,
         "wrong": checked.wrong,
         "unread": [each._asdict() for each in log.unread],
+        "failure": log.failure,
         "ratios": [
             {
                 "sizes": "largest" if group.is_large else "smaller",

@@ -2,7 +2,7 @@
 
 Columns are those of NVIDIA/nccl-tests ``src/util.cu``; headers of older versions have less.  What a launcher puts
 before a line (``[1,0]<stdout>:``, ``0: ``, ``pod/name ``, a time) is passed over: a row is found by its size, count and
-type wherever they stand.
+type wherever they stand.  The tool prints a row's figures after the exchange, so messages of NCCL may tear it in two.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise, takewhile
+from itertools import dropwhile, pairwise, takewhile
 from typing import NamedTuple
 
 from simulator.errors import Fault, InputError, one_line
@@ -57,6 +57,11 @@ _FIGURE = re.compile(
 )
 _CUT_ROW = re.compile(r"\d{1,18}(?: \d{1,18}(?: [a-z]\w{0,11})?)?", re.ASCII)
 _COUNT = re.compile(r"\d{1,18}", re.ASCII)
+_FAILURE = re.compile(r"\bTest (?:NCCL |CUDA )?failure\b")
+_TORN = re.compile(  # a size, a count, a type, a reduction, a root; then a host that starts NCCL's message
+    r"(\d{1,18}\s{1,20}\d{1,18}\s{1,20}[a-z]\w{2,11}\s{1,20}(?:[a-z]{3,6}\s{1,20})?(?:-1|\d)?)[^\s:]{1,255}:\d{1,9}:",
+    re.ASCII,
+)
 _AFTER_PREFIX = re.compile(r"[>:|\])]")  # what ends a launcher's prefix, where no space follows it
 _MOST_WORDS = 60  # of one line
 _MOST_RANK = 1 << 20
@@ -98,7 +103,8 @@ class Unread(NamedTuple):
 class Run:
     """One run of one test: the line of its table, its program, if named, its ranks by number, and its rows.
 
-    ``out_of_bounds`` is the tool's own verdict: how many values were wrong, None if it says nothing.
+    ``out_of_bounds`` is the tool's own verdict, at its end: how many values were wrong, None if it says nothing.
+    ``failure`` is the line in which it says that it failed.
     """
 
     line: int
@@ -108,6 +114,7 @@ class Run:
     rows: list[Row] = field(default_factory=list)
     unread: list[Unread] = field(default_factory=list)
     out_of_bounds: int | None = None
+    failure: str = ""
 
 
 def runs_in(text: str, shown: str) -> list[Run]:
@@ -120,7 +127,7 @@ def runs_in(text: str, shown: str) -> list[Run]:
     run = Run(1)
     looks = filled = False  # filled: a row was found since the lines before its table
     column = -1  # words before the size in the table's last row, -1 outside a table
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(_mended(text.splitlines()), 1):
         told = _told(line, shown, number)
         looks = looks or told is not None or any(word in line for word in _HEADER)
         row, column = (None, column) if told is not None else _row(line, number, column)
@@ -139,6 +146,8 @@ def runs_in(text: str, shown: str) -> list[Run]:
         bounds = _BOUNDS.search(line)
         if bounds is not None and runs:
             runs[-1].out_of_bounds = max(int(bounds[1]), bounds[2] == "FAILED")
+        if _FAILURE.search(line):
+            run.failure = run.failure or f"line {number}: {one_line(line, 120)}"
         is_header = _is_header(line, shown, number)
         begins = told is not None or is_header
         if begins and filled and (run.rows or run.program):
@@ -159,6 +168,21 @@ def runs_in(text: str, shown: str) -> list[Run]:
         after.ranks = after.ranks or before.ranks
         after.gpus_per_thread = after.gpus_per_thread or before.gpus_per_thread
     return runs or [run]
+
+
+def _mended(lines: list[str]) -> list[str]:
+    """Return *lines* with the figures of rows that messages of NCCL tore moved behind their sizes."""
+    torn: tuple[int, str] | None = None
+    for at, line in enumerate(lines):
+        if " NCCL " in line:
+            head = _TORN.search(line)
+            torn = (at, line[: head.end(1)]) if head is not None else torn
+        elif torn is not None:
+            words = list(dropwhile(lambda word: not _FIGURE.fullmatch(word), line.split(None, _MOST_WORDS)))
+            if len(words) >= 3 and all(map(_FIGURE.fullmatch, words)):
+                lines[torn[0]], lines[at] = f"{torn[1]} {' '.join(words)}", ""
+            torn = None if words else torn
+    return lines
 
 
 def _is_header(line: str, shown: str, number: int) -> bool:
@@ -203,6 +227,8 @@ def _row(line: str, number: int, column: int) -> tuple[Row | Unread | None, int]
         if _COUNT.fullmatch(words[at + 1]) and _TYPE.fullmatch(words[at + 2]):
             first = _AFTER_PREFIX.split(words[at])[-1]
             row = _figures(int(first), words[at + 2 :]) if _COUNT.fullmatch(first) else None
+            if at == column and not _COUNT.fullmatch(first) and dtype_named(words[at + 2]):
+                row = f"size '{one_line(first, 20)}'"
             if row is not None:
                 return (Unread(f"line {number}", row) if isinstance(row, str) else row), at
     cut = words[column:] if column >= 0 else []

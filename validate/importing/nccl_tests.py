@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, cast
@@ -40,7 +40,7 @@ _PROGRAMS: dict[str, Collective] = {
     "alltoall": "all-to-all",
     "sendrecv": "send-recv",
 }
-_LIBRARY = re.compile(r"nccl-library=(\d{4,6})|NCCL version (\d{1,2})\.(\d{1,3})", re.ASCII)
+_LIBRARY = re.compile(r"nccl-library=(\d{4,6})|[NR]CCL version (?:: )?(\d{1,2})\.(\d{1,3})", re.ASCII)
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 _MOST_BYTES = 1 << 50
 _MOST_TOLD = 6  # rows that cannot be read
@@ -63,7 +63,8 @@ class NcclLog:
 
     ``devices`` are the GPUs of each host by their index in the machine, in rank order, empty where the log does not
     tell them.  ``settings`` are pairs of a variable and its value; ``out_of_bounds`` the tool's own count of wrong
-    values; ``unread`` the rows that cannot be read; ``remarks`` says what was left out.
+    values; ``unread`` the rows that cannot be read; ``failure`` what the tool says of its failure; ``remarks`` says
+    what was left out.
     """
 
     shown: str
@@ -80,6 +81,7 @@ class NcclLog:
     settings: tuple[tuple[str, str], ...] = ()
     out_of_bounds: int | None = None
     unread: tuple[Unread, ...] = ()
+    failure: str = ""
     remarks: tuple[str, ...] = ()
 
     @property
@@ -137,7 +139,8 @@ def read_nccl_tests(text: str, shown: str, *, collective: str | None = None, n_r
         gpus_per_thread=run.gpus_per_thread,
         out_of_bounds=run.out_of_bounds,
         unread=tuple(run.unread),
-        remarks=(f"{_counted(left, 'row')} of other types or reductions than {kept} left out",) if left else (),
+        failure=run.failure,
+        remarks=tuple(_remarks(run, left, kept, is_text=not stripped.startswith("{"))),
         **devices,
         **facts,
     )
@@ -168,7 +171,15 @@ def _chosen(runs: Sequence[Run], collective: str | None, shown: str) -> Run:
     first = alike[0]
     rows = [row for run in alike for row in run.rows]
     unread = [each for run in alike for each in run.unread]
-    return Run(first.line, first.program, first.ranks, first.gpus_per_thread, rows, unread, max(bounds, default=None))
+    wrong, failure = max(bounds, default=None), next(filter(None, (run.failure for run in alike)), "")
+    return Run(first.line, first.program, first.ranks, first.gpus_per_thread, rows, unread, wrong, failure)
+
+
+def _remarks(run: Run, left: int, kept: str, *, is_text: bool) -> Iterator[str]:
+    if left:
+        yield f"{_counted(left, 'row')} of other types or reductions than {kept} left out"
+    if is_text and run.ranks and run.out_of_bounds is None and not run.failure:
+        yield "the log has no line 'Out of bounds values', which ends a run: is it cut off?"
 
 
 def _unread_words(unread: Sequence[Unread]) -> str:

@@ -57,12 +57,13 @@ class Dump:
 
 
 def read_text(path: str, limit: int = MAX_BYTES) -> str:
-    """Return the text of the file *path*, in UTF-8 or, as PowerShell's ``>`` writes it, in UTF-16 with its mark.
+    """Return the text of the file *path*, in UTF-8 or, as PowerShell's ``>`` writes it, in UTF-16.
 
     Raises InputError if it is unreadable or larger than *limit* bytes.
     """
     raw = read_user_file(path, limit)
-    return raw.decode("utf-16" if raw.startswith(_UTF_16) else "utf-8-sig", "replace")
+    unmarked = {0: "utf-16-be", 1: "utf-16-le"}.get(raw[:2].find(b"\0"), "utf-8-sig")
+    return raw.decode("utf-16" if raw.startswith(_UTF_16) else unmarked, "replace")
 
 
 def read_dump(path: str) -> Dump:
