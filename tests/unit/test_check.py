@@ -67,7 +67,7 @@ def test_text_and_json_say_the_same() -> None:
     times = [(1 << 20, 1e-4), (1 << 30, 5e-3)]
     text, document = read_nccl_tests(as_log(times), "a"), read_nccl_tests(as_json_log(times), "b")
     for log in (text, document):
-        assert (log.collective, log.n_ranks, log.hosts, log.gpu) == ("all-reduce", 8, 1, "NVIDIA H100 80GB HBM3")
+        assert (log.collective, log.n_ranks, log.per_host, log.gpu) == ("all-reduce", 8, (8,), "NVIDIA H100 80GB HBM3")
         assert [point.out_s for point in log.points] == pytest.approx([time_s for _, time_s in times])
         assert log.devices == (tuple(range(8)),)
     assert (text.nccl, document.nccl) == ((2, 30), (2, 27))
@@ -96,7 +96,7 @@ NCCL version 2.8.4+cuda11.2
 
 def test_ranks_on_hosts_and_devices_are_counted() -> None:
     log = read_nccl_tests(as_log([(1 << 20, 1e-4)], hosts=2, devices=(0, 2, 4, 6)), "a")
-    assert (log.n_ranks, log.hosts, log.devices) == (8, 2, ((0, 2, 4, 6), (0, 2, 4, 6)))
+    assert (log.n_ranks, log.per_host, log.devices) == (8, (4, 4), ((0, 2, 4, 6), (0, 2, 4, 6)))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -56,6 +57,7 @@ def test_a_time_that_is_none_is_told_with_its_line(time: str) -> None:
         (" 1048576 262144 flo", "cut off"),
         (" 1048576 262144", "cut off"),
         (" 10485", "cut off"),
+        (" 9999999999999999 262144 float sum -1 1.0 1.0 1.0 0", "size '9999999999999999'"),
         (" 1048576 262144 float sum -1 node0: NCCL WARN", "'node0:' in place of a figure"),
         (" 1048576 262144 quarter sum -1 1.0 10.5 18.4 0", "type 'quarter'"),
         (" 1048576 262144 float xor -1 1.0 10.5 18.4 0", "redop 'xor'"),
@@ -135,7 +137,9 @@ def test_rows_of_json_that_cannot_be_read_are_told_and_so_is_its_verdict() -> No
         read_nccl_tests(json.dumps(document), "a", collective="all-reduce")
 
 
-def test_what_was_not_read_is_in_the_answer_and_alone_is_an_error(tmp_path, capsys) -> None:
+def test_what_was_not_read_is_in_the_answer_and_alone_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = scaled({})
     number = len(text.splitlines()) + 1
     found = checked(text + "".join(ROW.format("-42.00") for _ in range(8)))
@@ -169,7 +173,7 @@ def test_all_types_of_nccl_tests_are_known() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
-def test_a_log_is_read_as_shells_write_it(tmp_path, encoding: str) -> None:
+def test_a_log_is_read_as_shells_write_it(tmp_path: Path, encoding: str) -> None:
     path = tmp_path / "a.log"
     path.write_bytes(scaled({}).replace("\n", "\r\n").encode(encoding))
     assert read_nccl_tests(read_text(str(path)), "a") == read_nccl_tests(scaled({}), "a")
@@ -194,6 +198,20 @@ def test_columns_of_another_order_or_meaning_are_refused(header: str, said: str)
 def test_one_rank_is_one() -> None:
     with pytest.raises(InputError, match="lists 1 rank, where --gpus says 8"):
         read_nccl_tests(as_log(TIMES, devices=(0,)), "a", n_ranks=8)
+
+
+def test_ranks_that_are_left_out_or_in_groups_are_refused() -> None:
+    text = scaled({})
+    with pytest.raises(InputError, match="lists rank 7 and not rank 3; without these lines, --gpus says how many"):
+        read_nccl_tests(text.replace("#  Rank  3", "# lost 3"), "a")
+    with pytest.raises(InputError, match="ran in 2 groups at once"):
+        read_nccl_tests(text.replace("Rank  3 Group  0", "Rank  3 Group  1"), "a")
+
+
+def test_hosts_may_have_unlike_numbers_of_ranks() -> None:
+    log = read_nccl_tests(scaled({}).replace("node0 device  7", "node1 device  0"), "a")
+    assert (log.per_host, log.devices) == ((7, 1), (tuple(range(7)), (0,)))
+    assert check(SESSION, log, "dgx-h100", explains=False).question.gpus == (*range(7), 8)
 
 
 # -- wrong results ---------------------------------------------------------------------

@@ -169,8 +169,8 @@ def _question(
         raise InputError(Fault(f"has {log.n_ranks:,} ranks; at most {MAX_RANKS:,} are checked", log.shown))
     if nodes is not None and nodes > log.n_ranks:
         raise InputError(Fault(f"has {log.n_ranks} ranks, which are on fewer than the {nodes} of --nodes", log.shown))
-    if nodes is None and log.hosts > 1 and load_topology(topology).n_nodes == 1:
-        nodes = log.hosts
+    if nodes is None and len(log.per_host) > 1 and load_topology(topology).n_nodes == 1:
+        nodes = len(log.per_host)
     where = Where(topology, nodes, fabric)
     ran = _gpus(session, log, where, gpus)
     several = len({session.machine(where).nodes[node].host for node in session.group(where, ran).ranks}) > 1
@@ -203,16 +203,16 @@ def _gpus(session: Session, log: NcclLog, where: Where, gpus: tuple[int, ...] | 
             raise InputError(f"{told} machines")
         return gpus if gpus != tuple(range(total)) else None
     hosts = max(1, machine.n_hosts)
-    taking = log.hosts or min(hosts, log.n_ranks)
+    taking = len(log.per_host) or min(hosts, log.n_ranks)
     each = total // hosts
-    if log.n_ranks % taking or taking > hosts or log.n_ranks // taking > each:
+    counts = log.per_host or (log.n_ranks // taking,) * taking
+    if sum(counts) < log.n_ranks or taking > hosts or max(counts) > each:
         per = f"{log.n_ranks} ranks on {taking} host{'s' if taking > 1 else ''}"
         has = f"{hosts} x {each} GPUs" if hosts > 1 else f"{each} GPUs"
         told = f"has {per}, but {one_line(machine.name, 60)} has {has}; --nodes says how many machines"
         raise InputError(Fault(told, log.shown))
-    count = log.n_ranks // taking
-    listed = all(len(devices) == count and max(devices) < each for devices in log.devices)
-    local = log.devices if len(log.devices) == taking and listed else [range(count)] * taking
+    listed = bool(log.devices) and all(max(devices) < each for devices in log.devices)
+    local = log.devices if listed else [range(count) for count in counts]
     ran = tuple(host * each + gpu for host, devices in enumerate(local) for gpu in sorted(devices))
     return None if ran == tuple(range(total)) else ran
 
@@ -288,7 +288,7 @@ def _remarks(log: NcclLog, asked: Applied, rows: Sequence[Compared], *, told: bo
     if log.nccl is None:
         version = ".".join(map(str, asked.question.software.nccl))
         yield f"the log names no version of NCCL; {version} is taken (--nccl)"
-    if not log.hosts and not told:
+    if not log.per_host and not told:
         machines = asked.question.where.nodes or 1
         of = f"{machines} machines" if machines > 1 else "one machine"
         yield f"the log lists no devices; {log.n_ranks} GPUs of {of} are taken (--gpus 0,1)"

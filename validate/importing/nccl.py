@@ -44,7 +44,7 @@ def collective_rows(source: Source, device: str, left_out: LeftOut) -> tuple[lis
             collective, element = _COLLECTIVES.get(cell("op_name")), _ELEMENTS.get(cell("nccl_dtype"))
             time_s = latency_s(cell("latency"))
             if collective is None or element is None or time_s is None:
-                left_out["collective of another kind, or without a time"] += 1
+                left_out[f"collective {'without a time' if time_s is None else 'of another kind'}"] += 1
                 continue
             dtype, element_bytes = element
             shape = number("num_gpus"), number("message_size") * element_bytes

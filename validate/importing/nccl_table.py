@@ -19,6 +19,7 @@ from simulator.questions.collective import DTYPES, REDUCTIONS
 from simulator.workload.precision import precision_named
 
 __all__ = [
+    "MOST_BYTES",
     "MOST_ROWS",
     "NOT_MEASURED",
     "PROGRAM",
@@ -38,9 +39,10 @@ PROGRAM = re.compile(
     r"\b(all_reduce|all_gather|reduce_scatter|broadcast|alltoall|sendrecv|reduce|gather|scatter|hypercube)_perf\b"
 )
 MOST_ROWS = 100_000
+MOST_BYTES = 1 << 50
 _RANK = re.compile(
-    r"#\s{1,20}Rank\s{1,20}(\d+)(?:\s{1,20}Group\s{1,20}\d{1,9})?\s{1,20}Pid\s{1,20}\d{1,20}\s{1,20}on\s{1,40}(\S{1,255})"
-    r"\s{1,20}device\s{1,20}(\d+)\s{1,20}\[([^\]]{0,40})\]\s{0,20}(.{0,200})",
+    r"#\s{1,20}Rank\s{1,20}(\d+)(?:\s{1,20}Group\s{1,20}(\d{1,9}))?\s{1,20}Pid\s{1,20}\d{1,20}\s{1,20}on\s{1,40}(\S{1,255})"
+    r"\s{1,20}device\s{1,20}(\d+)\s{1,20}\[[^\]]{0,40}\]\s{0,20}(.{0,200})",
     re.ASCII,
 )
 _THREADS = re.compile(r"#\s{0,20}nThread\s{1,20}(\d{1,6})\s{1,20}nGpus\s{1,20}(\d{1,6})\b", re.ASCII)
@@ -70,11 +72,11 @@ _LONGEST_S, _SHORTEST_S = 1e6, 1e-9  # nccl-tests prints hundredths of a microse
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """One line ``Rank N ... on HOST device D [BUS] NAME``."""
+    """One line ``Rank N Group G Pid P on HOST device D [BUS] NAME``."""
 
     host: str
     device: int
-    bus: str = ""
+    group: int = 0
     name: str = ""
 
 
@@ -205,11 +207,11 @@ def _told(line: str, shown: str, number: int) -> str | int | tuple[int, Rank] | 
     if "Rank" in line:
         found = _RANK.search(line)
         if found is not None:
-            for column, what in ((1, "rank"), (3, "device")):
+            for column, what in ((1, "rank"), (4, "device")):
                 if len(found[column]) > 7 or int(found[column]) >= _MOST_RANK:
                     told = f"there is no {what} {one_line(found[column], 30)}"
                     raise InputError(Fault(told, shown, number, found.start(column) + 1))
-            return int(found[1]), Rank(found[2], int(found[3]), found[4], found[5].strip())
+            return int(found[1]), Rank(found[3], int(found[4]), int(found[2] or 0), found[5].strip())
     if "_perf" in line and "concluded" not in line:
         program = PROGRAM.search(line)
         return program[1] if program is not None else None
@@ -227,7 +229,8 @@ def _row(line: str, number: int, column: int) -> tuple[Row | Unread | None, int]
         if _COUNT.fullmatch(words[at + 1]) and _TYPE.fullmatch(words[at + 2]):
             first = _AFTER_PREFIX.split(words[at])[-1]
             row = _figures(int(first), words[at + 2 :]) if _COUNT.fullmatch(first) else None
-            if at == column and not _COUNT.fullmatch(first) and dtype_named(words[at + 2]):
+            is_size = _COUNT.fullmatch(first) or at != column or dtype_named(words[at + 2]) is None
+            if not is_size or (isinstance(row, Row) and row.size_bytes > MOST_BYTES):
                 row = f"size '{one_line(first, 20)}'"
             if row is not None:
                 return (Unread(f"line {number}", row) if isinstance(row, str) else row), at

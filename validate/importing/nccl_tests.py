@@ -14,6 +14,7 @@ from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.workload.collective import COLLECTIVES, Collective, bus_factor
 from validate.importing.nccl_settings import settings_in
 from validate.importing.nccl_table import (
+    MOST_BYTES,
     MOST_ROWS,
     NOT_MEASURED,
     PROGRAM,
@@ -42,7 +43,6 @@ _PROGRAMS: dict[str, Collective] = {
 }
 _LIBRARY = re.compile(r"nccl-library=(\d{4,6})|[NR]CCL version (?:: )?(\d{1,2})\.(\d{1,3})", re.ASCII)
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-_MOST_BYTES = 1 << 50
 _MOST_TOLD = 6  # rows that cannot be read
 _AN_ERROR = 0.12  # relative error of a ratio of two figures with two or three digits
 
@@ -61,10 +61,10 @@ class Point:
 class NcclLog:
     """A run of one of the nccl-tests; unknown facts are 0, empty or None.
 
-    ``devices`` are the GPUs of each host by their index in the machine, in rank order, empty where the log does not
-    tell them.  ``settings`` are pairs of a variable and its value; ``out_of_bounds`` the tool's own count of wrong
-    values; ``unread`` the rows that cannot be read; ``failure`` what the tool says of its failure; ``remarks`` says
-    what was left out.
+    ``per_host`` are the numbers of ranks of each host.  ``devices`` are their GPUs by their index in the machine, in
+    rank order, empty where the log does not tell them.  ``settings`` are pairs of a variable and its value;
+    ``out_of_bounds`` the tool's own count of wrong values; ``unread`` the rows that cannot be read; ``failure`` what
+    the tool says of its failure; ``remarks`` says what was left out.
     """
 
     shown: str
@@ -73,7 +73,7 @@ class NcclLog:
     dtype: str = "fp32"
     reduction: str = "sum"
     n_ranks: int = 0
-    hosts: int = 0
+    per_host: tuple[int, ...] = ()
     devices: tuple[tuple[int, ...], ...] = ()
     gpu: str = ""
     gpus_per_thread: int = 0
@@ -116,7 +116,7 @@ def read_nccl_tests(text: str, shown: str, *, collective: str | None = None, n_r
     if not run.rows:
         raise InputError(Fault("holds no row of nccl-tests' table (size, count, type, ..., time, algbw, busbw)", shown))
     rows = [row for row in run.rows if (row.dtype, row.redop) == (run.rows[0].dtype, run.rows[0].redop)]
-    devices = _devices(run.ranks, dict(facts.get("settings", ()))) | facts.pop("devices", {})
+    devices = _devices(run.ranks, dict(facts.get("settings", ())), shown) | facts.pop("devices", {})
     ranks = devices.pop("n_ranks") or (n_ranks or 0)
     if n_ranks is not None and ranks != n_ranks:
         raise InputError(Fault(f"lists {_counted(ranks, 'rank')}, where --gpus says {n_ranks}", shown))
@@ -211,21 +211,31 @@ def _median(times_s: Iterable[float]) -> float:
     return median(known) if known else math.nan
 
 
-def _devices(ranks: Mapping[int, Rank], settings: Mapping[str, str]) -> dict[str, Any]:
-    """Return the number of ranks and hosts, the GPUs of each host, and their name.
+def _devices(ranks: Mapping[int, Rank], settings: Mapping[str, str], shown: str) -> dict[str, Any]:
+    """Return the number of ranks, in all and of each host, the GPUs of each host, and their name.
 
     Indices are those of the machine: what CUDA_VISIBLE_DEVICES shows to a process is looked up in it.  They are unknown
-    where ranks of a host share an index, because each sees only its own GPU.
+    where ranks of a host share an index, because each sees only its own GPU.  Raises InputError if ranks are left out,
+    or exchange in several groups.
     """
+    n_ranks = max(ranks, default=-1) + 1
+    if n_ranks > len(ranks):
+        missing = next(number for number in range(n_ranks) if number not in ranks)
+        raise InputError(
+            Fault(f"lists rank {n_ranks - 1} and not rank {missing}; without these lines, --gpus says how many", shown)
+        )
+    groups = len({rank.group for rank in ranks.values()})
+    if groups > 1:
+        raise InputError(Fault(f"ran in {groups} groups at once (NCCL_TESTS_SPLIT); one group is compared", shown))
     by_host: dict[str, list[int]] = {}
     for number in sorted(ranks):
         by_host.setdefault(ranks[number].host, []).append(ranks[number].device)
     visible = next((settings[name] for name in _VISIBLE if name in settings), "")
-    shown = [int(word) for word in visible.split(",")] if re.fullmatch(r"\d{1,4}(,\d{1,4})*", visible, re.ASCII) else []
-    found = [tuple(shown[d] if d < len(shown) else d for d in devices) for devices in by_host.values()]
+    seen = [int(word) for word in visible.split(",")] if re.fullmatch(r"\d{1,4}(,\d{1,4})*", visible, re.ASCII) else []
+    found = [tuple(seen[d] if d < len(seen) else d for d in devices) for devices in by_host.values()]
     return {
-        "n_ranks": len(ranks),
-        "hosts": len(by_host),
+        "n_ranks": n_ranks,
+        "per_host": tuple(map(len, by_host.values())),
         "devices": tuple(found) if all(len(set(devices)) == len(devices) for devices in found) else (),
         "gpu": one_line(next(iter(ranks.values())).name, 60) if ranks else "",
     }
@@ -250,7 +260,10 @@ def _of_json(text: str, shown: str) -> tuple[Run, dict[str, Any]]:
     config = config if isinstance(config, dict) else {}
     ranks = {
         number: Rank(
-            str(each.get("hostname", "")), _whole(each.get("device")), name=one_line(each.get("device_info", ""), 200)
+            str(each.get("hostname", "")),
+            _whole(each.get("device")),
+            _whole(each.get("group")),
+            one_line(each.get("device_info", ""), 200),
         )
         for number, each in enumerate(_list(config.get("devices")))
         if isinstance(each, dict)
@@ -261,7 +274,7 @@ def _of_json(text: str, shown: str) -> tuple[Run, dict[str, Any]]:
     settings = settings_in([each for each in _list(document.get("env")) if isinstance(each, str)])
     facts: dict[str, Any] = {"settings": settings}
     if len(ranks) < threads * gpus:  # without MPI the file lists only the first device
-        facts["devices"] = {"n_ranks": threads * gpus, "devices": ()}
+        facts["devices"] = {"n_ranks": threads * gpus, "per_host": (threads * gpus,) if ranks else (), "devices": ()}
     code = document.get("nccl_version")
     if isinstance(code, int) and 0 < code < 1_000_000:
         facts["nccl"] = _version(code)
@@ -289,7 +302,7 @@ def _json_row(entry: object) -> Row | str:
         texts = (value if isinstance(value, str) else json.dumps(value) for value in values)
         sides.append([NOT_MEASURED if text == "null" else text for text in texts])
     size = entry.get("size")
-    if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= _MOST_BYTES:
+    if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= MOST_BYTES:
         return f"size {one_line(json.dumps(size), 30)}"
     dtype, redop = (str(entry.get(key, ""))[:12] for key in ("type", "redop"))
     times = times_of(sides[0][0], sides[1][0])
