@@ -234,6 +234,10 @@ def test_measurements_of_another_machine_are_not_added_to(tmp_path: Path, groups
     path.write_text("[]")
     with pytest.raises(ValueError, match="is not a record of a run"):
         run(Settings(tmp_path, ("launch",), "cpu", effort=FAST), lambda _: None)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(ValueError, match="is not a record of a run"):
+        run(Settings(tmp_path, ("launch",), "cpu", effort=FAST), lambda _: None)
 
 
 def test_a_budget_is_shared_and_kept(tmp_path: Path, groups: dict[str, list[Case]]) -> None:

@@ -47,6 +47,12 @@ def test_other_columns_are_refused(tmp_path: Path) -> None:
         RowFile(tmp_path / "launch.csv", COLUMNS["launch.csv"]).add({"speed": 1})
 
 
+def test_a_named_pipe_is_no_table(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "ops.csv")
+    with pytest.raises(ValueError, match=r"ops\.csv: is not a table"):
+        RowFile(tmp_path / "ops.csv", COLUMNS["ops.csv"])
+
+
 def test_a_full_disk_leaves_the_table_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "launch.csv"
     table = RowFile(path, COLUMNS["launch.csv"])

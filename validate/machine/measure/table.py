@@ -95,8 +95,8 @@ def asked_note(text: str) -> str:
 class RowFile:
     """The table at *path* with *columns*; existing rows are kept.
 
-    A partial last line, left by a killed run, is removed.  Raises ValueError where the file has other columns, OSError
-    where it cannot be read.
+    A partial last line, left by a killed run, is removed.  Raises ValueError where it is no file or has other columns,
+    OSError where it cannot be read.
     """
 
     def __init__(self, path: Path, columns: Sequence[str]) -> None:
@@ -107,6 +107,8 @@ class RowFile:
         self._asked: dict[tuple[str, ...], dict[tuple[str, ...], dict[str, str]]] = {}
         if not path.exists():
             return
+        if not path.is_file():  # a pipe has no end
+            raise ValueError(f"{path}: is not a table; name another folder")
         text = path.read_text(encoding="utf-8")
         whole = text[: text.rfind("\n") + 1]  # a run killed while writing leaves a partial row
         if whole != text:
