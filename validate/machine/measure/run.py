@@ -323,7 +323,7 @@ def _check_same(path: Path, facts: Mapping[str, Any]) -> str:
     if not path.exists():
         return ""
     try:
-        record = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None  # a pipe has no end
+        record = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}  # a pipe has no end
         before, machine = dict(record["environment"]), str(record.get("machine", ""))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ValueError(f"{path}: is not a record of a run; name another folder with --out") from None
