@@ -172,7 +172,7 @@ class Scanner:
             elif char in "'\"":
                 pieces.append((self._quoted(char), char))
             elif char == "`" or self._text.startswith(("$(", "${"), self._at):
-                pieces.append((self._substitution(), ""))
+                pieces.append((self._backquoted() if char == "`" else self._substitution(), ""))
             elif char == "\\" and self._at + 1 < len(self._text):
                 if self._text[self._at + 1] != "\n":
                     pieces.append((self._text[self._at + 1], "'"))
@@ -196,7 +196,7 @@ class Scanner:
         while self._at < len(self._text):
             char = self._text[self._at]
             if quote == '"' and (char == "`" or self._text.startswith(("$(", "${"), self._at)):
-                found.append(self._substitution())
+                found.append(self._backquoted() if char == "`" else self._substitution())
                 continue
             self._at += 1
             if char == quote:
@@ -233,16 +233,17 @@ class Scanner:
             at += 2 if self._text[at] == "\\" else 1
         return -1
 
+    def _backquoted(self) -> str:
+        """Return a text between backquotes, with them."""
+        start, end = self._at, self._text.find("`", self._at + 1)
+        if end < 0:
+            raise self._fault(start, "this backquote does not end")
+        self._at = end + 1
+        return self._text[start : self._at]
+
     def _substitution(self) -> str:
-        """Return ``${...}``, ``$(...)`` or backquotes as written, up to the closing character."""
-        start = self._at
-        if self._text[start] == "`":
-            end = self._text.find("`", start + 1)
-            self._at = end + 1
-            if end < 0:
-                raise self._fault(start, "this backquote does not end")
-            return self._text[start : self._at]
-        text, awaited = self._text, self._awaited
+        """Return ``${...}`` or ``$(...)`` as written, up to the closing character."""
+        start, text, awaited = self._at, self._text, self._awaited
         self._awaited = []
         waiting: list[str] = []  # for these closing characters, the innermost last
         while self._at < len(text):
@@ -250,38 +251,39 @@ class Scanner:
             if text.startswith(("$(", "${"), self._at):
                 waiting.append(")" if text[self._at + 1] == "(" else "}")
                 self._at += 2
-                continue
-            if char == inner:
+            elif char == inner:
                 waiting.pop()
+                self._at += 1
                 if not waiting:
-                    self._at += 1
                     self._awaited = awaited
                     return text[start : self._at]
-            elif char == '"':
-                waiting.append(char)
-            elif char == "\\":
+            elif char == '"' or (char == "(" and inner == ")"):
+                waiting.append('"' if char == '"' else ")")
                 self._at += 1
-            elif inner != '"':
-                if char == "'":
-                    ansi = text[self._at - 1] == "$"
-                    end = self._end_of_ansi(self._at) if ansi else text.find("'", self._at + 1) + 1
-                    self._at = (end if end > 0 else len(text) + 1) - 1
-                elif char == "(" and inner == ")":
-                    waiting.append(")")
-                elif char == "#" and inner == ")" and text[self._at - 1] in " \t\n":
-                    end = text.find("\n", self._at)
-                    self._at = (end if end >= 0 else len(text)) - 1
-                elif inner == ")" and self._is_document():
-                    self._document()
-                    continue
-                elif char == "\n" and self._awaited:
-                    self._at += 1
-                    for delimiter in self._awaited:
-                        self._at = self._after(delimiter)
-                    self._awaited = []
-                    continue
-            self._at += 1
+            elif char == "\\" or inner == '"':
+                self._at += 2 if char == "\\" else 1
+            else:
+                self._pass_unquoted(in_command=inner == ")")
         raise self._fault(start, "this bracket does not end")
+
+    def _pass_unquoted(self, *, in_command: bool) -> None:
+        """Move past what a shell reads as a whole here: a quoted text, a comment, here-documents, or one character."""
+        text, at = self._text, self._at
+        if text[at] == "'":
+            end = self._end_of_ansi(at) if text[at - 1] == "$" else text.find("'", at + 1) + 1
+            self._at = end if end > 0 else len(text)
+        elif text[at] == "#" and in_command and text[at - 1] in " \t\n":
+            end = text.find("\n", at)
+            self._at = end if end >= 0 else len(text)
+        elif in_command and self._is_document():
+            self._document()
+        elif text[at] == "\n" and self._awaited:
+            self._at += 1
+            for delimiter in self._awaited:
+                self._at = self._after(delimiter)
+            self._awaited = []
+        else:
+            self._at += 1
 
     def _place(self, offset: int) -> tuple[int, int]:
         before = bisect_left(self._lines, offset)

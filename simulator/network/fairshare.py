@@ -7,7 +7,7 @@ flow uses ``weight`` times its rate of a resource.)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any
 
@@ -29,67 +29,94 @@ def fair_rates(
 
     A flow that nothing limits has an infinite rate.
     """
-    n = len(loads)
-    if n == 1:  # the common case: alone in its part of the network
-        rate = caps_Bps[0]
-        for resource, w in loads[0]:
-            level = capacity_Bps[resource] / w
-            rate = min(rate, level)
-        return [rate]
-    rates = [float("inf")] * n
-    free: dict[Any, float] = {}
-    weight: dict[Any, float] = {}
-    users: dict[Any, list[int]] = {}
-    n_open: dict[Any, int] = {}
-    for i, load in enumerate(loads):
-        for resource, w in load:
-            if resource not in free:
-                free[resource] = capacity_Bps[resource]
-                weight[resource] = 0.0
-                users[resource] = []
-                n_open[resource] = 0
-            weight[resource] += w
-            users[resource].append(i)
-            n_open[resource] += 1
-    # The level at which each resource is full, and a heap of these, which may hold outdated entries too.
-    levels = {r: free[r] / weight[r] for r in free}
-    place = {r: i for i, r in enumerate(free)}
-    heap = [(level, place[r], r) for r, level in levels.items()]
-    heapify(heap)
-    open_flows = dict.fromkeys(range(n))
-    capped = sorted(range(n), key=lambda i: caps_Bps[i])
-    next_cap = 0
-    while open_flows:
-        while heap and levels.get(heap[0][2]) != heap[0][0]:
-            heappop(heap)
-        level = heap[0][0] if heap else float("inf")
-        while capped[next_cap] not in open_flows:
-            next_cap += 1
-        lowest_cap = caps_Bps[capped[next_cap]]
+    if len(loads) == 1:  # the common case: alone in its part of the network
+        return [min([caps_Bps[0], *(capacity_Bps[resource] / w for resource, w in loads[0])])]
+    filling = _Filling(loads, caps_Bps, capacity_Bps)
+    while filling.open_flows:
+        level, lowest_cap = filling.lowest_level(), filling.lowest_cap()
         share = min(level, lowest_cap)
         if share == float("inf"):
             break  # nothing limits the others
-        frozen: dict[int, None] = {}
-        if lowest_cap <= share * _SLACK:
-            j = next_cap
-            while j < n and caps_Bps[capped[j]] <= share * _SLACK:
-                if capped[j] in open_flows:
-                    frozen[capped[j]] = None
-                j += 1
+        frozen = dict.fromkeys(filling.capped(share)) if lowest_cap <= share * _SLACK else {}
         if level <= share * _SLACK:
-            full: list[tuple[int, Any]] = []
-            while heap and heap[0][0] <= share * _SLACK:
-                known, at, resource = heappop(heap)
-                if levels.get(resource) == known:
-                    full.append((at, resource))
-            for _, resource in sorted(full):
-                frozen.update(dict.fromkeys(i for i in users[resource] if i in open_flows))
+            frozen.update(dict.fromkeys(filling.filled(share)))
+        filling.freeze(frozen, share)
+    return filling.rates
+
+
+class _Filling:
+    """The state of progressive filling: flows that are still open, and what each resource has left for them."""
+
+    def __init__(
+        self,
+        loads: Sequence[Sequence[tuple[Any, float]]],
+        caps_Bps: Sequence[float],
+        capacity_Bps: Mapping[Any, float] | Sequence[float],
+    ) -> None:
+        self._loads, self._caps_Bps = loads, caps_Bps
+        self.rates = [float("inf")] * len(loads)
+        self.open_flows = dict.fromkeys(range(len(loads)))
+        self._free: dict[Any, float] = {}
+        self._weight: dict[Any, float] = {}
+        self._users: dict[Any, list[int]] = {}
+        for i, load in enumerate(loads):
+            for resource, w in load:
+                if resource not in self._free:
+                    self._free[resource] = capacity_Bps[resource]
+                    self._weight[resource] = 0.0
+                    self._users[resource] = []
+                self._weight[resource] += w
+                self._users[resource].append(i)
+        self._n_open = {resource: len(users) for resource, users in self._users.items()}
+        # The level at which each resource is full, and a heap of these, which may hold outdated entries too.
+        self._levels = {r: free / self._weight[r] for r, free in self._free.items()}
+        self._place = {r: i for i, r in enumerate(self._free)}
+        self._heap = [(level, self._place[r], r) for r, level in self._levels.items()]
+        heapify(self._heap)
+        self._by_cap = sorted(range(len(loads)), key=lambda i: caps_Bps[i])
+        self._next = 0  # in _by_cap; the flows before it are frozen
+
+    def lowest_level(self) -> float:
+        """Return the lowest level at which a resource is full; infinite if no open flow loads any."""
+        heap, levels = self._heap, self._levels
+        while heap and levels.get(heap[0][2]) != heap[0][0]:
+            heappop(heap)
+        return heap[0][0] if heap else float("inf")
+
+    def lowest_cap(self) -> float:
+        """Return the lowest cap of an open flow."""
+        while self._by_cap[self._next] not in self.open_flows:
+            self._next += 1
+        return self._caps_Bps[self._by_cap[self._next]]
+
+    def capped(self, share: float) -> Iterator[int]:
+        """Yield the open flows that reach their cap at *share*."""
+        for place in range(self._next, len(self._by_cap)):
+            i = self._by_cap[place]
+            if self._caps_Bps[i] > share * _SLACK:
+                return
+            if i in self.open_flows:
+                yield i
+
+    def filled(self, share: float) -> Iterator[int]:
+        """Yield the open flows of the resources that are full at *share*, in the order of the resources."""
+        heap, full = self._heap, []
+        while heap and heap[0][0] <= share * _SLACK:
+            known, at, resource = heappop(heap)
+            if self._levels.get(resource) == known:
+                full.append((at, resource))
+        for _, resource in sorted(full):
+            yield from (i for i in self._users[resource] if i in self.open_flows)
+
+    def freeze(self, flows: Iterable[int], share: float) -> None:
+        """Give *flows* their rate at *share*, and what they use to nobody else."""
+        free, weight, n_open, levels = self._free, self._weight, self._n_open, self._levels
         changed: dict[Any, None] = {}
-        for i in frozen:
-            rate = min(share, caps_Bps[i])
-            rates[i] = rate
-            del open_flows[i]
-            for resource, w in loads[i]:
+        for i in flows:
+            rate = min(share, self._caps_Bps[i])
+            self.rates[i] = rate
+            del self.open_flows[i]
+            for resource, w in self._loads[i]:
                 free[resource] = max(0.0, free[resource] - rate * w)
                 weight[resource] -= w
                 n_open[resource] -= 1
@@ -100,5 +127,4 @@ def fair_rates(
                     changed.pop(resource, None)
         for resource in changed:
             levels[resource] = free[resource] / weight[resource]
-            heappush(heap, (levels[resource], place[resource], resource))
-    return rates
+            heappush(self._heap, (levels[resource], self._place[resource], resource))

@@ -35,29 +35,7 @@ def read_matrix(text: str) -> LinkMatrix:
     Raises ValueError if a row is short, a cell is unknown, X is missing on the diagonal or found elsewhere, the header
     and rows name different GPUs, or the matrix is not symmetric.
     """
-    rows: dict[int, list[str]] = {}
-    columns: list[int] | None = None
-    named = False
-    for line in text.splitlines():
-        words = line.split()
-        if not words or words[0].startswith("#"):
-            continue
-        numbers = [_GPU.fullmatch(word) for word in words]
-        if len(words) > 1 and numbers[0] and numbers[1]:
-            columns = [int(m.group(1)) for m in numbers if m]
-            continue
-        if numbers[0] is None:
-            if named:
-                continue  # rows of NICs, or the legend below the matrix
-            if rows or words[0].upper() in _NONE or _COUNT.fullmatch(words[0]):
-                rows[len(rows)] = words
-                continue
-            raise ValueError(f"matrix: a row starts with a GPU (gpu0) or a cell (X, NV1, SYS); got {words[0]!r}")
-        named = True
-        number = int(numbers[0].group(1))
-        if number in rows:
-            raise ValueError(f"matrix: gpu{number} has two rows")
-        rows[number] = words[1:]
+    columns, rows = _table(text)
     order = columns if columns is not None else list(rows)
     if sorted(order) != sorted(rows):
         raise ValueError("matrix: the header and the rows do not name the same GPUs")
@@ -68,13 +46,7 @@ def read_matrix(text: str) -> LinkMatrix:
         if len(rows[a]) < len(order):
             raise ValueError(f"matrix: row gpu{a} has {len(rows[a])} cells for {len(order)} GPUs")
         for b, cell in zip(order, rows[a], strict=False):
-            if (cell.upper() == "X") != (a == b) and cell != "0":
-                place = f"row gpu{a}, column gpu{b}"
-                raise ValueError(f"matrix: {place}: X belongs on the diagonal and only there; got {cell!r}")
-            count = _COUNT.fullmatch(cell)
-            if count is None and cell.upper() not in _NONE:
-                raise ValueError(f"matrix: row gpu{a}, column gpu{b}: {cell!r} is no count such as NV2, 2 or SYS")
-            counts[a, b] = int(count.group(1)) if count else 0
+            counts[a, b] = _count(a, b, cell)
         for cell in rows[a][len(order) :] if columns is None else ():
             if cell.upper().startswith(("NV", "XGMI")):
                 raise ValueError(f"matrix: row gpu{a} has {cell} in a column for which there is no row")
@@ -83,3 +55,40 @@ def read_matrix(text: str) -> LinkMatrix:
             raise ValueError(f"matrix: gpu{a} to gpu{b} has {count_ab} links, but gpu{b} to gpu{a} has {counts[b, a]}")
     links = tuple((a, b, n) for (a, b), n in sorted(counts.items()) if a < b and n)
     return LinkMatrix(tuple(sorted(order)), links)
+
+
+def _table(text: str) -> tuple[list[int] | None, dict[int, list[str]]]:
+    """Return the GPUs that the header names, None without a header, and the cells of each GPU's row."""
+    rows: dict[int, list[str]] = {}
+    columns: list[int] | None = None
+    named = False
+    for words in map(str.split, text.splitlines()):
+        if not words or words[0].startswith("#"):
+            continue
+        numbers = [_GPU.fullmatch(word) for word in words]
+        if len(words) > 1 and numbers[0] and numbers[1]:
+            columns = [int(m.group(1)) for m in numbers if m]
+        elif numbers[0] is not None:
+            named = True
+            number = int(numbers[0].group(1))
+            if number in rows:
+                raise ValueError(f"matrix: gpu{number} has two rows")
+            rows[number] = words[1:]
+        elif named:
+            continue  # rows of NICs, or the legend below the matrix
+        elif rows or words[0].upper() in _NONE or _COUNT.fullmatch(words[0]):
+            rows[len(rows)] = words
+        else:
+            raise ValueError(f"matrix: a row starts with a GPU (gpu0) or a cell (X, NV1, SYS); got {words[0]!r}")
+    return columns, rows
+
+
+def _count(a: int, b: int, cell: str) -> int:
+    """Return the links that the *cell* in row *a*, column *b* stands for."""
+    place = f"row gpu{a}, column gpu{b}"
+    if (cell.upper() == "X") != (a == b) and cell != "0":
+        raise ValueError(f"matrix: {place}: X belongs on the diagonal and only there; got {cell!r}")
+    count = _COUNT.fullmatch(cell)
+    if count is None and cell.upper() not in _NONE:
+        raise ValueError(f"matrix: {place}: {cell!r} is no count such as NV2, 2 or SYS")
+    return int(count.group(1)) if count else 0

@@ -184,58 +184,60 @@ def _structure_faults(loader: Any, root: yaml.Node, name: str, instead: str) -> 
 
     Values with unsupported tags, and long numbers, are refused unread, because converting them may take quadratic time.
     """
-    faults: list[Fault] = []
+    found: list[tuple[yaml.Node, str]] = []
     seen: set[int] = set()
     stack: list[yaml.Node] = [root]
-
-    def fault(node: yaml.Node, message: str) -> None:
-        faults.append(Fault(message, name, node.start_mark.line + 1, node.start_mark.column + 1))
-
     while stack:
         node = stack.pop()
         if node.tag not in _PLAIN:
-            fault(node, _tag_words(node))
-            continue
-        if isinstance(node, yaml.ScalarNode):
-            if node.tag.rpartition(":")[2] in ("int", "float"):
-                shown = f"'{one_line(node.value, 60)}'"
-                if ":" in node.value:
-                    fault(node, f"{shown} is read as a number to base 60; write it in quotes if it is text")
-                    continue
-                if len(node.value) > _LONGEST_NUMBER:
-                    fault(node, f"{shown} is too long: a number has at most {_LONGEST_NUMBER} characters")
-                    continue
-            if node.tag != _TEXT and not _constructs(loader, node):
-                kind = node.tag.rpartition(":")[2]
-                shown = f"'{one_line(node.value, 60)}' cannot be read as {_READ_AS.get(kind, kind)}"
-                fault(node, f"{shown}; write it in quotes if it is text")
-            continue
-        if id(node) in seen:  # an alias (*name) to a mapping or list: exponential in the worst case
-            fault(node, f"anchors that repeat a mapping or a list are not supported; {instead}")
+            found.append((node, _tag_words(node)))
+        elif isinstance(node, yaml.ScalarNode):
+            if (message := _value_fault(loader, node)) is not None:
+                found.append((node, message))
+        elif id(node) in seen:  # an alias (*name) to a mapping or list: exponential in the worst case
+            found.append((node, f"anchors that repeat a mapping or a list are not supported; {instead}"))
             break
-        seen.add(id(node))
-        if isinstance(node, yaml.SequenceNode):
-            stack.extend(node.value)
+        else:
+            seen.add(id(node))
+            if isinstance(node, yaml.SequenceNode):
+                stack.extend(node.value)
+            elif isinstance(node, yaml.MappingNode):
+                found += _key_faults(node)
+                stack.extend(value for key, value in node.value if isinstance(key, yaml.ScalarNode))
+    marks = [(node.start_mark.line + 1, node.start_mark.column + 1, message) for node, message in found]
+    return [Fault(message, name, line, column) for line, column, message in sorted(marks, key=lambda mark: mark[:2])]
+
+
+def _value_fault(loader: Any, node: yaml.ScalarNode) -> str | None:
+    """Return what is wrong with a value, None if nothing is."""
+    kind, shown = node.tag.rpartition(":")[2], f"'{one_line(node.value, 60)}'"
+    if kind in ("int", "float"):
+        if ":" in node.value:
+            return f"{shown} is read as a number to base 60; write it in quotes if it is text"
+        if len(node.value) > _LONGEST_NUMBER:
+            return f"{shown} is too long: a number has at most {_LONGEST_NUMBER} characters"
+    if node.tag != _TEXT and not _constructs(loader, node):
+        return f"{shown} cannot be read as {_READ_AS.get(kind, kind)}; write it in quotes if it is text"
+    return None
+
+
+def _key_faults(node: yaml.MappingNode) -> Iterator[tuple[yaml.Node, str]]:
+    """Yield each key of *node* that is no plain text or was there before, and what is wrong with it."""
+    first: dict[str, yaml.Node] = {}
+    for key, _ in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            yield key, "a key must be plain text"
             continue
-        if not isinstance(node, yaml.MappingNode):
-            continue
-        first: dict[str, yaml.Node] = {}
-        for key, value in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                fault(key, "a key must be plain text")
-                continue
-            if key.tag == "tag:yaml.org,2002:merge":
-                fault(key, "merge keys (<<) are not supported")
-            elif key.tag not in _PLAIN:
-                fault(key, _tag_words(key))
-            elif key.tag != _TEXT and (kind := key.tag.rpartition(":")[2]) in _READ_AS:
-                fault(key, f"the key '{one_line(key.value, 60)}' is read as {_READ_AS[kind]}; write it in quotes")
-            elif key.value in first:
-                line = first[key.value].start_mark.line + 1
-                fault(key, f"the key '{one_line(key.value, 60)}' is written twice; first in line {line}")
-            first.setdefault(key.value, key)
-            stack.append(value)
-    return sorted(faults, key=lambda f: (f.line, f.column))
+        shown = f"the key '{one_line(key.value, 60)}'"
+        if key.tag == "tag:yaml.org,2002:merge":
+            yield key, "merge keys (<<) are not supported"
+        elif key.tag not in _PLAIN:
+            yield key, _tag_words(key)
+        elif key.tag != _TEXT and (kind := key.tag.rpartition(":")[2]) in _READ_AS:
+            yield key, f"{shown} is read as {_READ_AS[kind]}; write it in quotes"
+        elif key.value in first:
+            yield key, f"{shown} is written twice; first in line {first[key.value].start_mark.line + 1}"
+        first.setdefault(key.value, key)
 
 
 def _tag_words(node: yaml.Node) -> str:

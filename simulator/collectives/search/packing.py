@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from simulator.collectives.search.budget import Budget
 
@@ -26,18 +26,50 @@ def pack(candidates: Sequence[Mapping[Edge, int]], units: Mapping[Edge, int], bo
     *bound*: the largest possible answer.
     *budget*: a step is a candidate that does not fit, or an edge of one that fits.
     """
-    free = dict(units)
-    needs = [list(one.items()) for one in candidates]
-    sizes = [sum(one.values()) for one in candidates]
-    least = list(accumulate(reversed(sizes), min))[::-1]  # smallest size from each candidate on
-    best: list[int] = []
-    taken: list[int] = []
+    packing = _Packing([list(one.items()) for one in candidates], dict(units), bound, budget)
+    packing.visit(0, sum(units.values()))
+    return packing.best
 
-    def following(start: int) -> Iterator[tuple[int, int]]:
+
+class _Packing(Generic[Edge]):
+    """The state of the search: the ``taken`` candidates, the units still ``free``, and the best answer so far."""
+
+    def __init__(self, needs: list[list[tuple[Edge, int]]], free: dict[Edge, int], bound: int, budget: Budget) -> None:
+        self._needs, self._free, self._bound, self._budget = needs, free, bound, budget
+        self._sizes = [sum(need for _, need in one) for one in needs]
+        self._least = list(accumulate(reversed(self._sizes), min))[::-1]  # smallest size from each candidate on
+        self._taken: list[int] = []
+        self.best: list[int] = []
+
+    def visit(self, start: int, left: int) -> bool:
+        """Extend the current answer with candidates from *start* on, *left* units being free; return True to stop."""
+        if len(self._taken) > len(self.best):
+            self.best = list(self._taken)
+        if len(self.best) >= self._bound:
+            return True
+        for i, most in self._following(start):
+            if len(self._taken) + left // self._least[i] <= len(self.best):
+                break
+            for times in range(most, 0, -1):
+                self._take(i, times)
+                self._taken.extend([i] * times)
+                over = self.visit(i + 1, left - self._sizes[i] * times)
+                del self._taken[len(self._taken) - times :]
+                self._take(i, -times)
+                if over:
+                    return True
+        return self._budget.ended
+
+    def _take(self, i: int, times: int) -> None:
+        for edge, need in self._needs[i]:
+            self._free[edge] -= need * times
+
+    def _following(self, start: int) -> Iterator[tuple[int, int]]:
         """Yield (index, multiplicity) of the candidates from *start* on that fit, while the budget lasts."""
+        needs, free, budget = self._needs, self._free, self._budget
         looked_at = start
         for i in range(start, len(needs)):
-            times = bound - len(taken)
+            times = self._bound - len(self._taken)
             for edge, need in needs[i]:
                 fits = free[edge] // need
                 if fits < times:
@@ -50,28 +82,3 @@ def pack(candidates: Sequence[Mapping[Edge, int]], units: Mapping[Edge, int], bo
                 looked_at = i + 1
                 yield i, times
         budget.spend(len(needs) - looked_at)
-
-    def visit(start: int, left: int) -> bool:
-        """Extend the current answer with candidates from *start* on, *left* units being free; return True to stop."""
-        nonlocal best
-        if len(taken) > len(best):
-            best = list(taken)
-        if len(best) >= bound:
-            return True
-        for i, most in following(start):
-            if len(taken) + left // least[i] <= len(best):
-                break
-            for times in range(most, 0, -1):
-                for edge, need in needs[i]:
-                    free[edge] -= need * times
-                taken.extend([i] * times)
-                over = visit(i + 1, left - sizes[i] * times)
-                del taken[len(taken) - times :]
-                for edge, need in needs[i]:
-                    free[edge] += need * times
-                if over:
-                    return True
-        return budget.ended
-
-    visit(0, sum(free.values()))
-    return best
