@@ -18,9 +18,10 @@ from simulator.results.alternatives import NOT_TRIED, Alternative
 from simulator.results.columns import lay_out, percent, rate_words
 from simulator.results.confidence import BAND_HEAD
 from simulator.results.order import BARE
+from simulator.results.ran import KindTime, LayerTime
 from simulator.results.shares import SHARE_WORDS, shares_of
 from simulator.results.staging import STAGED
-from simulator.results.step import KindTime, LayerTime, StepResult
+from simulator.results.step import StepResult
 from simulator.results.training import TrainingResult
 from simulator.results.training_run import DeviceMemory
 from simulator.results.words import (

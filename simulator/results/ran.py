@@ -1,0 +1,218 @@
+"""What a device ran in a step, from its timeline: issues, and their kernels by class, by layer and by part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from simulator.bands.classes import kernel_chain
+from simulator.bands.composition import Part as BandPart
+from simulator.bands.composition import parts_of
+from simulator.devices.cost import Bound, KernelCost
+from simulator.engine.timeline import Timeline
+from simulator.places import Place
+from simulator.plan.plan import Activity, Work
+from simulator.step.issue import Issue, Part
+from simulator.training.pipeline import ChunkRun
+from simulator.training.worker import Issued, Skipped
+from simulator.workload.precision import Precision
+
+__all__ = [
+    "KindTime",
+    "LayerTime",
+    "Ran",
+    "issues_of_passes",
+    "issues_run",
+    "kernel_parts",
+    "kinds_of",
+    "layers_of",
+    "lengths_of",
+    "lengths_of_passes",
+    "passes_run",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class KindTime:
+    """Seconds of one class of kernels on the device, and what limits them."""
+
+    kind: str
+    time_s: float
+    count: int
+    flop: float
+    bytes: float
+    compute_s: float
+    memory_s: float
+    latency_s: float
+    parts_s: dict[str, float]  # seconds by part of the step
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTime:
+    """Seconds of one layer on the device, over all parts of the step; the other fields are of its longest kernel."""
+
+    name: str
+    time_s: float
+    bound: str
+    detail: str
+    part: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """An issue that the device ran ``times`` times: the end of the first run, and its busy time, in seconds."""
+
+    issue: Issue
+    end_s: float
+    busy_s: float
+    micro_batch: int
+    times: int
+
+    @property
+    def stretch(self) -> float:
+        """The busy time relative to the issue's time alone: less than 1 for a part of it, more under contention."""
+        return self.busy_s / self.issue.device_s if self.issue.device_s else 1.0
+
+
+def issues_run(timeline: Timeline, place: Place, prefix: str) -> list[Ran]:
+    """Return the issues that the device at *place* ran, in order; skipped micro-batches count with their like."""
+    stream = prefix + ("host" if place.name == place.host else "compute")
+    mine = [
+        (task, span) for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True) if task.stream == stream
+    ]
+    skipped = next((task.about for task, _ in mine if isinstance(task.about, Skipped)), None)
+    found = []
+    for task, span in mine:
+        about = task.about
+        if isinstance(about, Issued):
+            alone_s = about.issue.device_s if about.on_host else task.duration_s
+            busy_s = max(alone_s, span.end_s - span.start_s) if _loads(task) else alone_s
+            more = skipped.count if skipped is not None and skipped.micro_batch == about.micro_batch else 0
+            found.append(Ran(about.issue, span.end_s, busy_s, about.micro_batch, 1 + more))
+    return found
+
+
+# -- of a pipeline stage ---------------------------------------------------------------
+
+
+def passes_run(timeline: Timeline, prefix: str) -> list[tuple[ChunkRun, float]]:
+    """Return the passes that a stage ran, with their seconds."""
+    return [
+        (task.about, span.end_s - span.start_s)
+        for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True)
+        if task.stream == f"{prefix}compute" and isinstance(task.about, ChunkRun)
+    ]
+
+
+def lengths_of_passes(passes: Sequence[tuple[ChunkRun, float]]) -> dict[str, float]:
+    """Return the seconds of each part, summed over a stage's passes."""
+    lengths: dict[str, float] = {}
+    for run, seconds in passes:
+        lengths[run.part] = lengths.get(run.part, 0.0) + seconds
+    return lengths
+
+
+def issues_of_passes(passes: Sequence[tuple[ChunkRun, float]]) -> list[Ran]:
+    """Return the issues that a stage's device ran, each once with its count."""
+    counts: dict[tuple[int, str], float] = {}
+    issues: dict[tuple[int, str], tuple[Issue, ...]] = {}
+    for run, _ in passes:
+        key = id(run.issues), run.part
+        counts[key] = counts.get(key, 0.0) + run.share
+        issues[key] = run.issues
+    return [
+        Ran(issue, 0.0, issue.device_s * counts[key] / times, 0, times)  # a sharded update runs only in part
+        for key, found in issues.items()
+        for times in [max(1, round(counts[key]))]
+        for issue in found
+        if issue.part == key[1]
+    ]
+
+
+def _loads(task: Activity) -> bool:
+    return any(isinstance(part, Work) and part.loads for part in task.parts)
+
+
+def kernel_parts(ran: Sequence[Ran], main: Precision) -> tuple[BandPart, ...]:
+    """Return the kernels by error class, in seconds; all products count as products in the format *main*."""
+    times_s = (
+        (kernel_chain(kind, cost.bound, main), (kind, cost), each.times * each.stretch * cost.time_s, cost.known)
+        for each in ran
+        for kind, cost in zip(each.issue.work.kinds, each.issue.work.costs, strict=True)
+    )
+    return parts_of(times_s, 1.0)
+
+
+def lengths_of(ran: Sequence[Ran]) -> dict[str, float]:
+    """Return the seconds of each part, from the end of the one before to its last kernel, summed over its runs."""
+    lengths: dict[str, float] = {}
+    before_s = 0.0
+    for place, each in enumerate(ran):
+        after = ran[place + 1] if place + 1 < len(ran) else None
+        if after is None or after.issue.part != each.issue.part or after.micro_batch != each.micro_batch:
+            part = each.issue.part
+            lengths[part] = lengths.get(part, 0.0) + each.times * (each.end_s - before_s)
+            before_s = each.end_s
+            if after is not None and after.micro_batch > each.micro_batch + 1:  # skipped ones are counted above
+                before_s += (each.times - 1) * (each.end_s - _batch_start(ran, place))
+    return lengths
+
+
+def _batch_start(ran: Sequence[Ran], place: int) -> float:
+    """Return the start of the micro-batch of *ran* at *place*, which is the end of the one before."""
+    number = ran[place].micro_batch
+    return max((each.end_s for each in ran[:place] if each.micro_batch < number), default=0.0)
+
+
+@dataclass(slots=True)
+class _Sums:
+    """Sums over the kernels of one class."""
+
+    count: int = 0
+    flop: float = 0.0
+    bytes: float = 0.0
+    by_bound_s: dict[Bound, float] = field(default_factory=lambda: {"compute": 0.0, "memory": 0.0, "latency": 0.0})
+    by_part_s: dict[str, float] = field(default_factory=dict)
+
+    def add(self, cost: KernelCost, part: Part, times: int, stretch: float) -> None:
+        time_s = times * stretch * cost.time_s
+        self.count += times
+        self.flop += times * min(1.0, stretch) * cost.flop
+        self.bytes += times * min(1.0, stretch) * cost.bytes
+        self.by_bound_s[cost.bound] += time_s
+        self.by_part_s[part] = self.by_part_s.get(part, 0.0) + time_s
+
+    def made(self, kind: str) -> KindTime:
+        bounds = self.by_bound_s
+        time_s = sum(bounds.values())
+        shares = bounds["compute"], bounds["memory"], bounds["latency"]
+        return KindTime(kind, time_s, self.count, self.flop, self.bytes, *shares, self.by_part_s)
+
+
+def kinds_of(ran: Sequence[Ran]) -> tuple[KindTime, ...]:
+    """Return the kernels by class, the longest first."""
+    found: dict[str, _Sums] = {}
+    for each in ran:
+        for kind, cost in zip(each.issue.work.kinds, each.issue.work.costs, strict=True):
+            found.setdefault(kind, _Sums()).add(cost, each.issue.part, each.times, each.stretch)
+    kinds = [sums.made(kind) for kind, sums in found.items()]
+    return tuple(sorted(kinds, key=lambda kind: -round(kind.time_s, 12)))
+
+
+def layers_of(ran: Sequence[Ran]) -> tuple[LayerTime, ...]:
+    """Return the layers, the longest first."""
+    times: dict[str, float] = {}
+    longest: dict[str, tuple[KernelCost, Part]] = {}
+    for each in ran:
+        issue = each.issue
+        name = issue.layer or issue.name
+        times[name] = times.get(name, 0.0) + each.times * each.busy_s
+        for cost in issue.work.costs:
+            if name not in longest or cost.time_s > longest[name][0].time_s:
+                longest[name] = cost, issue.part
+    layers = []
+    for name, time_s in times.items():
+        if name in longest:
+            cost, part = longest[name]
+            layers.append(LayerTime(name, time_s, cost.bound, cost.detail, part))
+    return tuple(sorted(layers, key=lambda layer: -round(layer.time_s, 12)))
