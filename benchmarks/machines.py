@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 
-from simulator.network.machine import Machine, compile_machine
+from simulator.network.compiling import compile_machine
+from simulator.network.machine import Machine
 from simulator.topology.load import topology_from_text
 
 SIZE = 160e6

@@ -17,9 +17,10 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from benchmarks.machines import SIZE, ring
-from simulator.api import load_machine, make_request, simulate
+from simulator.api import load_machine, make_request
 from simulator.collectives.registry import find_strategy
 from simulator.engine.executor import execute
+from tests.asked import exchange_on
 
 _ROOT = Path(__file__).resolve().parent.parent
 _TARGETS_S = {1024: 0.2, 4096: 0.5, 16384: 2.0}
@@ -28,8 +29,8 @@ _PEAK = """
 import sys
 from pathlib import Path
 from benchmarks.machines import SIZE, ring
-from simulator.api import simulate
-simulate(ring(int(sys.argv[1]), equal=sys.argv[2] == "equal"), "single-ring", SIZE)
+from tests.asked import exchange_on
+exchange_on(ring(int(sys.argv[1]), equal=sys.argv[2] == "equal"), "single-ring", SIZE)
 print(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
 """
 
@@ -50,7 +51,7 @@ def test_engine(benchmark: BenchmarkFixture, n: int, links: str) -> None:
 def test_plan_and_engine(benchmark: BenchmarkFixture, n: int, links: str) -> None:
     """All that a user waits for once the machine is loaded: rings, plan, engine, result."""
     machine = ring(n, equal=links == "equal")
-    benchmark.pedantic(simulate, (machine, "single-ring", SIZE), rounds=3)
+    benchmark.pedantic(exchange_on, (machine, "single-ring", SIZE), rounds=3)
 
 
 def test_round_by_round(benchmark: BenchmarkFixture) -> None:
@@ -63,7 +64,7 @@ def test_round_by_round(benchmark: BenchmarkFixture) -> None:
 @pytest.mark.parametrize("n_nodes", [4, 32, 128])
 def test_hierarchical(benchmark: BenchmarkFixture, n_nodes: int) -> None:
     machine = load_machine("p3.16xlarge", n_nodes=n_nodes)
-    benchmark.pedantic(simulate, (machine, "hierarchical", SIZE), rounds=3)
+    benchmark.pedantic(exchange_on, (machine, "hierarchical", SIZE), rounds=3)
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from Linux's /proc")

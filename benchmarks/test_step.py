@@ -10,13 +10,14 @@ import random
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from simulator.api import load_machine, simulate_step
+from simulator.api import load_machine
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.predict import kernel_cost, operator_costs
 from simulator.places import find_place
 from simulator.questions.options import StepOptions
 from simulator.workload.operators import Conv2d, Elementwise, LayerNorm, Linear, MatMul, Operator, Softmax
 from simulator.workload.zoo.registry import build_network
+from tests.asked import alone_on
 
 _OPERATORS = 2000
 _OPERATORS_TARGET_S = _OPERATORS / 10_000
@@ -64,7 +65,7 @@ def test_step(benchmark: BenchmarkFixture, name: str) -> None:
 
     def step() -> float:
         network = build_network(name, batch=1 if name.startswith("gpt") else 64, loss=True)
-        return simulate_step(machine, network, StepOptions()).step_time_s
+        return alone_on(machine, network, StepOptions()).step_time_s
 
     assert benchmark.pedantic(step, setup=kernel_cost.cache_clear, rounds=5) > 0
     assert benchmark.stats.stats.min < _STEP_TARGETS_S[name]

@@ -6,32 +6,86 @@ if TYPE_CHECKING:
     from simulator.api.session import Session
     from simulator.errors import InputError, TopocastError
     from simulator.python import compare, simulate
+    from simulator.questions.access import AccessQuestion
+    from simulator.questions.calibration import Calibration
+    from simulator.questions.checkpoints import CheckpointQuestion
+    from simulator.questions.collective import CollectiveQuestion
+    from simulator.questions.copy import CopyQuestion
+    from simulator.questions.core import CoreQuestion
+    from simulator.questions.disk import DiskQuestion
+    from simulator.questions.input import InputQuestion
+    from simulator.questions.launch import LaunchQuestion
+    from simulator.questions.layout import Layout
+    from simulator.questions.message import MessageQuestion
+    from simulator.questions.operator import OperatorQuestion
+    from simulator.questions.options import StepOptions
+    from simulator.questions.program import ProgramQuestion
+    from simulator.questions.step import StepQuestion
+    from simulator.questions.where import Neighbour, SlowLink, Software, Where
     from simulator.results.program import ProgramResult
     from simulator.results.result import Result
     from simulator.results.single import SingleResult
     from simulator.results.training import TrainingResult
 
 __all__ = [
+    "AccessQuestion",
+    "Calibration",
+    "CheckpointQuestion",
+    "CollectiveQuestion",
+    "CopyQuestion",
+    "CoreQuestion",
+    "DiskQuestion",
     "InputError",
+    "InputQuestion",
+    "LaunchQuestion",
+    "Layout",
+    "MessageQuestion",
+    "Neighbour",
+    "OperatorQuestion",
+    "ProgramQuestion",
     "ProgramResult",
     "Result",
     "Session",
     "SingleResult",
+    "SlowLink",
+    "Software",
+    "StepOptions",
+    "StepQuestion",
     "TopocastError",
     "TrainingResult",
+    "Where",
     "compare",
     "simulate",
 ]
 __version__ = "0.1.0"
 
 _WHERE = {
+    "AccessQuestion": "simulator.questions.access",
+    "Calibration": "simulator.questions.calibration",
+    "CheckpointQuestion": "simulator.questions.checkpoints",
+    "CollectiveQuestion": "simulator.questions.collective",
+    "CopyQuestion": "simulator.questions.copy",
+    "CoreQuestion": "simulator.questions.core",
+    "DiskQuestion": "simulator.questions.disk",
     "InputError": "simulator.errors",
+    "InputQuestion": "simulator.questions.input",
+    "LaunchQuestion": "simulator.questions.launch",
+    "Layout": "simulator.questions.layout",
+    "MessageQuestion": "simulator.questions.message",
+    "Neighbour": "simulator.questions.where",
+    "OperatorQuestion": "simulator.questions.operator",
+    "ProgramQuestion": "simulator.questions.program",
     "ProgramResult": "simulator.results.program",
     "Result": "simulator.results.result",
     "Session": "simulator.api.session",
     "SingleResult": "simulator.results.single",
+    "SlowLink": "simulator.questions.where",
+    "Software": "simulator.questions.where",
+    "StepOptions": "simulator.questions.options",
+    "StepQuestion": "simulator.questions.step",
     "TopocastError": "simulator.errors",
     "TrainingResult": "simulator.results.training",
+    "Where": "simulator.questions.where",
     "compare": "simulator.python",
     "simulate": "simulator.python",
 }

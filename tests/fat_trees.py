@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from simulator.api import simulate
 from simulator.network.machine import Machine
+from tests.asked import exchange_on
 from tests.machines import machine_from
 
 __all__ = ["FatTree", "python_of_simgrid"]
@@ -63,7 +63,7 @@ links:
 
     def ours_s(self, strategy: str) -> float:
         """Return our seconds of an all-reduce of 256 MB by *strategy*."""
-        return simulate(self.machine(), strategy, _SIZE_BYTES).sync_time_s
+        return exchange_on(self.machine(), strategy, _SIZE_BYTES).sync_time_s
 
     def theirs_s(self, python: str, schedule: str, rounds: int | None = None) -> float:
         """Return SimGrid's seconds of *rounds* rounds of *schedule* (None: of all) for 256 MB."""

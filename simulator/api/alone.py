@@ -40,7 +40,7 @@ def alone_timeline(
     *host_scale* multiplies the host's launch times.
     """
     from simulator.step.issue import issues_of
-    from simulator.training.plan import plan_step
+    from simulator.training.plan import plan_alone
     from simulator.training.roles import Role
     from simulator.training.stragglers import check_stragglers, pace_of
 
@@ -55,7 +55,7 @@ def alone_timeline(
     if host_scale != 1.0:
         issues = tuple(replace(issue, host_s=host_scale * issue.host_s) for issue in issues)
     role = Role(place, -1, 1, issues, pace)
-    return executed(partial(plan_step, machine, [role], network, question), machine, question.micro_batches)
+    return executed(partial(plan_alone, machine, role, question), machine, question.micro_batches)
 
 
 def alone_s_of(machine: Machine, role: Role, network: Network, options: StepOptions, micro_batches: int) -> float:

@@ -1,4 +1,4 @@
-"""One simulated collective, and a comparison of all strategies."""
+"""One simulated collective."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from simulator.collectives.alpha_beta import ALPHA_S
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.nccl.tables import planned_nvlink
 from simulator.collectives.registry import find_strategy, strategy_names
-from simulator.collectives.request import Request, Strategy, Unsuitable
+from simulator.collectives.request import Request, Strategy
 from simulator.constants import constants_file
 from simulator.engine.executor import execute
 from simulator.errors import InputError
@@ -23,63 +23,13 @@ from simulator.workload.collective import Collective
 __all__ = [
     "ALPHA_S",
     "chosen_gpus",
-    "compare",
     "is_strategy",
     "machines_fitted_to",
     "make_request",
     "planned_nvlink_bps",
     "run_collective",
-    "simulate",
     "strategy_names",
 ]
-
-
-def simulate(
-    machine: Machine,
-    strategy: str,
-    size_bytes: float,
-    *,
-    collective: Collective = "all-reduce",
-    gpus: Sequence[int] | None = None,
-    root: int = 0,
-    pairs: Sequence[tuple[int, int]] = (),
-    fold: bool = True,
-    group: Communicator | None = None,
-    gpus_per_process: int = 1,
-) -> Result:
-    """Simulate one collective of *size_bytes* over *gpus* of *machine*.
-
-    Parameters
-    ----------
-    gpus : sequence of int, optional
-        GPUs of the machine, counted from 0, in rank order; all by default.
-    root : int
-        The rank at which a broadcast starts and a reduce ends.
-    pairs : sequence of (source, target)
-        Ranks of a send-recv; by default each rank sends to the next.
-    fold : bool
-        Pass repeated rounds as one event; the result is the same either way.
-    group : Communicator, optional
-        The ranks with their cached routes and rings, instead of *gpus*.
-    gpus_per_process : int
-        GPUs that one host thread launches for, as nccl-tests' ``-g``; only ``nccl`` depends on it.
-
-    Raises InputError if the strategy is unknown or does not fit, with the reason.
-    """
-    request = make_request(
-        machine,
-        size_bytes,
-        collective=collective,
-        gpus=gpus,
-        root=root,
-        pairs=pairs,
-        group=group,
-        gpus_per_process=gpus_per_process,
-    )
-    try:
-        return run_collective(find_strategy(strategy), [request], fold=fold)
-    except Unsuitable as error:
-        raise InputError(f"{strategy} does not fit {machine.name}: {error}") from None
 
 
 def run_collective(
@@ -114,7 +64,7 @@ def make_request(
     group: Communicator | None = None,
     gpus_per_process: int = 1,
 ) -> Request:
-    """Return the request that :func:`simulate` plans; raises InputError."""
+    """Return the request of a collective of *size_bytes*, which a strategy plans; raises InputError."""
     group = group or Communicator(machine, chosen_gpus(machine, gpus))
     n_ranks = group.n_ranks
     if not 0 <= root < n_ranks:
@@ -127,42 +77,6 @@ def make_request(
     if gpus_per_process < 1:
         raise InputError(f"a process drives at least one GPU; got {gpus_per_process}")
     return Request(group, collective, size_bytes, root, tuple(pairs), gpus_per_process)
-
-
-def compare(
-    machine: Machine,
-    size_bytes: float,
-    *,
-    strategies: Sequence[str | Strategy] | None = None,
-    collective: Collective = "all-reduce",
-    gpus: Sequence[int] | None = None,
-    root: int = 0,
-    fold: bool = True,
-    group: Communicator | None = None,
-    gpus_per_process: int = 1,
-) -> tuple[list[Result], dict[str, str]]:
-    """Simulate every strategy that fits; return the results, fastest first, and the reasons of those that do not fit.
-
-    Raises InputError if the request itself is wrong.
-    """
-    request = make_request(
-        machine,
-        size_bytes,
-        collective=collective,
-        gpus=gpus,
-        root=root,
-        group=group,
-        gpus_per_process=gpus_per_process,
-    )
-    results: list[Result] = []
-    unfit: dict[str, str] = {}
-    for strategy in strategies if strategies is not None else strategy_names():
-        chosen = find_strategy(strategy) if isinstance(strategy, str) else strategy
-        try:
-            results.append(run_collective(chosen, [request], fold=fold))
-        except Unsuitable as error:
-            unfit[strategy if isinstance(strategy, str) else strategy.name] = str(error)
-    return sorted(results, key=lambda r: r.sync_time_s), unfit
 
 
 def is_strategy(name: str) -> bool:

@@ -80,6 +80,7 @@ def run_divided(
     together = Communicator(machine, [members[i][0] for i in working], group.router)
     if together.n_ranks < 2:
         raise Unsuitable(f"{members[working[0]][1].name} is faster alone than with the others; choose it with --device")
-    found = run_together(places, build(question.batch), question, together, strategy, roles=list(roles.values()))
+    network = build(question.batch)
+    found = run_together(places, network, question, together, strategy, strategy, roles=list(roles.values()))
     divided = tuple((members[i][1].name, members[i][1].part, shares[i]) for i in range(len(members)))
     return replace(found, shares=divided)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from simulator.api.machines import refuse_passing
 from simulator.collectives.bundle import Bundle
+from simulator.devices.contention import ContentionCosts
 from simulator.engine.executor import alone, execute
 from simulator.engine.timeline import Timeline
 from simulator.errors import InputError
-from simulator.network.machine import Machine
 from simulator.plan.plan import Fragment, Resource, Work
 from simulator.step.issue import Part, issues_of, weights_s
 from simulator.step.precision import storage_of
@@ -62,8 +62,8 @@ def run_pipeline(
     network: Network,
     question: StepQuestion,
     placement: Placement,
-    strategy: str | Strategy,
-    layer_strategy: str | Strategy,
+    strategy: Strategy,
+    layer_strategy: Strategy,
     *,
     fold: bool = True,
 ) -> PipelineRun:
@@ -79,7 +79,7 @@ def run_pipeline(
     wholes: dict[object, Network] = {}
     element = ELEMENT_BYTES[storage_of(question.options.precision)]
     shared = parts[0].shared_elements * gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
-    sends = _Prices(places.machine, layer_strategy)
+    sends = _Prices(places, layer_strategy)
     paces = _paces(places, question, placement)
     stages, within, exchanged = [], [], []
     for number in range(layout.pp):
@@ -114,7 +114,7 @@ def run_pipeline(
         received = sum(bool(part.received_elements) for part in mine)
         before = [(sends.largest, received)] if received and sends.largest is not None else []
         exchanged.append((*before, *(exchange for each in found for exchange in each.exchanges)))
-    prices = _Prices(places.machine, strategy)
+    prices = _Prices(places, strategy)
     plan = plan_pipeline(stages, question, placement, prices)
     return PipelineRun(
         tuple(stages), execute(places.machine, plan, fold=fold), tuple(within), tuple(exchanged), prices.largest
@@ -152,8 +152,9 @@ def _paces(places: Places, question: StepQuestion, placement: Placement) -> list
 class _Prices:
     """Times of collectives run alone; equally placed bundles are simulated once."""
 
-    def __init__(self, machine: Machine, strategy: str | Strategy) -> None:
-        self._machine = machine
+    def __init__(self, places: Places, strategy: Strategy) -> None:
+        self._machine = places.machine
+        self._memory_passes = places.constants(ContentionCosts).memory_passes
         self._strategy = strategy
         self._found: dict[object, Priced] = {}
         self._largest_s = 0.0
@@ -169,7 +170,7 @@ class _Prices:
         seconds, shares = 0.0, (0.0, 0.0)
         for bundle in bundles:
             on = bundle.groups[0].ranks[0]
-            fragment = bundle.collective(op, size_bytes, self._strategy, loads_on=[on])
+            fragment = bundle.collective(op, size_bytes, self._strategy, loads_on={on: self._memory_passes})
             alone_s = alone(self._machine, fragment).end_s
             if alone_s > seconds:
                 held = sum(share for _, share in fragment.loads)
@@ -202,7 +203,7 @@ def _price(
     network: Network,
     question: StepQuestion,
     placement: Placement,
-    layer_strategy: str | Strategy,
+    layer_strategy: Strategy,
     *,
     fold: bool,
 ) -> _Priced:
@@ -249,7 +250,7 @@ def _update(
     network: Network,
     question: StepQuestion,
     placement: Placement,
-    layer_strategy: str | Strategy,
+    layer_strategy: Strategy,
 ) -> tuple[Role, float]:
     """Return *role* with all issues of its stage, and the seconds of its update."""
     issues = issues_of(role.place.device, network, question.options)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from simulator.api.alone import alone_s_of, alone_timeline, asked_step, executed
+from simulator.api.alone import alone_s_of, alone_timeline, executed
 from simulator.api.machines import perturbations_of
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.request import Unsuitable
-from simulator.errors import InputError
 from simulator.network.machine import Machine
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
-from simulator.questions.where import CpuLibrary
 from simulator.workload.network import Network, once
 from simulator.workload.split.experts import expert_parameters
 
@@ -23,88 +20,12 @@ if TYPE_CHECKING:
     from simulator.collectives.request import Strategy
     from simulator.engine.timeline import Timeline
     from simulator.places import Place, Places
-    from simulator.questions.calibration import Calibration
     from simulator.questions.layout import Layout
     from simulator.results.step import StepResult
     from simulator.results.training import TrainingResult
     from simulator.training.roles import Role
 
-__all__ = [
-    "run_alone",
-    "run_together",
-    "simulate_step",
-    "simulate_training",
-    "together_timeline",
-]
-
-
-def simulate_step(
-    machine: Machine,
-    network: Network,
-    options: StepOptions | None = None,
-    *,
-    device: str | None = None,
-    threads: int | None = None,
-    cpu_library: CpuLibrary = "onednn",
-    calibrations: Mapping[str, Calibration] | None = None,
-) -> StepResult:
-    """Simulate one step of *network* on one device of *machine*.
-
-    Parameters
-    ----------
-    options : StepOptions, optional
-        The settings of the step; by default a training step as PyTorch runs it.
-    device : str, optional
-        The machine's name of a GPU or CPU, or ``cpu`` for all sockets; by default its first GPU, or its CPUs if it has
-        none.
-    threads : int, optional
-        Threads of a CPU; by default one per core.
-    cpu_library : str
-        The library of a CPU's kernels: ``onednn``, or ``blas`` as frameworks of 2016 used it.
-    calibrations : mapping of str to Calibration, optional
-        Constants of single devices, by the name of their part.
-
-    Raises InputError if the machine has no such device, or if the device lacks a figure that the step needs or a
-    feature that *options* ask for.
-    """
-    from simulator.places import Places
-
-    place = Places(machine, calibrations).find(device, threads=threads, library=cpu_library)
-    return run_alone(machine, place, network, asked_step(machine, network, options or StepOptions()))
-
-
-def simulate_training(
-    machine: Machine,
-    network: Network,
-    options: StepOptions | None = None,
-    *,
-    gpus: Sequence[int] | None = None,
-    strategy: str | Strategy = "nccl",
-    calibrations: Mapping[str, Calibration] | None = None,
-    fold: bool = True,
-    **asked: Any,
-) -> TrainingResult:
-    """Simulate one step of *network* on each of *gpus* of *machine* (all by default).
-
-    *asked* are other fields of :class:`~simulator.questions.step.StepQuestion`: ``layout``, ``bucket_bytes``, ...
-    *fold*: simulate equal ranks once.  The result is the same either way, with two exceptions.  Where an exchange loads
-    equal ranks unequally, as a tree does, all are slowed as the first of them: a step of AlexNet over eight A100s takes
-    1.6 % longer without folding.  And nodes that hold parameter servers are kept in step, which they need not be: a
-    step of ResNet-50 over four of them takes 9 % longer.
-
-    Raises InputError as :func:`simulate_step`, and with the reason if *strategy* does not fit.
-    """
-    from simulator.api.collectives import chosen_gpus
-    from simulator.places import Places
-
-    name = strategy if isinstance(strategy, str) else strategy.name
-    question = asked_step(machine, network, options or StepOptions(), strategy=name, **asked)
-    group = Communicator(machine, chosen_gpus(machine, gpus))
-    try:
-        places = Places(machine, calibrations, libraries=question.software.libraries)
-        return run_together(places, network, question, group, strategy, fold=fold)
-    except Unsuitable as error:
-        raise InputError(f"{name} does not fit {machine.name}: {error}") from None
+__all__ = ["run_alone", "run_together", "together_timeline"]
 
 
 def run_alone(machine: Machine, place: Place, network: Network, question: StepQuestion) -> StepResult:
@@ -131,8 +52,8 @@ def together_timeline(
     network: Network,
     question: StepQuestion,
     group: Communicator,
-    strategy: str | Strategy,
-    layer_strategy: str | Strategy = "nccl",
+    strategy: Strategy,
+    layer_strategy: Strategy,
     *,
     fold: bool = True,
     roles: list[Role] | None = None,
@@ -167,8 +88,8 @@ def run_together(
     network: Network,
     question: StepQuestion,
     group: Communicator,
-    strategy: str | Strategy,
-    layer_strategy: str | Strategy = "nccl",
+    strategy: Strategy,
+    layer_strategy: Strategy,
     *,
     fold: bool = True,
     roles: list[Role] | None = None,
@@ -246,8 +167,8 @@ def _run_stages(
     network: Network,
     question: StepQuestion,
     group: Communicator,
-    strategy: str | Strategy,
-    layer_strategy: str | Strategy,
+    strategy: Strategy,
+    layer_strategy: Strategy,
     *,
     fold: bool,
 ) -> TrainingResult:

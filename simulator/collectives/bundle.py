@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.fragment import fragment_of
@@ -29,18 +29,19 @@ class Bundle:
         return self.groups[0].n_ranks
 
     def collective(
-        self, op: Collective, size_bytes: float, strategy: str | Strategy = "nccl", *, loads_on: Sequence[int] = ()
+        self, op: Collective, size_bytes: float, strategy: Strategy, *, loads_on: Mapping[int, float] | None = None
     ) -> Fragment:
         """Return the collective *op* of *size_bytes*, run by all groups at once, as a fragment of a larger plan.
 
         The same arguments give the same object each time.
 
         *op*, *size_bytes*: as in nccl-tests (:mod:`simulator.workload.collective`).
-        *strategy*: a name or an object.
-        *loads_on*: the GPUs whose multiprocessors and memory the collective occupies; links are always loaded.
+        *loads_on*: the GPUs whose multiprocessors and memory the collective occupies, each with the bytes of memory
+        traffic for a byte that crosses its ports; links are always loaded.
 
-        Raises Unsuitable if the strategy does not fit, and InputError if its name is unknown.
+        Raises Unsuitable if the strategy does not fit.
         """
         first, *others = self.groups
-        key = ("bundle", tuple(g.ranks for g in others), op, size_bytes, strategy, tuple(loads_on))
+        loads_on = loads_on or {}
+        key = ("bundle", tuple(g.ranks for g in others), op, size_bytes, strategy, tuple(loads_on.items()))
         return first.once(key, lambda: fragment_of(self.groups, op, size_bytes, strategy, loads_on))

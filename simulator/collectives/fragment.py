@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from simulator.collectives.communicator import Communicator
-from simulator.collectives.registry import find_strategy
 from simulator.collectives.request import Request, Strategy
 from simulator.network.machine import Node
 from simulator.plan.merge import merge
@@ -15,51 +14,49 @@ from simulator.workload.collective import Collective
 
 __all__ = ["fragment_of"]
 
-# Bytes of memory traffic per byte that crosses a GPU's ports.  For each byte received and each byte sent in a step of a
-# ring, a GPU reads the arrived byte and its own, and writes the sum (or reads one byte and writes two).
-_MEMORY_PASSES = 1.5
-
 
 def fragment_of(
     groups: Sequence[Communicator],
     op: Collective,
     size_bytes: float,
-    strategy: str | Strategy,
-    loads_on: Sequence[int],
+    strategy: Strategy,
+    loads_on: Mapping[int, float],
 ) -> Fragment:
     """Return the collective *op* of *size_bytes*, run by *strategy* in all *groups* at once.
 
     The arguments are those of :meth:`simulator.collectives.bundle.Bundle.collective`, and so are the errors.
     """
-    chosen = find_strategy(strategy) if isinstance(strategy, str) else strategy
     machine = groups[0].machine
     if op == "send-recv" and len(groups) > 1 and groups[0].n_ranks == 2:  # pairs: one exchange among all
         whole = Communicator(machine, [rank for group in groups for rank in group.ranks], groups[0].router)
         pairs = tuple((i ^ swap, i ^ 1 ^ swap) for i in range(0, whole.n_ranks, 2) for swap in (0, 1))
-        plan = chosen.plan(Request(whole, op, size_bytes, pairs=pairs))
+        plan = strategy.plan(Request(whole, op, size_bytes, pairs=pairs))
     else:
-        plan = merge([chosen.plan(Request(group, op, size_bytes)) for group in groups])
+        plan = merge([strategy.plan(Request(group, op, size_bytes)) for group in groups])
     loads: list[tuple[Resource, float]] = []
     used_s: list[tuple[Resource, float]] = []
     channels = int(plan.facts.get("channels", 0))
-    for index in loads_on:
+    for index, memory_passes in loads_on.items():
         node = machine.nodes[index]
         if isinstance(node.part, GpuPart):
             if channels and node.part.sm_count:  # each channel is a thread block on its own multiprocessor
                 loads.append((node.multiprocessors, min(1.0, channels / node.part.sm_count)))
-            used_s.append((node.memory, _memory_s(node, node.part, plan)))
+            used_s.append((node.memory, _memory_s(node, node.part, plan, memory_passes)))
     return Fragment(plan, tuple(loads), tuple(used_s))
 
 
-def _memory_s(node: Node, part: GpuPart, plan: Plan) -> float:
-    """Return the time for which *plan* occupies the full memory bandwidth of the GPU *node*, in seconds."""
+def _memory_s(node: Node, part: GpuPart, plan: Plan, passes: float) -> float:
+    """Return the time for which *plan* occupies the full memory bandwidth of the GPU *node*, in seconds.
+
+    *passes*: bytes of memory traffic for a byte that crosses its ports.
+    """
     crossing = 0.0
     for task in plan.tasks:
         for flow in task.parts:
             if isinstance(flow, Flow):
                 for _ in range(_times_at(flow, node.index)):
                     crossing += flow.bytes * flow.count * task.repeat
-    return _MEMORY_PASSES * crossing / part.memory_bandwidth if part.memory_bandwidth else 0.0
+    return passes * crossing / part.memory_bandwidth if part.memory_bandwidth else 0.0
 
 
 def _times_at(flow: Flow, node: int) -> int:

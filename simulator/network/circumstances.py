@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from simulator.errors import InputError, nearest, one_line
-from simulator.network.machine import Link, Machine, Node, compile_machine
+from simulator.network.compiling import compile_machine
+from simulator.network.machine import Link, Machine, Node
 from simulator.network.named import pairs
 from simulator.network.routing import Router
 from simulator.questions.where import Neighbour, SlowLink

@@ -5,20 +5,19 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from simulator.errors import InputError, nearest
 from simulator.network.repeated import Repeated
 from simulator.topology.cluster import each
-from simulator.topology.parts import CpuPart, NicPart, Part, SwitchPart
+from simulator.topology.parts import Part
 from simulator.topology.price import Price
 from simulator.topology.schema import NO_COSTS, MessagesSpec, TransportSpec
-from simulator.topology.topology import DeviceKind, Topology, Wire
+from simulator.topology.topology import DeviceKind
 
-__all__ = ["Hosts", "Link", "Machine", "Node", "compile_machine"]
+__all__ = ["Hosts", "Link", "Machine", "Node"]
 
 _OF_HOST = re.compile(r"node(0|[1-9][0-9]{0,6})\.(.+)", re.ASCII)
-_STAR = re.compile(r"\*(\d*)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,158 +193,3 @@ class Machine:
     def gpus_of(self, host: int) -> list[int]:
         """Return the GPUs of *host*, in order."""
         return [node.index for node in self.nodes_of(host) if node.kind == "gpu"]
-
-
-def compile_machine(topology: Topology) -> Machine:
-    """Return *topology* as directed links with effective bandwidths and shared capacities."""
-    runs = [*topology.runs, (-1, 1)]  # the network comes last
-    of_run = {first: [device for device in topology.devices if device.node == first] for first, _ in runs}
-    at = {device.name: device.node for device in topology.devices}
-
-    def called(name: str, host: int) -> str:
-        return _STAR.sub(lambda star: str(int(star[1] or 0) + host), name) if "*" in name else name
-
-    def node(first: Node, number: int, host: int) -> Node:
-        of = first.host + host
-        return Node(number, called(first.name, host), first.kind, first.part, of, first.latency_s, first.part_name)
-
-    def link(first: Link, number: int, host: int) -> Link:
-        return Link(
-            number,
-            called(first.name, host),
-            first.src + host * nodes.stride(first.src),
-            first.dst + host * nodes.stride(first.dst),
-            first.kind,
-            first.bandwidth_Bps,
-            first.nominal_Bps,
-            first.latency_s,
-            first.count,
-            first.resource + host * names.stride(first.resource),
-        )
-
-    def leaving(first: list[int], number: int, host: int) -> tuple[Link, ...]:
-        if nodes.host(number) >= 0:
-            return tuple([links[index + host * links.stride(index)] for index in first])
-        into = [(h, place, index) for index in first for place, h in enumerate(links.hosts(index))]
-        return tuple([links[index + place * links.stride(index)] for _, place, index in sorted(into)])
-
-    nodes = Repeated[Node, Node](node)
-    links = Repeated[Link, Link](link)
-    outgoing = Repeated[list[int], tuple[Link, ...]](leaving)
-    names = Repeated[str, str](lambda first, _, host: called(first, host))
-    capacities = Repeated[float, float](lambda first, _, __: first)
-    index_of: dict[str, int] = {}
-    leave: dict[str, list[int]] = {d.name: [] for d in topology.devices}
-    hosts = []
-    for first, n in runs:
-        hosts.append(Hosts(first, n, len(nodes), len(of_run[first])))
-        nodes.begin(n, first)
-        outgoing.begin(n, first)
-        for d in of_run[first]:
-            passage_s = d.part.latency if isinstance(d.part, SwitchPart | NicPart) else 0.0
-            index_of[d.name] = nodes.add(Node(0, d.name, d.kind, d.part, first, passage_s, d.part_name))
-            outgoing.add(leave[d.name])
-
-    def begin(n: int, first: int) -> None:
-        names.begin(n, first)
-        capacities.begin(n, first)
-
-    def resource(name: str, capacity_Bps: float) -> int:
-        capacities.add(capacity_Bps)
-        return names.add(name)
-
-    seen: dict[str, int] = {}
-    half_duplex: list[int] = []
-    parts = {d.name: d.part for d in topology.devices}
-    merged: dict[tuple[bool, int], list[Wire]] = {}  # wires inside machines before wires to the network
-    for wire in _merged(topology.wires):
-        ends = at[wire.a], at[wire.b]
-        merged.setdefault((min(ends) < 0, max(*ends, 0)), []).append(wire)
-    for (_, first), wires in sorted(merged.items(), key=lambda found: found[0]):
-        n = dict(runs)[first]
-        begin(n, first)
-        links.begin(n, first)
-        for wire in wires:
-            part = wire.part
-            nominal = part.bandwidth * wire.count
-            bandwidth = nominal * part.efficiency
-            both = f"{wire.a}<->{wire.b}"
-            both_ways = resource(both, bandwidth) if part.duplex == "half" else None
-            if both_ways is not None:
-                half_duplex.append(both_ways)
-            for src, dst in ((wire.a, wire.b), (wire.b, wire.a)):
-                name = f"{src}->{dst}"
-                seen[name] = seen.get(name, 0) + 1
-                if seen[name] > 1:
-                    name += f"#{seen[name]}"
-                uses = both_ways if both_ways is not None else resource(name, bandwidth)
-                latency = part.latency + _packet_s(parts[dst], bandwidth)
-                joined = index_of[src], index_of[dst]
-                leave[src].append(
-                    links.add(Link(0, name, *joined, part.of, bandwidth, nominal, latency, wire.count, uses))
-                )
-    memory_bus: dict[int, int] = {}
-    fabric: dict[int, int] = {}
-    for first, n in runs:
-        begin(n, first)
-        for d in of_run[first]:
-            if isinstance(d.part, CpuPart) and d.part.memory_bandwidth:
-                memory_bus[index_of[d.name]] = resource(f"{d.name}:memory", d.part.memory_bandwidth)
-            if isinstance(d.part, SwitchPart) and d.part.fabric_bandwidth:
-                fabric[index_of[d.name]] = resource(f"{d.name}:fabric", d.part.fabric_bandwidth)
-
-    def spread(held: dict[int, int]) -> dict[int, int]:
-        """Extend a mapping of nodes on the first hosts (and the network) to resources to all hosts."""
-        steps = [(node, nodes.stride(node), nodes.hosts(node), at, names.stride(at)) for node, at in held.items()]
-        found = [(host, node + i * a, at + i * b) for node, a, on, at, b in steps for i, host in enumerate(on)]
-        return {node: at for _, node, at in sorted(found)}
-
-    shared = [(at, names.stride(at), len(names.hosts(at))) for at in half_duplex]
-    several = any(run.count > 1 for run in hosts)
-    gpus = []
-    for run in hosts:
-        own = [i for i, d in enumerate(of_run[run.first]) if d.kind == "gpu"]
-        gpus += [run.node + i + host * run.n_own for host in range(run.count) for i in own]
-    if not several:  # as in the file, which may list hosts by turns
-        gpus = [index_of[d.name] for d in topology.devices if d.kind == "gpu"]
-    return Machine(
-        name=topology.name,
-        nodes=nodes if several else tuple(nodes),
-        links=links if several else tuple(links),
-        link_names=links.otherwise(lambda first, _, host: called(first.name, host)),
-        alike=links.firsts(),
-        resource_names=names if several else tuple(names),
-        capacity_Bps=tuple(capacities.firsts()),
-        outgoing=outgoing if several else tuple(outgoing),
-        gpus=tuple(gpus),
-        memory_bus=spread(memory_bus),
-        fabric=spread(fabric),
-        half_duplex=frozenset([at + i * b for at, b, n in shared for i in range(n)]),
-        transport=topology.transport,
-        n_hosts=topology.n_nodes,
-        runs=tuple(hosts),
-        link_copies=links,
-        resource_copies=names,
-        first=index_of,
-        messages=topology.messages,
-        notes=topology.notes,
-        price_per_hour=topology.price_per_hour,
-    )
-
-
-def _packet_s(receiver: Part, bandwidth_Bps: float) -> float:
-    """Return the time in s that a store-and-forward switch waits for the rest of a packet; 0 for other receivers."""
-    if isinstance(receiver, SwitchPart) and receiver.forwarding == "store-and-forward":
-        return receiver.packet / bandwidth_Bps
-    return 0.0
-
-
-def _merged(wires: tuple[Wire, ...]) -> list[Wire]:
-    """Join equal wires between the same two devices into one with the summed count."""
-    merged: dict[tuple[str, str, object], Wire] = {}
-    for wire in wires:
-        a, b = sorted((wire.a, wire.b))
-        part = wire.part
-        key = (a, b, (part.of, part.bandwidth, part.efficiency, part.latency, part.duplex))
-        merged[key] = replace(merged[key], count=merged[key].count + wire.count) if key in merged else wire
-    return list(merged.values())

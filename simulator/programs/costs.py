@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from simulator.devices.contention import ContentionCosts
 from simulator.devices.cost import KernelCost
 from simulator.devices.cpu.cpu import Cpu
 from simulator.devices.cpu.predict import cpu_call_time
@@ -28,8 +29,6 @@ __all__ = ["Bound", "Costs", "Priced"]
 
 Bound = Literal["arithmetic", "memory", "latency", "given"]
 _BOUNDS: dict[str, Bound] = {"compute": "arithmetic", "memory": "memory", "latency": "latency"}
-# A kernel that reaches half of the peak rate is taken to fill all SMs; a slower one fills proportionally fewer.
-_FILLS = 2.0
 Networks = Callable[[str, int, StepOptions], Network]
 Collectives = Callable[[Exchanges], Plan]
 
@@ -176,7 +175,8 @@ def _together(
     if not isinstance(device, Gpu) or not seconds:
         return seconds, bound, (1.0, 0.0)
     moving_s = sum(cost.bytes for cost in costs) / achieved_bandwidth(device)
-    filled_s = (_FILLS * cost.flop / device.peak_flops_per_s["fp32"] for cost in costs if cost.bound == "compute")
+    filling_rate = device.constants(ContentionCosts).filling_share * device.peak_flops_per_s["fp32"]
+    filled_s = (cost.flop / filling_rate for cost in costs if cost.bound == "compute")
     computing_s = min(by_bound.get("arithmetic", 0.0), sum(filled_s))
     return seconds, bound, (min(1.0, computing_s / seconds), min(1.0, moving_s / seconds))
 

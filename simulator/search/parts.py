@@ -156,9 +156,10 @@ class Divided:
         role = Role(place, node, self.group.n_ranks, issues)
         layout = replace(self.question.layout, dp=None, pp=1, vp=1, zero=0, shards=None)
         placement = Placement(self.group, layout.on(role.count))
+        nccl = strategy_of("nccl", self.question.software, constants=self.session.constants)
 
         def part_s(part: Part) -> float:
-            plan = plan_chunk(places.machine, role, self.question, placement, "nccl", part)
+            plan = plan_chunk(places.machine, role, self.question, placement, nccl, part)
             return execute(places.machine, plan).end_s
 
         return part_s("forward"), part_s("backward"), part_s("update")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from simulator.collectives.bundle import Bundle
@@ -34,8 +34,8 @@ class Exchange:
         self,
         builder: PlanBuilder,
         bundles: Sequence[Bundle],
-        strategy: str | Strategy,
-        loads_on: Sequence[int] = (),
+        strategy: Strategy,
+        loads_on: Mapping[int, float] | None = None,
         *,
         stream: str = STREAM,
         once: bool = False,
@@ -44,7 +44,7 @@ class Exchange:
         self.n_ranks = bundles[0].n_ranks
         self._bundles = tuple(bundles)
         self._strategy = strategy
-        self._loads_on = tuple(loads_on)
+        self._loads_on = loads_on
         self._stream = stream
         groups = [group for bundle in bundles for group in bundle.groups] if once else []
         counts = (len({group.machine.locate(rank)[1] for rank in group.ranks}) for group in groups)

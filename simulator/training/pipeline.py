@@ -23,7 +23,7 @@ from simulator.training.data_parallel import gradient_bytes
 from simulator.training.exchange import STREAM, Exchanged
 from simulator.training.placement import Placement
 from simulator.training.plan import crew_of, layer_exchanges
-from simulator.training.roles import Role
+from simulator.training.roles import Role, loaded
 from simulator.training.schedules import Pass, order_of
 from simulator.workload.collective import Collective
 from simulator.workload.network import Network
@@ -105,13 +105,13 @@ def plan_chunk(
     role: Role,
     question: StepQuestion,
     placement: Placement,
-    layer_strategy: str | Strategy,
+    layer_strategy: Strategy,
     part: Part,
 ) -> Plan:
     """Return the plan of one *part* of *role*'s issues; raises Unsuitable."""
     builder = PlanBuilder()
     contends = question.contention and question.options.trains
-    exchanges = layer_exchanges(builder, placement, layer_strategy, [role.node] if contends else [])
+    exchanges = layer_exchanges(builder, placement, layer_strategy, loaded([role]) if contends else {})
     crew = crew_of(builder, machine, [role], question, contends=contends, exchanges=exchanges)
     for issue in role.issues:
         if issue.part == part:

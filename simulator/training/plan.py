@@ -18,7 +18,7 @@ from simulator.training.exchange import Exchange
 from simulator.training.micro_batches import Batches
 from simulator.training.one_process import HOST, write_data_parallel_module, write_loop
 from simulator.training.placement import Placement
-from simulator.training.roles import Role
+from simulator.training.roles import Role, loaded
 from simulator.training.sharded import write_sharded
 from simulator.training.slowest import slowest_of
 from simulator.training.worker import Worker
@@ -26,7 +26,22 @@ from simulator.workload.network import Network
 
 PROGRAM = "program"
 
-__all__ = ["PROGRAM", "contend", "crew_of", "layer_exchanges", "plan_step"]
+__all__ = ["PROGRAM", "contend", "crew_of", "layer_exchanges", "plan_alone", "plan_step"]
+
+
+def plan_alone(machine: Machine, role: Role, question: StepQuestion, batches: Batches) -> Plan:
+    """Return the plan of a step on the only device, which has *role*; of all its programs if there are several."""
+    builder = PlanBuilder()
+    if question.programs > 1:
+        crew = _programs(builder, machine, role, question)
+    else:
+        crew = crew_of(builder, machine, [role], question, contends=False)
+    for number in batches:
+        crew.go_on(batches.skip(builder, number))
+        for same in crew.passes():
+            crew.issue(same, micro_batch=number)
+    crew.update((), batches.last)
+    return builder.build()
 
 
 def plan_step(
@@ -34,33 +49,22 @@ def plan_step(
     roles: Sequence[Role],
     network: Network,
     question: StepQuestion,
-    placement: Placement | None = None,
-    strategy: str | Strategy = "nccl",
-    layer_strategy: str | Strategy = "nccl",
-    batches: Batches | None = None,
+    placement: Placement,
+    strategy: Strategy,
+    layer_strategy: Strategy,
+    batches: Batches,
 ) -> Plan:
-    """Return the plan of a step with *roles*; without a *placement*, of a single device.
+    """Return the plan of a step with *roles*.
 
     *network* is one rank's part.  *strategy* exchanges gradients or shards, *layer_strategy* tensors within layers.
-    *batches* are the micro-batches, by default all written out.
+    *batches* are the micro-batches.
 
     Raises Unsuitable if a strategy does not fit.
     """
     builder = PlanBuilder()
     options, layout = question.options, question.layout
-    batches = batches or Batches(question.micro_batches)
-    contends = placement is not None and contend(question)
-    if placement is None:
-        crew = crew_of(builder, machine, roles, question, contends=False)
-        if question.programs > 1:
-            crew = _programs(builder, machine, roles[0], question)
-        for number in batches:
-            crew.go_on(batches.skip(builder, number))
-            for same in crew.passes():
-                crew.issue(same, micro_batch=number)
-        crew.update((), batches.last)
-        return builder.build()
-    loads_on = [role.node for role in roles] if contends else []
+    contends = contend(question)
+    loads_on = loaded(roles) if contends else {}
     crew = crew_of(
         builder,
         machine,
@@ -184,7 +188,7 @@ def _programs(builder: PlanBuilder, machine: Machine, role: Role, question: Step
 
 
 def layer_exchanges(
-    builder: PlanBuilder, placement: Placement, strategy: str | Strategy, loads_on: Sequence[int]
+    builder: PlanBuilder, placement: Placement, strategy: Strategy, loads_on: Mapping[int, float]
 ) -> dict[str, Exchange]:
     """Return the exchanges within layers, by axis, each on its own stream."""
     layout = placement.layout

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from simulator.devices.contention import ContentionCosts
 from simulator.places import Place, Places
 from simulator.questions.options import StepOptions
 from simulator.step.issue import Issue, issues_of
 from simulator.training.stragglers import pace_of
 from simulator.workload.network import Network
 
-__all__ = ["Role", "roles_of"]
+__all__ = ["Role", "loaded", "roles_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,11 @@ class Role:
     issues: tuple[Issue, ...]
     pace: float = 1.0
     network: Network | None = None
+
+
+def loaded(roles: Sequence[Role]) -> dict[int, float]:
+    """Return the GPUs that an exchange of *roles* loads, each with its memory traffic for a byte that it exchanges."""
+    return {role.node: role.place.device.constants(ContentionCosts).memory_passes for role in roles}
 
 
 def roles_of(

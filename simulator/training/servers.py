@@ -23,6 +23,7 @@ from typing import NamedTuple
 from simulator.collectives.bundle import Bundle
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.request import Unsuitable
+from simulator.collectives.rings import RING
 from simulator.network.machine import Machine
 from simulator.network.route import Route
 from simulator.plan.plan import Flow, Perturbation, Plan, PlanBuilder, Resource
@@ -33,7 +34,7 @@ from simulator.training.bundles import bundled
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.keys import Key, keys_of
 from simulator.training.loss import Loss, Progress
-from simulator.training.roles import Role
+from simulator.training.roles import Role, loaded
 from simulator.training.slowest import slowest_of
 from simulator.training.teams import Team
 from simulator.training.worker import Worker
@@ -54,7 +55,6 @@ READ, INSIDE, TO_CPU, PUSH, UPDATE, PULL, TO_GPUS, SPREAD = (
 STAGES = (READ, INSIDE, TO_CPU, PUSH, UPDATE, PULL, TO_GPUS, SPREAD)
 # Tensors of the parameters' size in the optimiser state.
 _STATES: dict[Optimizer, int] = {"sgd": 0, "momentum": 1, "adam": 2, "lamb": 2, "adam-loop": 2, "bert-adam": 2}
-_RINGS = "ring"
 _MOST_FLOWS = 600  # of a key at once: a step with more takes minutes to simulate
 ARRIVES = "arrives"  # label of the activities that stand for the latency of a transfer
 
@@ -288,9 +288,9 @@ class _Writer:
         if len(team.ranks) < 2:
             return after
         op = "reduce-scatter" if stage == INSIDE else "all-gather"
-        loads_on = [role.node for role in team.roles] if self.question.contention else []
+        loads_on = loaded(team.roles) if self.question.contention else {}
         part = self.group.part(team.ranks)
-        fragment = Bundle([part]).collective(op, self.keys[k].size_bytes, _RINGS, loads_on=loads_on)  # type: ignore[arg-type]
+        fragment = Bundle([part]).collective(op, self.keys[k].size_bytes, RING, loads_on=loads_on)  # type: ignore[arg-type]
         about = Served(stage, number, step, k)
         stream = self._stream(number, stage)
         place = self.machine.nodes[team.cpus[0]].name

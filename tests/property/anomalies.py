@@ -35,7 +35,7 @@ Compiled blocks
     the rise is at most what those groups keep beyond the groups without recomputation.
 
 One more difference is known and told apart here, though it is a limit of the model and no anomaly: folded, a step loads
-all ranks of a role as its first one (``simulate_training`` says so).  *Condition*: without contention folded equals
+all ranks of a role as its first one (``Session.step`` says so).  *Condition*: without contention folded equals
 unfolded, and with it they are within 2 %.
 """
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from simulator import simulate
 from simulator.api.session import Session
-from simulator.api.steps import run_together
 from simulator.cli import run
 from simulator.cli.exchange_command import exchange_questions
 from simulator.cli.single_command import answer_singles
@@ -70,11 +69,7 @@ class Asker:
             session, question = self.question(asked)
             if isinstance(question, CollectiveQuestion):
                 return session.collective(question, fold=fold)
-            if fold:
-                return session.step(question)
-            places, network = session.places(question.where, question.software), session.network(question)
-            group = session.group(question.where, question.gpus)
-            return run_together(places, network, question, group, *session._strategies(question), fold=False)
+            return session.step(question, fold=fold)
         except (TopocastError, Unsuitable) as error:
             raise RefusedError(str(error)) from None
 

@@ -140,11 +140,11 @@ def folded(asker: Asker, asked: Question, rng: random.Random) -> str:
             raise SkipError
     second = asker.time(asked, fold=False)
     if asked.get("strategy") == "parameter-server" and asked.kind == "step" and asked.get("nodes"):
-        raise SkipError  # nodes that hold servers are kept in step where folded, as documented (simulate_training)
+        raise SkipError  # nodes that hold servers are kept in step where folded, as documented (Session.step)
     if math.isclose(first, second, rel_tol=FOLDED):
         return ""
     if asked.kind == "step" and asked.get("contention", True) and math.isclose(first, second, rel_tol=CONTENDED):
-        # A role's device is loaded as its first rank's: documented in simulate_training.  Without, they are equal.
+        # A role's device is loaded as its first rank's: documented in Session.step.  Without, they are equal.
         alone = asked.having(contention=False)
         if math.isclose(asker.time(alone), asker.time(alone, fold=False), rel_tol=FOLDED):
             return f"{ANOMALY}unequal loads of ranks of one role"

@@ -12,7 +12,7 @@ from simulator.collectives.registry import find_strategy
 from simulator.collectives.request import Request, Unsuitable
 from simulator.engine.executor import execute
 from simulator.errors import InputError
-from simulator.network.machine import compile_machine
+from simulator.network.compiling import compile_machine
 from simulator.topology.load import topology_from_text
 from tests.calls import at_most_calls
 

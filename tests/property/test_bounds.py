@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from simulator.api import simulate
 from simulator.collectives.registry import strategy_names
 from simulator.errors import InputError
 from simulator.network.machine import Machine
 from simulator.results.result import Result
+from tests.asked import exchange_on
 from tests.machines import crossbar, machines
 
 _HELPED = ("cpu", "parameter-server")  # the CPU adds, so the GPUs send less
@@ -20,7 +20,7 @@ _S = 160e6
 def fitting(machine: Machine, strategy: str) -> Result:
     """Return the result of *strategy* on *machine*; discard machines that it does not fit."""
     try:
-        return simulate(machine, strategy, _S)
+        return exchange_on(machine, strategy, _S)
     except InputError:
         reject()
 
@@ -62,7 +62,7 @@ def test_strategies_fold_without_a_difference(data: st.DataObject) -> None:
     machine = data.draw(machines(max_gpus=6))
     name = data.draw(st.sampled_from(strategy_names()))
     folded = fitting(machine, name)
-    stepped = simulate(machine, name, _S, fold=False)
+    stepped = exchange_on(machine, name, _S, fold=False)
     assert folded.sync_time_s == pytest.approx(stepped.sync_time_s, rel=1e-9)
     assert [use.bytes for use in folded.links] == pytest.approx([use.bytes for use in stepped.links], rel=1e-9)
 

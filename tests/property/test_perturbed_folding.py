@@ -12,7 +12,6 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from simulator.api import Session
-from simulator.api.steps import run_together
 from simulator.collectives.request import Unsuitable
 from simulator.engine.executor import execute
 from simulator.errors import InputError
@@ -186,17 +185,10 @@ def test_steps_and_pipelines(data: st.DataObject) -> None:
         whole_s = SESSION.step(asked).step_time_s
         if "pp" not in layout and data.draw(st.booleans()):
             asked = replace(asked, where=passing(data, where, whole_s))
-        folded, stepped = (step_s(asked, fold=fold) for fold in (True, False))
+        folded, stepped = (SESSION.step(asked, fold=fold).step_time_s for fold in (True, False))
     except (InputError, Unsuitable):
         return
     assert folded == pytest.approx(stepped, rel=1e-6)
-
-
-def step_s(asked: StepQuestion, *, fold: bool) -> float:
-    """Return the seconds of a step, with or without folding."""
-    places, group = SESSION.places(asked.where), SESSION.group(asked.where, asked.gpus)
-    strategies = SESSION._strategies(asked)
-    return run_together(places, SESSION.network(asked), asked, group, *strategies, fold=fold).step_time_s
 
 
 @settings(max_examples=12, phases=[Phase.explicit, Phase.generate])
@@ -215,7 +207,7 @@ def test_steps_through_a_server(data: st.DataObject) -> None:
         ),
     )
     try:
-        folded, stepped = (step_s(asked, fold=fold) for fold in (True, False))
+        folded, stepped = (SESSION.step(asked, fold=fold).step_time_s for fold in (True, False))
     except (InputError, Unsuitable):
         return
     assert folded == pytest.approx(stepped, rel=1e-9)

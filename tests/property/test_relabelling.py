@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.api.collectives import simulate
 from simulator.api.machines import load_machine
 from simulator.collectives.registry import strategy_names
 from simulator.errors import InputError
 from simulator.network.machine import Machine
+from tests.asked import exchange_on
 
 pytestmark = pytest.mark.slow
 
@@ -67,10 +67,10 @@ def test_a_symmetry_of_the_machine_changes_no_time(strategy: str, data: st.DataO
     size_bytes = data.draw(st.sampled_from((8.0, 1e5, 1e8)))
     moved = [to[number] for number in gpus]
     try:
-        expected = simulate(machine, strategy, size_bytes, gpus=gpus)
+        expected = exchange_on(machine, strategy, size_bytes, gpus=gpus)
     except InputError:
         with pytest.raises(InputError):
-            simulate(machine, strategy, size_bytes, gpus=moved)
+            exchange_on(machine, strategy, size_bytes, gpus=moved)
         return
-    found = simulate(machine, strategy, size_bytes, gpus=moved)
+    found = exchange_on(machine, strategy, size_bytes, gpus=moved)
     assert found.sync_time_s == pytest.approx(expected.sync_time_s, rel=1e-9)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from simulator.api import load_machine, simulate_step
+from simulator.api import load_machine
 from simulator.devices.cpu.cpu import Cpu
 from simulator.devices.gpu.gpu import Gpu
 from simulator.places import Places
@@ -17,6 +17,7 @@ from simulator.workload.network import Layer, Network, Parameter
 from simulator.workload.operators import Elementwise, Linear
 from simulator.workload.precision import ELEMENT_BYTES
 from simulator.workload.zoo.registry import build_network
+from tests.asked import alone_on
 
 MACHINES = {name: load_machine(name) for name in ("p3.2xlarge", "dgx-a100-80gb", "dgx-h100", "2x-rtx4090-desktop")}
 PLACES = [(name, device) for name in MACHINES for device in ("gpu0", "cpu")]
@@ -66,7 +67,7 @@ def test_parameters_beyond_the_last_cache_come_from_memory(
     if read_bytes < 3 * cache_bytes:
         return
     options = StepOptions(mode=mode, optimizer="none", cuda_graph=place[1] != "cpu")
-    result = simulate_step(MACHINES[place[0]], network, options, device=place[1])
+    result = alone_on(MACHINES[place[0]], network, options, device=place[1])
     skipped = network.layers[0].parameters[0].elements * ELEMENT_BYTES["fp32"] if mode == "train" else 0
     assert (PASSES[mode] * read_bytes - skipped) / result.step_time_s <= bandwidth_Bps
 
@@ -89,7 +90,7 @@ def test_one_token_takes_as_long_as_the_weights(
     built = build_network(network, batch=1, training=False, sequence_length=1, **sizes)
     read = sum(p.elements for layer in built.layers if isinstance(layer.operator, Linear) for p in layer.parameters)
     options = StepOptions(mode="inference", precision=precision, cuda_graph=device != "cpu")
-    result = simulate_step(MACHINES[machine], built, options, device=device)
+    result = alone_on(MACHINES[machine], built, options, device=device)
     bandwidth_Bps, _ = sheet(machine, device)
     assert read * ELEMENT_BYTES[precision] / result.step_time_s <= bandwidth_Bps  # type: ignore[index]
 
@@ -103,5 +104,5 @@ def test_a_small_network_stays_in_the_cache() -> None:
     assert n_bytes < cache_bytes / 4
     larger = chain([512] * 200, 8)
     options = StepOptions(mode="inference", cuda_graph=True)
-    small, large = (simulate_step(MACHINES[machine], each, options) for each in (network, larger))
+    small, large = (alone_on(MACHINES[machine], each, options) for each in (network, larger))
     assert small.busy_s / len(network.layers) < large.busy_s / len(larger.layers)

@@ -53,7 +53,7 @@ SERVER = "cpu-2xe5-2690v4"
 
 @pytest.fixture(scope="module")
 def session() -> Session:
-    from simulator.network.machine import compile_machine
+    from simulator.network.compiling import compile_machine
 
     made = Session()
     made.know(Where("textbook"), compile_machine(topology_from_text(TEXTBOOK)))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.api import Session, load_machine, simulate_step, simulate_training
+from simulator.api import Session, load_machine
 from simulator.questions.layout import parse_layout
 from simulator.questions.options import Accumulation, StepOptions
 from simulator.questions.step import StepQuestion, accumulating
@@ -15,6 +15,7 @@ from simulator.step.issue import Issue, issues_of
 from simulator.step.memory import Shares, held_in, memory_need, moments_of
 from simulator.training.divide import divided
 from simulator.workload.zoo.registry import build_network
+from tests.asked import alone_on, step_on
 
 MACHINE = load_machine("dgx-a100-80gb")
 DEVICE = Session().device(Where("dgx-a100-80gb"))
@@ -61,9 +62,7 @@ def test_who_adds_them(changes: dict[str, object], said: Accumulation | None, ho
 
 def step_s(options: StepOptions, micro_batches: int, words: str = "tp=8") -> float:
     layout = parse_layout(words).on(8)
-    return simulate_training(
-        MACHINE, GPT, options, layout=layout, micro_batches=micro_batches, contention=False
-    ).step_time_s
+    return step_on(MACHINE, GPT, options, layout=layout, micro_batches=micro_batches, contention=False).step_time_s
 
 
 def test_the_first_micro_batch_has_nothing_to_add_to() -> None:
@@ -83,8 +82,8 @@ def test_stages_add_up_in_every_pass() -> None:
 def test_a_host_that_waits_for_each_kernel_shows_all_its_time() -> None:
     blocking = replace(HALF, launch_blocking=True)
     apart_s = sum(issue.host_s + issue.device_s for issue in issues_of(DEVICE, GPT, blocking))
-    assert simulate_step(MACHINE, GPT, blocking).step_time_s == pytest.approx(apart_s)
-    assert simulate_step(MACHINE, GPT, HALF).step_time_s < 0.9 * apart_s
+    assert alone_on(MACHINE, GPT, blocking).step_time_s == pytest.approx(apart_s)
+    assert alone_on(MACHINE, GPT, HALF).step_time_s < 0.9 * apart_s
 
 
 def test_a_host_that_waits_for_each_kernel_waits_for_exchanges_too() -> None:
@@ -93,7 +92,7 @@ def test_a_host_that_waits_for_each_kernel_waits_for_exchanges_too() -> None:
     issues = issues_of(DEVICE, divided(short, layout), blocking)
     sent = sum(issue.sent is not None for issue in issues)
     apart_s = sum(issue.host_s + issue.device_s for issue in issues)
-    step = simulate_training(MACHINE, short, blocking, layout=layout, contention=False)
+    step = step_on(MACHINE, short, blocking, layout=layout, contention=False)
     assert sent >= 8
     assert (
         step.step_time_s > apart_s + sent * 10e-6

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.api import load_machine, simulate_training
+from simulator.api import load_machine
 from simulator.questions.layout import parse_layout
 from simulator.questions.options import StepOptions
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.questions.where import Where
 from simulator.training.buckets import bucket_size, least_elements
 from simulator.workload.zoo.registry import build_network
+from tests.asked import step_on
 
 MACHINE = load_machine("dgx-a100-80gb")
 LLAMA = build_network("llama3-8b", batch=1, loss=True, sequence_length=512, layers=2)  # 1.5 G parameters
@@ -23,7 +24,7 @@ ELEMENTS = 40_000_000
 
 def sent(options: StepOptions, words: str, op: str, bucket_bytes: float = BUCKET_BYTES) -> list[float]:
     """Return the bytes of each exchange of type *op*."""
-    result = simulate_training(MACHINE, LLAMA, options, layout=parse_layout(words), bucket_bytes=bucket_bytes)
+    result = step_on(MACHINE, LLAMA, options, layout=parse_layout(words), bucket_bytes=bucket_bytes)
     found = [task.about for task in result.timeline.plan.tasks if getattr(task.about, "op", "") == op]
     return [about.size_bytes for about in found]
 

@@ -21,7 +21,7 @@ from simulator.cli.options import parse_collective, parse_gpus
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.request import Request, Unsuitable, refuse_beyond
 from simulator.console.style import Style, choose_style
-from simulator.network.machine import compile_machine
+from simulator.network.compiling import compile_machine
 from simulator.topology.load import load_topology
 from simulator.topology.parts import GpuPart
 from simulator.workload.zoo.registry import network_names

@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.api import Session, load_machine, simulate_step
+from simulator.api import Session, load_machine
 from simulator.console.run import run_app
 from simulator.constants import DEFAULT
 from simulator.devices.calibration_file import load_calibration
@@ -28,6 +28,7 @@ from simulator.questions.where import Where
 from simulator.step.issue import DeviceWork, Issue, issues_of
 from simulator.training.worker import Worker
 from simulator.workload.zoo.registry import build_network
+from tests.asked import alone_on
 from tests.measured_folders import DEVICE, PART, TOPOLOGY, constant, operators, scattered, steps, timed, write
 from validate.cli.app import app
 from validate.compare.calibrating import Bench
@@ -316,7 +317,7 @@ def test_a_captured_step_takes_the_calibrated_launch_longer():
 
     def step_s(**host):
         calibrations = {"t4": Calibration(host=host)}
-        return simulate_step(machine, network, options, calibrations=calibrations).step_time_s
+        return alone_on(machine, network, options, calibrations=calibrations).step_time_s
 
     assert step_s(graph_launch_s=5e-3) - step_s(graph_launch_s=1e-3) == pytest.approx(4e-3, rel=1e-9)
     assert step_s() == pytest.approx(step_s(graph_launch_s=DEFAULT(DispatchCosts).graph_launch_s), rel=1e-12)

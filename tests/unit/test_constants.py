@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 import simulator.constants
+from simulator import ProgramQuestion, Session, StepQuestion, Where
+from simulator.api import Question
 from simulator.constants import DEFAULT, Constants, Each, constants_path
 from simulator.devices.gpu.gemm_tiles import GemmConstants
 from simulator.devices.gpu.streaming import StreamingCosts
@@ -194,3 +196,27 @@ def test_an_installed_program_has_them() -> None:
         assert path.parts[0] in wheel["packages"]
         assert not any(path.is_relative_to(left_out) for left_out in wheel["exclude"])
         assert not any(Path(part).match(pattern) for part in path.parts for pattern in ignored), path
+
+
+_IN_TWO_STREAMS = """
+schema_version: 1
+program:
+  - {run: "op:mat_mul,m=512,n=512,k=512", stream: a}
+  - {run: "op:mat_mul,m=512,n=512,k=512", stream: b}
+  - {wait: all}
+"""
+_ASKING_OF: dict[str, Question] = {
+    "contention.memory_passes": StepQuestion(where=Where("p3.16xlarge"), workload="resnet18", batch=32),
+    "contention.filling_share": ProgramQuestion(where=Where("p3.2xlarge"), workload="two", text=_IN_TWO_STREAMS),
+}
+
+
+def test_every_constant_of_contention_is_asked_about() -> None:
+    assert set(_ASKING_OF) == {name for name, _ in entries() if name.startswith("contention.")}
+
+
+@pytest.mark.parametrize("name", _ASKING_OF)
+def test_twice_a_constant_of_contention_is_another_time(name: str) -> None:
+    file, _, constant = name.partition(".")
+    twice = Constants({name: 2 * document(file)["constants"][constant]["value"]})
+    assert Session(constants=twice).time_s(_ASKING_OF[name]) != Session().time_s(_ASKING_OF[name])

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.api import load_machine, simulate
+from simulator.api import load_machine
 from simulator.cli import run
 from simulator.devices.cpu.cpu import Cache, Cpu, cpu_from_part
 from simulator.devices.cpu.memory import bandwidth
@@ -31,6 +31,7 @@ from simulator.workload.operators import (
     Recurrent,
     Softmax,
 )
+from tests.asked import exchange_on
 
 # 2 sockets of 4 cores at 2 GHz, with 32 FLOPs per cycle and 2 threads per core; 40 GB/s per socket, 10 GB/s per core.
 PLAIN = Cpu(
@@ -286,7 +287,7 @@ def test_a_machine_without_gpus_loads_and_exchanges_nothing() -> None:
     machine = load_machine("cpu-2xe5-2630v3")
     assert machine.gpus == ()
     with pytest.raises(InputError, match="no GPU takes part"):
-        simulate(machine, "ring", 1e6)
+        exchange_on(machine, "ring", 1e6)
 
 
 def test_the_command_says_what_a_machine_without_gpus_can_do(capsys: pytest.CaptureFixture[str]) -> None:

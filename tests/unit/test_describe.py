@@ -4,13 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.api import load_machine, simulate_step
-from simulator.network.machine import Machine, compile_machine
+from simulator.api import load_machine
+from simulator.network.compiling import compile_machine
+from simulator.network.machine import Machine
 from simulator.network.routing import Router
 from simulator.topology.catalogue import load_part, part_names
 from simulator.topology.load import topology_from_text
 from simulator.topology.parts import CpuPart, GpuPart
 from simulator.workload.zoo.registry import build_network
+from tests.asked import alone_on
 from validate.cli import main
 from validate.cli.describe import described
 from validate.machine.describe.estimates import architecture, flop_per_cycle, nearest_cpu, vector_bits
@@ -256,9 +258,9 @@ def test_a_gpu_that_is_not_built_in_is_a_part_to_fill_in() -> None:
 
 
 def test_a_draft_is_a_machine_that_a_step_runs_on() -> None:
-    result = simulate_step(machine_of(EPYC), build_network("resnet18", batch=8, training=True))
+    result = alone_on(machine_of(EPYC), build_network("resnet18", batch=8, training=True))
     assert result.step_time_s > 0
-    on_gpu = simulate_step(machine_of(EPYC, cards("Tesla T4", 1)), build_network("resnet18", batch=8, training=True))
+    on_gpu = alone_on(machine_of(EPYC, cards("Tesla T4", 1)), build_network("resnet18", batch=8, training=True))
     assert on_gpu.step_time_s < result.step_time_s
 
 

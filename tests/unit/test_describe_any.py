@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.network.machine import compile_machine
+from simulator.network.compiling import compile_machine
 from simulator.network.routing import Router
 from simulator.topology.load import topology_from_text
 from simulator.topology.parts import CpuPart

@@ -10,7 +10,7 @@ from simulator.api import Session
 from simulator.engine.executor import execute
 from simulator.errors import InputError
 from simulator.host.disks import block_time, requests_plan
-from simulator.network.machine import compile_machine
+from simulator.network.compiling import compile_machine
 from simulator.questions.disk import DiskQuestion
 from simulator.questions.where import Where
 from simulator.questions.words import parse_question

@@ -18,12 +18,13 @@ from types import ModuleType
 import pytest
 import yaml
 
-from simulator.api import load_machine, simulate
+from simulator.api import load_machine
 from simulator.api.collectives import machines_fitted_to
 from simulator.cli import run
 from simulator.console.run import run_app
 from simulator.topology.schema import TopologyFile
 from simulator.topology.yaml_source import parse_yaml
+from tests.asked import exchange_on
 from validate.cli.app import app as validate_app
 
 pytestmark = pytest.mark.slow
@@ -172,7 +173,7 @@ def test_a_yaml_file_of_a_document_loads_and_runs(document: str, name: str, here
     tables.write_files(DOCUMENTS[document], here)
     machine = load_machine(name)
     assert machine.name == name.removesuffix(".yaml")
-    assert simulate(machine, "ring", 1e8).sync_time_s > 0
+    assert exchange_on(machine, "ring", 1e8).sync_time_s > 0
 
 
 def test_a_program_of_the_document_runs_or_is_refused_in_the_words_shown(here, capsys) -> None:
@@ -231,9 +232,9 @@ def test_the_strategy_of_the_architecture_works(here, monkeypatch) -> None:
     monkeypatch.delitem(sys.modules, "flood", raising=False)
     import flood
 
-    monkeypatch.setattr("simulator.api.collectives.find_strategy", lambda name: flood.FLOOD)
+    monkeypatch.setattr("simulator.collectives.registry.find_strategy", lambda _: flood.FLOOD)
     # Each GPU sends 3 x 160 MB over its one link of 16 GB/s.
-    assert simulate(load_machine("4gpu-pcie"), "flood", 160e6).sync_time_s == pytest.approx(0.03)
+    assert exchange_on(load_machine("4gpu-pcie"), "flood", 160e6).sync_time_s == pytest.approx(0.03)
 
 
 # -- links ---------------------------------------------------------------------------

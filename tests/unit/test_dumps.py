@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from simulator.api import load_machine
-from simulator.api.collectives import simulate
 from simulator.errors import InputError
-from simulator.network.machine import Machine, compile_machine
+from simulator.network.compiling import compile_machine
+from simulator.network.machine import Machine
 from simulator.topology.foreign import foreign_kind
 from simulator.topology.load import load_topology, topology_from_text
+from tests.asked import exchange_on
 from validate.cli import main
 from validate.machine.describe.dumps.combine import combined
 from validate.machine.describe.dumps.pci import model_in
@@ -206,7 +207,7 @@ def test_links_that_no_file_says_are_those_of_a_built_in_machine(tmp_path) -> No
         for n in range(8)
     )
     machine, remarks = described(tmp_path, f"<system version='1'><cpu numaid='0'>{pcis}</cpu></system>")
-    mine, built_in = simulate(machine, "ring", 1e9), simulate(load_machine("dgx-1-v100-16gb"), "ring", 1e9)
+    mine, built_in = exchange_on(machine, "ring", 1e9), exchange_on(load_machine("dgx-1-v100-16gb"), "ring", 1e9)
     assert mine.sync_time_s == pytest.approx(built_in.sync_time_s)
     assert any(remark.startswith("UNVERIFIED: no file says NVLinks; they are those of") for remark in remarks)
 
@@ -423,12 +424,12 @@ def test_published_dumps_are_the_built_in_machines(name, gpu, nic, built_in, net
         pytest.skip(f"no {DUMPS / name}; TOPOCAST_DUMPS names the folder of dumps")
     text, _ = combined([read_dump(str(DUMPS / name))], gpu, nic)
     for strategy in ("ring", "nccl"):
-        mine = simulate(compile_machine(topology_from_text(text)), strategy, 1e9)
-        theirs = simulate(load_machine(built_in), strategy, 1e9)
+        mine = exchange_on(compile_machine(topology_from_text(text)), strategy, 1e9)
+        theirs = exchange_on(load_machine(built_in), strategy, 1e9)
         assert mine.sync_time_s == pytest.approx(theirs.sync_time_s, rel=1e-6), strategy
     if networked:
-        mine = simulate(compile_machine(topology_from_text(text, n_nodes=2)), "nccl", 1e9)
-        theirs = simulate(load_machine(built_in, n_nodes=2), "nccl", 1e9)
+        mine = exchange_on(compile_machine(topology_from_text(text, n_nodes=2)), "nccl", 1e9)
+        theirs = exchange_on(load_machine(built_in, n_nodes=2), "nccl", 1e9)
         assert mine.sync_time_s == pytest.approx(theirs.sync_time_s, rel=2e-3)
 
 
@@ -446,4 +447,4 @@ def test_every_published_xml_is_a_machine_or_says_what_it_lacks(number, tmp_path
     text, _ = combined([dump], None if named else "v100-sxm2-16gb")
     machine = compile_machine(topology_from_text(text))
     assert len(machine.gpus) == dump.gpus
-    assert simulate(machine, "nccl", 1e8).busbw_Bps > 1e9
+    assert exchange_on(machine, "nccl", 1e8).busbw_Bps > 1e9

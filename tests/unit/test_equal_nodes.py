@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from simulator.api import load_machine, simulate
+from simulator.api import load_machine
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.search.rings import find_rings, round_rates
-from simulator.network.machine import Link, Machine, compile_machine
+from simulator.network.compiling import compile_machine
+from simulator.network.machine import Link, Machine
 from simulator.network.routing import Router
 from simulator.questions.where import Neighbour, SlowLink
 from simulator.topology.load import load_topology, topology_from_text
 from simulator.topology.topology import Device, Topology, Wire
+from tests.asked import exchange_on
 from tests.calls import at_most_calls
 
 CLUSTERS = [("dgx-h100", None), ("p3.16xlarge", None), ("2x-v100-pcie", "ethernet-10g"), ("gcp-8xk80", "ethernet-10g")]
@@ -135,10 +137,10 @@ def test_nodes_of_which_nothing_is_asked_cost_nothing() -> None:
 
 
 def test_an_exchange_over_many_nodes_takes_few_events_and_calls() -> None:
-    few = simulate(load_machine("dgx-h100", n_nodes=16), "nccl", 1e8)
+    few = exchange_on(load_machine("dgx-h100", n_nodes=16), "nccl", 1e8)
     machine = load_machine("dgx-h100", n_nodes=256)
     with at_most_calls(1_700_000):  # 3,400 more for each node, for 47 flows
-        many = simulate(machine, "nccl", 1e8)
+        many = exchange_on(machine, "nccl", 1e8)
     assert many.simulation_events == few.simulation_events < 50
 
 

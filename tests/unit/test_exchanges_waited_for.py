@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.api import Session, load_machine, simulate_training
+from simulator.api import Session, load_machine
 from simulator.questions.layout import parse_layout
 from simulator.questions.options import StepOptions
 from simulator.questions.where import Where
@@ -12,6 +12,7 @@ from simulator.step.issue import issues_of
 from simulator.training.divide import divided
 from simulator.workload.exchanges import backward_needs, forward_needs
 from simulator.workload.zoo.registry import build_network
+from tests.asked import step_on
 
 DEVICE = Session().device(Where("dgx-h100"))
 SHORT = {"batch": 1, "loss": True, "sequence_length": 256, "layers": 4}
@@ -62,7 +63,7 @@ def test_each_exchange_is_waited_for_by_the_layer_that_reads_it(
 @pytest.mark.parametrize(("name", "words"), [("bert-large", "tp=2,sp"), ("llama3-8b", "cp=2")])
 def test_gradients_are_added_once_both_parts_are_there(name: str, words: str) -> None:
     network = build_network(name, batch=1, loss=True, sequence_length=512, layers=2)
-    result = simulate_training(load_machine("dgx-h100"), network, TRAINED, layout=parse_layout(words))
+    result = step_on(load_machine("dgx-h100"), network, TRAINED, layout=parse_layout(words))
     plan, spans = result.timeline.plan, result.timeline.spans
     issues = {issue.name: issue for issue in issues_of(DEVICE, divided(network, parse_layout(words).on(8)), TRAINED)}
     added = [n for n, task in enumerate(plan.tasks) if "gradients added" in task.label and "compute" in task.stream]
@@ -79,7 +80,7 @@ def test_gradients_are_added_once_both_parts_are_there(name: str, words: str) ->
 def test_without_a_shared_expert_nothing_runs_beside_the_all_to_all(words: str) -> None:
     network = build_network("qwen3-30b-a3b", batch=1, loss=True, sequence_length=4096, layers=2)
     options = StepOptions(precision="master-bf16", optimizer="adam", framework="megatron")
-    result = simulate_training(load_machine("dgx-h100"), network, options, layout=parse_layout(words))
+    result = step_on(load_machine("dgx-h100"), network, options, layout=parse_layout(words))
     plan, spans = result.timeline.plan, result.timeline.spans
     sent = [(spans[n].start_s, spans[n].end_s) for n, task in enumerate(plan.tasks) if task.label == "all-to-all"]
     assert len(sent) == 2 * 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.api import load_machine, simulate_training
+from simulator.api import load_machine
 from simulator.collectives.communicator import Communicator
 from simulator.errors import InputError
 from simulator.questions.layout import Layout, parse_layout
@@ -14,6 +14,7 @@ from simulator.training.divide import divided
 from simulator.training.placement import Placement
 from simulator.workload.split.experts import expert_parameters
 from simulator.workload.zoo.registry import build_network
+from tests.asked import step_on
 
 MACHINE = load_machine("dgx-a100-40gb")
 NODES = load_machine("dgx-a100-40gb", n_nodes=2)
@@ -23,7 +24,7 @@ HALF = StepOptions(precision="master-bf16", optimizer="adam", fused_optimizer=Tr
 
 
 def step_of(words: str, machine=MACHINE, network=MIXTRAL, **asked) -> TrainingResult:
-    return simulate_training(machine, network, HALF, layout=parse_layout(words), **asked)
+    return step_on(machine, network, HALF, layout=parse_layout(words), **asked)
 
 
 def kept(words: str, n_ranks: int) -> float:
@@ -94,9 +95,7 @@ def test_shards_of_gradients_are_scattered_in_every_micro_batch(words: str) -> N
 def test_shards_of_gradients_need_a_share_of_them_and_a_bucket() -> None:
     autocast = StepOptions(precision="amp-bf16", optimizer="adam", fused_optimizer=True)
     first, second = (
-        simulate_training(
-            MACHINE, LLAMA, autocast, layout=Layout(zero=zero), bucket_bytes=25 * 2**20
-        ).tightest.need.total_bytes
+        step_on(MACHINE, LLAMA, autocast, layout=Layout(zero=zero), bucket_bytes=25 * 2**20).tightest.need.total_bytes
         for zero in (1, 2)
     )
     n_bytes = 4 * LLAMA.trained_count

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from simulator.api import load_machine, simulate_training
+from simulator.api import load_machine
 from simulator.collectives.communicator import Communicator
 from simulator.errors import InputError
 from simulator.launch.launch import read_launch
@@ -18,6 +18,7 @@ from simulator.training.placement import Placement
 from simulator.workload.operators import Exchange, Linear
 from simulator.workload.split.experts import expert_parameters
 from simulator.workload.zoo.registry import build_network
+from tests.asked import step_on
 
 MACHINE = load_machine("dgx-a100-40gb")
 NODES = load_machine("dgx-a100-40gb", n_nodes=2)
@@ -79,7 +80,7 @@ def test_optimisers_share_experts_among_those_that_hold_the_same_part() -> None:
         shared = (own.parameter_count - experts) / (n_ranks // layout.tp)
         kept = shared + experts / (n_ranks // (layout.ep * layout.expert_tp))
         machine = MACHINE if n_ranks == 8 else NODES
-        need = simulate_training(machine, MIXTRAL, HALF, layout=parse_layout(words)).tightest.need
+        need = step_on(machine, MIXTRAL, HALF, layout=parse_layout(words)).tightest.need
         assert need.optimizer_bytes == pytest.approx(8 * kept)
 
 
@@ -137,8 +138,7 @@ def test_columns_that_do_not_share_out_are_told() -> None:
 def test_folded_and_unfolded_steps_take_as_long(words: str) -> None:
     network = build_network("mixtral-8x7b", batch=1, loss=True, sequence_length=TOKENS, layers=2)
     folded, unfolded = (
-        simulate_training(MACHINE, network, HALF, layout=parse_layout(words), fold=fold).step_time_s
-        for fold in (True, False)
+        step_on(MACHINE, network, HALF, layout=parse_layout(words), fold=fold).step_time_s for fold in (True, False)
     )
     assert folded == pytest.approx(unfolded, rel=1e-9)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.api import Session, load_machine, simulate_training
+from simulator.api import Session, load_machine
 from simulator.devices.dispatch import host_costs
 from simulator.devices.kernels import Gemm, Rowwise
 from simulator.devices.predict import kernel_cost
@@ -18,6 +18,7 @@ from simulator.step.lowering import AT_ONCE, Run
 from simulator.training.divide import divided
 from simulator.workload.network import Network, block_name
 from simulator.workload.zoo.registry import build_network
+from tests.asked import step_on
 
 DEVICE = Session().device(Where("dgx-b200"))
 EXPERTS, LAYERS = 128, 2
@@ -94,7 +95,7 @@ def test_the_host_looks_once_a_layer_at_how_many_tokens_experts_get() -> None:
 
 
 def test_while_it_looks_nothing_is_issued() -> None:
-    result = simulate_training(load_machine("dgx-b200"), QWEN, MEGATRON, layout=parse_layout("ep=8"))
+    result = step_on(load_machine("dgx-b200"), QWEN, MEGATRON, layout=parse_layout("ep=8"))
     plan, spans = result.timeline.plan, result.timeline.spans
     looked = 0
     for number, task in enumerate(plan.tasks):

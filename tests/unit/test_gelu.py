@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from simulator.api import load_machine, simulate_step
+from simulator.api import load_machine
 from simulator.cli import run
 from simulator.errors import InputError
 from simulator.questions.options import StepOptions
 from simulator.workload.find import find_network
 from simulator.workload.zoo.registry import build_network
 from simulator.workload.zoo.sizes import GELUS
+from tests.asked import alone_on
 from tests.unit.test_score_training import sizes
 
 FORMULA = ["half", "cube", "cube_scale", "inner", "inner_scale", "tanh", "one", "mul"]
@@ -50,7 +51,7 @@ def test_one_kernel_saves_the_memory_traffic_of_seven() -> None:
     """Forward, eight passes read and write 18 tensors, and one pass 2; all of a step in fp32 is 5 % faster."""
     machine = load_machine("dgx-a100-40gb")
     networks = [build_network("gpt2", batch=8, sequence_length=1024, loss=True, gelu=kind) for kind in GELUS]
-    eager, fused = (simulate_step(machine, network, StepOptions(precision="fp32")).step_time_s for network in networks)
+    eager, fused = (alone_on(machine, network, StepOptions(precision="fp32")).step_time_s for network in networks)
     assert 0.90 * eager < fused < 0.99 * eager
 
 

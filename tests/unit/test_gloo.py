@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.api import load_machine, simulate
+from simulator.api import load_machine
 from simulator.collectives.gloo import binomial_children
 from simulator.collectives.registry import find_strategy, strategy_names
 from simulator.errors import InputError
 from simulator.network.machine import Machine
+from tests.asked import exchange_on
 from tests.machines import machine_from
 
 S = 8e6
@@ -29,7 +30,7 @@ cluster: {{node: linux-host, nodes: {n}, fabric: wire}}
 
 @pytest.mark.parametrize("n", [2, 3, 4, 7])
 def test_all_reduce_is_a_ring(n: int) -> None:
-    assert simulate(hosts(n), "gloo", S).sync_time_s == pytest.approx(2 * (n - 1) / n * S / B, rel=2e-3)
+    assert exchange_on(hosts(n), "gloo", S).sync_time_s == pytest.approx(2 * (n - 1) / n * S / B, rel=2e-3)
 
 
 @pytest.mark.parametrize(
@@ -40,12 +41,12 @@ def test_all_reduce_is_a_ring(n: int) -> None:
     [(2, 1), (3, 2), (4, 3), (5, 4), (6, 5), (8, 6)],
 )
 def test_broadcast_starts_all_sends_of_a_rank_at_once(n: int, units: float) -> None:
-    result = simulate(hosts(n), "gloo", S, collective="broadcast")
+    result = exchange_on(hosts(n), "gloo", S, collective="broadcast")
     assert result.sync_time_s == pytest.approx(units * S / B, rel=2e-3)
 
 
 def test_broadcast_from_another_root_takes_as_long() -> None:
-    times = [simulate(hosts(5), "gloo", S, collective="broadcast", root=r).sync_time_s for r in range(5)]
+    times = [exchange_on(hosts(5), "gloo", S, collective="broadcast", root=r).sync_time_s for r in range(5)]
     assert times == pytest.approx([times[0]] * 5)
 
 
@@ -59,7 +60,7 @@ def test_every_rank_but_the_root_receives_once_and_from_one_that_has_it(n: int) 
 
 def test_what_is_not_modelled_is_said() -> None:
     with pytest.raises(InputError, match="gloo is modelled for all-reduce and broadcast, not for all-gather"):
-        simulate(hosts(2), "gloo", S, collective="all-gather")
+        exchange_on(hosts(2), "gloo", S, collective="all-gather")
 
 
 def test_gloo_is_found_by_name_and_not_among_those_compared() -> None:

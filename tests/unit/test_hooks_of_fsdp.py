@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.api import load_machine, simulate_training
+from simulator.api import load_machine
 from simulator.constants import DEFAULT
 from simulator.devices.dispatch import DispatchCosts, bucket_copy_time, unit_time
 from simulator.places import Places
@@ -13,6 +13,7 @@ from simulator.questions.options import StepOptions
 from simulator.step.issue import issues_of
 from simulator.workload.network import Network
 from simulator.workload.zoo.registry import build_network
+from tests.asked import step_on
 
 MACHINE = load_machine("dgx-h100")
 COSTS = DEFAULT(DispatchCosts)
@@ -26,7 +27,7 @@ def llama(layers: int, **sizes: int) -> Network:
 
 def besides_s(network: Network, words: str, options: StepOptions = PLAIN, micro_batches: int = 1) -> float:
     """Return the host time of a step that is not that of its operators."""
-    result = simulate_training(MACHINE, network, options, layout=parse_layout(words), micro_batches=micro_batches)
+    result = step_on(MACHINE, network, options, layout=parse_layout(words), micro_batches=micro_batches)
     issues = issues_of(Places(MACHINE).find().device, network, options)
     update_s = sum(issue.host_s for issue in issues if issue.part == "update")
     passes_s = sum(issue.host_s for issue in issues if issue.part != "update" and not issue.adds)
@@ -61,7 +62,7 @@ def test_a_gradient_is_copied_twice_at_half_a_call_each() -> None:
 def test_shards_take_the_host_longer_than_replicas() -> None:
     network = build_network("resnet50", batch=8, loss=True)
     options = StepOptions(precision="tf32", optimizer="momentum")
-    took = [simulate_training(MACHINE, network, options, layout=parse_layout(words)) for words in ("dp", "fsdp")]
+    took = [step_on(MACHINE, network, options, layout=parse_layout(words)) for words in ("dp", "fsdp")]
     assert all(step.step_time_s == pytest.approx(step.step.host_s, rel=0.1) for step in took)
     assert took[0].step_time_s < took[1].step_time_s
 

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from simulator.api import simulate
 from simulator.collectives.host_messages import BINDING, host_work
 from simulator.network.machine import Machine
 from simulator.results.trace import chrome_trace
+from tests.asked import exchange_on
 from tests.machines import machine_from
 
 M, R = 40e-6, 100e-6
@@ -36,35 +36,39 @@ def costing(n: int, processors: int | None = None, rate: str = "1000 Gbit/s") ->
 def test_a_ring_of_short_messages_takes_its_rounds(n: int) -> None:
     # Each host sends one message and receives one in each of 2 (n - 1) rounds.
     rounds = 2 * (n - 1)
-    assert simulate(costing(n), "ring", 4000).sync_time_s == pytest.approx(rounds * (R + 2 * M), rel=1e-3)
+    assert exchange_on(costing(n), "ring", 4000).sync_time_s == pytest.approx(rounds * (R + 2 * M), rel=1e-3)
 
 
 @pytest.mark.parametrize(("n", "processors", "times"), [(6, 2, 3), (6, 4, 1.5), (2, 4, 1), (3, 1, 3)])
 def test_hosts_share_processors(n: int, processors: int, times: float) -> None:
-    alone, shared = (simulate(costing(n, p), "ring", 4000).sync_time_s for p in (None, processors))
+    alone, shared = (exchange_on(costing(n, p), "ring", 4000).sync_time_s for p in (None, processors))
     assert shared == pytest.approx(times * alone, rel=1e-3)
 
 
 def test_the_busiest_host_is_waited_for() -> None:
     # The first of six hosts gathers five messages, then sends five.
-    assert simulate(costing(6), "gpu0", 600).sync_time_s == pytest.approx(2 * (R + 5 * M), rel=1e-2)
+    assert exchange_on(costing(6), "gpu0", 600).sync_time_s == pytest.approx(2 * (R + 5 * M), rel=1e-2)
 
 
 def test_several_rings_at_once_share_a_host() -> None:
     # Both directions at once: two messages each way, and the cost of a round for each direction.
-    assert simulate(costing(4), "bidirectional-ring", 4000).sync_time_s == pytest.approx(6 * 2 * (R + 2 * M), rel=1e-2)
+    assert exchange_on(costing(4), "bidirectional-ring", 4000).sync_time_s == pytest.approx(
+        6 * 2 * (R + 2 * M), rel=1e-2
+    )
 
 
 def test_what_the_wire_takes_longer_for_hides_it() -> None:
     slow, bare = costing(4, 2, rate="100 Mbit/s"), hosts(4, rate="100 Mbit/s")
-    times = [simulate(machine, "ring", 1e6).sync_time_s for machine in (slow, bare)]
+    times = [exchange_on(machine, "ring", 1e6).sync_time_s for machine in (slow, bare)]
     assert times[0] == pytest.approx(times[1], rel=1e-9)
-    assert [BINDING in simulate(slow, "ring", size).notes for size in (1e6, 4e3)] == [False, True]
+    assert [BINDING in exchange_on(slow, "ring", size).notes for size in (1e6, 4e3)] == [False, True]
 
 
 def test_gloo_broadcasts_with_them_too() -> None:
     # The root sends two messages at once to two waiting hosts, which share its processor.
-    assert simulate(costing(3), "gloo", 400, collective="broadcast").sync_time_s == pytest.approx(2 * (R + M), rel=5e-2)
+    assert exchange_on(costing(3), "gloo", 400, collective="broadcast").sync_time_s == pytest.approx(
+        2 * (R + M), rel=5e-2
+    )
 
 
 def test_inside_a_host_and_where_none_is_said_nothing_is_added() -> None:
@@ -78,6 +82,6 @@ def test_inside_a_host_and_where_none_is_said_nothing_is_added() -> None:
 @pytest.mark.parametrize("strategy", ["ring", "bidirectional-ring", "gpu0", "gloo", "hierarchical"])
 def test_processor_work_is_no_slice_of_a_link(strategy: str) -> None:
     """Processor work runs beside a round's flows; a trace shows only the flows."""
-    result = simulate(costing(3), strategy, 4000)
+    result = exchange_on(costing(3), strategy, 4000)
     slices = [each for each in json.loads(chrome_trace(result))["traceEvents"] if each["ph"] == "X"]
     assert slices

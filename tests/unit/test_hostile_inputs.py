@@ -17,7 +17,7 @@ from simulator.collectives.registry import find_strategy
 from simulator.collectives.request import MAX_RANKS, Request, Unsuitable
 from simulator.console.files import OutputFile
 from simulator.errors import FAULTS_SHOWN, InputError, escaped, nearest
-from simulator.network.machine import compile_machine
+from simulator.network.compiling import compile_machine
 from simulator.topology.load import load_topology, topology_from_text
 from tests.calls import at_most_calls
 from tests.fuzz.run import fault_of

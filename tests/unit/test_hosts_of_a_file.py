@@ -9,12 +9,13 @@ import pytest
 
 from reports.layout import lay_out_view
 from reports.view import make_view
-from simulator.api import simulate
 from simulator.cli import run
 from simulator.errors import InputError
-from simulator.network.machine import Machine, compile_machine
+from simulator.network.compiling import compile_machine
+from simulator.network.machine import Machine
 from simulator.network.routing import Router
 from simulator.topology.load import load_topology, topology_from_text
+from tests.asked import exchange_on
 from tests.machines import machine_from
 
 _S = 1e9
@@ -67,19 +68,19 @@ links:
 """)
     assert [machine.nodes[gpu].name for gpu in machine.gpus] == ["gpu0", "gpu1", "gpu2", "gpu3"]
     assert [machine.nodes[gpu].host for gpu in machine.gpus] == [0, 1, 0, 1]
-    assert simulate(machine, "nccl", _S).sync_time_s > 2 * _S * 0.5 / 1.25e9  # half of it at least, over 10 Gbit/s
+    assert exchange_on(machine, "nccl", _S).sync_time_s > 2 * _S * 0.5 / 1.25e9  # half of it at least, over 10 Gbit/s
 
 
 @pytest.mark.parametrize(("spines", "uplinks_Bps"), [(1, 12.5e9), (4, 50e9)])
 def test_all_spines_carry_what_leaves_a_leaf(spines: int, uplinks_Bps: float) -> None:
     """Each leaf sends 2 x 4 x 4 / 8 GB; each NIC 2 x 7 / 8 GB at 12.5 GB/s."""
-    found = simulate(_blocks(spines), "sharded", _S).sync_time_s
+    found = exchange_on(_blocks(spines), "sharded", _S).sync_time_s
     assert found == pytest.approx(max(4 * _S / uplinks_Bps, 1.75 * _S / 12.5e9), rel=0.01)
 
 
 @pytest.mark.parametrize("strategy", ["ring", "sharded"])
 def test_an_adapter_is_no_faster_than_it_says(strategy: str) -> None:
-    found = simulate(_blocks(4, nic="10 Gbit/s"), strategy, _S).sync_time_s
+    found = exchange_on(_blocks(4, nic="10 Gbit/s"), strategy, _S).sync_time_s
     assert found == pytest.approx(1.75 * _S / 1.25e9, rel=0.01)
 
 
@@ -111,16 +112,16 @@ links:
 
 def test_a_ring_passes_through_all_hosts_of_a_leaf_whatever_their_order() -> None:
     """One host of each leaf sends over its uplink, so a spine at the rate of a host is enough."""
-    listed, by_turns = (simulate(_blocks(1, turns=turns), "ring", _S) for turns in (False, True))
+    listed, by_turns = (exchange_on(_blocks(1, turns=turns), "ring", _S) for turns in (False, True))
     assert by_turns.sync_time_s == pytest.approx(listed.sync_time_s, rel=1e-9)
-    nccl = simulate(_blocks(1, turns=True), "nccl", _S)  # goes from machine to machine in the order of ranks
-    assert nccl.sync_time_s > 3 * simulate(_blocks(1), "nccl", _S).sync_time_s
+    nccl = exchange_on(_blocks(1, turns=True), "nccl", _S)  # goes from machine to machine in the order of ranks
+    assert nccl.sync_time_s > 3 * exchange_on(_blocks(1), "nccl", _S).sync_time_s
     order = by_turns.rings[0]
     assert sum(a % 2 != b % 2 for a, b in zip(order, (*order[1:], order[0]), strict=True)) == 2
 
 
 def test_switches_are_drawn_apart_by_level() -> None:
-    view = make_view(simulate(_blocks(2), "ring", _S))
+    view = make_view(exchange_on(_blocks(2), "ring", _S))
     assert sum(symbol.kind == "gpu" for symbol in view.symbols) == 8
     positions = lay_out_view(view).positions
     assert len(set(positions)) == len(positions)
@@ -130,7 +131,7 @@ def test_switches_are_drawn_apart_by_level() -> None:
 
 def test_a_large_cluster_is_drawn_as_one_node_and_its_switch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("reports.view._MAX_NETWORK", 10)
-    view = make_view(simulate(_blocks(8), "ring", _S))
+    view = make_view(exchange_on(_blocks(8), "ring", _S))
     assert [symbol.label for symbol in view.symbols if symbol.kind == "network-switch"] == ["leaf0"]
     assert view.more == "and 7 more nodes like this one"
 
@@ -144,7 +145,7 @@ def test_nodes_that_are_not_drawn_are_named_by_sort(tmp_path: Path) -> None:
         (mixed, "and 7 more nodes like this one and 1 unlike it"),
     ):
         machine = compile_machine(topology_from_text(said))
-        assert make_view(simulate(machine, "ring", _S)).more == more
+        assert make_view(exchange_on(machine, "ring", _S)).more == more
 
 
 def test_a_fabric_faster_than_the_adapters_is_noted(capsys: pytest.CaptureFixture[str]) -> None:
@@ -176,7 +177,7 @@ links:
 @pytest.mark.parametrize("cables", ["0,1,0,1", "0,1,1,0"])
 def test_crossed_cables_are_only_a_renaming(cables: str, memory: str, expected_s: float) -> None:
     """Half of 1 GB over each of two cables of 10 GB/s; or 1 GB out and in, written and read, at 8 GB/s."""
-    assert simulate(_two_rails(cables, memory), "ring", _S).sync_time_s == pytest.approx(expected_s, rel=1e-3)
+    assert exchange_on(_two_rails(cables, memory), "ring", _S).sync_time_s == pytest.approx(expected_s, rel=1e-3)
 
 
 def test_between_rails_a_farther_adapter_takes_part() -> None:
@@ -205,8 +206,8 @@ transport: {gpudirect_rdma: none}
 @pytest.mark.parametrize("factor", [0.9, 1.1])
 def test_switches_spread_flows_evenly_over_unequal_paths(factor: float) -> None:
     """A spine at 0.9 of the rate takes its half and so sets the pace; one at 1.1 changes nothing."""
-    plain = simulate(_spines(1.0), "sharded", _S).sync_time_s
-    assert simulate(_spines(factor), "sharded", _S).sync_time_s == pytest.approx(plain / min(1.0, factor), rel=1e-3)
+    plain = exchange_on(_spines(1.0), "sharded", _S).sync_time_s
+    assert exchange_on(_spines(factor), "sharded", _S).sync_time_s == pytest.approx(plain / min(1.0, factor), rel=1e-3)
 
 
 def _spines(factor: float) -> Machine:
@@ -232,7 +233,7 @@ def test_nccl_fills_a_trunk_between_switches() -> None:
     """The share of an adapter that NCCL reaches is not that of a trunk, which the flows of four hosts fill."""
     machine = _blocks(1, uplink="2 GB/s", turns=True)
     trunk_s = 4 * 1.75 * _S / 2e9  # every other hop of the ring goes to the other leaf
-    assert simulate(machine, "nccl", _S).sync_time_s == pytest.approx(trunk_s, rel=0.01)
+    assert exchange_on(machine, "nccl", _S).sync_time_s == pytest.approx(trunk_s, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -260,7 +261,7 @@ links:
   - {{between: ["nic[0-1]", "cpu[0-1]"], kind: pcie, bandwidth: 60 GB/s}}
   - {{between: [nic0, nic1], kind: infiniband, {cable}}}
 """)
-    assert simulate(machine, "ring", _S).sync_time_s == pytest.approx(_S / rate_Bps, rel=1e-3)
+    assert exchange_on(machine, "ring", _S).sync_time_s == pytest.approx(_S / rate_Bps, rel=1e-3)
 
 
 def test_an_adapter_with_faster_cables_is_noted() -> None:

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from simulator.api import load_machine, simulate
+from simulator.api import load_machine
 from simulator.engine.executor import execute
 from simulator.engine.kernel import Kernel
 from simulator.errors import SimulationError
 from simulator.network.machine import Machine
 from simulator.network.routing import Router
 from simulator.plan.plan import Activity, Flow, Plan, PlanBuilder, Work
+from tests.asked import exchange_on
 from tests.machines import crossbar, machine_from, ring_machine
 
 SIZE = 160e6
@@ -120,19 +121,19 @@ def test_two_streams_share_a_link_while_both_move(fold: bool) -> None:
 @pytest.mark.parametrize("n", [8, 16, 33, 64, 100, 256, 1024, 4096])
 def test_a_ring_of_equal_links_takes_what_the_formula_says(n: int) -> None:
     """2 (n-1) (S / (n B) + L), with B of 54 GB/s and L of 1 us."""
-    result = simulate(ring_machine(n), "single-ring", SIZE)
+    result = exchange_on(ring_machine(n), "single-ring", SIZE)
     assert result.sync_time_s == pytest.approx(2 * (n - 1) * (SIZE / (n * 54e9) + 1e-6), rel=1e-6)
 
 
 @pytest.mark.parametrize("n", [8, 33, 64])
 def test_so_does_it_step_by_step(n: int) -> None:
-    result = simulate(ring_machine(n), "single-ring", SIZE, fold=False)
+    result = exchange_on(ring_machine(n), "single-ring", SIZE, fold=False)
     assert result.sync_time_s == pytest.approx(2 * (n - 1) * (SIZE / (n * 54e9) + 1e-6), rel=1e-9)
 
 
 @pytest.mark.parametrize("n", [2, 8, 72])
 def test_a_crossbar_takes_as_long(n: int) -> None:
-    result = simulate(crossbar(n, bandwidth="54 GB/s", latency="1 us"), "single-ring", SIZE)
+    result = exchange_on(crossbar(n, bandwidth="54 GB/s", latency="1 us"), "single-ring", SIZE)
     assert result.sync_time_s == pytest.approx(2 * (n - 1) * (SIZE / (n * 54e9) + 1e-6), rel=1e-9)
 
 
@@ -144,7 +145,7 @@ def test_a_ring_of_unequal_links_goes_as_fast_as_its_slowest(n: int) -> None:
         for link in machine.links
         if (link.src + 1) % n == link.dst  # the ring runs upwards
     )
-    result = simulate(machine, "single-ring", SIZE)
+    result = exchange_on(machine, "single-ring", SIZE)
     assert result.sync_time_s == pytest.approx(2 * (n - 1) * slowest, rel=1e-9)
 
 
@@ -153,17 +154,17 @@ def test_a_ring_of_unequal_links_goes_as_fast_as_its_slowest(n: int) -> None:
 
 @pytest.mark.parametrize("n", [8, 64, 512, 1024, 4096])
 def test_a_ring_of_equal_links_costs_the_same_at_any_size(n: int) -> None:
-    assert simulate(ring_machine(n), "single-ring", SIZE).simulation_events == 7
+    assert exchange_on(ring_machine(n), "single-ring", SIZE).simulation_events == 7
 
 
 @pytest.mark.parametrize(("n", "events"), [(8, 21), (64, 133), (512, 1021)])
 def test_a_ring_of_unequal_links_costs_one_round(n: int, events: int) -> None:
-    assert simulate(unequal_ring(n), "single-ring", SIZE).simulation_events == events
+    assert exchange_on(unequal_ring(n), "single-ring", SIZE).simulation_events == events
 
 
 @pytest.mark.parametrize(("n", "events"), [(8, 69), (16, 149)])
 def test_without_folding_each_round_costs_as_much(n: int, events: int) -> None:
-    assert simulate(ring_machine(n), "single-ring", SIZE, fold=False).simulation_events == events
+    assert exchange_on(ring_machine(n), "single-ring", SIZE, fold=False).simulation_events == events
 
 
 @pytest.mark.parametrize(
@@ -177,7 +178,7 @@ def test_without_folding_each_round_costs_as_much(n: int, events: int) -> None:
     ],
 )
 def test_built_in_machines(topology: str, n_nodes: int | None, strategy: str, events: int) -> None:
-    result = simulate(load_machine(topology, n_nodes=n_nodes), strategy, SIZE)
+    result = exchange_on(load_machine(topology, n_nodes=n_nodes), strategy, SIZE)
     assert result.simulation_events == events
 
 

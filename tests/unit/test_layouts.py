@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.api import Session, load_machine, simulate_training
+from simulator.api import Session, load_machine
 from simulator.collectives.communicator import Communicator
 from simulator.errors import InputError
 from simulator.places import Places
@@ -30,6 +30,7 @@ from simulator.workload.split.experts import expert_split
 from simulator.workload.split.stages import stages_of
 from simulator.workload.split.tensor import tensor_split
 from simulator.workload.zoo.registry import build_network
+from tests.asked import step_on
 from validate.tables.names import Names
 
 MACHINE = load_machine("dgx-a100-40gb")
@@ -136,7 +137,7 @@ def test_groups_that_share_a_machine_exchange_together_and_alike_ones_once() -> 
 def test_a_group_over_machines_takes_longer_than_one_within() -> None:
     machine = load_machine("dgx-a100-40gb", n_nodes=2)
     near, far = (
-        simulate_training(machine, LLAMA, replace(HALF, mode="forward"), layout=Layout(tp=8, order=order)).step_time_s  # type: ignore[arg-type]
+        step_on(machine, LLAMA, replace(HALF, mode="forward"), layout=Layout(tp=8, order=order)).step_time_s  # type: ignore[arg-type]
         for order in (("tp", "cp", "dp", "pp"), ("dp", "cp", "tp", "pp"))
     )
     assert far > 1.05 * near
@@ -245,7 +246,7 @@ def test_a_tied_embedding_is_in_the_first_stage_and_the_last() -> None:
 
 
 def step_s(layout: Layout, network: Network = GPT, **asked: Any) -> float:
-    return simulate_training(MACHINE, network, HALF, layout=layout, **asked).step_time_s
+    return step_on(MACHINE, network, HALF, layout=layout, **asked).step_time_s
 
 
 @pytest.mark.parametrize(
@@ -261,8 +262,8 @@ def test_one_role_stands_for_all_ranks(words: str) -> None:
     "words", ["tp=2", "tp=2,sp", "cp=2,zero=1", "pp=2", "zero=1", "zero=2", "fsdp=4", "tp=2,pp=2,zero=1"]
 )
 def test_every_layout_names_its_ways_and_fits_in_less_memory(words: str) -> None:
-    whole = simulate_training(MACHINE, LLAMA, HALF)
-    result = simulate_training(MACHINE, LLAMA, HALF, layout=parse_layout(words))
+    whole = step_on(MACHINE, LLAMA, HALF)
+    result = step_on(MACHINE, LLAMA, HALF, layout=parse_layout(words))
     assert result.samples == BATCH * 8 // parse_layout(words).model_ranks
     assert result.tightest.need.total_bytes < whole.tightest.need.total_bytes
     assert 0.05 < result.scaling_efficiency <= 1.0
@@ -271,9 +272,7 @@ def test_every_layout_names_its_ways_and_fits_in_less_memory(words: str) -> None
 
 
 def test_shards_of_the_optimiser_exchange_what_replicas_do() -> None:
-    replicas, shards = (
-        simulate_training(MACHINE, LLAMA, HALF, layout=Layout(zero=zero), bucket_bytes=0.0) for zero in (0, 1)
-    )
+    replicas, shards = (step_on(MACHINE, LLAMA, HALF, layout=Layout(zero=zero), bucket_bytes=0.0) for zero in (0, 1))
     n_bytes = {
         op: sum(t.about.size_bytes for t in result.timeline.plan.tasks if getattr(t.about, "op", "") == op)
         for result in (replicas, shards)
@@ -285,7 +284,7 @@ def test_shards_of_the_optimiser_exchange_what_replicas_do() -> None:
 
 def test_parameters_are_gathered_ahead_or_after_the_update() -> None:
     ahead, after = (
-        simulate_training(MACHINE, LLAMA, HALF, layout=Layout(zero=1), prefetches=prefetches, contention=False)
+        step_on(MACHINE, LLAMA, HALF, layout=Layout(zero=1), prefetches=prefetches, contention=False)
         for prefetches in (True, False)
     )
     plans = [[task for task in result.timeline.plan.tasks if task.label == "all-gather"] for result in (ahead, after)]
@@ -314,13 +313,13 @@ def test_dividing_is_composed() -> None:
 @pytest.mark.parametrize("words", ["cp=2", "cp=4", "tp=2", "pp=2", "cp=2,pp=2"])
 def test_utilisation_is_as_many_sequences_a_second_whoever_computes_them(words: str) -> None:
     layout = parse_layout(words)
-    whole, parts = (simulate_training(MACHINE, LLAMA, HALF, layout=way) for way in (REPLICAS, layout))
+    whole, parts = (step_on(MACHINE, LLAMA, HALF, layout=way) for way in (REPLICAS, layout))
     assert parts.step.model_flop * layout.model_ranks == pytest.approx(whole.step.model_flop)
 
 
 @pytest.mark.parametrize("words", ["pp=2,zero=1", "pp=2,zero=2", "pp=4,tp=2", "pp=2,vp=2,zero=1"])
 def test_kernels_of_a_stage_take_no_longer_than_it_computes(words: str) -> None:
-    step = simulate_training(MACHINE, LLAMA, HALF, layout=parse_layout(words), micro_batches=2).step
+    step = step_on(MACHINE, LLAMA, HALF, layout=parse_layout(words), micro_batches=2).step
     assert sum(kind.time_s for kind in step.kinds) <= step.busy_s
     assert sum(layer.time_s for layer in step.layers) <= step.busy_s
     updating_s = sum(kind.parts_s.get("update", 0.0) for kind in step.kinds)

@@ -13,7 +13,8 @@ from simulator.collectives.nccl.paths import Sight, rank_of
 from simulator.collectives.nccl.search import Search
 from simulator.collectives.nccl.tables import PATH_TYPES
 from simulator.collectives.nccl.tuning import CommGraph, candidates
-from simulator.network.machine import Machine, compile_machine
+from simulator.network.compiling import compile_machine
+from simulator.network.machine import Machine
 from simulator.topology.load import load_topology
 from tests.machines import crossbar, machine_from, machines, ring_machine
 

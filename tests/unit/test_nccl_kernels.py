@@ -321,13 +321,13 @@ def test_ranks_in_another_order_are_as_fast() -> None:
 
 def test_the_bottleneck_is_the_link_whose_share_is_used_up() -> None:
     """The memory bus is busier than PCIe, but NCCL only reaches a share of PCIe, which is the bound."""
-    from simulator.api import simulate
+    from tests.asked import exchange_on
 
-    many = simulate(load_machine("8x-rtx2080ti"), "nccl", 1e9)
+    many = exchange_on(load_machine("8x-rtx2080ti"), "nccl", 1e9)
     assert many.bottleneck is not None
     assert many.bottleneck.name == many.facts["bound_link"] == "plx0->cpu0"
     assert many.facts["bound_share"] == 1  # two GPUs per switch fill it
-    result = simulate(load_machine("4x-v100-pcie"), "nccl", 1e9)
+    result = exchange_on(load_machine("4x-v100-pcie"), "nccl", 1e9)
     assert result.bottleneck is not None
     assert result.bottleneck.name == result.facts["bound_link"] == "plx0->gpu0"
     share = f"{DEFAULT(NcclConstants).pcie_share:.0%} of the link's rate"
@@ -335,11 +335,11 @@ def test_the_bottleneck_is_the_link_whose_share_is_used_up() -> None:
 
 
 def test_staging_in_host_memory_is_told() -> None:
-    from simulator.api import simulate
+    from tests.asked import exchange_on
 
     machine = machine_from(_PCIE, n_nodes=2, fabric="ethernet-10g")
-    assert any("through host memory" in note for note in simulate(machine, "ring", 1e6).notes)
-    assert not any("through host memory" in note for note in simulate(machine_from(_PCIE), "ring", 1e6).notes)
+    assert any("through host memory" in note for note in exchange_on(machine, "ring", 1e6).notes)
+    assert not any("through host memory" in note for note in exchange_on(machine_from(_PCIE), "ring", 1e6).notes)
 
 
 _TWO = """

@@ -11,12 +11,13 @@ from xml.etree import ElementTree
 
 import pytest
 
-from simulator.api import load_machine, simulate
+from simulator.api import load_machine
 from simulator.api.session import Session
 from simulator.questions.layout import Layout
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
+from tests.asked import exchange_on
 
 figure_module = pytest.importorskip("reports.figure")
 from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: E402
@@ -42,9 +43,9 @@ MACHINES = [
 SERVERS = Path(__file__).parents[2] / "simulator" / "scenarios" / "files" / "machines" / "workers-and-servers.yaml"
 COMPARED = ("nccl", "ring", "tree", "gpu0")
 KINDS: dict[str, Callable] = {
-    "one": lambda machine: [[simulate(machine, "nccl", 160e6)]],
-    "several": lambda machine: [[simulate(machine, name, 160e6) for name in COMPARED]],
-    "sweep": lambda machine: [[simulate(machine, name, size) for name in COMPARED[:2]] for size in (1e3, 1e6, 1e9)],
+    "one": lambda machine: [[exchange_on(machine, "nccl", 160e6)]],
+    "several": lambda machine: [[exchange_on(machine, name, 160e6) for name in COMPARED]],
+    "sweep": lambda machine: [[exchange_on(machine, name, size) for name in COMPARED[:2]] for size in (1e3, 1e6, 1e9)],
 }
 _SLACK = 1.0  # points; text boxes include the space above and below letters
 
@@ -104,7 +105,7 @@ def test_texts_of_a_machine_stay_apart(machine: tuple, kind: str):
 def test_a_server_that_binds_is_drawn_beside_a_worker():
     """The bottleneck is at a machine that holds no rank."""
     machine = load_machine(str(SERVERS))
-    result = simulate(machine, "parameter-server", 100e6)
+    result = exchange_on(machine, "parameter-server", 100e6)
     view = make_view(result)
     assert view.note == "nodes 0 and 8 of 12 nodes shown"
     assert view.more == "and 7 more nodes like node 0 and 3 more without GPUs"
@@ -118,7 +119,7 @@ CROSSING = [*MACHINES, ("4x-l40s-2x400g", 2, None), ("dgx-b300", None, None), ("
 @pytest.mark.parametrize("machine", CROSSING, ids=lambda machine: f"{machine[0]}x{machine[1] or 1}")
 def test_no_line_is_behind_a_device_that_it_does_not_lead_to(machine: tuple):
     name, n_nodes, fabric = machine
-    view = make_view(simulate(load_machine(name, n_nodes=n_nodes, fabric=fabric), "ring", 1e6))
+    view = make_view(exchange_on(load_machine(name, n_nodes=n_nodes, fabric=fabric), "ring", 1e6))
     layout = lay_out_view(view)
     for edge in view.edges:
         (xa, ya), (xb, yb), (xc, yc), (xd, yd) = curve_of(view, edge, layout)
@@ -164,7 +165,7 @@ def test_texts_of_a_step_stay_apart(which: str):
 
 def test_an_svg_has_a_title_and_a_description():
     machine = load_machine("p3.16xlarge")
-    svg = figure_module.draw([[simulate(machine, "nccl", 160e6)]], "svg")
+    svg = figure_module.draw([[exchange_on(machine, "nccl", 160e6)]], "svg")
     root = ElementTree.fromstring(svg)
     space = "{http://www.w3.org/2000/svg}"
     assert root.get("role") == "img"
@@ -174,12 +175,12 @@ def test_an_svg_has_a_title_and_a_description():
 
 
 def test_the_legend_says_which_parts_and_links_there_are():
-    svg = figure_module.draw([[simulate(load_machine("p3.16xlarge"), "nccl", 160e6)]], "svg").decode()
+    svg = figure_module.draw([[exchange_on(load_machine("p3.16xlarge"), "nccl", 160e6)]], "svg").decode()
     for words in ("gpu0-7: NVIDIA Tesla V100 SXM2 16 GB", "NVLink, 2 x 25 GB/s = 50 GB/s", "NVLink, 25 GB/s", "PCIe, "):
         assert f">{words}" in svg
     widths = {
         edge.count: edge.weight
-        for edge in figure_module.make_view(simulate(load_machine("p3.16xlarge"), "nccl", 1e6)).edges
+        for edge in figure_module.make_view(exchange_on(load_machine("p3.16xlarge"), "nccl", 1e6)).edges
         if edge.kind == "nvlink"
     }
     assert widths[1] < widths[2]

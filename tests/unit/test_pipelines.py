@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.api import load_machine, simulate_training
+from simulator.api import load_machine
 from simulator.collectives.communicator import Communicator
 from simulator.engine.executor import execute
 from simulator.errors import InputError
@@ -26,6 +26,7 @@ from simulator.training.roles import Role
 from simulator.training.schedules import in_flight, order_of
 from simulator.workload.network import Network
 from simulator.workload.zoo.registry import build_network
+from tests.asked import step_on
 
 MACHINE = load_machine("dgx-a100-40gb")
 PLACES = Places(MACHINE)
@@ -126,7 +127,7 @@ LARGE = build_network("llama3-8b", batch=4, loss=True, sequence_length=4096, lay
 
 
 def step(layout: Layout, micro_batches: int = 8, network: Network = LLAMA) -> TrainingResult:
-    return simulate_training(MACHINE, network, HALF, layout=layout, micro_batches=micro_batches)
+    return step_on(MACHINE, network, HALF, layout=layout, micro_batches=micro_batches)
 
 
 def test_more_micro_batches_make_the_fill_a_smaller_part() -> None:
@@ -181,7 +182,7 @@ def test_shards_of_parameters_do_not_go_with_stages() -> None:
 def test_recomputing_attention_alone_costs_less_and_keeps_more_than_recomputing_all() -> None:
     times, kept = [], []
     for again in ("none", "selective", "full"):
-        result = simulate_training(
+        result = step_on(
             MACHINE,
             build_network("gpt", batch=1, loss=True, sequence_length=1024, layers=4),
             StepOptions(precision="master-bf16", optimizer="adam", fused_optimizer=True, recompute=again),

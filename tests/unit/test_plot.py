@@ -6,7 +6,8 @@ import itertools
 
 import pytest
 
-from simulator.api import load_machine, simulate
+from simulator.api import load_machine
+from tests.asked import exchange_on
 
 reports_figure = pytest.importorskip("reports.figure")
 from reports.layout import lay_out_view  # noqa: E402
@@ -16,7 +17,7 @@ SHOWN = ["p3.16xlarge", "4gpu-pcie", "dgx-2", "dgx-a100-80gb", "p5.48xlarge", "g
 
 
 def result_of(topology: str, strategy: str = "ring", n_nodes: int | None = None, fabric: str | None = None):
-    return simulate(load_machine(topology, n_nodes=n_nodes, fabric=fabric), strategy, 160e6)
+    return exchange_on(load_machine(topology, n_nodes=n_nodes, fabric=fabric), strategy, 160e6)
 
 
 @pytest.mark.parametrize("topology", SHOWN)
@@ -78,14 +79,14 @@ def test_a_picture_names_strategies_devices_and_the_bottleneck() -> None:
 @pytest.mark.parametrize("strategies", [["ring"], ["ring", "tree"]])
 def test_sweeps_and_single_strategies_are_drawn(strategies: list[str]) -> None:
     machine = load_machine("4gpu-pcie")
-    by_size = [[simulate(machine, name, size) for name in strategies] for size in (8, 8e3, 8e6)]
+    by_size = [[exchange_on(machine, name, size) for name in strategies] for size in (8, 8e3, 8e6)]
     assert "bus bandwidth over size" in reports_figure.draw(by_size, "svg").decode()
     assert reports_figure.draw(by_size[-1:], "svg")
 
 
 def test_a_sweep_has_ticks_in_a_narrow_range_and_its_whole_heading() -> None:
     machine = load_machine("4gpu-pcie")
-    flat = [[simulate(machine, name, size) for name in ("gpu0", "ring")] for size in (1e3, 1e6, 1e9)]
+    flat = [[exchange_on(machine, name, size) for name in ("gpu0", "ring")] for size in (1e3, 1e6, 1e9)]
     figure = reports_figure.figure_of(flat)
     figure.canvas.draw()
     panel = figure.axes[0]
@@ -97,6 +98,6 @@ def test_a_sweep_has_ticks_in_a_narrow_range_and_its_whole_heading() -> None:
     heading = next(text for text in figure.texts if "nobody" in text.get_text())
     assert panel.get_window_extent().y1 <= heading.get_window_extent().y0
     assert "devices" not in words  # none has a part
-    rising = reports_figure.figure_of([[simulate(load_machine("p3.16xlarge"), "nccl", size)] for size in (1e3, 1e9)])
+    rising = reports_figure.figure_of([[exchange_on(load_machine("p3.16xlarge"), "nccl", size)] for size in (1e3, 1e9)])
     assert rising.axes[0].get_yscale() == "log"
     assert "devices" in [text.get_text() for text in rising.texts]

@@ -6,19 +6,20 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.api import load_machine, simulate
+from simulator.api import load_machine
 from simulator.network.routing import Router
 from simulator.plan.plan import Flow, PlanBuilder
 from simulator.results.columns import bandwidth_column, duration_column, shortened_ring, size_column
 from simulator.results.order import bare_words, best_of, by_time
 from simulator.results.reason import rounds_in_sequence, verdict
 from simulator.results.result import Result
+from tests.asked import exchange_on
 from tests.machines import ring_machine
 
 
 def results(topology: str, size: float, *strategies: str) -> list[Result]:
     machine = load_machine(topology)
-    return by_time(simulate(machine, name, size) for name in strategies)
+    return by_time(exchange_on(machine, name, size) for name in strategies)
 
 
 def test_bytes_and_directions() -> None:
@@ -110,7 +111,7 @@ def test_times_that_no_model_tells_apart_are_alike() -> None:
     )
     assert verdict(found[:2]) == "halving-doubling and ring have the same bound (equal within 1 %)"
     machine = load_machine("p3.16xlarge")
-    nccl = simulate(machine, "nccl", 160e6)
+    nccl = exchange_on(machine, "nccl", 160e6)
     slower = [replace(nccl, strategy=name, sync_time_s=nccl.sync_time_s * f) for name, f in (("a", 1.009), ("b", 1.5))]
     assert verdict([nccl, *slower[:1]]) == "nccl and a are equal within 1 %"
     assert verdict([nccl, *slower]).startswith("nccl and a are fastest (equal within 1 %), 1.5 times as fast as b: ")
@@ -118,7 +119,7 @@ def test_times_that_no_model_tells_apart_are_alike() -> None:
 
 
 def test_what_the_model_cannot_tell_apart_is_equal_within_its_error() -> None:
-    nccl = simulate(load_machine("p3.16xlarge"), "nccl", 1e8)
+    nccl = exchange_on(load_machine("p3.16xlarge"), "nccl", 1e8)
     slower = replace(nccl, machine="another", sync_time_s=1.05 * nccl.sync_time_s)
     assert verdict([nccl, slower]) == "p3.16xlarge and another are equal within the model's error"
     assert verdict([nccl, replace(slower, sync_time_s=2 * nccl.sync_time_s)]).startswith(

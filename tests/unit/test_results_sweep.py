@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.api import Session, load_machine, simulate
+from simulator.api import Session, load_machine
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Where
 from simulator.results.sweep import element_count, fit, sweep_table
 from simulator.workload.parse import parse_workload
+from tests.asked import exchange_on
 
 # src/util.cu of nccl-tests, writeResultHeader
 LEFT = "# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}"
@@ -25,7 +26,7 @@ HEADER = [
 
 def table(collective: str = "all-reduce", text: str = "sweep:8B-8GB:64", **asked_besides: str) -> list[str]:
     machine = load_machine("4gpu-pcie")
-    results = [simulate(machine, "ring", size, collective=collective) for size in parse_workload(text).sizes]
+    results = [exchange_on(machine, "ring", size, collective=collective) for size in parse_workload(text).sizes]
     asked = CollectiveQuestion(where=Where("4gpu-pcie"), size_bytes=0.0, **asked_besides)
     return sweep_table(results, asked).splitlines()
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from simulator.api import load_machine, simulate
+from simulator.api import load_machine
 from simulator.results.result import Result
 from simulator.results.trace import MAX_ROUNDS, chrome_trace
+from tests.asked import exchange_on
 
 CASES = {
     "ring": ("p3.16xlarge", "ring", 102_228_128, {}),
@@ -26,7 +27,7 @@ CASES = {
 
 def result_of(case: str) -> Result:
     topology, strategy, size, options = CASES[case]
-    return simulate(load_machine(topology), strategy, size, **options)
+    return exchange_on(load_machine(topology), strategy, size, **options)
 
 
 def events_of(result: Result) -> list[dict[str, Any]]:
@@ -100,7 +101,7 @@ def test_the_same_result_gives_the_same_trace() -> None:
 
 
 def test_many_rounds_are_drawn_as_one_slice_that_says_how_many() -> None:
-    result = simulate(load_machine("p3.16xlarge", n_nodes=8), "ring", 64e6)
+    result = exchange_on(load_machine("p3.16xlarge", n_nodes=8), "ring", 64e6)
     drawn = [e for e in events_of(result) if e["ph"] == "X" and "rounds" in e["args"]]
     assert max(e["args"]["rounds"] for e in drawn) > MAX_ROUNDS or len(drawn) < 25_000
     rounds: dict[tuple[int, int, int], int] = defaultdict(int)

@@ -15,7 +15,8 @@ from simulator.collectives.search.budget import Budget
 from simulator.collectives.search.cycles import _grown, _listed
 from simulator.collectives.search.link_graph import link_graph
 from simulator.collectives.search.rings import FoundRing, find_rings, round_rates
-from simulator.network.machine import Machine, compile_machine
+from simulator.network.compiling import compile_machine
+from simulator.network.machine import Machine
 from simulator.topology.load import load_topology
 from tests.calls import at_most_calls
 from tests.hostile import MESHES

@@ -10,7 +10,7 @@ from importlib.resources import files
 import pytest
 import yaml
 
-from simulator.api import Session, load_machine, simulate_step
+from simulator.api import Session, load_machine
 from simulator.devices.lowering import NoKernels, lower_operator
 from simulator.errors import InputError
 from simulator.places import Places
@@ -19,6 +19,7 @@ from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.questions.where import Where
 from simulator.step.issue import issues_of
 from simulator.workload.zoo.registry import build_network, find_entry
+from tests.asked import alone_on
 from validate.cli.score import score_command
 from validate.kinds import KINDS, STEPS
 from validate.kinds.kind import Asked
@@ -369,7 +370,7 @@ def test_nothing_is_filled_in_by_what_was_measured():
 
 def step_s(machine="p3.2xlarge", **options):
     network = build_network("alexnet", batch=4, training=options.get("mode") != "inference")
-    return simulate_step(load_machine(machine), network, StepOptions(**options)).step_time_s
+    return alone_on(load_machine(machine), network, StepOptions(**options)).step_time_s
 
 
 def test_known_errors(tmp_path, capsys):

@@ -16,7 +16,8 @@ from simulator.collectives.request import Request
 from simulator.console.run import run_app
 from simulator.engine.executor import execute
 from simulator.errors import InputError
-from simulator.network.machine import Machine, compile_machine
+from simulator.network.compiling import compile_machine
+from simulator.network.machine import Machine
 from simulator.network.routing import Router
 from simulator.topology.load import load_topology, topology_from_text
 

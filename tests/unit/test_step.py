@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.api import load_machine, simulate_step
+from simulator.api import load_machine
 from simulator.constants import DEFAULT
 from simulator.devices.cost import KernelCost
 from simulator.devices.dispatch import DispatchCosts, dispatch_time, gradient_time, update_time
@@ -26,11 +26,13 @@ from simulator.step.fitting import largest_batch
 from simulator.step.fusion import groups_of
 from simulator.step.issue import DeviceWork, Issue, issues_of
 from simulator.step.memory import MemoryNeed, memory_need
-from simulator.training.plan import plan_step
+from simulator.training.micro_batches import Batches
+from simulator.training.plan import plan_alone
 from simulator.training.roles import Role
 from simulator.workload.backward import backward_steps, gradient_order, training_flop
 from simulator.workload.network import Layer, Network, Parameter, block_name
 from simulator.workload.operators import BatchNorm, Elementwise, LayerNorm, Linear, MatMul, Operator, Softmax
+from tests.asked import alone_on
 
 MACHINE = load_machine("p3.2xlarge")
 PLACES = Places(MACHINE)
@@ -72,7 +74,7 @@ def end_s(issues: list[Issue], device: str, *, cuda_graph: bool = False) -> floa
     role = Role(PLACES.find(device), -1, 1, tuple(issues))
     options = StepOptions(cuda_graph=cuda_graph)
     question = StepQuestion(where=Where(MACHINE.name), workload="any", batch=1, options=options)
-    return execute(MACHINE, plan_step(MACHINE, [role], perceptron(), question)).end_s
+    return execute(MACHINE, plan_alone(MACHINE, role, question, Batches(1))).end_s
 
 
 @given(st.lists(st.tuples(st.floats(0, 1e-3), st.floats(0, 1e-3), st.booleans()), min_size=1, max_size=30))
@@ -147,7 +149,7 @@ def test_both_factors_of_a_product_of_activations_get_gradients() -> None:
 
 
 def test_parts_add_up_to_the_step_and_kinds_to_what_the_device_computes() -> None:
-    result = simulate_step(MACHINE, perceptron(4096, 4096))
+    result = alone_on(MACHINE, perceptron(4096, 4096))
     assert sum(result.parts_s.values()) == pytest.approx(result.step_time_s, rel=1e-12)
     assert sum(kind.time_s for kind in result.kinds) == pytest.approx(result.busy_s, rel=1e-12)
     assert sum(layer.time_s for layer in result.layers) == pytest.approx(result.busy_s, rel=1e-12)
@@ -157,15 +159,15 @@ def test_parts_add_up_to_the_step_and_kinds_to_what_the_device_computes() -> Non
 
 
 def test_a_small_network_is_bound_by_the_host_and_a_graph_helps() -> None:
-    eager = simulate_step(MACHINE, perceptron(1, 16))
-    graph = simulate_step(MACHINE, perceptron(1, 16), StepOptions(cuda_graph=True))
+    eager = alone_on(MACHINE, perceptron(1, 16))
+    graph = alone_on(MACHINE, perceptron(1, 16), StepOptions(cuda_graph=True))
     assert eager.bound == "host"
     assert graph.step_time_s < 0.5 * eager.step_time_s
 
 
 def test_modes_are_parts_of_a_training_step() -> None:
     def busy_s(mode: str) -> float:
-        return simulate_step(MACHINE, perceptron(2048, 2048), StepOptions(mode=mode)).busy_s  # type: ignore[arg-type]
+        return alone_on(MACHINE, perceptron(2048, 2048), StepOptions(mode=mode)).busy_s  # type: ignore[arg-type]
 
     assert busy_s("inference") == pytest.approx(busy_s("forward"), rel=1e-3)
     assert busy_s("train") > busy_s("forward") + busy_s("backward")
@@ -174,7 +176,7 @@ def test_modes_are_parts_of_a_training_step() -> None:
 def test_optimizers_move_more_bytes_the_more_they_remember() -> None:
     def update_s(optimizer: str) -> float:
         options = StepOptions(optimizer=optimizer)  # type: ignore[arg-type]
-        return simulate_step(MACHINE, perceptron(2048, 4096), options).parts_s.get("update", 0.0)
+        return alone_on(MACHINE, perceptron(2048, 4096), options).parts_s.get("update", 0.0)
 
     assert 0.0 == update_s("none") < update_s("sgd") < update_s("momentum") < update_s("adam")
 
@@ -221,8 +223,8 @@ def test_compiled_is_faster_where_memory_bounds_it() -> None:
     n = 1 << 24
     layers = tuple(Layer(f"relu{i}", Elementwise("relu", n), (i,), i + 1, (Parameter(f"p{i}", 1),)) for i in range(8))
     network = Network("chain", layers, (n,) * 9, 1)
-    eager = simulate_step(MACHINE, network, StepOptions(mode="forward"))
-    compiled = simulate_step(MACHINE, network, StepOptions(mode="forward", compiled=True))
+    eager = alone_on(MACHINE, network, StepOptions(mode="forward"))
+    compiled = alone_on(MACHINE, network, StepOptions(mode="forward", compiled=True))
     assert compiled.busy_s == pytest.approx(eager.busy_s / 8, rel=0.02)
 
 
@@ -297,12 +299,12 @@ def test_blocks_by_the_names_of_layers(layer: str, block: str) -> None:
 
 def test_devices_that_are_not_there() -> None:
     with pytest.raises(InputError, match=r"--device gpu1: p3.2xlarge has no GPU or CPU of that name; did you mean"):
-        simulate_step(MACHINE, perceptron(), device="gpu1")
+        alone_on(MACHINE, perceptron(), device="gpu1")
 
 
 def test_a_precision_without_a_figure() -> None:
     with pytest.raises(InputError, match=r"no peak rate for bf16; the part has"):
-        simulate_step(MACHINE, perceptron(), StepOptions(precision="bf16"))
+        alone_on(MACHINE, perceptron(), StepOptions(precision="bf16"))
 
 
 @given(st.floats(1e9, 60e9))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.api import load_machine, simulate_step
+from simulator.api import load_machine
 from simulator.devices.kernels import Streaming
 from simulator.places import Places
 from simulator.questions.options import Policy, StepOptions
@@ -14,6 +14,7 @@ from simulator.step.lowering import Lowering, Mix
 from simulator.workload.network import Layer, Network, Parameter
 from simulator.workload.operators import Elementwise, LayerNorm, Linear, Softmax
 from simulator.workload.zoo.registry import build_network
+from tests.asked import alone_on
 
 MACHINE = load_machine("dgx-a100-80gb")
 DEVICE = Places(MACHINE).find().device
@@ -128,5 +129,5 @@ def test_only_autocast_leaves_tensors_wide(policy: Policy) -> None:
 
 
 def test_a_cnn_takes_as_long_under_autocast_as_under_a_pass_over_its_graph() -> None:
-    steps = [simulate_step(MACHINE, CNN, StepOptions(precision=p)).step_time_s for p in ("amp-fp16", "graph-fp16")]
+    steps = [alone_on(MACHINE, CNN, StepOptions(precision=p)).step_time_s for p in ("amp-fp16", "graph-fp16")]
     assert steps[0] == pytest.approx(steps[1], rel=0.02)

@@ -6,13 +6,14 @@ import re
 from pathlib import Path
 from typing import Any
 
-from simulator.api import Session, simulate_step
+from simulator.api import Session
 from simulator.questions.input_file import parse_input
 from simulator.questions.options import USUAL, StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 from simulator.results.step_document import steps_document
 from simulator.results.training import TrainingResult
+from tests.asked import alone_on
 
 ROOT = Path(__file__).resolve().parents[2]
 P3 = Where("p3.2xlarge")
@@ -63,7 +64,7 @@ def test_advice_is_what_the_command_line_prints() -> None:
     assert small.remedies == ()
     assert [other.change for other in small.alternatives if other.batch == 16] == ["--batch 16"]
     network = session.network(StepQuestion(where=P3, workload="resnet50", batch=8, options=inference))
-    plain = simulate_step(session.machine(P3), network, inference)
+    plain = alone_on(session.machine(P3), network, inference)
     assert plain.step_time_s == small.step_time_s
     step = session.step(StepQuestion(where=P3, workload="resnet50", batch=8, options=inference))
     assert step.step_time_s == small.step_time_s

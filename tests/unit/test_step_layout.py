@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.api import load_machine, simulate_step
+from simulator.api import load_machine
 from simulator.devices.gpu.gpu import Gpu, gpu_from_part
 from simulator.devices.kernels import Convolution, Kernel, Rowwise, Streaming
 from simulator.devices.lowering import lower_operator
@@ -17,6 +17,7 @@ from simulator.workload.backward import backward_steps
 from simulator.workload.operators import BatchNorm, Conv2d
 from simulator.workload.precision import Precision
 from simulator.workload.zoo.registry import build_network
+from tests.asked import alone_on
 
 SHAPE = Conv2d(batch=32, c_in=64, c_out=128, h_in=28, w_in=28, kernel_h=1, kernel_w=1)
 
@@ -67,7 +68,7 @@ def test_a_step_in_each_layout(precision: str, channels_last: bool, measured_s: 
     """ResNet-50 at batch 128 on a V100 (sandeepkumar-skb/pytorch_experiments, torchvision_exp)."""
     network = build_network("resnet50", batch=128, training=True)
     options = StepOptions(precision=precision, channels_last=channels_last)  # type: ignore[arg-type]
-    result = simulate_step(load_machine("p3.2xlarge"), network, options)
+    result = alone_on(load_machine("p3.2xlarge"), network, options)
     assert result.step_time_s == pytest.approx(measured_s, rel=0.2)
 
 
@@ -103,7 +104,7 @@ def test_compilers_divide_sums_over_channels_among_blocks() -> None:
 
     def normalisation_s(*, compiled: bool) -> float:
         options = StepOptions(precision="amp-fp16", compiled=compiled)
-        kinds = {kind.kind: kind.time_s for kind in simulate_step(machine, network, options).kinds}
+        kinds = {kind.kind: kind.time_s for kind in alone_on(machine, network, options).kinds}
         return kinds["rowwise"]
 
     assert normalisation_s(compiled=True) < 0.8 * normalisation_s(compiled=False)

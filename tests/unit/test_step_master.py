@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.api import load_machine, simulate_step
+from simulator.api import load_machine
 from simulator.devices.kernels import Gemm, Rowwise, Streaming
 from simulator.places import Places
 from simulator.questions.options import Policy, StepOptions
@@ -12,6 +12,7 @@ from simulator.step.issue import issues_of
 from simulator.step.lowering import TO_MASTER, UNSCALE, Lowering
 from simulator.step.memory import memory_need
 from simulator.workload.zoo.registry import build_network
+from tests.asked import alone_on
 
 MACHINE = load_machine("dgx-a100-80gb")
 DEVICE = Places(MACHINE).find().device
@@ -69,7 +70,7 @@ def test_memory_holds_six_bytes_a_parameter_and_gradients_twice_at_the_update() 
 
 def test_faster_than_autocast_by_what_autocast_casts_and_keeps_in_fp32() -> None:
     steps = {
-        policy: simulate_step(MACHINE, BERT, options(policy)).step_time_s  # type: ignore[arg-type]
+        policy: alone_on(MACHINE, BERT, options(policy)).step_time_s  # type: ignore[arg-type]
         for policy in ("fp16", "master-fp16", "amp-fp16", "fp32")
     }
     assert steps["fp16"] < steps["master-fp16"] < steps["amp-fp16"] < steps["fp32"]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.api import load_machine, make_request, simulate
+from simulator.api import load_machine, make_request
 from simulator.collectives.chunks import best_chunk_count
 from simulator.collectives.registry import find_strategy, strategy_names
 from simulator.collectives.request import Unsuitable
@@ -16,6 +16,7 @@ from simulator.engine.executor import execute
 from simulator.errors import InputError
 from simulator.network.machine import Machine
 from simulator.workload.collective import COLLECTIVES
+from tests.asked import exchange_on
 from tests.machines import crossbar, machine_from, machines, ring_machine
 
 pytestmark = pytest.mark.slow
@@ -29,7 +30,7 @@ OWN = [name for name in strategy_names() if name != "nccl"]
 
 
 def time_s(machine: Machine, strategy: str, size: float = S, **options: object) -> float:
-    return simulate(machine, strategy, size, **options).sync_time_s  # type: ignore[arg-type]
+    return exchange_on(machine, strategy, size, **options).sync_time_s  # type: ignore[arg-type]
 
 
 def fast(n: int) -> Machine:
@@ -76,7 +77,7 @@ meshes:
 )
 def test_rings_on_the_cube_mesh(strategy, n_rings, n_links):
     # A single ring uses the double links, and has both links of each.
-    result = simulate(cube_mesh(), strategy, S)
+    result = exchange_on(cube_mesh(), strategy, S)
     assert result.sync_time_s == pytest.approx(2 * 7 / 8 * S / (n_links * 18e9), rel=EXACT)
     assert len(result.rings) == n_rings
     assert result.facts["ring_count"] == n_rings
@@ -97,7 +98,7 @@ def test_one_ring_where_links_offer_one():
 def test_trees_on_the_cube_mesh_use_its_links_alone():
     machine = load_machine("p3.16xlarge")
     for strategy in ("tree", "double-tree"):
-        result = simulate(machine, strategy, S)
+        result = exchange_on(machine, strategy, S)
         assert {link.name for link in result.links if link.bytes > 0 and "plx" in link.name} == set()
 
 
@@ -158,10 +159,10 @@ def test_halving_doubling_of_other_numbers(n):
 
 
 def test_short_buffers_are_exchanged_whole():
-    result = simulate(fast(16), "halving-doubling", 1e3)
+    result = exchange_on(fast(16), "halving-doubling", 1e3)
     assert result.facts["algorithm"] == "recursive doubling"
     assert result.sync_time_s == pytest.approx(4 * (L + 1e3 / B), rel=EXACT)
-    assert simulate(fast(16), "halving-doubling", S).facts["algorithm"] == "halving-doubling"
+    assert exchange_on(fast(16), "halving-doubling", S).facts["algorithm"] == "halving-doubling"
     # With two ranks each sends everything in either case; exchanging at once saves a round.
     assert time_s(fast(2), "halving-doubling") == pytest.approx(L + S / B, rel=EXACT)
 
@@ -170,7 +171,7 @@ def test_short_buffers_are_exchanged_whole():
 @pytest.mark.parametrize("collective", ["broadcast", "reduce"])
 @pytest.mark.parametrize("root", [0, 2])
 def test_chains_are_near_the_best_number_of_chunks(n, collective, root):
-    result = simulate(fast(n), "ring", S, collective=collective, root=root)
+    result = exchange_on(fast(n), "ring", S, collective=collective, root=root)
     best = (sqrt(S / B) + sqrt((n - 2) * L)) ** 2  # the minimum of (m + n - 2)(L + S/(mB)) over real m
     assert best * (1 - EXACT) <= result.sync_time_s <= best * (1 + 1e-4)
 
@@ -192,7 +193,7 @@ def test_trees_reach_their_steady_state(strategy, collective, steady, fill, n):
     ideal = time_s(crossbar(n), strategy, collective=collective)
     assert ideal == pytest.approx(steady * S / B, rel=IDEAL)
     # With latency, between the steady state alone and full rounds throughout.
-    result = simulate(fast(n), strategy, S, collective=collective)
+    result = exchange_on(fast(n), strategy, S, collective=collective)
     m = result.facts["chunk_count"]
     chunk_s = steady * S / B / m
     assert m * (L + chunk_s) <= result.sync_time_s <= (m + fill(n)) * (L + chunk_s) * (1 + EXACT)
@@ -202,7 +203,7 @@ def test_trees_reach_their_steady_state(strategy, collective, steady, fill, n):
 @pytest.mark.parametrize("strategy", ["tree", "double-tree"])
 def test_trees_of_short_buffers_take_a_round_for_each_level(strategy):
     assert time_s(fast(16), strategy, 8) == pytest.approx(2 * 4 * L, rel=0.01)
-    assert simulate(fast(16), strategy, 8).facts["chunk_count"] == 1
+    assert exchange_on(fast(16), strategy, 8).facts["chunk_count"] == 1
 
 
 def test_a_tree_of_two_ranks():
@@ -297,22 +298,22 @@ def test_what_does_not_fit_says_why(strategy, collective, words):
 
 def test_a_machine_without_a_cpu():
     with pytest.raises(InputError, match="no CPU is linked"):
-        simulate(crossbar(4), "cpu", S)
+        exchange_on(crossbar(4), "cpu", S)
     with pytest.raises(InputError, match="no CPU is linked to gpu0"):
-        simulate(crossbar(4), "parameter-server", S)
+        exchange_on(crossbar(4), "parameter-server", S)
 
 
 def test_a_flow_for_each_pair_of_very_many_ranks_is_refused():
     machine = load_machine("4gpu-pcie", n_nodes=129, fabric="ethernet-100g")
     for strategy, collective in (("sharded", "broadcast"), ("ring", "all-to-all")):
         with pytest.raises(InputError, match="a flow between any two of 516 ranks is more than is simulated"):
-            simulate(machine, strategy, S, collective=collective)
+            exchange_on(machine, strategy, S, collective=collective)
 
 
 def test_gather_on_a_gpu_that_takes_no_part():
     machine = load_machine("4gpu-pcie")
     with pytest.raises(InputError, match="GPU 3 takes no part"):
-        simulate(machine, "gpu3", S, gpus=[1, 2])
+        exchange_on(machine, "gpu3", S, gpus=[1, 2])
     assert time_s(machine, "gpu0", gpus=[1, 2]) == pytest.approx(2 * S / 16e9, rel=EXACT)
 
 
@@ -347,7 +348,7 @@ def test_registered_names_are_those_of_the_strategies():
 def test_any_machine(machine, strategy, size):
     """Every strategy that fits moves at least what it must, in a finite time, and more bytes take no less."""
     n = len(machine.gpus)
-    result = simulate(machine, strategy, size)
+    result = exchange_on(machine, strategy, size)
     assert 0 < result.sync_time_s < 1e3
     leaving = [sum(u.bytes for u in result.links if u.name.startswith(f"gpu{g}->")) for g in range(n)]
     if strategy not in ("gpu0", "cpu", "parameter-server", "tree", "naive-ring"):

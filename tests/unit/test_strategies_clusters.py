@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.api import load_machine, make_request, simulate
+from simulator.api import load_machine, make_request
 from simulator.collectives.algorithms.binary_tree import tree_all_reduce
 from simulator.collectives.embedding import embed_order
 from simulator.errors import InputError
 from simulator.network.machine import Machine
 from simulator.plan.merge import in_step
 from simulator.plan.plan import Flow, Plan, PlanBuilder
+from tests.asked import exchange_on
 from tests.machines import crossbar, machine_from
 
 S = 160e6
@@ -19,7 +20,7 @@ IDEAL = 1e-3  # relative: the fill of a pipeline
 
 
 def time_s(machine: Machine, strategy: str, size: float = S, **options: object) -> float:
-    return simulate(machine, strategy, size, **options).sync_time_s  # type: ignore[arg-type]
+    return exchange_on(machine, strategy, size, **options).sync_time_s  # type: ignore[arg-type]
 
 
 def cluster(n_nodes: int, gpus: int = 1, nic: str = "1 GB/s", fast_link: str = "1000 GB/s") -> Machine:
@@ -64,14 +65,14 @@ def test_several_parameter_servers():
 
 
 def test_the_steps_of_a_parameter_server_are_seen():
-    result = simulate(cluster(2, 4), "parameter-server", S)
+    result = exchange_on(cluster(2, 4), "parameter-server", S)
     labels = list(dict.fromkeys(task.label for task in result.timeline.plan.tasks))
     assert labels == ["local aggregation", "to the CPU", "push", "pull", "to the GPUs", "local all-gather"]
     assert {task.stream for task in result.timeline.plan.tasks if task.label == "push"} == {"servers"}
 
 
 def test_a_parameter_server_on_one_node():
-    result = simulate(load_machine("4gpu-pcie"), "parameter-server", S)
+    result = exchange_on(load_machine("4gpu-pcie"), "parameter-server", S)
     # Each GPU ends with 40 MB of the sum; all 160 MB cross the CPU's link, and return.
     assert result.sync_time_s == pytest.approx(7.5e-3 + 10e-3 + 10e-3 + 7.5e-3, rel=EXACT)
     assert "no network is crossed" in result.notes[0]
@@ -99,7 +100,7 @@ def test_hierarchical_beats_the_flat_ring_where_the_network_is_slow():
 
 def test_hierarchical_with_unequal_nodes_goes_by_leaders():
     machine = cluster(2, 4)
-    result = simulate(machine, "hierarchical", S, gpus=[0, 1, 2, 4])
+    result = exchange_on(machine, "hierarchical", S, gpus=[0, 1, 2, 4])
     assert "different numbers of ranks" in result.notes[0]
     chain = S / 100e9  # pipelined reduce to the leader, and broadcast
     assert result.sync_time_s == pytest.approx(2 * chain + 2 * (1 / 2) * S / 1e9, rel=IDEAL)
@@ -107,11 +108,11 @@ def test_hierarchical_with_unequal_nodes_goes_by_leaders():
         seconds = time_s(machine, "hierarchical", gpus=[0, 1, 2, 4], collective=collective, root=1)
         assert seconds == pytest.approx(chain + S / 1e9, rel=IDEAL)
     with pytest.raises(InputError, match="no form for all-gather where nodes have different numbers of ranks"):
-        simulate(machine, "hierarchical", S, gpus=[0, 1, 2, 4], collective="all-gather")
+        exchange_on(machine, "hierarchical", S, gpus=[0, 1, 2, 4], collective="all-gather")
 
 
 def test_the_cost_of_a_hierarchical_plan_does_not_grow_with_the_nodes():
-    few, many = (simulate(cluster(n, 4), "hierarchical", S).simulation_events for n in (2, 32))
+    few, many = (exchange_on(cluster(n, 4), "hierarchical", S).simulation_events for n in (2, 32))
     assert many <= few + 4
 
 

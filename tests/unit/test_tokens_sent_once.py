@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.api import Session, simulate_training
+from simulator.api import Session
 from simulator.collectives.bundle import Bundle
 from simulator.collectives.communicator import Communicator
 from simulator.errors import InputError
@@ -19,6 +19,7 @@ from simulator.training.exchange import Exchange
 from simulator.workload.operators import Exchange as Exchanged
 from simulator.workload.split.experts import expert_split
 from simulator.workload.zoo.registry import build_network
+from tests.asked import step_on
 
 MIXTRAL = build_network("mixtral-8x7b", batch=1, loss=True, sequence_length=512, layers=1)
 HALF = StepOptions(precision="master-bf16", optimizer="adam", fused_optimizer=True)
@@ -60,7 +61,7 @@ def forward_s(words: str) -> float:
     network = build_network("qwen3-30b-a3b", batch=1, loss=True, sequence_length=4096, layers=1)
     options = replace(HALF, mode="forward")
     layout = parse_layout(words).on(16)
-    return simulate_training(TWO, network, options, layout=layout, contention=False).step_time_s
+    return step_on(TWO, network, options, layout=layout, contention=False).step_time_s
 
 
 def test_a_step_whose_tokens_cross_machines_is_shorter_and_any_other_is_not() -> None:

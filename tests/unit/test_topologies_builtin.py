@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.network.machine import compile_machine
+from simulator.network.compiling import compile_machine
 from simulator.network.routing import Router
 from simulator.topology import catalogue
 from simulator.topology.json_schema import json_schemas, write_json_schemas

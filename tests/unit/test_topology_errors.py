@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from simulator.errors import InputError
-from simulator.network.machine import compile_machine
+from simulator.network.compiling import compile_machine
 from simulator.topology.load import load_topology, topology_from_text
 from tests.calls import at_most_calls
 from tests.topology_mistakes import CASES, GPUS, HEAD, LINK, devices, link, mesh

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.api import load_machine, simulate, simulate_step, simulate_training
+from simulator.api import load_machine
 from simulator.collectives.request import Request, Unsuitable
 from simulator.errors import InputError
 from simulator.places import Places
@@ -23,6 +23,7 @@ from simulator.step.issue import issues_of
 from simulator.training.exchange import Exchanged
 from simulator.workload.network import Network, block_name
 from simulator.workload.zoo.registry import build_network
+from tests.asked import alone_on, exchange_on, step_on
 from validate.kinds import STEPS
 from validate.tables.cells import NotScored
 from validate.tables.csv_text import Record
@@ -55,7 +56,7 @@ class Told:
 
 def step(options: StepOptions = HALF, network: Network = GPT, *, time_s: float = 0.0, **asked: Any) -> TrainingResult:
     """Return a step over the machine's eight GPUs whose exchanges take *time_s* each and slow nothing."""
-    return simulate_training(MACHINE, network, options, strategy=Told(time_s), contention=False, **asked)
+    return step_on(MACHINE, network, options, strategy=Told(time_s), contention=False, **asked)
 
 
 def exchanged(result: TrainingResult) -> list[Exchanged]:
@@ -75,7 +76,7 @@ def elements(network: Network, *, outside: bool) -> int:
 @pytest.mark.parametrize("precision", ["fp32", "amp-bf16", "master-fp16"])
 def test_where_exchange_is_free_a_replica_steps_as_one_gpu_does(precision: str) -> None:
     options = StepOptions(precision=precision, optimizer="adam")  # type: ignore[arg-type]
-    alone_s = simulate_step(MACHINE, GPT, options).step_time_s
+    alone_s = alone_on(MACHINE, GPT, options).step_time_s
     result = step(options)
     assert result.step_time_s == pytest.approx(alone_s, rel=1e-9)
     assert result.alone_s == pytest.approx(alone_s, rel=1e-9)
@@ -155,7 +156,7 @@ def test_micro_batches_that_pass_at_once_take_what_they_take_one_by_one(layout: 
 def test_what_is_exchanged_takes_what_nccl_takes_on_the_machine() -> None:
     two_nodes = load_machine("dgx-a100-40gb", n_nodes=2)
     for machine in (MACHINE, two_nodes):
-        timeline = simulate_training(machine, GPT, HALF, contention=False).timeline
+        timeline = step_on(machine, GPT, HALF, contention=False).timeline
         spans = [
             (task.about.size_bytes, span.end_s - span.start_s)
             for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True)
@@ -163,8 +164,8 @@ def test_what_is_exchanged_takes_what_nccl_takes_on_the_machine() -> None:
         ]
         assert len(spans) > 2
         for size_bytes, took_s in spans:
-            assert took_s == pytest.approx(simulate(machine, "nccl", size_bytes).sync_time_s, rel=1e-9)
-    one_s, two_s = (simulate(machine, "nccl", 2.0**30).sync_time_s for machine in (MACHINE, two_nodes))
+            assert took_s == pytest.approx(exchange_on(machine, "nccl", size_bytes).sync_time_s, rel=1e-9)
+    one_s, two_s = (exchange_on(machine, "nccl", 2.0**30).sync_time_s for machine in (MACHINE, two_nodes))
     ideal_s = 2 * 7 / 8 * 2**30 / 300e9  # six links each way, half of 600 GB/s
     assert ideal_s < one_s < 2 * ideal_s
     assert two_s > one_s
@@ -191,10 +192,10 @@ def test_a_strategy_that_does_not_fit_is_refused_with_its_reason() -> None:
         def plan(self, request: Request) -> Plan:
             raise Unsuitable(f"no way to do {request.collective}")
 
-    with pytest.raises(InputError, match=r"unfit does not fit .*: no way to do all-reduce"):
-        simulate_training(MACHINE, GPT, HALF, strategy=Unfit(), contention=False)
+    with pytest.raises(Unsuitable, match="no way to do all-reduce"):
+        step_on(MACHINE, GPT, HALF, strategy=Unfit(), contention=False)
     with pytest.raises(InputError, match="no strategy is called 'rign'; did you mean 'ring'"):
-        simulate_training(MACHINE, GPT, HALF, strategy="rign", contention=False)
+        step_on(MACHINE, GPT, HALF, strategy="rign", contention=False)
     with pytest.raises(InputError, match="there is no GPU 8"):
         step(gpus=[0, 8])
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from simulator.api import load_machine, simulate_step, simulate_training
+from simulator.api import load_machine
 from simulator.api.session import Session
 from simulator.collectives.request import Request
 from simulator.constants import DEFAULT, Constants
@@ -23,6 +23,7 @@ from simulator.results.training import TrainingResult
 from simulator.training.buckets import copy_in, copy_out
 from simulator.training.slowest import FleetCosts, slowest_of
 from simulator.workload.zoo.registry import build_network
+from tests.asked import alone_on, step_on
 from tests.devices import find_gpu
 
 pytestmark = pytest.mark.slow
@@ -45,7 +46,7 @@ class Instant:
 
 
 def step(**asked: Any) -> TrainingResult:
-    return simulate_training(MACHINE, RESNET, StepOptions(), **asked)
+    return step_on(MACHINE, RESNET, StepOptions(), **asked)
 
 
 # -- the slowest -----------------------------------------------------------------------
@@ -67,7 +68,7 @@ def test_one_device_waits_for_nobody() -> None:
 
 
 def test_where_exchange_is_instant_a_step_takes_what_the_slowest_takes_and_the_copies() -> None:
-    alone_s = simulate_step(MACHINE, RESNET).step_time_s
+    alone_s = alone_on(MACHINE, RESNET).step_time_s
     device = Places(MACHINE).find().device
     gradients = [p.elements for p in RESNET.parameters]
     copies_s = sum(copy(device, gradients, 4) for copy in (_in, copy_out_s))
@@ -130,8 +131,8 @@ def test_what_communicates_slows_what_computes_and_never_the_other_way_round_in_
     """The step takes longer than each alone, and less than both in sequence."""
     for name in ("resnet50", "vgg16"):
         network = build_network(name, batch=32)
-        free, real = (simulate_training(MACHINE, network, contention=on) for on in (False, True))
-        whole = simulate_training(MACHINE, network, contention=True, bucket_bytes=0.0)
+        free, real = (step_on(MACHINE, network, contention=on) for on in (False, True))
+        whole = step_on(MACHINE, network, contention=True, bucket_bytes=0.0)
         assert free.step_time_s < real.step_time_s
         assert real.step_time_s < whole.step_time_s * 1.001
 
@@ -141,7 +142,7 @@ def test_a_step_on_one_gpu_is_what_it_was() -> None:
     question = StepQuestion(where=Where("p3.2xlarge"), workload="resnet18", batch=16)
     session = Session()
     assert session.time_s(question) == session.time_s(replace(question, contention=False))
-    step_s = simulate_step(load_machine("p3.2xlarge"), session.network(question)).step_time_s
+    step_s = alone_on(load_machine("p3.2xlarge"), session.network(question)).step_time_s
     assert session.time_s(question) == step_s
 
 
@@ -153,7 +154,7 @@ SHARDS = StepOptions(precision="master-fp16", optimizer="adam")
 
 
 def sharded(**asked: Any) -> TrainingResult:
-    return simulate_training(MACHINE, GPT, SHARDS, layout=FSDP, **asked)
+    return step_on(MACHINE, GPT, SHARDS, layout=FSDP, **asked)
 
 
 def test_a_unit_is_gathered_while_the_one_before_computes_its_backward_pass() -> None:
@@ -165,7 +166,7 @@ def test_a_unit_is_gathered_while_the_one_before_computes_its_backward_pass() ->
 
 def test_where_nothing_goes_backward_nothing_is_scattered() -> None:
     options = replace(SHARDS, mode="forward")
-    result = simulate_training(MACHINE, GPT, options, layout=FSDP)
+    result = step_on(MACHINE, GPT, options, layout=FSDP)
     assert {task.label for task in result.timeline.plan.tasks if task.stream == "communication"} == {"all-gather"}
 
 
@@ -183,13 +184,13 @@ def test_each_device_holds_activations_whole_and_all_else_in_shards() -> None:
     needs = []
     for batch in (1, 2, 4, 8):
         network = build_network("gpt2", batch=batch, sequence_length=1024)
-        needs.append(simulate_training(MACHINE, network, SHARDS, layout=FSDP).tightest.need)
+        needs.append(step_on(MACHINE, network, SHARDS, layout=FSDP).tightest.need)
     each = [need.activations_bytes / batch for need, batch in zip(needs, (1, 2, 4, 8), strict=True)]
     assert each == pytest.approx([each[0]] * 4, rel=1e-4)
     assert needs[0].optimizer_bytes == pytest.approx(2 * 4 * GPT_SMALL / 8, rel=1e-9)
 
 
 def test_who_infers_waits_for_nobody() -> None:
-    alone_s = simulate_step(MACHINE, RESNET, StepOptions(mode="inference")).step_time_s
-    result = simulate_training(MACHINE, RESNET, StepOptions(mode="inference"), strategy=Instant())
+    alone_s = alone_on(MACHINE, RESNET, StepOptions(mode="inference")).step_time_s
+    result = step_on(MACHINE, RESNET, StepOptions(mode="inference"), strategy=Instant())
     assert result.step_time_s == pytest.approx(alone_s, rel=1e-9)

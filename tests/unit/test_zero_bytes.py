@@ -12,7 +12,7 @@ from typing import get_args
 
 import pytest
 
-from simulator.api import load_machine, simulate_training
+from simulator.api import load_machine
 from simulator.constants import DEFAULT
 from simulator.places import Places
 from simulator.questions.layout import Layout, parse_layout
@@ -24,6 +24,7 @@ from simulator.step.memory import held_in
 from simulator.training.memory import bucket_bytes_of, device_memory, gathered_elements
 from simulator.training.slowest import FleetCosts, slowest_of
 from simulator.workload.zoo.registry import build_network
+from tests.asked import step_on
 
 MACHINE = load_machine("dgx-b200")
 DEVICE = Places(MACHINE).find().device
@@ -52,7 +53,7 @@ def asked(policy: str, layout: Layout, **more: object) -> StepQuestion:
 
 def step(policy: str, words: str, bucket_bytes: float) -> TrainingResult:
     options = StepOptions(precision=policy, optimizer="adam", fused_optimizer=True)  # type: ignore[arg-type]
-    return simulate_training(MACHINE, LLAMA, options, layout=parse_layout(words), bucket_bytes=bucket_bytes)
+    return step_on(MACHINE, LLAMA, options, layout=parse_layout(words), bucket_bytes=bucket_bytes)
 
 
 def moved(result: TrainingResult, op: str) -> float:
@@ -106,7 +107,7 @@ def test_updated_parameters_and_gradients_move_as_the_replica_keeps_them(
 def test_only_trained_parameters_are_gathered(words: str, prefetches: bool) -> None:
     adapted = build_network("llama3-8b", batch=1, loss=True, sequence_length=64, layers=LAYERS, lora=8)
     options = StepOptions(precision="amp-bf16", optimizer="adam", fused_optimizer=True)
-    result = simulate_training(MACHINE, adapted, options, layout=parse_layout(words), prefetches=prefetches)
+    result = step_on(MACHINE, adapted, options, layout=parse_layout(words), prefetches=prefetches)
     assert 0 < moved(result, "all-gather") == pytest.approx(4 * adapted.trained_count)
 
 

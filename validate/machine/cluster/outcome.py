@@ -9,7 +9,7 @@ from typing import Any
 
 from simulator.api import Session
 from simulator.api.exchanges import exchange_of
-from simulator.network.machine import compile_machine
+from simulator.network.compiling import compile_machine
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Where
 from simulator.topology.load import topology_from_text
