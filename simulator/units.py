@@ -32,6 +32,7 @@ __all__ = [
     "format_size",
     "in_si",
     "parse_quantity",
+    "respelt",
     "unit_names",
 ]
 
@@ -91,6 +92,24 @@ _RANGE = {
     "density": ("1 Mbit/in2", float(10**6 / _INCH_M**2), "1e6 Tbit/in2", float(10**18 / _INCH_M**2)),
     "rate": ("1e-3 IOP/s", 1e-3, "1 PIOP/s", 1e15),
 }
+# Other spellings of units of bytes and bits, and words for other units.
+_BITS = re.compile(
+    r"(?P<prefix>[kKMGTPmgtp]?i?)(?P<of>[bB]|[bB]its?|[bB]ytes?)(?P<per>ps|p/s|/s|/sec|/second|/S|PS)?", re.ASCII
+)
+_WORDS = {
+    "s": "sec secs second seconds",
+    "ms": "msec msecs millisecond milliseconds",
+    "us": "usec usecs microsecond microseconds",
+    "ns": "nsec nsecs nanosecond nanoseconds",
+    "min": "mins minute minutes m",
+    "h": "hr hrs hour hours",
+    "W": "watt watts",
+    "kW": "kilowatt kilowatts",
+    "in": "inch inches",
+    "IOP/s": "iops",
+    "kIOP/s": "kiops",
+    "MIOP/s": "miops",
+}
 _LONGEST = 80  # characters; guards the pattern against very long text
 _NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?"
 _PATTERN = re.compile(rf"\s*({_NUMBER})\s*(\S.*?)?\s*", re.ASCII | re.DOTALL)
@@ -113,19 +132,33 @@ def _parse(text: str, dimension: str) -> float:
 
 def _unit_hint(unit: str, dimension: str) -> str:
     table = _UNITS[dimension]
-    per_s = re.fullmatch(r"([kKMGT]?i?)b(?:ps|(/s)?)", unit)
-    if per_s and dimension in ("bandwidth", "size"):
-        end = "/s" if dimension == "bandwidth" else ""
-        prefix = per_s.group(1)
-        return f"did you mean {prefix}bit{end} or {prefix}B{end}?"
-    for other in table:
-        if other.lower() == unit.lower():
-            return f"did you mean {other}?"
+    elsewhere = any(unit in units for units in _UNITS.values())
+    meant = [] if elsewhere else respelt(unit, dimension)
+    alike = [other for other in table if other.lower() == unit.lower()]
+    if alike and (len(meant) < 2 or unit[0] in "gmtp"):  # mb is rather MB; Mb may be either
+        meant = alike[:1]
+    if meant:
+        return f"did you mean {' or '.join(meant)}?"
     for name, units in _UNITS.items():
         if unit in units:
             return f'that is a unit of {name}; write for example "{_EXAMPLE[dimension]}"'
     common = [u for u in table if not u.startswith(("Ki", "k", "P"))]
     return nearest(unit, common) or f'write for example "{_EXAMPLE[dimension]}"'
+
+
+def respelt(unit: str, dimension: str) -> list[str]:
+    """Return the units of *dimension* that *unit*, spelt otherwise (``GBps``, ``msec``, ``TFLOPS``), may mean."""
+    if unit in _UNITS[dimension]:
+        return []
+    bits = _BITS.fullmatch(unit)
+    if dimension in ("bandwidth", "size") and bits is not None and (dimension == "bandwidth" or not bits["per"]):
+        prefix = bits["prefix"] if bits["prefix"] in ("", "k") else bits["prefix"].capitalize()
+        kinds = {"b": ("bit", "B"), "B": ("B",)}.get(bits["of"], ("bit",) if "bit" in bits["of"].lower() else ("B",))
+        return [f"{prefix}{kind}{'/s' if dimension == 'bandwidth' else ''}" for kind in kinds]
+    flops = re.fullmatch(r"([KMGTP]?)(?:flops?|f)(?:/s|ps)?", unit, re.IGNORECASE)
+    if dimension == "flop rate" and flops is not None:
+        return [f"{flops[1].upper()}FLOP/s"]
+    return [name for name, words in _WORDS.items() if name in _UNITS[dimension] and unit.lower() in words.split()]
 
 
 @lru_cache(maxsize=1)

@@ -32,6 +32,9 @@ def with_launch(written: Written) -> tuple[Written, Sequence[str]]:
     if launch.each and own and launch.each < own and "gpus" not in launch.options:
         nodes = int(str(launch.options["nodes"]))
         launch.options["gpus"] = ",".join(f"{node * own}-{node * own + launch.each - 1}" for node in range(nodes))
+    if launch.whole and own and written.nodes is written.gpus is None:  # mpirun -np 16, on machines of 8
+        name, number = ("gpus", launch.whole) if launch.whole < own else ("nodes", launch.whole // own)
+        launch.options |= {name: str(number)} if number > 1 or name == "gpus" else {}
     changes: dict[str, object] = {}
     faults: list[Fault] = []
 

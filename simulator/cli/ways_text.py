@@ -26,6 +26,8 @@ from simulator.units import format_duration
 
 __all__ = ["ways_lines"]
 
+_SAME = 1e-6  # relative difference of rates that rounding makes
+
 
 def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], style: Style) -> list[str]:
     """Return a table of ways to run a step, what users can select before ideal schedules, and the verdict.
@@ -43,6 +45,7 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
             _batch_words(ordered),
             *how_words(ordered[0], formats),
             f"ranked by {step.sample}/s",
+            *_baseline_words(ordered),
         ]
     )
     where = f"{ordered[0].machine}, {device_words(ordered[0])}: " if len(machines) == 1 else ""
@@ -51,6 +54,7 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
     lines += changed_lines(first.changed, style, f"{first.way} on {first.machine}" if len(machines) > 1 else first.way)
     lines += outside_lines([result.confidence for result in ordered], style)
     named = len(machines) > 1
+    efficiencies, _ = _efficiencies(ordered)
     unlike = len({result.samples for result in ordered}) > 1
     columns = [
         *([Column("machine", [result.machine for result in ordered], right=False)] if named else []),
@@ -68,7 +72,7 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
             else []
         ),
         Column(f"{step.sample}/s", [rate_words(result.throughput) for result in ordered]),
-        Column("efficiency", [percent(result.scaling_efficiency) for result in ordered], spare=5),
+        Column("efficiency", [percent(efficiency) for efficiency in efficiencies], spare=5),
         Column("exposed", [format_duration(result.exposed_s, 3) for result in ordered], spare=6),
         Column("bottleneck", [r.bottleneck.name if r.bottleneck else "-" for r in ordered], right=False, spare=7),
     ]
@@ -90,6 +94,38 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
     for name, reason in unfit.items():
         lines += style.wrap(f"{name} does not fit: {reason}", "dim", hang=2)
     return lines
+
+
+def _efficiencies(results: Sequence[TrainingResult]) -> tuple[list[float], dict[str, list[float]]]:
+    """Return the efficiency of each of *results*, and samples per second of a device alone in each, by machine.
+
+    All on a machine's devices are compared with one device: that of the way whose devices, waiting for nothing, compute
+    most.  So a way that shares its update (ZeRO) has no baseline of its own, and more samples are more efficient.
+    """
+    alone: dict[str, list[float]] = {}
+    for result in results:
+        own = result.scaling_efficiency * result.device_count
+        alone.setdefault(_devices(result), []).append(result.throughput / own if own > 0 else 0.0)
+    most = {devices: max(rates) for devices, rates in alone.items()}
+    found = [
+        result.throughput / result.device_count / rate if (rate := most[_devices(result)]) else 1.0
+        for result in results
+    ]
+    return found, alone
+
+
+def _devices(result: TrainingResult) -> str:
+    return f"{result.machine}, {device_words(result)}"
+
+
+def _baseline_words(results: Sequence[TrainingResult]) -> list[str]:
+    """Return the baseline of efficiencies in words, if ways on the same devices have different ones alone."""
+    _, alone = _efficiencies(results)
+    if all(max(rates) - min(rates) < _SAME * max(rates) for rates in alone.values()):
+        return []
+    unit = results[0].step.sample
+    rate = f" ({rate_words(max(max(rates) for rates in alone.values()))} {unit}/s a device)" if len(alone) == 1 else ""
+    return [f"efficiency against the fastest way without waits{rate}"]
 
 
 def _batch_words(results: Sequence[TrainingResult]) -> str:

@@ -37,6 +37,8 @@ _PROGRAMS = frozenset(
             "lightning",
         ),
         "train_gpt2cu",
+        "train_gpt2fp32cu",
+        "profile_gpt2cu",
     )
 )
 
@@ -66,19 +68,17 @@ def find_command(script: Script, file: str) -> Command:
 
     Raises InputError if there is none.
     """
-    found: list[Sequence[Word]] = []
-    for outer in script.commands:
-        words = _unquoted(outer, file)
-        if _name(words[0]) not in _OTHERS and any(word.text.startswith("-") for word in words):
-            found.append(words)
-    named = [words for words in found if _program_of(words) is not None]
-    started = [words for words in named if any(_name(word) in (*_STARTERS, "srun", "mpirun") for word in words)]
-    with_options = [words for words in found if any(word.text.startswith("--") for word in words)]
-    if not named and not with_options:
-        raise InputError(
-            Fault("no command with arguments is there; for example torchrun pretrain_gpt.py --num-layers 24 ...", file)
-        )
-    return _divided((started or named or with_options)[-1])
+    found = [words for words in (_unquoted(outer, file) for outer in script.commands) if _name(words[0]) not in _OTHERS]
+    programs = [words for words in found if _program_of(words) is not None]
+    started = [words for words in programs if any(_name(word) in (*_STARTERS, "srun", "mpirun") for word in words)]
+    with_options = [words for words in programs if any(word.text.startswith("-") for word in words)]
+    without_program = [words for words in found if any(word.text.startswith("--") for word in words)]
+    for kind in (started, with_options, programs, without_program):
+        if kind:
+            return _divided(kind[-1])
+    raise InputError(
+        Fault("no command with arguments is there; for example torchrun pretrain_gpt.py --num-layers 24 ...", file)
+    )
 
 
 def _divided(words: Sequence[Word]) -> Command:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 
 from simulator.errors import Fault, InputError, few, nearest, one_line
 from simulator.launch.accelerate import add_config
@@ -11,9 +10,12 @@ from simulator.launch.arguments import Arguments
 from simulator.launch.command import find_command
 from simulator.launch.deepspeed import DeepSpeed, read_deepspeed
 from simulator.launch.layout import read_layout, read_overlap
+from simulator.launch.llm_c import is_llm_c, read_llm_c
 from simulator.launch.model import read_model
 from simulator.launch.named import named_network
+from simulator.launch.nanogpt import is_nanogpt, read_nanogpt
 from simulator.launch.ranks import Ranks, read_ranks
+from simulator.launch.result import Launch
 from simulator.launch.shell import Script, commands_of
 from simulator.launch.trainer import Trainer, read_trainer
 from simulator.launch.unread import refuse, unread
@@ -37,21 +39,6 @@ _OLD = frozenset(
 )
 
 
-@dataclass(slots=True)
-class Launch:
-    """``options`` are those of ``simulate`` as text, by field; ``sizes`` are those of ``--set``.
-
-    ``notes``: one line for each setting of the launch line that is not simulated.  ``each``: processes on each of
-    several nodes.  ``unknown``: the argument that names a network which is not known, empty if none does.
-    """
-
-    options: dict[str, str | bool] = field(default_factory=dict)
-    sizes: dict[str, int | str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    each: int | None = None
-    unknown: str = ""
-
-
 def read_launch(text: str, at_hand: int | None = None) -> Launch:
     """Return the settings of the launch line *text*, or of the script in ``@script.sh``.  Nothing is executed.
 
@@ -70,6 +57,20 @@ def read_launch(text: str, at_hand: int | None = None) -> Launch:
     ranks = read_ranks(command, launcher, script.comments, script.variables, file)
     args.faults += [] if launcher is args else launcher.faults
     found = Launch(notes=_twice(script, file))
+    if is_llm_c(command):
+        read_llm_c(command, args, ranks, found)
+    elif is_nanogpt(command, args):
+        read_nanogpt(args, ranks, found)
+    else:
+        _read_general(args, launcher, ranks, at_hand, found)
+    refuse(args, launcher)
+    args.finish()
+    found.notes += unread(args, launcher, command.starter)
+    return found
+
+
+def _read_general(args: Arguments, launcher: Arguments, ranks: Ranks, at_hand: int | None, found: Launch) -> None:
+    """Read arguments of Megatron-LM, DeepSpeed, and Hugging Face's Trainer into *found*."""
     deepspeed = DeepSpeed()
     path = args.text("deepspeed-config") or args.value("deepspeed") or launcher.text("deepspeed-config-file")
     if path is not None:
@@ -81,10 +82,6 @@ def read_launch(text: str, at_hand: int | None = None) -> Launch:
     trainer = read_trainer(args, launcher, found.notes)
     deepspeed.is_there |= trainer.of_deepspeed
     _read(args, ranks, deepspeed, trainer, at_hand, found)
-    refuse(args, launcher)
-    args.finish()
-    found.notes += unread(args, launcher, command.starter)
-    return found
 
 
 def _content(file: str) -> str:
@@ -139,11 +136,7 @@ def _read(
         options["seq_len"] = str(model.length)
     if precision is not None or model.workload:
         options["precision"] = precision or "fp32"
-    if ranks.nodes is not None and ranks.nodes > 1:
-        options["nodes"] = str(ranks.nodes)
-        found.each = ranks.each
-    elif ranks.nodes == 1 and ranks.each is not None:
-        options["gpus"] = str(ranks.each)
+    found.place(ranks)
     exchange = read_overlap(args, layout, precision, deepspeed, found.notes)
     if ranks.whole != 1:
         options |= {"parallel": layout.words, **exchange}

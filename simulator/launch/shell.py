@@ -19,7 +19,7 @@ from simulator.errors import Fault, InputError, one_line
 from simulator.launch.slurm import batch_arguments, job_variables
 from simulator.launch.words import Raw, Scanner, Word
 
-__all__ = ["Script", "commands_of"]
+__all__ = ["Script", "commands_of", "whole_sum"]
 
 _SET = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _SAID = re.compile(
@@ -147,7 +147,7 @@ class _Reader:
 
     def _said(self, match: re.Match[str]) -> list[str]:
         if match["sum"] is not None:
-            value = _sum(self._value(re.sub(r"(?<![\w$}])([A-Za-z_]\w*)", r"$\1", match["sum"]), ""))
+            value = whole_sum(self._value(re.sub(r"(?<![\w$}])([A-Za-z_]\w*)", r"$\1", match["sum"]), ""))
             return [match[0] if value is None else str(value)]
         name = match["name"] or match["plain"]
         known = self._known[name] if name in self._known else self._of_job(name)
@@ -176,7 +176,7 @@ class _Reader:
         return words
 
 
-def _sum(text: str) -> int | None:
+def whole_sum(text: str) -> int | None:
     """Return the value of integer arithmetic *text*; None if it is anything else."""
 
     def value(node: ast.AST) -> int:

@@ -116,6 +116,8 @@ def _entry(answer: Answer) -> dict[str, Any]:
         "expected": _expected(answer),
         "kind": None if expected is None else _kind(expected),
         "error": answer.error,
+        "within": None if expected is None else expected.within,
+        "holds": answer.holds,
         "source": None if expected is None else expected.source,
     }
 

@@ -15,7 +15,7 @@ from simulator.topology.schema import ClusterSpec, TopologyFile
 from simulator.topology.topology import Topology
 from simulator.topology.validation import validate_in_part
 from simulator.topology.yaml_source import MAX_BYTES, YamlSource, parse_yaml, read_yaml
-from simulator.units import parse_quantity
+from simulator.units import parse_quantity, respelt
 from simulator.user_files import open_user_file
 
 __all__ = ["load_topology", "topology_from_text"]
@@ -196,9 +196,10 @@ def _fabric(name: str, spec: TopologyFile) -> LinkPart:
             update={"bandwidth": rate_Bps, "description": f"Ethernet, {name.strip()}"}
         )
     except ValueError as error:
-        bits = re.fullmatch(r"\s*([\d.]+\s*)([kKmMgGtT])b(?:ps|/s|it)?\s*", name)
-        if bits is not None:
-            rate = f"{bits[1]}{bits[2].upper()}bit/s"
+        said = re.fullmatch(r"\s*([\d.]+\s*)(\S+)\s*", name)
+        meant = respelt(said[2], "bandwidth") if said is not None else []
+        if said is not None and meant:
+            rate = f"{said[1]}{meant[0]}"
             raise InputError(f"'{one_line(name, 60)}' is not a rate; did you mean {one_line(rate, 60)}?") from None
         if re.fullmatch(r"\s*[-+]?[\d.].*/s\s*", name):
             raise InputError(str(error)) from None

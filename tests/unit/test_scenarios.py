@@ -260,6 +260,9 @@ def test_an_answer_that_misses_its_tolerance_is_marked(tmp_path, capsys, answer,
     assert next(line for line in out.splitlines() if line.startswith("n ")).endswith(f"  {marked}")
     assert status == (1 if why else 0)
     assert (f"expected values are missed: {why}" in err) is (why is not None)
+    run(["scenario", str(tmp_path / "mine.yaml"), "--json", "--quiet"])
+    (entry,) = json.loads(capsys.readouterr().out)["answers"]
+    assert entry["holds"] is (None if "within" not in answer else why is None)
 
 
 def test_json_has_the_answers_beside_what_is_expected(capsys) -> None:
@@ -270,7 +273,7 @@ def test_json_has_the_answers_beside_what_is_expected(capsys) -> None:
         (pytest.approx(value), value) for value in (0.06, 0.08, 0.015, 0.015)
     ]
     for entry in document["answers"]:
-        assert set(entry) == {"name", "value", "unit", "expected", "kind", "error", "source"}
+        assert set(entry) == {"name", "value", "unit", "expected", "kind", "error", "within", "holds", "source"}
         assert entry["kind"] in ("ideal", "measured")
     assert document["answers"][3]["kind"] == "measured"  # published measurements
 

@@ -1,0 +1,183 @@
+"""Launch lines of nanoGPT (``torchrun train.py config/train_gpt2.py --batch_size=12``): :func:`read_nanogpt`.
+
+Settings are variables of its train.py, set in turn by Python files and by ``--name=value`` (karpathy/nanoGPT, train.py
+and configurator.py).  A file is not run: its assignments of numbers, text and sums of them are read.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from simulator.errors import Fault, InputError, one_line
+from simulator.launch.arguments import Arguments
+from simulator.launch.command import Command
+from simulator.launch.ranks import Ranks
+from simulator.launch.result import Launch
+from simulator.launch.shell import whole_sum
+from simulator.user_files import read_user_file
+
+__all__ = ["is_nanogpt", "read_nanogpt"]
+
+_MOST_BYTES = 100_000
+_MOST = 10**9
+# The defaults of train.py, which are those of GPT-2 of 124 M parameters.
+_DEFAULTS: dict[str, Any] = {
+    "batch_size": 12,
+    "block_size": 1024,
+    "gradient_accumulation_steps": 40,
+    "n_layer": 12,
+    "n_head": 12,
+    "n_embd": 768,
+    "dropout": 0.0,
+    "bias": False,
+    "dtype": "bfloat16",
+    "compile": True,
+    "init_from": "scratch",
+    "dataset": "openwebtext",
+    "eval_only": False,
+}
+# The files of the project's own folder config/ as far as they set these variables, for where the folder is not at hand.
+_OWN: dict[str, dict[str, Any]] = {
+    "train_gpt2.py": {},
+    "train_shakespeare_char.py": {
+        "gradient_accumulation_steps": 1,
+        "batch_size": 64,
+        "block_size": 256,
+        "n_layer": 6,
+        "n_head": 6,
+        "n_embd": 384,
+        "dropout": 0.2,
+        "dataset": "shakespeare_char",
+    },
+    "finetune_shakespeare.py": {
+        "init_from": "gpt2-xl",
+        "batch_size": 1,
+        "gradient_accumulation_steps": 32,
+        "dataset": "shakespeare",
+    },
+}
+_CHARACTERS = {"shakespeare_char": 65}  # data sets of the project whose words are characters
+_SIZES = {"gpt2": (12, 12, 768), "gpt2-medium": (24, 16, 1024), "gpt2-large": (36, 20, 1280), "gpt2-xl": (48, 25, 1600)}
+_FORMATS = {"bfloat16": "amp-bf16", "float16": "amp-fp16", "float32": "tf32"}
+_MARKS = ("block-size", "n-embd", "n-layer", "n-head")
+_TIMELESS = """
+always-save-checkpoint backend beta1 beta2 decay-lr eval-interval eval-iters grad-clip learning-rate log-interval
+lr-decay-iters max-iters min-lr out-dir wandb-log wandb-project wandb-run-name warmup-iters weight-decay data-dir seed
+"""
+
+
+def is_nanogpt(command: Command, args: Arguments) -> bool:
+    """Return whether *command* runs a train.py with variables of nanoGPT, or with a file of its folder config/."""
+    if not command.program.endswith(".py") or any(name in args for name in ("num-layers", "model-name-or-path")):
+        return False
+    files = (word for word in args.others if word.endswith(".py"))
+    own = any("config" in Path(word).parts or Path(word).name in _OWN for word in files)
+    return any(name in args for name in _MARKS) or (own and command.program == "train.py")
+
+
+def read_nanogpt(args: Arguments, ranks: Ranks, found: Launch) -> None:
+    """Add what *args* and the files that they name say to *found*; faults are added to *args*."""
+    said = dict(_DEFAULTS)
+    for word in args.others:
+        if word.endswith(".py"):
+            said |= _file(word, args, found)
+    args.others = [word for word in args.others if not word.endswith(".py")]
+    for name in args.names:
+        key = name.replace("-", "_")
+        if key in said:
+            said[key] = _value(args.text(name) or "True")
+        elif name in _TIMELESS.split():
+            args.has(name)
+    world = ranks.whole or 1
+    options, number = found.options, partial(_number, args, said)
+    layers, heads, hidden = number("n_layer"), number("n_head"), number("n_embd")
+    if said["init_from"] in _SIZES:
+        layers, heads, hidden = _SIZES[said["init_from"]]
+    elif said["init_from"] != "scratch":
+        args.fault("init-from", f"{one_line(said['init_from'], 40)}: sizes of a checkpoint are not read; give them")
+    batch, length, count = number("batch_size"), number("block_size"), number("gradient_accumulation_steps")
+    if count % world:
+        args.fault("gradient-accumulation-steps", f"{count} is no multiple of {world} processes, which share it")
+    if said["eval_only"] is True:
+        args.fault("eval-only", "trains nothing; leave it out")
+    dtype = str(said["dtype"])
+    if dtype not in _FORMATS:
+        args.fault("dtype", f"{one_line(dtype, 40)} is not known; allowed: {', '.join(_FORMATS)}")
+    words = _CHARACTERS.get(str(said["dataset"]), 50257 if said["init_from"] in _SIZES else 50304)
+    if said["bias"] is not True and said["init_from"] == "scratch":
+        found.notes.append("--bias=False: is not modelled; simulated with biases")
+    options |= {
+        "workload": "gpt2", "precision": _FORMATS.get(dtype, "fp32"), "seq_len": str(length), "optimizer": "adam",
+        "fused_optimizer": True, "global_batch": str(batch * max(1, count // world) * world), "micro_batch": str(batch),
+    }  # fmt: skip
+    options |= {"compiled": True} if said["compile"] is True else {}
+    found.place(ranks if ranks.whole else Ranks(1, 1, 1))  # python train.py is one process
+    options |= {"parallel": f"dp={world}"} if world > 1 else {}
+    found.sizes |= {
+        "layers": layers, "hidden": hidden, "heads": heads, "vocabulary": words, "positions": max(length, 1),
+        "attention": "fused", "gelu": "fused", "dropout": int(bool(said["dropout"])),
+    }  # fmt: skip
+
+
+def _file(path: str, args: Arguments, found: Launch) -> dict[str, Any]:
+    """Return the settings of the Python file *path*: of a file of the project that is not at hand, the known ones."""
+    name = Path(path).name
+    if not Path(path).exists() and name in _OWN:
+        own = _OWN[name]
+        what = ", ".join(f"{key}={value}" for key, value in own.items()) or "the defaults of train.py"
+        found.notes.append(f"{path}: is not here; simulated as in nanoGPT: {what}")
+        return own
+    try:
+        text = read_user_file(path, _MOST_BYTES, needed="a Python file", usual="a configuration is a few kB").decode()
+        tree = ast.parse(text)
+    except InputError as error:
+        args.faults += error.faults
+        return {}
+    except (SyntaxError, ValueError, RecursionError) as error:
+        line = getattr(error, "lineno", None) or 1
+        args.faults.append(Fault("is not Python; a configuration assigns values to names", path, line, 1))
+        return {}
+    known: dict[str, Any] = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            key = node.targets[0].id
+            value = _assigned(node.value, {**_DEFAULTS, **known})
+            if value is not None:
+                known[key] = value
+            elif key in _DEFAULTS:
+                told = f"{key}: {one_line(ast.unparse(node.value), 40)} is known only as the file runs; write its value"
+                args.faults.append(Fault(told, path, node.lineno, node.col_offset + 1))
+    return {key: value for key, value in known.items() if key in _DEFAULTS}
+
+
+def _assigned(node: ast.expr, known: Mapping[str, Any]) -> Any:
+    """Return the value of an expression: a constant, a known name, or a sum of whole numbers; None if anything else."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Name):
+        return known.get(node.id)
+    words = ast.unparse(node)
+    for name, value in known.items():
+        if type(value) is int:
+            words = words.replace(name, str(value))
+    return whole_sum(words)
+
+
+def _value(text: str) -> Any:
+    """Return the value of ``--name=value``, as its configurator reads it."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return text
+
+
+def _number(args: Arguments, said: Mapping[str, Any], name: str) -> int:
+    value = said[name]
+    if type(value) is int and 1 <= value <= _MOST:
+        return value
+    args.fault(name.replace("_", "-"), f"{one_line(value, 40)} is not a whole number, 1 to {_MOST}")
+    return 1
