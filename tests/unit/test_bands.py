@@ -15,6 +15,7 @@ from simulator.bands.composition import Composition, Part, estimate, parts_of
 from simulator.bands.distance import Facts, distance
 from simulator.bands.evidence import Evidence, Seen, Spread, evidence
 from simulator.cli import run
+from simulator.network.circumstances import machine_of
 from simulator.questions.calibration import Calibration
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.disk import DiskQuestion
@@ -22,6 +23,7 @@ from simulator.questions.operator import OperatorQuestion
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
+from simulator.topology.load import topology_from_text
 from simulator.workload.operators import Linear, Softmax
 
 GEMM = kernel_chain("gemm", "compute", "fp32")
@@ -145,6 +147,27 @@ def test_classes_of_collectives_tell_networks_sizes_and_scale_apart() -> None:
     assert set(apart[0]) & set(apart[1]) == {
         *("collective full nodes", "collective large nodes", "collective large", "collective")
     }
+
+
+MIXED = """schema_version: 1
+name: mixed
+devices:
+  gpu[0-3]: {part: h100-sxm5-80gb}
+  cpu0: {part: xeon-platinum-8480c}
+  nic0: {part: ethernet-nic-25g}
+  nic[1-2]: {part: connectx-7-ndr}
+links:
+  - {between: ["gpu[0-3]", cpu0], part: pcie5-x16}
+  - {between: ["nic[0-2]", cpu0], part: pcie5-x16}
+"""
+
+
+def test_the_network_is_that_of_most_bandwidth_and_none_is_no_ethernet() -> None:
+    session, where = Session(), Where("mixed")
+    session.know(where, machine_of(topology_from_text(MIXED, n_nodes=2)))
+    chain = session.composed(CollectiveQuestion(where=where, size_bytes=1e9)).chain
+    assert chain[0] == "collective full few infiniband all-reduce"
+    assert collective_chain("all-reduce", 1e9, "", 2)[0] == "collective full nodes"
 
 
 def test_a_band_is_never_narrower_than_a_percent_either_way() -> None:

@@ -152,6 +152,8 @@ def test_a_test_that_is_not_modelled_is_named() -> None:
         ("n0:1:1 [0] NCCL INFO NCCL_IB_HCA set to mlx5_1,mlx5_2", (("NCCL_IB_HCA", "mlx5_1,mlx5_2"),)),
         ("[1,0]<stdout>:n0:1:1 [0] NCCL INFO NCCL_CROSS_NIC set by environment to 2.", (("NCCL_CROSS_NIC", "2"),)),
         ("NCCL_ALGO=$ALGO ./x", ()),
+        ("n0:1:1 [0] NCCL INFO Using network Socket", (("NCCL_NET", "Socket"),)),
+        ("n0:1:1 [0] NCCL INFO Using network IB", ()),
         ("NCCL_ALGO=Ring\nNCCL_ALGO=Tree", (("NCCL_ALGO", "Tree"),)),
     ],
 )
