@@ -54,10 +54,10 @@ class Explanation:
 class Checked:
     """A checked log.
 
-    ``groups`` are the largest sizes and the others; either may be absent.  ``pace`` judges the times alone, and
-    ``verdict`` is ``wrong`` if results are.  ``tried`` is the number of causes simulated.  ``mismatch`` says that the
-    log ran on other GPUs than the topology has, which would explain everything; empty if it did not.  ``cliff`` is
-    where bandwidth falls and stays low.
+    ``groups`` are the largest sizes and the others; either may be absent.  ``pace`` judges the times alone, ``wrong``
+    says which results are wrong, and ``verdict`` is ``wrong`` if there are such.  ``tried`` is the number of causes
+    simulated.  ``mismatch`` says that the log ran on other GPUs than the topology has, which would explain everything;
+    empty if it did not.  ``cliff`` is where bandwidth falls and stays low.
     """
 
     log: NcclLog
@@ -66,19 +66,13 @@ class Checked:
     rows: tuple[Compared, ...]
     groups: tuple[Group, ...]
     pace: Pace
+    wrong: str
     verdict: Verdict
     explanations: tuple[Explanation, ...]
     tried: int
     remarks: tuple[str, ...]
     mismatch: str = ""
     cliff: Cliff | None = None
-
-    @property
-    def wrong(self) -> str:
-        """Says which results in the log are wrong; empty if they are right."""
-        sizes = [in_binary(point.size_bytes) for point in self.log.points if point.wrong]
-        words = f"at {few(sizes, 4)} (#wrong)" if sizes else ""
-        return f"{self.log.out_of_bounds:,} out of bounds" if self.log.out_of_bounds and not words else words
 
     def busbw_bps(self, size_bytes: float, time_s: float) -> float:
         """Return the bus bandwidth of *size_bytes* exchanged in *time_s*, in B/s."""
@@ -127,7 +121,7 @@ def check(
         found = tuple(each for each in found if each.error <= _ALIKE)
     machine = session.machine(question.where)
     notes = [note for note in session.collective(question).notes if isinstance(note, VersionNote)]
-    is_wrong = bool(log.out_of_bounds) or any(point.wrong for point in log.points)
+    wrong = _wrong(log)
     return Checked(
         log=log,
         machine=machine.name,
@@ -135,13 +129,22 @@ def check(
         rows=tuple(rows),
         groups=groups_of(rows, ranges),
         pace=pace,
-        verdict="wrong" if is_wrong else pace,
+        wrong=wrong,
+        verdict="wrong" if wrong else pace,
         explanations=found,
         tried=tried,
         remarks=(*_remarks(log, asked, rows, told=gpus is not None), *notes),
         mismatch=_mismatch(log, {node.part_name for node in machine.nodes if node.kind == "gpu"}),
         cliff=cliff_in(rows),
     )
+
+
+def _wrong(log: NcclLog) -> str:
+    """Return which results of *log* are wrong; empty if none is."""
+    sizes = [in_binary(point.size_bytes) for point in log.points if point.wrong]
+    if sizes:
+        return f"at {few(sizes, 4)} (#wrong)"
+    return f"{log.out_of_bounds:,} out of bounds" if log.out_of_bounds else ""
 
 
 def judged(points: Sequence[Point]) -> Sequence[Point]:
