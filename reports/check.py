@@ -15,7 +15,7 @@ from reports.file import figure_file
 __all__ = ["draw_check"]
 
 _EXPECTED, _MEASURED, _OTHER = "#0072b2", "#d55e00", "#7a5195"  # from Okabe and Ito's colour-blind-safe palette
-_WIDTH = 84
+_WIDTH = 72  # characters of the title in a line
 
 
 def draw_check(document: Mapping[str, Any], title: str, kind: str) -> bytes:
@@ -27,7 +27,8 @@ def _figure(document: Mapping[str, Any], title: str) -> Figure:
     rows = document["sizes"]
     sizes = [row["size_bytes"] for row in rows]
     figure = Figure(figsize=(7.6, 4.8))
-    axes = figure.add_axes((0.11, 0.12, 0.86, 0.74))
+    lines = textwrap.wrap(title, _WIDTH)
+    axes = figure.add_axes((0.11, 0.12, 0.86, 0.82 - 0.04 * max(2, len(lines))))
     per_s = [row["measured_busbw_Bps"] * row["measured_s"] / 1e9 for row in rows]  # GB that cross the bus
     slow = [bus / row["healthy_to_s"] for bus, row in zip(per_s, rows, strict=True)]
     fast = [bus / row["healthy_from_s"] for bus, row in zip(per_s, rows, strict=True)]
@@ -53,7 +54,6 @@ def _figure(document: Mapping[str, Any], title: str) -> Figure:
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     axes.legend(frameon=False, fontsize=9, loc="upper left")
-    lines = textwrap.wrap(title, _WIDTH)
     figure.text(0.02, 0.97, "\n".join(lines), fontsize=11.5, fontweight="bold", va="top", color=INK)
     return figure
 
