@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["curve_of", "draw_legend", "draw_machine", "legend_height", "use_colours"]
 
 _UNUSED = "#d3d7db"
+_DOWN = (0.0, (3.0, 2.0))  # dashes of links that are out of use
 _FILL = {
     "gpu": "#dcebd5",
     "cpu": "#d8e3f0",
@@ -75,6 +76,9 @@ def draw_machine(axes: Axes, view: View, layout: Layout, colours: ScalarMappable
         width = _width(edge)
         if edge.is_bottleneck:
             axes.add_patch(_line(curve, INK, width + 3.6, 4.0))
+        if edge.is_down:
+            axes.add_patch(_line(curve, INK, width, 1.9, _DOWN))
+            continue
         axes.add_patch(_line(curve, colour, width, 4.1 if edge.is_bottleneck else 2.0 + edge.use))
     for symbol, (x, y) in zip(view.symbols, layout.positions, strict=True):
         _draw_symbol(axes, symbol, x, y)
@@ -117,7 +121,8 @@ def draw_legend(figure: Figure, view: View, left_in: float, top_in: float, width
         write(left_in, line, textwrap.shorten(text, int(width_in * 0.5 / _SMALL_LETTER_IN), placeholder=" ..."))
     for line, (text, edge) in enumerate(_links(view).items(), 1):
         y = (top_in - _LINE_IN * (line + 0.42)) / height
-        sample = Line2D([links_in / width, (links_in + 0.3) / width], [y, y], linewidth=_width(edge), color=INK)
+        ends = [links_in / width, (links_in + 0.3) / width]
+        sample = Line2D(ends, [y, y], linewidth=_width(edge), color=INK, linestyle=_DOWN if edge.is_down else None)
         figure.add_artist(sample)
         write(links_in + 0.38, line, text)
 
@@ -128,7 +133,7 @@ def _links(view: View) -> dict[str, Edge]:
     for edge in sorted(view.edges, key=lambda edge: (list(LINK_WORDS).index(edge.kind), -edge.count)):
         rate = format_bandwidth(edge.nominal_Bps)
         each = f"{edge.count} x {format_bandwidth(edge.nominal_Bps / edge.count, 3)} = " if edge.count > 1 else ""
-        found.setdefault(f"{LINK_WORDS[edge.kind]}, {each}{rate}", edge)
+        found.setdefault(f"{'out of use: ' * edge.is_down}{LINK_WORDS[edge.kind]}, {each}{rate}", edge)
     return dict(list(found.items())[:_MOST_SORTS])
 
 
@@ -222,9 +227,12 @@ def _label_bottleneck(
     )  # fmt: skip
 
 
-def _line(curve: Curve, colour: object, width: float, order: float) -> PathPatch:
+def _line(curve: Curve, colour: object, width: float, order: float, dashes: object = "solid") -> PathPatch:
     path = Path(curve, [Path.MOVETO, Path.CURVE4, Path.CURVE4, Path.CURVE4])
-    return PathPatch(path, fill=False, edgecolor=colour, linewidth=width, zorder=order, capstyle="round")
+    cap = "round" if dashes == "solid" else "butt"
+    return PathPatch(
+        path, fill=False, edgecolor=colour, linewidth=width, zorder=order, capstyle=cap, linestyle=dashes
+    )  # fmt: skip
 
 
 def _draw_symbol(axes: Axes, symbol: Symbol, x: float, y: float) -> None:

@@ -9,7 +9,9 @@ from matplotlib.patches import Patch
 
 from reports.colours import ACTIVITIES, HELD, INK
 from reports.file import figure_file
+from reports.foot import with_foot
 from simulator.programs.about import Did, Passed
+from simulator.results.changed import changed_words
 from simulator.results.program import ProgramResult
 from simulator.units import format_duration, format_size
 
@@ -31,7 +33,7 @@ _MOST = 1000  # bars drawn at most; the figure says so where it shows only the f
 
 def draw_program(result: ProgramResult, kind: str) -> bytes:
     """Return a figure of *result* as a file: svg, png or pdf (*kind*)."""
-    return figure_file(lambda: _figure(result), kind)
+    return figure_file(lambda: with_foot(_figure(result), changed_words(result.changed)), kind)
 
 
 def _figure(result: ProgramResult) -> Figure:

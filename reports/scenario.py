@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from reports.file import figure_file
+from reports.foot import with_foot
 from simulator.scenarios.answers import Answer
 from simulator.scenarios.file import Scenario
 from simulator.units import format_bandwidth, format_duration, format_size
@@ -29,7 +30,9 @@ def draw_answers(scenario: Scenario, answers: Sequence[Answer], kind: str) -> by
 
     A mark shows an expected value, a line an expected range.
     """
-    return figure_file(lambda: _figure(scenario, answers), kind)
+    changed = ", ".join(dict.fromkeys(each for answer in answers for each in answer.changed))
+    said = f"changed: {changed}" if changed else ""
+    return figure_file(lambda: with_foot(_figure(scenario, answers), said), kind)
 
 
 def _figure(scenario: Scenario, answers: Sequence[Answer]) -> Figure:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from reports.colours import MARKED_SERIES as SERIES
 from reports.file import figure_file
+from reports.foot import with_foot
+from simulator.results.changed import changed_words
+from simulator.results.single import SingleResult
 from simulator.units import format_duration, format_size
 
 __all__ = ["draw_sizes"]
@@ -18,15 +20,14 @@ __all__ = ["draw_sizes"]
 _WIDTH = 80
 
 
-def draw_sizes(entries: Sequence[Mapping[str, Any]], title: str, kind: str) -> bytes:
-    """Return a figure of *entries*, as ``simulate --json`` lists them, over their sizes, with logarithmic axes.
-
-    *kind*: svg, png or pdf.
-    """
-    return figure_file(lambda: _figure(entries, title), kind)
+def draw_sizes(results: Sequence[SingleResult], title: str, kind: str) -> bytes:
+    """Return a figure of *results* over their sizes, with logarithmic axes; *kind*: svg, png or pdf."""
+    said = changed_words(results[-1].changed, results[-1].name_among(results))
+    return figure_file(lambda: with_foot(_figure(results, title), said), kind)
 
 
-def _figure(entries: Sequence[Mapping[str, Any]], title: str) -> Figure:
+def _figure(results: Sequence[SingleResult], title: str) -> Figure:
+    entries = [result.to_dict() for result in results]
     figure = Figure(figsize=(7.2, 4.4))
     axes = figure.add_axes((0.12, 0.13, 0.84, 0.74))
     names = list(dict.fromkeys(entry["topology"] for entry in entries))

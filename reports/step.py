@@ -11,8 +11,10 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from reports.colours import ACTIVITIES, BEST, HELD, INK, OTHER, WAITING, WARNING, kernel_colour
 from reports.file import figure_file
+from reports.foot import with_foot
 from reports.kernels import draw_held, draw_roofline
 from reports.pipeline import draw_passes
+from simulator.results.changed import changed_words
 from simulator.results.columns import percent, rate_words
 from simulator.results.held import held_over, not_followed
 from simulator.results.limits import critical_path
@@ -45,7 +47,11 @@ def draw_steps(results: Sequence[TrainingResult], kind: str) -> bytes:
 
 def figure_of_steps(results: Sequence[TrainingResult]) -> Figure:
     """Return the figure that :func:`draw_steps` writes."""
-    return _figure(results[0]) if len(results) == 1 else _compared(results)
+    if len(results) == 1:
+        return with_foot(_figure(results[0]), changed_words(results[0].changed))
+    first = grouped(results)[0][0]
+    of = f"{first.way} on {first.machine}" if len({result.machine for result in results}) > 1 else first.way
+    return with_foot(_compared(results), changed_words(first.changed, of))
 
 
 def _figure(result: TrainingResult) -> Figure:

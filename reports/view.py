@@ -41,7 +41,7 @@ class Edge:
     """The links between two symbols: ``count`` of one kind, with ``nominal_Bps`` in total per direction.
 
     ``use`` is the utilisation of the busiest direction of the busiest link; ``weight`` ranks the edge by ``count``
-    among those of its kind, from 0 (fewest) to 1.
+    among those of its kind, from 0 (fewest) to 1.  ``is_down``: they are out of use for good.
     """
 
     a: int
@@ -52,6 +52,7 @@ class Edge:
     count: int = 1
     nominal_Bps: float = 0.0
     weight: float = 0.5
+    is_down: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,19 +193,22 @@ def _groups(machine: Machine, kept: Sequence[int]) -> list[list[int]]:
 
 def _edges(result: Result, machine: Machine, symbol_of: dict[int, int], bottleneck: str) -> list[Edge]:
     by_name = {use.name: use.utilisation for use in result.links}
-    grouped: dict[tuple[int, int, str], list[Link]] = {}
-    for link in machine.links:
-        if link.src in symbol_of and link.dst in symbol_of:
-            a, b = sorted((symbol_of[link.src], symbol_of[link.dst]))
-            if a != b:
-                grouped.setdefault((a, b, link.kind), []).append(link)
+    grouped: dict[tuple[int, int, str, bool], list[Link]] = {}
+    for is_down, every in ((False, machine.links), (True, machine.down)):
+        for link in every:
+            if link.src in symbol_of and link.dst in symbol_of:
+                a, b = sorted((symbol_of[link.src], symbol_of[link.dst]))
+                if a != b:
+                    grouped.setdefault((a, b, link.kind, is_down), []).append(link)
     edges = []
-    for (a, b, kind), links in grouped.items():
-        names = {name for link in links for name in (link.name, machine.resource_names[link.resource])}
+    for (a, b, kind, is_down), links in grouped.items():
+        names = {link.name for link in links}
+        if not is_down:
+            names |= {machine.resource_names[link.resource] for link in links}
         use = max(by_name.get(name, 0.0) for name in names)
-        forth = [link for link in links if symbol_of[link.src] == a]
+        forth = links if is_down else [link for link in links if symbol_of[link.src] == a]
         count, nominal_Bps = sum(link.count for link in forth), sum(link.nominal_Bps for link in forth)
-        edges.append(Edge(a, b, kind, use, bottleneck in names, count, nominal_Bps))
+        edges.append(Edge(a, b, kind, use, bottleneck in names, count, nominal_Bps, is_down=is_down))
     counts = {kind: sorted({edge.count for edge in edges if edge.kind == kind}) for kind in {e.kind for e in edges}}
     return [
         replace(edge, weight=counts[edge.kind].index(edge.count) / (len(counts[edge.kind]) - 1))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from simulator.api.collectives import chosen_gpus
-from simulator.api.machines import load_machine
 from simulator.collectives.communicator import Communicator
 from simulator.constants import DEFAULT, Constants
 from simulator.errors import InputError
+from simulator.network.circumstances import machine_of
 from simulator.network.machine import Machine
 from simulator.network.routing import Router
 from simulator.questions.access import AccessQuestion
@@ -24,12 +25,14 @@ from simulator.questions.operator import OperatorQuestion
 from simulator.questions.program import ProgramQuestion
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import TODAY, Software, Where
+from simulator.topology.load import load_topology
 
 if TYPE_CHECKING:  # device models are imported on first use
     from simulator.devices.predict import Device
     from simulator.places import Places
     from simulator.questions.calibration import Calibration
     from simulator.results.training import TrainingResult
+    from simulator.topology.topology import Topology
     from simulator.workload.find import NetworkSource
     from simulator.workload.network import Network
 else:
@@ -76,9 +79,14 @@ class Context(ABC):
 
     # -- machines, devices and networks --------------------------------------------
 
-    def know(self, where: Where, machine: Machine) -> None:
-        """Use *machine* for *where*, instead of a file or a built-in machine."""
-        self._machines = {**self._machines, where: machine}  # sessions that share the others keep theirs
+    def know(self, where: Where, made: Topology | Machine) -> None:
+        """Use *made* for *where* instead of a file or a built-in machine.
+
+        A topology is used whatever is changed of it; a compiled machine has no slow links or neighbours but its own.
+        """
+        known = replace(where, slow_links=(), neighbours=())
+        others = {key: held for key, held in self._machines.items() if key != where}
+        self._machines = {**others, ("known", known): made}  # sessions that share the others keep theirs
 
     def know_network(self, workload: str, source: NetworkSource) -> None:
         """Use *source* for the network named *workload*, instead of a file or a built-in network."""
@@ -86,8 +94,17 @@ class Context(ABC):
 
     def machine(self, where: Where) -> Machine:
         """Return the machine of *where*; raises InputError."""
-        asked = {"n_nodes": where.nodes, "slow_links": where.slow_links, "neighbours": where.neighbours}
-        return self._once(self._machines, where, lambda: load_machine(where.topology, fabric=where.fabric, **asked))  # type: ignore[arg-type]
+
+        def made() -> Machine:
+            known = self._machines.get(("known", replace(where, slow_links=(), neighbours=())))
+            if isinstance(known, Machine):
+                if where.slow_links or where.neighbours:
+                    raise InputError(f"{known.name}: is compiled, and cannot be changed; its topology can")
+                return known
+            topology = known or load_topology(where.topology, n_nodes=where.nodes, fabric=where.fabric)
+            return machine_of(topology, where.slow_links, where.neighbours)
+
+        return self._once(self._machines, where, made)
 
     def group(self, where: Where, gpus: tuple[int, ...] | None) -> Communicator:
         """Return the communicator of *gpus* (None: all) of the machine of *where*; raises InputError."""

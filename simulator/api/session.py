@@ -160,19 +160,22 @@ class Session(Context):
         strategy, requests = self.planned(question)
         perturbations = perturbations_of(requests[0].machine, question.where.slow_links)
         result = run_collective(strategy, requests, fold=fold, perturbations=perturbations)
-        return replace(result, asked=question, changed=self.changed(question, result.sync_time_s))
+        return replace(result, asked=question)
 
-    def changed(self, question: Question, time_s: float) -> Changed | None:
-        """Return what *question*, answered with *time_s*, changes of its machine; None if it changes nothing."""
+    def changed(self, question: Question, time_s: float, delay_s: float | None = None) -> Changed | None:
+        """Return what *question*, answered with *time_s*, changes of its machine; None if it changes nothing.
+
+        The question is answered once more, without its changes.  *delay_s*: that of a step by a server's loss.
+        """
         from simulator.results.changed import Changed, changes_of, unchanged
 
         what = changes_of(question)
         if not what:
             return None
         try:
-            return Changed(what, time_s, self.time_s(unchanged(question)))
+            return Changed(what, time_s, self.time_s(unchanged(question)), delay_s)
         except InputError:
-            return Changed(what, time_s, None)
+            return Changed(what, time_s, None, delay_s)
 
     def planned(self, question: CollectiveQuestion) -> tuple[Strategy, list[Request]]:
         """Return the strategy of *question* and one request for each of its groups; raises InputError."""
@@ -217,8 +220,7 @@ class Session(Context):
         from simulator.api.input import check_input, with_input
 
         check_input(self, question)
-        result = with_checkpoints(self, with_input(self, question, self._step(question, fold=fold)))
-        return replace(result, changed=self.changed(question, result.step_time_s))
+        return with_checkpoints(self, with_input(self, question, self._step(question, fold=fold)))
 
     def _step(self, question: StepQuestion, *, fold: bool = True) -> TrainingResult:
         from simulator.api.steps import run_alone, run_together
@@ -241,8 +243,7 @@ class Session(Context):
         from simulator.api.programs import run_program
 
         refuse_passing(question.where.slow_links, "a program")
-        result = run_program(self, question)
-        return replace(result, changed=self.changed(question, result.done_s))
+        return run_program(self, question)
 
     def advised(self, question: StepQuestion) -> TrainingResult:
         """Return :meth:`step` with faster alternatives and changes that make it fit; raises as it does."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from simulator.collectives.request import Unsuitable
 from simulator.errors import InputError
-from simulator.network.circumstances import machine_of
 from simulator.questions.calibration import Calibration
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.results.alternatives import Alternative
@@ -62,7 +61,7 @@ def _changes(session: Session, question: StepQuestion) -> Iterator[tuple[str, Se
             if changed == topology:
                 continue
             there = replace(where, topology=f"{where.topology} with {words}")
-            session.know(there, machine_of(changed, where.slow_links, where.neighbours))
+            session.know(there, changed)
             yield words, session, replace(question, where=there)
     parts = {node.part_name for node in session.machine(where).nodes_of(0)}
     known = {name: session.calibrations.get(name, Calibration()) for name in parts}

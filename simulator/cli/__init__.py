@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMANDS", "LISTS", "main", "run"]
 
-_SEARCHES = "simulator.cli.search_app"
+_MAIN, _SEARCHES = "simulator.cli.app", "simulator.cli.search_app"
 LISTS = ("machines", "networks", "parts", "strategies")
 COMMANDS = {
     "best": _SEARCHES,
@@ -37,12 +37,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
         from simulator.cli.complete import written_so_far
 
         return run_app(_app(written_so_far()), "simulate", [])
-    return run_app(_app(given), "simulate", given, COMMANDS)
+    return run_app(_app(given), "simulate", given, {"": _MAIN, **COMMANDS})
 
 
 def _app(given: Sequence[str]) -> typer.Typer:
     """Return the app with the options of the command in *given*."""
-    found: typer.Typer = import_module(COMMANDS.get(given[0] if given else "", "simulator.cli.app")).app
+    found: typer.Typer = import_module(COMMANDS.get(given[0] if given else "", _MAIN)).app
     return found
 
 

@@ -169,7 +169,9 @@ def answer_exchanges(
             found: list[Result] = []
             for question, name in fitting:
                 try:
-                    found.append(session.collective(replace(question, size_bytes=float(size)), fold=written.fold))
+                    asked = replace(question, size_bytes=float(size))
+                    result = session.collective(asked, fold=written.fold)
+                    found.append(replace(result, changed=session.changed(asked, result.sync_time_s)))
                 except Unsuitable as reason:
                     unfit[name] = str(reason)
                 except SimulationError as error:

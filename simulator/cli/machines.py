@@ -12,12 +12,11 @@ from simulator.cli.options import parse_count
 from simulator.cli.output import warn
 from simulator.cli.written import Written
 from simulator.errors import Fault, InputError, one_line
-from simulator.network.circumstances import machine_of
 from simulator.questions.where import Where
 from simulator.topology.load import topology_from_text
 from simulator.topology.yaml_source import MAX_BYTES
 
-__all__ = ["find_machines"]
+__all__ = ["find_machines", "on_machine"]
 
 
 def find_machines(written: Written, session: Session) -> list[Where]:
@@ -32,19 +31,30 @@ def find_machines(written: Written, session: Session) -> list[Where]:
     found: list[Where] = []
     faults: list[Fault] = []
     more = 0
-    for name in _names(written.topology):
+    names = _names(written.topology)
+    for name in names:
         where = Where(name, nodes, written.fabric, slow, others)
         try:
             if name == "-":
                 _know_input(session, where)
             warn(written, session.machine(where).notes)
         except InputError as error:
-            faults += error.faults
+            faults += (on_machine(error, name) if len(names) > 1 else error).faults
             more += error.more
         found.append(where)
     if faults:
         raise InputError(faults, more)
     return found
+
+
+def on_machine(error: InputError, name: str) -> InputError:
+    """Return *error* of one of several machines, with the machine's *name* where it says none."""
+
+    def named(fault: Fault) -> Fault:
+        known = fault.file or fault.message.startswith(f"{name}:")
+        return fault if known else replace(fault, message=f"{name}: {fault.message}")
+
+    return error.changed(named)
 
 
 def _names(text: str) -> list[str]:
@@ -59,12 +69,11 @@ def _names(text: str) -> list[str]:
 
 
 def _know_input(session: Session, where: Where) -> None:
-    """Load standard input, which can be read only once, as the machine of *where*, and without its changes."""
+    """Load standard input, which can be read only once, as the machine of *where*."""
     if sys.stdin is None:
         raise InputError("--topology -: standard input is closed")
     try:
         topology = topology_from_text(sys.stdin.buffer.read(MAX_BYTES + 1), n_nodes=where.nodes, fabric=where.fabric)
-        session.know(replace(where, slow_links=(), neighbours=()), machine_of(topology))
-        session.know(where, machine_of(topology, where.slow_links, where.neighbours))
+        session.know(where, topology)
     except InputError as error:
         raise error.changed(lambda f: replace(f, file="<stdin>") if f.file == "<text>" else f) from None

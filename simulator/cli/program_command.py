@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
+from dataclasses import replace
 
 from simulator.api.session import Session
 from simulator.cli.calibrations import read_calibrations
@@ -61,6 +62,7 @@ def answer_programs(written: Written) -> list[ProgramResult]:
                 captured=written.cuda_graph,
                 trust_code=written.trust_code,
             )
-            results.append(session.program(question))
+            result = session.program(question)
+            results.append(replace(result, changed=session.changed(question, result.done_s)))
             progress.advance(results[-1].machine)
     return sorted(results, key=lambda result: result.done_s)

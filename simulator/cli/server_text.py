@@ -21,8 +21,6 @@ def server_lines(run: ServerRun, style: Style) -> list[str]:
     rows += [[stage, format_duration(seconds), percent(seconds / whole_s)] for stage, seconds in run.stages_s.items()]
     lines = table_of(rows, [False, True, True], style)
     lines += style.wrap(f"servers on {', '.join(run.servers)}; {run.longest_stage} is at work longest", "dim")
-    if run.lost_s is not None:
-        lines += style.wrap(f"the step after the loss of a server ends {format_duration(run.lost_s)} later", "dim")
     rows = [["nodes", "step", "computing", "slack", "staleness", "at most", "ahead"]]
     for pace in run.paces:
         more = f" and {pace.node_count - 1} more" if pace.node_count > 1 else ""

@@ -39,14 +39,17 @@ def run_single(written: Written) -> None:
     with ExitStack() as stack:
         files = Files(written, stack)
         found, remarks = answer_singles(written)
-        entries = [result.to_dict() for result in found]
         if files.plot_kind:
             from reports.sizes import draw_sizes
 
-            files.plot(draw_sizes(entries, written.what, files.plot_kind))
+            files.plot(draw_sizes(found, written.what, files.plot_kind))
         warn(written, remarks)
         if written.json:
-            document = {"schema_version": SCHEMA_VERSION, "workload": written.what, "results": entries}
+            document = {
+                "schema_version": SCHEMA_VERSION,
+                "workload": written.what,
+                "results": [result.to_dict() for result in found],
+            }
             sys.stdout.write(to_json(document))
             return
         style = choose_style(sys.stdout)

@@ -43,7 +43,7 @@ def sizes_lines(workload: str, found: Sequence[SingleResult], style: Style) -> l
 
 
 def _head(title: str, found: Sequence[SingleResult], style: Style) -> list[str]:
-    changed = changed_lines(found[-1].changed, style, found[-1].words if len(found) > 1 else "")
+    changed = changed_lines(found[-1].changed, style, found[-1].name_among(found))
     return [*style.wrap(title, "bold"), *changed, *outside_lines([each.confidence for each in found], style), ""]
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from simulator.api.session import Session
 from simulator.cli.chosen_gpus import Faster, faster_gpus, on_fastest
+from simulator.cli.machines import on_machine
 from simulator.cli.output import Files, show, warn
 from simulator.cli.step_questions import ask_steps
 from simulator.cli.written import Written
@@ -81,10 +82,15 @@ def answer_steps(written: Written, session: Session, questions: Sequence[StepQue
         for question in questions:
             try:
                 # Advice takes longer than the step itself, so only a single question gets it.
-                found.append(session.advised(question) if len(questions) == 1 else session.step(question))
+                result = session.advised(question) if len(questions) == 1 else session.step(question)
+                delay_s = None if result.servers is None else result.servers.lost_s
+                changed = session.changed(question, result.step_time_s, delay_s)
+                found.append(replace(result, changed=changed))
             except Unsuitable as reason:
                 of = f" on {session.machine(question.where).name}" if several else ""
                 unfit[f"{question.way}{of}"] = str(reason)
+            except InputError as error:
+                raise on_machine(error, session.machine(question.where).name) if several else error from None
             progress.advance(question.way)
     if not found:
         raise InputError([Fault(f"--strategy {name} does not fit: {why}") for name, why in unfit.items()])

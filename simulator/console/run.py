@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from simulator.console.streams import abandon, say
-from simulator.errors import InputError, TopocastError, nearest, one_line
+from simulator.errors import InputError, TopocastError, few, nearest, one_line
 
 if TYPE_CHECKING:
     import typer
@@ -35,11 +36,12 @@ def error_lines(program: str, error: TopocastError) -> list[str]:
 
 
 def run_app(
-    app: typer.Typer, program: str, arguments: Sequence[str] | None = None, commands: Iterable[str] = ()
+    app: typer.Typer, program: str, arguments: Sequence[str] | None = None, modules: Mapping[str, str] | None = None
 ) -> int:
     """Run *app* with *arguments*, by default those of the process, and return the exit code.
 
-    *commands* are first words that select another app; a word similar to one of them gets it as a hint.
+    *modules* holds the apps of *program*, as ``app``, by the first word that selects each; "" is the one without such a
+    word.  A word similar to one of these gets it as a hint, and an option of another command that command.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
@@ -47,7 +49,7 @@ def run_app(
         say(f"{program}: standard output is closed; send it to /dev/null if it is not wanted")
         return FAILED
     try:
-        status = _guarded(program, lambda: _invoke(app, program, given, tuple(commands)), debug=debug)
+        status = _guarded(program, lambda: _invoke(app, program, given, modules or {}), debug=debug)
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
@@ -85,7 +87,7 @@ def _guarded(program: str, action: Callable[[], int], *, debug: bool) -> int:
         return FAILED
 
 
-def _invoke(app: typer.Typer, program: str, given: list[str], commands: tuple[str, ...] = ()) -> int:
+def _invoke(app: typer.Typer, program: str, given: list[str], modules: Mapping[str, str]) -> int:
     import typer
     from typer.main import get_command
 
@@ -103,7 +105,10 @@ def _invoke(app: typer.Typer, program: str, given: list[str], commands: tuple[st
     except typer.Abort as stop:  # Click's for Ctrl-C, and for an EOFError inside, which is a fault of ours
         raise (stop.__cause__ if isinstance(stop.__cause__, EOFError) else KeyboardInterrupt()) from None
     except usage_error as error:
-        raise InputError(_usage_words(error, asked, commands)) from None
+        if type(error).__name__ == "NoSuchOption":
+            apps = [app, *(import_module(module).app for module in dict.fromkeys(modules.values()))]
+            raise InputError(_no_option(error, asked, _by_words(program, map(get_command, apps)))) from None
+        raise InputError(_usage_words(error, asked, [word for word in modules if word])) from None
     if status == INTERRUPTED:  # Click's status after an interrupt
         raise KeyboardInterrupt
     return status if isinstance(status, int) else 0
@@ -136,17 +141,33 @@ def _refuse_repeats(command: Any, given: list[str]) -> None:
         seen.add(name)
 
 
-def _usage_words(error: BaseException, command: Any, commands: tuple[str, ...] = ()) -> str:
+def _by_words(program: str, commands: Iterable[Any]) -> dict[str, Any]:
+    """Return *commands*, of groups those within, by the words that run them."""
+    found: dict[str, Any] = {}
+    for command in commands:
+        within = getattr(command, "commands", None)
+        found |= {program: command} if within is None else {f"{program} {name}": each for name, each in within.items()}
+    return found
+
+
+def _no_option(error: BaseException, command: Any, commands: Mapping[str, Any]) -> str:
+    """Return what to say of an option that *command* lacks, but perhaps not the others of *commands*."""
+    name = str(getattr(error, "option_name", ""))
+    if having := [words for words, other in commands.items() if name in _options(other)]:
+        this = next((words for words, other in commands.items() if other.name == command.name), command.name)
+        others = " and ".join(having) if len(having) < 4 else few(having, 3)
+        return f"{one_line(name, 60)}: is an option of {others}, not of {this} (--help)"
+    # Compared without the hyphens, which all options share.
+    hint = nearest(name.lstrip("-"), [option.lstrip("-") for option in _options(command) if option.startswith("--")])
+    hint = f"; {hint.replace(chr(39), chr(39) + '--', 1)}" if hint.startswith("did you mean") else ""
+    return f"{one_line(name, 60)}: no such option{hint} (--help)"
+
+
+def _usage_words(error: BaseException, command: Any, commands: Sequence[str]) -> str:
     """Return the text of *error*, one of Click's, in our words."""
     kind = type(error).__name__
     message = str(getattr(error, "message", error))
     options = [name for name in _options(command) if name.startswith("--")]
-    if kind == "NoSuchOption":
-        name = str(getattr(error, "option_name", ""))
-        # Compared without the hyphens, which all options share.
-        hint = nearest(name.lstrip("-"), [option.lstrip("-") for option in options])
-        hint = f"; {hint.replace(chr(39), chr(39) + '--', 1)}" if hint.startswith("did you mean") else ""
-        return f"{one_line(name, 60)}: no such option{hint} (--help)"
     if kind == "BadOptionUsage":
         name = getattr(error, "option_name", "the option")
         return f"{name} needs a value (--help)" if _NEEDS_VALUE in message else f"{name} takes no value (--help)"

@@ -11,11 +11,14 @@ from simulator.engine.executor import alone
 from simulator.network.machine import Machine
 from simulator.plan.plan import Fragment, Perturbation, Plan
 
-__all__ = ["LinkUse", "binding", "bottleneck_of", "mean_factors"]
+__all__ = ["Given", "LinkUse", "binding", "bottleneck_of", "given_of"]
 
 
 class LinkUse(NamedTuple):
-    """Bytes over a link (or through a memory bus or a switch's fabric), and the fraction of its capacity used."""
+    """Bytes over a link (or through a memory bus or a switch's fabric), and the fraction of its capacity used.
+
+    The capacity is what slow links and neighbours leave.
+    """
 
     names: Sequence[str]
     number: int
@@ -28,21 +31,31 @@ class LinkUse(NamedTuple):
         return self.names[self.number]
 
 
-def mean_factors(perturbations: Iterable[Perturbation], end_s: float) -> dict[str, float]:
-    """Return the mean fraction of its capacity until *end_s* for each resource or place that *perturbations* name.
+class Given(NamedTuple):
+    """The mean fraction of its capacity that a resource gives: of the whole time, and of that when it is in use."""
 
-    Those with capacity 0 throughout are left out, as nothing crosses them.
+    always: float = 1.0
+    in_use: float = 1.0
+
+
+def given_of(perturbations: Iterable[Perturbation], end_s: float) -> dict[str, Given]:
+    """Return what each resource or place that *perturbations* name gives until *end_s*.
+
+    What binds is what lacks time (``always``); but while a link is out of use it is not used (``in_use``).  Those with
+    capacity 0 throughout are left out, as nothing crosses them.
     """
     since: dict[str, tuple[float, float]] = {}
     whole_s: dict[str, float] = {}
-    for change in sorted(perturbations, key=lambda change: change.at_s):
+    up_s: dict[str, float] = {}
+    ends = [Perturbation(end_s, target) for target in dict.fromkeys(p.target for p in perturbations)]
+    for change in sorted([*perturbations, *ends], key=lambda change: change.at_s):
         if change.target:
             at_s = min(change.at_s, end_s)
             from_s, factor = since.get(change.target, (0.0, 1.0))
             whole_s[change.target] = whole_s.get(change.target, 0.0) + factor * (at_s - from_s)
+            up_s[change.target] = up_s.get(change.target, 0.0) + (at_s - from_s if factor else 0.0)
             since[change.target] = at_s, change.factor
-    found = {target: whole_s[target] + factor * (end_s - from_s) for target, (from_s, factor) in since.items()}
-    return {target: seconds / end_s for target, seconds in found.items() if seconds > 0 and end_s > 0}
+    return {name: Given(s / end_s, s / up_s[name]) for name, s in whole_s.items() if s > 0}
 
 
 def binding(machine: Machine, plan: Plan, used: Mapping[int, float]) -> int:
@@ -71,9 +84,9 @@ def bottleneck_of(
     times = Counter[Fragment]()
     for fragment, count in exchanges:
         times[fragment] += count
-    factors = mean_factors(perturbations, end_s)
+    given = given_of(perturbations, end_s)
     names, capacity_Bps = machine.resource_names, machine.capacity_Bps
-    slowed = {r: factors[name] for r, name in enumerate(names) if name in factors} if factors else {}
+    slowed = {r: given[name] for r, name in enumerate(names) if name in given} if given else {}
     bound_s: dict[int, float] = {}
     for fragment, count in times.items():
         most = _bound_by(machine, fragment) if not slowed else _bound_amid(machine, fragment, slowed)
@@ -83,15 +96,15 @@ def bottleneck_of(
         return None
     most = max(bound_s, key=lambda r: (round(bound_s[r], 12), -r))
     total = sum(count * alone(machine, fragment).resource_bytes[most] for fragment, count in times.items())
-    could = capacity_Bps[most] * slowed.get(most, 1.0) * end_s
+    could = capacity_Bps[most] * slowed.get(most, Given()).in_use * end_s
     return LinkUse(names, most, total, total / could if could else 0.0)
 
 
-def _bound_amid(machine: Machine, fragment: Fragment, slowed: Mapping[int, float]) -> int:
-    """Return the resource that limits *fragment* at the given fractions of capacity in *slowed*; -1: none."""
+def _bound_amid(machine: Machine, fragment: Fragment, slowed: Mapping[int, Given]) -> int:
+    """Return the resource that limits *fragment* where those in *slowed* give less than their capacity; -1: none."""
     moved = alone(machine, fragment).resource_bytes
     listed = moved.carried() if slowed else moved.firsts()
-    used = {r: n_bytes / machine.capacity_Bps[r] / slowed.get(r, 1.0) for r, n_bytes in listed}
+    used = {r: n_bytes / machine.capacity_Bps[r] / slowed.get(r, Given()).always for r, n_bytes in listed}
     return binding(machine, fragment.plan, used) if used else -1
 
 

@@ -11,32 +11,46 @@ from simulator.questions.step import StepQuestion
 from simulator.questions.where import SlowLink
 from simulator.units import format_bandwidth, format_duration
 
-__all__ = ["Changed", "changes_of", "said", "unchanged"]
+__all__ = ["Changed", "changed_words", "changes_of", "said", "unchanged"]
 
 Q = TypeVar("Q")
+_THEN = {False: "later", True: "earlier"}
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What was changed, in words, the time with it, and that of the same question without, if it has an answer."""
+    """What was changed, in words, the time with it, and that of the same question without, if it has an answer.
+
+    ``delay_s``: how much later the step after the loss of a server ends; the loss changes no other step.
+    """
 
     what: tuple[str, ...]
     time_s: float
     without_s: float | None
+    delay_s: float | None = None
 
     def said(self, of: str = "") -> str:
         """Return the line that an answer begins with; *of* names what took the time, where that is not clear."""
         line = f"changed: {'; '.join(self.what)}"
+        if self.delay_s is not None:
+            line += f"; the next step ends {format_duration(abs(self.delay_s))} {_THEN[self.delay_s < 0]}"
         if self.without_s is None:
             return f"{line}; without that there is no answer"
         takes = f"{of or 'it'} takes {format_duration(self.without_s)}"
-        if math.isclose(self.without_s, self.time_s, rel_tol=1e-9):
-            return f"{line}; without that {takes} too"
-        return f"{line}; without that {takes} instead of {format_duration(self.time_s)}"
+        if not math.isclose(self.without_s, self.time_s, rel_tol=1e-9):
+            return f"{line}; without that {takes} instead of {format_duration(self.time_s)}"
+        if self.delay_s is not None:
+            return f"{line}; all others take {format_duration(self.without_s)}, as without that"
+        return f"{line}; without that {takes} too"
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as in ``--json``; the time with the changes stands beside it."""
         return {"what": list(self.what), "without_s": self.without_s}
+
+
+def changed_words(changed: Changed | None, of: str = "") -> str:
+    """Return the line of *changed*, as :meth:`Changed.said`; empty if there is none."""
+    return changed.said(of) if changed is not None else ""
 
 
 def said(changed: Changed | None) -> str:

@@ -86,6 +86,7 @@ class ProgramResult:
         return html_table(
             {
                 "machine": self.machine,
+                **({"changed": self.changed.said()} if self.changed else {}),
                 "program": self.name,
                 "host returns": format_duration(self.issued_s),
                 "all done": format_duration(self.done_s),

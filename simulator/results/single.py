@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ from simulator.host.answer import Answer
 from simulator.results.changed import Changed, said
 from simulator.results.confidence import BAND_HEAD, Confidence
 from simulator.results.notebook import html_table
-from simulator.units import format_duration
+from simulator.units import format_duration, format_size
 
 __all__ = ["SingleResult"]
 
@@ -45,11 +45,18 @@ class SingleResult:
         return html_table(
             {
                 "machine": self.machine,
+                **({"changed": self.changed.said()} if self.changed else {}),
                 "question": self.words,
                 "time": format_duration(self.time_s),
                 BAND_HEAD: self.confidence.words,
             }
         )
+
+    def name_among(self, found: Sequence[SingleResult]) -> str:
+        """Return its name in what is said of *found*: its size in a sweep; nothing, if it is the only one."""
+        if len(found) == 1:
+            return ""
+        return self.words if self.size_bytes is None else format_size(self.size_bytes)
 
     @property
     def band(self) -> Band | None:

@@ -18,13 +18,17 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer: ``value`` in SI units or words, expected between ``low`` and ``high``, or equal to ``words``."""
+    """One answer: ``value`` in SI units or words, expected between ``low`` and ``high``, or equal to ``words``.
+
+    ``changed``: what each of its runs changes of the machine.
+    """
 
     asked: Asked
     value: float | str
     low: float | None = None
     high: float | None = None
     words: str | None = None
+    changed: tuple[str, ...] = ()
 
     @property
     def is_compared(self) -> bool:
@@ -74,14 +78,14 @@ def answers_of(scenario: Scenario, documents: Mapping[str, Any]) -> tuple[Answer
             faults.append(scenario.fault((*place, "value"), f"value: {error}"))
             continue
         if asked.expected is None:
-            answers.append(Answer(asked, value))
+            answers.append(Answer(asked, value, changed=_changed(asked, documents)))
             continue
         try:
             low, high = (_bound(end, documents) for end in (asked.expected.low, asked.expected.high))
         except (Missing, ValueError) as error:
             faults.append(scenario.fault((*place, asked.expected.kind), f"{asked.expected.kind}: {error}"))
             continue
-        answers.append(Answer(asked, value, low, high, asked.expected.words))
+        answers.append(Answer(asked, value, low, high, asked.expected.words, _changed(asked, documents)))
     if faults:
         raise InputError(faults)
     return tuple(answers)
@@ -92,6 +96,17 @@ def _found(asked: Asked, documents: Mapping[str, Any]) -> float | str:
         return asked.value.value(documents)
     found = asked.value.found(documents)
     return found if isinstance(found, str) else json.dumps(found, separators=(",", ":"))
+
+
+def _changed(asked: Asked, documents: Mapping[str, Any]) -> tuple[str, ...]:
+    found = []
+    for run in dict.fromkeys(path.run for path in asked.value.paths):
+        document = documents.get(run, {})
+        for entry in [document, *document.get("results", [])[:1]]:
+            if isinstance(entry, dict) and entry.get("changed"):
+                found.append(f"{run}: {'; '.join(entry['changed']['what'])}")
+                break
+    return tuple(found)
 
 
 def _bound(end: Expression | None, documents: Mapping[str, Any]) -> float | None:

@@ -53,10 +53,8 @@ SERVER = "cpu-2xe5-2690v4"
 
 @pytest.fixture(scope="module")
 def session() -> Session:
-    from simulator.network.compiling import compile_machine
-
     made = Session()
-    made.know(Where("textbook"), compile_machine(topology_from_text(TEXTBOOK)))
+    made.know(Where("textbook"), topology_from_text(TEXTBOOK))
     return made
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.layout import parse_layout
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Neighbour, SlowLink, Where
-from simulator.results.bottleneck import binding, mean_factors
+from simulator.results.bottleneck import Given, binding, given_of
 from simulator.results.result import Result
 
 P3 = "p3.16xlarge"
@@ -95,10 +96,45 @@ def test_a_pipeline_names_the_link_of_what_it_exchanges_longest() -> None:
     assert found.utilisation > 0.005
 
 
-def test_a_mean_factor_is_the_integral_over_the_time() -> None:
+def test_what_a_link_gives_is_the_integral_over_the_time() -> None:
     changes = [Perturbation(2.0, "a", 0.5), Perturbation(4.0, "a", 1.0), Perturbation(0.0, "b", 0.1)]
-    assert mean_factors(changes, 10.0) == pytest.approx({"a": 0.9, "b": 0.1})
-    assert mean_factors([Perturbation(0.0, "a", 0.0)], 1.0) == {}
+    assert given_of(changes, 10.0) == {"a": Given(0.9, 0.9), "b": Given(0.1, 0.1)}
+    assert given_of([Perturbation(2.0, "a", 0.0), Perturbation(7.0, "a", 0.2)], 10.0) == {
+        "a": Given(pytest.approx(0.26), pytest.approx(0.52))
+    }
+    assert given_of([Perturbation(0.0, "a", 0.0)], 1.0) == {}
+
+
+@pytest.mark.parametrize("strategy", ["ring", "gpu0"])
+def test_a_link_that_is_out_of_use_binds_but_is_not_used(strategy: str) -> None:
+    whole, link = of(strategy, topology="4gpu-pcie"), "gpu3->switch0" if strategy == "ring" else "gpu0->switch0"
+    found = of(strategy, SlowLink(f"{link[:4]}-switch0", 0.0, 1e-3, 51e-3), topology="4gpu-pcie")
+    assert found.sync_time_s == pytest.approx(whole.sync_time_s + 50e-3, rel=1e-9)
+    assert found.bottleneck is not None
+    assert whole.bottleneck is not None
+    assert found.bottleneck.name == link
+    for use in found.links:  # bytes at full rate, of the whole time
+        assert use.utilisation == pytest.approx(use.bytes / 16e9 / found.sync_time_s, rel=1e-9)
+
+
+def test_a_step_says_how_long_a_link_is_used_that_was_out_of_use() -> None:
+    question = StepQuestion(where=Where(P3), workload="alexnet", batch=8)
+    whole = Session().step(question)
+    link = SlowLink("gpu0-gpu3", 0.0, 0.0, 9 * whole.step_time_s)
+    found = Session().step(replace(question, where=Where(P3, slow_links=(link,))))
+    assert found.bottleneck is not None
+    assert whole.bottleneck is not None
+    assert found.bottleneck.name == "gpu0->gpu3"
+    assert found.bottleneck.utilisation < whole.bottleneck.utilisation / 5
+
+
+def test_the_direction_that_a_neighbour_uses_binds() -> None:
+    found = of("ring", topology="4gpu-pcie", neighbours=(Neighbour("gpu2-gpu3", 4e9),))
+    assert found.bottleneck is not None
+    assert found.bottleneck.name == "gpu2->switch0"
+    used = {use.name: use.utilisation for use in found.links}
+    assert used["switch0->gpu3"] == used["gpu2->switch0"] == pytest.approx(1.0, rel=1e-9)  # of what it leaves
+    assert used["gpu3->switch0"] == used["switch0->gpu2"] == pytest.approx(0.75, rel=1e-9)
 
 
 def test_what_binds_is_what_is_needed_longest() -> None:

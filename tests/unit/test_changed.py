@@ -7,7 +7,14 @@ import json
 import pytest
 
 from simulator import simulate
+from simulator.api import Session
+from simulator.api.steps import together_timeline
 from simulator.cli import run
+from simulator.questions.collective import CollectiveQuestion
+from simulator.questions.where import SlowLink, Where
+from simulator.results.changed import Changed
+from simulator.topology.load import load_topology
+from simulator.units import format_duration
 
 PCIE = ["--topology", "4gpu-pcie", "--workload"]
 RING = [*PCIE, "bytes:160MB", "--strategy", "ring"]
@@ -40,7 +47,7 @@ def lines(words: list[str], capsys: pytest.CaptureFixture[str]) -> list[str]:
         ([*STEP, "--strategy", "nccl,ring", "--straggler", "gpu3:1.5x"], "gpu3 takes 1.5 times as long; without that"),
         (
             [*SERVED, "--strategy", "parameter-server-sharded", "--lose", "node1.cpu0@1us"],
-            "the server on node1.cpu0 fails 1 us after the start of a step; without that it takes",
+            "the server on node1.cpu0 fails 1 us after the start of a step; the next step ends",
         ),
         (
             ["--topology", "p3.16xlarge", "--workload", "copy:h2d,size=1MB", "--slow-link", "gpu0-plx0:0.5x"],
@@ -89,3 +96,51 @@ def test_a_picture_says_what_was_changed(tmp_path) -> None:
     for more in (["--strategy", "ring"], ["--strategy", "nccl,ring"]):
         assert run([*asked, *more, "--plot", str(tmp_path / "m.svg"), "--quiet"]) == 0
         assert "changed: gpu0-gpu3 out of use; without that" in (tmp_path / "m.svg").read_text(encoding="utf-8")
+    copy = ["--topology", "p3.16xlarge", "--workload", "copy:h2d,sweep:1MB-2MB", "--slow-link", "gpu0-plx0:0.5x"]
+    assert run([*copy, "--plot", str(tmp_path / "m.svg"), "--quiet"]) == 0
+    assert "changed: gpu0-plx0 at 0.5 of its bandwidth; without that 2 MB" in (tmp_path / "m.svg").read_text()
+
+
+def test_the_picture_of_several_runs_says_what_each_changes(tmp_path) -> None:
+    asked = "simulate --topology 4gpu-pcie --workload bytes:1MB --strategy ring"
+    (tmp_path / "s.yaml").write_text(
+        f"schema_version: 1\ntitle: t\nchapter: c\nabout: a\nruns:\n  whole: {asked}\n"
+        f"  slow: {asked} --slow-link gpu0-switch0:0.5x\nanswers:\n"
+        '- {name: ratio, value: "slow.results[0].sync_time_s / whole.results[0].sync_time_s", unit: "1"}\n'
+    )
+    assert run(["scenario", str(tmp_path / "s.yaml"), "--plot", str(tmp_path / "s.svg"), "--quiet"]) == 0
+    assert "changed: slow: gpu0-switch0 at 0.5 of its bandwidth<" in (tmp_path / "s.svg").read_text()
+
+
+def test_a_loss_delays_the_next_step_alone() -> None:
+    words = {"topology": "p3.16xlarge", "nodes": 2, "workload": "alexnet", "batch": 8}
+    lost = simulate(**words, strategy="parameter-server-sharded", lose="node1.cpu0@10ms")
+    assert lost.servers.lost_s > 1e-3
+    delay, whole = format_duration(lost.servers.lost_s), format_duration(lost.step_time_s)
+    assert lost.changed.said().endswith(f"the next step ends {delay} later; all others take {whole}, as without that")
+    assert Changed(("",), 1.0, 1.0, -2e-3).said().startswith("changed: ; the next step ends 2 ms earlier")
+    assert Changed(("",), 2.0, 1.0, 2e-3).said().endswith("ends 2 ms later; without that it takes 1 s instead of 2 s")
+
+
+def test_only_the_answer_is_compared_with_that_without_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = []
+
+    def counted(*given: object, **more: object) -> object:
+        runs.append(given)
+        return together_timeline(*given, **more)
+
+    monkeypatch.setattr("simulator.api.steps.together_timeline", counted)
+    words = {"topology": "p3.16xlarge", "workload": "mlp", "batch": 64}
+    assert simulate(**words).alternatives
+    plain = len(runs)
+    simulate(**words, straggler="gpu3:1.5x")
+    assert len(runs) == 2 * plain + 1
+
+
+def test_a_machine_that_is_given_has_an_answer_without_changes_too() -> None:
+    session, where = Session(), Where("mine", slow_links=(SlowLink("gpu0-switch0", 0.5),))
+    session.know(Where("mine"), load_topology("4gpu-pcie"))
+    asked = CollectiveQuestion(where=where, size_bytes=160e6, strategy="ring")
+    changed = session.changed(asked, session.time_s(asked))
+    assert changed is not None
+    assert (changed.time_s, changed.without_s) == pytest.approx((0.030, 0.015), rel=1e-9)

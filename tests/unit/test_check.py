@@ -22,7 +22,6 @@ from simulator.api.faulty import (
 from simulator.bands.composition import estimate
 from simulator.bands.evidence import evidence
 from simulator.errors import InputError
-from simulator.network.circumstances import machine_of
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import SlowLink, Where
 from simulator.topology.load import load_topology
@@ -42,7 +41,7 @@ SIZES = [1 << power for power in (14, 18, 22, 25, 28, 30)]
 def times_on(topology: Topology, sizes: Sequence[int] = SIZES, **asked: object) -> list[tuple[int, float]]:
     """Return NCCL's time on *topology* for all *sizes*, as (bytes, seconds)."""
     session, where = Session(), Where("as it is")
-    session.know(where, machine_of(topology))
+    session.know(where, topology)
     question = CollectiveQuestion(where=where, size_bytes=0.0)
     return [(size, session.time_s(replace(question, size_bytes=float(size), **asked))) for size in sizes]  # type: ignore[arg-type]
 

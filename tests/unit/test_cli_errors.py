@@ -136,6 +136,18 @@ ERRORS = {
         [*RING, "--cudagraph"],
         "simulate: --cudagraph: no such option; did you mean '--cuda-graph'? (--help)",
     ),
+    "an option of another command": (
+        ["best", "--straggler", "gpu3:2x"],
+        "simulate: --straggler: is an option of simulate, not of simulate best (--help)",
+    ),
+    "an option of two others": (
+        ["machines", "--batch=3"],
+        "simulate: --batch: is an option of simulate and simulate scale, not of simulate machines (--help)",
+    ),
+    "an option of a search": (
+        [*RING, "--top", "3"],
+        "simulate: --top: is an option of simulate best, not of simulate (--help)",
+    ),
     "two scenarios": (
         ["scenario", "waits", "moves"],
         "simulate: 'moves' is one too many; scenario takes one at a time (--help)",

@@ -41,7 +41,7 @@ WHERE = Where("disks")
 @pytest.fixture(scope="module")
 def session() -> Session:
     made = Session()
-    made.know(WHERE, compile_machine(topology_from_text(MACHINE)))
+    made.know(WHERE, topology_from_text(MACHINE))
     return made
 
 

@@ -90,6 +90,31 @@ def test_what_a_range_lacks_is_named(words: list[str], told: str, capsys: pytest
     assert told in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (
+            ["--workload", "bytes:1MB", "--slow-link", "gpu0-gpu5:0.5x"],
+            "p3.16xlarge: --slow-link gpu0-gpu5: no link joins",
+        ),
+        (
+            ["--workload", "bytes:1MB", "--slow-link", "gpu0-gpu5:0.5x@1ms..2ms"],
+            "p3.16xlarge: --slow-link gpu0-gpu5: no",
+        ),
+        (["--workload", "mlp", "--batch", "8", "--straggler", "gpu7:2x"], "p3.8xlarge: --straggler gpu7: no device is"),
+        (
+            ["--workload", "mlp", "--batch", "8", "--neighbour", "gpu7-gpu0:1GB/s"],
+            "p3.8xlarge: --neighbour gpu7-gpu0: no d",
+        ),
+    ],
+)
+def test_of_several_machines_the_one_that_lacks_a_device_is_named(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["--topology", "p3.16xlarge,p3.8xlarge", "--strategy", "ring", "--quiet", *words]) == 2
+    assert told in capsys.readouterr().err
+
+
 def test_stragglers_of_a_range_all_take_part(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--topology", "p3.16xlarge", "--workload", "mlp", "--batch", "64", "--quiet", "--straggler"]
     assert run([*words, "gpu[6-8]:2x"]) == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -13,10 +14,11 @@ import pytest
 
 from simulator.api import load_machine
 from simulator.api.session import Session
+from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.layout import Layout
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
-from simulator.questions.where import Where
+from simulator.questions.where import SlowLink, Where
 from tests.asked import exchange_on
 
 figure_module = pytest.importorskip("reports.figure")
@@ -161,6 +163,36 @@ def test_texts_of_a_step_stay_apart(which: str):
     session = Session()
     results = [session.step(question) for question in STEPS[which]]
     assert faults(figure_of_steps(results)) == []
+
+
+@pytest.mark.parametrize("which", ["one", "ways"])
+def test_a_step_says_at_its_foot_what_was_changed(which: str):
+    asked = StepQuestion(where=Where("p3.16xlarge"), workload="mlp", batch=64, stragglers=(("gpu3", 1.5),))
+    session, results = Session(), []
+    for name in ("nccl", "ring")[: 2 if which == "ways" else 1]:
+        question = replace(asked, strategy=name)
+        result = session.step(question)
+        results.append(replace(result, changed=session.changed(question, result.step_time_s)))
+    figure = figure_of_steps(results)
+    assert faults(figure) == []
+    takes = "nccl" if which == "ways" else "it"
+    assert figure.texts[-1].get_text().startswith(f"changed: gpu3 takes 1.5 times as long; without that {takes} takes")
+
+
+def test_a_link_that_is_out_of_use_is_drawn_and_explained():
+    where = Where("p3.16xlarge", slow_links=(SlowLink("gpu0-gpu3", 0.0), SlowLink("plx2-gpu5", 0.0)))
+    result = Session().collective(CollectiveQuestion(where=where, size_bytes=1e6, strategy="ring"))
+    view = make_view(result)
+    down = {(view.symbols[e.a].label, view.symbols[e.b].label): e.count for e in view.edges if e.is_down}
+    assert {frozenset(ends): count for ends, count in down.items()} == {
+        frozenset(("gpu0", "gpu3")): 2,
+        frozenset(("gpu5", "plx2")): 1,
+    }
+    figure = figure_module.figure_of([[result]])
+    assert faults(figure) == []
+    assert "out of use: NVLink, 2 x 25 GB/s = 50 GB/s" in [text.get_text() for text in figure.texts]
+    dashed = [patch for axes in figure.axes for patch in axes.patches if patch.get_linestyle() != "solid"]
+    assert len(dashed) == 2
 
 
 def test_an_svg_has_a_title_and_a_description():

@@ -163,6 +163,7 @@ def test_json_is_one_document(capsys, good):
         (["score", "GOOD", "--out", "."], "--out .: is a folder"),
         (["score", "GOOD", "--bogus"], "--bogus"),
         (["score", "GOOD", "--trsut", "A"], "--trsut: no such option; did you mean '--trust'? (--help)"),
+        (["check", "GOOD", "--by", "size"], "--by: is an option of validate score, not of validate check (--help)"),
         (["score", "GOOD", "--by", "size", "--by=machine"], "--by is given twice; once is enough"),
         (["score", "GOOD", "--device", "t4"], "--device is for tables of operators, memory and launch; these"),
         (["score", "GOOD", "--calibrate", "50"], "--calibrate is for tables of operators; these are of collectives"),

@@ -8,7 +8,6 @@ from dataclasses import replace
 from simulator.api import Session
 from simulator.api.faulty import faulty_machines
 from simulator.errors import InputError
-from simulator.network.circumstances import machine_of
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.nccl import version_words
 from simulator.questions.where import NCCL_TODAY, SlowLink
@@ -62,9 +61,10 @@ def _there(
     session: Session, question: CollectiveQuestion, words: str, topology: Topology, links: tuple[SlowLink, ...]
 ) -> Iterator[tuple[str, CollectiveQuestion]]:
     """Yield *question* on *topology* with slow *links*, unless there can be no such machine."""
-    where = replace(question.where, topology=f"{question.where.topology} with {words}")
+    where = replace(question.where, topology=f"{question.where.topology} with {words}", slow_links=links)
+    session.know(where, topology)
     try:
-        session.know(where, machine_of(topology, links))
+        session.machine(where)
     except InputError:
         return
     yield words, replace(question, where=where)

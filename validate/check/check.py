@@ -10,7 +10,6 @@ from typing import Literal
 
 from simulator.api import Session
 from simulator.errors import Fault, InputError, few, one_line
-from simulator.network.circumstances import machine_of
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.nccl import VersionNote
 from simulator.questions.where import NCCL_TODAY, Software, Where
@@ -191,7 +190,7 @@ def _question(
     asked = applied(dict(log.settings), machine, plain)
     if asked.topology != machine:
         there = replace(where, topology=f"{where.topology} with {', '.join(asked.known)}")
-        session.know(there, machine_of(asked.topology))
+        session.know(there, asked.topology)
         asked = replace(asked, question=replace(asked.question, where=there))
     return asked
 

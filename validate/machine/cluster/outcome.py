@@ -9,7 +9,6 @@ from typing import Any
 
 from simulator.api import Session
 from simulator.api.exchanges import exchange_of
-from simulator.network.compiling import compile_machine
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Where
 from simulator.topology.load import topology_from_text
@@ -53,7 +52,7 @@ class Predictor:
             text = topology_text(
                 *(case.shape, case.n_nodes, self._payload_Bps.get(case.shape), self._costs.get(case.shape))
             )
-            self._session.know(where, compile_machine(topology_from_text(text)))
+            self._session.know(where, topology_from_text(text))
             self._known.add(where)
         strategy = case.strategy
         return CollectiveQuestion(
