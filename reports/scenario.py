@@ -30,9 +30,11 @@ def draw_answers(scenario: Scenario, answers: Sequence[Answer], kind: str) -> by
 
     A mark shows an expected value, a line an expected range.
     """
-    changed = ", ".join(dict.fromkeys(each for answer in answers for each in answer.changed))
-    said = f"changed: {changed}" if changed else ""
-    return figure_file(lambda: with_foot(_figure(scenario, answers), said), kind)
+    runs: dict[str, dict[str, None]] = {}
+    for run, what in (each for answer in answers for each in answer.changed):
+        runs.setdefault(what, {})[run] = None
+    changed = "; ".join(f"in {', '.join(of)}: {what}" for what, of in runs.items())
+    return figure_file(lambda: with_foot(_figure(scenario, answers), f"changed {changed}" if changed else ""), kind)
 
 
 def _figure(scenario: Scenario, answers: Sequence[Answer]) -> Figure:

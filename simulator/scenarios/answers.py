@@ -20,7 +20,7 @@ SCHEMA_VERSION = 1
 class Answer:
     """One answer: ``value`` in SI units or words, expected between ``low`` and ``high``, or equal to ``words``.
 
-    ``changed``: what each of its runs changes of the machine.
+    ``changed``: its runs that change something of the machine, each with what it changes, in words.
     """
 
     asked: Asked
@@ -28,7 +28,7 @@ class Answer:
     low: float | None = None
     high: float | None = None
     words: str | None = None
-    changed: tuple[str, ...] = ()
+    changed: tuple[tuple[str, str], ...] = ()
 
     @property
     def is_compared(self) -> bool:
@@ -98,13 +98,13 @@ def _found(asked: Asked, documents: Mapping[str, Any]) -> float | str:
     return found if isinstance(found, str) else json.dumps(found, separators=(",", ":"))
 
 
-def _changed(asked: Asked, documents: Mapping[str, Any]) -> tuple[str, ...]:
+def _changed(asked: Asked, documents: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     found = []
     for run in dict.fromkeys(path.run for path in asked.value.paths):
         document = documents.get(run, {})
         for entry in [document, *document.get("results", [])[:1]]:
             if isinstance(entry, dict) and entry.get("changed"):
-                found.append(f"{run}: {'; '.join(entry['changed']['what'])}")
+                found.append((run, "; ".join(entry["changed"]["what"])))
                 break
     return tuple(found)
 

@@ -109,7 +109,7 @@ def test_the_picture_of_several_runs_says_what_each_changes(tmp_path) -> None:
         '- {name: ratio, value: "slow.results[0].sync_time_s / whole.results[0].sync_time_s", unit: "1"}\n'
     )
     assert run(["scenario", str(tmp_path / "s.yaml"), "--plot", str(tmp_path / "s.svg"), "--quiet"]) == 0
-    assert "changed: slow: gpu0-switch0 at 0.5 of its bandwidth<" in (tmp_path / "s.svg").read_text()
+    assert "changed in slow: gpu0-switch0 at 0.5 of its bandwidth<" in (tmp_path / "s.svg").read_text()
 
 
 def test_a_loss_delays_the_next_step_alone() -> None:
