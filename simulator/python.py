@@ -29,6 +29,7 @@ from simulator.results.result import Result
 from simulator.results.single import SingleResult
 from simulator.results.training import TrainingResult
 from simulator.workload.parse import parse_workload
+from simulator.workload.precision import ELEMENT_BYTES
 
 if TYPE_CHECKING:
     from simulator.workload.find import NetworkSource
@@ -157,8 +158,6 @@ def _exchanges(written: Written, source: NetworkSource | None) -> list[Answered]
     session = Session()
     name = written.what
     if source is not None:
-        from simulator.workload.precision import ELEMENT_BYTES
-
         name = f"bytes:{source.build(0).trained_count * ELEMENT_BYTES['fp32']}B"
     payload, (questions, names) = read_all(lambda: parse_workload(name), lambda: exchange_questions(written, session))
     by_size = answer_exchanges(written, session, questions, names, payload).by_size

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
+from simulator.api.context import Context
 from simulator.api.input import with_input_cures
+from simulator.devices.predict import Device
 from simulator.errors import InputError
 from simulator.questions.layout import FSDP, REPLICAS, Layout
+from simulator.questions.options import StepOptions
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.results.alternatives import NOT_TRIED, Way, faster
 from simulator.results.input import STEP
@@ -20,11 +22,6 @@ from simulator.step.memory import MemoryNeed, Shares, memory_need
 from simulator.training.divide import divided
 from simulator.training.memory import device_memory, most_needed
 from simulator.workload.network import Network
-
-if TYPE_CHECKING:
-    from simulator.api.context import Context
-    from simulator.devices.predict import Device
-    from simulator.questions.options import StepOptions
 
 __all__ = ["advised"]
 

@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from simulator.engine.executor import execute
+from simulator.engine.timeline import Timeline
 from simulator.errors import InputError
 from simulator.network.machine import Machine
+from simulator.places import Place
+from simulator.plan.plan import Perturbation, Plan
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
+from simulator.step.issue import issues_of
+from simulator.training.micro_batches import Batches, periods_s
+from simulator.training.plan import plan_alone
+from simulator.training.roles import Role
+from simulator.training.stragglers import check_stragglers, pace_of
 from simulator.workload.network import Network, once
-
-if TYPE_CHECKING:
-    from simulator.engine.timeline import Timeline
-    from simulator.places import Place
-    from simulator.plan.plan import Perturbation, Plan
-    from simulator.training.roles import Role
 
 _EXPLICIT = (3, 6, 12)  # micro-batches simulated one by one, tried in turn until their times are periodic
 
@@ -39,11 +42,6 @@ def alone_timeline(
 
     *host_scale* multiplies the host's launch times.
     """
-    from simulator.step.issue import issues_of
-    from simulator.training.plan import plan_alone
-    from simulator.training.roles import Role
-    from simulator.training.stragglers import check_stragglers, pace_of
-
     if (question.options.cuda_graph or question.options.cuda_graph_blocks) and place.name == place.host:
         raise InputError(f"{place.name} is a CPU; a CUDA graph is for GPUs")
     if question.programs > 1 and place.name == place.host:
@@ -81,9 +79,6 @@ def executed(
     perturbations: tuple[Perturbation, ...] = (),
 ) -> Timeline:
     """Execute the plan that *write* returns; periodic ones among *count* micro-batches pass at once."""
-    from simulator.engine.executor import execute
-    from simulator.training.micro_batches import Batches, periods_s
-
     if perturbations:
         plan = write(batches=Batches(count))
         return execute(machine, replace(plan, perturbations=(*plan.perturbations, *perturbations)), fold=fold)

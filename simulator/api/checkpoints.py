@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from simulator.api.context import Context
 from simulator.errors import InputError
 from simulator.questions.disk import DiskQuestion
-
-if TYPE_CHECKING:
-    from simulator.api.context import Context
-    from simulator.results.training import TrainingResult
+from simulator.results.checkpoints import Checkpoints, best_interval_s
+from simulator.results.training import TrainingResult
+from simulator.step.memory import memory_need
 
 __all__ = ["with_checkpoints"]
 
@@ -21,9 +20,6 @@ def with_checkpoints(context: Context, result: TrainingResult) -> TrainingResult
     A checkpoint holds the parameters and the optimiser state once, written to the first disk of the first node.  Raises
     InputError if its time is not given and that disk has no write rate.
     """
-    from simulator.results.checkpoints import Checkpoints, best_interval_s
-    from simulator.step.memory import memory_need
-
     asked = result.question.checkpoints
     if asked is None:
         return result

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from simulator.api.collectives import chosen_gpus
+from simulator.api.context import Context
 from simulator.bands.classes import host_chain, kernel_chain
 from simulator.bands.composition import Composition, parts_of
 from simulator.bands.distance import Facts
+from simulator.devices.kernels import kernel_class
+from simulator.devices.predict import kernel_cost
 from simulator.questions.access import AccessQuestion
+from simulator.questions.calibration import Calibration
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.copy import CopyQuestion
 from simulator.questions.launch import LaunchQuestion
@@ -23,11 +27,9 @@ from simulator.results.composed import (
     main_format,
     steps_alike,
 )
-
-if TYPE_CHECKING:
-    from simulator.api.context import Context
-else:
-    Context = Any
+from simulator.results.step import flop_by_format_of
+from simulator.step.operator import network_kernel_classes, operator_kernels
+from simulator.workload.family import family_of
 
 __all__ = ["COMPOSED", "composed"]
 
@@ -45,11 +47,6 @@ def composed(context: Context, question: Any) -> Composition:
 
 
 def _operator(context: Context, question: OperatorQuestion) -> Composition:
-    from simulator.devices.kernels import kernel_class
-    from simulator.devices.predict import kernel_cost
-    from simulator.questions.calibration import Calibration
-    from simulator.step.operator import operator_kernels
-
     device = context.device(question.where, question.device, question.threads)
     place = context.places(question.where).find(question.device, threads=question.threads)
     kernels = operator_kernels(question)
@@ -76,11 +73,6 @@ def _collective(context: Context, question: CollectiveQuestion) -> Composition:
 
 
 def _step(context: Context, question: StepQuestion) -> Composition:
-    from simulator.questions.calibration import Calibration
-    from simulator.results.step import flop_by_format_of
-    from simulator.step.operator import network_kernel_classes
-    from simulator.workload.family import family_of
-
     places, network = context.places(question.where, question.software), context.network(question)
     machine = places.machine
     gpus = len(machine.gpus) if question.gpus is None else len(question.gpus)

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
-from typing import TYPE_CHECKING
 
+from simulator.api.alone import alone_timeline
+from simulator.api.steps import run_together
 from simulator.collectives.communicator import Communicator
+from simulator.collectives.request import Strategy, Unsuitable
 from simulator.errors import InputError
+from simulator.places import Place, Places
 from simulator.questions.layout import REPLICAS
 from simulator.questions.step import StepQuestion
+from simulator.results.training import TrainingResult
+from simulator.step.issue import issues_of
+from simulator.training.division import divide
+from simulator.training.roles import Role
+from simulator.training.stragglers import check_stragglers, pace_of
 from simulator.workload.network import Network
-
-if TYPE_CHECKING:
-    from simulator.collectives.request import Strategy
-    from simulator.places import Place, Places
-    from simulator.results.training import TrainingResult
 
 __all__ = ["run_divided"]
 
@@ -33,14 +36,6 @@ def run_divided(
     The samples are divided so that all devices finish at the same time, each computing alone.  Raises Unsuitable or
     InputError.
     """
-    from simulator.api.alone import alone_timeline
-    from simulator.api.steps import run_together
-    from simulator.collectives.request import Unsuitable
-    from simulator.step.issue import issues_of
-    from simulator.training.division import divide
-    from simulator.training.roles import Role
-    from simulator.training.stragglers import check_stragglers, pace_of
-
     machine = places.machine
     if not question.layout.on(group.n_ranks).has_replicas:
         raise Unsuitable(f"a batch is divided over whole replicas; {question.layout.words} has none")

@@ -5,20 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import ceil, gcd, isfinite, sqrt
-from typing import TYPE_CHECKING
 
+from simulator.api.context import Context
+from simulator.engine.executor import execute
+from simulator.engine.timeline import Timeline
 from simulator.errors import InputError, one_line
+from simulator.host.copies import copy_plan
+from simulator.host.input_costs import InputCosts, batch_load, disks_of, hit_share
+from simulator.host.input_plan import Feeding, StepShape, plan_input
+from simulator.network.machine import Machine
+from simulator.network.routing import Router
+from simulator.plan.plan import PlanBuilder
+from simulator.questions.copy import CopyQuestion
 from simulator.questions.input import HELD, MEMORY, InputQuestion
-
-if TYPE_CHECKING:
-    from simulator.api.context import Context
-    from simulator.engine.timeline import Timeline
-    from simulator.host.input_plan import Feeding, StepShape
-    from simulator.network.machine import Machine
-    from simulator.network.routing import Router
-    from simulator.questions.step import StepQuestion
-    from simulator.results.input import InputRun, Limit
-    from simulator.results.training import TrainingResult
+from simulator.questions.step import StepQuestion
+from simulator.results.input import Cure, InputRun, Limit, begins_of, ends_of
+from simulator.results.shares import shares_of
+from simulator.results.training import TrainingResult
+from simulator.topology.parts import StoragePart
 
 __all__ = ["check_input", "with_input", "with_input_cures"]
 
@@ -58,8 +62,6 @@ def with_input_cures(context: Context, question: StepQuestion, result: TrainingR
     run = result.input
     if run is None or run.bound == "step":
         return result
-    from simulator.results.input import Cure
-
     own = _Input(context, question, replace(result, input=None))
     cures = []
     found, found_s, words = run.asked, run.period_s, ""
@@ -111,9 +113,6 @@ class _Input:
 
     def run(self, asked: InputQuestion) -> InputRun:
         """Return the simulated steps with the input *asked*."""
-        from simulator.host.input_costs import InputCosts, disks_of, hit_share
-        from simulator.results.input import InputRun, begins_of, ends_of
-
         shape = self._shape()
         held = self.cpu.constants(InputCosts).cache_share * self.cpu.memory_bytes
         feeding = self._feeding(asked, 1.0)
@@ -155,9 +154,6 @@ class _Input:
     # -- simulation ----------------------------------------------------------------
 
     def _shape(self) -> StepShape:
-        from simulator.host.input_plan import StepShape
-        from simulator.results.shares import shares_of
-
         result, step = self.result, self.result.step
         processes = 1 if self.question.one_process else max(1, len(self.local))
         if self.on_cpu:
@@ -173,11 +169,6 @@ class _Input:
         return StepShape(min(wait_s, step.host_s), device_s, step.host_s, processes, loads)
 
     def _feeding(self, asked: InputQuestion, missed: float) -> Feeding:
-        from simulator.host.copies import copy_plan
-        from simulator.host.input_costs import batch_load
-        from simulator.host.input_plan import Feeding
-        from simulator.questions.copy import CopyQuestion
-
         question, count = self.question, max(1, len(self.local))
         one = question.one_process
         network = self.network
@@ -206,10 +197,6 @@ class _Input:
 
     def _steady(self, feeding: Feeding, shape: StepShape, steps: int) -> tuple[Timeline, float]:
         """Return the timeline of several steps (a short epoch as a whole) and the steady time of a step, in seconds."""
-        from simulator.engine.executor import execute
-        from simulator.host.input_plan import plan_input
-        from simulator.results.input import ends_of
-
         feeding = _fewer(feeding)
         workers = max(1, feeding.asked.workers)
         cycle = workers // gcd(workers, feeding.batches)
@@ -264,10 +251,6 @@ class _Input:
 
     def _limits(self, feeding: Feeding, shape: StepShape) -> tuple[Limit, ...]:
         """Return the seconds per step that each stage takes alone, the longest first."""
-        from simulator.engine.executor import execute
-        from simulator.plan.plan import PlanBuilder
-        from simulator.results.input import Limit
-
         asked, load = feeding.asked, feeding.load
         all_s = feeding.loaders * feeding.batches
         found = {"step": self._own_s(shape)}
@@ -321,8 +304,6 @@ class _Input:
         workers = self._enough(asked)
         if workers > asked.workers:
             yield f"workers={workers}", replace(asked, workers=workers)
-        from simulator.host.input_costs import InputCosts, disks_of
-
         disks = disks_of(asked, self.machine)
         if disks and not asked.block_bytes:
             yield "block=1MB", replace(asked, block_bytes=max(1e6, asked.sample_bytes))
@@ -367,14 +348,10 @@ def _smaller(asked: InputQuestion) -> tuple[str, InputQuestion] | None:
 
 
 def _other_disks(machine: Machine, used: Sequence[int]) -> Iterator[str]:
-    from simulator.topology.parts import StoragePart
-
     for node in machine.nodes_of(0):
         if isinstance(node.part, StoragePart) and node.index not in used:
             yield node.name
 
 
 def _router(machine: Machine) -> Router:
-    from simulator.network.routing import Router
-
     return Router(machine)

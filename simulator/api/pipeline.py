@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from simulator.api.machines import refuse_passing
 from simulator.collectives.bundle import Bundle
+from simulator.collectives.request import Strategy
 from simulator.devices.contention import ContentionCosts
 from simulator.engine.executor import alone, execute
 from simulator.engine.timeline import Timeline
 from simulator.errors import InputError
+from simulator.places import Places
 from simulator.plan.plan import Fragment, Resource, Work
+from simulator.questions.step import StepQuestion
+from simulator.results.streams import StreamUse, stream_uses
 from simulator.step.issue import Part, issues_of, weights_s
 from simulator.step.precision import storage_of
 from simulator.training.data_parallel import gradient_bytes
@@ -25,12 +28,6 @@ from simulator.workload.network import Network, shape_of
 from simulator.workload.precision import ELEMENT_BYTES
 from simulator.workload.split.experts import expert_parameters
 from simulator.workload.split.stages import joined, stages_of
-
-if TYPE_CHECKING:
-    from simulator.collectives.request import Strategy
-    from simulator.places import Places
-    from simulator.questions.step import StepQuestion
-    from simulator.results.streams import StreamUse
 
 __all__ = ["PipelineRun", "run_pipeline"]
 
@@ -208,8 +205,6 @@ def _price(
     fold: bool,
 ) -> _Priced:
     """Return the cost of one micro-batch on *network* (a chunk of a stage) alone."""
-    from simulator.results.streams import stream_uses
-
     machine, device = places.machine, role.place.device
     issues = tuple(issue for issue in issues_of(device, network, question.options) if issue.part != "update")
     acting = replace(role, issues=issues)
@@ -260,8 +255,6 @@ def _update(
 
 
 def _summed(uses: Sequence[dict[str, StreamUse]]) -> dict[str, StreamUse]:
-    from simulator.results.streams import StreamUse
-
     found: dict[str, StreamUse] = {}
     for each in uses:
         for stream, use in each.items():

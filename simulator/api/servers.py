@@ -5,20 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil
-from typing import TYPE_CHECKING
 
+from simulator.api.alone import alone_s_of
 from simulator.api.machines import refuse_passing
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.parameter_server import parameter_server
+from simulator.engine.executor import execute
+from simulator.engine.timeline import Timeline
 from simulator.errors import InputError
+from simulator.places import Places
 from simulator.questions.step import StepQuestion
+from simulator.results.from_timelines import server_result
+from simulator.results.servers import ends_of, loss_at, one_step, server_run
+from simulator.results.step import make_step_result
+from simulator.results.training import TrainingResult
+from simulator.results.training_run import DeviceMemory
+from simulator.training.data_parallel import gradient_bytes
+from simulator.training.memory import device_memory
+from simulator.training.servers import pace_in, plan_servers
+from simulator.training.teams import Team, servers_of, teams_of
 from simulator.workload.network import Network
-
-if TYPE_CHECKING:
-    from simulator.engine.timeline import Timeline
-    from simulator.places import Places
-    from simulator.results.training import TrainingResult
-    from simulator.training.teams import Team
 
 __all__ = ["run_servers", "server_timeline"]
 
@@ -34,11 +40,6 @@ def server_timeline(
     Raises Unsuitable if there are fewer places than servers, or too many flows between nodes and servers; InputError
     for a wrong option.
     """
-    from simulator.engine.executor import execute
-    from simulator.results.servers import ends_of
-    from simulator.training.servers import plan_servers
-    from simulator.training.teams import servers_of, teams_of
-
     refuse_passing(question.where.slow_links, "training through servers")
     strategy = parameter_server(question.strategy)
     servers = servers_of(group, strategy.n_servers, strategy.places or question.servers)
@@ -79,15 +80,6 @@ def run_servers(
     places: Places, network: Network, question: StepQuestion, group: Communicator, *, fold: bool = True
 ) -> TrainingResult:
     """Return the result of *network*'s steps on *group* through servers; raises as :func:`server_timeline`."""
-    from simulator.api.alone import alone_s_of
-    from simulator.results.from_timelines import server_result
-    from simulator.results.servers import one_step, server_run
-    from simulator.results.step import make_step_result
-    from simulator.results.training_run import DeviceMemory
-    from simulator.training.data_parallel import gradient_bytes
-    from simulator.training.memory import device_memory
-    from simulator.training.servers import pace_in
-
     if question.options.cuda_graph:
         raise InputError("--cuda-graph: parameters are pulled between the layers of a step, which is one graph")
     machine = group.machine
@@ -135,10 +127,6 @@ def _lost_s(
 
     Raises InputError if the name is no server or the only one, or if nodes do not wait for each other.
     """
-    from simulator.engine.executor import execute
-    from simulator.results.servers import ends_of, loss_at
-    from simulator.training.servers import plan_servers
-
     assert question.lost is not None
     name, after_s = question.lost
     names = [group.machine.nodes[server].name for server in servers]

@@ -7,33 +7,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from simulator.api.collectives import chosen_gpus, make_request, run_collective
 from simulator.api.context import Context, Question
 from simulator.api.machines import perturbations_of, refuse_passing
 from simulator.api.recent import Recent
-from simulator.api.single import ANSWERS, LEAST, TIMES
+from simulator.bands.composition import Composition
+from simulator.collectives.alpha_beta import alpha_beta_ring_s
 from simulator.collectives.registry import strategy_of
 from simulator.collectives.request import Request, Strategy, Unsuitable
 from simulator.constants import DEFAULT, Constants
+from simulator.engine.timeline import Timeline
 from simulator.errors import InputError
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.operator import OperatorQuestion
 from simulator.questions.program import ProgramQuestion
 from simulator.questions.step import StepQuestion
+from simulator.results.changed import Changed, changes_of, unchanged
+from simulator.results.confidence import Confidence, confidence_of
+from simulator.results.narrowing import narrowing_of
 from simulator.results.result import Result
 
 if TYPE_CHECKING:  # device models are imported on first use
-    from simulator.bands.composition import Composition
     from simulator.devices.predict import Device
-    from simulator.engine.timeline import Timeline
     from simulator.host.answer import Answer
     from simulator.places import Place, Places
     from simulator.questions.calibration import Calibration, Shape
     from simulator.results.account import Account
-    from simulator.results.changed import Changed
-    from simulator.results.confidence import Confidence
     from simulator.results.program import ProgramResult
     from simulator.results.training import TrainingResult
 else:
@@ -95,11 +96,11 @@ class Session(Context):
 
         Raises InputError, with the reason, if it cannot be predicted.
         """
-        return self._answered("time", question, _TIMES)
+        return self._answered("time", question)
 
     def bound_s(self, question: Question) -> float:
         """Return the seconds from data-sheet rates alone, a baseline for predictions; raises as :meth:`time_s`."""
-        return self._answered("bound", question, _BOUNDS)
+        return self._answered("bound", question)
 
     def composed(self, question: Question) -> Composition:
         """Return the error classes that the answer to *question* is composed of; raises InputError."""
@@ -109,21 +110,16 @@ class Session(Context):
 
     def confidence(self, question: Question) -> Confidence:
         """Return the uncertainty of :meth:`time_s` for *question*; raises as it does."""
-        from simulator.results.confidence import confidence_of
-        from simulator.results.narrowing import narrowing_of
-
         composition = self.composed(question)
         return confidence_of(self.time_s(question), composition, narrowing_of(question, composition.facts))
 
-    def _answered(
-        self, what: str, question: Question, functions: Mapping[type, Callable[[Session, Any], float]]
-    ) -> float:
+    def _answered(self, what: Literal["time", "bound"], question: Question) -> float:
         if not isinstance(question, CollectiveQuestion | StepQuestion):
             refuse_passing(question.where.slow_links, "a single operation or a program")
         key = what, question
         if key not in self._answers:
             try:
-                self._answers[key] = functions[type(question)](self, question)
+                self._answers[key] = _function(what, type(question))(self, question)
             except InputError as error:
                 self._answers[key] = str(error)
             except Unsuitable as error:
@@ -135,12 +131,13 @@ class Session(Context):
 
     def answer(self, question: Question) -> Answer:
         """Return the answer to *question*, with its time and its limiter; raises InputError."""
-        kind = type(question)
-        if kind not in ANSWERS:
+        if type(question) in _TIMES:
             raise InputError("only the time of this is known")
+        from simulator.api.single import ANSWERS
+
         if question not in self._explained:
             try:
-                self._explained[question] = ANSWERS[kind](self, question)
+                self._explained[question] = ANSWERS[type(question)](self, question)
             except InputError as error:
                 self._explained[question] = error
         found = self._explained[question]
@@ -150,7 +147,7 @@ class Session(Context):
 
     def explained(self, question: Question) -> Answer | None:
         """Return :meth:`answer`, or None for questions that only have a time; raises InputError."""
-        return self.answer(question) if type(question) in ANSWERS else None
+        return None if type(question) in _TIMES else self.answer(question)
 
     def collective(self, question: CollectiveQuestion, *, fold: bool = True) -> Result:
         """Return the result of a collective; raises InputError or Unsuitable.
@@ -167,8 +164,6 @@ class Session(Context):
 
         The question is answered once more, without its changes.  *delay_s*: that of a step by a server's loss.
         """
-        from simulator.results.changed import Changed, changes_of, unchanged
-
         what = changes_of(question)
         if not what:
             return None
@@ -327,8 +322,6 @@ class Session(Context):
 
 
 def _collective_bound_s(session: Session, question: CollectiveQuestion) -> float:
-    from simulator.collectives.alpha_beta import alpha_beta_ring_s
-
     group = session.group(question.where, question.gpus)
     first = group.part(range(question.group_size or group.n_ranks))
     return alpha_beta_ring_s(first, question.collective, question.size_bytes)
@@ -339,6 +332,12 @@ def _step_s(session: Session, question: StepQuestion) -> float:
     if question.has_servers or question.divided or question.input is not None:
         return session.step(question).step_time_s
     return session.step_timeline(question).end_s
+
+
+def _operator_s(session: Session, question: OperatorQuestion) -> float:
+    from simulator.step.operator import operator_s
+
+    return operator_s(question, session.device(question.where, question.device, question.threads))
 
 
 def _step_bound_s(session: Session, question: StepQuestion) -> float:
@@ -354,15 +353,24 @@ def _program_bound_s(_session: Session, _question: ProgramQuestion) -> float:
 
 
 _TIMES: dict[type, Callable[[Session, Any], float]] = {
-    **TIMES,
-    **dict.fromkeys(ANSWERS, lambda session, question: session.answer(question).time_s),
     CollectiveQuestion: lambda session, question: session.collective(question).sync_time_s,
     StepQuestion: _step_s,
     ProgramQuestion: lambda session, question: session.program(question).done_s,
+    OperatorQuestion: _operator_s,
 }
 _BOUNDS: dict[type, Callable[[Session, Any], float]] = {
-    **LEAST,
     CollectiveQuestion: _collective_bound_s,
     StepQuestion: _step_bound_s,
     ProgramQuestion: _program_bound_s,
 }
+
+
+def _function(what: Literal["time", "bound"], kind: type) -> Callable[[Session, Any], float]:
+    """Return the function for the time, or the bound, of questions of a *kind*."""
+    if kind in _TIMES and what == "time":
+        return _TIMES[kind]
+    if kind in _BOUNDS:
+        return _BOUNDS[kind]
+    from simulator.api.single import LEAST
+
+    return LEAST[kind] if what == "bound" else lambda session, question: session.answer(question).time_s

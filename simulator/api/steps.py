@@ -4,36 +4,39 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from simulator.api.alone import alone_s_of, alone_timeline, executed
 from simulator.api.machines import perturbations_of
+from simulator.api.pipeline import run_pipeline
+from simulator.api.servers import run_servers
 from simulator.collectives.communicator import Communicator
-from simulator.collectives.request import Unsuitable
+from simulator.collectives.request import Strategy, Unsuitable
+from simulator.engine.timeline import Timeline
 from simulator.network.machine import Machine
+from simulator.places import Place, Places
+from simulator.questions.layout import Layout
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
+from simulator.results.from_timelines import Seen, pipeline_result, together_result
+from simulator.results.step import StepResult, make_step_result, model_flop_of, of_programs
+from simulator.results.training import TrainingResult
+from simulator.step.issue import issues_of
+from simulator.step.memory import Shares, memory_need
+from simulator.training.divide import divided
+from simulator.training.memory import device_memory
+from simulator.training.placement import Placement
+from simulator.training.plan import PROGRAM, plan_step
+from simulator.training.roles import Role, roles_of
+from simulator.training.schedules import in_flight
+from simulator.training.stragglers import check_stragglers
 from simulator.workload.network import Network, once
 from simulator.workload.split.experts import expert_parameters
-
-if TYPE_CHECKING:
-    from simulator.collectives.request import Strategy
-    from simulator.engine.timeline import Timeline
-    from simulator.places import Place, Places
-    from simulator.questions.layout import Layout
-    from simulator.results.step import StepResult
-    from simulator.results.training import TrainingResult
-    from simulator.training.roles import Role
 
 __all__ = ["run_alone", "run_together", "together_timeline"]
 
 
 def run_alone(machine: Machine, place: Place, network: Network, question: StepQuestion) -> StepResult:
     """Return the result of a step of *network* on *place* alone; raises InputError."""
-    from simulator.results.step import make_step_result, of_programs
-    from simulator.step.memory import Shares, memory_need
-    from simulator.training.plan import PROGRAM
-
     step = make_step_result(
         machine=machine.name,
         place=place,
@@ -59,19 +62,11 @@ def together_timeline(
     roles: list[Role] | None = None,
 ) -> tuple[list[Role], Timeline]:
     """Return the roles of the ranks of *group* in a step, and its timeline; raises Unsuitable or InputError."""
-    from simulator.training.divide import divided
-    from simulator.training.placement import Placement
-    from simulator.training.plan import plan_step
-    from simulator.training.roles import roles_of
-    from simulator.training.stragglers import check_stragglers
-
     machine = places.machine
     check_stragglers(machine, group.ranks, question.stragglers)
     placement = Placement(group, question.layout.on(group.n_ranks))
     part = divided(network, placement.layout)
     if placement.layout.pp > 1:
-        from simulator.api.pipeline import run_pipeline
-
         run = run_pipeline(places, part, question, placement, strategy, layer_strategy, fold=fold)
         return [stage.role for stage in run.stages], run.timeline
     fold_roles = fold and not question.one_process  # it launches for one rank after the other
@@ -99,16 +94,9 @@ def run_together(
     Otherwise the roles follow from the ranks' parts.  Raises Unsuitable or InputError.
     """
     if question.has_servers:
-        from simulator.api.servers import run_servers
-
         return run_servers(places, network, question, group, fold=fold)
     if question.strategy.startswith("parameter-server") and not question.layout.has_replicas:
         raise Unsuitable(f"servers keep the parameters of whole replicas; {question.layout.words} has none")
-    from simulator.results.from_timelines import together_result
-    from simulator.results.step import make_step_result
-    from simulator.training.divide import divided
-    from simulator.training.memory import device_memory
-
     machine, options, count = places.machine, question.options, question.micro_batches
     if question.layout.pp > 1:
         return _run_stages(places, network, question, group, strategy, layer_strategy, fold=fold)
@@ -151,8 +139,6 @@ def _of_whole(step: StepResult, network: Network, micro_batches: int, layout: La
 
     Its FLOPs are an equal share of the undivided network's, whatever the layout leaves out or repeats.
     """
-    from simulator.results.step import model_flop_of
-
     return replace(
         step,
         model_flop=model_flop_of(network, step.options) * micro_batches / layout.model_ranks,
@@ -173,14 +159,6 @@ def _run_stages(
     fold: bool,
 ) -> TrainingResult:
     """Return the step of *network* with its layers divided among pipeline stages; raises Unsuitable or InputError."""
-    from simulator.api.pipeline import run_pipeline
-    from simulator.results.from_timelines import Seen, pipeline_result
-    from simulator.results.step import make_step_result
-    from simulator.training.divide import divided
-    from simulator.training.memory import device_memory
-    from simulator.training.placement import Placement
-    from simulator.training.schedules import in_flight
-
     count = question.micro_batches
     placement = Placement(group, question.layout.on(group.n_ranks))
     layout = placement.layout
@@ -213,8 +191,6 @@ def _run_stages(
 @once
 def _computing_s(place: Place, pace: float, network: Network, options: StepOptions) -> tuple[float, float]:
     """Return the seconds of a micro-batch and of an update on *place* alone, without any waiting."""
-    from simulator.step.issue import issues_of
-
     host_s, device_s = [0.0, 0.0], [0.0, 0.0]
     for issue in issues_of(place.device, network, options):
         host_s[issue.part == "update"] += issue.host_s

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from simulator.api.session import Session
 from simulator.collectives.request import Unsuitable
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration
@@ -18,9 +18,6 @@ from simulator.step.changes import changes_of
 from simulator.topology.load import load_topology
 from simulator.topology.parts import CpuPart, LinkPart, NicPart, Part, SwitchPart
 from simulator.topology.topology import Topology
-
-if TYPE_CHECKING:
-    from simulator.api.session import Session
 
 __all__ = ["faster_host_memory", "faster_links", "shorter_latencies", "what_if", "wider_fabrics", "with_gpudirect"]
 

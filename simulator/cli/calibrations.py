@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from simulator.errors import Fault, InputError, one_line
 from simulator.network.machine import Machine
 from simulator.questions.calibration import Calibration
+from simulator.topology.parts import CpuPart, GpuPart
 
 __all__ = ["read_calibrations"]
 
@@ -17,7 +18,6 @@ def read_calibrations(path: str | None, machines: Sequence[Machine]) -> dict[str
         return {}
     from simulator.devices.calibration_file import load_calibration
     from simulator.topology.catalogue import part_names
-    from simulator.topology.parts import CpuPart, GpuPart
 
     parts = {node.part_name for m in machines for node in m.nodes if isinstance(node.part, GpuPart | CpuPart)}
     found = load_calibration(path, {*parts, *part_names("gpu"), *part_names("cpu")})

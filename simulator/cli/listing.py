@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.cli.options import parse_choice, parse_count
+from simulator.collectives.registry import find_strategy, strategy_names
 from simulator.console.style import Style, choose_style, printable
 from simulator.errors import InputError, nearest, one_line
 from simulator.results.columns import lay_out
@@ -85,8 +86,6 @@ def list_parts(words: Sequence[str], *, kind: str | None, json_wanted: bool) -> 
 
 def list_strategies(words: Sequence[str], *, json_wanted: bool) -> None:
     """Print the strategies with their descriptions; raises InputError if none has all *words*."""
-    from simulator.collectives.registry import find_strategy, strategy_names
-
     names = strategy_names(named_only=True)
     entries = [{"name": name, "description": find_strategy(name).summary} for name in names]
     _print("strategies", entries, words, ("name", "description"), json_wanted, "no strategy is of this sort")

@@ -20,6 +20,7 @@ from simulator.errors import Fault, InputError, SimulationError
 from simulator.questions.step import StepQuestion
 from simulator.results.document import to_json
 from simulator.results.order import best_of
+from simulator.results.step_document import steps_document
 from simulator.results.training import TrainingResult
 from simulator.units import format_size
 
@@ -108,7 +109,6 @@ def answer_steps(written: Written, session: Session, questions: Sequence[StepQue
 def _print(written: Written, runs: StepRuns) -> None:
     from simulator.cli.step_text import step_lines
     from simulator.cli.ways_text import ways_lines
-    from simulator.results.step_document import steps_document
 
     if written.json:
         document = steps_document(runs.found, runs.unfit)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import log
 
 from simulator.constants import constants
 from simulator.devices.cpu.cpu import Cpu
@@ -179,8 +180,6 @@ def hit_share(asked: InputQuestion, memory_bytes: float) -> float:
     one epoch and v of the next is found where the samples used in between, 1 - u (1 - v) of the set, fit.  Where a
     share c of the set fits, with q = 1 - c, that is 1 - q + q ln q.
     """
-    from math import log
-
     if asked.cache == "none" or not asked.set_bytes:
         return 0.0
     missing = 1.0 - memory_bytes / asked.set_bytes

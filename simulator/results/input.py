@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from simulator.engine.timeline import Timeline
+from simulator.host.input_costs import BatchLoad
+from simulator.host.input_plan import Loading
 from simulator.questions.input import InputQuestion
-
-if TYPE_CHECKING:
-    from simulator.host.input_costs import BatchLoad
 
 __all__ = ["STEP", "Cure", "InputRun", "Limit", "begins_of", "ends_of"]
 
@@ -86,8 +84,6 @@ class InputRun:
 
 def ends_of(timeline: Timeline) -> list[float]:
     """Return the end of each step, in seconds."""
-    from simulator.host.input_plan import Loading
-
     return [
         span.end_s
         for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True)
@@ -97,8 +93,6 @@ def ends_of(timeline: Timeline) -> list[float]:
 
 def begins_of(timeline: Timeline) -> float:
     """Return the time in seconds at which the host starts to launch the first step."""
-    from simulator.host.input_plan import Loading
-
     return next(
         span.start_s
         for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True)

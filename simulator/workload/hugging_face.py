@@ -16,6 +16,7 @@ from simulator.topology.json_source import read_json
 from simulator.workload.hugging_face_config import Config
 from simulator.workload.hugging_face_families import FAMILIES
 from simulator.workload.zoo.entry import Entry
+from simulator.workload.zoo.registry import find_entry
 
 __all__ = ["Model", "is_config", "read_config"]
 
@@ -34,8 +35,6 @@ def is_config(text: str) -> bool:
         return True
     if not text or not os.path.isfile(os.path.join(text, "config.json")):
         return False
-    from simulator.workload.zoo.registry import find_entry
-
     try:
         find_entry(text)
     except InputError:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Annotated
 
 import typer
 
+from simulator import __version__
 from simulator.errors import InputError
 from validate.cli.options import (
     CHECK_EPILOG,
@@ -42,8 +44,6 @@ def _validate(
 ) -> None:
     """Compare predicted times with measured ones, and measure them."""
     if version:
-        from simulator import __version__
-
         typer.echo(f"validate {__version__}")
         raise typer.Exit
     if context.invoked_subcommand is None:
@@ -331,8 +331,6 @@ def run(
     """
     given = locals()
     del debug  # console/run.py reads it from the arguments
-    from dataclasses import fields
-
     from simulator.cli.written import Written, spelt
 
     written = None

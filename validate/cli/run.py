@@ -10,9 +10,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from simulator.api import load_machine
 from simulator.cli.written import Written
 from simulator.console.files import OutputFile
 from simulator.errors import InputError, MissingDependency, TopocastError, nearest, one_line
+from simulator.topology.catalogue import find_topology
+from simulator.topology.load import load_topology
 from validate.cli.asking import Asked, ask, check_twin, keep
 from validate.cli.asking_strategies import ask_exchanges, is_exchange
 from validate.cli.output import tell
@@ -141,8 +144,6 @@ def _ask(written: Written, device: str, *, prepare: bool) -> list[Asked]:
 
     gpus = 1 if device.startswith("cuda:") else torch.cuda.device_count()
     if device.startswith("cuda:") and written.gpus is None:
-        from simulator.api import load_machine
-
         written = replace(written, gpus="1" if load_machine(written.topology).gpus else None)
     return ask(written, max(1, 0 if device == "cpu" else gpus))
 
@@ -216,8 +217,6 @@ class _Kept:
 
 def _name_in(path: Path) -> str:
     """Return the name given in the topology file *path*; empty if the file is missing or invalid."""
-    from simulator.topology.load import load_topology
-
     try:
         return load_topology(str(path)).name if os.path.isfile(path) else ""
     except TopocastError:
@@ -226,9 +225,6 @@ def _name_in(path: Path) -> str:
 
 def _topology(name: str) -> tuple[str, str]:
     """Return the machine's name and the YAML text of the topology *name*; raises InputError if it is invalid."""
-    from simulator.topology.catalogue import find_topology
-    from simulator.topology.load import load_topology
-
     found = load_topology(name)
     path, _ = find_topology(name)
     return found.name, path.read_text(encoding="utf-8")

@@ -20,13 +20,12 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from simulator.effects import effect
 from simulator.errors import InputError, TopocastError, one_line
-
-if TYPE_CHECKING:
-    from simulator.workload.torch_import.traced import TracedNetwork
+from simulator.workload.torch_import.load import load_torch_workload
+from simulator.workload.torch_import.traced import TracedNetwork
 
 __all__ = ["LIMIT_S", "serve", "trace_apart"]
 
@@ -155,8 +154,6 @@ def serve() -> None:
 
 
 def _answer(text: str, sizes: dict[str, Any]) -> object:
-    from simulator.workload.torch_import.load import load_torch_workload
-
     try:
         return load_torch_workload(text, **sizes)
     except TopocastError as error:
