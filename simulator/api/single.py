@@ -33,10 +33,6 @@ from simulator.step.operator import operator_roofline_s
 __all__ = ["ANSWERS", "LEAST"]
 
 
-def _operator_bound_s(context: Context, question: OperatorQuestion) -> float:
-    return operator_roofline_s(question, context.device(question.where, question.device, question.threads))
-
-
 def _copy(context: Context, question: CopyQuestion) -> Answer:
     check_copy(question)
     places, router = context.places(question.where), context.group(question.where, None).router
@@ -44,26 +40,6 @@ def _copy(context: Context, question: CopyQuestion) -> Answer:
     if time_s is None:
         time_s = execute(places.machine, copy_plan(question, places, router)).end_s
     return copy_answer(question, places, router, time_s)
-
-
-def _copy_bound_s(context: Context, question: CopyQuestion) -> float:
-    return copy_bound_s(question, context.places(question.where), context.group(question.where, None).router)
-
-
-def _launch(context: Context, question: LaunchQuestion) -> Answer:
-    return launch_answer(question, context.device(question.where, question.device))
-
-
-def _launch_bound_s(context: Context, question: LaunchQuestion) -> float:
-    return launch_kernels_s(question, context.device(question.where, question.device))
-
-
-def _access(context: Context, question: AccessQuestion) -> Answer:
-    return access_answer(question, context.machine(question.where), context.places(question.where))
-
-
-def _access_bound_s(context: Context, question: AccessQuestion) -> float:
-    return access_bound_s(question, context.device(question.where, question.device, question.threads))
 
 
 def _disk(context: Context, question: DiskQuestion) -> Answer:
@@ -76,40 +52,24 @@ def _disk(context: Context, question: DiskQuestion) -> Answer:
     return replace(answer, time_s=max(answer.time_s, execute(machine, plan).end_s / blocks))
 
 
-def _disk_bound_s(context: Context, question: DiskQuestion) -> float:
-    return disk_bound_s(question, context.machine(question.where))
-
-
-def _message(context: Context, question: MessageQuestion) -> Answer:
-    return message_answer(question, context.places(question.where), context.router(question.where))
-
-
-def _message_bound_s(context: Context, question: MessageQuestion) -> float:
-    return message_bound_s(question, context.router(question.where))
-
-
-def _core(context: Context, question: CoreQuestion) -> Answer:
-    return core_answer(question, context.machine(question.where))
-
-
 def _no_least(_context: Context, _question: CoreQuestion) -> float:
     raise InputError("a latency has no rate")
 
 
 ANSWERS: dict[type, Callable[[Context, Any], Answer]] = {
     CopyQuestion: _copy,
-    LaunchQuestion: _launch,
-    AccessQuestion: _access,
+    LaunchQuestion: lambda context, q: launch_answer(q, context.device(q.where, q.device)),
+    AccessQuestion: lambda context, q: access_answer(q, context.machine(q.where), context.places(q.where)),
     DiskQuestion: _disk,
-    MessageQuestion: _message,
-    CoreQuestion: _core,
+    MessageQuestion: lambda context, q: message_answer(q, context.places(q.where), context.router(q.where)),
+    CoreQuestion: lambda context, q: core_answer(q, context.machine(q.where)),
 }
 LEAST: dict[type, Callable[[Context, Any], float]] = {
-    OperatorQuestion: _operator_bound_s,
-    CopyQuestion: _copy_bound_s,
-    LaunchQuestion: _launch_bound_s,
-    AccessQuestion: _access_bound_s,
-    DiskQuestion: _disk_bound_s,
-    MessageQuestion: _message_bound_s,
+    OperatorQuestion: lambda context, q: operator_roofline_s(q, context.device(q.where, q.device, q.threads)),
+    CopyQuestion: lambda context, q: copy_bound_s(q, context.places(q.where), context.group(q.where, None).router),
+    LaunchQuestion: lambda context, q: launch_kernels_s(q, context.device(q.where, q.device)),
+    AccessQuestion: lambda context, q: access_bound_s(q, context.device(q.where, q.device, q.threads)),
+    DiskQuestion: lambda context, q: disk_bound_s(q, context.machine(q.where)),
+    MessageQuestion: lambda context, q: message_bound_s(q, context.router(q.where)),
     CoreQuestion: _no_least,
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["LinkMatrix", "parse_matrix", "read_matrix"]
+__all__ = ["LinkMatrix", "read_matrix"]
 
 _GPU = re.compile(r"gpu(\d+)", re.IGNORECASE | re.ASCII)
 _COUNT = re.compile(r"(?:NV|XGMI)?(\d{1,4})", re.IGNORECASE | re.ASCII)
@@ -22,11 +22,6 @@ class LinkMatrix:
 
     gpus: tuple[int, ...]
     links: tuple[tuple[int, int, int], ...]
-
-
-def parse_matrix(text: str) -> list[tuple[int, int, int]]:
-    """Return ``(a, b, count)`` for each linked pair of GPU numbers ``a < b``; raises as :func:`read_matrix`."""
-    return list(read_matrix(text).links)
 
 
 def read_matrix(text: str) -> LinkMatrix:

@@ -11,13 +11,13 @@ import yaml
 
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.topology.validation import validate
-from simulator.topology.yaml_source import YamlSource, parse_yaml, read_yaml
+from simulator.topology.yaml_source import YamlSource, read_yaml
 from simulator.workload.layers_build import add_input, add_layer
 from simulator.workload.layers_schema import KINDS, LayerSpec, NetworkFile
 from simulator.workload.network import Network
 from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
 
-__all__ = ["load_network", "network_from_text"]
+__all__ = ["load_network"]
 
 Path_ = tuple[str | int, ...]
 _NEEDS = "a network needs schema_version, name, input and layers"
@@ -41,15 +41,7 @@ def load_network(path: str, *, batch: int, training: bool = True, loss: bool = F
     ``training`` and ``loss`` are as in :func:`simulator.workload.zoo.registry.build_network`.  Raises InputError with
     every fault of the file and its position; for sizes that do not fit together, only the first.
     """
-    return _network(read_yaml(Path(path), path, needs=_NEEDS, instead=_INSTEAD), batch, training, loss)
-
-
-def network_from_text(text: str, *, batch: int, training: bool = True, loss: bool = False) -> Network:
-    """Return the network that *text* describes; otherwise as :func:`load_network`."""
-    return _network(parse_yaml(text.encode(), "<text>", needs=_NEEDS, instead=_INSTEAD), batch, training, loss)
-
-
-def _network(source: YamlSource, batch: int, training: bool, loss: bool) -> Network:
+    source = read_yaml(Path(path), path, needs=_NEEDS, instead=_INSTEAD)
     faults: list[Fault] = []
     spec: NetworkFile | None = None
     try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Literal, ParamSpec, TypeVar
 
-from simulator.workload.operators import Embedding, Linear, Operator
+from simulator.workload.operators import Embedding, Operator
 
 __all__ = ["Layer", "Network", "Parameter", "Part", "Split", "block_name", "once", "shape_of"]
 
@@ -106,17 +106,6 @@ class Network:
     def trained_count(self) -> int:
         """Elements of the trained parameters; the others have no gradients."""
         return sum(p.elements for p in self.parameters if p.trained)
-
-    @cached_property
-    def active_parameter_count(self) -> int:
-        """Elements of the parameters that one token passes through: of the experts, only those it is routed to."""
-        idle = 0
-        for layer in self.layers:
-            operator = layer.operator
-            if isinstance(operator, Linear) and operator.experts > 1:
-                weights = sum(p.elements for p in layer.parameters)
-                idle += weights - weights * operator.rows // (operator.experts * self.tokens)
-        return self.parameter_count - idle
 
     @cached_property
     def fed_elements(self) -> int:

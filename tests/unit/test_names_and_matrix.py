@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.topology.load import load_topology
-from simulator.topology.matrix import parse_matrix
+from simulator.topology.matrix import read_matrix
 from simulator.topology.names import MAX_NAMES, expand
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -19,6 +19,10 @@ CUBE_MESH = [
     *[(0, 1, 1), (0, 2, 1), (0, 3, 2), (0, 4, 2), (1, 2, 2), (1, 3, 1), (1, 5, 2), (2, 3, 2)],
     *[(2, 6, 1), (3, 7, 1), (4, 5, 1), (4, 6, 1), (4, 7, 2), (5, 6, 2), (5, 7, 1), (6, 7, 2)],
 ]
+
+
+def links_of(text: str) -> list[tuple[int, int, int]]:
+    return list(read_matrix(text).links)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +106,7 @@ def test_ranges_are_the_numbers_between_their_ends(ranges: list[tuple[int, int]]
     ],
 )
 def test_matrices(text: str, links: list[tuple[int, int, int]]) -> None:
-    assert parse_matrix(text) == links
+    assert links_of(text) == links
 
 
 @pytest.mark.parametrize(
@@ -125,7 +129,7 @@ def test_matrices(text: str, links: list[tuple[int, int, int]]) -> None:
 )
 def test_what_is_no_matrix(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=r"^matrix: ") as caught:
-        parse_matrix(text)
+        read_matrix(text)
     assert str(caught.value) == message
 
 
@@ -141,13 +145,13 @@ def test_written_matrices_read_back(n: int, data: st.DataObject, header: bool, l
             count = counts.get((min(a, b), max(a, b)), 0)
             cells.append("X" if a == b else spelling.format(count) if count else data.draw(words))
         lines.append("\t".join(([f"GPU{a}"] if labels or header else []) + cells))
-    assert parse_matrix("\n".join(lines)) == [(a, b, n) for (a, b), n in sorted(counts.items()) if n]
+    assert links_of("\n".join(lines)) == [(a, b, n) for (a, b), n in sorted(counts.items()) if n]
 
 
 @given(st.text(alphabet="XNVSYPIGU012 \n\t-#", max_size=60))
 def test_any_text_is_a_matrix_or_refused(text: str) -> None:
     try:
-        links = parse_matrix(text)
+        links = links_of(text)
     except ValueError as error:
         refused = str(error)
     else:
@@ -180,25 +184,25 @@ def dumps() -> Path:
     ],
 )
 def test_machines_whose_pairs_are_alike(dumps: Path, name: str, n_gpus: int, n_links: set[int]) -> None:
-    found = {(a, b): count for a, b, count in parse_matrix((dumps / name).read_text(encoding="utf-8"))}
+    found = {(a, b): count for a, b, count in links_of((dumps / name).read_text(encoding="utf-8"))}
     assert {found.get((a, b), 0) for a in range(n_gpus) for b in range(a + 1, n_gpus)} == n_links
     assert all(b < n_gpus for _, b in found)
 
 
 def test_a_cube_mesh_with_nics_and_legend(dumps: Path) -> None:
     text = (dumps / "dgx1_v100_4nic_msccl_tabs.txt").read_text(encoding="utf-8")
-    assert parse_matrix(text) == CUBE_MESH
+    assert links_of(text) == CUBE_MESH
 
 
 def test_the_ranks_of_peers_that_mxnet_prints(dumps: Path) -> None:
     """There 3 means two links, 2 one, and 1 none: read as counts, each pair has one too many."""
     text = (dumps / "p3.16xlarge_mxnet_p2p_matrix.txt").read_text(encoding="utf-8")
-    assert [(a, b, count - 1) for a, b, count in parse_matrix(text) if count > 1] == CUBE_MESH
+    assert [(a, b, count - 1) for a, b, count in links_of(text) if count > 1] == CUBE_MESH
 
 
 def test_every_dump_is_read(dumps: Path) -> None:
     for path in sorted(dumps.iterdir()):
-        parse_matrix(path.read_text(encoding="utf-8"))
+        links_of(path.read_text(encoding="utf-8"))
 
 
 def test_the_built_in_cube_mesh_is_the_real_one() -> None:
@@ -209,5 +213,5 @@ def test_the_built_in_cube_mesh_is_the_real_one() -> None:
 
 def test_links_to_a_gpu_without_a_row_are_refused() -> None:
     with pytest.raises(ValueError, match=r"row gpu0 has NV4 in a column for which there is no row"):
-        parse_matrix("gpu0 X NV1 NV4\ngpu1 NV1 X SYS\n")
-    assert parse_matrix("gpu0 X NV1 PIX\ngpu1 NV1 X SYS\n") == [(0, 1, 1)]  # column 3 is a NIC's
+        links_of("gpu0 X NV1 NV4\ngpu1 NV1 X SYS\n")
+    assert links_of("gpu0 X NV1 PIX\ngpu1 NV1 X SYS\n") == [(0, 1, 1)]  # column 3 is a NIC's

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from simulator.errors import InputError
 from simulator.workload.backward import training_flop
 from simulator.workload.layers_schema import KINDS, InputSpec, LayerSpec, NetworkFile
-from simulator.workload.layers_yaml import load_network, network_from_text
+from simulator.workload.layers_yaml import load_network
 from simulator.workload.network import Network
 from simulator.workload.operators import Attention, Copy, CrossEntropy, Elementwise, Pool
 from simulator.workload.parse import gradient_count
@@ -20,17 +23,24 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "networks.md"
 HEAD = "schema_version: 1\nname: test\n"
 
 
+def written_network(text: str, **options: Any) -> Network:
+    """Return the network of a file that holds *text*."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        Path("n.yaml").write_text(text, encoding="utf-8")
+        return load_network("n.yaml", **options)
+
+
 def network(given: str, *layers: str, batch: int = 2) -> Network:
     """Return the network with input *given* and one line per layer."""
     lines = "".join(f"  - {layer}\n" for layer in layers)
-    return network_from_text(f"{HEAD}input: {given}\nlayers:\n{lines}", batch=batch)
+    return written_network(f"{HEAD}input: {given}\nlayers:\n{lines}", batch=batch)
 
 
 def faults(given: str, *layers: str) -> list[str]:
     """Return the faults without the document's name; the first layer is on line 5."""
     with pytest.raises(InputError) as raised:
         network(given, *layers)
-    return [str(fault).removeprefix("<text>:") for fault in raised.value.faults]
+    return [str(fault).removeprefix("n.yaml:") for fault in raised.value.faults]
 
 
 def examples() -> dict[str, str]:
@@ -40,7 +50,7 @@ def examples() -> dict[str, str]:
 
 
 def test_the_transformer_of_the_document_is_gpt2() -> None:
-    written = network_from_text(examples()["my-gpt.yaml"], batch=4, loss=True)
+    written = written_network(examples()["my-gpt.yaml"], batch=4, loss=True)
     zoo = build_network("gpt2", batch=4, attention="fused", loss=True)
     assert (written.parameter_count, written.flop) == (zoo.parameter_count, zoo.flop)
     assert training_flop(written) == training_flop(zoo)
@@ -50,17 +60,17 @@ def test_the_transformer_of_the_document_is_gpt2() -> None:
 
 
 def test_the_residual_network_of_the_document() -> None:
-    written = network_from_text(examples()["my-resnet.yaml"], batch=4)
+    written = written_network(examples()["my-resn.yaml"], batch=4)
     assert written.sample == "images"
     assert written.parameter_count == build_network("resnet20", batch=4).parameter_count
     assert written.flop == build_network("resnet20", batch=4).flop
 
 
-@pytest.mark.parametrize("name", ["my-gpt.yaml", "my-resnet.yaml"])
+@pytest.mark.parametrize("name", ["my-gpt.yaml", "my-resn.yaml"])
 def test_files_of_the_document_can_be_named_as_workloads(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(examples()[name], encoding="utf-8")
     loaded = load_network(str(tmp_path / name), batch=2)
-    assert vars(loaded) == vars(network_from_text(examples()[name], batch=2))
+    assert vars(loaded) == vars(written_network(examples()[name], batch=2))
     assert gradient_count(str(tmp_path / name)) == loaded.parameter_count
 
 
@@ -213,20 +223,23 @@ def test_a_mistake_is_told_with_its_place(given: str, layers: list[str], told: s
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "<text>:1:1: is empty; a network needs schema_version, name, input and layers"),
-        ("[]", "<text>:1:1: must be a mapping of keys to values; got a list"),
-        (HEAD, "<text>:1:1: the key 'input' is missing\n<text>:1:1: the key 'layers' is missing"),
-        (f"{HEAD}input: 5\nlayers: 5\n", "<text>:3:8: input: must be a mapping of keys to values; got 5\n<text>:4:9"),
+        ("", "n.yaml:1:1: is empty; a network needs schema_version, name, input and layers"),
+        ("[]", "n.yaml:1:1: must be a mapping of keys to values; got a list"),
+        (HEAD, "n.yaml:1:1: the key 'input' is missing\nn.yaml:1:1: the key 'layers' is missing"),
+        (
+            f"{HEAD}input: 5\nlayers: 5\n",
+            "n.yaml:3:8: input: must be a mapping of keys to values; got 5\nn.yaml:4:9",
+        ),
         (
             f"{HEAD}input: {{features: 8}}\nlayers:\n  - &one {{kind: relu}}\n  - *one\n",
-            "<text>:5:5: anchors that repeat a mapping or a list are not supported; write the layers again, or a block",
+            "n.yaml:5:5: anchors that repeat a mapping or a list are not supported; write the layers again, or a block",
         ),
-        (f"{HEAD}input: {{features: 8}}\nlayers: []\n", "<text>:4:9: layers: must have 1 or more entries; got []"),
+        (f"{HEAD}input: {{features: 8}}\nlayers: []\n", "n.yaml:4:9: layers: must have 1 or more entries; got []"),
     ],
 )
 def test_a_document_that_is_no_network(text: str, told: str) -> None:
     with pytest.raises(InputError) as raised:
-        network_from_text(text, batch=1)
+        written_network(text, batch=1)
     assert str(raised.value).startswith(told)
 
 
