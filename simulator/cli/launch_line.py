@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 
 from simulator.cli.written import Written, spelt
-from simulator.errors import Fault, InputError, one_line
+from simulator.errors import Fault, InputError, few, one_line
 from simulator.launch.launch import Launch, read_launch
 from simulator.questions.layout import parse_layout
 from simulator.topology.load import load_topology
 from simulator.units import whole_number
+from simulator.workload.zoo.registry import find_entry, nearest_network
 
 __all__ = ["with_launch"]
 
@@ -62,19 +63,40 @@ def with_launch(written: Written) -> tuple[Written, Sequence[str]]:
     if faults:
         raise InputError(faults)
     new = tuple(f"{name}={size}" for name, size in launch.sizes.items() if name not in own_sizes)
-    return replace(written, **changes, sizes=(*new, *written.sizes), launch=None), launch.notes  # type: ignore[arg-type]
+    notes = [*launch.notes, *_length_notes(written, launch)]
+    return replace(written, **changes, sizes=(*new, *written.sizes), launch=None), notes  # type: ignore[arg-type]
 
 
 def _check_named(written: Written, launch: Launch) -> None:
     """Raise InputError if neither the options nor the line name the network, or the line names no batch."""
     if written.workload is None and "workload" not in launch.options:
         why = f"no network is known by the name in {one_line(launch.unknown, 80)}" if launch.unknown else _NO_NETWORK
-        raise InputError(f"--launch: {why}; add --workload, for example --workload llama2-7b (simulate networks)")
+        unread = f", and {few(launch.files)} is not read" if launch.files and not launch.unknown else ""
+        name = launch.unknown.partition(" ")[2].rpartition("/")[2]
+        hint = nearest_network(name, 0) if name else ""
+        if not hint.startswith("did"):
+            hint = "add --workload, for example --workload llama2-7b (simulate networks)"
+        raise InputError(f"--launch: {why}{unread}; {hint if hint.startswith('add') else f'{hint} add --workload'}")
     if written.batch is written.global_batch is None and "global_batch" not in launch.options:
         raise InputError(
             "--launch: the line names no batch (--micro-batch-size and --global-batch-size, "
             "--per_device_train_batch_size, or DeepSpeed's configuration); add --batch, for example --batch 32"
         )
+
+
+def _length_notes(written: Written, launch: Launch) -> list[str]:
+    """Return a note if neither the options nor the line say how long the network's sequences are."""
+    name = written.workload or str(launch.options.get("workload"))
+    if written.seq_len is not None or "seq_len" in launch.options or name.endswith((".json", ".yaml")):
+        return []
+    try:
+        entry = find_entry(name)
+    except InputError:
+        return []
+    length = entry.defaults.get("sequence_length")
+    if entry.sample != "sequences" or entry.length_known or any("sequence_length" in text for text in written.sizes):
+        return []
+    return [f"the line names no length of sequences: {length} tokens are simulated; --seq-len says another"]
 
 
 def _gpus_of(written: Written) -> int | None:

@@ -12,6 +12,7 @@ from simulator.launch.words import Word
 __all__ = ["Arguments"]
 
 _MOST = 10**9
+_PLACE = re.compile("[/.=]")  # in a word that is a path or a setting, no number
 _FLAG = re.compile(r"--?[A-Za-z]")
 
 
@@ -92,6 +93,10 @@ class Arguments:
 
     def number(self, *names: str, least: int = 1) -> int | None:
         """Return the integer value of the first of *names* that is given; None if none is, or after a fault."""
+        for name in names:
+            first, *others = self._values.get(name) or [""]
+            if first.isdigit() and others and all(_PLACE.search(word) for word in others):
+                self._values[name], self.others = [first], self.others + others  # -b 256 /data
         text = self.text(*names)
         if text is None:
             return None

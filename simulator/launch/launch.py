@@ -14,9 +14,18 @@ from simulator.launch.llm_c import is_llm_c, read_llm_c
 from simulator.launch.model import read_model
 from simulator.launch.named import named_network
 from simulator.launch.nanogpt import is_nanogpt, read_nanogpt
+from simulator.launch.plain import (
+    BATCHES,
+    batch_of_a_node,
+    read_format,
+    read_sharding,
+    read_sizes,
+    started_ranks,
+)
 from simulator.launch.ranks import Ranks, read_ranks
 from simulator.launch.result import Launch
 from simulator.launch.shell import Script, commands_of
+from simulator.launch.switches import is_off
 from simulator.launch.trainer import Trainer, read_trainer
 from simulator.launch.unread import refuse, unread
 from simulator.questions.options import RECOMPUTED_PARTS
@@ -62,10 +71,16 @@ def read_launch(text: str, at_hand: int | None = None) -> Launch:
     elif is_nanogpt(command, args):
         read_nanogpt(args, ranks, found)
     else:
+        ranks = started_ranks(command, args, ranks, found.notes)
         _read_general(args, launcher, ranks, at_hand, found)
+        if command.program.startswith("tf_"):  # tf_cnn_benchmarks.py
+            found.options["framework"] = "tensorflow"
+        if "clip" in command.program and "workload" in found.options:  # two towers, of which the name says one
+            found.unknown = f"--model {args.value('model')} of {command.program}"
+            del found.options["workload"]
     refuse(args, launcher)
     args.finish()
-    found.notes += unread(args, launcher, command.starter)
+    found.notes += unread(args, launcher, command.starter, found.files)
     return found
 
 
@@ -80,7 +95,9 @@ def _read_general(args: Arguments, launcher: Arguments, ranks: Ranks, at_hand: i
             args.faults += error.faults
     found.notes += deepspeed.notes
     trainer = read_trainer(args, launcher, found.notes)
-    deepspeed.is_there |= trainer.of_deepspeed
+    deepspeed.is_there |= trainer.of_deepspeed or (
+        "deepspeed" in args and not is_off(args.value("deepspeed") or "true")
+    )
     _read(args, ranks, deepspeed, trainer, at_hand, found)
 
 
@@ -106,13 +123,13 @@ def _read(
     args: Arguments, ranks: Ranks, deepspeed: DeepSpeed, trainer: Trainer, at_hand: int | None, found: Launch
 ) -> None:
     options = found.options
-    precision = (
-        deepspeed.precision or trainer.precision if trainer.is_there else _precision(args) or deepspeed.precision
-    )
-    precision = precision or deepspeed.otherwise
+    precision = _format(args, deepspeed, trainer, found.notes)
     layout = read_layout(args, ranks, deepspeed)
     if trainer.of_deepspeed or trainer.zero == 2:  # parameters in half precision, and an fp32 copy in shards
         precision = precision and precision.replace("amp-", "master-")
+    plain = read_sharding(args) if "num-layers" not in args else None
+    if plain is not None and not layout.zero:
+        layout.zero = plain
     if trainer.zero is not None and deepspeed.zero is None:
         layout.zero, layout.shards = trainer.zero, trainer.shards
         if trainer.in_nodes:
@@ -129,6 +146,7 @@ def _read(
         _update(args, options)
     else:
         network, found.unknown = named_network(args)
+        options |= read_sizes(args, found.notes)
         options |= {"workload": network} if network else {}
         options |= {"framework": "deepspeed-zero3"} if deepspeed.is_there and layout.zero == 3 else {}
         options |= deepspeed.options
@@ -147,6 +165,24 @@ def _read(
         found.sizes["lora"] = trainer.lora
     said = {"recompute": trainer.recomputes, "compiled": trainer.compiles, "fused_optimizer": trainer.fuses_update}
     options |= {name: True for name, is_said in said.items() if is_said}
+
+
+def _format(args: Arguments, deepspeed: DeepSpeed, trainer: Trainer, notes: list[str]) -> str | None:
+    """Return the precision of the step, as ``--precision`` takes it; None if nothing says it."""
+    if not trainer.is_there:
+        of_megatron = _precision(args)
+        plain = None if of_megatron or "num-layers" in args else read_format(args, notes)
+        return of_megatron or deepspeed.precision or plain or deepspeed.otherwise
+    found = deepspeed.precision or trainer.precision
+    if (
+        found in ("fp32", "tf32")
+        and "deepspeed" in args
+        and args.value("deepspeed") is None
+        and "deepspeed-config" not in args
+    ):
+        notes.append("--deepspeed: the program makes its configuration, whose format is not known; add --precision")
+        return None
+    return found
 
 
 def _precision(args: Arguments) -> str | None:
@@ -201,8 +237,12 @@ def _update(args: Arguments, options: dict[str, str | bool]) -> None:
 def _batch(
     args: Arguments, dp: int | None, deepspeed: DeepSpeed, trainer: Trainer, options: dict[str, str | bool]
 ) -> None:
-    micro = args.number("micro-batch-size", "batch-size") or deepspeed.micro_batch or trainer.micro_batch
+    micro = args.number("micro-batch-size", "batch-size", *BATCHES) or deepspeed.micro_batch or trainer.micro_batch
     whole = args.number("global-batch-size") or deepspeed.batch
+    shared = batch_of_a_node(args)
+    if shared is not None and dp is not None:
+        whole = shared * (args.number("world-size") or 1)
+        micro = max(1, whole // dp)
     if micro is not None and deepspeed.micro_batch not in (None, micro):
         args.fault("micro-batch-size", f"{micro}, and DeepSpeed's configuration says {deepspeed.micro_batch}")
     for name, own, said in (
@@ -245,7 +285,7 @@ def _recompute(args: Arguments, options: dict[str, str | bool], notes: list[str]
     count = args.number("recompute-num-layers", "activations-checkpoint-num-layers", "checkpoint-num-layers")
     if how is None and args.has("recompute-activations"):
         how = "selective"
-    if how is None and (args.has("checkpoint-activations") or method is not None):
+    if how is None and (args.has("checkpoint-activations", "deepspeed-activation-checkpointing") or method is not None):
         how = "full"
     modules = (args.text("recompute-modules") or "").replace(",", " ").split()
     if args.has("moe-layer-recompute") and how != "full":

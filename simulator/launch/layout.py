@@ -114,8 +114,8 @@ def read_overlap(
     if wide and precision not in (None, "fp32"):
         options["reduce_fp32"] = True
     element_bytes = 4 if wide or precision in (None, "fp32") else 2
-    if deepspeed.is_there and not of_megatron and layout.zero < 3:
-        if not deepspeed.overlap:
+    if deepspeed.is_there and layout.zero < 3:
+        if not deepspeed.overlap or layout.pp > 1:
             return options | {"overlap": "none"}
         return options | {"overlap": _bucket(deepspeed.bucket * element_bytes), "prefetch": False}
     if not of_megatron or layout.zero == 3 or layout.dp == layout.cp == 1:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from simulator.errors import InputError
 from simulator.launch.arguments import Arguments
 from simulator.workload.hugging_face import is_config
@@ -9,7 +11,8 @@ from simulator.workload.zoo.registry import find_entry
 
 __all__ = ["named_network"]
 
-_ARGUMENTS = ("model-name-or-path", "model-name", "model-id", "model", "arch")  # of the Trainer, timm, torchvision
+_MADE = re.compile(r"(-(hf|instruct|chat|it|sft|dpo|v\d+(\.\d+)?|\d{4}))+$")
+_ARGUMENTS = ("model-name-or-path", "model-name", "model-id", "model", "arch", "a")  # of the Trainer, timm, torchvision
 
 
 def named_network(args: Arguments) -> tuple[str, str]:
@@ -24,11 +27,20 @@ def named_network(args: Arguments) -> tuple[str, str]:
             continue
         if is_config(said):
             return said, ""
-        name = said.rstrip("/").rpartition("/")[2]
-        try:
-            find_entry(name)
-        except InputError:
-            unknown = unknown or f"--{argument.replace('-', '_')} {said}"
-        else:
+        last = said.rstrip("/").rpartition("/")[2]
+        for name in (last, _plain(last)):
+            try:
+                find_entry(name)
+            except InputError:
+                continue
             return name, ""
+        unknown = unknown or f"--{argument.replace('-', '_')} {said}"
     return "", unknown
+
+
+def _plain(name: str) -> str:
+    """Return *name* without what leaves the network as it is: its training, the version of its weights, its maker."""
+    short = _MADE.sub("", name.lower().replace("_", "-")).removeprefix("meta-")
+    short = re.sub(r"^llama-([23])-", r"llama\1-", short)
+    image = re.fullmatch(r"(?:vit|deit)-(base|large|huge)-patch(\d+)-224(-.*)?", short)
+    return f"vit-{image[1][0]}{image[2]}" if image is not None else short

@@ -15,7 +15,8 @@ class Launch:
 
     ``notes``: one line for each setting of the launch line that is not simulated.  ``each``: processes on each of
     several nodes.  ``whole``: processes of a line that does not say on how many nodes.  ``unknown``: the argument that
-    names a network which is not known, empty if none does.
+    names a network which is not known, empty if none does.  ``files``: those
+    that the line names and that are not read.
     """
 
     options: dict[str, str | bool] = field(default_factory=dict)
@@ -24,6 +25,7 @@ class Launch:
     each: int | None = None
     whole: int | None = None
     unknown: str = ""
+    files: list[str] = field(default_factory=list)
 
     def place(self, ranks: Ranks) -> None:
         """Add the options that say where *ranks* are."""

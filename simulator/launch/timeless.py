@@ -44,6 +44,12 @@ use-rotary-position-embeddings use-tokenizer-model-from-checkpoint-args valid-da
 max-grad-norm max-steps num-train-epochs per-device-eval-batch-size report-to
 cpu-torch-adam no-pin-cpu-* offload-modules optimizer-offload-fraction overlap-cpu-optimizer-d2h-h2d use-pin-memory
 use-torch-optimizer-for-cpu-offload
+aa aa-* aug-* auto-augment clip-grad-norm color-jitter crop-pct cutmix* data-dir data-split decoupled-* dist-backend
+dist-bn dist-checkpoint-* drop drop-path eos-token epochs fsdp-transformer-layer-cls-to-wrap hflip imagenet-* jsd
+label-column-name lazy-preprocess learning-rate* lr-scheduler* max-train-samples mixup* momentum no-position-embedding
+num-classes num-epochs num-warmup-steps output packing padding-side pretrained print-freq ra-* random-erase recount
+remode remove-unused-columns reprob resplit resume sched sched-* source-lang split-bn target-lang template train-data*
+train-num-samples val-* validation-* warmup-epochs workers workspace
 moe-flex-dispatcher-backend vocab-file wandb-* warmup warmup-* weight-decay weight-decay* world-size zloss*
 """
 # Of torchrun, Accelerate (and the keys of its file, and of the file of FSDP's settings) and DeepSpeed's launcher.
@@ -107,6 +113,8 @@ NOT_MODELLED: dict[str, str] = {
     "freeze-lm": "all parameters are trained",
     "freeze-vit": "all parameters are trained",
     "no-gradient-reduce-div-fusion": "gradients are divided in the exchange",
+    "fp16-allreduce": "gradients go in their own format",
+    "model-ema": "no average of the weights is kept",
     "dynamo-mode": "compiled as by default, and kernels are issued one by one",
     "fsdp-auto-wrap-policy": "FSDP's units are the network's blocks",
     "fsdp-backward-prefetch": "parameters are gathered before the gradients of the unit before are computed",

@@ -65,7 +65,8 @@ def read_trainer(args: Arguments, launcher: Arguments, notes: list[str]) -> Trai
     half = next((name for name in ("bf16", "fp16") if args.flag(name)), None) or mixed
     if half == "fp8":
         launcher.fault("mixed-precision", "fp8 is not modelled here; bf16 and fp16 are")
-    found.precision = {"bf16": "amp-bf16", "fp16": "amp-fp16"}.get(half or "", "fp32")
+    plain = "tf32" if args.flag("tf32") else "fp32"
+    found.precision = {"bf16": "amp-bf16", "fp16": "amp-fp16"}.get(half or "", plain)
     _take_fsdp_file(args, launcher)
     found.recomputes = args.flag("gradient-checkpointing") or launcher.flag("fsdp-activation-checkpointing")
     compiler = args.text("torch-compile-backend") or launcher.text("dynamo-backend") or "no"
@@ -82,6 +83,7 @@ def read_trainer(args: Arguments, launcher: Arguments, notes: list[str]) -> Trai
         found.of_deepspeed = True
         found.zero = launcher.number("zero-stage", least=0) if "zero-stage" in launcher else 2  # Accelerate's default
     found.lora = args.number("lora-r", "lora-rank", "lora-dim", least=0)
+    args.has(*_ADAPTS, "lora-alpha", "lora-dropout", "lora-target", "lora-target-modules")
     if not found.lora and (any(args.flag(name) for name in _ADAPTS) or args.value("finetuning-type") == "lora"):
         name = next(name for name in (*_ADAPTS, "finetuning-type") if name in args)
         args.fault(name, "the rank of its adapters is missing; add --lora-r, for example --lora-r 16")

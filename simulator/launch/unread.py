@@ -25,14 +25,15 @@ def refuse(args: Arguments, launcher: Arguments) -> None:
     args.faults += [fault for fault in launcher.faults if fault not in args.faults]
 
 
-def unread(args: Arguments, launcher: Arguments, starter: str) -> list[str]:
+def unread(args: Arguments, launcher: Arguments, starter: str, files: list[str]) -> list[str]:
     """Return a note for each argument that is not modelled, and one for each file that lists unknown arguments.
 
-    Those of *launcher* count if it is *starter*; ``srun`` and ``mpirun`` have many that are about the cluster.
+    Files that are not read are added to *files*.  Arguments of *launcher* count if it is *starter*; ``srun`` and
+    ``mpirun`` have many that are about the cluster.
     """
     notes = list(_not_modelled(args))
     unknown = {"": [f"--{name}" for name in _unknown(args)]}
-    files = [word for word in args.others if _FILE.fullmatch(word)]
+    files += [word for word in args.others if _FILE.fullmatch(word)]
     for name in _unknown(args):
         said = args.value(name) or ""
         if _FILE.fullmatch(said):

@@ -128,3 +128,138 @@ def test_flags_of_llm_c(flags: str, name: str, value: object) -> None:
 )
 def test_what_llm_c_does_and_is_not_simulated_is_told(flags: str, told: str) -> None:
     assert any(note.startswith(told) for note in read_launch(f"{LLM_C} {flags}").notes)
+
+
+PUBLIC: list[tuple[str, dict[str, object]]] = [
+    (
+        "torchrun --nproc_per_node=8 train.py /imagenet --model resnet50 -b 192 --sched cosine --lr 0.05 --amp",
+        {"parallel": "dp=8", "global_batch": "1536", "precision": "amp-fp16"},
+    ),
+    (
+        (
+            "torchrun --nproc_per_node=8 train.py --model resnet50 --batch-size 128 --train-crop-size 176 "
+            "--mixup-alpha 0.2"
+        ),
+        {"image": "176", "micro_batch": "128"},
+    ),
+    (
+        "python main.py -a resnet50 --dist-backend nccl --multiprocessing-distributed --world-size 1 -b 256 /data",
+        {"workload": "resnet50", "global_batch": "256", "micro_batch": "32"},
+    ),
+    (
+        (
+            "torchrun --nproc_per_node 8 run_clm.py --model_name_or_path gpt2 --block_size 512 "
+            "--per_device_train_batch_size 8"
+        ),
+        {"seq_len": "512"},
+    ),
+    (
+        (
+            "torchrun --nproc_per_node 4 train.py --model_name_or_path meta-llama/Llama-2-7b-hf --bf16 True "
+            "--per_device_train_batch_size 4 --fsdp 'full_shard auto_wrap'"
+        ),
+        {"workload": "llama2-7b"},
+    ),
+    (
+        (
+            "torchrun --nproc_per_node 4 x.py --model_name_or_path google/vit-base-patch16-224-in21k --tf32 True "
+            "--per_device_train_batch_size 4"
+        ),
+        {"workload": "vit-b16", "precision": "tf32"},
+    ),
+    (
+        (
+            "torchrun --nproc_per_node 4 x.py --model_name meta-llama/Meta-Llama-3-8B-Instruct "
+            "--batch_size_training 2 --enable_fsdp --pure_bf16"
+        ),
+        {"workload": "llama3-8b", "parallel": "dp=4,fsdp", "precision": "bf16"},
+    ),
+    (
+        (
+            "python train.py --model gpt2 --devices 4 --num_nodes 2 --strategy deepspeed_stage_2 --batch_size 3 "
+            "--precision bf16-mixed"
+        ),
+        {"nodes": "2", "parallel": "dp=8,zero=2", "precision": "amp-bf16"},
+    ),
+    (
+        "python train.py --model gpt2 --gpus 0,1 --strategy ddp --batch_size 3",
+        {"gpus": "2", "parallel": "dp=2"},
+    ),
+    (
+        "mpirun -np 8 -H localhost:8 python tf_cnn_benchmarks.py --model resnet101 --batch_size 64",
+        {"framework": "tensorflow", "global_batch": "512"},
+    ),
+    (
+        (
+            "deepspeed --num_gpus 8 pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 2 "
+            "--seq-length 64 --max-position-embeddings 64 --micro-batch-size 2 --global-batch-size 16 --fp16 "
+            "--vocab-size 128 --deepspeed --deepspeed_config {ds} --deepspeed-activation-checkpointing"
+        ),
+        {"recompute": True, "overlap": "bucket:1000MB", "prefetch": False, "parallel": "dp=8,zero=2"},
+    ),
+    (
+        (
+            "deepspeed --num_gpus 8 main.py --model_name_or_path facebook/opt-1.3b --per_device_train_batch_size "
+            "8 --zero_stage 2 --deepspeed --max_seq_len 512"
+        ),
+        {"seq_len": "512", "overlap": "none"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("line", "options"), PUBLIC)
+def test_lines_as_public_projects_write_them(line: str, options: dict[str, object], tmp_path: Path) -> None:
+    path = tmp_path / "ds.json"
+    path.write_text('{"zero_optimization": {"stage": 2, "overlap_comm": true}, "fp16": {"enabled": true}}')
+    found = read_launch(line.replace("{ds}", str(path)), 8).options
+    assert {name: found.get(name) for name in options} == options
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("python run_clm.py --model_name_or_path gpt2 --per_device_train_batch_size 8", "the line starts one process"),
+        ("torchrun train.py --model gpt2 --batch_size 3", "the line names no length of sequences: 1024 tokens"),
+        ("torchrun train.py --model gpt2 --batch_size 3 --precision 8-odd", "--precision 8-odd: is not known"),
+        ("torchrun train.py --model gpt2 --batch_size 3 --config x.yaml", "not read, and without effect: x.yaml"),
+        ("torchrun train.py --model gpt2 --batch_size 3 model.depth=4", "without effect: model.depth=4"),
+        ("torchrun train.py model.depth=4 --model gpt2 --batch_size 3", "without effect: model.depth=4"),
+        ("accelerate launch --quux 3 train.py --model gpt2 --batch_size 3", "not known, and without effect: --quux"),
+        ("torchrun train.py --model gpt2 --batch_size 3 --max_length 128", "--max-length 128: all sequences are"),
+        ("deepspeed main.py --model_name_or_path gpt2 --per_device_train_batch_size 8 --deepspeed --block_size 64",
+         "the program makes its configuration, whose format is not known"),
+    ],
+)  # fmt: skip
+def test_what_such_lines_leave_open_is_told(line: str, told: str) -> None:
+    written, notes = with_launch(Written(launch=line, topology="dgx-h100"))
+    assert any(told in note for note in notes)
+    assert written.launch is None
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (
+            "accelerate launch -m axolotl.cli.train llama/lora.yml",
+            "names no network, and llama/lora.yml is not read; add",
+        ),
+        ("torchrun -m torchtitan.train --job.config_file a/b.toml", "names no network, and a/b.toml is not read; add"),
+        (
+            "torchrun --nproc_per_node 4 -m open_clip_train.main --model ViT-B-32 --batch-size 320",
+            "ViT-B-32 of open_clip",
+        ),
+        (
+            "torchrun train.py --model resnet-50v --batch-size 8",
+            "--model resnet-50v; did you mean 'resnet",
+        ),
+        (
+            "python train.py --model gpt2 --strategy deepspeed_stage_3_offload --batch_size 1",
+            "moves data between GPU and",
+        ),
+    ],
+)
+def test_what_such_lines_do_not_say_is_asked_for(line: str, told: str) -> None:
+    with pytest.raises(InputError) as error:
+        with_launch(Written(launch=line, topology="dgx-h100"))
+    assert told in str(error.value)
+    assert "\n" not in str(error.value)

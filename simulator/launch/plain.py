@@ -1,0 +1,102 @@
+"""Arguments that training programs share without one library behind them: timm, torchvision, Lightning, run_clm.py.
+
+They say how many devices one process starts (``--devices 4``), the format (``--amp``, ``--precision bf16-mixed``), the
+length of sequences and the size of images.
+"""
+
+from __future__ import annotations
+
+import re
+
+from simulator.errors import one_line
+from simulator.launch.arguments import Arguments
+from simulator.launch.command import Command
+from simulator.launch.ranks import Ranks
+from simulator.launch.timeless import OFFLOADS
+
+__all__ = ["BATCHES", "batch_of_a_node", "read_format", "read_sharding", "read_sizes", "started_ranks"]
+
+BATCHES = ("b", "batch-size-training", "train-batch-size")  # of one process
+_DEVICES = ("devices", "num-gpus", "gpus", "n-gpus", "ngpus", "ngpu")
+_FORMATS = {
+    **dict.fromkeys(("amp", "16", "16-mixed", "fp16", "float16", "amp_fp16", "half"), "amp-fp16"),
+    **dict.fromkeys(("bf16", "bf16-mixed", "bfloat16", "amp_bf16", "amp_bfloat16"), "amp-bf16"),
+    **dict.fromkeys(("bf16-true", "pure_bf16"), "bf16"),
+    **dict.fromkeys(("16-true", "pure_fp16"), "fp16"),
+    **dict.fromkeys(("32", "32-true", "fp32", "float32", "no"), "fp32"),
+}
+_EXACT_LENGTHS = ("block-size",)
+_LENGTHS = ("max-seq-length", "max-seq-len", "model-max-length", "cutoff-len", "max-length", "max-source-length")
+_IMAGES = ("train-crop-size", "img-size", "image-size", "input-size")
+_STRATEGY = re.compile(r"(?:ddp\w*|(?P<fsdp>fsdp\d?)|deepspeed(?:_stage_(?P<stage>[123]))?(?P<offload>_offload)?)")
+
+
+def started_ranks(command: Command, args: Arguments, ranks: Ranks, notes: list[str]) -> Ranks:
+    """Return *ranks*, or those that the program starts itself where no launcher does."""
+    if command.starter or ranks.whole is not None or ranks.nodes is not None or "num-layers" in args:
+        return ranks
+    for name in _DEVICES:
+        said = args.value(name) or ""
+        listed = re.fullmatch(r"\d+(,\d+)+", said)
+        if listed is not None or re.fullmatch(r"[1-9]\d{0,5}", said):
+            args.has(name, "num-nodes")
+            each = len(said.split(",")) if listed is not None else int(said)
+            nodes = args.number("num-nodes") or 1
+            return Ranks(nodes, each, nodes * each)
+    if args.has("multiprocessing-distributed"):
+        return ranks
+    if command.program.endswith(".py") and not command.launcher:
+        notes.append("the line starts one process: simulated with one for each GPU; for one GPU, add --gpus 1")
+    return ranks
+
+
+def batch_of_a_node(args: Arguments) -> int | None:
+    """Return the batch that the processes of a node share, as in PyTorch's imagenet/main.py; None without such."""
+    return args.number("b", "batch-size") if args.has("multiprocessing-distributed") else None
+
+
+def read_format(args: Arguments, notes: list[str]) -> str | None:
+    """Return the precision that *args* say, as ``--precision`` takes it; None if they say none."""
+    if args.flag("amp"):
+        return _FORMATS.get((args.text("amp-dtype") or "fp16").lower(), "amp-fp16")
+    for name in ("precision", "mixed-precision", "dtype"):
+        said = args.value(name)
+        if said is not None and said.lower() in _FORMATS:
+            args.has(name)
+            return _FORMATS[said.lower()]
+        if said is not None:
+            args.has(name)
+            notes.append(f"--{name} {one_line(said, 40)}: is not known, and without effect; add --precision")
+    return "bf16" if args.flag("pure-bf16") else None
+
+
+def read_sharding(args: Arguments) -> int | None:
+    """Return the stage of ZeRO that ``--strategy`` of Lightning or ``--enable_fsdp`` ask for; None if they do not."""
+    if args.flag("enable-fsdp"):
+        return 3
+    said = args.value("strategy")
+    kind = _STRATEGY.fullmatch((said or "").lower())
+    if kind is None:
+        return None
+    args.has("strategy")
+    if kind["offload"]:
+        args.fault("strategy", f"{said}: {OFFLOADS}")
+    return 3 if kind["fsdp"] else int(kind["stage"]) if kind["stage"] else 0
+
+
+def read_sizes(args: Arguments, notes: list[str]) -> dict[str, str]:
+    """Return the options for the length of sequences and the side of images."""
+    found: dict[str, str] = {}
+    exact = args.number(*_EXACT_LENGTHS)
+    longest = args.number(*_LENGTHS)
+    if exact or longest:
+        found["seq_len"] = str(exact or longest)
+    if longest and not exact:
+        name = next(name for name in _LENGTHS if name in args)
+        notes.append(f"--{name} {longest}: all sequences are simulated with this length")
+    for name in _IMAGES:
+        said = re.fullmatch(r"(?:\d+ )*(\d{1,5})", args.value(name) or "")
+        if said is not None and args.has(name):
+            found["image"] = said[1]
+            break
+    return found
