@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
+
+from simulator.console.collector import collect_rarely
 
 if TYPE_CHECKING:
     import typer
@@ -47,10 +48,6 @@ def _app(given: Sequence[str]) -> typer.Typer:
 
 
 def main() -> None:
-    """Run ``simulate`` with the arguments of the process, and exit.
-
-    The objects of large plans live until the end, so Python's default rate of garbage collection would waste a sixth of
-    the run time.
-    """
-    gc.set_threshold(100_000, 20, 20)
+    """Run ``simulate`` with the arguments of the process, and exit."""
+    collect_rarely()
     raise SystemExit(run())

@@ -7,6 +7,7 @@ in :mod:`simulator.engine.flows`.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -81,7 +82,7 @@ class _Executor:
         self.spans: list[Span | None] = [None] * len(plan.tasks)
         self.waiting: list[int] = [0] * len(plan.tasks)
         self.not_before_s: list[float] = [0.0] * len(plan.tasks)  # of activities after ones with known ends
-        self.followers: list[list[int]] = [[] for _ in plan.tasks]
+        self.followers: defaultdict[int, list[int]] = defaultdict(list)  # of activities whose end is not known at once
         self.met, self.undisturbed = _met(machine, plan, fold)
         self.roomy = roomy(machine, plan) if fold else set()
         self.pace: dict[str, float] = {p.target: 1.0 for p in plan.perturbations if p.target}
@@ -92,20 +93,21 @@ class _Executor:
         self.is_perturbed = perturbed
 
     def run(self) -> Timeline:
-        tasks = self.plan.tasks
+        tasks, spans_of = self.plan.tasks, self.spans
         last_on: dict[str, int] = {}
         for task in tasks:
+            own, stream = task.id, task.stream
             needs = set(task.after)
-            if task.stream in last_on:
-                needs.add(last_on[task.stream])
-            if any(not 0 <= n < task.id for n in needs):
-                raise SimulationError(f"task {task.id} ({task.label}) waits for a task that does not stand before it")
-            last_on[task.stream] = task.id
+            if stream in last_on:
+                needs.add(last_on[stream])
+            if needs and not (min(needs) >= 0 and max(needs) < own):
+                raise SimulationError(f"task {own} ({task.label}) waits for a task that does not stand before it")
+            last_on[stream] = own
             if not self._passes(task, needs):
                 for number in needs:
-                    if self.spans[number] is None:
-                        self.waiting[task.id] += 1
-                        self.followers[number].append(task.id)
+                    if spans_of[number] is None:
+                        self.waiting[own] += 1
+                        self.followers[number].append(own)
         for perturbation in self.plan.perturbations:
             self.kernel.call_at(perturbation.at_s, lambda p=perturbation: self._perturb(p))  # type: ignore[misc]
         for task in tasks:
@@ -126,14 +128,21 @@ class _Executor:
         The end is known if all predecessors' ends are, and nothing can slow the task.  So launches that the host issues
         far ahead of the device cost no events.
         """
-        known = [span for number in needs if (span := self.spans[number]) is not None]
-        begin_s = self.not_before_s[task.id] = max((span.end_s for span in known), default=0.0)
-        alone = len(task.parts) == 1 and task.repeat == 1 and not (task.takes or task.gives or self.is_perturbed)
-        if not alone or len(known) < len(needs) or isinstance(task.parts[0], Flow):
+        begin_s, all_known = 0.0, True
+        for number in needs:
+            span = self.spans[number]
+            if span is None:
+                all_known = False
+            elif span.end_s > begin_s:
+                begin_s = span.end_s
+        self.not_before_s[task.id] = begin_s
+        if not all_known or self.is_perturbed or len(task.parts) != 1 or task.repeat != 1 or task.takes or task.gives:
             return False
         part = task.parts[0]
         if isinstance(part, Work) and not part.loads:
             duration_s = part.duration_s
+        elif isinstance(part, Flow):
+            return False
         else:
             amount = next(iter(self._amounts(task, part)))
             if amount.loads:
@@ -227,7 +236,7 @@ class _Executor:
         self.running.pop(task.id, None)
         for name in task.gives:
             self.queues[name].give()
-        for number in self.followers[task.id]:
+        for number in self.followers.get(task.id, ()):
             self.waiting[number] -= 1
             if self.waiting[number] == 0:
                 self._begin(self.plan.tasks[number])

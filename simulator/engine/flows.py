@@ -205,7 +205,7 @@ class FlowNetwork:
     def _share(self, part: list[ActiveFlow], now: float) -> None:
         rates = self._rates(part)
         first = part[0].batch
-        if any(flow.batch is not first for flow in part):
+        if len(part) > 1 and any(flow.batch is not first for flow in part):
             batches = dict.fromkeys(flow.batch for flow in part)
             for batch in batches:
                 batch.peers.update(batches)
@@ -227,7 +227,7 @@ class FlowNetwork:
 
     def _rates(self, part: list[ActiveFlow]) -> list[float]:
         caps = [flow.cap_Bps for flow in part]
-        if len({flow.in_seconds for flow in part}) == 1:
+        if len(part) == 1 or len({flow.in_seconds for flow in part}) == 1:
             return fair_rates([flow.loads for flow in part], caps, self._capacity)
         alone = self._alone(part)
         loads = [[(r, w * rate) for r, w in flow.loads if rate] for flow, rate in zip(part, alone, strict=True)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 import simpy
 from simpy.events import Event
@@ -18,17 +19,18 @@ class Kernel:
     """The simulated clock.  ``events`` counts the executed events."""
 
     def __init__(self) -> None:
-        self._env = simpy.Environment()
+        self._env = simpy.Environment(initial_time=0.0)
         self.events = 0
 
     @property
     def now_s(self) -> float:
         """Simulated time since the start, in seconds."""
-        return float(self._env.now)
+        return self._env.now
 
     def call_at(self, time_s: float, action: Callable[[], None]) -> None:
         """Run *action* at *time_s*, or now if that time has passed."""
-        self._schedule(max(0.0, time_s - self._env.now), action, _NORMAL)
+        delay_s = time_s - self._env.now
+        self._schedule(delay_s if delay_s > 0.0 else 0.0, action, _NORMAL)
 
     def call_last(self, action: Callable[[], None]) -> None:
         """Run *action* at this instant, after all other events due at it."""
@@ -41,18 +43,17 @@ class Kernel:
     def _schedule(self, delay_s: float, action: Callable[[], None], priority: int) -> None:
         event = Event(self._env)
         event._ok, event._value = True, None
-        self.on(event, action)
+        event.callbacks = [partial(self._run, action)]
         self._env.schedule(event, priority=priority, delay=delay_s)  # type: ignore[arg-type]
 
     def on(self, event: Event, action: Callable[[], None]) -> None:
         """Run *action* when *event* happens."""
-
-        def run(_: Event) -> None:
-            self.events += 1
-            action()
-
         assert event.callbacks is not None
-        event.callbacks.append(run)
+        event.callbacks.append(partial(self._run, action))
+
+    def _run(self, action: Callable[[], None], _: Event) -> None:
+        self.events += 1
+        action()
 
     def run(self) -> None:
         """Run until no events are left."""

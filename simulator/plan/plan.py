@@ -228,10 +228,14 @@ class PlanBuilder:
         stream: str = "main",
         after: Sequence[int] = (),
         loads: tuple[tuple[Resource, float], ...] = (),
-        **more: Any,
+        takes: tuple[str, ...] = (),
+        gives: tuple[str, ...] = (),
+        about: Any = None,
     ) -> int:
         """Add *duration_s* seconds of work at *place*, which uses *loads* meanwhile; return the activity's number."""
-        return self.add(label, (Work(duration_s, loads),), stream=stream, after=after, place=place, **more)
+        tasks, parts = self.tasks, (Work(duration_s, loads),)
+        tasks.append(Activity(len(tasks), label, stream, tuple(after), parts, 1, place, takes, gives, about))
+        return len(tasks) - 1
 
     def splice(self, fragment: Fragment, *, label: str, stream: str, after: Sequence[int] = (), **more: Any) -> int:
         """Add *fragment* as one activity; return its number."""

@@ -134,7 +134,8 @@ class _Issuer:
             yield Issue(layer.name, part, host_s, work, waits, layer=layer.name, needs=needs)
         for run in self.lowering.casts(layer, forward=part == "forward"):
             cast = self.streamed(f"{layer.name} (cast)", part, run, layer.name)
-            yield replace(cast, host_s=cast.host_s + self.more_kernels(layer.operator) * bare_launch_time(self.device))
+            more = self.more_kernels(layer.operator)
+            yield replace(cast, host_s=cast.host_s + more * bare_launch_time(self.device)) if more else cast
         yield from self.around(layer, part, extra.after)
 
     def around(self, layer: Layer, part: Part, kernels: tuple[Streaming, ...], calls: int = 0) -> Iterator[Issue]:
@@ -369,7 +370,8 @@ def _backward(issuer: _Issuer, groups: Sequence[Group]) -> Iterator[Issue]:
             for elements in step.added_elements if not issuer.is_dropped(step.layer) else ():
                 run = issuer.lowering.added(elements, step.layer)
                 added = issuer.streamed(f"{step.layer.name} (gradients added)", "backward", run, step.layer.name)
-                yield replace(added, needs=issuer.added_needs.get(step.layer.name, ()))
+                needs = issuer.added_needs.get(step.layer.name)
+                yield replace(added, needs=needs) if needs else added
 
 
 def _update(issuer: _Issuer, network: Network, options: StepOptions) -> Iterator[Issue]:

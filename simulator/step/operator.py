@@ -70,8 +70,11 @@ def network_roofline_s(network: Network, options: StepOptions, device: Device) -
         asked += [(layer.operator, "fwd") for layer in network.layers]
     if options.mode in ("train", "backward"):
         asked += [(step.layer.operator, step.phase) for step in backward_steps(network)]
-    return sum(
-        roofline_s(device, kernel)
-        for operator, phase in asked
-        for kernel in lower_operator(operator, phase, precision_of(options.precision, operator, device))
-    )
+    known = {
+        (operator, phase): [
+            roofline_s(device, kernel)
+            for kernel in lower_operator(operator, phase, precision_of(options.precision, operator, device))
+        ]
+        for operator, phase in dict.fromkeys(asked)  # blocks repeat
+    }
+    return sum(time_s for each in asked for time_s in known[each])

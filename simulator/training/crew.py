@@ -89,7 +89,7 @@ class Crew:
         """Add one computation for each role, after the exchanges in *needed* or during overlapping ones."""
         is_product = "gemm" in same[0].work.kinds
         beside = [number for number in needed if is_product and number in self._passing]
-        waited = [*after, *(number for number in needed if number not in beside)]
+        waited = [*after, *(number for number in needed if number not in beside)] if needed else after
         before = [*self.last, *waited]
         found = [
             worker.issue(issue, after=waited, micro_batch=micro_batch)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from simulator.collectives.bundle import Bundle
 from simulator.collectives.request import Strategy
-from simulator.plan.plan import PlanBuilder
+from simulator.plan.plan import Fragment, PlanBuilder
 from simulator.workload.collective import Collective
 
 __all__ = ["STREAM", "Exchange", "Exchanged"]
@@ -46,6 +46,7 @@ class Exchange:
         self._strategy = strategy
         self._loads_on = loads_on
         self._stream = stream
+        self._made: dict[tuple[Collective, float], list[Fragment]] = {}  # blocks repeat
         groups = [group for bundle in bundles for group in bundle.groups] if once else []
         counts = (len({group.machine.locate(rank)[1] for rank in group.ranks}) for group in groups)
         self._machines = max(counts, default=1)
@@ -62,9 +63,10 @@ class Exchange:
 
     def __call__(self, op: Collective, size_bytes: float, after: Sequence[int], micro_batch: int = 0) -> int:
         """Add *op* of *size_bytes* after *after*; return its activity.  Raises Unsuitable."""
-        fragments = [
-            bundle.collective(op, float(size_bytes), self._strategy, loads_on=self._loads_on)
-            for bundle in self._bundles
-        ]
+        if (op, size_bytes) not in self._made:
+            self._made[op, size_bytes] = [
+                bundle.collective(op, float(size_bytes), self._strategy, loads_on=self._loads_on)
+                for bundle in self._bundles
+            ]
         about = Exchanged(op, size_bytes, micro_batch)
-        return self.builder.add(op, fragments, stream=self._stream, after=after, about=about)
+        return self.builder.add(op, self._made[op, size_bytes], stream=self._stream, after=after, about=about)

@@ -65,6 +65,7 @@ class Worker:
         self._prefix = prefix
         self._pace = pace
         self._turns = (turns,) if turns else ()
+        self._compute = f"{prefix}compute"
         self._node = machine.node(place.name) if loads and isinstance(place.device, Gpu) else None
         self._loaded: dict[int, tuple[DeviceWork, tuple[tuple[Resource, float], ...]]] = {}  # blocks repeat
         self._launched: tuple[int, ...] = ()
@@ -85,8 +86,8 @@ class Worker:
             number = self._builder.work(
                 issue.name,
                 place,
-                share * self._pace * issue.device_s,
-                stream=f"{self._prefix}compute",
+                share * self._pace * issue.work.time_s,
+                stream=self._compute,
                 after=(*self.launch(issue, micro_batch), *self.waits_once, *after),
                 loads=self._loads(issue),
                 takes=self._turns,
@@ -123,7 +124,7 @@ class Worker:
         time that the bytes would take at the bandwidth of long streams, relative to the kernels' time.
         """
         device, work = self._place.device, issue.work
-        if self._node is None or not isinstance(device, Gpu) or not issue.device_s:
+        if self._node is None or not isinstance(device, Gpu) or not work.time_s:
             return ()
         known = self._loaded.get(id(work))
         if known is None:

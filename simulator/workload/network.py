@@ -59,7 +59,7 @@ class Layer:
     @property
     def trained(self) -> tuple[Parameter, ...]:
         """The trained parameters."""
-        return tuple(p for p in self.parameters if p.trained)
+        return tuple([p for p in self.parameters if p.trained]) if self.parameters else ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from simulator.console.collector import collect_rarely
 from simulator.console.run import run_app
 from validate.cli.app import app
 
@@ -13,4 +14,5 @@ __all__ = ["app", "main"]
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
+    collect_rarely()
     sys.exit(run_app(app, "validate", arguments))

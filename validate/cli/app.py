@@ -14,6 +14,7 @@ from validate.cli.options import (
     EPILOG,
     Calibration,
     Debug,
+    Jobs,
     Json,
     Quiet,
     Text,
@@ -71,6 +72,7 @@ def score(
     scaling: Annotated[
         bool, typer.Option("--scaling", help="For steps: error of the scaling efficiency, in percentage points.")
     ] = False,
+    jobs: Jobs = None,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -100,6 +102,7 @@ def score(
         by=by,
         scaling=scaling,
         quiet=quiet,
+        jobs=jobs,
     )
 
 
@@ -167,6 +170,7 @@ def bands(
     ] = False,
     write: Annotated[bool, typer.Option("--write", help="Write the bands to the file that answers read.")] = False,
     trust: Trust = "A,B",
+    jobs: Jobs = None,
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -179,7 +183,7 @@ def bands(
     del debug  # console/run.py reads it from the arguments
     from validate.cli.bands import bands_command
 
-    bands_command(tables or [], judge=judge, write=write, trust=trust, as_json=json, quiet=quiet)
+    bands_command(tables or [], judge=judge, write=write, trust=trust, as_json=json, quiet=quiet, jobs=jobs)
 
 
 @app.command("calibrate", epilog=EPILOG)

@@ -18,7 +18,7 @@ from validate.bands.make import After, make_evidence
 from validate.bands.material import Measured, measured, thinned
 from validate.bands.write import bands_document, bands_text, write_bands
 from validate.cli.output import show
-from validate.cli.words import TRUSTED, grades_in
+from validate.cli.words import TRUSTED, grades_in, jobs_in
 from validate.constants.rows import calibrate_devices
 from validate.kinds import OPERATORS
 from validate.kinds.kind import Kind, recognise
@@ -41,6 +41,7 @@ def bands_command(
     write: bool = False,
     as_json: bool = False,
     quiet: bool = False,
+    jobs: str | None = None,
 ) -> None:
     """Derive the error classes from the tables *files*, and print or write them; with *judge*, print their coverage.
 
@@ -52,7 +53,7 @@ def bands_command(
         raise InputError("-: a file is needed")
     if judge and write:
         raise InputError("--judge leaves places out and writes nothing; one of the two")
-    grades = grades_in(trust)
+    grades, processes = grades_in(trust), jobs_in(jobs)
     scoring = Scoring(ScoringOptions())
     tables = [_read(file, scoring) for file in files]
     session = scoring.names.session
@@ -62,7 +63,8 @@ def bands_command(
         for table, kind in tables:
             is_scored = all(name in table.position for name in ADDED)  # the table comes from validate score --out
             rows += measured(
-                scoring.score(table, kind, grades, as_written=is_scored, advance=progress.advance), session
+                scoring.score(table, kind, grades, as_written=is_scored, jobs=processes, advance=progress.advance),
+                session,
             )
             if kind.name == OPERATORS.name and not judge:
                 after |= _calibrated(scoring, table, kind, grades)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import statistics
 import sys
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ from simulator.cli.table import table_of
 from simulator.console.progress import Progress
 from simulator.console.style import Style, choose_style
 from simulator.errors import InputError, nearest, one_line
+from validate.cli.words import jobs_in
 from validate.constants.families import FAMILIES, Family
 from validate.constants.fit import (
     Fitted,
@@ -94,8 +94,7 @@ def fit_tables(
         raise InputError("a table is needed, for example: validate fit ops.csv")
     if STDIN in files:
         raise InputError("-: a file is needed, as each process that fits reads the tables")
-    if not re.fullmatch(r"0*[1-9][0-9]?", jobs.strip(), re.ASCII):
-        raise InputError(f"--jobs: a number of processes such as 2 is needed; got '{one_line(jobs, 60)}'")
+    processes = jobs_in(jobs)
     if leave_one_out not in (None, "place", "generation"):
         raise InputError(f"--leave-one-out: place or generation; got '{one_line(leave_one_out, 40)}'")
     if terms and leave_one_out is None:
@@ -119,7 +118,7 @@ def fit_tables(
         tasks += [replace(task, term=term) for task in tasks if task.judged for term in _terms(task.family)]
     with Progress(len(tasks), "fitting", quiet=quiet) as progress:
         done = []
-        for item in _run(tasks, int(jobs)):
+        for item in _run(tasks, processes):
             done.append(item)
             progress.advance(item.task.family)
     if not any(item.fitted.rows for item in done):

@@ -11,6 +11,7 @@ __all__ = [
     "EPILOG",
     "Calibration",
     "Debug",
+    "Jobs",
     "Json",
     "Quiet",
     "Text",
@@ -44,6 +45,7 @@ def option(metavar: str, text: str, *names: str) -> Any:
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors on standard error.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+Jobs = Annotated[Text, option("COUNT", "Parallel processes.  [default: one for each core]")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document; errors are fractions.")]
 Trust = Annotated[str, option("A,B", "Trust grades that count in errors; others are only predicted.")]
 Calibration = Annotated[Text, option("FILE", "Use a calibration that validate calibrate wrote.")]

@@ -14,7 +14,7 @@ from simulator.console.progress import Progress
 from simulator.console.style import choose_style
 from simulator.errors import InputError, nearest, one_line
 from validate.cli.output import opened, show, tell
-from validate.cli.words import TRUSTED, grades_in, words_in
+from validate.cli.words import TRUSTED, grades_in, jobs_in, words_in
 from validate.constants.rows import calibrate_devices
 from validate.kinds import OPERATORS
 from validate.kinds.kind import Kind, recognise
@@ -46,6 +46,7 @@ def score_command(
     calibrate: str | None = None,
     calibration: str | None = None,
     baselines: str | None = None,
+    jobs: str | None = None,
 ) -> None:
     """Score the tables *files* and print the result; raises InputError if an option or a table is invalid."""
     grades = grades_in(trust)
@@ -54,7 +55,7 @@ def score_command(
         raise InputError("a table is needed, for example: validate score collectives.csv")
     if files.count(STDIN) > 1:
         raise InputError("- (standard input) can be read once; it is named twice")
-    count = _count(calibrate)
+    count, processes = _count(calibrate), jobs_in(jobs)
     if count and calibration:
         raise InputError("--calibrate fits what --calibration reads; one of the two")
     scoring = Scoring(ScoringOptions(topology, tuple(machines), strategy, tuple(devices), calibration, baselines))
@@ -76,7 +77,7 @@ def score_command(
                 seen.append(found.efficiencies.add)
             if written is not None:
                 seen.append(written.begin(table))
-            scored.append(_scored(scoring, table, found, grades, count, seen, progress.advance))
+            scored.append(_scored(scoring, table, found, grades, count, seen, progress.advance, processes))
         if output is not None:
             output.finish()
     if as_json:
@@ -96,6 +97,7 @@ def _scored(
     count: int,
     seen: Collection[Callable[[ScoredRow], None]],
     advance: Callable[[], None],
+    jobs: int,
 ) -> ScoredTable:
     """Pass each predicted row of *table* to every callback in *seen*, and return *found*.
 
@@ -106,7 +108,7 @@ def _scored(
         calibrations, known = calibrate_devices(table, scoring.names, grades, count)
         names = scoring.calibrated(calibrations)
         found = replace(found, method=f"calibrated on at most {count} rows of each device")
-    for row in scoring.score(table, found.kind, grades, names=names, seen=known, advance=advance):
+    for row in scoring.score(table, found.kind, grades, names=names, seen=known, jobs=jobs, advance=advance):
         for see in seen:
             see(row)
     return found

@@ -1,11 +1,14 @@
-"""Comma-separated words in option values."""
+"""Values of options: comma-separated words, and numbers of processes."""
 
 from __future__ import annotations
+
+import os
+import re
 
 from simulator.errors import InputError, nearest, one_line
 from validate.compare.folder import Folder
 
-__all__ = ["TRUSTED", "grades_in", "words_in"]
+__all__ = ["TRUSTED", "grades_in", "jobs_in", "words_in"]
 
 TRUSTED = "A,B"
 
@@ -31,3 +34,12 @@ def grades_in(text: str, folder: Folder | None = None) -> tuple[str, ...]:
             if grade not in known:
                 raise InputError(f"--trust: no grade '{one_line(grade, 20)}'; {nearest(grade, known)}")
     return grades
+
+
+def jobs_in(text: str | None) -> int:
+    """Return the processes in *text*, the value of ``--jobs``; one for each core for None.  Raises InputError."""
+    if text is None:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if not re.fullmatch(r"0*[1-9][0-9]?", text.strip(), re.ASCII):
+        raise InputError(f"--jobs: a number of processes such as 2 is needed; got '{one_line(text, 60)}'")
+    return int(text)

@@ -86,6 +86,7 @@ class Kind:
     legend: str  # explanation of the figures for readers
     read: Callable[[Cell, Names], Asked]  # returns what a row asks, from the columns ``asked``; raises NotScored
     measured_s: Callable[[Cell, Names], float]  # returns the measured seconds, from all columns; raises NotScored
+    is_simulated: bool = False  # each answer is a simulation, some 0.1 s
     # returns the labels of a row
     labelled: Callable[[Cell, Names, Session], Mapping[str, str]] = lambda _cell, _names, _session: {}
 

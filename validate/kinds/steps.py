@@ -431,4 +431,5 @@ STEPS = Kind(
     read=read_step,
     measured_s=lambda cell, _names: step_measured_s(cell),
     labelled=_labels,
+    is_simulated=True,
 )

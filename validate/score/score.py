@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 from simulator.bands.band import Band
 from simulator.errors import Fault, InputError, one_line
 from validate.kinds.kind import Asked, Cell, Kind
 from validate.kinds.steps import configuration
+from validate.score.predict import Cells, Predict, Predicted
 from validate.tables.cells import NotScored, measured_time, number
 from validate.tables.csv_text import Record
 from validate.tables.names import Names
@@ -21,8 +21,6 @@ __all__ = ["MOST_DIFFERENT", "ScoredRow", "score_table"]
 
 MOST_DIFFERENT = 100_000
 """Most distinct labels, reasons and configurations of a table; each takes some 100 bytes or more."""
-
-_PREDICTED = 4096  # distinct questions whose predictions are cached
 
 
 @dataclass(slots=True)
@@ -55,28 +53,37 @@ def score_table(
     *,
     published: Mapping[str, Mapping[str, float]] | None = None,
     set_aside: Callable[[Record], str] = lambda _: "",
-    as_written: bool = False,
+    predict: Predict | None = None,
     advance: Callable[[], None] = lambda: None,
 ) -> Iterator[ScoredRow]:
     """Yield every row of *table* with its prediction and error, in order.
 
     Rows with a trust grade outside *trust* are predicted but do not count (they are context); rows without a grade do.
     *published* holds predictions of others, by ``row_id`` and predictor.  *set_aside* returns a further reason why a
-    row does not count, or "".  *as_written*: use only the predictions in the table.  *advance* is called after each
-    row.
+    row does not count, or "".  *predict* predicts the rows; without it, the predictions in the table are used.
+    *advance* is called after each row.
 
     Raises InputError where the table has too many different configurations.
     """
     best = _fastest(table, kind, names)
-    predicted = lru_cache(maxsize=_PREDICTED)(lambda cells: _predicted(cells, kind, names))
+
+    def asked(record: Record) -> Cells:
+        return tuple(table.cell(record, column) for column in kind.asked)
+
+    def is_whole(record: Record) -> bool:
+        return len(record.fields) == len(table.header)
+
+    answers: Iterator[Predicted]
+    if predict is None:
+        answers = (_written(table, record, asked(record), kind, names) for record in filter(is_whole, table.rows))
+    else:
+        answers = predict(asked(record) for record in filter(is_whole, table.rows))
     for record in table.rows:
         row = _labelled(table, record, kind, names, best)
-        if len(record.fields) != len(table.header):
+        if not is_whole(record):
             row.skipped = f"{len(record.fields)} fields where the header has {len(table.header)}"
         else:
-            # A prediction sees only the columns that the kind lists as asked.
-            asked = tuple(table.cell(record, column) for column in kind.asked)
-            answer = _written(table, record, asked, kind, names) if as_written else predicted(asked)
+            answer = next(answers)
             row.asked, row.predicted_s, row.band = answer.asked, answer.predicted_s, answer.band
             row.baseline_s, row.skipped = answer.baseline_s, answer.skipped
         _judge(table, row, kind, names, trust, published or {})
@@ -84,6 +91,7 @@ def score_table(
             row.skipped = set_aside(record)
         yield row
         advance()
+    next(answers, None)  # ends other processes in peace
 
 
 def _cell(table: Table, record: Record) -> Cell:
@@ -119,42 +127,16 @@ def _labelled(
     return ScoredRow(record, {name: text for name, text in labels.items() if text})
 
 
-@dataclass(frozen=True, slots=True)
-class _Prediction:
-    """The question of a row, its prediction with its band, its baseline, and the reason where it has none."""
-
-    asked: Asked | None = None
-    predicted_s: float | None = None
-    band: Band | None = None
-    baseline_s: float | None = None
-    skipped: str = ""
-
-
-def _predicted(cells: Sequence[str], kind: Kind, names: Names) -> _Prediction:
-    """Return the prediction for a row with *cells* in the columns asked."""
-    asked: Asked | None = None
-    try:
-        asked = kind.read(dict(zip(kind.asked, cells, strict=True)).__getitem__, names)
-        predicted_s = asked.time_s(names.session)
-        band = asked.band(names.session, predicted_s)
-    except NotScored as reason:
-        return _Prediction(asked, skipped=str(reason))
-    try:
-        return _Prediction(asked, predicted_s, band, asked.bound_s(names.session))
-    except NotScored:
-        return _Prediction(asked, predicted_s, band)
-
-
-def _written(table: Table, record: Record, cells: Sequence[str], kind: Kind, names: Names) -> _Prediction:
+def _written(table: Table, record: Record, cells: Sequence[str], kind: Kind, names: Names) -> Predicted:
     """Return a row's question, with the prediction that the table holds."""
     try:
         asked = kind.read(dict(zip(kind.asked, cells, strict=True)).__getitem__, names)
         text = table.cell(record, "predicted_s")
         if not text:
-            return _Prediction(asked, skipped=table.cell(record, "skipped") or "no prediction")
-        return _Prediction(asked, measured_time(number("predicted_s", text)))
+            return Predicted(asked, skipped=table.cell(record, "skipped") or "no prediction")
+        return Predicted(asked, measured_time(number("predicted_s", text)))
     except NotScored as reason:
-        return _Prediction(skipped=str(reason))
+        return Predicted(skipped=str(reason))
 
 
 def _judge(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from simulator.api import Session
 from simulator.api.calibrations import Calibration, read_calibration
 from simulator.errors import InputError
 from validate.kinds import KINDS, OPERATORS, Kind
+from validate.score.predict import in_processes, in_turn
 from validate.score.score import ScoredRow, score_table
 from validate.tables.csv_text import Record
 from validate.tables.names import DeviceNames, MachineNames, Names, machines_named
@@ -20,6 +22,15 @@ from validate.tables.table import Table
 __all__ = ["CALIBRATED_ON", "Scoring", "ScoringOptions"]
 
 CALIBRATED_ON = "calibrated on"
+_MANY = 100  # rows that are worth the start of more processes
+_MOST_JOBS = 8  # each holds its own machines and networks, some hundred MB
+
+
+def _names(options: ScoringOptions, calibrations: Mapping[str, Calibration], folder: str = "") -> Names:
+    """Return the names of rows with *options*, with *calibrations* by part, for tables in *folder*."""
+    machines = MachineNames(options.topology, machines_named(options.machines))
+    devices = DeviceNames(options.devices, options.topology)
+    return Names(machines, devices, Session(calibrations), options.strategy or "nccl", folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +54,6 @@ class Scoring:
 
     def __init__(self, options: ScoringOptions) -> None:
         self.options = options
-        machines = MachineNames(options.topology, machines_named(options.machines))
-        devices = DeviceNames(options.devices, options.topology)
         calibrations: dict[str, Calibration] = dict(options.calibrations)
         self._seen: frozenset[str] = frozenset()
         if options.calibration is not None:
@@ -52,7 +61,7 @@ class Scoring:
             read = read_calibration(options.calibration, known).devices
             calibrations = {known[name]: device.calibration for name, device in read.items()}
             self._seen = frozenset(key for device in read.values() for key in device.points.asked)
-        self.names = Names(machines, devices, Session(calibrations), options.strategy or "nccl")
+        self.names = _names(options, calibrations)
         self._published = read_published(options.baselines) if options.baselines is not None else {}
         self._kinds = {kind.name: kind.with_names(self.names) for kind in KINDS}
 
@@ -83,13 +92,14 @@ class Scoring:
         names: Names | None = None,
         seen: frozenset[str] = frozenset(),
         as_written: bool = False,
+        jobs: int = 1,
         advance: Callable[[], None] = lambda: None,
     ) -> Iterator[ScoredRow]:
         """Yield the rows of *table* with their predictions.
 
         Rows of operators whose question is among *seen*, the digests to which calibrations were fitted, do not count;
         nor do those to which the options' calibration was fitted.  *as_written*: use the predictions in the table, as
-        ``validate score --out`` writes them.
+        ``validate score --out`` writes them.  *jobs*: most processes that predict.
         """
         fitted_to = (seen | self._seen) if kind.name == OPERATORS.name else frozenset()
 
@@ -98,9 +108,13 @@ class Scoring:
             return CALIBRATED_ON if fitted_to and digest(asked) in fitted_to else ""
 
         names = replace(names or self.names, folder=str(Path(table.file).parent))
+        predict = None if as_written else in_turn(kind, names)
+        if predict and kind.is_simulated and jobs > 1 and len(table.rows) >= _MANY:
+            make = partial(_names, self.options, names.session.calibrations, names.folder)
+            predict = in_processes(kind, make, min(jobs, _MOST_JOBS))
         return score_table(
             table, kind, names, trust,
-            published=self._published, set_aside=aside, as_written=as_written, advance=advance,
+            published=self._published, set_aside=aside, predict=predict, advance=advance,
         )  # fmt: skip
 
     def check(self, tables: Sequence[tuple[Table, Kind]], calibrate: int = 0) -> None:

@@ -1,0 +1,51 @@
+"""Scoring in several processes: the same rows, in the same order, as in one."""
+
+import multiprocessing
+from functools import partial
+
+import pytest
+
+from validate.kinds import STEPS
+from validate.score import scoring as module
+from validate.score.predict import in_processes
+from validate.score.scoring import Scoring, ScoringOptions
+from validate.tables.names import Names
+from validate.tables.table import read_table
+
+_ROWS = [
+    "dgx-h100,8,alexnet,32,ddp,fp32,0.01",
+    "dgx-h100,1,resnet50,8,,fp32,0.02",
+    "dgx-h100,1,resnet50,8,,fp32,0.02,one too many",
+    "no-such-machine,1,resnet50,8,,fp32,0.02",
+    "dgx-h100,8,alexnet,32,ddp,fp32,0.01",
+    "1x-rtx-3090,1,alexnet,64,,fp32,0.03",
+]
+
+
+def _table():
+    text = "\n".join(["machine,n_gpus,model,batch_per_gpu,sync,dtype,step_time_s", *_ROWS])
+    return read_table(text.encode(), "steps.csv", STEPS.needed, STEPS.columns, STEPS.name)
+
+
+def test_processes_give_the_same_rows_in_order(monkeypatch) -> None:
+    monkeypatch.setattr(module, "_MANY", 1)
+    scoring = Scoring(ScoringOptions())
+    alone, together = (list(scoring.score(_table(), STEPS, ("A", "B"), jobs=jobs)) for jobs in (1, 2))
+    assert together == alone
+    assert [row.skipped == "" for row in alone] == [True, True, False, False, True, True]
+    assert not multiprocessing.active_children()
+
+
+def _broken_names() -> Names:
+    raise ValueError("no names")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_no_process_stays_where_the_rows_are_left_early() -> None:
+    rows = in_processes(STEPS, partial(Names), 2)([("",) * len(STEPS.asked)] * 3)
+    assert next(rows).skipped
+    rows.close()
+    assert not multiprocessing.active_children()
+    with pytest.raises(Exception, match=r"abruptly|terminated"):
+        next(in_processes(STEPS, _broken_names, 1)([("",) * len(STEPS.asked)]))
+    assert not multiprocessing.active_children()
