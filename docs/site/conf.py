@@ -5,10 +5,16 @@ The pages are the repository's own, unchanged, so they read the same in both pla
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
 
 from simulator import __version__
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from docs.make_modules import tables
 
 project = "Topocast"
 copyright = "the authors of Topocast"  # noqa: A001  as Sphinx calls it
@@ -34,6 +40,13 @@ html_title = f"Topocast {__version__}"
 html_show_sourcelink = False
 
 
+def _with_modules(_: Sphinx, page: str, source: list[str]) -> None:
+    """Add the tables of all modules to their page."""
+    if page == "docs/modules":
+        source[0] += f"\n{tables()}"
+
+
 def setup(app: Sphinx) -> None:
-    """Show CSV blocks as plain text, because Pygments has no lexer for them."""
+    """Show CSV blocks as plain text, because Pygments has no lexer for them, and all modules on their page."""
     app.add_lexer("csv", TextLexer)
+    app.connect("source-read", _with_modules)

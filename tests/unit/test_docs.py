@@ -226,8 +226,8 @@ def test_every_key_of_the_schema_is_explained() -> None:
     assert {key for model in models for key in model.model_fields} - explained == set()
 
 
-def test_the_strategy_of_the_architecture_works(here, monkeypatch) -> None:
-    tables.write_files(DOCUMENTS["ARCHITECTURE.md"], here)
+def test_the_strategy_of_the_documents_works(here, monkeypatch) -> None:
+    tables.write_files(DOCUMENTS["docs/extending.md"], here)
     monkeypatch.syspath_prepend(str(here))
     monkeypatch.delitem(sys.modules, "flood", raising=False)
     import flood
@@ -254,7 +254,9 @@ def test_relative_links_lead_somewhere(document: str) -> None:
             assert anchor in {re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings}, target
 
 
-@pytest.mark.parametrize("document", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize(
+    "document", ["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/extending.md", "docs/decisions/design.md"]
+)
 def test_named_files_are_there(document: str) -> None:
     for name in re.findall(r"`((?:simulator|topologies|validate|reports|tests|docs)/[\w./-]*)`", DOCUMENTS[document]):
         assert (ROOT / name).exists(), name

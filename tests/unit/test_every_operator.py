@@ -182,7 +182,7 @@ def test_every_class_of_kernels_stands_in_every_table(kernel: Kernel) -> None:
     assert {name} <= set(KERNEL_CLASSES) & set(KIND_WORDS) & set(COLOURS)
 
 
-# -- an operator that nobody measured, made as ARCHITECTURE.md says ----------------------
+# -- an operator that nobody measured, made as docs/extending.md says ----------------------
 
 
 @dataclass(frozen=True, slots=True)
