@@ -9,18 +9,24 @@ from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.launch.switches import is_off, is_on
 from simulator.launch.words import Word
 
-__all__ = ["Arguments"]
+__all__ = ["Arguments", "spelt_flag"]
 
 _MOST = 10**9
+_SETTING = re.compile(r"[+~]{0,2}[A-Za-z_][\w./@-]*=")  # of Hydra: a value of its own
 _PLACE = re.compile("[/.=]")  # in a word that is a path or a setting, no number
 _FLAG = re.compile(r"--?[A-Za-z]")
+
+
+def spelt_flag(name: str) -> str:
+    """Return the argument *name* as it is written: ``-b``, ``--batch-size``."""
+    return f"{'-' if len(name) <= 2 else '--'}{name}"
 
 
 class Arguments:
     """Parsed ``--name value``, ``--name=value`` and ``--name``; of repeated arguments, the last counts.
 
     ``_`` in a name is equivalent to ``-``.  Reading methods record faults, which :meth:`finish` raises together.
-    ``read`` collects the names that were asked for; ``others`` are the words before the first name,
+    ``read`` collects the names that were asked for; ``others`` are the words before the first name, and settings,
     ``file`` is the script's.
     """
 
@@ -38,8 +44,10 @@ class Arguments:
                 name = said.lstrip("-").replace("_", "-")
                 self._values[name] = [value] if equals else []
                 self._places[name] = (file, word.line, word.column) if file != "--launch" else (file, 0, 0)
+            elif name and not (self._values[name] and _SETTING.match(word.text)):
+                self._values[name].append(word.text)
             else:
-                (self._values[name] if name else self.others).append(word.text)
+                self.others.append(word.text)
 
     def __contains__(self, name: str) -> bool:
         return name in self._values
@@ -121,7 +129,7 @@ class Arguments:
     def fault(self, name: str, message: str) -> None:
         """Record a fault of the argument *name*."""
         place = self._places.get(name, (self.file, 0, 0))
-        self.faults.append(Fault(f"--{name}: {message}", *place))
+        self.faults.append(Fault(f"{spelt_flag(name)}: {message}", *place))
 
     def finish(self) -> None:
         """Raise InputError with all recorded faults."""

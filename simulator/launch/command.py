@@ -16,31 +16,29 @@ _OTHERS = ("echo", "printf", "mkdir", "rm", "cp", "pip", "git", "tee", "cat", "s
 _STARTERS = frozenset(
     (
         *("torchrun", "deepspeed", "accelerate", "torch.distributed.run", "torch.distributed.launch"),
-        *("accelerate.commands.launch", "colossalai", "composer"),
+        *("accelerate.commands.launch", "colossalai", "composer", "tune"),
     )
 )
 _PYTHON = re.compile(r"python[\d.]*")
 _ONE_UNLESS_TOLD = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
 # Programs without a .py that are followed by a command of theirs (llamafactory-cli train).
 _PROGRAMS = frozenset(
-    (
-        *(
-            "llamafactory-cli",
-            "axolotl",
-            "litgpt",
-            "tune",
-            "trl",
-            "fairseq-train",
-            "nemo",
-            "swift",
-            "xtuner",
-            "lightning",
-        ),
+    [
+        "llamafactory-cli",
+        "axolotl",
+        "litgpt",
+        "trl",
+        "fairseq-train",
+        "nemo",
+        "swift",
+        "xtuner",
+        "lightning",
         "train_gpt2cu",
         "train_gpt2fp32cu",
         "profile_gpt2cu",
-    )
+    ]
 )
+_RECIPES = ("_distributed", "_single_device")  # of torchtune: tune run --nproc_per_node 8 full_finetune_distributed
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +98,11 @@ def _program_of(words: Sequence[Word]) -> int | None:
     """Return the place of the program among *words*: a Python file, a module, or a known one; None if it has none."""
     for i, word in enumerate(words):
         is_module = i > 0 and words[i - 1].text in ("-m", "--module") and _name(word) not in _STARTERS
-        if word.text.endswith(".py") or _name(word) in _PROGRAMS or (is_module and not word.text.startswith("-")):
+        if (
+            word.text.endswith((".py", *_RECIPES))
+            or _name(word) in _PROGRAMS
+            or (is_module and not word.text.startswith("-"))
+        ):
             return i
     return None
 

@@ -20,6 +20,7 @@ from simulator.launch.plain import (
     read_format,
     read_sharding,
     read_sizes,
+    read_update,
     started_ranks,
 )
 from simulator.launch.ranks import Ranks, read_ranks
@@ -149,7 +150,7 @@ def _read(
         options |= read_sizes(args, found.notes)
         options |= {"workload": network} if network else {}
         options |= {"framework": "deepspeed-zero3"} if deepspeed.is_there and layout.zero == 3 else {}
-        options |= deepspeed.options
+        options |= deepspeed.options or read_update(args, found.notes)
     if model.length is not None:
         options["seq_len"] = str(model.length)
     if precision is not None or model.workload:

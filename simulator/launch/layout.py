@@ -72,7 +72,7 @@ def read_layout(args: Arguments, ranks: Ranks, deepspeed: DeepSpeed) -> Division
             args.fault(name, f"{degrees} is {model} ranks, and the launcher starts {ranks.whole}, no multiple of them")
         else:
             found.dp = ranks.whole // model
-    experts = args.number("expert-model-parallel-size") or 1
+    experts = args.number("expert-model-parallel-size", "moe-expert-parallel-size") or 1
     if experts > 1:
         found.more.append(f"ep={experts}")
         if args.has("moe-enable-deepep") or args.value("moe-token-dispatcher-type") == "flex":

@@ -48,6 +48,7 @@ def read_model(args: Arguments, tp: int, attention: str) -> Model:
     if layers is None or hidden is None or heads is None:
         return found
     experts = args.number("num-experts")
+    experts = None if experts == 1 else experts  # as in DeepSpeed's fork, where it is a dense network
     gated = args.has("swiglu")
     inner = args.number("ffn-hidden-size") or (int(4 * hidden * 2 / 3 / 64) * 64 if gated else 4 * hidden)
     window = re.match(r"\(?(\d{1,9})", args.text("window-size") or "")

@@ -14,7 +14,7 @@ from simulator.launch.command import Command
 from simulator.launch.ranks import Ranks
 from simulator.launch.timeless import OFFLOADS
 
-__all__ = ["BATCHES", "batch_of_a_node", "read_format", "read_sharding", "read_sizes", "started_ranks"]
+__all__ = ["BATCHES", "batch_of_a_node", "read_format", "read_sharding", "read_sizes", "read_update", "started_ranks"]
 
 BATCHES = ("b", "batch-size-training", "train-batch-size")  # of one process
 _DEVICES = ("devices", "num-gpus", "gpus", "n-gpus", "ngpus", "ngpu")
@@ -82,6 +82,22 @@ def read_sharding(args: Arguments) -> int | None:
     if kind["offload"]:
         args.fault("strategy", f"{said}: {OFFLOADS}")
     return 3 if kind["fsdp"] else int(kind["stage"]) if kind["stage"] else 0
+
+
+def read_update(args: Arguments, notes: list[str]) -> dict[str, str | bool]:
+    """Return the options for the update that ``--optimizer`` or ``--opt`` name."""
+    said = (args.text("optimizer", "opt") or "").lower()
+    if not said:
+        return {}
+    fused = said.startswith("fused") or said.endswith("_fused")
+    kind = said.removeprefix("fused").removesuffix("_fused")
+    known = {**dict.fromkeys(("adam", "adamw"), "adam"), "lamb": "lamb"}
+    known |= dict.fromkeys(("sgd", "momentum", "nesterov"), "momentum")
+    if kind not in known:
+        notes.append(f"--optimizer {one_line(said, 40)}: is not known, and without effect; add --optimizer")
+        return {}
+    update: dict[str, str | bool] = {"optimizer": known[kind]}
+    return update | ({"fused_optimizer": True} if fused else {})
 
 
 def read_sizes(args: Arguments, notes: list[str]) -> dict[str, str]:

@@ -50,6 +50,7 @@ label-column-name lazy-preprocess learning-rate* lr-scheduler* max-train-samples
 num-classes num-epochs num-warmup-steps output packing padding-side pretrained print-freq ra-* random-erase recount
 remode remove-unused-columns reprob resplit resume sched sched-* source-lang split-bn target-lang template train-data*
 train-num-samples val-* validation-* warmup-epochs workers workspace
+create-moe-param-group disable-moe-token-dropping moe-eval-capacity-factor moe-loss-coeff moe-min-capacity
 moe-flex-dispatcher-backend vocab-file wandb-* warmup warmup-* weight-decay weight-decay* world-size zloss*
 """
 # Of torchrun, Accelerate (and the keys of its file, and of the file of FSDP's settings) and DeepSpeed's launcher.
@@ -90,6 +91,7 @@ NOT_MODELLED: dict[str, str] = {
     "hierarchical-context-parallel-sizes": "a sequence is split in one ring",
     "high-priority-stream-groups": "streams have equal priority",
     "microbatch-group-size-per-vp-stage": "micro-batches take turns in groups as large as the pipeline is long",
+    "moe-train-capacity-factor": "experts get equal numbers of tokens, and drop none",
     "moe-expert-capacity-factor": "experts get equal numbers of tokens, and drop none",
     "moe-pad-expert-input-to-capacity": "experts get equal numbers of tokens, and drop none",
     "moe-shared-expert-overlap": "the shared expert runs after the others",

@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator
 
 from simulator.errors import few, nearest, one_line
-from simulator.launch.arguments import Arguments
+from simulator.launch.arguments import Arguments, spelt_flag
 from simulator.launch.switches import is_off
 from simulator.launch.timeless import NOT_MODELLED, REFUSED, USUAL, is_timeless
 
 __all__ = ["refuse", "unread"]
 
-_FILE = re.compile(r"\S+\.(ya?ml|toml|json|cfg|conf|py)")
+_FILE = re.compile(r"\S+\.(ya?ml|toml|json|cfg|conf|py|sh)")
 _SETTING = re.compile(r"[+~]{0,2}[A-Za-z_][\w./@-]*=.*", re.DOTALL)
 
 
@@ -32,22 +32,23 @@ def unread(args: Arguments, launcher: Arguments, starter: str, files: list[str])
     ``mpirun`` have many that are about the cluster.
     """
     notes = list(_not_modelled(args))
-    unknown = {"": [f"--{name}" for name in _unknown(args)]}
+    unknown = {"": [spelt_flag(name) for name in _unknown(args)]}
     files += [word for word in args.others if _FILE.fullmatch(word)]
     for name in _unknown(args):
-        said = args.value(name) or ""
-        if _FILE.fullmatch(said):
-            files.append(said)
-            unknown[""].remove(f"--{name}")
+        first = (args.value(name) or "").partition(" ")[0]
+        if _FILE.fullmatch(first):
+            files.append(first)
+            unknown[""].remove(spelt_flag(name))
     unknown[""] += [one_line(word, 40) for word in args.others if _SETTING.fullmatch(word)]
     if starter and launcher is not args:
         notes += _not_modelled(launcher)
         for name in _unknown(launcher, of_launcher=True):
             file = launcher.file_of(name)
-            unknown.setdefault("" if file == args.file else file, []).append(f"--{name}")
+            unknown.setdefault("" if file == args.file else file, []).append(spelt_flag(name))
     for file, listed in unknown.items():
         if listed:
-            near = nearest(listed[0].lstrip("-"), args.read | launcher.read, listed=0)
+            name = listed[0].lstrip("-")
+            near = nearest(name, args.read | launcher.read, listed=0) if len(name) > 2 else ""
             hint = f"; {near}" if len(listed) == 1 and near.startswith("did") else ""
             notes.append(f"{file}{': ' if file else ''}not known, and without effect: {few(listed)}{hint}")
     if files:
@@ -59,7 +60,7 @@ def _not_modelled(args: Arguments) -> Iterator[str]:
     for name in args.names:
         said = args.value(name)
         if name not in args.read and name in NOT_MODELLED and not (said and (is_off(said) or _is_usual(name, said))):
-            yield f"--{name}: is not modelled; {NOT_MODELLED[name]}"
+            yield f"{spelt_flag(name)}: is not modelled; {NOT_MODELLED[name]}"
 
 
 def _is_usual(name: str, said: str) -> bool:

@@ -67,8 +67,8 @@ def test_nanogpts_files_and_arguments_count_in_turn(tmp_path: Path) -> None:
         (f"{NANO} --n_layer=3 --init_from=resume", "sizes of a checkpoint are not read"),
         (f"{NANO} --n_layer=3 --dtype=int8", "--dtype: int8 is not known"),
         (LLM_C.replace("524288", "524287"), "524287 tokens is no multiple of 64 x 1024 x 8 processes"),
-        (LLM_C.replace('"d12"', "d13"), "--e: d13: sizes of a checkpoint are not read; did you mean 'd12'"),
-        (LLM_C.replace("-t 1024", "-t 2048").replace("524288", "-1"), "--t: 2048 is longer than the 1024 positions"),
+        (LLM_C.replace('"d12"', "d13"), "-e: d13: sizes of a checkpoint are not read; did you mean 'd12'"),
+        (LLM_C.replace("-t 1024", "-t 2048").replace("524288", "-1"), "-t: 2048 is longer than the 1024 positions"),
     ],
 )
 def test_what_cannot_be_read_is_refused(line: str, told: str) -> None:
@@ -131,6 +131,12 @@ def test_what_llm_c_does_and_is_not_simulated_is_told(flags: str, told: str) -> 
 
 
 PUBLIC: list[tuple[str, dict[str, object]]] = [
+    ("torchrun train.py --model resnet50 -b 8 --opt lamb", {"optimizer": "lamb"}),
+    ("torchrun train.py --model resnet50 -b 8 --optimizer fusedadam", {"optimizer": "adam", "fused_optimizer": True}),
+    (
+        "tune run --nproc_per_node 4 full_finetune_distributed --model gpt2 --batch_size 2",
+        {"gpus": "4", "parallel": "dp=4"},
+    ),
     (
         "torchrun --nproc_per_node=8 train.py /imagenet --model resnet50 -b 192 --sched cosine --lr 0.05 --amp",
         {"parallel": "dp=8", "global_batch": "1536", "precision": "amp-fp16"},
@@ -207,6 +213,17 @@ PUBLIC: list[tuple[str, dict[str, object]]] = [
 ]
 
 
+def test_one_expert_is_a_dense_network() -> None:
+    line = (
+        "deepspeed --num_gpus 8 pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 2 --fp16 "
+        "--seq-length 64 --max-position-embeddings 64 --micro-batch-size 2 --vocab-size 128 --num-experts 1 "
+        "--moe-expert-parallel-size 1 --moe-loss-coeff 0.01 --moe-min-capacity 4"
+    )
+    found = read_launch(line)
+    assert (found.options["workload"], found.options["parallel"]) == ("gpt", "dp=8")
+    assert not any("without effect" in note for note in found.notes)
+
+
 @pytest.mark.parametrize(("line", "options"), PUBLIC)
 def test_lines_as_public_projects_write_them(line: str, options: dict[str, object], tmp_path: Path) -> None:
     path = tmp_path / "ds.json"
@@ -225,6 +242,11 @@ def test_lines_as_public_projects_write_them(line: str, options: dict[str, objec
         ("torchrun train.py --model gpt2 --batch_size 3 model.depth=4", "without effect: model.depth=4"),
         ("torchrun train.py model.depth=4 --model gpt2 --batch_size 3", "without effect: model.depth=4"),
         ("accelerate launch --quux 3 train.py --model gpt2 --batch_size 3", "not known, and without effect: --quux"),
+        ("torchrun train.py --model gpt2 --config-name=x a.b=4 --batch_size 3", "without effect: --config-name, a.b=4"),
+        ("./train.sh 4 --model gpt2 --batch_size 3", "not read, and without effect: ./train.sh"),
+        ("torchrun train.py --model gpt2 --batch_size 3 --opt lion", "--optimizer lion: is not known"),
+        ("torchrun train.py --model gpt2 --batch_size 3 -q 4", "not known, and without effect: -q"),
+        ("torchrun train.py --model gpt2 -b 3 --config-file a.yaml X 1", "not read, and without effect: a.yaml"),
         ("torchrun train.py --model gpt2 --batch_size 3 --max_length 128", "--max-length 128: all sequences are"),
         ("deepspeed main.py --model_name_or_path gpt2 --per_device_train_batch_size 8 --deepspeed --block_size 64",
          "the program makes its configuration, whose format is not known"),
