@@ -99,6 +99,21 @@ def test_a_test_that_failed_or_did_not_end_is_told() -> None:
     assert as_document(failed)["failure"].startswith(f"line {number}: node0")
 
 
+def test_a_test_that_failed_is_no_success(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    head, _, _ = scaled({}).partition("# Out of bounds")
+    path = tmp_path / "a.log"
+    path.write_text(head + "node0: Test NCCL failure common.cu:958 'unhandled cuda error'\n", encoding="utf-8")
+    with pytest.raises(SystemExit, match="3"):
+        main(["check", "--topology", "dgx-h100", str(path), "--quiet"])
+    assert "healthy" in capsys.readouterr().out
+
+
+def test_a_log_of_an_unmeasured_machine_says_whose_range_is_used() -> None:
+    text = scaled({}).replace("NVIDIA H100 80GB HBM3", "AMD Instinct MI300X")
+    remarks = check(Session(), read_nccl_tests(text, "a"), "8x-mi300x").remarks
+    assert any("the healthy range is that of other machines: no measured collective" in each for each in remarks)
+
+
 def test_rccl_says_its_version() -> None:
     text = scaled({}).replace("# nccl-tests version 2.17.6 nccl-headers=23007 nccl-library=23007\n", "")
     assert read_nccl_tests(f"RCCL version : 2.22.3-HEAD:1234\n{text}", "a").nccl == (2, 22)

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from simulator.api import Session
+from simulator.bands.distance import distance
+from simulator.bands.evidence import evidence
 from simulator.errors import Fault, InputError, few, one_line
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.nccl import VersionNote
@@ -120,6 +122,9 @@ def check(
         found = tuple(each for each in found if each.error <= _ALIKE)
     machine = session.machine(question.where)
     notes = [note for note in session.collective(question).notes if isinstance(note, VersionNote)]
+    _, beyond = distance(session.composed(question).facts, evidence())
+    if beyond:
+        notes.append(f"the healthy range is that of other machines: {', '.join(beyond)}")
     wrong = _wrong(log)
     return Checked(
         log=log,

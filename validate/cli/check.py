@@ -41,7 +41,7 @@ def check_command(
     as_json: bool = False,
     quiet: bool = False,
 ) -> int:
-    """Check one log and return the exit status: 0, or :data:`SLOW` if it is slow or its results are wrong.
+    """Check one log; return 0, or :data:`SLOW` if it is slow, its results are wrong or the test failed.
 
     Raises InputError if a file or an option is invalid.
     """
@@ -79,7 +79,7 @@ def check_command(
     tell(checked.remarks, quiet=quiet)
     if plot is not None:
         tell([f"wrote the plot to {one_line(plot)}"], quiet=quiet)
-    return SLOW if checked.verdict in ("slow", "wrong") else 0
+    return SLOW if checked.verdict in ("slow", "wrong") or log.failure else 0
 
 
 def _gpus(text: str) -> tuple[int, ...] | int:
