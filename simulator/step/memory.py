@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
+from simulator.constants import constants
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.predict import Device
-from simulator.questions.options import StepOptions
+from simulator.questions.options import Optimizer, StepOptions
 from simulator.step.fusion import run_groups
 from simulator.step.precision import casts, has_master, storage_of, weight_bytes
 from simulator.step.quantising import nvfp4_weights, quantised_layers
@@ -20,7 +21,7 @@ from simulator.workload.precision import ELEMENT_BYTES, NVFP4_BYTES
 from simulator.workload.split.experts import expert_parameters
 
 __all__ = [
-    "CONTEXT_BYTES",
+    "OPTIMIZER_COPIES",
     "Held",
     "MemoryNeed",
     "Shares",
@@ -31,10 +32,17 @@ __all__ = [
     "saved_by_groups",
 ]
 
-# Memory of the driver, the libraries' code and the framework before the first tensor.
-# UNVERIFIED: 300 to 800 MB are commonly seen, depending on generation and libraries.
-CONTEXT_BYTES = 500e6
-_OPTIMIZER_COPIES = {"none": 0, "sgd": 0, "momentum": 1, "adam": 2, "lamb": 2, "adam-loop": 2, "bert-adam": 2}
+# Tensors of the parameters' size in the optimiser state.
+OPTIMIZER_COPIES: dict[Optimizer, int] = {"none": 0, "sgd": 0, "momentum": 1, "adam": 2, "lamb": 2}
+OPTIMIZER_COPIES |= {"adam-loop": 2, "bert-adam": 2}
+
+
+@constants("residents")
+@dataclass(frozen=True, slots=True)
+class Residents:
+    """Constants of what stands in memory besides tensors."""
+
+    context_bytes: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,10 +170,10 @@ def need_of(held: Held, options: StepOptions, device: Device, shares: Shares = A
     weights = held.parameter_count * weight_bytes(options.precision)
     weights += held.quantised * 2 * NVFP4_BYTES
     parameters = weights * shares.parameters + n * kept * wide
-    context = CONTEXT_BYTES if isinstance(device, Gpu) else 0.0
+    context = device.constants(Residents).context_bytes if isinstance(device, Gpu) else 0.0
     if not options.trains:
         return MemoryNeed(parameters, 0, 0, 0, held.most_forward_bytes, context, device.memory_bytes)
-    optimizer = n * kept * _OPTIMIZER_COPIES[options.optimizer] * shares.updated if options.mode == "train" else 0
+    optimizer = n * kept * OPTIMIZER_COPIES[options.optimizer] * shares.updated if options.mode == "train" else 0
     activations, gradients, working = max(moments_of(held, options, shares), key=sum)
     return MemoryNeed(parameters, gradients, optimizer, activations, working, context, device.memory_bytes)
 

@@ -27,8 +27,8 @@ from simulator.collectives.rings import RING
 from simulator.network.machine import Machine
 from simulator.network.route import Route
 from simulator.plan.plan import Flow, Perturbation, Plan, PlanBuilder, Resource
-from simulator.questions.options import Optimizer
 from simulator.questions.step import StepQuestion
+from simulator.step.memory import OPTIMIZER_COPIES
 from simulator.topology.parts import CpuPart
 from simulator.training.bundles import bundled
 from simulator.training.data_parallel import gradient_bytes
@@ -53,8 +53,6 @@ READ, INSIDE, TO_CPU, PUSH, UPDATE, PULL, TO_GPUS, SPREAD = (
     "local all-gather",
 )
 STAGES = (READ, INSIDE, TO_CPU, PUSH, UPDATE, PULL, TO_GPUS, SPREAD)
-# Tensors of the parameters' size in the optimiser state.
-_STATES: dict[Optimizer, int] = {"sgd": 0, "momentum": 1, "adam": 2, "lamb": 2, "adam-loop": 2, "bert-adam": 2}
 _MOST_FLOWS = 600  # of a key at once: a step with more takes minutes to simulate
 ARRIVES = "arrives"  # label of the activities that stand for the latency of a transfer
 
@@ -221,7 +219,8 @@ class _Writer:
     def update(self, going: Sequence[int], step: int) -> None:
         """Add the servers' updates with the pushes of the teams *going*: all at once, or each team's separately."""
         together = self.question.staleness == 0
-        states = _STATES.get(self.question.options.optimizer)
+        optimizer = self.question.options.optimizer
+        states = None if optimizer == "none" else OPTIMIZER_COPIES[optimizer]
         for number in [-1] if together else going:
             own = going if together else [number]
             workers = sum(len(self.teams[n].cpus) for n in own)

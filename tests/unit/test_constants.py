@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 
 import simulator.constants
-from simulator import ProgramQuestion, Session, StepQuestion, Where
+from simulator import OperatorQuestion, ProgramQuestion, Session, StepQuestion, Where
 from simulator.api import Question
 from simulator.constants import DEFAULT, Constants, Each, constants_path
 from simulator.devices.gpu.gemm_tiles import GemmConstants
 from simulator.devices.gpu.streaming import StreamingCosts
+from simulator.workload.operators import Attention, Linear, Operator, Recurrent, Softmax
+from simulator.workload.precision import Precision
 from validate.constants.families import FAMILIES
 from validate.constants.write import constants_text
 
@@ -205,18 +207,45 @@ program:
   - {run: "op:mat_mul,m=512,n=512,k=512", stream: b}
   - {wait: all}
 """
-_ASKING_OF: dict[str, Question] = {
-    "contention.memory_passes": StepQuestion(where=Where("p3.16xlarge"), workload="resnet18", batch=32),
+
+
+def operator(machine: str, operator: Operator, precision: Precision = "fp32") -> OperatorQuestion:
+    return OperatorQuestion(where=Where(machine), operator=operator, precision=precision)
+
+
+RESNET = StepQuestion(where=Where("p3.16xlarge"), workload="resnet18", batch=32)
+SOFTMAX = operator("1x-a100-pcie-40gb", Softmax(4096, 4096))
+ASKED: dict[str, Question] = {
+    "attention.exponentials_per_clock": operator("1x-a100-pcie-40gb", Attention(8, 16, 2048, 2048, 64), "bf16"),
     "contention.filling_share": ProgramQuestion(where=Where("p3.2xlarge"), workload="two", text=_IN_TWO_STREAMS),
+    "contention.memory_passes": RESNET,
+    "gemm.partial_speed": operator("p3.2xlarge", Linear(64, 16384, 64)),
+    "recurrence.most_of_peak": operator("p3.2xlarge", Recurrent("lstm", 128, 50, 1024, 1024)),
+    "recurrence.next_kernel_s": operator("p3.2xlarge", Recurrent("lstm", 16, 50, 2048, 2048)),
+    "rowwise.split_cache_bytes": SOFTMAX,
+    "rowwise.split_memory_Bps": SOFTMAX,
+    "tensor_product.power_sharpness": operator("dgx-h200", Linear(8192, 8192, 8192), "bf16"),
+    "tensor_product.synchronous_flop_bytes": operator("dgx-h200", Linear(8192, 8192, 8190), "bf16"),
 }
 
 
 def test_every_constant_of_contention_is_asked_about() -> None:
-    assert set(_ASKING_OF) == {name for name, _ in entries() if name.startswith("contention.")}
+    assert {name for name, _ in entries() if name.startswith("contention.")} <= set(ASKED)
 
 
-@pytest.mark.parametrize("name", _ASKING_OF)
-def test_twice_a_constant_of_contention_is_another_time(name: str) -> None:
+@pytest.mark.parametrize("name", ASKED)
+def test_another_value_is_another_time(name: str) -> None:
+    """Twice the value, or half of one that is a cap."""
     file, _, constant = name.partition(".")
-    twice = Constants({name: 2 * document(file)["constants"][constant]["value"]})
-    assert Session(constants=twice).time_s(_ASKING_OF[name]) != Session().time_s(_ASKING_OF[name])
+    value, question = document(file)["constants"][constant]["value"], ASKED[name]
+    known_s = Session().time_s(question)
+    assert any(Session(constants=Constants({name: f * value})).time_s(question) != known_s for f in (2.0, 0.5))
+
+
+def test_what_stands_in_memory_is_part_of_the_need() -> None:
+    value = document("residents")["constants"]["context_bytes"]["value"]
+    known, twice = (
+        Session(constants=Constants({"residents.context_bytes": f * value})).step(RESNET).tightest.need.total_bytes
+        for f in (1.0, 2.0)
+    )
+    assert twice - known == pytest.approx(value)

@@ -49,9 +49,7 @@ class AttentionCosts:
     first: float
     amd: float
     lanes: float
-
-
-_EXPONENTIALS_PER_CLOCK = 16.0  # per SM (CUDA programming guide, arithmetic instructions)
+    exponentials_per_clock: float
 
 
 def attention_cost(gpu: Gpu, kernel: FusedAttention) -> KernelCost:
@@ -67,7 +65,7 @@ def attention_cost(gpu: Gpu, kernel: FusedAttention) -> KernelCost:
     flop_per_clock, detail = _flop_per_clock(gpu, kernel, is_native, costs)
     scores = blocks.rows * blocks.columns
     flop = (4 if is_forward else 10) * scores * kernel.head_size
-    step_clocks = flop / flop_per_clock + costs.exponentials * scores / _EXPONENTIALS_PER_CLOCK
+    step_clocks = flop / flop_per_clock + costs.exponentials * scores / costs.exponentials_per_clock
     if kernel.library == "flash1":
         step_clocks *= costs.first
     clocks = _clocks(gpu, blocks, step_clocks, is_native, costs)

@@ -33,7 +33,6 @@ _VECTOR = 2  # elements that one load instruction fetches, at least, where rows 
 _ALIGNMENT = 16  # bytes, which old libraries require of rows for tensor cores
 _SECTOR_BYTES = 32
 _PAGE_BYTES = 2 << 20  # covered by one translation, since Pascal
-_REDUCE_SPEED = 2.5  # bandwidth for the partial sums of a split k, which are still in L2, over that of device memory
 _Way = tuple[float, Tile, int, float, float, float, float]  # the fields of ProductTime
 
 
@@ -208,7 +207,7 @@ def _product(
         idle_share=1.0 if tensor or kernels == "volta" else c.idle_early if kernels == "maxwell" else c.idle_late,
         split_share=c.split_share if kernels == "ampere" else 1.0,
         reduce_s=c.reduce_early_s if kernels in ("maxwell", "amd") else c.reduce_s,
-        partial_s_per_byte=1.0 / (_REDUCE_SPEED * memory_Bps),
+        partial_s_per_byte=1.0 / (c.partial_speed * memory_Bps),
         start_s=c.start_s,
     )
 

@@ -72,6 +72,7 @@ class GemmConstants:
     start_s: float
     reduce_early_s: float
     reduce_s: float
+    partial_speed: float
 
 
 @lru_cache(maxsize=4096)

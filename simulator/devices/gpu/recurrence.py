@@ -35,11 +35,9 @@ _ALL: Tiles = ((128, 128), (128, 64), (64, 64))
 _ALL_TENSOR: Tiles = ((256, 128), (128, 128), (128, 64))
 _WIDE_BATCH = 24
 _FULL_BATCH = 64  # fills those tiles
-_MOST_OF_PEAK = 0.97  # of a product, however good its kernel
 _FEW_SPLITS = (1, 2, 4)
 _SPLITS = (1, 2, 4, 8)
 _ACCUMULATOR_BYTES = 4
-_NEXT_KERNEL_S = 1e-6  # of the kernel that adds up the partial sums of a split reduction
 
 
 @constants("recurrence")
@@ -63,6 +61,8 @@ class RecurrenceCosts:
     step_s: float
     amd_step_s: float
     call_s: float
+    most_of_peak: float
+    next_kernel_s: float
 
 
 def recurrence_cost(gpu: Gpu, kernel: Recurrence) -> KernelCost:
@@ -118,7 +118,7 @@ def _step_compute(gpu: Gpu, kernel: Recurrence, m: int, k: int, costs: Recurrenc
     lanes, tensor = _rates(gpu, kernel.precision)
     blocks = _step_blocks(gpu)
     n, sms = kernel.batch, gpu.sm_count
-    split_s = 2 * _ACCUMULATOR_BYTES * m * n / achieved_bandwidth(gpu) + _NEXT_KERNEL_S
+    split_s = 2 * _ACCUMULATOR_BYTES * m * n / achieved_bandwidth(gpu) + costs.next_kernel_s
     tiles: Tiles = _STEP
     splits: Sequence[int] = _FEW_SPLITS
     if gpu.traits.cudnn == 6 and kernel.direction == "bwd_data" and _WIDE_BATCH <= n < _FULL_BATCH:
@@ -128,7 +128,7 @@ def _step_compute(gpu: Gpu, kernel: Recurrence, m: int, k: int, costs: Recurrenc
     if tensor:
         engine = tensor_engine(sms, tensor * costs.tensor, costs.tensor_tile_intensity, costs.prologue_k)
         time_s = min(time_s, blocks_time(blocks, engine, m, n, k, tiles, splits=splits, split_s=split_s))
-    most = _MOST_OF_PEAK * max(compute_rate(gpu, "fp32"), tensor)
+    most = costs.most_of_peak * max(compute_rate(gpu, "fp32"), tensor)
     return max(time_s, 2.0 * m * n * k / most)
 
 
@@ -138,7 +138,7 @@ def _all_steps(gpu: Gpu, kernel: Recurrence, m: int, n: int, k: int, costs: Recu
     bandwidth = achieved_bandwidth(gpu)
     share = costs.amd_forward if gpu.traits.kernels == "amd" else costs.all_steps
     base = gpu.constants(ConvolutionCosts)
-    rate = min(lanes * share, _MOST_OF_PEAK * compute_rate(gpu, "fp32"))
+    rate = min(lanes * share, costs.most_of_peak * compute_rate(gpu, "fp32"))
     engine, tiles = Engine(gpu.sm_count, rate, base.tile_intensity, base.prologue_k), _ALL
     if tensor:
         rate = tensor * costs.tensor

@@ -30,8 +30,6 @@ _IN_WARPS = ("masked_softmax", "causal_softmax")  # in registers whatever the ro
 NORM_THREADS = 128  # per block of layer normalisation
 
 _FULL_SM = 2048  # threads per SM at which the stated wait of a block applies; with fewer, each block is faster
-_SPLIT_BYTES = 32e6  # a cache of at least this size,
-_STACKED_BPS = 1.2e12  # in front of memory of at least this bandwidth, is split
 
 
 @constants("rowwise")
@@ -50,6 +48,8 @@ class RowwiseCosts:
     norm_row_s: float
     column_share: float
     amd_column_share: float
+    split_cache_bytes: float
+    split_memory_Bps: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,9 @@ def _is_split(gpu: Gpu) -> bool:
     This is the case in NVIDIA's large chips with stacked memory since A100 (NVIDIA, "A100 Tensor Core GPU
     architecture", 2020).
     """
-    return gpu.vendor == "nvidia" and gpu.l2_bytes >= _SPLIT_BYTES and gpu.memory_bandwidth_Bps >= _STACKED_BPS
+    costs = gpu.constants(RowwiseCosts)
+    is_stacked = gpu.memory_bandwidth_Bps >= costs.split_memory_Bps
+    return gpu.vendor == "nvidia" and gpu.l2_bytes >= costs.split_cache_bytes and is_stacked
 
 
 def _blocks(gpu: Gpu, kernel: Rowwise, n_bytes: float, done: _Pass) -> KernelCost:

@@ -42,11 +42,7 @@ _SIDES = (
 )
 _STEP_K = 32
 _SUM_BYTES = 4  # partial sums are in fp32
-_HELD = 12.0  # exponent: the clock drops gradually over the last tenth below the power limit
 _WHOLE_PIECE = 16  # bytes: the most that a thread copies at once, and the alignment that TMA requires
-# FLOPs of Ampere's instructions per SM and clock, times bytes per element: A100's data sheet gives 2,048 in 16 bit;
-# newer chips are assumed to have as many, as their FlashAttention 2 reaches about 2,200 (attention.py).
-_SYNCHRONOUS_FLOP_BYTES = 4096.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,6 +76,8 @@ class TensorProducts:
     PARTS: ClassVar = {"copies": TensorProductCosts, "warps": TensorProductCosts}
     copies: TensorProductCosts
     warps: TensorProductCosts
+    power_sharpness: float
+    synchronous_flop_bytes: float
 
 
 _Way = tuple[float, Tile, int, float, float, float, float]
@@ -110,6 +108,7 @@ class _Product:
     start_s: float
     reduce_s: float
     energy_s: float  # the least time in which the board can supply the energy
+    sharpness: float  # of the limit by power
 
 
 def tensor_product_time(gpu: Gpu, kernel: Gemm) -> ProductTime:
@@ -180,6 +179,7 @@ def _product(gpu: Gpu, kernel: Gemm, c: TensorProductCosts, piece_bytes: int) ->
         start_s=c.start_clocks / clock_Hz,
         reduce_s=c.reduce_clocks / clock_Hz,
         energy_s=energy_time(gpu, kernel.precision, 2.0 * kernel.m * kernel.n * kernel.k * kernel.batch),
+        sharpness=gpu.constants(TensorProducts).power_sharpness,
     )
 
 
@@ -192,7 +192,8 @@ def _tiles(gpu: Gpu, precision: Precision, c: TensorProductCosts, *, synchronous
         clock_Hz = working_clock(gpu, precision)
     sm_rate = arithmetic_rate(gpu, precision) / gpu.sm_count * clock_Hz / gpu.boost_clock_Hz * c.rate
     if synchronous:
-        sm_rate = min(sm_rate, _SYNCHRONOUS_FLOP_BYTES / ELEMENT_BYTES[precision] * clock_Hz)
+        flop_bytes = gpu.constants(TensorProducts).synchronous_flop_bytes
+        sm_rate = min(sm_rate, flop_bytes / ELEMENT_BYTES[precision] * clock_Hz)
     edge_clocks = c.edge_clocks
     if precision == "tf32" and gpu.traits.turned_32_bit:
         sm_rate *= c.rate_32_bit
@@ -228,5 +229,5 @@ def _way(p: _Product, tile: Tile, parts: int, sm_count: int, c: TensorProductCos
         sums = p.batch * p.m * p.n * _SUM_BYTES * (parts + 1)  # partial sums written and read, result written
         time_s += p.reduce_s + sums * p.partial_s_per_byte
     if p.energy_s:
-        time_s = (time_s**_HELD + p.energy_s**_HELD) ** (1.0 / _HELD)
+        time_s = (time_s**p.sharpness + p.energy_s**p.sharpness) ** (1.0 / p.sharpness)
     return time_s, tile, parts, compute_s, memory_s, l2_s, latency_s
