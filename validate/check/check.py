@@ -121,7 +121,7 @@ def check(
     if pace == "healthy":
         found = tuple(each for each in found if each.error <= _ALIKE)
     machine = session.machine(question.where)
-    notes = [note for note in session.collective(question).notes if isinstance(note, VersionNote)]
+    notes: list[str] = [note for note in session.collective(question).notes if isinstance(note, VersionNote)]
     _, beyond = distance(session.composed(question).facts, evidence())
     if beyond:
         notes.append(f"the healthy range is that of other machines: {', '.join(beyond)}")
