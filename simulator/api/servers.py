@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from math import ceil
+from typing import NamedTuple
 
 from simulator.api.alone import alone_s_of
 from simulator.api.machines import refuse_passing
@@ -26,33 +28,42 @@ from simulator.training.servers import pace_in, plan_servers
 from simulator.training.teams import Team, servers_of, teams_of
 from simulator.workload.network import Network
 
-__all__ = ["run_servers", "server_timeline"]
+__all__ = ["run_servers"]
 
 _FEW, _MOST = 5, 40  # steps simulated: at first, and at most
+_MORE = 1_000_000  # activities times teams of a simulation that is not repeated with twice as many steps
 _SAME = 1e-3  # relative difference of step times that counts as steady; the sharing of links still varies a little
 
 
-def server_timeline(
-    places: Places, network: Network, question: StepQuestion, group: Communicator, *, fold: bool = True
-) -> tuple[list[Team], tuple[int, ...], Timeline, bool]:
-    """Return the teams, the servers, the timeline of several steps, and whether they are steady.
+class _Ran(NamedTuple):
+    """Several steps of *teams* through *servers*; ``apart`` as in :class:`~simulator.results.servers.ServerRun`."""
+
+    teams: list[Team]
+    servers: tuple[int, ...]
+    timeline: Timeline
+    is_steady: bool
+    apart: int | None
+
+
+def _ran(places: Places, network: Network, question: StepQuestion, group: Communicator, *, fold: bool) -> _Ran:
+    """Return the run of enough steps, with the last as long as those before if possible.
 
     Raises Unsuitable if there are fewer places than servers, or too many flows between nodes and servers; InputError
     for a wrong option.
     """
     refuse_passing(question.where.slow_links, "training through servers")
+    late = question.staleness
+    count = _FEW + (late or 0)
+    if count > _MOST:
+        raise InputError(f"--staleness {late}: from 0 to {_MOST - _FEW}, or async")
     strategy = parameter_server(question.strategy)
     servers = servers_of(group, strategy.n_servers, strategy.places or question.servers)
-    teams = teams_of(places, group, network, question.options, servers, stragglers=question.stragglers, fold=fold)
+    teams, apart = teams_of(places, group, network, question, servers, count, fold=fold)
 
     def run(steps: Sequence[int]) -> tuple[Timeline, list[list[float]]]:
         timeline = execute(group.machine, plan_servers(group, teams, servers, network, question, steps))
         return timeline, ends_of(timeline, teams)
 
-    late = question.staleness
-    count = _FEW + (late or 0)
-    if count > _MOST:
-        raise InputError(f"--staleness {late}: from 0 to {_MOST - _FEW}, or async")
     timeline, ends = run([count] * len(teams))
     if late is None:
         paces = [own[-1] - own[-2] for own in ends]
@@ -60,11 +71,11 @@ def server_timeline(
         few = max(2, min(_FEW, int(_MOST * min(paces) / slowest)))
         counts = [min(_MOST, ceil(few * slowest / pace)) for pace in paces]
         timeline, ends = run(counts) if len(teams) > 1 else (timeline, ends)
-        return teams, servers, timeline, True
-    while not (steady := _steady(ends)) and count < _MOST:
+        return _Ran(teams, servers, timeline, True, apart)
+    while not (steady := _steady(ends)) and count < _MOST and len(timeline.plan.tasks) * len(teams) < _MORE:
         count = min(_MOST, 2 * count)
         timeline, ends = run([count] * len(teams))
-    return teams, servers, timeline, steady
+    return _Ran(teams, servers, timeline, steady, apart)
 
 
 def _steady(ends: Sequence[Sequence[float]]) -> bool:
@@ -79,18 +90,23 @@ def _steady(ends: Sequence[Sequence[float]]) -> bool:
 def run_servers(
     places: Places, network: Network, question: StepQuestion, group: Communicator, *, fold: bool = True
 ) -> TrainingResult:
-    """Return the result of *network*'s steps on *group* through servers; raises as :func:`server_timeline`."""
+    """Return the result of *network*'s steps on *group* through servers; raises as :func:`_ran`."""
     if question.options.cuda_graph:
         raise InputError("--cuda-graph: parameters are pulled between the layers of a step, which is one graph")
     machine = group.machine
-    teams, servers, timeline, steady = server_timeline(places, network, question, group, fold=fold)
-    run = server_run(timeline, teams, servers, staleness=question.staleness, is_steady=steady)
+    teams, servers, timeline, steady, apart = _ran(places, network, question, group, fold=fold)
+    run = replace(server_run(timeline, teams, servers, staleness=question.staleness, is_steady=steady), apart=apart)
     if question.lost is not None:
         run = replace(run, lost_s=_lost_s(network, question, group, teams, servers, timeline, run.measured[0]))
     roles = [role for team in teams for role in team.roles]
-    alone_s = {id(role): alone_s_of(machine, role, network, question.options, question.micro_batches) for role in roles}
+
+    @cache
+    def alone_s(device: int, pace: float) -> float:  # by the identity of the device, which sets what a role issues
+        alike = next(role for role in roles if id(role.place.device) == device)
+        return alone_s_of(machine, replace(alike, pace=pace), network, question.options, question.micro_batches)
+
     slowest = max(range(len(teams)), key=lambda number: run.paces[number].period_s)
-    role = max(teams[slowest].roles, key=lambda each: alone_s[id(each)])
+    role = max(teams[slowest].roles, key=lambda each: alone_s(id(each.place.device), each.pace))
     one = one_step(timeline, teams, slowest, run.measured[slowest])
     layout = question.layout.on(group.n_ranks)
     needs = {id(each): device_memory(network, question, each.place.device, layout) for each in roles}
@@ -108,8 +124,7 @@ def run_servers(
     step = replace(step, step_time_s=run.period_s)
     element = gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
     pace = pace_in(question, teams, teams[slowest], role)
-    usual = [replace(each, pace=1.0) for each in roles]
-    usual_s = max(alone_s_of(machine, each, network, question.options, question.micro_batches) for each in usual)
+    usual_s = max(alone_s(id(each.place.device), 1.0) for each in roles)
     n_bytes = float(network.trained_count * element)
     return server_result(question, run, step, memory, usual_s, one, timeline, pace, n_bytes)
 

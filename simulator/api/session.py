@@ -208,8 +208,8 @@ class Session(Context):
 
         *fold*: equal ranks, and micro-batches that repeat, are simulated once.  The result is the same either way, with
         two exceptions.  Where an exchange loads equal ranks unequally, as a tree does, all are slowed as the first of
-        them: a step of AlexNet over eight A100s takes 1.6 % longer without folding.  And nodes that hold parameter
-        servers are kept in step, which they need not be: a step of ResNet-50 over four of them takes 9 % longer.
+        them: a step of AlexNet over eight A100s takes 1.6 % longer without folding.  And too many
+        nodes with parameter servers are kept in step, as a note says.
         """
         from simulator.api.checkpoints import with_checkpoints
         from simulator.api.input import check_input, with_input

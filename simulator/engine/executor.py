@@ -296,8 +296,9 @@ def _moved(machine: Machine, plan: Plan, fold: bool, of_links: bool) -> Moved:
 def _met(machine: Machine, plan: Plan, fold: bool) -> tuple[set[Resource], set[int]]:
     """Return (contended resources, undisturbed activities).
 
-    On the contended resources, works and fragments can meet other activities or a perturbation; other resources slow
-    nothing.  The undisturbed activities load contended resources but overlap with no activity on another stream.
+    On the contended resources, works and fragments can meet other activities or a perturbation, or are several works in
+    one; other resources slow nothing.  The undisturbed activities load contended resources but overlap with no activity
+    on another stream.
     """
     if not any(isinstance(part, Fragment) or (isinstance(part, Work) and part.loads) for part in parts_of(plan)):
         return set(), set()
@@ -321,7 +322,11 @@ def _met(machine: Machine, plan: Plan, fold: bool) -> tuple[set[Resource], set[i
         own = set[Resource]().union(*(loaded(machine, part, fold) for part in parts))
         met |= once & own
         once |= own
-    return met, set() if plan.perturbations or len(loading) > _FEW_STREAMS else _undisturbed(plan, loading)
+    several = {
+        r for parts in loads.values() for part in parts if isinstance(part, Work) for r, n in part.loads if n > 1
+    }
+    disturbed = plan.perturbations or several or len(loading) > _FEW_STREAMS
+    return met | several, set() if disturbed else _undisturbed(plan, loading)
 
 
 def _undisturbed(plan: Plan, loading: Mapping[str, tuple[int, int]]) -> set[int]:

@@ -78,7 +78,10 @@ def crossed(flow: Flow, *, of_links: bool = True) -> Iterable[Load]:
 
 
 class Work(NamedTuple):
-    """Work that takes ``duration_s`` alone, and uses the shares ``loads`` of resources meanwhile."""
+    """Work that takes ``duration_s`` alone, and uses the shares ``loads`` of resources meanwhile.
+
+    A share n above 1 stands for n equal works, each of which would use the whole resource alone.
+    """
 
     duration_s: float
     loads: tuple[tuple[Resource, float], ...] = ()

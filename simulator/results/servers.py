@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -51,7 +51,8 @@ class ServerRun:
     """A steady run; ``stages_s`` is the busy time of each stage in a step of the slowest team, and stages overlap.
 
     ``measured`` is the representative step of each team.  ``is_steady``: the last steps took equally long.
-    ``in_step``: nodes that hold servers are simulated as one.  ``lost_s``: the delay in seconds by a server's loss.
+    ``apart``: nodes that hold servers are simulated as one, because they are more than so many.  ``lost_s``: the delay
+    in seconds by a server's loss.
     """
 
     servers: tuple[str, ...]
@@ -61,15 +62,16 @@ class ServerRun:
     step_count: int
     measured: tuple[int, ...]
     is_steady: bool
-    in_step: bool = False
+    apart: int | None = None
     lost_s: float | None = None
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is simplified in this run; the figure is that of docs/servers.md, on four nodes."""
+        """What is simplified in this run."""
         steady = () if self.is_steady else (f"not steady after {self.step_count} steps",)
-        apart = "nodes that hold servers are kept in step; simulated one by one, four nodes differed by up to 9 %"
-        return (*steady, apart) if self.in_step else steady
+        if self.apart is None:
+            return steady
+        return (*steady, f"nodes that hold servers are kept in step; of this network, up to {self.apart} are not")
 
     @property
     def period_s(self) -> float:
@@ -149,7 +151,6 @@ def server_run(
         step_count=max(len(own) for own in ends),
         measured=measured,
         is_steady=is_steady,
-        in_step=any(len(team.cpus) > 1 and not set(servers).isdisjoint(team.cpus) for team in teams),
     )
 
 
@@ -194,12 +195,14 @@ class _Events:
                 continue
             before = number, step - 1, key
             read_s = self.read_s.get(before, self.applied_s.get(before, 0.0))
-            others = sum(
-                len(teams[v].cpus) * (bisect_right(times, applied_s) - bisect_right(times, read_s))
-                for (v, k), times in self.by_key.items()
-                if k == key and v != number
-            )
-            total += others + (own - 1) / 2  # updates of the same team are applied one after the other
+            others, ties = 0, 0  # two updates at one instant: each follows the other half the time
+            for (v, k), times in self.by_key.items():
+                if k == key and v != number:
+                    before_it = bisect_left(times, applied_s * (1 - _SAME))
+                    upto_it = bisect_right(times, applied_s * (1 + _SAME))
+                    others += len(teams[v].cpus) * (upto_it - bisect_right(times, read_s * (1 + _SAME)))
+                    ties += len(teams[v].cpus) * (upto_it - before_it)
+            total += others - ties / 2 + (own - 1) / 2  # updates of the same team are at one instant, too
             most = max(most, others + own - 1)
             count += 1
         return (total / count, most) if count else (0.0, 0)

@@ -233,24 +233,29 @@ class _Writer:
                 after = [end for n in own for end in self.pushed.pop((n, step, k))]
                 late = self.loss is not None and self.loss.progress(PUSH, step, k) != Progress.DONE
                 held = self.loss.without(key) if self.loss is not None and late else key
-                ends = self._updated(number, step, k, held, times * passes, after)
+                ends = self._updated(number, step, k, held, (passes, times), after)
                 gone = self.loss is not None and not late and self.loss.progress(PULL, step, k) != Progress.DONE
                 if self.loss is not None and gone and key.shares_bytes[self.loss.server]:
                     again = self.loss.only(key)
                     flows = [flow for n in own for flow in self._network(n, again, True)]
                     pushed = self._moved(PUSH, own[0], step, k, flows, [*ends, *self.recovered])
-                    ends = self._updated(number, step, k, again, times * passes, pushed)
+                    ends = self._updated(number, step, k, again, (passes, times), pushed)
                 self.updated[number, step, k] = ends
 
-    def _updated(self, number: int, step: int, k: int, key: Key, passes: float, after: list[int]) -> list[int]:
-        """Add *passes* over each server's share of *key* in its memory; return their ends."""
+    def _updated(
+        self, number: int, step: int, k: int, key: Key, passes: tuple[float, int], after: list[int]
+    ) -> list[int]:
+        """Add passes over each server's share of *key* in its memory; return their ends.
+
+        *passes*: those of an update, and how many updates there are at once, which share the memory with others.
+        """
         ends = []
         for j, (server, share) in enumerate(zip(self.servers, key.shares_bytes, strict=True)):
             if share:
                 node = self.machine.nodes[server]
                 memory_Bps = node.part.memory_bandwidth if isinstance(node.part, CpuPart) else None
-                busy_s = passes * share / memory_Bps if memory_Bps else 0.0
-                loads: tuple[tuple[Resource, float], ...] = ((f"{node.name}:updates", 1.0),) if busy_s else ()
+                busy_s = passes[0] * share / memory_Bps if memory_Bps else 0.0
+                loads: tuple[tuple[Resource, float], ...] = ((f"{node.name}:updates", passes[1]),) if busy_s else ()
                 ends.append(
                     self.builder.work(
                         f"{UPDATE} {key.layer}",

@@ -1,19 +1,31 @@
-"""Teams: nodes that do the same in a step through parameter servers.  One node is simulated and stands for all."""
+"""Teams: nodes that do the same in a step through parameter servers.  One node is simulated and stands for all.
+
+Two nodes do the same if exchanging them changes nothing: they are equal machines, with the same GPUs at the same pace,
+and hold equal shares of every key.  A small key is on one server only, so each node with a server is usually a team of
+its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from math import isqrt
+from typing import NamedTuple
 
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.servers import place_servers, worker_cpu
 from simulator.places import Places
-from simulator.questions.options import StepOptions
+from simulator.questions.step import StepQuestion
+from simulator.training.data_parallel import gradient_bytes
+from simulator.training.keys import Key, keys_of
 from simulator.training.roles import Role, roles_of
 from simulator.training.stragglers import check_stragglers
 from simulator.workload.network import Network
 
 __all__ = ["Team", "servers_of", "teams_of"]
+
+_MOST_ACTIVITIES = 500_000  # times teams, as sharing the links takes longer with more of them: up to 20 s to simulate
+_OF_KEY = 11  # activities of a team for each key of a step
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,38 +55,80 @@ def teams_of(
     places: Places,
     group: Communicator,
     network: Network,
-    options: StepOptions,
+    question: StepQuestion,
     servers: Sequence[int],
+    n_steps: int,
     *,
-    stragglers: Sequence[tuple[str, float]] = (),
     fold: bool = True,
-) -> list[Team]:
-    """Return the teams of *group*; without *fold*, each node is one.
+) -> tuple[list[Team], int | None]:
+    """Return the teams of *group* in *n_steps* steps through *servers*; without *fold*, each node is one.
 
-    Nodes are equal if the same GPUs of equal machines take part, at the same pace, with as many *servers* on the node.
+    If there are too many teams to simulate, nodes with as many servers form one, though their servers hold different
+    keys; then the second value is the largest number of teams that is simulated, otherwise None.
 
     Raises InputError if a device lacks a figure, or a straggler takes no part; Unsuitable if a node has no CPU.
     """
     machine = group.machine
-    check_stragglers(machine, group.ranks, stragglers)
-    found: dict[object, list[tuple[int, list[int], list[Role]]]] = {}
+    check_stragglers(machine, group.ranks, question.stragglers)
+    nodes: dict[int, _Node] = {}
     for host, ranks in group.by_host().items():
         gpus = [group.ranks[rank] for rank in ranks]
-        roles = roles_of(places, gpus, network, options, stragglers=stragglers)
-        cpu = worker_cpu(group.router, gpus[0])
+        roles = roles_of(places, gpus, network, question.options, stragglers=question.stragglers)
+        nodes[host] = _Node(worker_cpu(group.router, gpus[0]), ranks, roles)
+    if not fold:
+        return [_team([node]) for node in nodes.values()], None
+    passes = [issue for issue in next(iter(nodes.values())).roles[0].issues if issue.part != "update"]
+    element = gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
+    keys = keys_of(network, passes, element, len(servers))
+    held = _held(group, servers, keys)
+    exact: dict[object, list[_Node]] = {}
+    rough: dict[object, list[_Node]] = {}
+    for host, node in nodes.items():
         first = machine.gpus_of(host)[0]
-        key = (
+        same = (
             machine.like(host),
-            tuple(gpu - first for gpu in gpus),
-            tuple((id(role.place.device), role.pace, role.node - first) for role in roles),
-            sum(server == cpu for server in servers),
+            tuple(group.ranks[rank] - first for rank in node.ranks),
+            tuple((id(role.place.device), role.pace, role.node - first) for role in node.roles),
         )
-        found.setdefault(key if fold else host, []).append((cpu, ranks, roles))
-    return [
-        Team(
-            cpus=tuple(cpu for cpu, _, _ in nodes),
-            ranks=tuple(nodes[0][1]),
-            roles=tuple(replace(role, count=role.count * len(nodes)) for role in nodes[0][2]),
-        )
-        for nodes in found.values()
-    ]
+        own = held.get(host, ())
+        exact.setdefault((same, own), []).append(node)
+        rough.setdefault((same, tuple(index for index, _ in own)), []).append(node)
+    most = _most(exact.values(), len(keys), n_steps)
+    if len(rough) < len(exact) > most:
+        return [_team(alike) for alike in rough.values()], most
+    return [_team(alike) for alike in exact.values()], None
+
+
+class _Node(NamedTuple):
+    """A working node: its CPU, ranks and roles."""
+
+    cpu: int
+    ranks: list[int]
+    roles: list[Role]
+
+
+def _team(nodes: Sequence[_Node]) -> Team:
+    first = nodes[0]
+    return Team(
+        cpus=tuple(node.cpu for node in nodes),
+        ranks=tuple(first.ranks),
+        roles=tuple(replace(role, count=role.count * len(nodes)) for role in first.roles),
+    )
+
+
+def _most(teams: Collection[Sequence[_Node]], n_keys: int, n_steps: int) -> int:
+    """Return how many teams like *teams* are simulated, each for itself; two always are."""
+    issues = sum(issue.part != "update" for nodes in teams for role in nodes[0].roles for issue in role.issues)
+    activities = n_steps * (2 * issues / len(teams) + _OF_KEY * n_keys)  # of a team, with those of the host
+    return max(2, isqrt(int(_MOST_ACTIVITIES / activities)))
+
+
+def _held(
+    group: Communicator, servers: Sequence[int], keys: Sequence[Key]
+) -> dict[int, tuple[tuple[int, tuple[float, ...]], ...]]:
+    """Return by host its servers, each with its place in the host and its share of each key in bytes."""
+    found: dict[int, list[tuple[int, tuple[float, ...]]]] = {}
+    for number, server in enumerate(servers):
+        _, host, index = group.machine.locate(server)
+        found.setdefault(host, []).append((index, tuple(key.shares_bytes[number] for key in keys)))
+    return {host: tuple(sorted(own)) for host, own in found.items()}
