@@ -9,10 +9,10 @@ from simulator.launch.arguments import Arguments
 from simulator.workload.hugging_face import is_config
 from simulator.workload.zoo.registry import find_entry
 
-__all__ = ["named_network"]
+__all__ = ["NAMING", "named_network"]
 
 _MADE = re.compile(r"(-(hf|instruct|chat|it|sft|dpo|v\d+(\.\d+)?|\d{4}))+$")
-_ARGUMENTS = ("model-name-or-path", "model-name", "model-id", "model", "arch", "a")  # of the Trainer, timm, torchvision
+NAMING = ("model-name-or-path", "model-name", "model-id", "model", "arch", "a")  # of the Trainer, timm, torchvision
 
 
 def named_network(args: Arguments) -> tuple[str, str]:
@@ -21,7 +21,7 @@ def named_network(args: Arguments) -> tuple[str, str]:
     A folder with a ``config.json`` is a network; of other names (``openai-community/gpt2``) the last part counts.
     """
     unknown = ""
-    for argument in _ARGUMENTS:
+    for argument in NAMING:
         said = args.text(argument)
         if not said:
             continue

@@ -15,6 +15,7 @@ from typing import Any
 from simulator.errors import Fault, InputError, one_line
 from simulator.launch.arguments import Arguments
 from simulator.launch.command import Command
+from simulator.launch.named import NAMING
 from simulator.launch.ranks import Ranks
 from simulator.launch.result import Launch
 from simulator.launch.shell import whole_sum
@@ -63,7 +64,7 @@ _OWN: dict[str, dict[str, Any]] = {
 _CHARACTERS = {"shakespeare_char": 65}  # data sets of the project whose words are characters
 _SIZES = {"gpt2": (12, 12, 768), "gpt2-medium": (24, 16, 1024), "gpt2-large": (36, 20, 1280), "gpt2-xl": (48, 25, 1600)}
 _FORMATS = {"bfloat16": "amp-bf16", "float16": "amp-fp16", "float32": "tf32"}
-_MARKS = ("block-size", "n-embd", "n-layer", "n-head")
+_MARKS = ("n-embd", "n-layer", "n-head")
 _TIMELESS = """
 always-save-checkpoint backend beta1 beta2 decay-lr eval-interval eval-iters grad-clip learning-rate log-interval
 lr-decay-iters max-iters min-lr out-dir wandb-log wandb-project wandb-run-name warmup-iters weight-decay data-dir seed
@@ -72,10 +73,11 @@ lr-decay-iters max-iters min-lr out-dir wandb-log wandb-project wandb-run-name w
 
 def is_nanogpt(command: Command, args: Arguments) -> bool:
     """Return whether *command* runs a train.py with variables of nanoGPT, or with a file of its folder config/."""
-    if not command.program.endswith(".py") or any(name in args for name in ("num-layers", "model-name-or-path")):
+    if not command.program.endswith(".py") or "num-layers" in args:
         return False
     files = (word for word in args.others if word.endswith(".py"))
     own = any("config" in Path(word).parts or Path(word).name in _OWN for word in files)
+    own |= "block-size" in args and not any(name in args for name in NAMING)
     return any(name in args for name in _MARKS) or (own and command.program == "train.py")
 
 

@@ -34,6 +34,8 @@ def gpus_per_node(batch: Arguments) -> int | None:
         return int(typed.rpartition(":")[2]) if re.fullmatch(r"[\w.-]+:\d{1,6}", typed) else None
     if typed:
         return batch.number("gpus-per-node")
+    if "gpus-per-task" in batch and batch.number("ntasks-per-node") in (None, 1):
+        return batch.number("gpus-per-task")
     gres = _GRES.search(batch.text("gres") or "")
     return int(gres[1]) if gres else None
 
@@ -51,6 +53,7 @@ def job_variables(batch: Arguments) -> dict[str, str]:
         **dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), tasks),
         "SLURM_NTASKS_PER_NODE": each,
         **dict.fromkeys(("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"), gpus),
+        "SLURM_GPUS_PER_TASK": batch.number("gpus-per-task"),
         "SLURM_GPUS": batch.number("gpus", "G"),
         "SLURM_CPUS_PER_TASK": batch.number("cpus-per-task", "c"),
     }

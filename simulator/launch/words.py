@@ -1,7 +1,7 @@
 """Divide a shell script into commands and words, as bash quotes them: :class:`Scanner`.
 
-Read are line continuations, comments, ``'...'``, ``"..."``, ``$'...'``, substitutions within each other, and
-here-documents, which are skipped unless a shell reads them (``sbatch <<EOF``).
+Read are line continuations, comments, redirections (left out), ``'...'``, ``"..."``, ``$'...'``, substitutions within
+each other, and here-documents, which are skipped unless a shell reads them (``sbatch <<EOF``).
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ __all__ = ["Raw", "Scanner", "Word"]
 _ENDS = ";&|\n()"
 _MAX_WORDS = 100_000
 _SHELLS = frozenset(("bash", "sh", "zsh", "dash", "ksh", "sbatch", "salloc", "qsub", "bsub", "ssh", "pdsh", "parallel"))
+# At the start of a word: > file, 2>&1, &> file, < file; not <<EOF, <<<text, <(command).
+_REDIRECTS = re.compile(r"(?:(?:\d*|&)>>?(?!\()|\d*<(?![<(]))(?P<to>&(?:\d+|-))?[ \t]*")
 _ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{1,2}|[0-7]{1,3}|.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "v": "\v"}
 
@@ -71,6 +73,10 @@ class Scanner:
             if char == "(" and found and isinstance(found[-1], Raw) and found[-1].text.endswith("="):
                 self._at += 1
                 found[-1] = found[-1], self._array()
+            elif (redirection := _REDIRECTS.match(self._text, self._at)) is not None:
+                self._at = redirection.end()
+                if not redirection["to"] and self._at < len(self._text) and self._text[self._at] not in _ENDS:
+                    self._word()  # the file
             elif char in _ENDS:
                 self._at += 1
                 if found:

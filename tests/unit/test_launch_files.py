@@ -225,6 +225,8 @@ def test_a_job_has_the_variables_that_its_lines_give(tmp_path: Path) -> None:
     assert read_launch(f"@{path}").options["nodes"] == "4"
     path.write_text(JOB.replace("--gres=gpu:a100:8", "--gpus-per-node=a100:2"), encoding="utf-8")
     assert read_launch(f"@{path}").options["parallel"] == "dp=8"
+    path.write_text(JOB.replace("--gres=gpu:a100:8", "--gpus-per-task=4"), encoding="utf-8")
+    assert read_launch(f"@{path}").options["parallel"] == "dp=16"
     path.write_text(JOB.replace("#SBATCH -N4", "##SBATCH -N4").replace("#SBATCH --n", "#"), encoding="utf-8")
     assert "nodes" not in read_launch(f"@{path}").options  # a job without a number of nodes has one
     path.write_text(JOB.replace("#SBATCH", "#"), encoding="utf-8")

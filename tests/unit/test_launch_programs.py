@@ -131,6 +131,11 @@ def test_what_llm_c_does_and_is_not_simulated_is_told(flags: str, told: str) -> 
 
 
 PUBLIC: list[tuple[str, dict[str, object]]] = [
+    (
+        "srun -n 8 python train.py --model gpt2 --batch_size 4 --block_size 512",
+        {"global_batch": "32", "seq_len": "512"},
+    ),
+    ("nohup torchrun --nproc_per_node=8 train.py --model resnet50 --batch-size 32 > log 2>&1 &", {"micro_batch": "32"}),
     ("torchrun train.py --model resnet50 -b 8 --opt lamb", {"optimizer": "lamb"}),
     ("torchrun train.py --model resnet50 -b 8 --optimizer fusedadam", {"optimizer": "adam", "fused_optimizer": True}),
     (

@@ -34,6 +34,9 @@ SCRIPTS = {
     "quotes in an expansion in quotes": "run.py --x \"${A:-'it is a bracket }'}\" --tp 2",
     "a quote in an expansion": "run.py --x ${A:-'a}b'} --tp 2",
     "declared": "declare -i A=2; readonly B=3; export C=4\nrun.py --a $A --b $B --c $C",
+    "redirections": "run.py > /dev/null --a 1 2>&1\nrun.py --tp 2 2>&1 --b 3 < /dev/null",
+    "all output": "run.py --tp 2 --b 3 &> /dev/null",
+    "appended": "run.py --tp 2 >> /dev/null 2>> /dev/null --c 4",
     "unset and set again": "TP=8\nunset TP\nTP=2\nrun.py --tp $TP",
 }
 
