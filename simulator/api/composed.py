@@ -77,7 +77,7 @@ def _step(context: Context, question: StepQuestion) -> Composition:
     machine = places.machine
     gpus = len(machine.gpus) if question.gpus is None else len(question.gpus)
     count = 1 if question.device is not None else max(1, gpus)
-    exchanges = count > 1 and question.options.mode == "train" and not question.has_servers
+    strategy = question.exchanges_by(count)
     place = places.find(question.device, threads=question.threads)
     return steps_alike(
         part=place.part.rpartition(" x ")[2],
@@ -89,7 +89,7 @@ def _step(context: Context, question: StepQuestion) -> Composition:
         divided=question.layout.divides_network,
         calibrated=place.device.calibration != Calibration(),
         kernels=network_kernel_classes(network, trains=question.options.trains),
-        exchange=exchange_facts(machine, chosen_gpus(machine, question.gpus), question.strategy) if exchanges else None,
+        exchange=None if strategy is None else exchange_facts(machine, chosen_gpus(machine, question.gpus), strategy),
     )
 
 

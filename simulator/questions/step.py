@@ -134,6 +134,19 @@ class StepQuestion:
         served = self.strategy.startswith("parameter-server")
         return served and self.layout.has_replicas and self.options.mode == "train"
 
+    def exchanges_by(self, n_ranks: int) -> str | None:
+        """Return the strategy by which *n_ranks* devices exchange; None if they exchange nothing, or through servers.
+
+        Gradients and shards go by ``strategy``, exchanges within a divided network by NCCL.  Raises InputError if the
+        layout does not fit so many.
+        """
+        if n_ranks == 1 or self.has_servers:
+            return None
+        alike = n_ranks // self.layout.on(n_ranks).model_ranks * self.layout.cp  # ranks with the same parameters
+        if alike > 1 and (self.layout.zero == 3 or self.options.mode in ("train", "backward")):
+            return self.strategy
+        return "nccl" if self.layout.divides_network else None
+
     @property
     def way(self) -> str:
         """How several devices exchange, in a few words."""

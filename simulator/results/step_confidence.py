@@ -61,11 +61,12 @@ def step_composition(result: TrainingRun) -> Composition:
 
 def _exchange(result: TrainingRun) -> Facts | None:
     """Return the facts of the exchanges among the devices of *result*, or None if they exchange nothing."""
-    if not result.exchanges or result.servers is not None:
+    strategy = result.question.exchanges_by(result.device_count)
+    if strategy is None:
         return None
     machine = result.timeline.machine
     gpus = machine.gpus if result.question.gpus is None else [machine.gpus[gpu] for gpu in result.question.gpus]
-    return exchange_facts(machine, gpus, result.question.strategy)
+    return exchange_facts(machine, gpus, strategy)
 
 
 def _unmeasured(result: TrainingRun) -> str:

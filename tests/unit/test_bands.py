@@ -19,8 +19,9 @@ from simulator.network.circumstances import machine_of
 from simulator.questions.calibration import Calibration
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.disk import DiskQuestion
+from simulator.questions.layout import parse_layout
 from simulator.questions.operator import OperatorQuestion
-from simulator.questions.options import StepOptions
+from simulator.questions.options import Mode, StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 from simulator.topology.load import topology_from_text
@@ -318,6 +319,42 @@ def test_a_step_and_its_question_are_of_one_class() -> None:
             by_question.facts,
         )
         assert sum(part.share for part in step_composition(by_result).parts) <= 1.0 + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("layout", "mode", "strategy", "by"),
+    [
+        ("dp", "train", "ring", "ring"),
+        ("dp", "backward", "nccl", "nccl"),
+        ("dp", "inference", "nccl", None),
+        ("zero=3", "inference", "ring", "ring"),
+        ("tp=4", "train", "ring", "nccl"),  # no gradients are exchanged
+        ("tp=2", "train", "ring", "ring"),
+        ("tp=2", "inference", "ring", "nccl"),
+        ("dp", "train", "parameter-server", None),
+    ],
+)
+def test_a_step_exchanges_by_one_strategy(layout: str, mode: Mode, strategy: str, by: str | None) -> None:
+    from simulator.results.step_confidence import step_composition
+
+    where, sizes = Where("p3.16xlarge"), (("layers", 1), ("sequence_length", 64))
+    question = StepQuestion(
+        where=where,
+        workload="gpt2",
+        sizes=sizes,
+        batch=1,
+        gpus=(0, 1, 2, 3),
+        layout=parse_layout(layout),
+        strategy=strategy,
+        options=StepOptions(mode=mode),
+    )
+    assert question.exchanges_by(4) == by
+    session = Session()
+    by_question, result = session.composed(question).facts.exchange, session.step(question)
+    assert by_question == step_composition(result).facts.exchange
+    assert (by_question is not None) == (by is not None)
+    assert (by_question is not None) == (result.exchanges > 0 and result.servers is None)
+    assert by_question is None or ("ring" in by_question.unmeasured) == (by == "ring")
 
 
 def test_times_on_the_bare_links_have_no_band(capsys: pytest.CaptureFixture[str]) -> None:

@@ -105,11 +105,12 @@ class Costs:
     def nvls(self, gpus: Iterable[Node], *, several: bool) -> ProtocolCost:
         """Return the cost of NVLS on *gpus*, of one machine or of *several*, where trees join the heads.
 
-        Hopper's share counts; a younger GPU's links reach less of it by NCCL's own figures (NVLS_EFFICIENCY).
+        Hopper's share counts, as NCCL has no NVLS on older GPUs; a younger GPU's links reach less of it by NCCL's own
+        figures (NVLS_EFFICIENCY).
         """
         cost = self.protocols["NVLSTree" if several else "NVLS"]
         least = min(NVLS_EFFICIENCY[generation(capability(gpu))] for gpu in gpus)
-        return replace(cost, share=cost.share * (least or NVLS_EFFICIENCY[_HOPPER]) / NVLS_EFFICIENCY[_HOPPER])
+        return replace(cost, share=cost.share * least / NVLS_EFFICIENCY[_HOPPER])
 
 
 def costs_of(version: tuple[int, int], known: Constants = DEFAULT) -> Costs:

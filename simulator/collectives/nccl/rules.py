@@ -14,14 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from simulator.collectives.nccl.tables import Algorithm, Protocol
+from simulator.collectives.nccl.tables import Algorithm, Protocol, Triple
 from simulator.questions.nccl import Version, VersionNote, chip_since, version_words
 from simulator.questions.where import NCCL_TODAY
 from simulator.workload.collective import Collective
 
 __all__ = ["KNOWN", "Latencies", "Rules", "rules_of", "version_notes"]
 
-Triple = tuple[float, float, float]
 Rows = tuple[Triple, ...]
 _NONE = (0.0, 0.0, 0.0)
 _ANY = (math.inf, math.inf, math.inf)

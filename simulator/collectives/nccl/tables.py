@@ -19,6 +19,7 @@ __all__ = [
     "CpuKind",
     "PathType",
     "Protocol",
+    "Triple",
     "generation",
     "planned_nvlink",
     "planned_pcie",
