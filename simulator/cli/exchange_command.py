@@ -27,6 +27,7 @@ from simulator.cli.options import (
 )
 from simulator.cli.output import Files, show, tell, warn
 from simulator.cli.written import Written
+from simulator.collectives.registry import left_out
 from simulator.collectives.request import Unsuitable
 from simulator.console.progress import Progress
 from simulator.console.style import Style, choose_style, printable
@@ -56,7 +57,9 @@ def run_exchange(written: Written) -> None:
     payload, (questions, names) = read_all(
         lambda: parse_workload(written.what), lambda: exchange_questions(written, session)
     )
-    warn(written, payload.notes)
+    apart = left_out() if "all" in (written.strategy or "all").split(",") else []
+    code = f"--strategy all: without {', '.join(apart)}; a file may run such code only with --trust-code"
+    warn(written, [*payload.notes, *([code] if apart else [])])
     if written.trace is not None and payload.is_sweep:
         raise InputError(f"--trace shows one size; {one_line(payload.text, 60)} has {len(payload.sizes)}")
     with ExitStack() as stack:

@@ -18,7 +18,7 @@ from simulator.effects import effect, has_effects
 from simulator.errors import InputError, nearest, one_line
 from simulator.questions.where import Software
 
-__all__ = ["ENTRY_POINT_GROUP", "find_strategy", "strategy_names", "strategy_of"]
+__all__ = ["ENTRY_POINT_GROUP", "find_strategy", "left_out", "strategy_names", "strategy_of"]
 
 ENTRY_POINT_GROUP = "topocast.strategies"
 # In the order of the output of "simulate strategies".
@@ -50,8 +50,12 @@ def strategy_names(*, named_only: bool = False) -> list[str]:
     Registered ones, which are code, are left out where a data file asks.
     """
     rest = _NAMED_ONLY if named_only else {}
-    plugins = set(_plugins()) if has_effects() else set()
-    return [*_BUILT_IN, *rest, *sorted(plugins - set(_BUILT_IN) - set(_NAMED_ONLY))]
+    return [*_BUILT_IN, *rest, *(_registered() if has_effects() else ())]
+
+
+def left_out() -> list[str]:
+    """Return the names of registered strategies that :func:`strategy_names` leaves out here."""
+    return [] if has_effects() else _registered()
 
 
 def find_strategy(name: str) -> Strategy:
@@ -116,6 +120,10 @@ def strategy_of(
 
     costs = costs_of(software.nccl, constants)
     return Nccl(algorithm, costs, in_switch=in_switch, nvls=nvls, protocol=protocol, version=software.nccl)
+
+
+def _registered() -> list[str]:
+    return sorted(set(_plugins()) - set(_BUILT_IN) - set(_NAMED_ONLY))
 
 
 def _plugins() -> dict[str, metadata.EntryPoint]:

@@ -186,7 +186,7 @@ def test_an_effect_is_refused_within_a_data_file_alone(tmp_path: Path) -> None:
     assert has_effects()
 
 
-def test_a_registered_strategy_is_code(monkeypatch) -> None:
+def test_a_registered_strategy_is_code(monkeypatch, capsys) -> None:
     class Point:
         name = "mine"
 
@@ -199,6 +199,8 @@ def test_a_registered_strategy_is_code(monkeypatch) -> None:
         assert "mine" not in strategy_names()
         with pytest.raises(InputError, match="--strategy mine: runs code"):
             find_strategy("mine")
+        assert run(["--topology", "4gpu-pcie", "--gpus", "2", "--workload", "bytes:1MB"]) == 0
+    assert "warning: --strategy all: without mine; a file may run such code" in capsys.readouterr().err
 
 
 _ASKED = {
