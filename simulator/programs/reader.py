@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Any, get_args
 
-import yaml
-
 from simulator.collectives.registry import strategy_names
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.programs import statements as s
@@ -76,7 +74,7 @@ class _Reader:
                 self._fault(here, f"a statement is a mapping, such as 'wait: all'; got {one_line(repr(raw), 60)}")
                 continue
             try:
-                spec = validate(YamlSource(self.source.file, raw, _node(self.source.root, here)), StatementSpec)
+                spec = validate(self.source.part(here, raw), StatementSpec)
             except InputError as error:
                 self.faults += error.faults
                 self._inner(raw, here)
@@ -128,9 +126,7 @@ class _Reader:
         of_networks = ("batch", "mode", "optimizer", "compiled", "captured")
         if not isinstance(known, str):
             try:
-                times = validate(
-                    YamlSource(self.source.file, known, _node(self.source.root, (*here, "run"))), TimesSpec
-                )
+                times = validate(self.source.part((*here, "run"), known), TimesSpec)
             except InputError as error:
                 self.faults += error.faults
                 return None
@@ -250,14 +246,3 @@ class _Reader:
 
     def _fault(self, path: s.Path, message: str, *, key: bool = False) -> None:
         self.faults.append(self.source.fault(path, message, key=key))
-
-
-def _node(root: yaml.Node | None, path: s.Path) -> yaml.Node | None:
-    """Return the node at *path*."""
-    node = root
-    for step in path:
-        if isinstance(node, yaml.MappingNode):
-            node = next((value for key, value in node.value if key.value == step), None)
-        elif isinstance(node, yaml.SequenceNode) and isinstance(step, int):
-            node = node.value[step]
-    return node

@@ -72,6 +72,16 @@ class YamlSource:
         line, column = self.place(path, key=key)
         return Fault(message, self.file, line, column)
 
+    def part(self, path: Sequence[str | int], data: Any) -> YamlSource:
+        """Return the part at *path*, which holds *data*, as a document of its own, with its places in this one."""
+        node = self.root
+        for step in path:
+            if isinstance(node, yaml.MappingNode):
+                node = next((value for key, value in node.value if key.value == step), None)
+            elif isinstance(node, yaml.SequenceNode) and isinstance(step, int):
+                node = node.value[step]
+        return YamlSource(self.file, data, node)
+
 
 def read_yaml(path: Path, shown_as: str | None = None, *, needs: str = _NEEDS, instead: str = _INSTEAD) -> YamlSource:
     """Read and parse the file *path*.

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.topology.validation import validate
 from simulator.topology.yaml_source import YamlSource, read_yaml
@@ -85,7 +83,7 @@ class _Reader:
             if isinstance(raw.get("layers"), list):
                 inner = self.layers(raw["layers"], (*here, "layers"))
             try:
-                spec = validate(YamlSource(self.source.file, raw, _node(self.source.root, here)), LayerSpec)
+                spec = validate(self.source.part(here, raw), LayerSpec)
             except InputError as error:
                 self.faults += error.faults
                 continue
@@ -148,17 +146,6 @@ class _Reader:
 
     def _fault(self, path: Path_, message: str, *, key: bool = False) -> None:
         self.faults.append(self.source.fault(path, message, key=key))
-
-
-def _node(root: yaml.Node | None, path: Path_) -> yaml.Node | None:
-    """Return the YAML node at *path*."""
-    node = root
-    for step in path:
-        if isinstance(node, yaml.MappingNode):
-            node = next((value for key, value in node.value if key.value == step), None)
-        elif isinstance(node, yaml.SequenceNode) and isinstance(step, int):
-            node = node.value[step]
-    return node
 
 
 class _Writer:

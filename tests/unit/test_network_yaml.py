@@ -60,13 +60,13 @@ def test_the_transformer_of_the_document_is_gpt2() -> None:
 
 
 def test_the_residual_network_of_the_document() -> None:
-    written = written_network(examples()["my-resn.yaml"], batch=4)
+    written = written_network(examples()["my-resnet.yaml"], batch=4)
     assert written.sample == "images"
     assert written.parameter_count == build_network("resnet20", batch=4).parameter_count
     assert written.flop == build_network("resnet20", batch=4).flop
 
 
-@pytest.mark.parametrize("name", ["my-gpt.yaml", "my-resn.yaml"])
+@pytest.mark.parametrize("name", ["my-gpt.yaml", "my-resnet.yaml"])
 def test_files_of_the_document_can_be_named_as_workloads(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(examples()[name], encoding="utf-8")
     loaded = load_network(str(tmp_path / name), batch=2)
