@@ -81,6 +81,7 @@ _REFUSED: dict[tuple[str, ...], str] = {
     ("sequence_parallel_size",): "is not read; ranks that split a sequence are --parallel cp=2",
 }
 _BUCKET = 500_000_000  # elements: the default of reduce_bucket_size (deepspeed/runtime/zero/config.py)
+_SWITCHES = (("bf16", "enabled"), ("fp16", "enabled"), ("zero_optimization", "overlap_comm"))
 _BATCHES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 _COMPRESSING = frozenset(("onebitadam", "zerooneadam", "onebitlamb"))
 
@@ -156,6 +157,10 @@ def read_deepspeed(path: str) -> DeepSpeed:
         told = f"reduce_bucket_size: must be a number of elements; got {one_line(bucket, 40)}"
         faults.append(source.fault(("zero_optimization", "reduce_bucket_size"), told))
     _read_optimizer(mapping("optimizer"), path, found)
+    for place in _SWITCHES:
+        value = mapping(place[0]).get(place[1])
+        if value != "auto" and not (is_on(value) or is_off(value)):
+            faults.append(source.fault(place, f"{'.'.join(place)}: must be true or false; got {one_line(value, 40)}"))
     faults += _refused(source)
     found.notes += _said_of(data, path, found)
     if faults:

@@ -202,6 +202,8 @@ def test_what_is_on_and_off_is_so_everywhere(tmp_path: Path) -> None:
         settings = {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": said}}
         assert by_json(tmp_path, settings, DS).options["precision"] == "fp32"
         assert "recompute" not in read_launch(f"{TRAINER} --gradient_checkpointing {said}").options
+    with pytest.raises(InputError, match=r"f\.json:1:\d+: bf16\.enabled: must be true or false; got 7"):
+        by_json(tmp_path, {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": 7}}, DS)
     with pytest.raises(InputError, match="--gradient-checkpointing: 'maybe' is neither true nor false"):
         read_launch(f"{TRAINER} --gradient_checkpointing maybe")
 
