@@ -68,10 +68,10 @@ def run_divided(
         node, place = members[i]
         key = id(place.device), paces[i], shares[i]
         if key in roles:
-            roles[key] = replace(roles[key], count=roles[key].count + 1)
+            roles[key] = replace(roles[key], count=roles[key].count + 1, nodes=(*roles[key].nodes, node))
         else:
             own = build(shares[i])
-            roles[key] = Role(place, node, 1, issues_of(place.device, own, question.options), paces[i], own)
+            roles[key] = Role(place, node, 1, issues_of(place.device, own, question.options), paces[i], own, (node,))
     together = Communicator(machine, [members[i][0] for i in working], group.router)
     if together.n_ranks < 2:
         raise Unsuitable(f"{members[working[0]][1].name} is faster alone than with the others; choose it with --device")

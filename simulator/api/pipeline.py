@@ -166,12 +166,11 @@ class _Prices:
     def _price(self, bundles: Sequence[Bundle], op: Collective, size_bytes: float) -> Priced:
         seconds, shares = 0.0, (0.0, 0.0)
         for bundle in bundles:
-            on = bundle.groups[0].ranks[0]
-            fragment = bundle.collective(op, size_bytes, self._strategy, loads_on={on: self._memory_passes})
+            fragment = bundle.collective(op, size_bytes, self._strategy)
             alone_s = alone(self._machine, fragment).end_s
             if alone_s > seconds:
-                held = sum(share for _, share in fragment.loads)
-                seconds, shares = alone_s, (held, sum(used_s for _, used_s in fragment.used_s) / alone_s)
+                held, used_s = fragment.gpu_loads.most(node for group in bundle.groups for node in group.ranks)
+                seconds, shares = alone_s, (held, self._memory_passes * used_s / alone_s)
             if alone_s > self._largest_s:
                 self._largest_s, self.largest = alone_s, fragment
         return Priced(seconds, shares)

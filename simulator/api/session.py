@@ -207,9 +207,8 @@ class Session(Context):
         """Return the result of a step on one or several devices; raises InputError or Unsuitable.
 
         *fold*: equal ranks, and micro-batches that repeat, are simulated once.  The result is the same either way, with
-        two exceptions.  Where an exchange loads equal ranks unequally, as a tree does, all are slowed as the first of
-        them: a step of AlexNet over eight A100s takes 1.6 % longer without folding.  And too many
-        nodes with parameter servers are kept in step, as a note says.
+        two exceptions, which ``notes`` of the result name.  Of equal ranks that exchanges load in more than 32 ways,
+        those with the nearest loads are simulated as one.  And too many nodes with parameter servers are kept in step.
         """
         from simulator.api.checkpoints import with_checkpoints
         from simulator.api.input import check_input, with_input

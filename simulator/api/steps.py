@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
+from functools import cache
 
 from simulator.api.alone import alone_s_of, alone_timeline, executed
 from simulator.api.machines import perturbations_of
@@ -11,9 +11,11 @@ from simulator.api.pipeline import run_pipeline
 from simulator.api.servers import run_servers
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.request import Strategy, Unsuitable
+from simulator.devices.predict import Device
 from simulator.engine.timeline import Timeline
 from simulator.network.machine import Machine
 from simulator.places import Place, Places
+from simulator.plan.plan import Plan
 from simulator.questions.layout import Layout
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
@@ -24,9 +26,10 @@ from simulator.step.issue import issues_of
 from simulator.step.memory import Shares, memory_need
 from simulator.training.divide import divided
 from simulator.training.memory import device_memory
+from simulator.training.micro_batches import Batches
 from simulator.training.placement import Placement
-from simulator.training.plan import PROGRAM, plan_step
-from simulator.training.roles import Role, roles_of
+from simulator.training.plan import PROGRAM, contend, plan_step
+from simulator.training.roles import Role, apart, roles_of
 from simulator.training.schedules import in_flight
 from simulator.training.stragglers import check_stragglers
 from simulator.workload.network import Network, once
@@ -70,12 +73,24 @@ def together_timeline(
         run = run_pipeline(places, part, question, placement, strategy, layer_strategy, fold=fold)
         return [stage.role for stage in run.stages], run.timeline
     fold_roles = fold and not question.one_process  # it launches for one rank after the other
-    roles = roles or roles_of(
+    acting = roles or roles_of(
         places, group.ranks, part, question.options, stragglers=question.stragglers, fold=fold_roles
     )
-    write = partial(plan_step, machine, roles, part, question, placement, strategy, layer_strategy)
+    few = Batches(min(2, question.micro_batches))  # the last one exchanges more than the others
+    known: Plan | None = None
+
+    def write(batches: Batches) -> Plan:
+        if known is not None and batches == few:
+            return known
+        return plan_step(machine, acting, part, question, placement, strategy, layer_strategy, batches)
+
+    if fold and contend(question):
+        known = write(few)
+        finer = apart(places, acting, known)
+        if len(finer) > len(acting):
+            acting, known = finer, None
     perturbations = perturbations_of(machine, question.where.slow_links)
-    return roles, executed(write, machine, question.micro_batches, fold=fold, perturbations=perturbations)
+    return acting, executed(write, machine, question.micro_batches, fold=fold, perturbations=perturbations)
 
 
 def run_together(
@@ -105,33 +120,33 @@ def run_together(
     )
     layout = question.layout.on(group.n_ranks)
     part = divided(network, layout)
-    steps, memory, alone_s, usual_s = [], [], [], []
-    for role in roles:
-        usual = replace(role, pace=1.0)
-        own = role.network or part
-        need = device_memory(own, question, role.place.device, layout)
-        memory.append(need)
-        steps.append(
-            make_step_result(
-                machine=machine.name,
-                place=role.place,
-                network=own,
-                options=options,
-                memory=need,
-                timeline=timeline,
-                prefix=f"{role.place.name}/" if len(roles) > 1 else "",
-                micro_batches=count,
-            )
-        )
+    memory = [device_memory(role.network or part, question, role.place.device, layout) for role in roles]
+
+    @cache
+    def alone_s(device: Device, pace: float, own: Network | None) -> float:
+        role = next(role for role in roles if role.place.device is device and role.network is own)
+        role = replace(role, pace=pace)
         if layout.divides_network or layout.zero:
-            alone_s.append(_ideal_s(role, network, own, question, layout))
-            usual_s.append(_ideal_s(usual, network, own, question, layout))
-        else:
-            alone_s.append(alone_s_of(machine, role, own, options, count))
-            usual_s.append(alone_s_of(machine, usual, own, options, count))
-    if not any(role.network for role in roles):
-        steps = [_of_whole(step, network, count, layout) for step in steps]
-    return together_result(question, group, roles, steps, memory, alone_s, max(usual_s), timeline)
+            return _ideal_s(role, network, own or part, question, layout)
+        return alone_s_of(machine, role, own or part, options, count)
+
+    def step_of(number: int) -> StepResult:
+        role = roles[number]
+        step = make_step_result(
+            machine=machine.name,
+            place=role.place,
+            network=role.network or part,
+            options=options,
+            memory=memory[number],
+            timeline=timeline,
+            prefix=f"{role.place.name}/" if len(roles) > 1 else "",
+            micro_batches=count,
+        )
+        return step if role.network else _of_whole(step, network, count, layout)
+
+    own_s = [alone_s(role.place.device, role.pace, role.network) for role in roles]
+    usual_s = max(alone_s(role.place.device, 1.0, role.network) for role in roles)
+    return together_result(question, group, roles, step_of, memory, own_s, usual_s, timeline)
 
 
 def _of_whole(step: StepResult, network: Network, micro_batches: int, layout: Layout) -> StepResult:

@@ -6,7 +6,7 @@ the same order and with the same sums as machine by machine, so the cost grows w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
@@ -113,6 +113,9 @@ class Alike(Protocol):
     def times_at(self, route: Route, way: Way, node: int) -> int:
         """Return how many of the flows on *way* start or end at *node*, given the *route* of one of them."""
 
+    def place(self, node: int) -> Hashable:
+        """Return a key that *node* shares only with nodes at which as many flows of each way start and end."""
+
     def first_of(self, link_key: int) -> int:
         """Return the first link that *link_key* represents."""
 
@@ -147,12 +150,14 @@ class Sites:
         return tuple(Role(hosts, dict(counts)) for counts, hosts in alike.items())
 
     @cached_property
-    def _role_of(self) -> dict[int, Role]:
-        return {host: role for role in self.roles for host in role.hosts}
+    def _number_of(self) -> dict[int, int]:
+        """By host: the number of its role."""
+        return {host: number for number, role in enumerate(self.roles) for host in role.hosts}
 
     def role_of(self, host: int) -> Role:
         """Return the role of *host*; an empty one if it does not take part."""
-        return self._role_of.get(host, Role((), {}))
+        number = self._number_of.get(host)
+        return Role((), {}) if number is None else self.roles[number]
 
     @cached_property
     def _playing(self) -> dict[tuple[int, int], list[tuple[int, int]]]:
@@ -207,6 +212,11 @@ class Sites:
         counts = self.role_of(host).counts
         ends = route.src, route.dst
         return sum(counts.get((way.number, i), 0) for i, end in enumerate(ends) if self.machine.locate(end)[2] == own)
+
+    def place(self, node: int) -> Hashable:
+        """Return the index of *node* within its host, and the number of the host's role."""
+        _, host, own = self.machine.locate(node)
+        return own, self._number_of.get(host, -1)
 
     def first_of(self, link_key: int) -> int:
         """Return the first link that *link_key* represents."""

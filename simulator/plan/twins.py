@@ -80,6 +80,10 @@ class Twins:
         """Return how many of the flows on *way* start or end at *node*."""
         return sum(times for own, _, times in way.ends() if own == node)
 
+    def place(self, node: int) -> int:
+        """Return the number of the set of *node*; -1 if it is in none."""
+        return self._set_of.get(node, -1)
+
     def first_of(self, link_key: int) -> int:
         """Return *link_key*: keys are numbers."""
         return link_key

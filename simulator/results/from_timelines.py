@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from simulator.collectives.communicator import Communicator
@@ -23,7 +23,7 @@ from simulator.step.issue import Sent
 from simulator.step.memory import MemoryNeed
 from simulator.training.exchange import STREAM, Exchanged
 from simulator.training.pipeline import ChunkRun
-from simulator.training.roles import Role
+from simulator.training.roles import MOST_ROLES, Role
 from simulator.training.servers import Served
 from simulator.training.slowest import slowest_of
 
@@ -52,7 +52,7 @@ def together_result(
     question: StepQuestion,
     group: Communicator,
     roles: Sequence[Role],
-    steps: Sequence[StepResult],
+    step_of: Callable[[int], StepResult],
     memory: Sequence[MemoryNeed],
     alone_s: Sequence[float],
     usual_s: float,
@@ -60,12 +60,15 @@ def together_result(
 ) -> TrainingResult:
     """Return the result of *timeline*, in which the ranks of *group* had *roles*.
 
-    *steps*, *memory* and *alone_s* are by role: the role's view of the step, its memory, and its seconds alone.
-    *usual_s*: the seconds of the slowest role alone, at the usual pace of its part.
+    *step_of* returns a role's view of the step; *memory* and *alone_s* are by role: its memory, and its seconds alone.
+    *usual_s*: the seconds of the slowest role alone, at the usual pace of its part.  Of equally slow roles, the one
+    that exchanges slow most is shown.
     """
-    slowest = max(range(len(roles)), key=lambda i: alone_s[i])
     uses = dict(sorted(stream_uses(timeline).items(), key=lambda use: use[0].endswith(STREAM)))  # compute streams first
-    prefix = f"{roles[slowest].place.name}/" if len(roles) > 1 else ""
+    prefixes = [f"{role.place.name}/" if len(roles) > 1 else "" for role in roles]
+    busy_s = [uses.get(f"{prefix}compute", StreamUse()).busy_s for prefix in prefixes]
+    slowest = max(range(len(roles)), key=lambda i: (alone_s[i], round(busy_s[i], 12)))
+    prefix = prefixes[slowest]
     exchanged = _exchanged(timeline)
     compute = uses.get(f"{prefix}compute", StreamUse())
     exposed_s = sum(waited_s for stream, waited_s in compute.waits_s.items() if stream.endswith(STREAM))
@@ -79,7 +82,7 @@ def together_result(
     largest = max((part for part, _ in fragments), key=lambda part: alone(timeline.machine, part).end_s, default=None)
     return TrainingResult(
         question=question,
-        step=steps[slowest],
+        step=step_of(slowest),
         device_count=group.n_ranks,
         alone_s=usual_s,
         exposed_s=min(exposed_s, exchanging_s),
@@ -89,12 +92,21 @@ def together_result(
         streams=uses,
         counts_software=largest is None or counts_software(largest.plan.facts),
         is_bound=largest is not None and is_bound(largest.plan.facts),
-        notes=_notes(timeline.machine, largest, [part for part, _ in fragments]),
+        notes=(*_notes(timeline.machine, largest, [part for part, _ in fragments]), *_of_merged(roles)),
         timeline=timeline,
         pace=_pace(question, roles, slowest),
         exchanges=sum(count for count, _ in exchanged),
         exchanged_bytes=sum(n_bytes for _, n_bytes in exchanged),
     )
+
+
+def _of_merged(roles: Sequence[Role]) -> tuple[str, ...]:
+    """Return a note if ranks that exchanges load differently have one of *roles*."""
+    less = max(role.less_loaded for role in roles)
+    if not less:
+        return ()
+    alike = f"those with the nearest loads, up to {less:.1%} apart, are slowed as the most loaded of them"
+    return (f"exchanges load equal GPUs in more than {MOST_ROLES} ways; {alike}",)
 
 
 def _notes(machine: Machine, largest: Fragment | None, fragments: Sequence[Fragment]) -> tuple[str, ...]:

@@ -146,12 +146,18 @@ class Placement:
         together: dict[int, list[Sequence[int]]] = {}
         for ranks, of_group in zip(groups, hosts, strict=True):
             together.setdefault(root(next(iter(of_group))), []).append(ranks)
-        found: dict[Hashable, Bundle] = {}
+        alike: dict[Hashable, list[list[Sequence[int]]]] = {}
         for parts in together.values():
-            lie = self._lie(parts)
-            if lie not in found:
-                found[lie] = Bundle([self._part(ranks) for ranks in parts], lie)
-        return list(found.values())
+            alike.setdefault(self._lie(parts), []).append(parts)
+        nodes = self.group.ranks
+        return [
+            Bundle(
+                [self._part(ranks) for ranks in first],
+                lie,
+                [[nodes[rank] for ranks in parts for rank in ranks] for parts in others],
+            )
+            for lie, (first, *others) in alike.items()
+        ]
 
     def _lie(self, parts: Sequence[Sequence[int]]) -> Hashable:
         """Return a key for the placement of *parts*, in which equal machines are interchangeable."""

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
+from simulator.collectives.fragment import Exchanging
+from simulator.collectives.gpu_loads import GpuLoads
 from simulator.devices.contention import ContentionCosts
 from simulator.places import Place, Places
+from simulator.plan.plan import Plan
 from simulator.questions.options import StepOptions
 from simulator.step.issue import Issue, issues_of
 from simulator.training.stragglers import pace_of
 from simulator.workload.network import Network
 
-__all__ = ["Role", "loaded", "roles_of"]
+__all__ = ["MOST_ROLES", "Role", "apart", "loaded", "roles_of"]
+
+MOST_ROLES = 32  # of equal devices that exchanges load unequally
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +26,8 @@ class Role:
     """``count`` ranks on devices of one part.
 
     ``place`` is the first device, ``issues`` what each rank issues in a step.  ``pace``: their time relative to the
-    mean of their part.  ``network``: their own network, if their batch differs from the others'.
+    mean of their part.  ``network``: their own network, if their batch differs from the others'.  ``nodes`` are all of
+    them, ``node`` the first.  ``less_loaded``: the share by which exchanges load some of them less than the first.
     """
 
     place: Place
@@ -29,6 +36,8 @@ class Role:
     issues: tuple[Issue, ...]
     pace: float = 1.0
     network: Network | None = None
+    nodes: tuple[int, ...] = ()
+    less_loaded: float = 0.0
 
 
 def loaded(roles: Sequence[Role]) -> dict[int, float]:
@@ -66,5 +75,50 @@ def roles_of(
     for nodes in found.values():
         place = places.place(nodes[0])
         pace = pace_of(machine, nodes[0], stragglers)
-        roles.append(Role(place, nodes[0], len(nodes), issues[id(place.device)], pace))
+        roles.append(Role(place, nodes[0], len(nodes), issues[id(place.device)], pace, nodes=tuple(nodes)))
     return roles
+
+
+def apart(places: Places, roles: Sequence[Role], plan: Plan) -> list[Role]:
+    """Return *roles* divided so that the exchanges of *plan* load all ranks of a role alike.
+
+    A role has at most ``MOST_ROLES`` parts: of more, those with the nearest loads are one, and the most loaded of their
+    ranks comes first.
+    """
+    parts = (part for task in plan.tasks for part in task.parts if isinstance(part, Exchanging))
+    loads = list(dict.fromkeys(part.gpu_loads for part in parts))
+    kinds = list({each.kind: each for each in loads}.values())
+    found = []
+    for role in roles:
+        alike: dict[Hashable, list[int]] = {}
+        for node in role.nodes:
+            alike.setdefault(tuple([each.place(node) for each in kinds]), []).append(node)
+        equal: dict[tuple[float, ...], list[int]] = {}
+        for same in alike.values():
+            equal.setdefault(_loads_on(same[0], loads), []).extend(same)
+        if len(equal) < 2:
+            found.append(role)
+            continue
+        for together in _nearest(equal):
+            first, *others = (sorted(equal[each]) for each in together)
+            nodes = (*first, *(node for each in others for node in each))
+            most, least = sum(together[0]), sum(together[-1])
+            less = 1.0 - least / most if most else 0.0
+            place, count = places.place(nodes[0]), len(nodes)
+            found.append(replace(role, place=place, node=nodes[0], count=count, nodes=nodes, less_loaded=less))
+    return found
+
+
+def _loads_on(node: int, loads: Sequence[GpuLoads]) -> tuple[float, ...]:
+    """Return the loads of exchanges on *node*, without the differences that rounding makes."""
+    return tuple([float(f"{share:.11e}") for each in loads for share in each.on(node)])
+
+
+def _nearest(equal: dict[tuple[float, ...], list[int]]) -> list[list[tuple[float, ...]]]:
+    """Return the keys of *equal* in groups, at most ``MOST_ROLES``, each by falling sums and cut at the widest gaps."""
+    if len(equal) <= MOST_ROLES:
+        return [[each] for each in sorted(equal, key=lambda each: min(equal[each]))]
+    falling = sorted(equal, key=sum, reverse=True)
+    gaps = sorted(range(1, len(falling)), key=lambda i: sum(falling[i]) - sum(falling[i - 1]))
+    cuts = [0, *sorted(gaps[: MOST_ROLES - 1]), len(falling)]
+    return [falling[start:end] for start, end in pairwise(cuts)]

@@ -33,10 +33,6 @@ Compiled blocks
     Blocks that are recomputed are compiled one by one, so that what one group would have kept inside is kept between
     two.  At a peak outside all blocks, which recomputation does not lower, this is a rise.  *Condition*: compiled, and
     the rise is at most what those groups keep beyond the groups without recomputation.
-
-One more difference is known and told apart here, though it is a limit of the model and no anomaly: folded, a step loads
-all ranks of a role as its first one (``Session.step`` says so).  *Condition*: without contention folded equals
-unfolded, and with it they are within 2 %.
 """
 
 from __future__ import annotations

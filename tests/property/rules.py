@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from simulator.units import format_duration
-from tests.property.anomalies import ANOMALY, anomaly, choice_of_size, compiled_apart, contended, in_flight_rise, tie
+from tests.property.anomalies import anomaly, choice_of_size, compiled_apart, contended, in_flight_rise, tie
 from tests.property.asking import Asker, RefusedError, in_python, time_s, trace_end_s
 from tests.property.questions import Made, Question
 
@@ -19,8 +19,6 @@ __all__ = ["RULES", "SkipError", "fitting"]
 
 Rule = Callable[[Asker, Question, random.Random], str]
 REL = 1e-9
-FOLDED = 1e-6  # as documented where exchanges load ranks unequally
-CONTENDED = 0.02  # as documented where kernels run beside exchanges that load ranks unequally
 NEVER_SLOWER = 1e-6
 MEMORY = 1e-9
 
@@ -141,13 +139,8 @@ def folded(asker: Asker, asked: Question, rng: random.Random) -> str:
     second = asker.time(asked, fold=False)
     if asked.get("strategy") == "parameter-server" and asked.kind == "step" and asked.get("nodes"):
         raise SkipError  # nodes that hold servers are kept in step where folded, as documented (Session.step)
-    if math.isclose(first, second, rel_tol=FOLDED):
+    if math.isclose(first, second, rel_tol=REL):
         return ""
-    if asked.kind == "step" and asked.get("contention", True) and math.isclose(first, second, rel_tol=CONTENDED):
-        # A role's device is loaded as its first rank's: documented in Session.step.  Without, they are equal.
-        alone = asked.having(contention=False)
-        if math.isclose(asker.time(alone), asker.time(alone, fold=False), rel_tol=FOLDED):
-            return f"{ANOMALY}unequal loads of ranks of one role"
     return f"folded {first}, unfolded {second}:\n{_told(asker, (asked, ''))}"
 
 

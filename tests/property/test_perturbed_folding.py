@@ -161,11 +161,7 @@ LAYOUTS = ("dp", "fsdp", "zero=2", "tp=2,dp", "pp=2,dp", "pp=2,tp=2,dp")
 @settings(max_examples=30, phases=[Phase.explicit, Phase.generate])  # shrinking would take minutes
 @given(st.data())
 def test_steps_and_pipelines(data: st.DataObject) -> None:
-    """Ranks that do the same are simulated once; a straggler has a role of its own.
-
-    Where an exchange over several machines loads the memories of ranks unequally (trees), all of a role are slowed as
-    its first rank is, a ten-millionth of the step.
-    """
+    """Ranks that do the same are simulated once; stragglers, and ranks that exchanges load more, have other roles."""
     layout = data.draw(st.sampled_from(LAYOUTS))
     where = data.draw(st.sampled_from([Where("p3.16xlarge"), Where("p3.16xlarge", 2)]).flatmap(troubled))
     gpus = [f"gpu{number}" for number in range(8)] + ([] if where.nodes is None else ["node1"])
@@ -175,7 +171,7 @@ def test_steps_and_pipelines(data: st.DataObject) -> None:
         sizes=(("layers", 2), ("sequence_length", 128)),
         batch=1,
         layout=parse_layout(layout),
-        strategy=data.draw(st.sampled_from(["nccl", "ring"])),
+        strategy=data.draw(st.sampled_from(["nccl", "nccl", "ring", "tree", "double-tree", "gpu0", "naive-ring"])),
         micro_batches=data.draw(st.sampled_from([2, 4, 9] if "pp" in layout else [1, 3, 9])),
         stragglers=data.draw(
             st.lists(st.tuples(st.sampled_from(gpus), st.sampled_from([1.01, 1.5, 3.0])), max_size=1).map(tuple)
@@ -188,7 +184,7 @@ def test_steps_and_pipelines(data: st.DataObject) -> None:
         folded, stepped = (SESSION.step(asked, fold=fold).step_time_s for fold in (True, False))
     except (InputError, Unsuitable):
         return
-    assert folded == pytest.approx(stepped, rel=1e-6)
+    assert folded == pytest.approx(stepped, rel=1e-9)
 
 
 @settings(max_examples=25, phases=[Phase.explicit, Phase.generate])
