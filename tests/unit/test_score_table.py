@@ -255,7 +255,7 @@ def test_a_row_says_which_nccl_ran(tmp_path, capsys, monkeypatch, strategies_ane
     made = []
     requests = MicrosecondPerByte()
 
-    def nccl(algorithm, costs, *, in_switch, protocol=None, version=None):
+    def nccl(algorithm, costs, *, in_switch, protocol=None, nvls=True, version=None):
         made.append((algorithm, costs.protocols is costs_of((2, 30)).protocols, in_switch))
         return requests
 
