@@ -80,9 +80,18 @@ def test_an_alias_that_is_near_suggests_the_name_that_is_listed():
             parse_workload(found)
 
 
-@pytest.mark.parametrize("fabric", ["25gbit-ethernet", "25", "25 GB"])
-def test_what_is_no_fabric_is_refused(fabric):
-    with pytest.raises(InputError, match="no network link is called"):
+@pytest.mark.parametrize(
+    ("fabric", "told"),
+    [
+        ("25gbit-ethernet", "no network link is called"),
+        ("25", "no network link is called"),
+        ("25 GB", "did you mean 25 GB/s"),
+        ("25GBps", "did you mean 25GB/s"),
+        ("25gbit", "did you mean 25Gbit/s"),
+    ],
+)
+def test_what_is_no_fabric_is_refused(fabric: str, told: str) -> None:
+    with pytest.raises(InputError, match=told):
         load_topology(Where("p3.16xlarge").topology, n_nodes=2, fabric=fabric)
 
 
