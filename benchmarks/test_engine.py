@@ -17,10 +17,10 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from benchmarks.machines import SIZE, ring
-from simulator.api import load_machine, make_request
+from simulator.api import load_machine
 from simulator.collectives.registry import find_strategy
 from simulator.engine.executor import execute
-from tests.asked import exchange_on
+from tests.asked import exchange_on, request_of
 
 _ROOT = Path(__file__).resolve().parent.parent
 _TARGETS_S = {1024: 0.2, 4096: 0.5, 16384: 2.0}
@@ -40,7 +40,7 @@ print(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
 def test_engine(benchmark: BenchmarkFixture, n: int, links: str) -> None:
     """The engine alone: the machine and the plan are there."""
     machine = ring(n, equal=links == "equal")
-    plan = find_strategy("single-ring").plan(make_request(machine, SIZE))
+    plan = find_strategy("single-ring").plan(request_of(machine, SIZE))
     timeline = benchmark.pedantic(execute, (machine, plan), rounds=3)
     benchmark.extra_info["simulation_events"] = timeline.simulation_events
     assert benchmark.stats.stats.min < _TARGETS_S[n]
@@ -57,7 +57,7 @@ def test_plan_and_engine(benchmark: BenchmarkFixture, n: int, links: str) -> Non
 def test_round_by_round(benchmark: BenchmarkFixture) -> None:
     """Without folding: 126 rounds of 64 flows."""
     machine = ring(64, equal=True)
-    plan = find_strategy("single-ring").plan(make_request(machine, SIZE))
+    plan = find_strategy("single-ring").plan(request_of(machine, SIZE))
     benchmark.pedantic(execute, (machine, plan), {"fold": False}, rounds=3)
 
 

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from simulator import InputError, Result, Session, StepOptions, StepQuestion, TrainingResult, Where
-from simulator.collectives.request import Strategy, Unsuitable
+from simulator.api.collectives import chosen_gpus, make_request
+from simulator.collectives.communicator import Communicator
+from simulator.collectives.request import Request, Strategy, Unsuitable
 from simulator.network.machine import Machine
 from simulator.questions.calibration import Calibration
 from simulator.questions.collective import CollectiveQuestion
@@ -14,7 +16,12 @@ from simulator.results.step import StepResult
 from simulator.workload.find import NetworkSource
 from simulator.workload.network import Network
 
-__all__ = ["alone_on", "exchange_on", "step_on"]
+__all__ = ["alone_on", "exchange_on", "request_of", "step_on"]
+
+
+def request_of(machine: Machine, size_bytes: float, *, gpus: Sequence[int] | None = None, **asked: Any) -> Request:
+    """Return the request of a collective over *gpus* of *machine*, by default all; *asked*: its other properties."""
+    return make_request(Communicator(machine, chosen_gpus(machine, gpus)), size_bytes, **asked)
 
 
 class _Exchanging(Session):

@@ -1,7 +1,6 @@
 """The library's entry point: machines, and the class that answers every question."""
 
-from simulator.api.collectives import make_request
 from simulator.api.machines import load_machine
 from simulator.api.session import Device, Question, Session
 
-__all__ = ["Device", "Question", "Session", "load_machine", "make_request"]
+__all__ = ["Device", "Question", "Session", "load_machine"]

@@ -54,18 +54,15 @@ def chosen_gpus(machine: Machine, gpus: Sequence[int] | None) -> tuple[int, ...]
 
 
 def make_request(
-    machine: Machine,
+    group: Communicator,
     size_bytes: float,
     *,
     collective: Collective = "all-reduce",
-    gpus: Sequence[int] | None = None,
     root: int = 0,
     pairs: Sequence[tuple[int, int]] = (),
-    group: Communicator | None = None,
     gpus_per_process: int = 1,
 ) -> Request:
-    """Return the request of a collective of *size_bytes*, which a strategy plans; raises InputError."""
-    group = group or Communicator(machine, chosen_gpus(machine, gpus))
+    """Return the request of a collective of *size_bytes* over *group*, which a strategy plans; raises InputError."""
     n_ranks = group.n_ranks
     if not 0 <= root < n_ranks:
         raise InputError(f"the root must be a rank from 0 to {n_ranks - 1}; got {root}")

@@ -47,7 +47,7 @@ def _result(context: Context, question: ProgramQuestion) -> ProgramResult:
     def collective(exchange: Exchanges) -> Plan:
         group = context.group(question.where, tuple(range(exchange.gpus)))
         name: Collective = exchange.collective  # type: ignore[assignment]  # the reader has checked it
-        request = make_request(group.machine, exchange.size_bytes, collective=name, group=group)
+        request = make_request(group, exchange.size_bytes, collective=name)
         return strategy_of(exchange.strategy, TODAY, constants=context.constants).plan(request)
 
     costs = Costs(program.software, network, collective, compiled=question.compiled, captured=question.captured)

@@ -26,7 +26,6 @@ from simulator.questions.program import ProgramQuestion
 from simulator.questions.step import StepQuestion
 from simulator.results.changed import Changed, changes_of, unchanged
 from simulator.results.confidence import Confidence, confidence_of
-from simulator.results.narrowing import narrowing_of
 from simulator.results.result import Result
 
 if TYPE_CHECKING:  # device models are imported on first use
@@ -110,8 +109,7 @@ class Session(Context):
 
     def confidence(self, question: Question) -> Confidence:
         """Return the uncertainty of :meth:`time_s` for *question*; raises as it does."""
-        composition = self.composed(question)
-        return confidence_of(self.time_s(question), composition, narrowing_of(question, composition.facts))
+        return confidence_of(self.time_s(question), self.composed(question), question)
 
     def _answered(self, what: Literal["time", "bound"], question: Question) -> float:
         if not isinstance(question, CollectiveQuestion | StepQuestion):
@@ -191,12 +189,11 @@ class Session(Context):
         )
         requests = [
             make_request(
-                group.machine,
+                part if len(groups) > 1 else group,
                 question.size_bytes,
                 collective=question.collective,
                 root=question.root,
                 pairs=question.pairs,
-                group=part if len(groups) > 1 else group,
                 gpus_per_process=question.gpus_per_process,
             )
             for part in groups

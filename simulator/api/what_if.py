@@ -101,8 +101,8 @@ def _switches(session: Session, question: StepQuestion, *, several: bool) -> Ite
         yield f"--parallel {other.words}", replace(question, layout=other)
 
 
-def faster_links(topology: Topology, kind: str, times: float = _TIMES) -> Topology:
-    """Return *topology* with links of *kind* (``nvlink``, ``pcie``, ...) and their adapters *times* as fast.
+def faster_links(topology: Topology, kind: str) -> Topology:
+    """Return *topology* with links of *kind* (``nvlink``, ``pcie``, ...) and their adapters twice as fast.
 
     The fabrics of switches of such links scale too.
     """
@@ -110,48 +110,48 @@ def faster_links(topology: Topology, kind: str, times: float = _TIMES) -> Topolo
     def changed(part: Part) -> Part:
         match part:
             case LinkPart() if part.of == kind:
-                return part.model_copy(update={"bandwidth": times * part.bandwidth})
+                return part.model_copy(update={"bandwidth": _TIMES * part.bandwidth})
             case NicPart() if part.network == kind:
-                return part.model_copy(update={"bandwidth": times * part.bandwidth})
+                return part.model_copy(update={"bandwidth": _TIMES * part.bandwidth})
             case SwitchPart() if part.fabric_bandwidth and (part.of == kind or (part.of == "network" and is_network)):
-                return part.model_copy(update={"fabric_bandwidth": times * part.fabric_bandwidth})
+                return part.model_copy(update={"fabric_bandwidth": _TIMES * part.fabric_bandwidth})
         return part
 
     is_network = any(isinstance(d.part, NicPart) and d.part.network == kind for d in topology.devices)
     return _with_parts(topology, changed)
 
 
-def shorter_latencies(topology: Topology, times: float = 1.0 / _TIMES) -> Topology:
-    """Return *topology* with the latencies of links, adapters and switches multiplied by *times*."""
+def shorter_latencies(topology: Topology) -> Topology:
+    """Return *topology* with the latencies of links, adapters and switches halved."""
 
     def changed(part: Part) -> Part:
         if isinstance(part, LinkPart | SwitchPart):
-            return part.model_copy(update={"latency": times * part.latency})
+            return part.model_copy(update={"latency": part.latency / _TIMES})
         if isinstance(part, NicPart):
-            update = {"latency": times * part.latency, "plugin_time": times * part.plugin_time}
+            update = {"latency": part.latency / _TIMES, "plugin_time": part.plugin_time / _TIMES}
             return part.model_copy(update=update)
         return part
 
     return _with_parts(topology, changed)
 
 
-def faster_host_memory(topology: Topology, times: float = _TIMES) -> Topology:
-    """Return *topology* with CPU memory *times* as fast where its bandwidth is known."""
+def faster_host_memory(topology: Topology) -> Topology:
+    """Return *topology* with CPU memory twice as fast where its bandwidth is known."""
 
     def changed(part: Part) -> Part:
         if isinstance(part, CpuPart) and part.memory_bandwidth:
-            return part.model_copy(update={"memory_bandwidth": times * part.memory_bandwidth})
+            return part.model_copy(update={"memory_bandwidth": _TIMES * part.memory_bandwidth})
         return part
 
     return _with_parts(topology, changed)
 
 
-def wider_fabrics(topology: Topology, times: float = _TIMES) -> Topology:
-    """Return *topology* with the fabrics of all switches, network switches included, *times* as fast."""
+def wider_fabrics(topology: Topology) -> Topology:
+    """Return *topology* with the fabrics of all switches, network switches included, twice as fast."""
 
     def changed(part: Part) -> Part:
         if isinstance(part, SwitchPart) and part.fabric_bandwidth:
-            return part.model_copy(update={"fabric_bandwidth": times * part.fabric_bandwidth})
+            return part.model_copy(update={"fabric_bandwidth": _TIMES * part.fabric_bandwidth})
         return part
 
     return _with_parts(topology, changed)

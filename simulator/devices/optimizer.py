@@ -112,17 +112,14 @@ def optimizer_kernels(
     *,
     fused: bool = False,
     graph: bool = False,
-    weight_decay: bool = False,
 ) -> tuple[Streaming, ...]:
-    """Return the kernels that update *elements* parameters; weight decay is a pass of its own unless *fused*.
+    """Return the kernels that update *elements* parameters.
 
     *graph*: as a graph of operations without fusion runs them (TensorFlow), where that differs.
     """
     passes: tuple[tuple[int, int], ...] = (_FUSED if fused else _FOREACH)[optimizer]
     if graph and not fused and optimizer in _GRAPH:
         passes = tuple((reads, writes) for reads, writes, _ in _GRAPH[optimizer])
-    elif weight_decay and not fused:
-        passes = ((2, 1), *passes)
     size = elements * element_bytes
     return tuple(Streaming(f"{optimizer}_step", elements, reads * size, writes * size) for reads, writes in passes)
 

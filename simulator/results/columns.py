@@ -63,7 +63,7 @@ def _column(values: Sequence[float], scales: Sequence[_Scale], *, by_least: bool
     return [f"{v / scale:.{digits}f} {unit}" for v in values]
 
 
-def lay_out(rows: Sequence[Sequence[str]], right: Sequence[bool], indent: str = "") -> list[str]:
+def lay_out(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
     """Return *rows*, of which the first is the header, as lines of aligned columns."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = []
@@ -72,7 +72,7 @@ def lay_out(rows: Sequence[Sequence[str]], right: Sequence[bool], indent: str = 
             text.rjust(width) if to_right else text.ljust(width)
             for text, width, to_right in zip(row, widths, right, strict=True)
         ]
-        lines.append((indent + "  ".join(cells)).rstrip())
+        lines.append("  ".join(cells).rstrip())
     return lines
 
 

@@ -9,7 +9,8 @@ from typing import Any
 from simulator.bands.band import LEVEL, Band, band_of
 from simulator.bands.composition import Composition, Estimate, estimate
 from simulator.bands.distance import Facts, State, distance
-from simulator.bands.evidence import Evidence, evidence
+from simulator.bands.evidence import evidence
+from simulator.results.narrowing import narrowing_of
 from simulator.units import format_duration
 
 __all__ = ["BAND_HEAD", "Confidence", "band_words", "confidence_of", "of_a_bound"]
@@ -62,11 +63,9 @@ class Confidence:
         return f"{text}; to narrow it: {self.narrowed}" if self.narrowed else text
 
 
-def confidence_of(
-    time_s: float, composition: Composition, narrowed: str = "", known: Evidence | None = None
-) -> Confidence:
-    """Return the uncertainty of *time_s* for an answer of *composition*; *narrowed* is the command that narrows it."""
-    known = known or evidence()
+def confidence_of(time_s: float, composition: Composition, question: object = None) -> Confidence:
+    """Return the uncertainty of *time_s* for an answer of *composition* to *question*."""
+    known, narrowed = evidence(), narrowing_of(question, composition.facts)
     state, outside = distance(composition.facts, known)
     found = estimate(composition, known) if time_s > 0.0 else None
     band = None if found is None else band_of(time_s, found.low, found.high)

@@ -14,7 +14,6 @@ from simulator.results.bottleneck import Given, LinkUse, given_of
 from simulator.results.changed import Changed, said
 from simulator.results.composed import collective_composition
 from simulator.results.confidence import BAND_HEAD, Confidence, confidence_of, of_a_bound
-from simulator.results.narrowing import narrowing_of
 from simulator.results.notebook import html_table
 from simulator.results.rounded import rounded_share, whole_number
 from simulator.results.staging import staging_notes
@@ -111,7 +110,7 @@ class Result:
         machine = self.timeline.machine
         ranks = tuple(machine.gpus[gpu] for gpu in self.gpus)
         composition = collective_composition(machine, ranks, self.collective, self.size_bytes, self.strategy)
-        return confidence_of(self.sync_time_s, composition, narrowing_of(self.asked, composition.facts))
+        return confidence_of(self.sync_time_s, composition, self.asked)
 
     @property
     def band(self) -> Band | None:

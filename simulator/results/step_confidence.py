@@ -7,7 +7,6 @@ from simulator.bands.composition import Composition, Part
 from simulator.bands.distance import Facts
 from simulator.results.composed import exchange_facts, main_format, steps_alike
 from simulator.results.confidence import Confidence, confidence_of, of_a_bound
-from simulator.results.narrowing import narrowing_of
 from simulator.results.training_run import TrainingRun
 from simulator.results.trust import Trust
 
@@ -18,8 +17,7 @@ def step_confidence(result: TrainingRun) -> Confidence:
     """Return the uncertainty of a step's time; ideal schedules, which cannot be measured, have no band."""
     if not result.counts_software and result.servers is None:
         return of_a_bound()
-    composition = step_composition(result)
-    return confidence_of(result.step_time_s, composition, narrowing_of(result.question, composition.facts))
+    return confidence_of(result.step_time_s, step_composition(result), result.question)
 
 
 def step_trust(result: TrainingRun) -> Trust | None:

@@ -84,14 +84,14 @@ def description_of(path: Path) -> str:
     return match[1].strip("\"'") if match else ""
 
 
-def _machines_with(part: str, listed: int = 3) -> str:
-    """Return a phrase that names built-in topologies with *part*, at most *listed* of them."""
+def _machines_with(part: str) -> str:
+    """Return a phrase that names built-in topologies with *part*, at most three of them."""
     names = re.compile(rf"\bpart: *{re.escape(part)}(?![\w.-])")
     found = [name for name, path in builtin_topologies().items() if names.search(path.read_text(encoding="utf-8"))]
     if not found:
         return "no built-in machine has it: describe one (docs/topology.md)"
-    more = ", ..." if len(found) > listed else ""
-    return f"{', '.join(found[:listed])}{more} {'have' if len(found) > 1 else 'has'} it"
+    more = ", ..." if len(found) > 3 else ""
+    return f"{', '.join(found[:3])}{more} {'have' if len(found) > 1 else 'has'} it"
 
 
 def _is(what: Callable[[Path], bool], name: str) -> bool:

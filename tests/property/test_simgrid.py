@@ -17,12 +17,12 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from simulator.api import make_request
 from simulator.collectives.registry import find_strategy
 from simulator.engine.executor import execute
 from simulator.network.machine import Machine
 from simulator.network.routing import Router
 from simulator.plan.plan import Flow, Plan, PlanBuilder
+from tests.asked import request_of
 from tests.fat_trees import python_of_simgrid
 from tests.machines import machine_from, machines
 
@@ -217,7 +217,7 @@ def test_a_fat_tree_uses_all_its_spines(simgrid: str, n_hosts: int, strategy: st
     """No strategy waits for a spine if a leaf's uplinks carry as much as its hosts send."""
     machine = _fat_tree(n_hosts, n_spines)
     size = 256_000_000
-    plan = find_strategy(strategy).plan(make_request(machine, size))
+    plan = find_strategy(strategy).plan(request_of(machine, size))
     took = sum(ours(machine, plan, fold=True))
     assert took == pytest.approx(2 * (n_hosts - 1) / n_hosts * size / 10e9, rel=1e-6)
     theirs = replay(simgrid, [_spread(machine, plan)])[0]

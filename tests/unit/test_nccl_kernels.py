@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.api import load_machine, make_request
+from simulator.api import load_machine
 from simulator.collectives.nccl.cost import Costs, NcclConstants, ProtocolCost, costs_of
 from simulator.collectives.nccl.strategy import Nccl
 from simulator.collectives.request import Unsuitable
@@ -18,6 +18,7 @@ from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import NCCL_TODAY
 from simulator.topology.catalogue import load_part
 from simulator.workload.collective import Collective
+from tests.asked import request_of
 from tests.machines import crossbar, machine_from
 from validate.kinds import COLLECTIVES
 from validate.tables.names import Names
@@ -36,7 +37,7 @@ def costs(*, protocols: Mapping[str, ProtocolCost] | None = None, **changes: flo
 def seconds(
     machine: Machine, used: Costs, size: float = _S, collective: Collective = "all-reduce", gpus_per_process: int = 1
 ) -> float:
-    request = make_request(machine, size, collective=collective, gpus_per_process=gpus_per_process)
+    request = request_of(machine, size, collective=collective, gpus_per_process=gpus_per_process)
     return execute(machine, Nccl(costs=used).plan(request)).end_s
 
 
@@ -58,7 +59,7 @@ def test_flags_beside_the_data_take_the_link_too() -> None:
 def test_a_channel_moves_what_its_threads_can() -> None:
     machine = crossbar(4)
     strategy = Nccl(costs=costs(protocols=all_protocols(ProtocolCost(0.0, 0.0, 0.0, channel_Bps=1e8))))
-    plan = strategy.plan(make_request(machine, _S))
+    plan = strategy.plan(request_of(machine, _S))
     n_channels = plan.facts["channels"]
     assert isinstance(n_channels, int)
     assert execute(machine, plan).end_s == pytest.approx(2 * 3 / 4 * _S / (n_channels * 1e8), rel=1e-9)
@@ -104,23 +105,23 @@ def test_a_nic_gives_a_ring_its_share() -> None:
     machine = machine_from(_PCIE.replace("[0-3]", "[0-0]"), n_nodes=4, fabric="ethernet-10g")
     link = next(link for link in machine.links if link.kind == "ethernet")
     used = costs(network_share=0.9, staged_share=0.5)
-    plan = Nccl("ring", costs=used).plan(make_request(machine, 1e9))
+    plan = Nccl("ring", costs=used).plan(request_of(machine, 1e9))
     seconds_alone = 2 * 3 / 4 * 1e9 / (0.5 * link.bandwidth_Bps)
     assert execute(machine, plan).end_s == pytest.approx(seconds_alone, rel=1e-3)  # staged: no GPUDirect
 
 
 def test_a_forced_algorithm_is_taken_or_refused() -> None:
     machine = load_machine("dgx-h100")
-    request = make_request(machine, 1e9)
+    request = request_of(machine, 1e9)
     assert Nccl().plan(request).facts["algorithm"] == "nvls"
     assert Nccl("ring").plan(request).facts["algorithm"] == "ring"
     with pytest.raises(Unsuitable):
-        Nccl("nvls").plan(make_request(load_machine("p3.16xlarge"), 1e9))
+        Nccl("nvls").plan(request_of(load_machine("p3.16xlarge"), 1e9))
 
 
 def test_nvls_sends_each_byte_once() -> None:
     machine = load_machine("dgx-h100")
-    plan = Nccl("nvls", costs=costs()).plan(make_request(machine, 1e9))
+    plan = Nccl("nvls", costs=costs()).plan(request_of(machine, 1e9))
     timeline = execute(machine, plan)
     up = next(link for link in machine.links if machine.nodes[link.dst].kind == "nvlink-switch")
     assert timeline.link_bytes[up.index] == pytest.approx(1e9)
@@ -135,7 +136,7 @@ def test_the_first_window_waits_for_the_switch(size: float, window: float) -> No
     machine = load_machine("dgx-h100")
     up = next(link for link in machine.links if machine.nodes[link.dst].kind == "nvlink-switch")
     used = costs(protocols=all_protocols(ProtocolCost(0.0, 0.0, 0.0, fill=0.5)))
-    found = execute(machine, Nccl("nvls", costs=used).plan(make_request(machine, size))).end_s
+    found = execute(machine, Nccl("nvls", costs=used).plan(request_of(machine, size))).end_s
     assert found == pytest.approx((size + 2 * 0.5 * window) / up.bandwidth_Bps + up.latency_s, rel=1e-6)
 
 
@@ -147,7 +148,7 @@ def test_nvls_serves_its_heads_in_each_round_and_stage() -> None:
     used = costs(protocols=free | {"NVLS": ProtocolCost(0.0, head_s=1e-6)})
     pace = used.pace(machine.nodes[machine.gpus[0]].part)
     for collective, stages in (("all-reduce", 3), ("all-gather", 2)):
-        request = make_request(machine, size, collective=collective)
+        request = request_of(machine, size, collective=collective)
         bare, served = (
             execute(machine, Nccl("nvls", costs=each).plan(request)).end_s for each in (costs(protocols=free), used)
         )
@@ -221,7 +222,7 @@ def test_a_row_of_no_version_is_of_an_earlier_one(software: str, is_recent: bool
 
 
 def test_a_switch_adds_no_type_of_eight_bits() -> None:
-    request = make_request(load_machine("dgx-h100"), 1e9)
+    request = request_of(load_machine("dgx-h100"), 1e9)
     assert Nccl(in_switch=True).plan(request).facts["algorithm"] == "nvls"
     assert Nccl(in_switch=False).plan(request).facts["algorithm"] == "ring"
     with pytest.raises(Unsuitable, match="no switch reduces this type so, which nvls needs; ring and tree do without"):
@@ -233,8 +234,7 @@ def test_a_switch_adds_no_type_of_eight_bits() -> None:
 def test_every_collective_has_a_plan(collective: Collective, name: str) -> None:
     machine = load_machine(name)
     times = [
-        execute(machine, Nccl().plan(make_request(machine, size, collective=collective))).end_s
-        for size in (8, 1e6, 1e9)
+        execute(machine, Nccl().plan(request_of(machine, size, collective=collective))).end_s for size in (8, 1e6, 1e9)
     ]
     assert times == sorted(times)
     assert times[0] > 0
@@ -245,13 +245,13 @@ def test_all_to_all_and_pairs() -> None:
     used = costs(peer_launch_s=1e-3, launch_s=2e-3)
     assert seconds(machine, used, 8, "all-to-all", 4) == pytest.approx(4 * (2e-3 + 3 * 1e-3), rel=1e-9)
     assert seconds(machine, costs(), _S, "all-to-all") == pytest.approx(3 / 4 * _S / 50e9, rel=1e-9)
-    request = make_request(machine, _S, collective="send-recv", pairs=[(0, 1), (1, 0)])
+    request = request_of(machine, _S, collective="send-recv", pairs=[(0, 1), (1, 0)])
     assert execute(machine, Nccl(costs=costs()).plan(request)).end_s == pytest.approx(_S / 50e9, rel=1e-9)
 
 
 def test_one_rank_exchanges_nothing() -> None:
     machine = crossbar(2)
-    assert execute(machine, Nccl().plan(make_request(machine, _S, gpus=[0]))).end_s == 0
+    assert execute(machine, Nccl().plan(request_of(machine, _S, gpus=[0]))).end_s == 0
 
 
 def test_a_star_of_nvlinks_is_a_ring_through_its_middle() -> None:
@@ -266,7 +266,7 @@ links:
   - {between: [gpu0, "gpu[1-3]"], kind: nvlink, bandwidth: 50 GB/s}
 """
     )
-    plan = Nccl(costs=costs()).plan(make_request(star, _S))
+    plan = Nccl(costs=costs()).plan(request_of(star, _S))
     # 1 -> (0) -> 2: all bytes of the ring, plus read requests: 16 B for 64 B, where 144 B carry 128 B written
     assert execute(star, plan).end_s == pytest.approx(2 * 3 / 4 * _S * (1 + 2 / 9) / 50e9, rel=1e-6)
 
@@ -274,14 +274,14 @@ links:
 def test_five_and_six_gpus_of_the_cube_mesh_have_the_rings_that_nccl_finds() -> None:
     """Six have an NVLink ring both ways; five have one through a neighbour, both ways, though relays carry more."""
     machine = load_machine("p3.16xlarge")
-    six = Nccl(costs=costs()).plan(make_request(machine, _S, gpus=[0, 1, 2, 3, 4, 5]))
+    six = Nccl(costs=costs()).plan(request_of(machine, _S, gpus=[0, 1, 2, 3, 4, 5]))
     assert sorted(six.rings) == [(0, 3, 2, 1, 5, 4), (0, 4, 5, 1, 2, 3)]
     link_Bps = next(link.unit_Bps for link in machine.links if link.kind == "nvlink")
-    five = make_request(machine, _S, gpus=[0, 1, 2, 3, 4])
+    five = request_of(machine, _S, gpus=[0, 1, 2, 3, 4])
     busbw = 2 * 4 / 5 * _S / execute(machine, Nccl(costs=costs()).plan(five)).end_s
     assert busbw == pytest.approx(2 * link_Bps / (1 + 2 / 9), rel=0.01)
     assert any("NCCL_GRAPH_FILE" in note for note in six.notes)
-    whole = Nccl(costs=costs()).plan(make_request(machine, _S))
+    whole = Nccl(costs=costs()).plan(request_of(machine, _S))
     assert not any("NCCL_GRAPH_FILE" in note for note in whole.notes)
 
 
@@ -295,7 +295,7 @@ def test_flows_that_share_a_link_reach_its_share_together() -> None:
 def test_nodes_of_unequal_size_have_as_many_heads_as_the_smallest() -> None:
     machine = load_machine("dgx-h100", n_nodes=2)
     for gpus in ([0, 1, 2, 3, 4, 8, 9, 10], [0, 1, 2, 8, 9, 10, 11, 12]):
-        plan = Nccl(costs=costs()).plan(make_request(machine, 1e9, gpus=gpus))
+        plan = Nccl(costs=costs()).plan(request_of(machine, 1e9, gpus=gpus))
         assert execute(machine, plan).end_s > 0
 
 
@@ -305,7 +305,7 @@ def test_more_nodes_do_not_lose_their_nics(name: str) -> None:
     found = []
     for n_nodes in (4, 8, 16):
         machine = load_machine(name, n_nodes=n_nodes)
-        plan = Nccl().plan(make_request(machine, 8e9))
+        plan = Nccl().plan(request_of(machine, 8e9))
         n = len(machine.gpus)
         found.append(2 * (n - 1) / n * 8e9 / execute(machine, plan).end_s)
     assert min(found) > 0.85 * max(found)
@@ -315,7 +315,7 @@ def test_ranks_in_another_order_are_as_fast() -> None:
     machine = load_machine("dgx-a100-80gb", n_nodes=2)
     times = []
     for gpus in (range(16), [0, 1, 6, 5, 4, 3, 2, 7, 11, 9, 13, 14, 15, 12, 8, 10]):
-        times.append(execute(machine, Nccl("ring").plan(make_request(machine, 10e9, gpus=list(gpus)))).end_s)
+        times.append(execute(machine, Nccl("ring").plan(request_of(machine, 10e9, gpus=list(gpus)))).end_s)
     assert times[1] == pytest.approx(times[0], rel=0.02)
 
 
@@ -360,7 +360,7 @@ def test_what_a_network_plugin_states_is_planned_with_and_not_waited_for(collect
     def plan_and_s(plugin: str) -> tuple[float, float]:
         machine = machine_from(_TWO.replace("PLUGIN", plugin), n_nodes=2)
         algorithm = "ring" if collective == "all-reduce" else None
-        plan = Nccl(algorithm, costs_of(NCCL_TODAY)).plan(make_request(machine, 8.0, collective=collective))
+        plan = Nccl(algorithm, costs_of(NCCL_TODAY)).plan(request_of(machine, 8.0, collective=collective))
         return float(plan.facts.get("planned_us", 0)), execute(machine, plan).end_s
 
     (near, near_s), (far, far_s) = plan_and_s("0 us"), plan_and_s("50 us")
@@ -375,7 +375,7 @@ def test_a_network_plugin_adds_its_time_to_each_hop_between_machines(collective:
     def time_s(plugin: str) -> float:
         machine = machine_from(_TWO.replace("PLUGIN", f"0 us, plugin_time: {plugin}"), n_nodes=2)
         algorithm = "ring" if collective == "all-reduce" else None
-        plan = Nccl(algorithm, costs_of(NCCL_TODAY)).plan(make_request(machine, 8.0, collective=collective))
+        plan = Nccl(algorithm, costs_of(NCCL_TODAY)).plan(request_of(machine, 8.0, collective=collective))
         return execute(machine, plan).end_s
 
     assert time_s("50 us") - time_s("0 us") == pytest.approx(50e-6 * hops, rel=1e-6)
@@ -386,7 +386,7 @@ def test_a_network_that_reorders_has_simple_alone() -> None:
 
     def protocols(text: str) -> set[str]:
         machine = machine_from(_TWO.replace("PLUGIN", "0 us").replace("network: ethernet", text), n_nodes=2)
-        plans = [Nccl().plan(make_request(machine, size)) for size in (8.0, 1e5, 1e9)]
+        plans = [Nccl().plan(request_of(machine, size)) for size in (8.0, 1e5, 1e9)]
         return {str(plan.facts["protocol"]) for plan in plans}
 
     assert protocols("network: ethernet, in_order: false") == {"Simple"}
@@ -400,7 +400,7 @@ def test_the_first_window_goes_over_the_network_stage_by_stage() -> None:
     known = all_protocols(_FREE)
 
     def time_s(nvls: ProtocolCost) -> float:
-        plan = Nccl("nvls_tree", costs(protocols=known | {"NVLSTree": nvls})).plan(make_request(machine, size))
+        plan = Nccl("nvls_tree", costs(protocols=known | {"NVLSTree": nvls})).plan(request_of(machine, size))
         return execute(machine, plan).end_s
 
     nvlink = next(link for link in machine.links if link.kind == "nvlink")
@@ -418,7 +418,7 @@ def test_the_plugin_for_efa_makes_the_chunks_of_nvls_four_times_as_large() -> No
 
     def time_s(fill: float) -> float:
         strategy = Nccl("nvls_tree", costs(protocols=known | {"NVLSTree": ProtocolCost(0.0, fill=fill)}))
-        return execute(machine, strategy.plan(make_request(machine, size))).end_s
+        return execute(machine, strategy.plan(request_of(machine, size))).end_s
 
     nic = next(link for link in machine.links if link.kind == "efa")
     nvlink = next(link for link in machine.links if link.kind == "nvlink")
@@ -432,7 +432,7 @@ def test_two_machines_are_no_faster_than_one_for_the_same_bytes(name: str) -> No
     """Measured: 480 GB/s (busbw) on one DGX H200, 274 of the buffer; 468 on two, 250 of it (nebius-8xh100)."""
     one, two = (load_machine(name, n_nodes=n) for n in (1, 2))
     for size in (64e6, 1e9, 1.073e9, 16e9):
-        times = [execute(m, Nccl().plan(make_request(m, size))).end_s for m in (one, two)]
+        times = [execute(m, Nccl().plan(request_of(m, size))).end_s for m in (one, two)]
         assert times[0] <= times[1]
 
 

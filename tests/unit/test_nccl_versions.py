@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.api import load_machine, make_request
+from simulator.api import load_machine
 from simulator.cli import run
 from simulator.collectives.nccl.rules import KNOWN, rules_of, version_notes
 from simulator.collectives.nccl.strategy import Nccl
@@ -17,6 +17,7 @@ from simulator.plan.plan import Plan
 from simulator.questions.nccl import FEATURES, OLDEST_RULES, Version, has
 from simulator.questions.where import NCCL_TODAY
 from simulator.workload.collective import Collective
+from tests.asked import request_of
 
 # NVIDIA's release notes and sources: NVLS is in 2.17.1's tuner and not in 2.16.2's, for one node; 2.18.1 adds it
 # between nodes; trees are in 2.4.2; PAT is not in 2.20.3's tables, send and receive not before 2.7.3.
@@ -25,7 +26,7 @@ _ALL = {(2, 0), (2, 3), (2, 4), (2, 6), (2, 7), (2, 11), (2, 12), (2, 16), (2, 1
 
 def plan(version: Version, nodes: int = 1, size: float = 1e9, collective: Collective = "all-reduce") -> Plan:
     machine = load_machine("dgx-h100", n_nodes=nodes)
-    return Nccl(version=version).plan(make_request(machine, size, collective=collective))
+    return Nccl(version=version).plan(request_of(machine, size, collective=collective))
 
 
 @pytest.mark.parametrize("version", sorted(_ALL))
@@ -119,7 +120,7 @@ def test_between_known_versions_the_older_ones_rules_hold() -> None:
 def test_what_a_version_has_not_cannot_be_forced() -> None:
     machine = load_machine("dgx-h100")
     with pytest.raises(Unsuitable, match=r"^NCCL 2\.16 has no nvls, which came with 2\.17$"):
-        Nccl("nvls", version=(2, 16)).plan(make_request(machine, 1e6))
+        Nccl("nvls", version=(2, 16)).plan(request_of(machine, 1e6))
     with pytest.raises(Unsuitable, match=r"^NCCL 2\.6 has no send and receive, which came with 2\.7$"):
         plan((2, 6), collective="all-to-all")
     assert plan((2, 7), collective="all-to-all").tasks

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.api import load_machine, make_request
+from simulator.api import load_machine
 from simulator.collectives.chunks import best_chunk_count
 from simulator.collectives.registry import find_strategy, strategy_names
 from simulator.collectives.request import Unsuitable
@@ -16,7 +16,7 @@ from simulator.engine.executor import execute
 from simulator.errors import InputError
 from simulator.network.machine import Machine
 from simulator.workload.collective import COLLECTIVES
-from tests.asked import exchange_on
+from tests.asked import exchange_on, request_of
 from tests.machines import crossbar, machine_from, machines, ring_machine
 
 pytestmark = pytest.mark.slow
@@ -84,7 +84,7 @@ def test_rings_on_the_cube_mesh(strategy, n_rings, n_links):
 
 
 def test_each_ring_is_a_stream():
-    request = make_request(cube_mesh(), S)
+    request = request_of(cube_mesh(), S)
     plan = find_strategy("ring").plan(request)
     assert sorted({task.stream for task in plan.tasks}) == ["ring0", "ring1", "ring2"]
 
@@ -291,7 +291,7 @@ def test_one_rank_has_nothing_to_do(strategy):
     ],
 )
 def test_what_does_not_fit_says_why(strategy, collective, words):
-    request = make_request(load_machine("4gpu-pcie"), S, collective=collective)
+    request = request_of(load_machine("4gpu-pcie"), S, collective=collective)
     with pytest.raises(Unsuitable, match=words):
         find_strategy(strategy).plan(request)
 
@@ -324,7 +324,7 @@ def test_every_strategy_fits_or_says_why(name):
     machine = load_machine(name)
     for strategy in OWN:
         for collective in COLLECTIVES:
-            request = make_request(machine, 1e6, collective=collective, root=1)
+            request = request_of(machine, 1e6, collective=collective, root=1)
             try:
                 plan = find_strategy(strategy).plan(request)
             except Unsuitable:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.api import load_machine, make_request
+from simulator.api import load_machine
 from simulator.collectives.algorithms.binary_tree import tree_all_reduce
 from simulator.collectives.embedding import embed_order
 from simulator.errors import InputError
 from simulator.network.machine import Machine
 from simulator.plan.merge import in_step
 from simulator.plan.plan import Flow, Plan, PlanBuilder
-from tests.asked import exchange_on
+from tests.asked import exchange_on, request_of
 from tests.machines import crossbar, machine_from
 
 S = 160e6
@@ -118,7 +118,7 @@ def test_the_cost_of_a_hierarchical_plan_does_not_grow_with_the_nodes():
 
 def test_plans_in_step_become_one_where_they_are_alike():
     machine = crossbar(4)
-    router = make_request(machine, S).router
+    router = request_of(machine, S).router
     route = {(a, b): router.route(machine.gpus[a], machine.gpus[b]) for a in range(4) for b in range(4)}
 
     def plan(src: int, dst: int, repeat: int = 3) -> Plan:
@@ -145,7 +145,7 @@ def test_plans_in_step_become_one_where_they_are_alike():
 
 def test_embedded_orders_keep_machines_together_and_the_root_first():
     machine = load_machine("p3.16xlarge", n_nodes=3)
-    request = make_request(machine, S, collective="broadcast", root=13)
+    request = request_of(machine, S, collective="broadcast", root=13)
     order = embed_order(request, "tree", tree_all_reduce, pipelined=True)
     assert sorted(order) == list(range(24))
     assert order[0] == 13
