@@ -85,6 +85,11 @@ class Clock:
         self._number += 1
         heapq.heappush(self._under_way, (when_s, rank, self._number, act))
 
+    def looked_at(self) -> float:
+        """Return the host's time; to look takes some, too."""
+        self.now_s += _LOOK_S
+        return self.now_s
+
     def wait(self, until_s: float) -> None:
         """Let the host wait until then, and apply everything that ends by then."""
         self.now_s = max(self.now_s, until_s)
@@ -187,10 +192,19 @@ def clocked_gpus(
 ) -> Clock:
     """Return the clock of *count* GPUs that torch sees until the test ends."""
     clock = Clock(count, issue_s, uneven)
+    _make_tensors(monkeypatch, clock)
+    _work_on_tensors(monkeypatch, clock)
+    _torch_cuda(monkeypatch, clock, count)
+    monkeypatch.setattr(time, "perf_counter", clock.looked_at)
+    monkeypatch.setattr(time, "sleep", lambda seconds: clock.wait(clock.now_s + seconds))
+    return clock
+
+
+def _make_tensors(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+    """Replace the functions that make tensors."""
     # As a context torch.device remembers which functions it gives a device; what it learns here ends with the test.
     monkeypatch.setattr(torch_device, "_device_constructors", cache(torch_device._device_constructors.__wrapped__))
     makes = {name: getattr(torch, name) for name in ("empty", "zeros", "ones", "tensor")}
-    copy_, add_, fill_, cpu = (getattr(torch.Tensor, name) for name in ("copy_", "add_", "fill_", "cpu"))
 
     def maker(make: Any) -> Any:
         def made(*sizes: Any, device: Any = None, pin_memory: bool = False, **more: Any) -> torch.Tensor:
@@ -201,6 +215,14 @@ def clocked_gpus(
             return found if where is None or where.type != "cuda" else clock.put(found, _index(where, clock.device))
 
         return made
+
+    for name, make in makes.items():
+        monkeypatch.setattr(torch, name, maker(make))
+
+
+def _work_on_tensors(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+    """Replace the methods of tensors that take a GPU's time."""
+    copy_, add_, fill_, cpu = (getattr(torch.Tensor, name) for name in ("copy_", "add_", "fill_", "cpu"))
 
     def copied(self: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
         here, there = clock.home(self), clock.home(source)
@@ -241,6 +263,13 @@ def clocked_gpus(
             clock.wait(clock.current[home].free_s)
         return cpu(self.clone()) if home is not None else cpu(self)
 
+    for name, method in (("copy_", copied), ("add_", added), ("fill_", filled), ("cpu", to_host)):
+        monkeypatch.setattr(torch.Tensor, name, method)
+
+
+def _torch_cuda(monkeypatch: pytest.MonkeyPatch, clock: Clock, count: int) -> None:
+    """Replace the functions of torch.cuda."""
+
     @contextmanager
     def on_stream(stream: Stream) -> Iterator[None]:
         before = clock.device, clock.current[stream.device]
@@ -276,10 +305,6 @@ def clocked_gpus(
         at = clock.device if device is None else _index(device)
         clock.wait(max(stream.free_s for stream in (clock.main[at], *streams) if stream.device == at))
 
-    def host_time() -> float:
-        clock.now_s += _LOOK_S
-        return clock.now_s
-
     patches: dict[str, Any] = {
         "Stream": new_stream,
         "Event": lambda enable_timing=False: Event(clock),
@@ -297,13 +322,6 @@ def clocked_gpus(
     }
     for name, value in patches.items():
         monkeypatch.setattr(torch.cuda, name, value, raising=False)
-    for name, make in makes.items():
-        monkeypatch.setattr(torch, name, maker(make))
-    for name, method in (("copy_", copied), ("add_", added), ("fill_", filled), ("cpu", to_host)):
-        monkeypatch.setattr(torch.Tensor, name, method)
-    monkeypatch.setattr(time, "perf_counter", host_time)
-    monkeypatch.setattr(time, "sleep", lambda seconds: clock.wait(clock.now_s + seconds))
-    return clock
 
 
 class ClockedBench(Bench):
