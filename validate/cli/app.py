@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Annotated
 
 import typer
 
 from simulator import __version__
 from simulator.errors import InputError
+from validate.cli.command import app, command
 from validate.cli.options import (
     CHECK_EPILOG,
-    EPILOG,
     Calibration,
     Debug,
     Jobs,
@@ -26,15 +25,6 @@ from validate.cli.options import (
 
 __all__ = ["app"]
 
-app = typer.Typer(
-    name="validate",
-    help="Compare predicted times with measured ones, and measure them.",
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    epilog=EPILOG,
-)
 _COMMANDS = ("run", "compare", "check", "trace", "describe", "score", "calibrate", "import", "cluster", "fit", "bands")
 
 
@@ -51,16 +41,19 @@ def _validate(
         raise InputError(f"a command is needed: {', '.join(_COMMANDS)} (--help)")
 
 
-@app.command("score", epilog=EPILOG)
+@command("score", "score:score_command")
 def score(
-    tables: Annotated[Texts, argument("TABLE.csv", "Tables of measurements; - is standard input.")] = None,
+    files: Annotated[Texts, argument("TABLE.csv", "Tables of measurements; - is standard input.")] = None,
     out: Annotated[Text, option("FILE", "Write every row with its prediction and error as CSV.")] = None,
-    json: Json = False,
+    as_json: Json = False,
     topology: Annotated[Text, option("FILE", "The machine of every row: a path or a built-in name.")] = None,
-    machine: Annotated[Texts, option("NAME=FILE", "Topology of one machine in the tables; repeatable.")] = None,
+    machines: Annotated[
+        Texts, option("NAME=FILE", "Topology of one machine in the tables; repeatable.", "--machine")
+    ] = None,
     strategy: Annotated[Text, option("NAME", "Strategy that predicts collectives.  [default: nccl]")] = None,
-    device: Annotated[
-        Texts, option("[NAME=]PART", "GPU part of one device in the tables, or of every device; repeatable.")
+    devices: Annotated[
+        Texts,
+        option("[NAME=]PART", "GPU part of one device in the tables, or of every device; repeatable.", "--device"),
     ] = None,
     calibrate: Annotated[
         Text, option("ROWS", "Fit each device's constants to this many of its rows, and show the error on the rest.")
@@ -84,31 +77,11 @@ def score(
     A machine is a built-in topology by name or alias, a device a built-in part.
     docs/scoring.md lists all columns.
     """
-    del debug  # console/run.py reads it from the arguments
-    from validate.cli.score import score_command
-
-    score_command(
-        tables or [],
-        out=out,
-        as_json=json,
-        topology=topology,
-        machines=machine or [],
-        strategy=strategy,
-        devices=device or [],
-        calibrate=calibrate,
-        calibration=calibration,
-        baselines=baselines,
-        trust=trust,
-        by=by,
-        scaling=scaling,
-        quiet=quiet,
-        jobs=jobs,
-    )
 
 
-@app.command("fit", epilog=EPILOG)
+@command("fit", "fit:fit_tables")
 def fit(
-    tables: Annotated[Texts, argument("TABLE.csv", "Tables of measured collectives or operators.")] = None,
+    files: Annotated[Texts, argument("TABLE.csv", "Tables of measured collectives or operators.")] = None,
     hold_out: Annotated[
         Texts, option("NAME", "A machine or device to leave out of the fit and judge on; repeatable.")
     ] = None,
@@ -123,7 +96,9 @@ def fit(
         bool,
         typer.Option("--terms", help="Turn off each term in turn, and show its worth on what was left out."),
     ] = False,
-    rows: Annotated[Text, option("SHARE", "Fit to this share of the rows, for example 0.2, to judge faster.")] = None,
+    share: Annotated[
+        Text, option("SHARE", "Fit to this share of the rows, for example 0.2, to judge faster.", "--rows")
+    ] = None,
     only: Annotated[
         Text,
         option(
@@ -134,7 +109,7 @@ def fit(
     write: Annotated[
         bool, typer.Option("--write", help="Write the constants to the files that the models read.")
     ] = False,
-    json: Json = False,
+    as_json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -144,26 +119,11 @@ def fit(
     Prints each constant with its uncertainty, and the error on fitted and on held-out rows.
     docs/constants.md lists the constants and the rows that count.
     """
-    del debug  # console/run.py reads it from the arguments
-    from validate.cli.fit import fit_tables
-
-    fit_tables(
-        tables or [],
-        hold_out=hold_out or [],
-        leave_one_out="generation" if leave_one_generation_out and leave_one_out is None else leave_one_out,
-        terms=terms,
-        share=rows,
-        only=only,
-        jobs=jobs,
-        write=write,
-        as_json=json,
-        quiet=quiet,
-    )
 
 
-@app.command("bands", epilog=EPILOG)
+@command("bands", "bands:bands_command")
 def bands(
-    tables: Annotated[Texts, argument("TABLE.csv", "Tables of measurements, as validate score reads them.")] = None,
+    files: Annotated[Texts, argument("TABLE.csv", "Tables of measurements, as validate score reads them.")] = None,
     judge: Annotated[
         bool,
         typer.Option("--judge", help="Leave out each place, source, generation; show how often the other bands hold."),
@@ -171,7 +131,7 @@ def bands(
     write: Annotated[bool, typer.Option("--write", help="Write the bands to the file that answers read.")] = False,
     trust: Trust = "A,B",
     jobs: Jobs = None,
-    json: Json = False,
+    as_json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -180,15 +140,11 @@ def bands(
     Prints the quantiles of log(measured / predicted) for each class of answers, and how much wider bands must be for
     unmeasured devices.  docs/decisions/bands.md explains the method.
     """
-    del debug  # console/run.py reads it from the arguments
-    from validate.cli.bands import bands_command
-
-    bands_command(tables or [], judge=judge, write=write, trust=trust, as_json=json, quiet=quiet, jobs=jobs)
 
 
-@app.command("calibrate", epilog=EPILOG)
+@command("calibrate", "calibrate:calibrate_command")
 def calibrate(
-    table: Annotated[
+    measurements: Annotated[
         Text,
         argument("MEASUREMENTS", "A folder from validate run, or a table of operators; - is standard input."),
     ] = None,
@@ -204,22 +160,13 @@ def calibrate(
     Writes a YAML file for simulate --calibration that includes the measured points.  A table calibrates operators;
     a folder also calibrates the host, from launches and steps.
     """
-    del debug  # console/run.py reads it from the arguments
-    from validate.cli.calibrate_folder import calibrate_folder, is_folder
-
-    if is_folder(table) or topology is not None:
-        calibrate_folder(table, device=device, topology=topology, out=out, trust=trust, quiet=quiet)
-        return
-    from validate.cli.calibrate import calibrate_command
-
-    calibrate_command(table, device=device, out=out, trust=trust, quiet=quiet)
 
 
-@app.command("compare", epilog=EPILOG)
+@command("compare", "compare:compare_command")
 def compare(
     folder: Annotated[Text, argument("MEASURED/", "The folder that validate run wrote.")] = None,
     topology: Annotated[Text, option("FILE", "The measured machine: a path or a built-in name.")] = None,
-    device: Annotated[Texts, option("[NAME=]PART", "Part of a device in the tables; repeatable.")] = None,
+    devices: Annotated[Texts, option("[NAME=]PART", "Part of a device in the tables; repeatable.", "--device")] = None,
     calibration: Calibration = None,
     calibrate: Annotated[
         Text,
@@ -233,7 +180,7 @@ def compare(
     ] = None,
     report: Annotated[Text, option("FILE.html", "Write everything as one HTML page with plots.")] = None,
     trust: Trust = "A,B",
-    json: Json = False,
+    as_json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -242,25 +189,9 @@ def compare(
     Shows the error of each class with its uncertainty and the spread of the measurement, outliers and likely causes,
     the rows with the largest errors, and what calibration would gain.  docs/compare.md explains the output.
     """
-    del debug  # console/run.py reads it from the arguments
-    from validate.cli.compare import compare_command
-
-    compare_command(
-        folder,
-        topology=topology,
-        devices=device or [],
-        calibration=calibration,
-        calibrate=calibrate,
-        calibrated_by=calibrated_by,
-        again=again,
-        report=report,
-        trust=trust,
-        as_json=json,
-        quiet=quiet,
-    )
 
 
-@app.command("run", epilog=EPILOG)
+@command("run", "run:run_command")
 def run(
     topology: Annotated[Text, option("FILE", "This machine: a path or a built-in name.")] = None,
     out: Annotated[str, option("DIR", "Folder for the tables; existing rows are kept.")] = "measured",
@@ -333,43 +264,14 @@ def run(
     validate run --topology mine.yaml --workload my_net.yaml --batch 64 measures the step that simulate predicts with
     the same options; --workload bytes:160MB --strategy ring,gpu0,nccl measures exchanges.
     """
-    given = locals()
-    del debug  # console/run.py reads it from the arguments
-    from simulator.cli.written import Written, spelt
-
-    written = None
-    own = {field.name: given[field.name] for field in fields(Written) if field.name in given}
-    own |= {"device": None, "sizes": tuple(sizes or ()), "parallel": tuple(parallel or ()), "quiet": quiet}
-    if workload is not None:
-        written = Written(**own)
-    else:
-        for field in fields(Written):
-            if field.name not in ("topology", "device", "quiet") and own.get(field.name) not in (None, field.default):
-                raise InputError(f"{spelt(field.name)}: applies to your own step; name its network with --workload")
-    from validate.cli.run import run_command
-
-    status = run_command(
-        out=out,
-        topology=topology,
-        only=only,
-        device=device,
-        budget=budget,
-        machine=machine,
-        within=within,
-        quiet=quiet,
-        written=written,
-        parts=parts,
-        prepare=prepare,
-    )
-    if status:
-        raise typer.Exit(status)
 
 
-@app.command("cluster", epilog=EPILOG)
+@command("cluster", "cluster:cluster_command")
 def cluster(
     nodes: Annotated[str, option("N,...", "Hosts: 4, 2,4 or 2-6.")] = "4",
-    rate: Annotated[
-        Texts, option("RATE,...", "Rate of each link and direction, for example 1Gbit/s.  [default: 100Mbit/s]")
+    rates: Annotated[
+        Texts,
+        option("RATE,...", "Rate of each link and direction, for example 1Gbit/s.  [default: 100Mbit/s]", "--rate"),
     ] = None,
     delay: Annotated[Text, option("TIME", "Added one-way delay between hosts: 1ms.")] = None,
     sizes: Annotated[str, option("SIZE,...", "Bytes that each host exchanges.")] = "1MB,4MB,16MB",
@@ -384,7 +286,7 @@ def cluster(
     ] = False,
     out: Annotated[Text, option("DIR", "Write collectives.csv, cluster.json and one topology per rate.")] = None,
     topology: Annotated[Text, option("FILE", "Write the topology, for simulate --topology.")] = None,
-    json: Json = False,
+    as_json: Json = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the commands without running them.")] = False,
     clean: Annotated[bool, typer.Option("--clean", help="Remove leftovers of a crashed run, and exit.")] = False,
     quiet: Quiet = False,
@@ -397,28 +299,9 @@ def cluster(
     from the link rate alone. Everything is removed at the end.
     Needs ip, tc, permission to create namespaces, and torch. docs/cluster.md explains the setup.
     """
-    del debug  # console/run.py reads it from the arguments
-    from validate.cli.cluster import cluster_command
-
-    cluster_command(
-        nodes=nodes,
-        rates=rate or ["100Mbit/s"],
-        sizes=sizes,
-        strategies=strategies,
-        delay=delay,
-        repeat=repeat,
-        budget=budget,
-        calibrate=calibrate,
-        out=out,
-        topology=topology,
-        as_json=json,
-        dry_run=dry_run,
-        clean=clean,
-        quiet=quiet,
-    )
 
 
-@app.command("describe", epilog=EPILOG)
+@command("describe", "describe:describe_command")
 def describe(
     files: Annotated[
         Texts, option("FILE", "A dump of another machine; repeat it for several dumps of that machine.", "--from")
@@ -439,13 +322,9 @@ def describe(
 
     validate describe --from topo.txt --gpu h100 --out mine.yaml
     """
-    del debug  # console/run.py reads it from the arguments
-    from validate.cli.describe import describe_command
-
-    describe_command(files=files or [], gpu=gpu, nic=nic, out=out, quiet=quiet)
 
 
-@app.command("check", epilog=CHECK_EPILOG)
+@command("check", "check:check_command", epilog=CHECK_EPILOG)
 def check(
     files: Annotated[Texts, argument("LOG", "Output of nccl-tests, printed or written with -J.")] = None,
     topology: Annotated[Text, option("FILE", "The machine it ran on: a path or a built-in name.")] = None,
@@ -455,7 +334,7 @@ def check(
     collective: Annotated[Text, option("NAME", "The collective, if the log names none or several.")] = None,
     nccl: Annotated[Text, option("VERSION", "NCCL version, if the log names none: 2.18.")] = None,
     plot: Annotated[Text, option("FILE", "Plot measured and expected: .svg, .png or .pdf.")] = None,
-    json: Json = False,
+    as_json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -466,31 +345,14 @@ def check(
 
     validate check --topology dgx-h100 all_reduce.log --plot check.svg
     """
-    del debug  # console/run.py reads it from the arguments
-    from validate.cli.check import check_command
-
-    status = check_command(
-        files or [],
-        topology=topology,
-        nodes=nodes,
-        fabric=fabric,
-        gpus=gpus,
-        collective=collective,
-        nccl=nccl,
-        plot=plot,
-        as_json=json,
-        quiet=quiet,
-    )
-    if status:
-        raise typer.Exit(status)
 
 
-@app.command("trace", epilog=EPILOG, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@command("trace", "trace:trace_command", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def trace(
     context: typer.Context,
     file: Annotated[str, argument("TRACE.json[.gz]", "Trace of PyTorch's profiler (export_chrome_trace).")],
     steps: Annotated[Text, option("COUNT", "Number of steps, if profiler.step() marked none.")] = None,
-    json: Json = False,
+    as_json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -501,15 +363,9 @@ def trace(
 
     validate trace trace.json.gz --topology p3.2xlarge --workload resnet50 --batch 64
     """
-    del debug  # console/run.py reads it from the arguments
-    from validate.cli.trace import trace_command
-
-    status = trace_command(file, context.args, steps=steps, as_json=json, quiet=quiet)
-    if status:
-        raise typer.Exit(status)
 
 
-@app.command("import", epilog=EPILOG)
+@command("import", "import_:import_command")
 def import_(
     collection: Annotated[str, argument("COLLECTION", "The collection: aiconfigurator.")],
     source: Annotated[str, argument("WHEEL|FOLDER", "The package, as a wheel or unpacked.")],
@@ -525,15 +381,3 @@ def import_(
     aiconfigurator: NVIDIA's package on PyPI, with GEMMs, attention and collectives measured on its data-centre GPUs.
     Nothing is downloaded.  Skipped rows are counted on standard error, with the reason.  docs/published.md explains it.
     """
-    del debug  # console/run.py reads it from the arguments
-    from validate.cli.import_ import import_command
-
-    import_command(
-        collection,
-        source,
-        out=out,
-        device=device,
-        sample=sample,
-        sample_attention=sample_attention,
-        quiet=quiet,
-    )

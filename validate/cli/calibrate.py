@@ -1,4 +1,4 @@
-"""The command ``validate calibrate`` for a table of operators."""
+"""The command ``validate calibrate``, and how it fits a table of operators."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from simulator.console.style import choose_style
 from simulator.errors import Fault, InputError, one_line
 from simulator.topology.catalogue import load_part
 from simulator.user_files import read_user_file
+from validate.cli.calibrate_folder import calibrate_folder, is_folder
 from validate.cli.output import opened, tell
 from validate.cli.words import TRUSTED, grades_in
 from validate.compare.folder import RECORD
@@ -34,12 +35,24 @@ _REASONS = 8  # most reasons in one message
 
 
 def calibrate_command(
-    file: str | None, *, device: str | None, out: str | None = None, trust: str = TRUSTED, quiet: bool = False
+    measurements: str | None,
+    *,
+    device: str | None,
+    topology: str | None = None,
+    out: str | None = None,
+    trust: str = TRUSTED,
+    quiet: bool = False,
 ) -> None:
-    """Fit the constants of *device* to the operators measured in *file*, and write them as YAML.
+    """Fit the constants of *device* to *measurements*, a table of operators or a folder, and write them as YAML.
 
-    Raises InputError if an option or the table is invalid, MissingDependency if SciPy is not installed.
+    *topology* is the machine that a folder was measured on.
+
+    Raises InputError if an option or the measurements are invalid, MissingDependency if SciPy is not installed.
     """
+    file = measurements
+    if is_folder(file) or topology is not None:
+        calibrate_folder(file, device=device, topology=topology, out=out, trust=trust, quiet=quiet)
+        return
     if file is None:
         raise InputError("a table is needed, for example: validate calibrate --device v100-pcie-32gb ops.csv")
     if not device:

@@ -68,7 +68,7 @@ def cluster_command(
         removed = remove_leftovers()
         show("".join(f"removed {name}\n" for name in removed) or "nothing was left behind\n")
         return
-    cases = make_cases(nodes, rates, sizes, strategies, delay)
+    cases = make_cases(nodes, rates or ["100Mbit/s"], sizes, strategies, delay)
     repeats = _repeats(repeat)
     budget_s = read_duration("--budget", budget)
     shapes = list(dict.fromkeys(case.shape for case in cases))

@@ -78,6 +78,7 @@ def fit_tables(
     *,
     hold_out: Sequence[str] = (),
     leave_one_out: str | None = None,
+    leave_one_generation_out: bool = False,
     terms: bool = False,
     share: str | None = None,
     only: str | None = None,
@@ -95,6 +96,8 @@ def fit_tables(
     if STDIN in files:
         raise InputError("-: a file is needed, as each process that fits reads the tables")
     processes = jobs_in(jobs)
+    if leave_one_generation_out and leave_one_out is None:
+        leave_one_out = "generation"
     if leave_one_out not in (None, "place", "generation"):
         raise InputError(f"--leave-one-out: place or generation; got '{one_line(leave_one_out, 40)}'")
     if terms and leave_one_out is None:

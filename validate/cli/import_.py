@@ -23,8 +23,8 @@ FORMATS = ("aiconfigurator",)
 
 
 def import_command(
-    what: str,
-    root: str,
+    collection: str,
+    source: str,
     *,
     out: str | None,
     device: str | None = None,
@@ -32,29 +32,29 @@ def import_command(
     sample_attention: str | None = None,
     quiet: bool = False,
 ) -> None:
-    """Convert the measurements in *root* to tables, in one folder of *out* per device.
+    """Convert the measurements in *source* to tables, in one folder of *out* per device.
 
     Raises InputError if an option or a file is invalid; nothing is written then.
     """
-    if what not in FORMATS:
-        raise InputError(f"no such collection: '{one_line(what, 60)}'; {nearest(what, FORMATS)}")
+    if collection not in FORMATS:
+        raise InputError(f"no such collection: '{one_line(collection, 60)}'; {nearest(collection, FORMATS)}")
     if not out:
         raise InputError("--out: a folder for the tables is needed")
     share = Share.parse("--sample", sample) if sample is not None else Share()
     of_attention = Share.parse("--sample-attention", sample_attention) if sample_attention is not None else share
-    source = Source(root)
-    devices = source.chosen(device)
-    products = read_products(source)
+    package = Source(source)
+    devices = package.chosen(device)
+    products = read_products(package)
     left_out: LeftOut = Counter()
     if device is None:
-        for folder, count in source.unknown.items():
+        for folder, count in package.unknown.items():
             left_out[f"table of {one_line(folder, 40)}: no part of it"] += count
     files: dict[Path, bytes] = {}
     said = []
     for name in devices:
         product, of_products = product_rows(products, name, share, left_out)
-        attention, attending = attention_rows(source, name, of_attention, left_out)
-        collectives, exchanging = collective_rows(source, name, left_out)
+        attention, attending = attention_rows(package, name, of_attention, left_out)
+        collectives, exchanging = collective_rows(package, name, left_out)
         if product or attention:
             files[Path(out) / name / "ops.csv"] = csv_of(OPERATORS, [*product, *attention])
         if collectives:

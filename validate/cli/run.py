@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import fields, replace
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from simulator.api import load_machine
-from simulator.cli.written import Written
+from simulator.cli.written import Written, spelt
 from simulator.console.files import OutputFile
 from simulator.errors import InputError, MissingDependency, TopocastError, nearest, one_line
 from simulator.topology.catalogue import find_topology
@@ -37,90 +39,135 @@ def run_command(
     machine: str | None,
     within: str | None,
     quiet: bool,
-    written: Written | None = None,
     parts: bool = False,
     prepare: bool = False,
+    **own: Any,
 ) -> int:
     """Measure this machine into the folder *out* and return the exit status.
 
-    With *written*, measure only that step or exchange.  With *prepare*, write its plan into the folder and measure
-    nothing.
+    With the options *own* of a step or an exchange, measure only that.  With *prepare*, write its plan into the folder
+    and measure nothing.
 
     Raises InputError if an option is invalid, mostly before anything is measured, and MissingDependency if torch is
     not installed.
     """
+    written = _written({**own, "topology": topology, "quiet": quiet})
     if not out:
         raise InputError("--out needs the name of a folder")
-    try:
-        budget_s = None if budget is None else duration_s(budget)
-    except ValueError as error:
-        raise InputError(f"--budget: {one_line(error)}") from None
-    try:
-        interval = 0.01 if within is None else fraction(within)
-    except ValueError as error:
-        raise InputError(f"--within: {one_line(error)}") from None
+    budget_s = None if budget is None else _parsed("--budget", duration_s, budget)
+    interval = 0.01 if within is None else _parsed("--within", fraction, within)
     source = None if topology is None else _topology(topology)
-    if parts and written is None:
-        raise InputError("--parts: applies to your own step; name its network with --workload")
-    if written is not None:
-        check_twin(written)
-    if written is not None and only is not None:
-        raise InputError("--only: names groups of cases, and --workload is the one case that is measured")
-    try:
-        from validate.machine.measure.groups import GROUPS
-        from validate.machine.measure.run import Settings, run
-        from validate.machine.measure.timing import Effort
-    except ImportError as error:
-        raise MissingDependency(
-            f"torch is needed to measure ({one_line(error)}); pip install 'topocast[torch]'"
-        ) from None
-    if prepare and written is None:
-        raise InputError("--prepare: writes down a step or an exchange of your own; name it with --workload")
-    of_exchange = written is not None and is_exchange(written)
-    if parts and of_exchange:
-        raise InputError("--parts: applies to a step, but --workload is an exchange; --batch makes it a step")
-    names = ("strategies" if of_exchange else "asked") if written is not None else only or ""
-    groups = tuple(name.strip() for name in names.split(",") if name.strip())
-    for name in groups:
-        if name not in GROUPS:
-            raise InputError(f"--only: no group '{one_line(name, 40)}'; {nearest(name, GROUPS)}")
+    _check_own(written, only, parts=parts)
+    _check_torch()
+    groups = _groups(written, only or "", parts=parts, prepare=prepare)
     folder = Path(out)
     kept = folder / TOPOLOGY
     if source is not None and topology is not None and not prepare:
         from validate.compare.places import check_machine
 
         check_machine("--topology", topology, reported(device or ""))
-    asked = [] if written is None or of_exchange else _ask(written, device or "", prepare=prepare)
-    exchanges = []
-    if written is not None and of_exchange:
+    asked: list[Asked] = []
+    exchanges: list[dict[str, Any]] = []
+    if written is not None and is_exchange(written):
         exchanges = _exchanges(written, device or "", quiet=quiet, prepare=prepare)
+    elif written is not None:
+        asked = _ask(written, device or "", prepare=prepare)
     name = machine_name(folder, machine or "", source[0] if source else "", _name_in(kept))
     tell(filter(None, [] if prepare else [load_warning()]), quiet=quiet)
-    settings = Settings(folder, groups, device or "", budget_s, name, Effort(interval=interval))
-    try:
-        with _Kept(kept, source[1] if source else None) as topology_file:
-            for each in asked:
-                keep(each, folder, parts=parts)
-            if exchanges:
-                folder.mkdir(parents=True, exist_ok=True)
-                write_exchanges(folder, exchanges)
-            if prepare:
-                topology_file.keep()
-                tell([_prepared(out, name, groups[0], asked, exchanges)], quiet=quiet)
-                return 0
+    status = 0
+    with _refused(out), _Kept(kept, source[1] if source else None) as topology_file:
+        for each in asked:
+            keep(each, folder, parts=parts)
+        if exchanges:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_exchanges(folder, exchanges)
+        if not prepare:
+            from validate.machine.measure.run import Settings, run
+            from validate.machine.measure.timing import Effort
+
+            settings = Settings(folder, groups, device or "", budget_s, name, Effort(interval=interval))
             status = run(settings, (lambda _: None) if quiet else None)
-            topology_file.keep()
+        topology_file.keep()
+    if prepare:
+        tell([_prepared(out, name, groups[0], asked, exchanges)], quiet=quiet)
+        return status
+    if written is not None and not parts:
+        _check_measured(folder, status, groups[0])
+    following = f"; next: validate compare {one_line(out)}" if has_rows(folder) else ", which holds no row"
+    tell([f"wrote {one_line(out)}{following}"], quiet=quiet)
+    return status
+
+
+def _written(given: Mapping[str, Any]) -> Written | None:
+    """Return the step or exchange that the options *given* ask for, None without ``--workload``.
+
+    Raises InputError if one is given that only applies to it.
+    """
+    own = {field.name: given[field.name] for field in fields(Written) if field.name in given}
+    own |= {name: tuple(own[name]) for name in ("sizes", "parallel")}
+    if given["workload"] is not None:
+        return Written(**own)
+    for field in fields(Written):
+        if field.name not in ("topology", "quiet") and own.get(field.name) not in (None, field.default):
+            raise InputError(f"{spelt(field.name)}: applies to your own step; name its network with --workload")
+    return None
+
+
+def _parsed(option: str, parse: Callable[[str], float], text: str) -> float:
+    """Return the value of *option*; raises InputError with the reason of *parse*."""
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise InputError(f"{option}: {one_line(error)}") from None
+
+
+def _check_own(written: Written | None, only: str | None, *, parts: bool) -> None:
+    """Raise InputError where the options of an own step or exchange do not fit together."""
+    if parts and written is None:
+        raise InputError("--parts: applies to your own step; name its network with --workload")
+    if written is not None:
+        check_twin(written)
+    if written is not None and only is not None:
+        raise InputError("--only: names groups of cases, and --workload is the one case that is measured")
+
+
+def _check_torch() -> None:
+    try:
+        import_module("validate.machine.measure.groups")
+    except ImportError as error:
+        raise MissingDependency(
+            f"torch is needed to measure ({one_line(error)}); pip install 'topocast[torch]'"
+        ) from None
+
+
+def _groups(written: Written | None, only: str, *, parts: bool, prepare: bool) -> tuple[str, ...]:
+    """Return the groups of cases to measure; raises InputError if there is no such group."""
+    from validate.machine.measure.groups import GROUPS
+
+    if prepare and written is None:
+        raise InputError("--prepare: writes down a step or an exchange of your own; name it with --workload")
+    if written is not None:
+        if parts and is_exchange(written):
+            raise InputError("--parts: applies to a step, but --workload is an exchange; --batch makes it a step")
+        return ("strategies" if is_exchange(written) else "asked",)
+    groups = tuple(name.strip() for name in only.split(",") if name.strip())
+    for name in groups:
+        if name not in GROUPS:
+            raise InputError(f"--only: no group '{one_line(name, 40)}'; {nearest(name, GROUPS)}")
+    return groups
+
+
+@contextmanager
+def _refused(out: str) -> Iterator[None]:
+    """Raise InputError for what a run refuses, and where the folder *out* cannot be written."""
+    try:
+        yield
     except InputError:
         raise
     except ValueError as error:
         raise InputError(one_line(error, 300)) from None
     except OSError as error:
         raise InputError(f"--out {one_line(out)}: {error.strerror}") from None
-    if written is not None and not parts:
-        _check_measured(folder, status, groups[0])
-    following = f"; next: validate compare {one_line(out)}" if has_rows(folder) else ", which holds no row"
-    tell([f"wrote {one_line(out)}{following}"], quiet=quiet)
-    return status
 
 
 def _prepared(out: str, machine: str, group: str, asked: list[Asked], exchanges: list[dict[str, Any]]) -> str:

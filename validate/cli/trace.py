@@ -24,23 +24,23 @@ _BEYOND = ("--what-if", "--epoch", "--mtbf", "--checkpoint-every", "--checkpoint
 
 
 def trace_command(
-    file: str, words: Sequence[str], *, steps: str | None = None, as_json: bool = False, quiet: bool = False
+    file: str, others: Sequence[str], *, steps: str | None = None, as_json: bool = False, quiet: bool = False
 ) -> int:
-    """Compare the trace in *file* with the step that ``simulate`` predicts from the options *words*; return 0.
+    """Compare the trace in *file* with the step that ``simulate`` predicts from the options *others*; return 0.
 
     Raises InputError if a file or an option is invalid.
     """
     for option in (*_OURS, *_BEYOND):
-        if any(word == option or word.startswith(f"{option}=") for word in words):
+        if any(word == option or word.startswith(f"{option}=") for word in others):
             of = "simulate's output" if option in _OURS else "the analysis of a step"
             raise InputError(f"{option}: belongs to {of}; give only the options of the step")
-    if not any(word.startswith(("--batch", "--global-batch")) for word in words):
+    if not any(word.startswith(("--batch", "--global-batch")) for word in others):
         raise InputError("the step is needed in simulate's words: --topology p3.2xlarge --workload resnet50 --batch 64")
     count = parse_count("--steps", steps) if steps is not None else None
     measured = read_trace(file)
     with tempfile.TemporaryDirectory() as folder:
         drawn = Path(folder) / "predicted.json"
-        found = captured([*words, "--trace", str(drawn), "--json", "--quiet"])
+        found = captured([*others, "--trace", str(drawn), "--json", "--quiet"])
         if not drawn.is_file():
             raise InputError("; ".join(found.errors) or "simulate draws no trace of that")
         predicted = read_trace(str(drawn))
