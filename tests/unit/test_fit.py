@@ -17,7 +17,8 @@ from simulator.console.run import run_app
 from simulator.constants import DEFAULT, Constants, constants_file, constants_path
 from validate.cli import fit as command
 from validate.cli.app import app
-from validate.constants.families import FAMILIES, Family, Stage
+from validate.constants.families import FAMILIES
+from validate.constants.family import Family, Stage
 from validate.constants.fit import counts, errors_of, fit_family, rows_of
 from validate.constants.least import Prior
 from validate.constants.material import FitRow, read_rows

@@ -23,7 +23,7 @@ from tests.asked import alone_on
 from validate.cli.score import score_command
 from validate.kinds import KINDS, STEPS
 from validate.kinds.kind import Asked
-from validate.kinds.steps import step_measured_s
+from validate.kinds.step_times import step_measured_s
 from validate.kinds.timing import FromStart, TimingCosts
 from validate.tables.cells import NotScored
 from validate.tables.csv_text import Record

@@ -15,8 +15,10 @@ from simulator.cli.table import table_of
 from simulator.console.progress import Progress
 from simulator.console.style import Style, choose_style
 from simulator.errors import InputError, nearest, one_line
+from validate.cli.output import tell
 from validate.cli.words import jobs_in
-from validate.constants.families import FAMILIES, Family
+from validate.constants.families import FAMILIES
+from validate.constants.family import Family
 from validate.constants.fit import (
     Fitted,
     Group,
@@ -98,15 +100,8 @@ def fit_tables(
     processes = jobs_in(jobs)
     if leave_one_generation_out and leave_one_out is None:
         leave_one_out = "generation"
-    if leave_one_out not in (None, "place", "generation"):
-        raise InputError(f"--leave-one-out: place or generation; got '{one_line(leave_one_out, 40)}'")
-    if terms and leave_one_out is None:
-        raise InputError("--terms: what a term is worth shows where it was not fitted; add --leave-one-out generation")
     of_rows = _share(share)
-    if write and of_rows < 1.0:
-        raise InputError("--write: a fit to a share of the rows is to judge, not to use; leave out --rows")
-    if write and hold_out:
-        raise InputError("--write: a fit that holds something out is to judge, not to use")
+    _check_judging(leave_one_out, hold_out, of_rows, terms=terms, write=write)
     families = _families(only)
     _read.cache_clear()
     _lines.cache_clear()
@@ -130,12 +125,24 @@ def fit_tables(
         sys.stdout.write(json.dumps(_document(done, hold_out), indent=2, allow_nan=False) + "\n")
     else:
         sys.stdout.write(_report(done, choose_style(sys.stdout)))
-    if write:
-        for item in done:
-            if item.task.is_whole:
-                for path in write_constants(_BY_NAME[item.task.family], item.fitted):
-                    if not quiet and sys.stderr is not None:
-                        sys.stderr.write(f"wrote {one_line(path)}\n")
+    for item in done if write else ():
+        if item.task.is_whole:
+            written = write_constants(_BY_NAME[item.task.family], item.fitted)
+            tell([f"wrote {one_line(path)}" for path in written], quiet=quiet)
+
+
+def _check_judging(
+    leave_one_out: str | None, hold_out: Sequence[str], share: float, *, terms: bool, write: bool
+) -> None:
+    """Raise InputError where the options on what is left out do not fit together."""
+    if leave_one_out not in (None, "place", "generation"):
+        raise InputError(f"--leave-one-out: place or generation; got '{one_line(leave_one_out, 40)}'")
+    if terms and leave_one_out is None:
+        raise InputError("--terms: what a term is worth shows where it was not fitted; add --leave-one-out generation")
+    if write and share < 1.0:
+        raise InputError("--write: a fit to a share of the rows is to judge, not to use; leave out --rows")
+    if write and hold_out:
+        raise InputError("--write: a fit that holds something out is to judge, not to use")
 
 
 @lru_cache(maxsize=1)

@@ -6,75 +6,20 @@ Weights and exclusions have their reasons here, or in ``conventions.yaml`` if th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-
-from simulator.constants import constants_file
 from simulator.questions.operator import OperatorQuestion
 from simulator.topology.parts import GpuPart
 from simulator.workload.operators import Attention
+from validate.constants.family import Family, Stage, drawn, within
 from validate.constants.least import Prior
 from validate.constants.material import FitRow
 
-__all__ = ["FAMILIES", "Family", "Stage"]
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """Constants that are fitted together: ``free`` ones, and ``tied`` ones, which equal others.
-
-    Rows count if ``counts`` holds and their predictions depend on a free constant; of rows with the same text in the
-    columns ``alike``, at most ``most``, evenly spaced over the tables.
-    """
-
-    free: Mapping[str, Prior]
-    alike: tuple[str, ...]
-    most: int
-    counts: Callable[[FitRow], bool] = lambda _row: True
-    tied: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """Constants that are fitted to the same kind of rows, in ``stages`` one after the other.
-
-    ``kind`` is the kind of table; ``ops`` are operators or collectives, empty for all; ``grades`` maps trust grades to
-    weights; ``held_out`` names the sizes that make up a shape, of which one in 16 is never fitted to; ``predicts``
-    selects the rows that this model predicts, if other models share the operators.  ``straight``: the fit is linearised
-    at the constants in use (:mod:`validate.constants.straight`).
-    """
-
-    name: str
-    kind: str
-    ops: tuple[str, ...]
-    grades: Mapping[str, float]
-    stages: tuple[Stage, ...]
-    held_out: tuple[str, ...] = ()
-    predicts: Callable[[FitRow], bool] = lambda _row: True
-    straight: bool = False
-
-
-def _drawn(file: str, known: Mapping[str, tuple[float, float]], factor: float = 30.0) -> dict[str, Prior]:
-    """Return priors of constants of *file*, from (value, standard deviation of the logarithm).
-
-    Bounds are the value divided and multiplied by *factor*.
-    """
-    return {
-        f"{file}.{name}" if "." not in name else name: Prior(value, sigma, value / factor, value * factor)
-        for name, (value, sigma) in known.items()
-    }
-
-
-def _within(file: str, bounds: Mapping[str, tuple[float, float]]) -> dict[str, Prior]:
-    """Return priors of constants of *file* with known bounds, weakly centred on the values in the file."""
-    entries = constants_file(file)["constants"]
-    return {f"{file}.{name}": Prior(entries[name]["value"], 1.0, low, high) for name, (low, high) in bounds.items()}
+__all__ = ["FAMILIES"]
 
 
 _PRODUCTS = ("linear", "matmul", "bmm")
 
 # Round figures from the names and sizes of kernels, before any measurement.
-_GEMM = _drawn(
+_GEMM = drawn(
     "gemm",
     {
         "fetch": (10.0, 0.17),
@@ -110,7 +55,7 @@ _GEMM = _drawn(
         "power.headroom": (1.12, 0.033),
     },
 )
-_MATRIX_PRODUCTS = _drawn(
+_MATRIX_PRODUCTS = drawn(
     "gemm",
     {
         "fetch_tensor": (4.0, 0.5),
@@ -120,7 +65,7 @@ _MATRIX_PRODUCTS = _drawn(
     },
 )
 _COPIES, _WARPS = (
-    _drawn(
+    drawn(
         "tensor_product",
         {
             f"tensor_product.{way}.{name}": (value, sigma)
@@ -153,7 +98,7 @@ _COPIES, _WARPS = (
     )
 )
 # Bounds: no product exceeds the peak rate, with or without separate integer lanes.
-_LANES = _within(
+_LANES = within(
     "convolution",
     {
         "tile_intensity": (1.0, 60.0),
@@ -184,7 +129,7 @@ _LANES = _within(
         "next_kernel_s": (2e-6, 1e-5),
     },
 )
-_MATRIX_UNITS = _within(
+_MATRIX_UNITS = within(
     "convolution",
     {
         "tensor": (0.4, 0.95),
@@ -215,7 +160,7 @@ _MEMORY_BOUND = {
         ("timing.isolated_end_s", 12e-6, 1.0, 0.0, 1.0),
     )
 }
-_ATTENTION = _drawn(
+_ATTENTION = drawn(
     "attention",
     {
         "products": (0.8, 0.2),
@@ -227,7 +172,7 @@ _ATTENTION = _drawn(
     },
     10.0,
 ) | {"attention.alone": Prior(1.3, 0.05, 1.0, 2.0)}
-_RECURRENCE = _within(
+_RECURRENCE = within(
     "recurrence",
     {
         "forward": (0.3, 1.2),

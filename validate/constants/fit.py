@@ -11,7 +11,7 @@ from typing import Any
 from simulator.api import Session
 from simulator.constants import Constants, constants_file
 from simulator.topology.parts import CpuPart
-from validate.constants.families import Family, Stage
+from validate.constants.family import Family, Stage
 from validate.constants.least import Found, least_errors
 from validate.constants.material import FitRow
 from validate.constants.straight import Lines, draw_lines, fit_along

@@ -10,7 +10,7 @@ from typing import Any
 from simulator.console.files import OutputFile
 from simulator.constants import constants_file, constants_path
 from simulator.errors import InputError
-from validate.constants.families import Family
+from validate.constants.family import Family
 from validate.constants.fit import Fitted
 
 __all__ = ["constants_text", "write_constants"]

@@ -29,7 +29,7 @@ from simulator.workload.operators import (
     Recurrent,
     Softmax,
 )
-from simulator.workload.precision import PRECISIONS
+from simulator.workload.precision import PRECISIONS, Precision
 from validate.kinds.kind import Asked, Cell, Kind, Timing
 from validate.kinds.serving import attention_library, copied_besides, replays
 from validate.kinds.timing import ByItself, Replayed, between_events, by_host
@@ -50,7 +50,7 @@ _MAX_SIZE = 1e10
 _THREADS = re.compile(r"cpu threads=([1-9][0-9]{0,3})", re.IGNORECASE | re.ASCII)
 _PHASES = ("fwd", "bwd_data", "bwd_weight", "bwd")
 _LAYOUTS = ("NN", "NT", "TN", "TT")
-_ORDERS = ("row", "column")
+_WORDS = {"cache": ("warm", "cold"), "order": ("row", "column"), "clock": ("events", "host")}
 _VARIANTS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("softmax", "layer_norm", "batch_norm", "embedding", "rnn", "lstm", "gru"), ()),
     **dict.fromkeys(("matmul", "bmm"), _LAYOUTS),
@@ -68,23 +68,7 @@ def read_operator(cell: Cell, names: Names) -> Asked:
     Raises NotScored, with the reason, if the row is incomplete or not modelled.
     """
     op, phase, precision = cell("op"), cell("phase") or "fwd", cell("dtype")
-    if phase not in _PHASES:
-        raise NotScored(f"no such phase: {one_line(phase, 20)}")
-    if precision not in PRECISIONS:
-        raise NotScored(f"no such dtype: {one_line(precision, 20) or 'none'}; {', '.join(PRECISIONS)}")
-    if op not in _READERS:
-        raise NotScored(f"no model of {one_line(op, 30) or 'an operator without a name'}")
-    if precision == "nvfp4" and op != "linear":
-        raise NotScored(f"{op} in nvfp4 is not modelled; linear is")
-    if cell("cache") not in ("", "warm", "cold"):
-        raise NotScored(f"no such cache: {one_line(cell('cache'), 20)}; warm or cold")
-    if cell("variant") and op in _VARIANTS and cell("variant") not in _VARIANTS[op]:
-        known = ", ".join([*_VARIANTS[op], "or empty"]).removeprefix("or ")
-        raise NotScored(f"{op} '{one_line(cell('variant'), 20)}' is not modelled; {known}")
-    if cell("order") not in ("", *_ORDERS):
-        raise NotScored(f"no such order: {one_line(cell('order'), 20)}; {' or '.join(_ORDERS)}")
-    if cell("clock") not in ("", "events", "host"):
-        raise NotScored(f"no such clock: {one_line(cell('clock'), 20)}; events or host")
+    _check_words(cell, op, phase, precision)
 
     def size(column: str, default: int | None = None) -> int:
         text = cell(column)
@@ -103,7 +87,7 @@ def read_operator(cell: Cell, names: Names) -> Asked:
         where=where,
         operator=operator,
         phase=cast(Phase, phase),
-        precision=precision,
+        precision=cast(Precision, precision),
         device=device,
         channels_last=op == "conv2d" and cell("variant") == "channels_last",
         is_cold=cell("cache") == "cold",
@@ -126,6 +110,24 @@ def read_operator(cell: Cell, names: Names) -> Asked:
     elif issued == "alone" and isinstance(part, GpuPart) and part.vendor == "nvidia":
         timing = ByItself()
     return Asked(question, besides, timing)
+
+
+def _check_words(cell: Cell, op: str, phase: str, precision: str) -> None:
+    """Raise NotScored where a column of an operator has a word that is not known."""
+    if phase not in _PHASES:
+        raise NotScored(f"no such phase: {one_line(phase, 20)}")
+    if precision not in PRECISIONS:
+        raise NotScored(f"no such dtype: {one_line(precision, 20) or 'none'}; {', '.join(PRECISIONS)}")
+    if op not in _READERS:
+        raise NotScored(f"no model of {one_line(op, 30) or 'an operator without a name'}")
+    if precision == "nvfp4" and op != "linear":
+        raise NotScored(f"{op} in nvfp4 is not modelled; linear is")
+    if cell("variant") and op in _VARIANTS and cell("variant") not in _VARIANTS[op]:
+        known = ", ".join([*_VARIANTS[op], "or empty"]).removeprefix("or ")
+        raise NotScored(f"{op} '{one_line(cell('variant'), 20)}' is not modelled; {known}")
+    for column, words in _WORDS.items():
+        if cell(column) and cell(column) not in words:
+            raise NotScored(f"no such {column}: {one_line(cell(column), 20)}; {' or '.join(words)}")
 
 
 def _threads(cell: Callable[[str], str]) -> int | None:

@@ -40,12 +40,13 @@ from simulator.workload.zoo.registry import Entry, build_network, find_entry
 from validate.kinds.kind import Asked, Cell, Kind
 from validate.kinds.layouts import ALONE, COLUMNS, ranks_and_layout
 from validate.kinds.serving import attention_library
+from validate.kinds.step_times import step_measured_s
 from validate.kinds.timing import FromStart, ReadBack
-from validate.tables.cells import NotScored, number, whole
+from validate.tables.cells import NotScored, whole
 from validate.tables.names import Names
 from validate.tables.software import nccl_of
 
-__all__ = ["STEPS", "configuration", "read_step", "step_measured_s"]
+__all__ = ["STEPS", "configuration", "read_step"]
 
 _COLUMNS_ASKED = (
     *("machine", "n_nodes", "n_gpus", "framework", "software", "model", "phase", "dtype", "policy", "batch_per_gpu"),
@@ -88,8 +89,6 @@ _SIZES = {  # sizes of a network, by column
 }
 _THREADS = re.compile(r"(?:^|; ?)cpu threads=([1-9][0-9]{0,3})(?:$| ?;)", re.IGNORECASE)
 _READ_EACH = "each step"  # the host reads back the loss of each step
-_RATE = re.compile(r"([\w -]+)/s(/GPU)?")
-_SAMPLES = ("images", "sequences", "samples")
 _CONFIGURATION = ("machine", "model", "phase", "dtype", "batch_per_gpu", "image", "seq_len", "schedule", "dataset")
 
 
@@ -305,58 +304,6 @@ def _optimizer(cell: Cell) -> Optimizer:
     if known is None:
         raise NotScored(f"no optimizer '{one_line(text, 20)}'; {nearest(text, OPTIMIZERS)}")
     return known
-
-
-# -- measured times --------------------------------------------------------------------
-
-
-def step_measured_s(cell: Cell) -> float:
-    """Return ``step_time_s``, or the time in seconds that a published throughput implies; raises NotScored.
-
-    Throughput counts samples, or units such as tokens and frames, of which a sample has ``units_each``.  With
-    ``epoch_samples`` it counts all samples of an epoch, though only whole batches are trained.
-    """
-    if cell("step_time_s"):
-        return number("step_time_s", cell("step_time_s"))
-    if not cell("throughput"):
-        raise NotScored("step_time_s missing")
-    rate = _RATE.fullmatch(cell("throughput_unit"))
-    if rate is None:
-        raise NotScored(f"step_time_s missing, and what {one_line(cell('throughput_unit'), 30)} counts is not said")
-    each = 1.0
-    if rate[1] not in _SAMPLES:
-        column = "seq_len" if rate[1] == "tokens" and not cell("units_each") else "units_each"
-        if not cell(column):
-            raise NotScored(f"step_time_s missing, and how many {one_line(rate[1], 20)} a sample has ({column})")
-        each = number(column, cell(column))
-    gpus = number("n_gpus", cell("n_gpus") or "1") if rate[2] else 1.0
-    return _counted_samples(cell) * each / (number("throughput", cell("throughput")) * gpus)
-
-
-def _counted_samples(cell: Cell) -> float:
-    """Return the samples that a rate counts for each step: its own, and its share of those that an epoch leaves out."""
-    samples = _samples_of_step(cell)
-    if not cell("epoch_samples"):
-        return samples
-    epoch = number("epoch_samples", cell("epoch_samples"))
-    steps = epoch // samples
-    if not steps:
-        raise NotScored(f"an epoch of {epoch:,.0f} samples has no batch of {samples:,.0f}")
-    return epoch / steps
-
-
-def _samples_of_step(cell: Cell) -> float:
-    """Return the samples of a step over all GPUs and micro-batches."""
-    each = cell("micro_batch") or cell("batch_per_gpu")
-    if cell("global_batch") or not each:
-        return number("global_batch", cell("global_batch"))
-    samples = number("batch_per_gpu", each)
-    for column in ("n_gpus", "grad_accum"):
-        if cell(column) not in ("", "0"):  # 0 GPUs: a CPU
-            samples *= number(column, cell(column))
-    for column in ("tp", "pp", "cp"):
-        samples /= number(column, cell(column) or "1")
-    return samples
 
 
 # -- labels ----------------------------------------------------------------------------

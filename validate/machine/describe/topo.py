@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 __all__ = ["MOST_DEVICES", "Matrix", "parse_topo", "without_peers"]
@@ -62,16 +62,10 @@ def parse_topo(text: str) -> Matrix:
     gpus = [name for name in columns if _GPU.fullmatch(name)]
     if gpus != [f"GPU{i}" for i in range(len(gpus))]:
         raise ValueError("the GPUs are not numbered from 0")
-    between: dict[tuple[str, str], str] = {}
+    between = _between(columns, rows)
     affinity: dict[int, int] = {}
     ranges: set[str] = set()
     for name, cells in rows.items():
-        if len(cells) < len(columns):
-            raise ValueError(f"the row of {name} has {len(cells)} cells for {len(columns)} columns")
-        for other, cell in zip(columns, cells, strict=False):
-            if cell not in _WORDS and not _NVLINK.fullmatch(cell):
-                raise ValueError(f"'{cell[:20]}' between {name} and {other} is no word of nvidia-smi's")
-            between[name, other] = cell
         said = cells[len(columns) :]
         if name in gpus and said and _RANGE.fullmatch(said[0]):
             affinity[gpus.index(name)] = int(re.split("[-,]", said[0])[0])
@@ -86,6 +80,19 @@ def parse_topo(text: str) -> Matrix:
     both = {**{(b, a): cell for (a, b), cell in between.items()}, **between}
     ends = [(int(first), int(last or first)) for first, _, last in (each.partition("-") for each in ranges if each)]
     return Matrix(len(gpus), nics, both, affinity, sum(last - first + 1 for first, last in ends))
+
+
+def _between(columns: Sequence[str], rows: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], str]:
+    """Return nvidia-smi's word for the way between each two devices; raises ValueError as :func:`parse_topo`."""
+    found = {}
+    for name, cells in rows.items():
+        if len(cells) < len(columns):
+            raise ValueError(f"the row of {name} has {len(cells)} cells for {len(columns)} columns")
+        for other, cell in zip(columns, cells, strict=False):
+            if cell not in _WORDS and not _NVLINK.fullmatch(cell):
+                raise ValueError(f"'{cell[:20]}' between {name} and {other} is no word of nvidia-smi's")
+            found[name, other] = cell
+    return found
 
 
 def without_peers(matrix: Matrix, text: str) -> bool:

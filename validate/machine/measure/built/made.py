@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from validate.machine.measure.built.description import Layer
-from validate.machine.measure.built.shapes import Shape
+from validate.machine.measure.built.shapes import Shape, seen_as
 from validate.machine.measure.case import Unavailable
 
-__all__ = ["Made", "Neighbours", "named"]
+__all__ = ["Made", "Neighbours", "itself", "named", "seen"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +50,17 @@ def named(layer: Layer, sizes: dict[str, int]) -> dict[str, str]:
     if left:
         raise Unavailable(f"{layer.name}: nothing takes its parameter {left[0].name}")
     return found
+
+
+def seen(have: Shape, want: Shape, layer: Layer) -> Callable[[Any], Any]:
+    """Return the view of a tensor of shape *have* as *want*; raises Unavailable where there is none."""
+    try:
+        view = seen_as(have, want)
+    except ValueError as error:
+        raise Unavailable(f"{layer.name}: {error}") from None
+    return view or itself
+
+
+def itself(x: Any) -> Any:
+    """Return *x*: the view of a tensor that already has the right shape."""
+    return x

@@ -11,10 +11,10 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812  torch's own short name
 
 from validate.machine.measure.built.description import Layer
-from validate.machine.measure.built.functions import BINARY, CHOOSING, DROPOUT, LOSSES, unary
-from validate.machine.measure.built.made import Made, Neighbours, named
-from validate.machine.measure.built.rare import experts, of_each_image, weighed_rows, weighed_sum
-from validate.machine.measure.built.shapes import Shape, as_heads, seen_as
+from validate.machine.measure.built.elementwise import elementwise
+from validate.machine.measure.built.made import Made, Neighbours, itself, named, seen
+from validate.machine.measure.built.rare import experts, of_each_image, weighed_sum
+from validate.machine.measure.built.shapes import Shape, as_heads
 from validate.machine.measure.case import Unavailable
 
 __all__ = ["MAKERS", "needed"]
@@ -50,18 +50,6 @@ def needed(layer: Layer, position: int, whole: int) -> int:
     return min(found, whole)
 
 
-def _seen(have: Shape, want: Shape, layer: Layer) -> Callable[[Any], Any]:
-    try:
-        view = seen_as(have, want)
-    except ValueError as error:
-        raise Unavailable(f"{layer.name}: {error}") from None
-    return view or _itself
-
-
-def _itself(x: Any) -> Any:
-    return x
-
-
 def _of_rows(have: Shape, rows: int, cols: int) -> Shape:
     """Return *have* where it already holds *rows* rows of *cols* columns, else ``(rows, cols)``."""
     return have if have[-1] == cols and prod(have) == rows * cols else (rows, cols)
@@ -74,7 +62,7 @@ def _linear(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
         return experts(layer, shapes[0])
     bias = layer.sizes.get("bias", True) and len(layer.parameters) > 1
     want = _of_rows(shapes[0], rows, inputs)
-    view = _seen(shapes[0], want, layer)
+    view = seen(shapes[0], want, layer)
     module = nn.Linear(inputs, outputs, bias=bias)
     sizes = {"weight": inputs * outputs} | ({"bias": outputs} if bias else {})
     return Made(lambda x: module(view(x)), (*want[:-1], outputs), module, named(layer, sizes))
@@ -84,8 +72,8 @@ def _matmul(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
     del near
     m, n, k, batch = (layer.size(name, 1) for name in ("m", "n", "k", "batch"))
     layout = layer.sizes.get("layout", "NN")
-    first = as_heads(shapes[0], batch, *((m, k) if layout[0] == "N" else (k, m))) or _itself
-    second = as_heads(shapes[-1], batch, *((k, n) if layout[1] == "N" else (n, k))) or _itself
+    first = as_heads(shapes[0], batch, *((m, k) if layout[0] == "N" else (k, m))) or itself
+    second = as_heads(shapes[-1], batch, *((k, n) if layout[1] == "N" else (n, k))) or itself
     turn_a, turn_b = layout[0] == "T", layout[1] == "T"
 
     def call(a: Any, b: Any) -> Any:
@@ -124,7 +112,7 @@ def _conv(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
         module = nn.Conv2d(images[1], result[1], kernel, stride, pad, dilation, groups, bias)
     if prod(images) > prod(shapes[0]):
         raise Unavailable(f"{layer.name}: reads images more than once, as convolutions of three dimensions are written")
-    view = _seen(shapes[0], images, layer)
+    view = seen(shapes[0], images, layer)
     sizes = {"weight": module.weight.numel()} | ({"bias": result[1]} if bias else {})
     return Made(lambda x: module(view(x)), result, module, named(layer, sizes))
 
@@ -133,7 +121,7 @@ def _batch_norm(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made
     del near
     channels = layer.size("channels")
     want = (layer.size("batch"), channels, layer.size("height"), layer.size("width"))
-    view = _seen(shapes[0], want, layer)
+    view = seen(shapes[0], want, layer)
     if layer.parameters and layer.parameters[0].elements < channels:  # each image by itself (instance norm)
         return of_each_image(layer, shapes[0], want)
     module = nn.BatchNorm2d(channels, affine=bool(layer.parameters))
@@ -145,7 +133,7 @@ def _layer_norm(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made
     del near
     cols = layer.size("cols")
     want = _of_rows(shapes[0], layer.size("rows"), cols)
-    view = _seen(shapes[0], want, layer)
+    view = seen(shapes[0], want, layer)
     affine, bias = bool(layer.parameters), len(layer.parameters) > 1
     module: Any
     if layer.sizes.get("kind") == "rms_norm":
@@ -154,7 +142,7 @@ def _layer_norm(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made
         module = nn.LayerNorm(cols, elementwise_affine=affine, bias=bias)
     sizes = {"weight": cols} if affine else {}
     names = named(layer, sizes | ({"bias": cols} if bias else {}))
-    back = _seen(want, shapes[0], layer)  # group norm treats groups as rows; the result has the shape of images again
+    back = seen(want, shapes[0], layer)  # group norm treats groups as rows; the result has the shape of images again
     return Made(lambda x: back(module(view(x))), shapes[0], module, names)
 
 
@@ -163,7 +151,7 @@ def _embedding(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
     rows, cols, words = layer.size("rows"), layer.size("cols"), layer.size("vocabulary")
     module = nn.Embedding(words, cols)
     want = shapes[0] if prod(shapes[0]) == rows else (rows,)
-    view = _seen(shapes[0], want, layer)
+    view = seen(shapes[0], want, layer)
     return Made(lambda x: module(view(x)), (*want, cols), module, named(layer, {"weight": words * cols}))
 
 
@@ -178,7 +166,7 @@ def _recurrent(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
     bias = len(layer.parameters) > 2
     module = _CELLS[layer.sizes["cell"]](inputs, hidden, bias=bias, batch_first=True)
     want = layer.size("batch"), layer.size("timesteps"), inputs
-    view = _seen(shapes[0], want, layer)
+    view = seen(shapes[0], want, layer)
     own = {name: parameter.numel() for name, parameter in module.named_parameters()}
     return Made(lambda x: module(view(x))[0], (*want[:2], hidden), module, named(layer, own))
 
@@ -199,7 +187,7 @@ def _attention(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
         by_head = (batch, count, length, size)
         turned = have != by_head or have[-1] != size
         want = (batch, length, count, size) if turned else by_head
-        views.append((_seen(have, want, layer), turned))
+        views.append((seen(have, want, layer), turned))
     shared = {"enable_gqa": True} if kv_heads != heads else {}
 
     def call(*tensors: Any) -> Any:
@@ -220,15 +208,15 @@ def _softmax(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
             " attention=eager or fused is"
         )
     want = _of_rows(shapes[0], layer.size("rows"), layer.size("cols"))
-    view = _seen(shapes[0], want, layer)
-    back = _seen(want, shapes[0], layer)
+    view = seen(shapes[0], want, layer)
+    back = seen(want, shapes[0], layer)
     return Made(lambda x: back(torch.softmax(view(x), -1)), shapes[0])
 
 
 def _reduction(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
     del near
     want = (layer.size("rows"), layer.size("cols"))
-    view = _seen(shapes[0], want, layer)
+    view = seen(shapes[0], want, layer)
     if layer.parameters:
         return weighed_sum(layer, view, want)
     return Made(lambda x: view(x).sum(-1), want[:1])
@@ -240,7 +228,7 @@ def _pool(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
     kernel, large = (s("kernel_h"), s("kernel_w")), (s("h_in"), s("w_in"))
     small = s("h_out"), s("w_out")
     images = s("batch"), s("channels"), *large
-    view = _seen(shapes[0], images, layer)
+    view = seen(shapes[0], images, layer)
     result = (*images[:2], *small)
     is_max = layer.sizes["kind"] == "max"
     if not is_max and kernel == tuple(-(-a // b) for a, b in zip(large, small, strict=True)):
@@ -278,8 +266,8 @@ def _windows(span: int, stride: int, ceil: bool, begins_before: int) -> int:
 
 def _cross_entropy(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
     del near
-    view = _seen(shapes[0], (layer.size("rows"), layer.size("cols")), layer)
-    labels = _seen(shapes[1], (layer.size("rows"),), layer)
+    view = seen(shapes[0], (layer.size("rows"), layer.size("cols")), layer)
+    labels = seen(shapes[1], (layer.size("rows"),), layer)
     return Made(lambda x, y: F.cross_entropy(view(x), labels(y)), ())
 
 
@@ -362,148 +350,11 @@ def _joined(layer: Layer, shapes: Sequence[Shape], elements: int) -> Made:
     return Made(lambda *xs: torch.cat([x.reshape(-1) for x in xs]), (elements,))
 
 
-# -- of each element -------------------------------------------------------------------
-
-
-class _Constants:
-    """Ones along the last dimension, cached by device and format: stand-ins for masks and tables."""
-
-    def __init__(self, cols: int, *, mask: bool = False) -> None:
-        self._cols, self._mask = cols, mask
-        self._found: dict[Any, Any] = {}
-
-    def like(self, x: Any) -> Any:
-        key = x.device, x.dtype
-        if key not in self._found:
-            dtype = torch.bool if self._mask else x.dtype
-            self._found[key] = torch.ones(self._cols, dtype=dtype, device=x.device)
-        return self._found[key]
-
-
-class _Scaled(nn.Module):  # type: ignore[misc]
-    """*function* of a tensor and a parameter that is broadcast over all rows or images."""
-
-    def __init__(self, function: Callable[..., Any], shape: Shape) -> None:
-        super().__init__()
-        self.function = function
-        self.weight = nn.Parameter(torch.ones(shape))
-
-    def forward(self, x: Any) -> Any:
-        return self.function(x, self.weight)
-
-
-def _elementwise(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
-    function, elements = str(layer.sizes["function"]), layer.size("elements")
-    if layer.parameters:
-        return _with_parameter(layer, shapes, function, elements)
-    if function in ("fill", "random") and not shapes:
-        return Made(lambda: torch.zeros(elements), (elements,))
-    if not shapes:
-        raise Unavailable(f"{layer.name}: {function} of no tensor")
-    if function == "nll_loss" and len(shapes) > 1:
-        rows = prod(shapes[1])
-        view, labels = _seen(shapes[0], (rows, prod(shapes[0]) // rows), layer), _seen(shapes[1], (rows,), layer)
-        return Made(lambda x, y: F.nll_loss(view(x), labels(y)), ())
-    if function in LOSSES and len(shapes) > 1:
-        loss = getattr(F, function)
-        view = _seen(shapes[1], shapes[0], layer)
-        return Made(lambda x, y: loss(x, view(y), reduction="none"), shapes[0])
-    if function == "dropout":
-        return Made(lambda x: F.dropout(x, DROPOUT, training=True), shapes[0])
-    if function == "lstm_cell":
-        raise Unavailable(
-            f"{layer.name}: the fused cell of an LSTM without its products is no public function of torch"
-        )
-    if function == "topk":  # returns all values sorted; the reader takes the first ones
-        return Made(lambda x: torch.topk(x, shapes[0][-1]).values, shapes[0])
-    if function == "dropout_add":
-        raise Unavailable(f"{layer.name}: a sum that drops some of it in one kernel is Megatron-LM's and not torch's")
-    if (
-        function == "mul"
-        and len(shapes) == 2
-        and near.before[-1] is not None
-        and near.before[-1].sizes.get("function") == "topk"
-    ):
-        return weighed_rows(shapes[0], shapes[1])
-    whole = next((shape for shape in shapes if prod(shape) == elements), None)
-    if whole is None and function in BINARY and len(shapes) == 2 and not layer.parameters:
-        return _each_with_each(layer, shapes, function, elements)
-    if whole is None:
-        raise Unavailable(f"{layer.name}: none of what it reads has its {elements} elements")
-    if function in CHOOSING:
-        held = _Constants(whole[-1], mask=True)
-        if function == "where":
-            return Made(lambda x, *_: torch.where(held.like(x), x, -1.0), whole)
-        return Made(lambda x, *_: x.masked_fill(held.like(x), -1.0), whole)
-    if function in BINARY:
-        return _binary(layer, shapes, whole, function)
-    found = unary(function, in_place=layer.in_place)
-    if found is None or len(shapes) > 1:
-        raise Unavailable(f"{layer.name}: no function '{function}' of {len(shapes)} tensors is built")
-    return Made(found, shapes[0])
-
-
-def _each_with_each(layer: Layer, shapes: Sequence[Shape], function: str, elements: int) -> Made:
-    """Return *function* of each row of the first input with each row of the second, within a sample (keys, queries)."""
-    (batch, rows, *cols), (others, keys, *theirs) = (shape if len(shape) > 2 else (1, *shape) for shape in shapes)
-    if batch != others or cols != theirs or batch * rows * keys * prod(cols) != elements:
-        raise Unavailable(f"{layer.name}: none of what it reads has its {elements} elements")
-    of_two = getattr(torch, function)
-    a, b = (batch, rows, 1, *cols), (batch, 1, keys, *cols)
-    return Made(lambda x, y: of_two(x.reshape(a), y.reshape(b)), (batch, rows, keys, *cols))
-
-
-def _binary(layer: Layer, shapes: Sequence[Shape], whole: Shape, function: str) -> Made:
-    of_two = getattr(torch.Tensor, f"{function}_") if layer.in_place else getattr(torch, function)
-    if len(shapes) == 1:
-        held = _Constants(whole[-1])
-        return Made(lambda x: of_two(x, held.like(x)), whole)
-    if len(shapes) > 2:
-        raise Unavailable(f"{layer.name}: {function} of {len(shapes)} tensors is not built")
-    large, small = prod(whole), min(map(prod, shapes))
-    sides = {prod(part) for k in range(len(whole)) for part in (whole[k:], whole[: k + 1])}
-    if small not in sides and large % small == 0:  # repeat the smaller, ignoring dimensions
-        wide = (large // small, small)
-        seen = [_seen(shape, wide if prod(shape) == large else wide[1:], layer) for shape in shapes]
-        return Made(lambda a, b: of_two(seen[0](a), seen[1](b)).reshape(whole), whole)
-    views = [_spread(shape, whole, layer) for shape in shapes]
-    return Made(lambda a, b: of_two(views[0](a), views[1](b)), whole)
-
-
-def _spread(have: Shape, whole: Shape, layer: Layer) -> Callable[[Any], Any]:
-    """Return the view that makes a tensor broadcast over *whole*: along its rows, images or channels.
-
-    Raises Unavailable where the shapes do not allow it.
-    """
-    if prod(have) == prod(whole):
-        return _seen(have, whole, layer)
-    for sides in range(len(whole)):
-        if prod(whole[sides:]) == prod(have):
-            return _seen(have, whole[sides:], layer)
-        if prod(whole[: len(whole) - sides]) == prod(have):
-            return _seen(have, (*whole[: len(whole) - sides], *[1] * sides), layer)
-    raise Unavailable(f"{layer.name}: {'x'.join(map(str, have))} is not spread over {'x'.join(map(str, whole))}")
-
-
-def _with_parameter(layer: Layer, shapes: Sequence[Shape], function: str, elements: int) -> Made:
-    if len(layer.parameters) > 1 or len(shapes) != 1 or function not in BINARY:
-        raise Unavailable(f"{layer.name}: {function} with {len(layer.parameters)} parameters is not built")
-    whole, size = shapes[0], layer.parameters[0].elements
-    tails = [whole[i:] for i in range(len(whole))]
-    shape = next((tail for tail in tails if prod(tail) == size), None)
-    if shape is None and len(whole) == 4 and whole[1] == size:
-        shape = (size, 1, 1)
-    if shape is None or prod(whole) != elements:
-        raise Unavailable(f"{layer.name}: {size} numbers are not spread over {'x'.join(map(str, whole))}")
-    module = _Scaled(getattr(torch, function), shape)
-    return Made(module, whole, module, named(layer, {"weight": size}))
-
-
 MAKERS: dict[str, Callable[[Layer, Sequence[Shape], Neighbours], Made]] = {
     "Linear": _linear,
     "MatMul": _matmul,
     "Conv2d": _conv,
-    "Elementwise": _elementwise,
+    "Elementwise": elementwise,
     "Softmax": _softmax,
     "Reduction": _reduction,
     "LayerNorm": _layer_norm,
