@@ -21,14 +21,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from simulator.devices.cpu.cpu import LINE_BYTES
 from simulator.devices.cpu.memory import own_share
 from simulator.errors import InputError
 from simulator.host.cyclic import cyclic_share
 from simulator.topology.parts import CpuPart
 
-__all__ = ["LINE_BYTES", "Chase", "Place", "Stage", "chase", "kept_share", "memory_place"]
+__all__ = ["Chase", "Place", "Stage", "chase", "kept_share", "memory_place"]
 
-LINE_BYTES = 64
 _ENTRY_BYTES = 8  # of a page table
 _LARGE_PAGE = 2 << 20
 _HALVINGS = 80  # bisections that reach the precision of a double

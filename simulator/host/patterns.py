@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from math import gcd
 
-from simulator.devices.cpu.cpu import CoreCosts, Cpu
+from simulator.devices.cpu.cpu import LINE_BYTES, CoreCosts, Cpu
 from simulator.devices.cpu.memory import bandwidth
 from simulator.errors import InputError
 from simulator.host.answer import Answer
-from simulator.host.latency import LINE_BYTES, Chase, Stage, chase
+from simulator.host.latency import Chase, Stage, chase
 from simulator.host.near import Memory
 from simulator.questions.access import AccessQuestion
 from simulator.topology.parts import CpuPart

@@ -5,9 +5,9 @@ Where the cores' data is on separate lines, each core keeps its line in its firs
 
 from __future__ import annotations
 
+from simulator.devices.cpu.cpu import LINE_BYTES
 from simulator.errors import InputError
 from simulator.host.answer import Answer
-from simulator.host.latency import LINE_BYTES
 from simulator.questions.access import AccessQuestion
 from simulator.topology.parts import CpuPart
 from simulator.units import format_duration

@@ -14,11 +14,10 @@ from simulator.errors import InputError
 from simulator.workload import operators as ops
 from simulator.workload.backward import needs_gradient, storages
 from simulator.workload.network import Layer, Network, once
-from simulator.workload.precision import ELEMENT_BYTES, NVFP4_BYTES, Precision
+from simulator.workload.precision import ELEMENT_BYTES, INDEX_BYTES, NVFP4_BYTES, Precision
 
 __all__ = ["SavedTensors", "peak_forward_bytes", "saved_tensors"]
 
-_INDEX_BYTES = 8  # int64
 _STATISTIC_BYTES = 4  # fp32 whatever the precision
 _KEEPS_OUTPUT = frozenset({"relu", "sigmoid", "tanh", "exp", "sqrt", "rsqrt", "reciprocal"})
 _KEEPS_NOTHING = frozenset(
@@ -91,7 +90,7 @@ def saved_tensors(network: Network, precision: Precision, narrow: frozenset[int]
             continue
         for number in _kept(layer, needed):
             place = places[number]
-            width = _INDEX_BYTES if number in tokens else size
+            width = INDEX_BYTES if number in tokens else size
             by_tensor[place] = network.elements[place] * width
             first.setdefault(place, index)
         by_layer.append(_besides(layer, size))
@@ -145,7 +144,7 @@ def _besides(layer: Layer, size: int) -> int:
         case ops.Elementwise(function="dropout" | "dropout_add"):
             return operator.elements  # a mask of one byte each
         case ops.Pool(kind="max"):
-            return operator.output_elements * _INDEX_BYTES
+            return operator.output_elements * INDEX_BYTES
         case ops.BatchNorm():
             return 2 * operator.channels * _STATISTIC_BYTES
         case ops.LayerNorm():
@@ -176,7 +175,7 @@ def peak_forward_bytes(network: Network, precision: Precision) -> int:
             last[places[number]] = i
     written = {layer.output for layer in network.layers}
     alive = sum(
-        n * (_INDEX_BYTES if number in tokens else size)
+        n * (INDEX_BYTES if number in tokens else size)
         for number, n in enumerate(network.elements)
         if number not in written
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-__all__ = ["ELEMENT_BYTES", "NVFP4_BYTES", "PACKED", "PRECISIONS", "Precision", "precision_named"]
+__all__ = ["ELEMENT_BYTES", "INDEX_BYTES", "NVFP4_BYTES", "PACKED", "PRECISIONS", "Precision", "precision_named"]
 
 Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int4", "nvfp4"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
@@ -37,6 +37,7 @@ _NAMES: dict[Precision, tuple[str, ...]] = {
 }
 _BY_NAME = {name: precision for precision, names in _NAMES.items() for name in (precision, *names)}
 PACKED = 2
+INDEX_BYTES = 8  # int64, in which PyTorch stores tokens, and the places of largest elements
 NVFP4_BYTES = 1 / PACKED + 1 / 16  # with the scale in 8 bits of each block of 16 (arXiv 2509.25149, section 2)
 
 

@@ -10,11 +10,9 @@ from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.lanes import compute_time
 from simulator.devices.gpu.memory import MemoryCosts, memory_time
 from simulator.devices.kernels import Pooling
-from simulator.workload.precision import ELEMENT_BYTES
+from simulator.workload.precision import ELEMENT_BYTES, INDEX_BYTES
 
 __all__ = ["PoolingCosts", "pooling_cost"]
-
-INDEX_BYTES = 8  # index of the largest element, as PyTorch stores it
 
 
 @constants("pooling")
