@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from reports.colours import BEST, INK, OTHER, strategy_series
-from simulator.results.columns import duration_column, percent
+from simulator.results.columns import DURATIONS, duration_column, percent
 from simulator.results.order import best_of, by_time, grouped
 from simulator.results.result import Result
 from simulator.units import format_duration, format_size
@@ -21,7 +21,6 @@ __all__ = ["draw_comparison", "draw_links", "draw_sweep"]
 
 _SHOWN_LINKS = 12
 _WIDE_RANGE = 30
-_DURATIONS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 
 
 def draw_comparison(axes: Axes, results: Sequence[Result]) -> None:
@@ -44,7 +43,7 @@ def draw_comparison(axes: Axes, results: Sequence[Result]) -> None:
     else:
         axes.barh(rows, times, color=colours, height=0.66, zorder=2)
         axes.set_xlim(0, max(ends) * 1.36 or 1.0)
-        scale, unit = next(((s, u) for s, u in _DURATIONS if max(times) >= s), _DURATIONS[-1])
+        scale, unit = next(((s, u) for s, u in DURATIONS if max(times) >= s), DURATIONS[-1])
         axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / scale:g} {unit}"))
     for i, (end, text) in enumerate(zip(ends, duration_column(times), strict=True)):

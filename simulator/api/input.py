@@ -19,7 +19,8 @@ from simulator.plan.plan import PlanBuilder
 from simulator.questions.copy import CopyQuestion
 from simulator.questions.input import HELD, MEMORY, InputQuestion
 from simulator.questions.step import StepQuestion
-from simulator.results.input import Cure, InputRun, Limit, begins_of, ends_of
+from simulator.results.alternatives import WORTH_SAYING
+from simulator.results.input import FED, Cure, InputRun, Limit, begins_of, ends_of
 from simulator.results.shares import shares_of
 from simulator.results.training import TrainingResult
 from simulator.topology.parts import StoragePart
@@ -29,8 +30,6 @@ __all__ = ["check_input", "with_input", "with_input_cures"]
 _SAME = 1e-3  # relative difference between two cycles of workers that counts as steady
 _MOST_STEPS = 400
 _WORKERS, _AHEAD = 16, 2  # most workers simulated one by one, and prefetched batches of each
-_WORTH = 1.03  # least speed-up that makes a change worth suggesting
-_FED = 1.01  # times the step without input: a step below it is fed
 _MOST_WORKERS = 64
 _SPARE = 1.02  # margin in the number of workers, so that they never limit the step
 _SHORT_SIDE = 256.0  # pixels: images resized beforehand for networks that read 224 x 224
@@ -67,12 +66,12 @@ def with_input_cures(context: Context, question: StepQuestion, result: TrainingR
     found, found_s, words = run.asked, run.period_s, ""
     for change, changed in own.cures(run.asked, run.memory_bytes):
         alone_s = own.run(changed).period_s
-        if alone_s * _WORTH < run.period_s:
+        if alone_s * WORTH_SAYING < run.period_s:
             cures.append(Cure(change, alone_s))
-        if found_s > run.step_s * _FED:  # still not fed: try this change together with the earlier ones
+        if found_s > run.step_s * FED:  # still not fed: try this change together with the earlier ones
             both = _merged(run.asked, changed, found)
             both_s = alone_s if found == run.asked else own.run(both).period_s
-            if both_s * _WORTH < found_s:
+            if both_s * WORTH_SAYING < found_s:
                 found, found_s, words = both, both_s, f"{words}, {change}" if words else change
     best = Cure(words, found_s) if words else None
     ranked = tuple(sorted(cures, key=lambda cure: round(cure.step_time_s, 12)))

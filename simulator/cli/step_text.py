@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from math import isfinite
@@ -34,6 +33,7 @@ from simulator.results.words import (
     precision_words,
 )
 from simulator.units import format_duration, format_size
+from simulator.workload.network import in_any_block
 
 __all__ = [
     "alternative_lines",
@@ -48,7 +48,6 @@ __all__ = [
 _SHOWN_LAYERS = 8
 _KERNELS = {"attention": "attention", "gelu": "GELU"}  # settings that choose kernels, in words
 _OVER = {False: "over several devices", True: "whose network is divided among devices"}
-_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")  # the number of a repeated block
 
 
 def step_lines(result: TrainingResult, style: Style) -> list[str]:
@@ -292,7 +291,7 @@ def _layers(result: StepResult, style: Style) -> list[str]:
     """Return the slowest layers, with those of repeated blocks combined on one line."""
     alike: dict[str, list[LayerTime]] = {}
     for layer in result.layers:
-        alike.setdefault(_NUMBER.sub("*", layer.name), []).append(layer)
+        alike.setdefault(in_any_block(layer.name), []).append(layer)
     busy = result.busy_s or 1.0
     rows = []
     for name, layers in alike.items():

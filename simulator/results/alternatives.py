@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from simulator.errors import InputError
 
-__all__ = ["NOT_TRIED", "Alternative", "Way", "faster"]
+__all__ = ["NOT_TRIED", "WORTH_SAYING", "Alternative", "Way", "faster"]
 
 NOT_TRIED = "no changes tried: each takes as long to simulate as this step; ask for one, as --precision or --batch"
 
-_WORTH_SAYING = 1.03  # least speed-up worth mentioning
+WORTH_SAYING = 1.03  # least speed-up worth mentioning
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,6 @@ def faster(step_time_s: float, batch: int, ways: Iterable[Way]) -> tuple[Alterna
         except InputError:
             continue
         time_s *= batch / way.batch
-        if time_s * _WORTH_SAYING < step_time_s:
+        if time_s * WORTH_SAYING < step_time_s:
             found.append(Alternative(way.words, time_s, fits, way.batch))
     return tuple(sorted(found, key=lambda other: round(other.step_time_s, 12)))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 __all__ = [
+    "DURATIONS",
     "bandwidth_column",
     "duration_column",
     "lay_out",
@@ -18,14 +19,14 @@ __all__ = [
 
 _Scale = tuple[float, str]
 _LONG_RING = 24  # parts shown
-_DURATIONS: tuple[_Scale, ...] = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
+DURATIONS: tuple[_Scale, ...] = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 _BANDWIDTHS: tuple[_Scale, ...] = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s"))
 _SIZES: tuple[_Scale, ...] = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 
 
 def duration_column(seconds: Sequence[float]) -> list[str]:
     """Return *seconds* as text in one common unit, with three or four digits."""
-    return _column(seconds, _DURATIONS, by_least=True)
+    return _column(seconds, DURATIONS, by_least=True)
 
 
 def bandwidth_column(bytes_per_s: Sequence[float]) -> list[str]:

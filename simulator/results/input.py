@@ -9,10 +9,10 @@ from simulator.host.input_costs import BatchLoad
 from simulator.host.input_plan import Loading
 from simulator.questions.input import InputQuestion
 
-__all__ = ["STEP", "Cure", "InputRun", "Limit", "begins_of", "ends_of"]
+__all__ = ["FED", "STEP", "Cure", "InputRun", "Limit", "begins_of", "ends_of"]
 
 STEP = "step"
-_EQUAL = 1.01  # a step at most this much longer than with ready input counts as fed
+FED = 1.01  # a step at most this much longer than with ready input counts as fed
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class InputRun:
     @property
     def bound(self) -> str:
         """The stage that a step waits for: one of its input, or ``step`` itself."""
-        if self.period_s <= self.step_s * _EQUAL:
+        if self.period_s <= self.step_s * FED:
             return STEP
         return next(limit.name for limit in self.limits if limit.name != STEP)
 

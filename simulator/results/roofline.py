@@ -5,7 +5,6 @@ Williams, Waterman, Patterson, "Roofline: an insightful visual performance model
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,10 +13,9 @@ from simulator.step.issue import Issue
 from simulator.topology.parts import CpuPart, GpuPart
 from simulator.training.pipeline import ChunkRun
 from simulator.training.worker import Issued
+from simulator.workload.network import in_any_block
 
 __all__ = ["RooflinePoint", "Roofs", "roofline_points", "roofs_of"]
-
-_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")  # the number of a repeated block
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +55,7 @@ def roofline_points(step: StepResult) -> list[RooflinePoint]:
     """
     sums: dict[tuple[str, str, str], list[float]] = {}
     for issue in _issues(step):
-        layers = _NUMBER.sub("*", issue.layer or issue.name)
+        layers = in_any_block(issue.layer or issue.name)
         for kind, cost in zip(issue.work.kinds, issue.work.costs, strict=True):
             if cost.flop > 0 and cost.bytes > 0 and cost.time_s > 0:
                 found = sums.setdefault((kind, layers, issue.part), [0.0, 0.0, 0.0])

@@ -10,7 +10,7 @@ from typing import Literal, ParamSpec, TypeVar
 
 from simulator.workload.operators import Embedding, Operator
 
-__all__ = ["Layer", "Network", "Parameter", "Part", "Split", "block_name", "once", "shape_of"]
+__all__ = ["Layer", "Network", "Parameter", "Part", "Split", "block_name", "in_any_block", "once", "shape_of"]
 
 Part = Literal["attention", "feed-forward", "experts"]
 Split = Literal["columns", "rows"]
@@ -19,6 +19,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _BLOCK = re.compile(r"(?:[^.]+\.)*?\d+(?=\.)")
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")  # of a repeated block
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,3 +145,8 @@ def block_name(layer: str) -> str:
     """Return the repeated block that contains the layer named *layer*: ``blocks.3`` for ``blocks.3.mlp.up``, or ""."""
     match = _BLOCK.match(layer)
     return match[0] if match else ""
+
+
+def in_any_block(layer: str) -> str:
+    """Return the name of *layer* in any of the repeated blocks: ``blocks.*.mlp.up`` for ``blocks.3.mlp.up``."""
+    return _NUMBER.sub("*", layer)
