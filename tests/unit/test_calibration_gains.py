@@ -14,11 +14,11 @@ from validate.constants.calibrate import fit_calibration  # noqa: E402
 from validate.constants.least import Prior, least_errors  # noqa: E402
 from validate.kinds.kind import Asked  # noqa: E402
 from validate.kinds.operators import read_operator  # noqa: E402
+from validate.kinds.row import MeasuredRow  # noqa: E402
 from validate.tables.names import Names  # noqa: E402
 
 PART = "p100-pcie-16gb"
 NAMES = Names()
-Row = tuple[Asked, str, float]
 
 
 def asked(**cells: object) -> Asked:
@@ -26,14 +26,14 @@ def asked(**cells: object) -> Asked:
     return read_operator(lambda column: said.get(column, ""), NAMES)
 
 
-def rows_of(op: str, factors: Sequence[float]) -> list[Row]:
+def rows_of(op: str, factors: Sequence[float]) -> list[MeasuredRow]:
     found = []
     for i, factor in enumerate(factors):
         sizes: dict[str, object] = {"rows": 4096 + 512 * i, "cols": 4096, "variant": "add"}
         if op == "linear":
             sizes = {"m": 1024 + 256 * i, "n": 2048, "k": 1024}
         question = asked(op=op, **sizes)
-        found.append((question, op, factor * question.time_s(NAMES.session)))
+        found.append(MeasuredRow(question, factor * question.time_s(NAMES.session), {"op": op}))
     return found
 
 
@@ -46,7 +46,7 @@ def test_a_class_of_kernels_that_gains_nothing_keeps_the_data_sheet() -> None:
     found = fit_calibration(NAMES.session, PART, [*rows_of("linear", mixed), *rows_of("elementwise", scattered(1.3))])
     assert found.calibration.by_data_sheet == ("gemm",)
     calibrated = NAMES.session.calibrated({PART: found.calibration})
-    product, stream = rows_of("linear", [1.0])[0][0], rows_of("elementwise", [1.0])[0][0]
+    product, stream = rows_of("linear", [1.0])[0].asked, rows_of("elementwise", [1.0])[0].asked
     assert product.time_s(calibrated) == product.time_s(NAMES.session)
     assert stream.time_s(calibrated) / stream.time_s(NAMES.session) == pytest.approx(1.3, rel=0.03)
 
@@ -89,7 +89,7 @@ def test_errors_of_rows_that_had_no_part_are_those_of_fits_without_them() -> Non
 def test_kernels_by_the_data_sheet_cost_what_they_do_without_a_calibration() -> None:
     factors = Calibration(0.8, 0.7, by_class={"gemm": 1.5}, by_data_sheet=("gemm",))
     session = NAMES.session.calibrated({PART: factors})
-    product = rows_of("linear", [1.0])[0][0]
+    product = rows_of("linear", [1.0])[0].asked
     assert product.time_s(session) == product.time_s(NAMES.session)
-    stream = rows_of("elementwise", [1.0])[0][0]
+    stream = rows_of("elementwise", [1.0])[0].asked
     assert stream.time_s(session) > 1.3 * stream.time_s(NAMES.session)

@@ -1,6 +1,7 @@
 """The effect of a single outlier on the factors of a calibration."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -12,6 +13,7 @@ from validate.constants.calibrate import fit_calibration  # noqa: E402  after wh
 from validate.constants.least import _soft, _student  # noqa: E402
 from validate.kinds.kind import Asked  # noqa: E402
 from validate.kinds.operators import read_operator  # noqa: E402
+from validate.kinds.row import MeasuredRow  # noqa: E402
 from validate.tables.names import Names  # noqa: E402
 
 PART = "p100-pcie-16gb"
@@ -44,10 +46,10 @@ def test_rows_of_a_card_that_throttled_do_not_bend_the_others() -> None:
     names = Names()
     asked = [linear(names, 1024 * m, 1024 * n, 1024) for m in range(1, 5) for n in range(1, 5)]
     times = [1.1 * each.time_s(names.session) * (1.0 + 0.01 * (i % 3)) for i, each in enumerate(asked)]
-    clean = [(each, "linear", time_s) for each, time_s in zip(asked, times, strict=True)]
-    throttled = [(each, op, time_s * (2.5 if i % 5 == 0 else 1.0)) for i, (each, op, time_s) in enumerate(clean)]
+    clean = [MeasuredRow(each, time_s, {"op": "linear"}) for each, time_s in zip(asked, times, strict=True)]
+    throttled = [replace(row, time_s=row.time_s * (2.5 if i % 5 == 0 else 1.0)) for i, row in enumerate(clean)]
 
-    def shift(rows: list[tuple[Asked, str, float]]) -> float:
+    def shift(rows: list[MeasuredRow]) -> float:
         errors = fit_calibration(names.session, PART, rows).errors
         off = sorted(errors[i] for i in range(len(rows)) if i % 5)
         return math.log1p(off[len(off) // 2])

@@ -27,7 +27,7 @@ from simulator.workload.zoo.registry import build_network
 from tests.devices import find_gpu
 from validate.constants.families import FAMILIES
 from validate.constants.fit import rows_of
-from validate.constants.material import read_rows
+from validate.constants.rows import read_rows
 from validate.tables.names import Names
 
 CONVOLUTION = DEFAULT(ConvolutionCosts)

@@ -21,8 +21,9 @@ from validate.constants.families import FAMILIES
 from validate.constants.family import Family, Stage
 from validate.constants.fit import counts, errors_of, fit_family, rows_of
 from validate.constants.least import Prior
-from validate.constants.material import FitRow, read_rows
+from validate.constants.rows import read_rows
 from validate.constants.terms import Term
+from validate.kinds.row import MeasuredRow
 from validate.tables.names import Names
 
 pytestmark = pytest.mark.slow
@@ -34,7 +35,7 @@ BY_NAME = {family.name: family for family in FAMILIES}
 KINDS = {"operators", "collectives"}
 
 
-def read(tmp_path: Path, header: str, lines: Iterable[Sequence[object]]) -> tuple[list[FitRow], Names]:
+def read(tmp_path: Path, header: str, lines: Iterable[Sequence[object]]) -> tuple[list[MeasuredRow], Names]:
     """Return the rows of a table, as ``validate fit`` reads them; each takes a second."""
     table = tmp_path / "rows.csv"
     text = [",".join(map(str, (*line, 1))) for line in lines]
@@ -45,13 +46,13 @@ def read(tmp_path: Path, header: str, lines: Iterable[Sequence[object]]) -> tupl
     return rows, names
 
 
-def made(rows: Sequence[FitRow], names: Names, truth: dict[str, float]) -> list[FitRow]:
+def made(rows: Sequence[MeasuredRow], names: Names, truth: dict[str, float]) -> list[MeasuredRow]:
     """Return *rows* with times computed from the constants *truth*."""
     session = names.session.calibrated({}, Constants(truth))
     return [replace(row, time_s=row.asked.time_s(session)) for row in rows]
 
 
-def worst(rows: Sequence[FitRow], names: Names, constants: Constants) -> float:
+def worst(rows: Sequence[MeasuredRow], names: Names, constants: Constants) -> float:
     return max(abs(error) for error in errors_of(rows, names.session, constants) if error is not None)
 
 

@@ -14,7 +14,8 @@ from simulator.devices.gpu.rowwise import RowwiseCosts
 from simulator.devices.gpu.streaming import StreamingCosts
 from validate.constants.families import FAMILIES
 from validate.constants.fit import errors_of, fit_family, rows_of
-from validate.constants.material import FitRow, read_rows
+from validate.constants.rows import read_rows
+from validate.kinds.row import MeasuredRow
 from validate.kinds.timing import TimingCosts
 from validate.tables.names import Names
 
@@ -24,11 +25,11 @@ NAMES = Names()
 
 
 @pytest.fixture(scope="module")
-def rows(corpus: Path) -> list[FitRow]:
+def rows(corpus: Path) -> list[MeasuredRow]:
     return rows_of(MEMORY_BOUND, read_rows([str(corpus / "ops.csv")], NAMES, {"operators"}))
 
 
-def alone(rows: Sequence[FitRow], op: str, grades: str = "A") -> list[FitRow]:
+def alone(rows: Sequence[MeasuredRow], op: str, grades: str = "A") -> list[MeasuredRow]:
     return [
         row
         for row in rows
@@ -36,21 +37,21 @@ def alone(rows: Sequence[FitRow], op: str, grades: str = "A") -> list[FitRow]:
     ]
 
 
-def errors(rows: list[FitRow], constants: Constants) -> Iterator[float]:
+def errors(rows: list[MeasuredRow], constants: Constants) -> Iterator[float]:
     for error in errors_of(rows, NAMES.session, constants):
         assert error is not None
         yield abs(error)
 
 
 @pytest.mark.parametrize(("op", "mean"), [("elementwise", 0.03), ("softmax", 0.09), ("layer_norm", 0.07)])
-def test_errors_of_the_constants_in_use(rows: list[FitRow], op: str, mean: float) -> None:
+def test_errors_of_the_constants_in_use(rows: list[MeasuredRow], op: str, mean: float) -> None:
     judged = alone(rows, op)
     assert len(judged) > 200
     assert statistics.mean(errors(judged, DEFAULT)) < mean
 
 
 @pytest.mark.parametrize("device", ["t4", "v100-pcie-32gb"])
-def test_errors_on_a_device_that_was_left_out(rows: list[FitRow], device: str) -> None:
+def test_errors_on_a_device_that_was_left_out(rows: list[MeasuredRow], device: str) -> None:
     pytest.importorskip("scipy")
     fitted_to = alone(rows, "softmax", "AB") + alone(rows, "layer_norm", "AB")
     found = fit_family(MEMORY_BOUND, fitted_to, NAMES.session, [("place", device)], share=0.5, max_evaluations=6)

@@ -17,7 +17,7 @@ from simulator.questions.operator import OperatorQuestion
 from tests.devices import find_gpu
 from validate.constants.families import FAMILIES
 from validate.constants.fit import errors_of, rows_of
-from validate.constants.material import read_rows
+from validate.constants.rows import read_rows
 from validate.kinds.operators import read_operator
 from validate.tables.names import Names
 

@@ -95,7 +95,7 @@ def test_attention_for_serving_calibrates_nothing() -> None:
     table = read_table(text.encode(), "made.csv", OPERATORS.needed, OPERATORS.columns, OPERATORS.name)
     names, skipped = Names(), []
     (rows,) = device_rows(table, names).values()
-    kept = countable(table, rows, names.session, ("A",), lambda record, reason: skipped.append(reason))
-    assert [table.cell(found.record, "software") for found in kept] == ["torch 2.10.0"]
+    kept = countable(rows, names.session, ("A",), lambda line, reason: skipped.append(reason))
+    assert [found.cells["software"] for found in kept] == ["torch 2.10.0"]
     assert len(skipped) == 2
     assert all("serving" in reason for reason in skipped)

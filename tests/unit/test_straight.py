@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from validate.constants.least import Prior, least_errors
-from validate.constants.material import FitRow, read_rows
+from validate.constants.rows import read_rows
 from validate.constants.straight import draw_lines, fit_along
+from validate.kinds.row import MeasuredRow
 from validate.tables.names import Names
 
 pytest.importorskip("scipy")
@@ -18,7 +19,7 @@ FREE = {name: Prior(1.0, 2.0, 0.1, 10.0) for name in ("start", "rate")}
 SIZES = (0.2, 0.5, 1.0, 2.0, 5.0)
 
 
-def rows_of(tmp_path: object) -> list[FitRow]:
+def rows_of(tmp_path: object) -> list[MeasuredRow]:
     """Return placeholder rows; their questions are never asked."""
     text = "\n".join(f"dgx-h100,8,all_reduce,{n},1e-5" for n in range(1, len(SIZES) + 1))
     table = f"{tmp_path}/rows.csv"

@@ -10,8 +10,9 @@ from simulator.constants import Constants
 from simulator.devices.gpu.gemm_tiles import tiles_for
 from tests.devices import find_gpu
 from validate.constants.families import FAMILIES
-from validate.constants.material import FitRow, read_rows
+from validate.constants.rows import read_rows
 from validate.constants.terms import TERMS, seen_on
+from validate.kinds.row import MeasuredRow
 from validate.tables.names import Names
 
 DEVICES = {
@@ -46,7 +47,7 @@ def names() -> Names:
 
 
 @pytest.fixture(scope="module")
-def rows(names: Names, tmp_path_factory: pytest.TempPathFactory) -> list[FitRow]:
+def rows(names: Names, tmp_path_factory: pytest.TempPathFactory) -> list[MeasuredRow]:
     table = tmp_path_factory.mktemp("terms") / "ops.csv"
     table.write_text("device,op,variant,phase,dtype,m,n,k,rows,cols,time_s\n" + "\n".join(_lines()) + "\n")
     return read_rows([str(table)], names, {"operators"})
@@ -62,7 +63,7 @@ def _lines() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", ACTS)
-def test_a_term_acts_where_it_was_seen(name: str, rows: list[FitRow], names: Names) -> None:
+def test_a_term_acts_where_it_was_seen(name: str, rows: list[MeasuredRow], names: Names) -> None:
     (term,) = [term for term in TERMS if term.name == name and term.family != "matrix_product"]
     mine = [row for row in rows if row.cells["dtype"] == "fp32"] if term.family == "gemm" else rows
     assert set(seen_on(term, mine, names.session)) == ACTS[name]

@@ -20,14 +20,15 @@ from validate.compare.folder import RECORD
 from validate.compare.reported import contradiction
 from validate.constants.calibrate import Calibrated, fit_calibration
 from validate.constants.calibration_text import calibration_yaml
-from validate.constants.rows import AskedRow, calibrating_rows, countable, device_rows
+from validate.constants.rows import calibrating_rows, countable, device_rows
 from validate.kinds import OPERATORS
+from validate.kinds.row import MeasuredRow
 from validate.tables.cells import NotScored
-from validate.tables.csv_text import MAX_BYTES, Record
+from validate.tables.csv_text import MAX_BYTES
 from validate.tables.files import STDIN, read_bytes, same_file, shown_as
 from validate.tables.lines import by_frequency, ranges, skipped_table
 from validate.tables.names import DeviceNames, Names, device_names, near_device
-from validate.tables.table import Table, read_table
+from validate.tables.table import read_table
 
 __all__ = ["calibrate_command"]
 
@@ -66,10 +67,9 @@ def calibrate_command(
     _check_measured(file, part)
     with opened(out) as output:
         names = Names()
-        table, found, skipped = _rows(file, part, grades, names)
-        points = calibrating_rows(table, found, {row.digest for row in found})
-        rows = [row for row, _ in points]
-        fitted = fit_calibration(names.session, part, [(row.asked, row.op, time_s) for row, time_s in points])
+        found, skipped = _rows(file, part, grades, names)
+        rows = calibrating_rows(found, {row.digest for row in found})
+        fitted = fit_calibration(names.session, part, rows)
         text = calibration_yaml(part, Path(file).name if file != STDIN else "standard input", rows, fitted)
         if output is not None:
             output.write(text.encode())
@@ -97,8 +97,8 @@ def _check_measured(file: str, part: str) -> None:
         raise InputError(f"--device: {said if part in said else f'{part} {said}'}")
 
 
-def _rows(file: str, part: str, grades: set[str], names: Names) -> tuple[Table, list[AskedRow], dict[str, list[int]]]:
-    """Return the table *file*, the usable rows of the device *part*, and the skipped lines by reason.
+def _rows(file: str, part: str, grades: set[str], names: Names) -> tuple[list[MeasuredRow], dict[str, list[int]]]:
+    """Return the usable rows of the device *part* in the table *file*, and the skipped lines by reason.
 
     In a table without a device column, all rows belong to *part*.  A skipped row that names an unknown device is
     listed, as it may be of *part*.
@@ -112,17 +112,18 @@ def _rows(file: str, part: str, grades: set[str], names: Names) -> tuple[Table, 
     except NotScored as reason:
         raise InputError(f"--device: {reason}") from None
     lines: dict[str, list[int]] = {}
+    place = {record.line: table.cell(record, "device") for record in table.rows}
 
-    def skip(record: Record, reason: str) -> None:
-        if names.devices.part(table.cell(record, "device")) in (part, None):
-            lines.setdefault(reason, []).append(record.line)
+    def skip(line: int, reason: str) -> None:
+        if names.devices.part(place[line]) in (part, None):
+            lines.setdefault(reason, []).append(line)
 
     by_part = device_rows(table, names, skip)
-    rows = countable(table, by_part.get(part, []), names.session, grades, skip)
+    rows = countable(by_part.get(part, []), names.session, grades, skip)
     skipped = by_frequency(lines)
     if not rows:
         raise InputError(Fault(_none(part, grades, by_part, skipped), shown_as(file)))
-    return table, rows, skipped
+    return rows, skipped
 
 
 def _none(part: str, grades: set[str], by_part: Collection[str], skipped: Mapping[str, Sequence[int]]) -> str:
@@ -137,7 +138,7 @@ def _none(part: str, grades: set[str], by_part: Collection[str], skipped: Mappin
     return f"{text}; {'; '.join(reasons) or 'there are no rows'}"
 
 
-def _summary(rows: list[AskedRow], fitted: Calibrated) -> str:
+def _summary(rows: list[MeasuredRow], fitted: Calibrated) -> str:
     count = Counter(row.op for row in rows)
     ops = ", ".join(f"{n} {op}" for op, n in sorted(count.items()))
     absolute = sorted(abs(error) for error in fitted.errors)

@@ -15,10 +15,8 @@ from validate.compare.folder import read_folder
 from validate.compare.places import find_places
 from validate.constants.calibrate import Calibrated
 from validate.constants.calibration_text import calibration_yaml
-from validate.constants.rows import AskedRow
-from validate.kinds import OPERATORS, STEPS
+from validate.kinds import STEPS
 from validate.score.scoring import Scoring, ScoringOptions
-from validate.tables.csv_text import Record
 from validate.tables.files import STDIN
 from validate.tables.statistics import summarise
 
@@ -69,11 +67,7 @@ def calibrate_folder(
 
 def folder_yaml(part: str, table: str, bench: Bench, fitted: Fitted) -> str:
     """Return the calibration file of the device *part* as YAML: *fitted*, and the rows of the folder *table* used."""
-    rows = [
-        AskedRow(Record(row.line, ()), row.asked, row.cells["op"], asked_digest(row, OPERATORS))
-        for row in fitted.rows
-        if row.asked is not None
-    ]
+    rows = [row.measured for row in fitted.rows if row.measured is not None]
     spread = dict(fitted.operators.spread) if fitted.operators is not None else {}
     left = tuple(row.error for row in bench.again([*fitted.rows, *fitted.steps], fitted.calibration))
     others = {"launches": fitted.launches, "steps": len(fitted.steps)}

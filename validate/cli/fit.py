@@ -31,10 +31,11 @@ from validate.constants.fit import (
     lines_of,
     rows_of,
 )
-from validate.constants.material import FitRow, read_rows
+from validate.constants.rows import read_rows
 from validate.constants.straight import Lines
 from validate.constants.terms import TERMS, Term
 from validate.constants.write import write_constants
+from validate.kinds.row import MeasuredRow
 from validate.tables.files import STDIN
 from validate.tables.names import Names
 from validate.tables.statistics import Errors, summarise
@@ -146,7 +147,7 @@ def _check_judging(
 
 
 @lru_cache(maxsize=1)
-def _read(files: tuple[str, ...]) -> tuple[Names, list[FitRow]]:
+def _read(files: tuple[str, ...]) -> tuple[Names, list[MeasuredRow]]:
     names = Names()
     return names, read_rows(files, names, {family.kind for family in FAMILIES})
 
@@ -159,7 +160,7 @@ def _families(only: str | None) -> list[Family]:
     return [_BY_NAME[name] for name in dict.fromkeys(names)]
 
 
-def _checked(hold_out: Sequence[str], rows: Sequence[FitRow]) -> Sequence[str]:
+def _checked(hold_out: Sequence[str], rows: Sequence[MeasuredRow]) -> Sequence[str]:
     places = {row.place for row in rows}
     for name in hold_out:
         if name not in places:
@@ -169,7 +170,7 @@ def _checked(hold_out: Sequence[str], rows: Sequence[FitRow]) -> Sequence[str]:
 
 
 def _tasks(
-    family: Family, rows: Sequence[FitRow], files: tuple[str, ...], held: tuple[Group, ...], leave: str | None
+    family: Family, rows: Sequence[MeasuredRow], files: tuple[str, ...], held: tuple[Group, ...], leave: str | None
 ) -> Iterator[_Task]:
     yield _Task(family.name, files, held)
     for name in sorted({group_of(row, leave) for row in rows_of(family, rows)}) if leave else ():
@@ -209,7 +210,7 @@ def _fit(task: _Task) -> _Done:
     return _Done(task, fitted, tuple(found))
 
 
-def _fit_along(family: Family, rows: Sequence[FitRow], task: _Task) -> Fitted:
+def _fit_along(family: Family, rows: Sequence[MeasuredRow], task: _Task) -> Fitted:
     """Return a fit linearised at the constants in use; the main fit is repeated, linearised at its own result."""
     fitted = fit_to_lines(family, _lines(task.files, task.family, task.share), task.without)
     if task.is_whole:
@@ -225,7 +226,7 @@ def _lines(files: tuple[str, ...], family: str, share: float) -> Lines:
     return lines_of(_BY_NAME[family], read, names.session, share=share)
 
 
-def _what(family: Family, row: FitRow, task: _Task) -> str:
+def _what(family: Family, row: MeasuredRow, task: _Task) -> str:
     """Return the role of *row* in the fit of *task*, in words: fitted, held out, ..."""
     if task.judged is not None:
         return f"{task.judged[0]} left out"

@@ -69,7 +69,7 @@ class Bench:
         Raises InputError if there are too few rows to fit anything.
         """
         rows = [row for row in operators if row.counts]
-        points = [(row.asked, row.cells["op"], row.measured_s) for row in rows if row.asked and row.measured_s]
+        points = [row.measured for row in rows if row.measured is not None]
         found: Calibrated | None = None
         calibration = Calibration()
         if len(points) >= _FEWEST:

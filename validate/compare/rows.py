@@ -9,11 +9,14 @@ from dataclasses import dataclass, replace
 from simulator.bands.band import Band
 from simulator.errors import one_line
 from validate.compare.folder import Folder, key_of, row_name, value_of
+from validate.kinds import KINDS
 from validate.kinds.kind import Asked, Kind
+from validate.kinds.row import MeasuredRow
 from validate.score.scoring import Scoring
 from validate.tables.cells import figure
 from validate.tables.conventions import filled_columns
 from validate.tables.csv_text import Record
+from validate.tables.sample import digest
 from validate.tables.table import Table
 
 __all__ = ["MEASURED_ONLY", "ComparedRow", "compare_folder", "kind_of"]
@@ -44,6 +47,15 @@ class ComparedRow:
     def counts(self) -> bool:
         """Whether the row counts in statistics."""
         return not self.skipped and self.predicted_s is not None and self.measured_s is not None
+
+    @property
+    def measured(self) -> MeasuredRow | None:
+        """The row without its prediction, as constants are fitted to it; None without a question or a time."""
+        if self.asked is None or not self.measured_s:
+            return None
+        kind = next(kind for kind in KINDS if kind.name == self.kind)
+        key = digest({column: self.cells.get(column, "") for column in kind.asked})
+        return MeasuredRow(self.asked, self.measured_s, self.cells, self.kind, self.table, self.line, key)
 
     @property
     def in_band(self) -> bool | None:

@@ -15,6 +15,7 @@ from simulator.questions.operator import OperatorQuestion
 from validate.constants.least import Found, Prior, least_errors
 from validate.constants.neighbours import fit_neighbours
 from validate.kinds.kind import Asked
+from validate.kinds.row import MeasuredRow
 from validate.kinds.timing import BetweenEvents
 from validate.tables.cells import NotScored
 
@@ -30,8 +31,6 @@ _FEWEST, _NO_GAIN = 3, 1e-9
 # (Student's t for 2 and 3 degrees of freedom: 4.5 and 3.3).
 _PROOF, _MANY = 2.0, 5
 
-_Row = tuple[Asked, str, float]
-
 
 @dataclass(frozen=True, slots=True)
 class Calibrated:
@@ -45,16 +44,16 @@ class Calibrated:
     errors: tuple[float, ...]
 
 
-def fit_calibration(session: Session, part: str, rows: Sequence[_Row]) -> Calibrated:
-    """Return the factors of *part* fitted to *rows*: question, operator name and measured seconds of each.
+def fit_calibration(session: Session, part: str, rows: Sequence[MeasuredRow]) -> Calibrated:
+    """Return the factors of *part* fitted to *rows*.
 
     Raises InputError if no row can be predicted on the device, MissingDependency if SciPy is not installed.
     """
     bare = session.calibrated({})
-    usable = [(asked, op, time_s) for asked, op, time_s in rows if _predictable(bare, asked)]
+    usable = [row for row in rows if _predictable(bare, row.asked)]
     if not usable:
         raise InputError(f"{part}: no row can be calibrated on")
-    classes = frozenset(name for asked, _, _ in usable for name in bare.kernel_classes(asked.question))
+    classes = frozenset(name for row in usable for name in bare.kernel_classes(row.asked.question))
     kept: frozenset[str] = frozenset()
     calibration, spread = Calibration(), dict[str, float]()
     while kept < classes:  # drop classes that gain nothing until all others gain
@@ -68,56 +67,58 @@ def fit_calibration(session: Session, part: str, rows: Sequence[_Row]) -> Calibr
         calibration = Calibration()
     corrected = fit_neighbours(bare, part, usable, calibration)
     trial = session.calibrated({part: calibration})
-    errors = [asked.time_s(trial) / time_s - 1.0 for asked, _, time_s in usable]
+    errors = [row.asked.time_s(trial) / row.time_s - 1.0 for row in usable]
     calibration = replace(calibration, neighbours=corrected.neighbours)
     return Calibrated(calibration, spread, tuple(corrected.unseen.get(i, error) for i, error in enumerate(errors)))
 
 
-def _without(session: Session, rows: Sequence[_Row], kept: frozenset[str]) -> list[_Row]:
+def _without(session: Session, rows: Sequence[MeasuredRow], kept: frozenset[str]) -> list[MeasuredRow]:
     """Return the *rows* without kernels of the classes *kept* at the data sheet's rates."""
-    return [row for row in rows if kept.isdisjoint(session.kernel_classes(row[0].question))]
+    return [row for row in rows if kept.isdisjoint(session.kernel_classes(row.asked.question))]
 
 
-def _fitted(session: Session, part: str, rows: Sequence[_Row], kept: frozenset[str]) -> tuple[Calibration, Found]:
+def _fitted(
+    session: Session, part: str, rows: Sequence[MeasuredRow], kept: frozenset[str]
+) -> tuple[Calibration, Found]:
     """Return the factors of *part* fitted to *rows* without the classes *kept* at the data sheet's rates.
 
     Dispatch is one factor for all classes: it is not fitted if rows of a kept class include host time.
     """
     bare = session.calibrated({})
     mine = _without(bare, rows, kept)
-    names = _free(bare, [asked for asked, _, _ in mine])
-    if any(_shows_host(asked) and not kept.isdisjoint(bare.kernel_classes(asked.question)) for asked, _, _ in rows):
+    names = _free(bare, [row.asked for row in mine])
+    if any(_shows_host(r.asked) and not kept.isdisjoint(bare.kernel_classes(r.asked.question)) for r in rows):
         names = [name for name in names if name != "dispatch"]
     priors = {name: Prior(1.0, _PRIOR[name.partition(".")[0]], 1.0 / _BOUND, _BOUND) for name in names}
-    own = [[name for name in names if _moves(name, _all_classes(bare, asked))] for asked, _, _ in mine]
+    own = [[name for name in names if _moves(name, _all_classes(bare, row.asked))] for row in mine]
     known: list[dict[tuple[float, ...], float]] = [{} for _ in mine]
 
     def errors(values: Mapping[str, float]) -> list[float]:
         """Ask again only rows with a factor of their own that moved: a slope moves one factor."""
         trial = session.calibrated({part: _calibration(values)})
         found = []
-        for (asked, _, time_s), free, answers in zip(mine, own, known, strict=True):
+        for row, free, answers in zip(mine, own, known, strict=True):
             factors = tuple(values[name] for name in free)
             if factors not in answers:
-                answers[factors] = math.log(asked.time_s(trial) / time_s)
+                answers[factors] = math.log(row.asked.time_s(trial) / row.time_s)
             found.append(answers[factors])
         return found
 
-    found = least_errors(priors, errors, [op for _, op, _ in mine], unseen=True)
+    found = least_errors(priors, errors, [row.op for row in mine], unseen=True)
     values = {name: float(f"{value:.4g}") for name, value in found.values.items()}
     return replace(_calibration(values), by_data_sheet=tuple(sorted(kept))), found
 
 
-def _lost(session: Session, rows: Sequence[_Row], unseen: Sequence[float]) -> frozenset[str]:
+def _lost(session: Session, rows: Sequence[MeasuredRow], unseen: Sequence[float]) -> frozenset[str]:
     """Return the kernel classes that gain nothing; *unseen* are log errors of *rows* by factors from the other rows."""
     judged = [
         _Judged(
-            op,
-            session.kernel_classes(asked.question),
-            abs(asked.time_s(session) / time_s - 1.0),
+            row.op,
+            session.kernel_classes(row.asked.question),
+            abs(row.asked.time_s(session) / row.time_s - 1.0),
             abs(math.expm1(error)),
         )
-        for (asked, op, time_s), error in zip(rows, unseen, strict=True)
+        for row, error in zip(rows, unseen, strict=True)
     ]
     classes = {name for row in judged for name in row.classes}
     return frozenset(name for name in classes if not _gains([row for row in judged if name in row.classes]))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from simulator.api.calibrations import sizes_of
 from simulator.questions.calibration import Neighbourhood
 from validate.constants.calibrate import Calibrated
-from validate.constants.rows import AskedRow
+from validate.kinds.row import MeasuredRow
 from validate.tables.lines import ranges
 from validate.tables.statistics import summarise
 
@@ -18,7 +18,7 @@ __all__ = ["calibration_yaml"]
 def calibration_yaml(
     part: str,
     table: str,
-    rows: Sequence[AskedRow],
+    rows: Sequence[MeasuredRow],
     fitted: Calibrated,
     *,
     others: Mapping[str, int] | None = None,
@@ -50,7 +50,7 @@ def calibration_yaml(
         "      count: " + _flow(dict(sorted({**Counter(row.op for row in rows), **(others or {})}.items()))),
         f"      median_error: {left.median_ape:.4f}",
         f"      mean_error: {left.mean_ape:.4f}",
-        f"      lines: {_quoted(ranges(sorted(row.record.line for row in rows), limit=None))}",
+        f"      lines: {_quoted(ranges(sorted(row.line for row in rows), limit=None))}",
         "      asked:",
         *(f"        - {_quoted(key)}" for key in sorted({*(row.digest for row in rows), *asked})),
     ]

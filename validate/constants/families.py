@@ -11,7 +11,7 @@ from simulator.topology.parts import GpuPart
 from simulator.workload.operators import Attention
 from validate.constants.family import Family, Stage, drawn, within
 from validate.constants.least import Prior
-from validate.constants.material import FitRow
+from validate.kinds.row import MeasuredRow
 
 __all__ = ["FAMILIES"]
 
@@ -248,7 +248,7 @@ _NCCL_TIED = {
 }
 
 
-def _on_matrix_units(row: FitRow) -> bool:
+def _on_matrix_units(row: MeasuredRow) -> bool:
     """Whether a 16-bit product runs on NVIDIA tensor cores before Ampere, whose operands come through registers."""
     question, part = row.asked.question, row.part
     assert isinstance(question, OperatorQuestion)
@@ -256,13 +256,13 @@ def _on_matrix_units(row: FitRow) -> bool:
     return of_16_bit and isinstance(part, GpuPart) and question.precision in part.peak and part.vendor == "nvidia"
 
 
-def _checked(row: FitRow) -> bool:
+def _checked(row: MeasuredRow) -> bool:
     """Whether a row is a long pass over memory with inline ECC."""
     is_checked = isinstance(row.part, GpuPart) and row.part.inline_ecc
     return is_checked and row.cells.get("includes_dispatch") == "1" and row.time_s > 1e-3
 
 
-def _pipelined(row: FitRow) -> bool:
+def _pipelined(row: MeasuredRow) -> bool:
     """Whether a product runs on NVIDIA tensor cores from Ampere on, which have their own model."""
     question, part = row.asked.question, row.part
     assert isinstance(question, OperatorQuestion)
@@ -270,12 +270,12 @@ def _pipelined(row: FitRow) -> bool:
     return since_ampere and question.precision not in ("fp32", "fp64")
 
 
-def _mostly_device(row: FitRow) -> bool:
+def _mostly_device(row: MeasuredRow) -> bool:
     """Whether a convolution's time is mostly the device's; host time varies between machines."""
     return row.cells.get("includes_dispatch") != "1" or row.time_s > 1.2e-3
 
 
-def _alone(row: FitRow) -> bool:
+def _alone(row: MeasuredRow) -> bool:
     """Whether an operator was timed by itself; short ones on AMD GPUs are excluded.
 
     Their only host launched in half the time of the others.
@@ -285,7 +285,7 @@ def _alone(row: FitRow) -> bool:
     return row.cells.get("includes_dispatch") == "1" and not (is_short and is_amd)
 
 
-def _trained_on(row: FitRow) -> bool:
+def _trained_on(row: MeasuredRow) -> bool:
     """Whether a row is attention as in training: SGLang's, whose kernels are one family on all GPUs before Blackwell.
 
     vLLM gathers keys page by page, and TensorRT-LLM has its own kernels.  Training uses at least 128 tokens.

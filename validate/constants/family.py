@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from simulator.constants import constants_file
 from validate.constants.least import Prior
-from validate.constants.material import FitRow
+from validate.kinds.row import MeasuredRow
 
 __all__ = ["Family", "Stage", "drawn", "within"]
 
@@ -23,7 +23,7 @@ class Stage:
     free: Mapping[str, Prior]
     alike: tuple[str, ...]
     most: int
-    counts: Callable[[FitRow], bool] = lambda _row: True
+    counts: Callable[[MeasuredRow], bool] = lambda _row: True
     tied: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -43,7 +43,7 @@ class Family:
     grades: Mapping[str, float]
     stages: tuple[Stage, ...]
     held_out: tuple[str, ...] = ()
-    predicts: Callable[[FitRow], bool] = lambda _row: True
+    predicts: Callable[[MeasuredRow], bool] = lambda _row: True
     straight: bool = False
 
 

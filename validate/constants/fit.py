@@ -13,9 +13,9 @@ from simulator.constants import Constants, constants_file
 from simulator.topology.parts import CpuPart
 from validate.constants.family import Family, Stage
 from validate.constants.least import Found, least_errors
-from validate.constants.material import FitRow
 from validate.constants.straight import Lines, draw_lines, fit_along
 from validate.constants.terms import Term
+from validate.kinds.row import MeasuredRow
 from validate.tables.cells import NotScored
 from validate.tables.share import HELD_OUT
 
@@ -45,7 +45,7 @@ class Fitted:
     values: dict[str, float]
     spread: dict[str, float]
     at_bound: tuple[str, ...]
-    rows: tuple[FitRow, ...]
+    rows: tuple[MeasuredRow, ...]
 
     @property
     def constants(self) -> Constants:
@@ -53,7 +53,7 @@ class Fitted:
         return Constants(self.values)
 
 
-def rows_of(family: Family, rows: Sequence[FitRow]) -> list[FitRow]:
+def rows_of(family: Family, rows: Sequence[MeasuredRow]) -> list[MeasuredRow]:
     """Return the *rows* that judge the family: predicted by it, of a grade with weight, and not of a CPU."""
     mine = (row for row in rows if row.kind == family.kind and (not family.ops or row.op in family.ops))
     return [
@@ -61,12 +61,12 @@ def rows_of(family: Family, rows: Sequence[FitRow]) -> list[FitRow]:
     ]
 
 
-def counts(family: Family, row: FitRow) -> bool:
+def counts(family: Family, row: MeasuredRow) -> bool:
     """Return whether *row* may be fitted to: it has weight, is not held out, and counts in a stage of the family."""
     return row.weight > 0 and not is_held_out(family, row) and any(stage.counts(row) for stage in family.stages)
 
 
-def is_held_out(family: Family, row: FitRow) -> bool:
+def is_held_out(family: Family, row: MeasuredRow) -> bool:
     """Return whether the shape of *row* is one of those that no fit may use."""
     operator: Any = getattr(row.asked.question, "operator", None)
     if not family.held_out or not all(hasattr(operator, name) for name in family.held_out):
@@ -77,7 +77,7 @@ def is_held_out(family: Family, row: FitRow) -> bool:
     return HELD_OUT.holds(tuple(sizes.values()))
 
 
-def group_of(row: FitRow, what: str) -> str:
+def group_of(row: MeasuredRow, what: str) -> str:
     """Return the generation of *row*'s GPU if *what* is ``generation``, else its device or machine."""
     if what == "generation":
         architecture = getattr(row.part, "architecture", "") or ""
@@ -87,7 +87,7 @@ def group_of(row: FitRow, what: str) -> str:
 
 def fit_family(
     family: Family,
-    rows: Sequence[FitRow],
+    rows: Sequence[MeasuredRow],
     session: Session,
     without: Collection[Group] = (),
     *,
@@ -110,7 +110,7 @@ def fit_family(
     values: dict[str, float] = dict(off.off) if off else {}
     spread: dict[str, float] = {}
     bounds: list[str] = []
-    seen: list[FitRow] = []
+    seen: list[MeasuredRow] = []
     fixed = {*off.off, *off.idle} if off else set()
     for stage in [_without(stage, fixed) for stage in family.stages]:
         chosen = _chosen(stage, mine, session, values, share)
@@ -126,7 +126,7 @@ def fit_family(
 
 def lines_of(
     family: Family,
-    rows: Sequence[FitRow],
+    rows: Sequence[MeasuredRow],
     session: Session,
     *,
     share: float = 1.0,
@@ -167,14 +167,14 @@ def _without(stage: Stage, fixed: Collection[str]) -> Stage:
     return replace(stage, free={name: prior for name, prior in stage.free.items() if name not in fixed})
 
 
-def errors_of(rows: Sequence[FitRow], session: Session, constants: Constants) -> list[float | None]:
+def errors_of(rows: Sequence[MeasuredRow], session: Session, constants: Constants) -> list[float | None]:
     """Return the relative error of each row predicted with *constants*, None for rows that cannot be predicted."""
     trial = session.calibrated(session.calibrations, constants)
     return [None if time_s is None else time_s / row.time_s - 1.0 for row, time_s in _times(rows, trial)]
 
 
-def _times(rows: Sequence[FitRow], session: Session) -> list[tuple[FitRow, float | None]]:
-    found: list[tuple[FitRow, float | None]] = []
+def _times(rows: Sequence[MeasuredRow], session: Session) -> list[tuple[MeasuredRow, float | None]]:
+    found: list[tuple[MeasuredRow, float | None]] = []
     for row in rows:
         try:
             found.append((row, row.asked.time_s(session)))
@@ -183,14 +183,13 @@ def _times(rows: Sequence[FitRow], session: Session) -> list[tuple[FitRow, float
     return found
 
 
-def _grade(family: Family, row: FitRow) -> float:
-    grade = row.cells.get("trust", "").upper()
-    return family.grades.get(grade, 0.0) if grade else 1.0
+def _grade(family: Family, row: MeasuredRow) -> float:
+    return family.grades.get(row.grade, 0.0) if row.grade else 1.0
 
 
 def _chosen(
-    stage: Stage, rows: Sequence[FitRow], session: Session, known: Mapping[str, float], share: float
-) -> list[FitRow]:
+    stage: Stage, rows: Sequence[MeasuredRow], session: Session, known: Mapping[str, float], share: float
+) -> list[MeasuredRow]:
     """Return the rows to fit to: those that depend on a free constant, at most ``stage.most * share`` of each group."""
     asked = [row for row in rows if stage.counts(row)]
     moved = {
@@ -203,7 +202,7 @@ def _chosen(
     telling = [
         row for (row, old_s), (_, new_s) in zip(before, after, strict=True) if old_s and new_s and old_s != new_s
     ]
-    groups: dict[Hashable, list[FitRow]] = {}
+    groups: dict[Hashable, list[MeasuredRow]] = {}
     for row in telling:
         groups.setdefault(tuple(row.cells.get(column, "") for column in stage.alike), []).append(row)
     most = max(1, round(share * stage.most))
@@ -213,7 +212,7 @@ def _chosen(
 def _fit_stage(
     family: Family,
     stage: Stage,
-    rows: Sequence[FitRow],
+    rows: Sequence[MeasuredRow],
     session: Session,
     known: Mapping[str, float],
     max_evaluations: int | None,
@@ -223,7 +222,7 @@ def _fit_stage(
     return least_errors(stage.free, log_errors, [row.op for row in rows], weights, max_evaluations=max_evaluations)
 
 
-def _weights(family: Family, rows: Sequence[FitRow]) -> list[float]:
+def _weights(family: Family, rows: Sequence[MeasuredRow]) -> list[float]:
     """Return the weight of each row.
 
     Rows of places with few rows weigh more, but such a place still weighs less in total than one with many.
@@ -234,7 +233,7 @@ def _weights(family: Family, rows: Sequence[FitRow]) -> list[float]:
 
 
 def _log_errors(
-    stage: Stage, rows: Sequence[FitRow], session: Session, known: Mapping[str, float]
+    stage: Stage, rows: Sequence[MeasuredRow], session: Session, known: Mapping[str, float]
 ) -> Callable[[Mapping[str, float]], list[float]]:
     """Return a function from constants by name to log(predicted / measured) of each row."""
 

@@ -11,7 +11,7 @@ from statistics import fmean, median, stdev
 from simulator.api import Session
 from simulator.api.calibrations import left_out
 from simulator.questions.calibration import MOST_MEASURED, Calibration, Neighbourhood, Shape
-from validate.kinds.kind import Asked
+from validate.kinds.row import MeasuredRow
 
 __all__ = ["Corrected", "fit_neighbours"]
 
@@ -54,9 +54,7 @@ class _Point:
         return (self.predicted_s + self.kernels_s * math.expm1(logarithm)) / self.measured_s - 1.0
 
 
-def fit_neighbours(
-    session: Session, part: str, rows: Sequence[tuple[Asked, str, float]], factors: Calibration
-) -> Corrected:
+def fit_neighbours(session: Session, part: str, rows: Sequence[MeasuredRow], factors: Calibration) -> Corrected:
     """Return the neighbourhoods of *part* that its measured *rows* show to help, beside the calibration *factors*.
 
     For each variety of kernels, each row is predicted from the others with every distance and strength.  The best pair
@@ -72,13 +70,11 @@ def fit_neighbours(
     return Corrected(tuple(known), unseen)
 
 
-def _points(
-    session: Session, part: str, rows: Sequence[tuple[Asked, str, float]], factors: Calibration
-) -> dict[str, list[_Point]]:
+def _points(session: Session, part: str, rows: Sequence[MeasuredRow], factors: Calibration) -> dict[str, list[_Point]]:
     """Return the usable *rows* by variety: those of one variety whose time follows that of their kernels."""
     found: dict[str, list[_Point]] = {}
-    for number, (asked, _, measured_s) in enumerate(rows):
-        kernels = session.kernel_shapes(asked.question)
+    for number, row in enumerate(rows):
+        kernels = session.kernel_shapes(row.asked.question)
         varieties = {variety for variety, _, _ in kernels}
         if len(varieties) != 1:
             continue
@@ -88,10 +84,10 @@ def _points(
             continue
         everywhere = Neighbourhood(variety, 1e9, 1.0, 1e-3, ((shape, _PROBE),))
         slower = session.calibrated({part: replace(factors, neighbours=(everywhere,))})
-        predicted_s = asked.time_s(session)
-        follows = asked.time_s(slower) - predicted_s >= _FOLLOWS * (_PROBE - 1.0) * kernels_s
+        predicted_s = row.asked.time_s(session)
+        follows = row.asked.time_s(slower) - predicted_s >= _FOLLOWS * (_PROBE - 1.0) * kernels_s
         if follows:
-            found.setdefault(variety, []).append(_Point(number, shape, kernels_s, predicted_s, measured_s))
+            found.setdefault(variety, []).append(_Point(number, shape, kernels_s, predicted_s, row.time_s))
     return {variety: _kept(points) for variety, points in found.items()}
 
 

@@ -1,101 +1,93 @@
-"""The rows of a table on which a device can be calibrated."""
+"""The rows of tables to which constants are fitted, shared ones or those of a device."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 
 from simulator.api import Session
 from simulator.api.calibrations import Calibration
 from simulator.errors import one_line
-from validate.kinds.kind import Asked
-from validate.kinds.operators import COLUMNS_ASKED, read_operator
+from validate.kinds import KINDS, OPERATORS
+from validate.kinds.kind import recognise
+from validate.kinds.row import MeasuredRow, Skip, ignore, measured_rows
 from validate.kinds.serving import replays
-from validate.tables.cells import NotScored, measured_time, number
-from validate.tables.csv_text import Record
+from validate.tables.cells import NotScored, measured_time
+from validate.tables.csv_text import read_records
+from validate.tables.files import read_bytes, shown_as
 from validate.tables.names import Names
-from validate.tables.sample import choose, digest
-from validate.tables.table import Table
+from validate.tables.sample import choose
+from validate.tables.table import Table, tabulate
 
-__all__ = ["AskedRow", "Skip", "calibrate_devices", "calibrating_rows", "countable", "device_rows"]
-
-Skip = Callable[[Record, str], None]
-"""Called with each unused row and the reason."""
+__all__ = ["calibrate_devices", "calibrating_rows", "countable", "device_rows", "read_rows"]
 
 
-@dataclass(frozen=True, slots=True)
-class AskedRow:
-    """A row, its question and the question's digest, without the measured time."""
+def read_rows(
+    files: Sequence[str], names: Names, kinds: Collection[str], ops: Collection[str] = ()
+) -> list[MeasuredRow]:
+    """Return the measured rows of the tables *files* of *kinds*; with *ops*, only those of these operators.
 
-    record: Record
-    asked: Asked
-    op: str
-    digest: str
+    Raises InputError if a table cannot be read or lacks a column.
+    """
+    found: list[MeasuredRow] = []
+    for file in files:
+        records = read_records(read_bytes(file), shown_as(file))
+        kind = recognise(records[0].fields, KINDS)
+        if kind.name in kinds:
+            table = tabulate(records, shown_as(file), kind.needed, kind.columns, kind.name)
+            rows = (row for row in measured_rows(table, kind, names) if not row.untimed)
+            found += [row for row in rows if not ops or row.op in ops]
+    return found
 
 
-def _ignore(record: Record, reason: str) -> None:
-    del record, reason
-
-
-def device_rows(table: Table, names: Names, skip: Skip = _ignore) -> dict[str, list[AskedRow]]:
-    """Return the rows of *table* that can be read as questions, by the device's part, in the order of the table."""
-    found: dict[str, list[AskedRow]] = {}
-    for record in table.rows:
-        if len(record.fields) != len(table.header):
-            skip(record, f"{len(record.fields)} fields where the header has {len(table.header)}")
-            continue
-        cells = {column: table.cell(record, column) for column in COLUMNS_ASKED}
+def device_rows(table: Table, names: Names, skip: Skip = ignore) -> dict[str, list[MeasuredRow]]:
+    """Return the rows of operators of *table* by the device's part, in the order of the table."""
+    found: dict[str, list[MeasuredRow]] = {}
+    for row in measured_rows(table, OPERATORS, names, skip):
         try:
-            asked = read_operator(cells.__getitem__, names)
-            names.device(cells["device"])
+            names.device(row.place)
         except NotScored as reason:
-            skip(record, str(reason))
+            skip(row.line, str(reason))
             continue
-        part = names.devices.part(cells["device"])
+        part = names.devices.part(row.place)
         assert part is not None
-        found.setdefault(part, []).append(AskedRow(record, asked, cells["op"], digest(cells)))
+        found.setdefault(part, []).append(row)
     return found
 
 
 def countable(
-    table: Table, rows: Sequence[AskedRow], session: Session, trust: Collection[str], skip: Skip = _ignore
-) -> list[AskedRow]:
+    rows: Sequence[MeasuredRow], session: Session, trust: Collection[str], skip: Skip = ignore
+) -> list[MeasuredRow]:
     """Return the *rows* that can be predicted, have a plausible time, and a grade in *trust* or none.
 
     Attention of serving frameworks does not count: their kernels differ by more than devices do.
     """
     found = []
     for row in rows:
-        grade = table.cell(row.record, "trust").upper()
         try:
-            _seconds(table, row)
+            if row.untimed:
+                raise NotScored(row.untimed)
+            measured_time(row.time_s)
             row.asked.time_s(session)
-            if grade and grade not in trust:
-                raise NotScored(f"trust {one_line(grade, 20)}")
-            if row.op == "attention" and replays(table.cell(row.record, "software")):
+            if row.grade and row.grade not in trust:
+                raise NotScored(f"trust {one_line(row.grade, 20)}")
+            if row.op == "attention" and replays(row.cells.get("software", "")):
                 raise NotScored("attention of a framework for serving: what it runs along is not part of the device")
         except NotScored as reason:
-            skip(row.record, str(reason))
+            skip(row.line, str(reason))
             continue
         found.append(row)
     return found
 
 
-def _seconds(table: Table, row: AskedRow) -> float:
-    return measured_time(number("time_s", table.cell(row.record, "time_s")))
-
-
-def calibrating_rows(table: Table, rows: Sequence[AskedRow], chosen: Collection[str]) -> list[tuple[AskedRow, float]]:
-    """Return one row for each digest *chosen*, with its measured seconds, in the order of digests.
+def calibrating_rows(rows: Sequence[MeasuredRow], chosen: Collection[str]) -> list[MeasuredRow]:
+    """Return one of *rows* for each digest *chosen*, in the order of digests.
 
     Of several rows with the same question, it takes the fastest, which was disturbed least.
     """
-    best: dict[str, tuple[AskedRow, float]] = {}
+    best: dict[str, MeasuredRow] = {}
     for row in rows:
-        if row.digest in chosen:
-            time_s = _seconds(table, row)
-            if row.digest not in best or time_s < best[row.digest][1]:
-                best[row.digest] = (row, time_s)
+        if row.digest in chosen and (row.digest not in best or row.time_s < best[row.digest].time_s):
+            best[row.digest] = row
     return [best[key] for key in sorted(best)]
 
 
@@ -111,10 +103,9 @@ def calibrate_devices(
     calibrations: dict[str, Calibration] = {}
     seen: set[str] = set()
     for part, rows in device_rows(table, names).items():
-        usable = countable(table, rows, names.session, trust)
+        usable = countable(rows, names.session, trust)
         taken = choose((row.digest for row in usable), count)
         if taken:
-            points = [(row.asked, row.op, time_s) for row, time_s in calibrating_rows(table, usable, taken)]
-            calibrations[part] = fit_calibration(names.session, part, points).calibration
+            calibrations[part] = fit_calibration(names.session, part, calibrating_rows(usable, taken)).calibration
             seen |= taken
     return calibrations, frozenset(seen)

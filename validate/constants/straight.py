@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from validate.constants.least import Found, Prior, least_errors
-from validate.constants.material import FitRow
+from validate.kinds.row import MeasuredRow
 
 __all__ = ["Lines", "draw_lines", "fit_along"]
 
@@ -27,14 +27,14 @@ class Lines:
     ``slopes`` holds by constant the derivative of each row's error by the constant's logarithm.
     """
 
-    rows: tuple[FitRow, ...]
+    rows: tuple[MeasuredRow, ...]
     at: dict[str, float]
     errors: tuple[float, ...]
     slopes: dict[str, tuple[float, ...]]
 
 
 def draw_lines(
-    rows: Sequence[FitRow], at: Mapping[str, float], log_errors: Callable[[Mapping[str, float]], Sequence[float]]
+    rows: Sequence[MeasuredRow], at: Mapping[str, float], log_errors: Callable[[Mapping[str, float]], Sequence[float]]
 ) -> Lines:
     """Return *rows* linearised at the constants *at*; *log_errors* returns all errors for constants by name."""
     errors = tuple(log_errors(at))

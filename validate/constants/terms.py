@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from simulator.api import Session
 from simulator.constants import Constants
 from simulator.topology.parts import GpuPart
-from validate.constants.material import FitRow
+from validate.kinds.row import MeasuredRow
 from validate.tables.cells import NotScored
 
 __all__ = ["TERMS", "Term", "seen_on"]
@@ -82,7 +82,7 @@ TERMS: tuple[Term, ...] = (
 """The terms of all families, in the order of reports."""
 
 
-def seen_on(term: Term, rows: Sequence[FitRow], session: Session) -> dict[str, int]:
+def seen_on(term: Term, rows: Sequence[MeasuredRow], session: Session) -> dict[str, int]:
     """Return the number of *rows* whose prediction the term changes, by generation of their GPU."""
     off = session.calibrated(session.calibrations, Constants(dict(term.off)))
     found: dict[str, int] = {}

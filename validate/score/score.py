@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import filterfalse
 
 from simulator.bands.band import Band
 from simulator.errors import Fault, InputError, one_line
 from validate.kinds.kind import Asked, Cell, Kind
+from validate.kinds.row import whole_row
 from validate.kinds.steps import configuration
 from validate.score.predict import Cells, Predict, Predicted
 from validate.tables.cells import NotScored, measured_time, number
@@ -70,19 +72,18 @@ def score_table(
     def asked(record: Record) -> Cells:
         return tuple(table.cell(record, column) for column in kind.asked)
 
-    def is_whole(record: Record) -> bool:
-        return len(record.fields) == len(table.header)
+    def lacking(record: Record) -> str:
+        return whole_row(len(record.fields), len(table.header))
 
     answers: Iterator[Predicted]
     if predict is None:
-        answers = (_written(table, record, asked(record), kind, names) for record in filter(is_whole, table.rows))
+        answers = (_written(table, record, asked(record), kind, names) for record in filterfalse(lacking, table.rows))
     else:
-        answers = predict(asked(record) for record in filter(is_whole, table.rows))
+        answers = predict(asked(record) for record in filterfalse(lacking, table.rows))
     for record in table.rows:
         row = _labelled(table, record, kind, names, best)
-        if not is_whole(record):
-            row.skipped = f"{len(record.fields)} fields where the header has {len(table.header)}"
-        else:
+        row.skipped = lacking(record)
+        if not row.skipped:
             answer = next(answers)
             row.asked, row.predicted_s, row.band = answer.asked, answer.predicted_s, answer.band
             row.baseline_s, row.skipped = answer.baseline_s, answer.skipped
