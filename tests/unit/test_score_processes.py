@@ -1,9 +1,6 @@
 """Scoring in several processes: the same rows, in the same order, as in one."""
 
 import multiprocessing
-from functools import partial
-
-import pytest
 
 from validate.kinds import STEPS
 from validate.score import scoring as module
@@ -36,16 +33,21 @@ def test_processes_give_the_same_rows_in_order(monkeypatch) -> None:
     assert not multiprocessing.active_children()
 
 
-def _broken_names() -> Names:
-    raise ValueError("no names")
-
-
-@pytest.mark.filterwarnings("ignore")
 def test_no_process_stays_where_the_rows_are_left_early() -> None:
-    rows = in_processes(STEPS, partial(Names), 2)([("",) * len(STEPS.asked)] * 3)
+    cells = [
+        (
+            "1x-rtx-3090"
+            if name == "machine"
+            else "resnet18"
+            if name == "model"
+            else "8"
+            if name == "batch_per_gpu"
+            else ""
+        )
+        for name in STEPS.asked
+    ]
+    rows = in_processes(STEPS, Names(), 2)([tuple(cells), ("",) * len(STEPS.asked), tuple(cells)])
+    assert next(rows).predicted_s
     assert next(rows).skipped
     rows.close()
-    assert not multiprocessing.active_children()
-    with pytest.raises(Exception, match=r"abruptly|terminated"):
-        next(in_processes(STEPS, _broken_names, 1)([("",) * len(STEPS.asked)]))
     assert not multiprocessing.active_children()

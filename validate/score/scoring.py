@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 from simulator.api import Session
@@ -24,13 +23,6 @@ __all__ = ["CALIBRATED_ON", "Scoring", "ScoringOptions"]
 CALIBRATED_ON = "calibrated on"
 _MANY = 100  # rows that are worth the start of more processes
 _MOST_JOBS = 8  # each holds its own machines and networks, some hundred MB
-
-
-def _names(options: ScoringOptions, calibrations: Mapping[str, Calibration], folder: str = "") -> Names:
-    """Return the names of rows with *options*, with *calibrations* by part, for tables in *folder*."""
-    machines = MachineNames(options.topology, machines_named(options.machines))
-    devices = DeviceNames(options.devices, options.topology)
-    return Names(machines, devices, Session(calibrations), options.strategy or "nccl", folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +46,8 @@ class Scoring:
 
     def __init__(self, options: ScoringOptions) -> None:
         self.options = options
+        machines = MachineNames(options.topology, machines_named(options.machines))
+        devices = DeviceNames(options.devices, options.topology)
         calibrations: dict[str, Calibration] = dict(options.calibrations)
         self._seen: frozenset[str] = frozenset()
         if options.calibration is not None:
@@ -61,7 +55,7 @@ class Scoring:
             read = read_calibration(options.calibration, known).devices
             calibrations = {known[name]: device.calibration for name, device in read.items()}
             self._seen = frozenset(key for device in read.values() for key in device.points.asked)
-        self.names = _names(options, calibrations)
+        self.names = Names(machines, devices, Session(calibrations), options.strategy or "nccl")
         self._published = read_published(options.baselines) if options.baselines is not None else {}
         self._kinds = {kind.name: kind.with_names(self.names) for kind in KINDS}
 
@@ -110,8 +104,7 @@ class Scoring:
         names = replace(names or self.names, folder=str(Path(table.file).parent))
         predict = None if as_written else in_turn(kind, names)
         if predict and kind.is_simulated and jobs > 1 and len(table.rows) >= _MANY:
-            make = partial(_names, self.options, names.session.calibrations, names.folder)
-            predict = in_processes(kind, make, min(jobs, _MOST_JOBS))
+            predict = in_processes(kind, names, min(jobs, _MOST_JOBS))
         return score_table(
             table, kind, names, trust,
             published=self._published, set_aside=aside, predict=predict, advance=advance,
