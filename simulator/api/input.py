@@ -14,7 +14,6 @@ from simulator.host.copies import copy_plan
 from simulator.host.input_costs import InputCosts, batch_load, disks_of, hit_share
 from simulator.host.input_plan import Feeding, StepShape, plan_input
 from simulator.network.machine import Machine
-from simulator.network.routing import Router
 from simulator.plan.plan import PlanBuilder
 from simulator.questions.copy import CopyQuestion
 from simulator.questions.input import HELD, MEMORY, InputQuestion
@@ -92,7 +91,7 @@ class _Input:
         places = context.places(question.where)
         self.machine: Machine = places.machine
         self.cpu = places.host_of(None)
-        self.router: Router = context.group(question.where, None).router if self.machine.gpus else _router(self.machine)
+        self.router = context.router(question.where)
         self.on_cpu = result.step.on_host
         self.local = self._local()
         self.network = context.network(question)
@@ -350,7 +349,3 @@ def _other_disks(machine: Machine, used: Sequence[int]) -> Iterator[str]:
     for node in machine.nodes_of(0):
         if isinstance(node.part, StoragePart) and node.index not in used:
             yield node.name
-
-
-def _router(machine: Machine) -> Router:
-    return Router(machine)

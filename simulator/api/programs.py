@@ -8,7 +8,6 @@ from simulator.collectives.registry import strategy_of
 from simulator.effects import data_file
 from simulator.engine.executor import execute
 from simulator.errors import InputError
-from simulator.network.routing import Router
 from simulator.plan.plan import Plan
 from simulator.programs.check import check_program
 from simulator.programs.costs import Costs
@@ -51,7 +50,9 @@ def _result(context: Context, question: ProgramQuestion) -> ProgramResult:
         return strategy_of(exchange.strategy, TODAY, constants=context.constants).plan(request)
 
     costs = Costs(program.software, network, collective, compiled=question.compiled, captured=question.captured)
-    writer = Writer(program, places, Router(places.machine), costs, question.device, question.threads, write_loop)
+    writer = Writer(
+        program, places, context.router(question.where), costs, question.device, question.threads, write_loop
+    )
     writer.block(program.body)
     if (question.compiled or question.captured) and not costs.has_networks:
         done = "compiled" if question.compiled else "captured"
