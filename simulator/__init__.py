@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from simulator.python import compare, simulate
     from simulator.questions.access import AccessQuestion
     from simulator.questions.calibration import Calibration
-    from simulator.questions.checkpoints import CheckpointQuestion
     from simulator.questions.collective import CollectiveQuestion
     from simulator.questions.copy import CopyQuestion
     from simulator.questions.core import CoreQuestion
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from simulator.questions.operator import OperatorQuestion
     from simulator.questions.options import StepOptions
     from simulator.questions.program import ProgramQuestion
-    from simulator.questions.step import StepQuestion
+    from simulator.questions.step import CheckpointQuestion, StepQuestion
     from simulator.questions.where import Neighbour, SlowLink, Software, Where
     from simulator.results.program import ProgramResult
     from simulator.results.result import Result
@@ -62,7 +61,7 @@ __version__ = "0.1.0"
 _WHERE = {
     "AccessQuestion": "simulator.questions.access",
     "Calibration": "simulator.questions.calibration",
-    "CheckpointQuestion": "simulator.questions.checkpoints",
+    "CheckpointQuestion": "simulator.questions.step",
     "CollectiveQuestion": "simulator.questions.collective",
     "CopyQuestion": "simulator.questions.copy",
     "CoreQuestion": "simulator.questions.core",

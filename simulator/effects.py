@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from simulator.errors import Fault, InputError
+from simulator.spelling import word_of
 
 __all__ = ["Effect", "data_file", "effect", "has_effects"]
 
@@ -60,6 +61,6 @@ def effect(does: Effect, what: str, path: str | None = None) -> None:
     """Raise InputError if *what*, which *does* something (to the file *path*), is asked for by a file without trust."""
     reading = _state.get()
     if isinstance(reading, _Reading) and (path is None or os.path.abspath(path) not in reading.outputs):
-        fault = Fault(f"{what}: {does}, which a file may ask for only with --trust-code on the command line")
+        fault = Fault(f"{what}: {does}, which a file may ask for only with {word_of('trust_code')} on the command line")
         reading.refused.append(fault)
         raise InputError(fault)

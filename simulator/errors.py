@@ -22,6 +22,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from simulator.spelling import Door, mention, spelt
+
 __all__ = [
     "FAULTS_SHOWN",
     "Fault",
@@ -35,6 +37,7 @@ __all__ = [
     "first_of",
     "nearest",
     "one_line",
+    "refused",
 ]
 
 FAULTS_SHOWN = 20  # faults of one input; the others are counted
@@ -175,17 +178,33 @@ class Fault:
     column: int = 0
 
     def __str__(self) -> str:
-        place = one_line(self.file)
+        return self.spelt("field")
+
+    def spelt(self, door: Door) -> str:
+        """Return the line with the names of what was asked as those write them who ask by *door*."""
+        line = spelt(self.unspelt, door)
+        return line if len(line) <= _LONGEST_FAULT else line[: _LONGEST_FAULT - 3] + "..."
+
+    @property
+    def unspelt(self) -> str:
+        """The line, in which the names of what was asked are not spelt yet."""
+        place = self.file if self.file.startswith("\x0e") else one_line(self.file)
         if self.line:
             place += f":{self.line}:{self.column}"
-        line = f"{place}: {self.message}" if place else self.message
-        return line if len(line) <= _LONGEST_FAULT else line[: _LONGEST_FAULT - 3] + "..."
+        return f"{place}: {self.message}" if place else self.message
 
 
 class TopocastError(Exception):
     """Base class of all errors that this project raises on purpose."""
 
     exit_status = 1
+
+    def spelt(self, door: Door) -> str:
+        """Return the message as those read it who ask by *door*; ``value``: without the names of what was asked."""
+        return spelt(super().__str__(), door)
+
+    def __str__(self) -> str:
+        return self.spelt("field")
 
 
 class InputError(TopocastError):
@@ -200,8 +219,12 @@ class InputError(TopocastError):
             faults = [faults]
         self.faults: tuple[Fault, ...] = tuple(faults[:FAULTS_SHOWN])
         self.more = more + len(faults) - len(self.faults)
-        rest = [f"and {self.more} more"] if self.more else []
-        super().__init__("\n".join([*map(str, self.faults), *rest]))
+        super().__init__(self.faults, self.more)
+
+    def spelt(self, door: Door) -> str:
+        """Return the faults, one on each line, as those read them who ask by *door*."""
+        lines = [fault.spelt(door) for fault in self.faults] + ([f"and {self.more} more"] if self.more else [])
+        return "\n".join(lines if door != "value" else [line.removeprefix(": ") for line in lines])
 
     def __reduce__(self) -> tuple[type[InputError], tuple[tuple[Fault, ...], int]]:
         """Return the arguments to recreate the error in another process."""
@@ -210,6 +233,11 @@ class InputError(TopocastError):
     def changed(self, change: Callable[[Fault], Fault]) -> InputError:
         """Return the error with *change* applied to each fault."""
         return InputError([change(fault) for fault in self.faults], self.more)
+
+
+def refused(field: str, why: str, value: object = "") -> InputError:
+    """Return the error that *field* of what was asked is refused; *value*: what was said."""
+    return InputError(f"{mention(field, value)}: {why}")
 
 
 class SimulationError(TopocastError):

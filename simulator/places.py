@@ -9,7 +9,7 @@ from simulator.constants import DEFAULT, Constants
 from simulator.devices.cpu.cpu import Cpu, cpu_from_part
 from simulator.devices.gpu.gpu import Gpu, gpu_from_part
 from simulator.devices.predict import Device
-from simulator.errors import InputError, nearest
+from simulator.errors import InputError, nearest, refused
 from simulator.network.machine import Machine, Node
 from simulator.questions.calibration import Calibration
 from simulator.questions.where import CpuLibrary, Month
@@ -65,7 +65,7 @@ class Places:
             words = shown if len(nodes) == 1 else f"{len(nodes)} x {shown}"
             return Place(place, words, self._cpu(nodes[0], len(nodes), threads, library), place)
         if threads is not None:
-            raise InputError(f"--threads {threads}: {nodes[0].name} is a GPU; threads are those of a CPU")
+            raise refused("threads", f"{nodes[0].name} is a GPU; threads are those of a CPU", threads)
         return Place(nodes[0].name, shown, self._gpu(nodes[0]), _host(self.machine, nodes[0]))
 
     def gpu(self, number: int) -> Gpu:
@@ -139,7 +139,7 @@ def _nodes(machine: Machine, name: str | None) -> list[Node]:
     if sockets and name in (None, "cpu"):
         return [node for node in sockets if node.part_name == sockets[0].part_name]
     hint = nearest(name or "", [*(node.name for node in computing), *(["cpu"] if sockets else [])])
-    raise InputError(f"--device {name}: {machine.name} has no GPU or CPU of that name; {hint}")
+    raise refused("device", f"{machine.name} has no GPU or CPU of that name; {hint}", name)
 
 
 def _host(machine: Machine, gpu: Node) -> str:

@@ -11,9 +11,10 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from simulator import spelling
 from simulator.api.session import Session
 from simulator.cli.exchange_command import answer_exchanges, exchange_questions
 from simulator.cli.launch_line import with_launch
@@ -22,7 +23,7 @@ from simulator.cli.program_command import answer_programs
 from simulator.cli.single_command import answer_singles
 from simulator.cli.step_command import answer_steps, notes_of
 from simulator.cli.step_questions import ask_steps
-from simulator.cli.written import Written, check_read
+from simulator.cli.written import OPTIONS, Output, Program, Written, check_read, spelt
 from simulator.errors import Fault, InputError, first_of, nearest, one_line
 from simulator.results.program import ProgramResult
 from simulator.results.result import Result
@@ -37,13 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["compare", "simulate"]
 
 Answered = Result | TrainingResult | SingleResult | ProgramResult
-_OF_THE_SCREEN = ("json", "trace", "plot", "quiet", "show_options")
-_FIELDS = {field.name: field for field in fields(Written) if field.name not in _OF_THE_SCREEN}
-_OF_SEVERAL = {"parallel", "sizes"}
-_LISTS = {"topology", "strategy", "gpus", "overlap"}  # comma-separated
-_VERSIONS = {"nccl": "2.20", "libraries": "2020-10"}  # text that a number would change: 2.20 is the number 2.2
-_SPELT = {"set": "sizes", "compile": "compiled", "no-fold": "fold", "no-prefetch": "prefetch"}
-_SPELT["no-contention"] = "contention"
+_OPTIONS = {name: each for name, each in OPTIONS.items() if each[3] not in (Output, Program) and name != "show_options"}
+_SPELT = {word: name for name in _OPTIONS if (word := spelt(name)[2:]) != name.replace("_", "-")}
 
 
 class _Default(str):
@@ -209,12 +205,11 @@ def _written(options: Mapping[str, object]) -> Written:
     faults: list[Fault] = []
     said: dict[str, Any] = {"quiet": True}
     for name, value in options.items():
-        field = _FIELDS.get(name)
-        if field is None:
+        if name not in _OPTIONS:
             faults.append(Fault(f"{one_line(name, 60)}: no such option; {_spelling(name)}"))
         elif value is not None:
             try:
-                said[name] = _text(name, value, isinstance(field.default, bool))
+                said[name] = _text(name, value)
             except TypeError as error:
                 faults.append(Fault(f"{name}: must be {error}; got {one_line(repr(value), 60)}"))
     if faults:
@@ -227,17 +222,19 @@ def _spelling(name: str) -> str:
     option = name.replace("_", "-")
     here = _SPELT.get(option)
     if here is None:
-        return nearest(name, _FIELDS)
+        return nearest(name, _OPTIONS)
     return f"--{option} is {here}={'False' if option.startswith('no-') else ''} here"
 
 
-def _text(name: str, value: object, is_switch: bool) -> object:
+def _text(name: str, value: object) -> object:
     """Return *value* as the text of an option; raises TypeError with the allowed types."""
+    _, default, option, _ = _OPTIONS[name]
+    is_switch = isinstance(default, bool)
     if is_switch or isinstance(value, bool):
         if not (is_switch and isinstance(value, bool)):
             raise TypeError("True or False" if is_switch else "text or a number")
         return value
-    if name in _OF_SEVERAL:
+    if default == ():
         if isinstance(value, Mapping):
             value = [f"{key}={each}" for key, each in value.items()]
             value = value if name == "sizes" else [",".join(value)]
@@ -245,12 +242,12 @@ def _text(name: str, value: object, is_switch: bool) -> object:
         if not isinstance(each_of, list | tuple) or not all(isinstance(each, str) for each in each_of):
             raise TypeError("text, a list of texts, or a dict")
         return tuple(each_of)
-    if name in _LISTS and isinstance(value, list | tuple | range) and value:
-        return ",".join(str(_text(name, each, is_switch)) for each in value)
+    if option.listed and isinstance(value, list | tuple | range) and value:
+        return ",".join(str(_text(name, each)) for each in value)
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    if name in _VERSIONS and isinstance(value, float):
-        raise TypeError(f'text, as a number has no last zero: write {name}="{_VERSIONS[name]}"')
+    if option.version and isinstance(value, float):
+        raise TypeError(f'text, as a number has no last zero: write {name}="{option.version}"')
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if name == "topology" and not isinstance(value, str):
@@ -261,22 +258,10 @@ def _text(name: str, value: object, is_switch: bool) -> object:
 
 
 def _in_python(fault: Fault) -> Fault:
-    """Return *fault* with options written as arguments, also where a launch line stands for a file."""
-    return replace(fault, message=_as_python(fault.message), file=fault.file.removeprefix("--"))
-
-
-def _as_python(message: str) -> str:
-    """Return *message* with options written as arguments: ``--global-batch 64`` becomes ``global_batch=64``."""
-
-    def argument(match: re.Match[str]) -> str:
-        if match[1].startswith("list-"):
-            return f"simulate {match[0]}"
-        name = _SPELT.get(match[1], match[1].replace("-", "_"))
-        return f"{name}={match[2].strip()}" if match[2] else name
-
-    return re.sub(r"--([a-z][a-z0-9-]*)( \d[\w.]*)?", argument, message)
+    """Return *fault* with options written as arguments."""
+    return replace(fault, message=spelling.spelt(fault.message, "python"), file=spelling.spelt(fault.file, "python"))
 
 
 def _warn(notes: Iterable[str]) -> None:
     for note in first_of(notes):
-        warnings.warn(note, stacklevel=3)
+        warnings.warn(spelling.spelt(note, "python"), stacklevel=3)

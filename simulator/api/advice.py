@@ -10,12 +10,14 @@ from simulator.api.context import Context
 from simulator.api.input import with_input_cures
 from simulator.devices.predict import Device
 from simulator.errors import InputError
+from simulator.questions.checks import changed
 from simulator.questions.layout import FSDP, REPLICAS, Layout
 from simulator.questions.options import StepOptions
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.results.alternatives import NOT_TRIED, Way, faster
 from simulator.results.input import STEP
 from simulator.results.training import TrainingResult
+from simulator.spelling import word_of
 from simulator.step.changes import changes_of
 from simulator.step.fitting import larger_device, what_would_fit
 from simulator.step.memory import MemoryNeed, Shares, memory_need
@@ -60,12 +62,12 @@ def advised(context: Context, question: StepQuestion) -> TrainingResult:
 
 
 def _ways(context: Context, question: StepQuestion, device: Device, *, several: bool) -> Iterator[Way]:
-    def way(words: str, changed: StepQuestion) -> Way:
+    def way(words: str, asked: StepQuestion) -> Way:
         def run() -> tuple[float, bool]:
-            found = context.step(changed)
+            found = context.step(asked)
             return found.step_time_s, found.fits
 
-        return Way(words, changed.programs * changed.batch, run)
+        return Way(words, asked.programs * asked.batch, run)
 
     if question.layout.pp > 1:  # each would simulate all stages
         return
@@ -75,8 +77,8 @@ def _ways(context: Context, question: StepQuestion, device: Device, *, several: 
         if change.time and not (question.has_servers and change.options.keys() <= _OF_THE_UPDATE):
             yield way(change.words, replace(question, options=change.applied(question.options)))
     if several and question.layout.zero < 3 and not question.bucket_bytes:
-        yield way("--overlap bucket:25MiB", replace(question, bucket_bytes=BUCKET_BYTES))
-    yield way(f"--batch {2 * question.batch}", replace(question, batch=2 * question.batch))
+        yield way(f"{word_of('overlap')} bucket:25MiB", replace(question, bucket_bytes=BUCKET_BYTES))
+    yield way(f"{word_of('batch')} {2 * question.batch}", replace(question, batch=2 * question.batch))
 
 
 def _variants(context: Context, question: StepQuestion) -> Iterator[tuple[str, tuple[tuple[str, int | str], ...]]]:
@@ -93,8 +95,9 @@ def _more_devices(context: Context, question: StepQuestion, device: Device, coun
     """
     all_take_part = 1 < count == len(context.machine(question.where).gpus)
     network = context.network(question)
-    again = replace(question.options, recompute="full", recompute_blocks=None)
-    ways = [("", question.options), (" --recompute", again)]
+    ways = [("", question.options)]
+    if question.options.trains:
+        ways.append((f" {word_of('recompute')}", replace(question.options, recompute="full", recompute_blocks=None)))
     for number in (count * 2**power for power in range(1, _MOST_DOUBLINGS)):
         for tp in (degree for degree in _DEGREES if number % degree == 0):
             for words, options in ways:
@@ -104,9 +107,9 @@ def _more_devices(context: Context, question: StepQuestion, device: Device, coun
                 except InputError:  # heads or columns cannot be divided evenly
                     continue
                 if device_memory(own, replace(question, options=options), device, layout).fits:
-                    how = f"--parallel {replace(layout, dp=None, shards=None).words}{words}"
+                    how = f"{word_of('parallel')} {replace(layout, dp=None, shards=None).words}{words}"
                     nodes = number // count * (question.where.nodes or 1)
-                    yield f"--nodes {nodes} {how}" if all_take_part else f"{number} such devices with {how}"
+                    yield f"{word_of('nodes')} {nodes} {how}" if all_take_part else f"{number} such devices with {how}"
                     return
 
 
@@ -155,12 +158,12 @@ def _remedies(context: Context, question: StepQuestion, device: Device, count: i
     if question.layout not in (REPLICAS, FSDP):
         for layout in _tighter(question.layout, count):
             network = context.network(question)
-            if need(replace(question, layout=layout), count, network, question.options).fits:
-                yield f"--parallel {layout.words}"
+            if need(changed(question, layout=layout), count, network, question.options).fits:
+                yield f"{word_of('parallel')} {layout.words}"
                 break
         yield from found
         return
-    sharded, words = replace(question, layout=FSDP), "--parallel fsdp"
+    sharded, words = changed(question, layout=FSDP), f"{word_of('parallel')} fsdp"
     network = context.network(sharded)
     if question.layout == REPLICAS:
         if need(sharded, count, network, sharded.options).fits:

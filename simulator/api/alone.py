@@ -9,7 +9,7 @@ from typing import Any
 
 from simulator.engine.executor import execute
 from simulator.engine.timeline import Timeline
-from simulator.errors import InputError
+from simulator.errors import InputError, refused
 from simulator.network.machine import Machine
 from simulator.places import Place
 from simulator.plan.plan import Perturbation, Plan
@@ -45,7 +45,7 @@ def alone_timeline(
     if (question.options.cuda_graph or question.options.cuda_graph_blocks) and place.name == place.host:
         raise InputError(f"{place.name} is a CPU; a CUDA graph is for GPUs")
     if question.programs > 1 and place.name == place.host:
-        raise InputError(f"--programs {question.programs}: {place.name} is a CPU; programs share a GPU here")
+        raise refused("programs", f"{place.name} is a CPU; programs share a GPU here", question.programs)
     issues = issues_of(place.device, network, question.options)
     node = machine.find(place.name)
     check_stragglers(machine, () if node is None else (node.index,), question.stragglers)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simulator.api.context import Context
-from simulator.errors import InputError
+from simulator.errors import InputError, refused
 from simulator.questions.disk import DiskQuestion
 from simulator.results.checkpoints import Checkpoints, best_interval_s
 from simulator.results.training import TrainingResult
+from simulator.spelling import mention
 from simulator.step.memory import memory_need
 
 __all__ = ["with_checkpoints"]
@@ -33,7 +34,9 @@ def with_checkpoints(context: Context, result: TrainingResult) -> TrainingResult
         try:
             write_s = context.time_s(disk)
         except InputError as error:
-            raise InputError(f"--mtbf: {error}; or say how long a checkpoint takes, --checkpoint-time 30s") from None
+            raise refused(
+                "mtbf_s", f"{error}; or say how long a checkpoint takes, {mention('write_s', '30s')}"
+            ) from None
     best_s = best_interval_s(write_s, asked.mtbf_s)
     steps = asked.every_steps or max(1, round(best_s / result.step_time_s))
     found = Checkpoints(result.step_time_s, steps, write_s, asked.restart_s, asked.mtbf_s)

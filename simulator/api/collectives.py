@@ -46,8 +46,6 @@ def chosen_gpus(machine: Machine, gpus: Sequence[int] | None) -> tuple[int, ...]
     wrong = [g for g in chosen if not 0 <= g < len(machine.gpus)]
     if wrong:
         raise InputError(f"{machine.name} has GPUs 0 to {len(machine.gpus) - 1}; there is no GPU {wrong[0]}")
-    if len(set(chosen)) != len(chosen):
-        raise InputError("a GPU is named twice; each takes part once")
     if not chosen:
         raise InputError("no GPU takes part; name at least one")
     return tuple(machine.gpus[g] for g in chosen)
@@ -62,17 +60,7 @@ def make_request(
     pairs: Sequence[tuple[int, int]] = (),
     gpus_per_process: int = 1,
 ) -> Request:
-    """Return the request of a collective of *size_bytes* over *group*, which a strategy plans; raises InputError."""
-    n_ranks = group.n_ranks
-    if not 0 <= root < n_ranks:
-        raise InputError(f"the root must be a rank from 0 to {n_ranks - 1}; got {root}")
-    for pair in pairs:
-        if not all(0 <= end < n_ranks for end in pair) or pair[0] == pair[1]:
-            raise InputError(f"a pair names two different ranks from 0 to {n_ranks - 1}; got {pair[0]}>{pair[1]}")
-    if not 0 <= size_bytes < float("inf"):
-        raise InputError(f"the size must be at least zero and finite; got {size_bytes}")
-    if gpus_per_process < 1:
-        raise InputError(f"a process drives at least one GPU; got {gpus_per_process}")
+    """Return the request of a collective of *size_bytes* over *group*, which a strategy plans."""
     return Request(group, collective, size_bytes, root, tuple(pairs), gpus_per_process)
 
 

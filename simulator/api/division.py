@@ -10,11 +10,12 @@ from simulator.api.alone import alone_timeline
 from simulator.api.steps import run_together
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.request import Strategy, Unsuitable
-from simulator.errors import InputError
+from simulator.errors import refused
 from simulator.places import Place, Places
 from simulator.questions.layout import REPLICAS
 from simulator.questions.step import StepQuestion
 from simulator.results.training import TrainingResult
+from simulator.spelling import mention
 from simulator.step.issue import issues_of
 from simulator.training.division import divide
 from simulator.training.roles import Role
@@ -44,9 +45,11 @@ def run_divided(
     helpers = [places.find(name) for name in question.helpers]
     for name, place in zip(question.helpers, helpers, strict=True):
         if place.name != place.host or machine.find(place.name) is None:
-            raise InputError(f"--divide {name}: no such CPU can help")
+            raise refused("divided", "no such CPU can help", name)
     if helpers and question.strategy == "nccl":
-        raise Unsuitable("NCCL works between GPUs, but a CPU takes part; use for example --strategy ring")
+        raise Unsuitable(
+            f"NCCL works between GPUs, but a CPU takes part; use for example {mention('strategy', 'ring')}"
+        )
     members: list[tuple[int, Place]] = [(node, places.place(node)) for node in group.ranks]
     members += [(machine.node(place.name).index, place) for place in helpers]
 
@@ -74,7 +77,9 @@ def run_divided(
             roles[key] = Role(place, node, 1, issues_of(place.device, own, question.options), paces[i], own, (node,))
     together = Communicator(machine, [members[i][0] for i in working], group.router)
     if together.n_ranks < 2:
-        raise Unsuitable(f"{members[working[0]][1].name} is faster alone than with the others; choose it with --device")
+        raise Unsuitable(
+            f"{members[working[0]][1].name} is faster alone than with the others; choose it with {mention('device')}"
+        )
     network = build(question.batch)
     found = run_together(places, network, question, together, strategy, strategy, roles=list(roles.values()))
     divided = tuple((members[i][1].name, members[i][1].part, shares[i]) for i in range(len(members)))

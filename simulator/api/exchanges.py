@@ -89,7 +89,7 @@ def exchange_of(session: Session, question: CollectiveQuestion, element_bytes: i
     try:
         plan = strategy.plan(requests[0])
     except Unsuitable as error:
-        raise InputError(f"{question.strategy} does not fit {requests[0].machine.name}: {error}") from None
+        raise InputError(f"{question.strategy} does not fit {requests[0].machine.name}: {error.why}") from None
     return exchange_of_plan(question.strategy, requests[0], plan, element_bytes)
 
 

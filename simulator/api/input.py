@@ -9,12 +9,13 @@ from math import ceil, gcd, isfinite, sqrt
 from simulator.api.context import Context
 from simulator.engine.executor import execute
 from simulator.engine.timeline import Timeline
-from simulator.errors import InputError, one_line
+from simulator.errors import one_line, refused
 from simulator.host.copies import copy_plan
 from simulator.host.input_costs import InputCosts, batch_load, disks_of, hit_share
 from simulator.host.input_plan import Feeding, StepShape, plan_input
 from simulator.network.machine import Machine
 from simulator.plan.plan import PlanBuilder
+from simulator.questions.checks import changed
 from simulator.questions.copy import CopyQuestion
 from simulator.questions.input import HELD, MEMORY, InputQuestion
 from simulator.questions.step import StepQuestion
@@ -40,11 +41,11 @@ def check_input(context: Context, question: StepQuestion) -> None:
     if asked is None:
         return
     if question.has_servers:
-        raise InputError("--input: is for steps that all devices do together, not for parameter servers")
+        raise refused("input", "is for steps that all devices do together, not for parameter servers")
     network = context.network(question)
     if asked.holds and network.sample in HELD and asked.holds != network.sample:
-        raise InputError(
-            f"--input: {one_line(asked.name, 60)} holds {asked.holds}, and {network.name} reads {network.sample}"
+        raise refused(
+            "input", f"{one_line(asked.name, 60)} holds {asked.holds}, and {network.name} reads {network.sample}"
         )
 
 
@@ -63,12 +64,12 @@ def with_input_cures(context: Context, question: StepQuestion, result: TrainingR
     own = _Input(context, question, replace(result, input=None))
     cures = []
     found, found_s, words = run.asked, run.period_s, ""
-    for change, changed in own.cures(run.asked, run.memory_bytes):
-        alone_s = own.run(changed).period_s
+    for change, other in own.cures(run.asked, run.memory_bytes):
+        alone_s = own.run(other).period_s
         if alone_s * WORTH_SAYING < run.period_s:
             cures.append(Cure(change, alone_s))
         if found_s > run.step_s * FED:  # still not fed: try this change together with the earlier ones
-            both = _merged(run.asked, changed, found)
+            both = _merged(run.asked, other, found)
             both_s = alone_s if found == run.asked else own.run(both).period_s
             if both_s * WORTH_SAYING < found_s:
                 found, found_s, words = both, both_s, f"{words}, {change}" if words else change
@@ -220,8 +221,10 @@ class _Input:
             return 0.0
         question = self.question
         gpus = (self.local[0],) if self.local and question.device is None else question.gpus
-        options = replace(question.options, mode="inference", recompute="none")
-        alone = replace(
+        options = replace(
+            question.options, mode="inference", recompute="none", recompute_blocks=None, fused_optimizer=False
+        )
+        alone = changed(
             question,
             gpus=gpus,
             options=options,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simulator.errors import InputError
+from simulator.errors import refused
 from simulator.network.circumstances import machine_of, passing
 from simulator.network.machine import Machine
 from simulator.plan.plan import Perturbation
@@ -39,7 +39,8 @@ def refuse_passing(slow_links: Sequence[SlowLink], what: str) -> None:
     """Raise InputError if one of *slow_links* starts or ends during a run, as *what* is priced without one timeline."""
     for slow in slow_links:
         if slow.is_passing:
-            raise InputError(
-                f"--slow-link {slow.ends}: with a time it applies to exchanges and to steps of replicas or shards, "
-                f"not to {what}"
+            raise refused(
+                "slow_links",
+                f"with a time it applies to exchanges and to steps of replicas or shards, not to {what}",
+                slow.ends,
             )

@@ -11,7 +11,7 @@ from simulator.collectives.request import Strategy
 from simulator.devices.contention import ContentionCosts
 from simulator.engine.executor import alone, execute
 from simulator.engine.timeline import Timeline
-from simulator.errors import InputError
+from simulator.errors import refused
 from simulator.places import Places
 from simulator.plan.plan import Fragment, Resource, Work
 from simulator.questions.step import StepQuestion
@@ -69,7 +69,7 @@ def run_pipeline(
     refuse_passing(question.where.slow_links, "a pipeline")
     if layout.zero == 3:
         why = "a stage needs its parameters in every pass; zero=1 or zero=2 goes with pp"
-        raise InputError(f"--parallel: fsdp does not go with pp={layout.pp}: {why}")
+        raise refused("layout", f"fsdp does not go with pp={layout.pp}: {why}")
     parts = stages_of(network, layout.pp * layout.vp)
     priced: dict[object, _Priced] = {}
     updates: dict[object, tuple[Role, float]] = {}
@@ -131,7 +131,7 @@ def _paces(places: Places, question: StepQuestion, placement: Placement) -> list
         parts = dict.fromkeys(node.part_name for node in unlike)
         if len(parts) > 1:
             found = f"stage {stage} has {' and '.join(parts)}"
-            raise InputError(f"--parallel: the ranks of a pipeline stage have equal GPUs; {found}")
+            raise refused("layout", f"the ranks of a pipeline stage have equal GPUs; {found}")
     if not question.stragglers:
         return [1.0] * layout.pp
     by_replica: list[list[float]] = []
@@ -142,7 +142,7 @@ def _paces(places: Places, question: StepQuestion, placement: Placement) -> list
             by_replica[d].append(max(pace_of(machine, nodes[rank], question.stragglers) for rank in ranks))
     slowest = [max(paces) for paces in zip(*by_replica, strict=True)]
     if slowest not in by_replica:
-        raise InputError("--straggler: in a pipeline, slow GPUs must all be of one of its replicas")
+        raise refused("stragglers", "in a pipeline, slow GPUs must all be of one of its replicas")
     return slowest
 
 

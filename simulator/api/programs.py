@@ -7,7 +7,7 @@ from simulator.api.context import Context
 from simulator.collectives.registry import strategy_of
 from simulator.effects import data_file
 from simulator.engine.executor import execute
-from simulator.errors import InputError
+from simulator.errors import InputError, refused
 from simulator.plan.plan import Plan
 from simulator.programs.check import check_program
 from simulator.programs.costs import Costs
@@ -58,6 +58,6 @@ def _result(context: Context, question: ProgramQuestion) -> ProgramResult:
         done = "compiled" if question.compiled else "captured"
         raise InputError(f"{question.workload}: the program runs no network that could be {done}; operators stay eager")
     if question.threads is not None and not writer.runs_on_cpu:
-        raise InputError(f"--threads: applies to a CPU; {question.workload} runs nothing on one")
+        raise refused("threads", f"applies to a CPU; {question.workload} runs nothing on one")
     timeline = execute(places.machine, writer.builder.build())
     return make_program_result(program, places.machine.name, writer.default, writer.state, timeline)

@@ -14,7 +14,7 @@ from simulator.collectives.communicator import Communicator
 from simulator.collectives.parameter_server import parameter_server
 from simulator.engine.executor import execute
 from simulator.engine.timeline import Timeline
-from simulator.errors import InputError
+from simulator.errors import refused
 from simulator.places import Places
 from simulator.questions.step import StepQuestion
 from simulator.results.from_timelines import server_result
@@ -22,6 +22,7 @@ from simulator.results.servers import ends_of, loss_at, one_step, server_run
 from simulator.results.step import make_step_result
 from simulator.results.training import TrainingResult
 from simulator.results.training_run import DeviceMemory
+from simulator.spelling import mention
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.memory import device_memory
 from simulator.training.servers import pace_in, plan_servers
@@ -55,7 +56,7 @@ def _ran(places: Places, network: Network, question: StepQuestion, group: Commun
     late = question.staleness
     count = _FEW + (late or 0)
     if count > _MOST:
-        raise InputError(f"--staleness {late}: from 0 to {_MOST - _FEW}, or async")
+        raise refused("staleness", f"from 0 to {_MOST - _FEW}, or async", late)
     strategy = parameter_server(question.strategy)
     servers = servers_of(group, strategy.n_servers, strategy.places or question.servers)
     teams, apart = teams_of(places, group, network, question, servers, count, fold=fold)
@@ -92,7 +93,7 @@ def run_servers(
 ) -> TrainingResult:
     """Return the result of *network*'s steps on *group* through servers; raises as :func:`_ran`."""
     if question.options.cuda_graph:
-        raise InputError("--cuda-graph: parameters are pulled between the layers of a step, which is one graph")
+        raise refused("cuda_graph", "parameters are pulled between the layers of a step, which is one graph")
     machine = group.machine
     teams, servers, timeline, steady, apart = _ran(places, network, question, group, fold=fold)
     run = replace(server_run(timeline, teams, servers, staleness=question.staleness, is_steady=steady), apart=apart)
@@ -146,15 +147,15 @@ def _lost_s(
     name, after_s = question.lost
     names = [group.machine.nodes[server].name for server in servers]
     if name not in names:
-        raise InputError(f"--lose {name}: no server stands there; they stand on {', '.join(names)}")
+        raise refused("lost", f"no server stands there; they stand on {', '.join(names)}", name)
     if len(names) == 1:
-        raise InputError(f"--lose {name}: is the only server, and no other could take over its keys")
+        raise refused("lost", "is the only server, and no other could take over its keys", name)
     if question.staleness != 0:
-        raise InputError(f"--lose {name}: is for --staleness 0, where all wait for all")
+        raise refused("lost", f"is for {mention('staleness', 0)}, where all wait for all", name)
     ends = ends_of(timeline, teams)
     loss = loss_at(timeline, teams, step, names.index(name), after_s)
     if loss.at_s >= min(own[-1] for own in ends):
-        raise InputError(f"--lose {name}: {after_s:g} s after the start of a step is after its end")
+        raise refused("lost", f"{after_s:g} s after the start of a step is after its end", name)
     steps = [len(own) for own in ends]
     plan = plan_servers(group, teams, servers, network, question, steps, loss)
     later = ends_of(execute(group.machine, plan), teams)

@@ -20,6 +20,7 @@ from simulator.collectives.request import Request, Strategy, Unsuitable
 from simulator.constants import DEFAULT, Constants
 from simulator.engine.timeline import Timeline
 from simulator.errors import InputError
+from simulator.questions.checks import refuse_all
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.operator import OperatorQuestion
 from simulator.questions.program import ProgramQuestion
@@ -41,7 +42,7 @@ else:
 
 __all__ = ["Device", "Question", "Session"]
 
-_Answer = float | str  # seconds, or the reason why there is no prediction
+_Answer = float | InputError  # seconds, or why there is no prediction
 _ANSWERS = 4096  # cached answers, a few kB each
 
 
@@ -119,12 +120,12 @@ class Session(Context):
             try:
                 self._answers[key] = _function(what, type(question))(self, question)
             except InputError as error:
-                self._answers[key] = str(error)
+                self._answers[key] = error
             except Unsuitable as error:
-                self._answers[key] = f"{getattr(question, 'strategy', '')} does not fit: {error}"
+                self._answers[key] = InputError(f"{getattr(question, 'strategy', '')} does not fit: {error.why}")
         answer = self._answers[key]
-        if isinstance(answer, str):
-            raise InputError(answer)
+        if isinstance(answer, InputError):
+            raise answer.changed(lambda fault: fault)
         return answer
 
     def answer(self, question: Question) -> Answer:
@@ -174,8 +175,7 @@ class Session(Context):
         """Return the strategy of *question* and one request for each of its groups; raises InputError."""
         group = self.group(question.where, question.gpus)
         size = question.group_size or group.n_ranks
-        if question.group_size is not None and (not 1 < size <= group.n_ranks or group.n_ranks % size):
-            raise InputError(f"{group.n_ranks} ranks do not make groups of {size}")
+        refuse_all(question.rank_faults(group.n_ranks))
         groups = [group.part(range(i, i + size)) for i in range(0, group.n_ranks, size)]
         strategy = strategy_of(
             question.strategy,
@@ -310,6 +310,7 @@ class Session(Context):
         if question.device is None and question.helpers and gpus:
             return None
         if question.device is None and len(gpus) > 1 and (question.gpus is None or len(question.gpus) > 1):
+            refuse_all(question.device_faults(len(gpus if question.gpus is None else question.gpus)))
             return None
         name = question.device
         if name is None and question.gpus:

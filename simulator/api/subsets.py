@@ -10,6 +10,7 @@ from simulator.api.session import Session
 from simulator.collectives.request import Unsuitable
 from simulator.errors import InputError
 from simulator.network.symmetry import Symmetry
+from simulator.questions.checks import changed
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.layout import REPLICAS
 from simulator.questions.step import StepQuestion
@@ -76,11 +77,15 @@ def _exchange_seconds(
 
     def seconds(chosen: Chosen) -> float:
         tried(",".join(map(str, chosen)))
-        part = replace(asked, gpus=chosen, root=min(asked.root, len(chosen) - 1))
-        if asked.group_size is not None and len(chosen) % asked.group_size:
-            part = replace(part, group_size=None)
-        if any(max(pair) >= len(chosen) for pair in asked.pairs):
-            part = replace(part, pairs=())
+        count, size = len(chosen), asked.group_size
+        part = replace(
+            asked,
+            gpus=chosen,
+            root=min(asked.root, count - 1),
+            gpus_per_process=min(asked.gpus_per_process, count),
+            group_size=None if size is None or count % size else size,
+            pairs=() if any(max(pair) >= count for pair in asked.pairs) else asked.pairs,
+        )
         try:
             exchange_s = session.collective(part).sync_time_s if len(chosen) > 1 else 0.0
         except Unsuitable:
@@ -97,8 +102,8 @@ def _alone_s(session: Session, question: StepQuestion, chosen: Chosen) -> float:
     if len(of_part) == 1:
         return 0.0
     there = {machine.nodes[machine.gpus[gpu]].part_name for gpu in chosen}
-    alone = replace(question, layout=REPLICAS, input=None, checkpoints=None, divided=False, helpers=())
-    return max(session.step(replace(alone, gpus=(of_part[part],))).step_time_s for part in there)
+    alone = changed(question, layout=REPLICAS, input=None, checkpoints=None, divided=False, helpers=())
+    return max(session.step(changed(alone, gpus=(of_part[part],))).step_time_s for part in there)
 
 
 def _step_s(session: Session, question: StepQuestion, tried: Callable[[str], None]) -> float:

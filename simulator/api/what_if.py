@@ -12,8 +12,10 @@ from simulator.api.session import Session
 from simulator.collectives.request import Unsuitable
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration
+from simulator.questions.checks import changed
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.results.alternatives import Alternative
+from simulator.spelling import word_of
 from simulator.step.changes import changes_of
 from simulator.topology.load import load_topology
 from simulator.topology.parts import CpuPart, LinkPart, NicPart, Part, SwitchPart
@@ -89,16 +91,16 @@ def _switches(session: Session, question: StepQuestion, *, several: bool) -> Ite
     if not several:
         return
     if layout.zero < 3 and not question.bucket_bytes:
-        yield "--overlap bucket:25MiB", replace(question, bucket_bytes=BUCKET_BYTES)
+        yield f"{word_of('overlap')} bucket:25MiB", replace(question, bucket_bytes=BUCKET_BYTES)
     others = []
     if layout.tp > 1 and not layout.sp:
         others.append(replace(layout, sp=True))
-    if not layout.zero:
+    if not layout.zero and layout.process == "each":
         others.append(replace(layout, zero=1))
     if layout.pp > 1 and layout.vp == 1 and layout.schedule == "1f1b":
         others += [replace(layout, vp=2), replace(layout, schedule="zero-bubble")]
     for other in others:
-        yield f"--parallel {other.words}", replace(question, layout=other)
+        yield f"{word_of('parallel')} {other.words}", changed(question, layout=other)
 
 
 def faster_links(topology: Topology, kind: str) -> Topology:

@@ -17,12 +17,13 @@ from simulator.cli.step_questions import ask_steps
 from simulator.cli.written import Written
 from simulator.console.progress import Progress
 from simulator.console.style import choose_style
-from simulator.errors import InputError, one_line
+from simulator.errors import InputError, one_line, refused
 from simulator.questions.layout import REPLICAS
 from simulator.results.document import to_json
 from simulator.search.document import best_document
 from simulator.search.run import find_best
 from simulator.search.space import SEARCHED, Space, parse_fixed
+from simulator.spelling import mention
 
 __all__ = ["Wanted", "run_best"]
 
@@ -46,33 +47,38 @@ class Wanted:
 def run_best(written: Written, wanted: Wanted) -> None:
     """Search and print the layouts; raises TopocastError."""
     if written.global_batch is None:
-        raise InputError("--global-batch is needed: the samples of a step, for example --global-batch 1024")
+        raise InputError(
+            f"{mention('global_batch')} is needed: the samples of a step, for example {mention('global_batch', 1024)}"
+        )
     if written.topology == "-":
-        raise InputError("--topology -: several processes read the machine; write it to a file")
+        raise refused("topology", "several processes read the machine; write it to a file", "-")
     refuse(
         {"--jobs": wanted.jobs is not None and wanted.dask is not None},
         "starts processes on this machine; --dask uses a cluster",
     )
     refuse(
-        {f"--gpus {one_line(written.gpus or '', 60)}": wants_best(written.gpus)}, "is simulate's; name the GPUs here"
+        {f"{mention('gpus', one_line(written.gpus or '', 60))}": wants_best(written.gpus)},
+        "is simulate's; name the GPUs here",
     )
     global_batch, micro_batch, top, jobs, fixed, recompute = read_all(
-        lambda: _count("--global-batch", written.global_batch or ""),
-        lambda: None if wanted.micro_batch is None else _count("--micro-batch", wanted.micro_batch),
-        lambda: _count("--top", wanted.top),
-        lambda: _cores() if wanted.jobs is None else _count("--jobs", wanted.jobs, _MOST_JOBS),
+        lambda: _count("global_batch", written.global_batch or ""),
+        lambda: None if wanted.micro_batch is None else _count("micro_batch", wanted.micro_batch),
+        lambda: _count("top", wanted.top),
+        lambda: _cores() if wanted.jobs is None else _count("jobs", wanted.jobs, _MOST_JOBS),
         lambda: parse_fixed(wanted.parallel),
-        lambda: None if wanted.recompute is None else parse_choice("--recompute", wanted.recompute, SEARCHED),
+        lambda: None if wanted.recompute is None else parse_choice("recompute", wanted.recompute, SEARCHED),
     )
     sharded = ("fsdp",) if dict(fixed).get("zero") == 3 else ()
     if written.framework == "deepspeed-zero3" and not sharded:
-        raise InputError("--framework deepspeed-zero3: is ZeRO-3; fix --parallel zero=3")
+        raise refused("framework", f"is ZeRO-3; fix {mention('layout', 'zero=3')}", "deepspeed-zero3")
     session, questions = ask_steps(replace(written, global_batch=None, batch="1", parallel=sharded))
     question = replace(questions[0], layout=REPLICAS)
     if len(questions) > 1:
-        raise InputError("--topology: best searches one machine; name one")
+        raise refused("topology", "best searches one machine; name one")
     if question.gpus is None or len(question.gpus) < 2:
-        raise InputError("best divides a step over several GPUs, and one takes part; add --nodes, or name another")
+        raise InputError(
+            f"best divides a step over several GPUs, and one takes part; add {mention('nodes')}, or name another"
+        )
     machine = session.machine(question.where)
     calibrations = read_calibrations(written.calibration, [machine])
     group = session.group(question.where, question.gpus)
@@ -102,10 +108,10 @@ def run_best(written: Written, wanted: Wanted) -> None:
         show(best_lines(space, machine.name, session.network(question), found, choose_style(sys.stdout)))
 
 
-def _count(option: str, text: str, most: int = _MOST) -> int:
-    value = parse_count(option, text)
+def _count(name: str, text: str, most: int = _MOST) -> int:
+    value = parse_count(name, text)
     if not 1 <= value <= most:
-        raise InputError(f"{option} {value}: from 1 to {most}")
+        raise InputError(f"{mention(name, value)}: from 1 to {most}")
     return value
 
 

@@ -39,7 +39,7 @@ def script(shell: str) -> str:
 
     from simulator.cli.options import parse_choice
 
-    known = parse_choice("--completion", shell, _SHELLS)
+    known = parse_choice("completion", shell, _SHELLS)
     return str(get_completion_script(prog_name="simulate", complete_var=_VARIABLE, shell=known))
 
 

@@ -14,7 +14,6 @@ from simulator.cli.chosen_gpus import Faster, faster_gpus, on_fastest
 from simulator.cli.circumstances import parse_servers
 from simulator.cli.machines import find_machines
 from simulator.cli.options import (
-    WITHOUT_NCCL,
     parse_algorithm,
     parse_choice,
     parse_collective,
@@ -31,12 +30,14 @@ from simulator.collectives.registry import left_out
 from simulator.collectives.request import Unsuitable
 from simulator.console.progress import Progress
 from simulator.console.style import Style, choose_style, printable
-from simulator.errors import Fault, InputError, SimulationError, one_line
+from simulator.errors import Fault, InputError, SimulationError, one_line, refused
+from simulator.questions.checks import WITHOUT_NCCL, in_ways, refuse_all
 from simulator.questions.collective import DTYPES, REDUCTIONS, CollectiveQuestion
 from simulator.results.document import document, to_json
 from simulator.results.order import bare_words, best_of, by_time
 from simulator.results.result import Result
 from simulator.results.sweep import SWEEP_WIDTH, sweep_table, winners
+from simulator.spelling import mention, spelt
 from simulator.workload.parse import Payload, parse_workload
 
 __all__ = ["ExchangeRuns", "answer_exchanges", "exchange_questions", "run_exchange"]
@@ -61,7 +62,7 @@ def run_exchange(written: Written) -> None:
     code = f"--strategy all: without {', '.join(apart)}; a file may run such code only with --trust-code"
     warn(written, [*payload.notes, *([code] if apart else [])])
     if written.trace is not None and payload.is_sweep:
-        raise InputError(f"--trace shows one size; {one_line(payload.text, 60)} has {len(payload.sizes)}")
+        raise InputError(f"{mention('trace')} shows one size; {one_line(payload.text, 60)} has {len(payload.sizes)}")
     with ExitStack() as stack:
         files = Files(written, stack)
         runs = answer_exchanges(written, session, questions, names, payload)
@@ -81,81 +82,59 @@ def run_exchange(written: Written) -> None:
 
 def exchange_questions(written: Written, session: Session) -> tuple[list[CollectiveQuestion], list[str]]:
     """Return the questions about each machine, still without a size, and the name that distinguishes each strategy."""
-    machines, collective, strategies, algorithm, dtype, reduction, software, root, driven = read_all(
-        lambda: find_machines(written, session),
-        lambda: parse_collective(written.collective),
-        lambda: parse_strategies(written.strategy or "all"),
-        lambda: parse_algorithm(written.algorithm),
-        lambda: parse_choice("--dtype", written.dtype, DTYPES),
-        lambda: parse_choice("--redop", written.redop, REDUCTIONS),
-        lambda: parse_software(written.nccl),
-        lambda: parse_count("--root", written.root),
-        lambda: parse_count("--gpus-per-process", written.gpus_per_process),
+    machines, collective, strategies, algorithm, dtype, reduction, software, root, driven, size, pairs, servers = (
+        read_all(
+            lambda: find_machines(written, session),
+            lambda: parse_collective(written.collective),
+            lambda: parse_strategies(written.strategy or "all"),
+            lambda: parse_algorithm(written.algorithm),
+            lambda: parse_choice("dtype", written.dtype, DTYPES),
+            lambda: parse_choice("reduction", written.redop, REDUCTIONS),
+            lambda: parse_software(written.nccl),
+            lambda: parse_count("root", written.root),
+            lambda: parse_count("gpus_per_process", written.gpus_per_process),
+            lambda: None if written.group_size is None else parse_count("group_size", written.group_size),
+            lambda: _pairs(written.pairs),
+            lambda: parse_servers(written.servers),
+        )
     )
-    if reduction != "sum" and collective not in ("all-reduce", "reduce-scatter", "reduce"):
-        raise InputError(f"--redop {reduction}: {collective} reduces nothing")
     if "nccl" not in strategies:
-        of_nccl = {"--algorithm": algorithm is not None, "--nccl": written.nccl is not None}
-        refuse({**of_nccl, "--gpus-per-process": driven != 1}, WITHOUT_NCCL)
-    servers = parse_servers(written.servers, strategies)
+        refuse({mention("nccl"): written.nccl is not None}, WITHOUT_NCCL)
+    values = {
+        "size_bytes": 0.0,
+        "collective": collective,
+        "group_size": size,
+        "root": root,
+        "pairs": pairs,
+        "gpus_per_process": driven,
+        "algorithm": algorithm,
+        "dtype": dtype,
+        "reduction": reduction,
+        "servers": servers,
+        "software": software,
+    }
     questions, names = [], []
     for where in machines:
         machine = session.machine(where)
         if not machine.gpus:
-            raise InputError(f"{machine.name} has no GPU, so nothing is exchanged; --batch 32 runs a step on its CPU")
-        gpus = parse_gpus(written.gpus, machine)
-        if not 0 <= root < len(gpus):
-            raise InputError(f"--root {root}: the ranks are 0 to {len(gpus) - 1}")
-        if not 1 <= driven <= len(gpus):
-            one = f"--gpus-per-process {driven}: {len(gpus)} GPUs take part"
-            raise InputError(f"{one}; a process drives 1 to {len(gpus)}")
-        for name in strategies:
-            questions.append(
-                CollectiveQuestion(
-                    where=where,
-                    size_bytes=0.0,
-                    collective=collective,
-                    strategy=name,
-                    gpus=tuple(gpus) if written.gpus is not None else None,
-                    group_size=None if written.group_size is None else _group_size(written.group_size, len(gpus)),
-                    root=root,
-                    pairs=_pairs(written.pairs, collective, len(gpus)),
-                    gpus_per_process=driven,
-                    algorithm=algorithm if name == "nccl" else None,
-                    dtype=dtype,
-                    reduction=reduction,
-                    servers=servers,
-                    software=software,
-                )
+            raise InputError(
+                f"{machine.name} has no GPU, so nothing is exchanged; {mention('batch', 32)} runs a step on its CPU"
             )
-            names.append(f"{name} on {machine.name}" if len(machines) > 1 else name)
-    if collective not in ("broadcast", "reduce"):
-        refuse({"--root": root != 0}, f"is for --collective broadcast or reduce, not {collective}")
+        gpus = parse_gpus(written.gpus, machine)
+        values |= {"where": where, "gpus": None if written.gpus is None else tuple(gpus)}
+        found = in_ways(CollectiveQuestion, values, [{"strategy": name} for name in strategies])
+        refuse_all(found[0].rank_faults(len(gpus)))
+        questions += found
+        names += [f"{name} on {machine.name}" if len(machines) > 1 else name for name in strategies]
     return questions, names
 
 
-def _group_size(text: str, n_ranks: int) -> int:
-    size = parse_count("--group-size", text)
-    if not 1 < size <= n_ranks or n_ranks % size:
-        raise InputError(f"--group-size {size}: {n_ranks} GPUs do not make groups of it")
-    return size
-
-
-def _pairs(text: str | None, collective: str, n_ranks: int) -> tuple[tuple[int, int], ...]:
-    if text is None:
-        return ()
-    if collective != "send-recv":
-        raise InputError(f"--pairs: is for --collective send-recv, not {collective}")
-    found = []
-    for word in text.split(","):
-        match = re.fullmatch(r"(\d{1,6})>(\d{1,6})", word.strip(), re.ASCII)
-        if match is None:
-            raise InputError(f"--pairs {one_line(text, 60)}: write for example 0>1,2>3")
-        pair = int(match[1]), int(match[2])
-        if pair[0] == pair[1] or max(pair) >= n_ranks:
-            raise InputError(f"--pairs {one_line(text, 60)}: a pair names two of the ranks 0 to {n_ranks - 1}")
-        found.append(pair)
-    return tuple(found)
+def _pairs(text: str | None) -> tuple[tuple[int, ...], ...]:
+    """Return the pairs of ranks in *text*: ``0>1,2>3``; raises InputError."""
+    words = [] if text is None else [word.strip() for word in text.split(",")]
+    if not all(re.fullmatch(r"\d{1,6}>\d{1,6}", word, re.ASCII) for word in words):
+        raise refused("pairs", "write for example 0>1,2>3", one_line(text, 60))
+    return tuple(tuple(int(end) for end in word.split(">")) for word in words)
 
 
 def answer_exchanges(
@@ -176,7 +155,7 @@ def answer_exchanges(
                     result = session.collective(asked, fold=written.fold)
                     found.append(replace(result, changed=session.changed(asked, result.sync_time_s)))
                 except Unsuitable as reason:
-                    unfit[name] = str(reason)
+                    unfit[name] = reason.why
                 except SimulationError as error:
                     machine = session.machine(question.where).name
                     raise SimulationError(f"{question.strategy} on {machine}: {error}") from error
@@ -188,11 +167,11 @@ def answer_exchanges(
         many = len({question.where for question in questions}) > 1
         raise InputError(
             [
-                Fault(f"--strategy {name} does not fit{'' if many else f' {where}'}: {why}")
+                Fault(f"{mention('strategy', name)} does not fit{'' if many else f' {where}'}: {why}")
                 for name, why in unfit.items()
             ]
         )
-    return ExchangeRuns(tuple(by_size), unfit)
+    return ExchangeRuns(tuple(by_size), {name: spelt(why, "command") for name, why in unfit.items()})
 
 
 def _faster(
@@ -235,7 +214,10 @@ def _print(
         return
     if results[0].n_ranks == 1:
         network = "resnet50" if payload.text.startswith(("bytes:", "sweep:")) else payload.text
-        tell(written, f"one GPU exchanges nothing; --workload {network} --batch 32 simulates a step on it")
+        tell(
+            written,
+            f"one GPU exchanges nothing; {mention('workload', network)} {mention('batch', 32)} simulates a step on it",
+        )
     lines = text.title(results, payload, [len(machine.gpus) for machine in machines], style)
     lines += ["", *text.comparison(results, style)]
     if runs.faster is not None:

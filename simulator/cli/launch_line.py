@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields, replace
 
-from simulator.cli.written import Written, spelt
-from simulator.errors import Fault, InputError, few, one_line
+from simulator.cli.written import Written
+from simulator.errors import Fault, InputError, few, one_line, refused
 from simulator.launch.launch import Launch, read_launch
 from simulator.questions.layout import parse_layout
+from simulator.spelling import mention
 from simulator.topology.load import load_topology
 from simulator.units import whole_number
 from simulator.workload.zoo.registry import find_entry, nearest_network
@@ -39,9 +40,9 @@ def with_launch(written: Written) -> tuple[Written, Sequence[str]]:
     changes: dict[str, object] = {}
     faults: list[Fault] = []
 
-    def differs(option: str, own: object, said: object) -> None:
-        own, said = one_line(own, 60), one_line(said, 60)
-        faults.append(Fault(f"{option} {own}: --launch says {said}; leave one of the two out"))
+    def differs(name: str, own: object, said: object) -> None:
+        ours = mention(name, one_line(own, 60))
+        faults.append(Fault(f"{ours}: {mention('launch')} says {said}; leave one of the two out"))
 
     for name, said in launch.options.items():
         own = getattr(written, name)
@@ -49,17 +50,17 @@ def with_launch(written: Written) -> tuple[Written, Sequence[str]]:
             if not own:
                 changes[name] = (said,)
             elif len(own) > 1 or parse_layout(own[0]) != parse_layout(str(said)):
-                differs(spelt(name), " ".join(own), said)
+                differs(name, " ".join(own), one_line(said, 60))
         elif own == _ELSE[name]:
             changes[name] = said
         elif own != said:
-            differs(spelt(name), own, said)
+            differs(name, own, one_line(said, 60))
     if written.batch is not None and "global_batch" in launch.options:
-        differs("--batch", written.batch, f"--global-batch {launch.options['global_batch']}")
+        differs("batch", written.batch, mention("global_batch", launch.options["global_batch"]))
     own_sizes = dict(text.partition("=")[::2] for text in written.sizes)
     for name, size in launch.sizes.items():
         if own_sizes.get(name, str(size)) != str(size):
-            differs("--set", f"{name}={own_sizes[name]}", f"{name}={size}")
+            differs("sizes", f"{name}={own_sizes[name]}", one_line(f"{name}={size}", 60))
     if faults:
         raise InputError(faults)
     new = tuple(f"{name}={size}" for name, size in launch.sizes.items() if name not in own_sizes)
@@ -73,14 +74,18 @@ def _check_named(written: Written, launch: Launch) -> None:
         why = f"no network is known by the name in {one_line(launch.unknown, 80)}" if launch.unknown else _NO_NETWORK
         unread = f", and {few(launch.files)} is not read" if launch.files and not launch.unknown else ""
         name = launch.unknown.partition(" ")[2].rpartition("/")[2]
-        hint = nearest_network(name, 0) if name else ""
-        if not hint.startswith("did"):
-            hint = "add --workload, for example --workload llama2-7b (simulate networks)"
-        raise InputError(f"--launch: {why}{unread}; {hint if hint.startswith('add') else f'{hint} add --workload'}")
+        hint, ours = (nearest_network(name, 0) if name else ""), mention("workload")
+        if hint.startswith("did"):
+            hint = f"{hint} add {ours}"
+        else:
+            hint = f"add {ours}, for example {mention('workload', 'llama2-7b')} (simulate networks)"
+        raise refused("launch", f"{why}{unread}; {hint}")
     if written.batch is written.global_batch is None and "global_batch" not in launch.options:
-        raise InputError(
-            "--launch: the line names no batch (--micro-batch-size and --global-batch-size, "
-            "--per_device_train_batch_size, or DeepSpeed's configuration); add --batch, for example --batch 32"
+        raise refused(
+            "launch",
+            f"the line names no batch (--micro-batch-size and --global-batch-size, "
+            f"--per_device_train_batch_size, or DeepSpeed's configuration); add {mention('batch')}, for example "
+            f"{mention('batch', 32)}",
         )
 
 
@@ -96,7 +101,7 @@ def _length_notes(written: Written, launch: Launch) -> list[str]:
     length = entry.defaults.get("sequence_length")
     if entry.sample != "sequences" or entry.length_known or any("sequence_length" in text for text in written.sizes):
         return []
-    return [f"the line names no length of sequences: {length} tokens are simulated; --seq-len says another"]
+    return [f"the line names no length of sequences: {length} tokens are simulated; {mention('seq_len')} says another"]
 
 
 def _gpus_of(written: Written) -> int | None:

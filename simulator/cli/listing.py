@@ -31,8 +31,8 @@ def list_machines(
 
     *gpu*: a part, or a piece of its name; *gpus*: the number of GPUs in all; *nodes*: the number of nodes.
     """
-    count = None if gpus is None else parse_count("--gpus", gpus)
-    computers = None if nodes is None else parse_count("--nodes", nodes)
+    count = None if gpus is None else parse_count("gpus", gpus)
+    computers = None if nodes is None else parse_count("nodes", nodes)
     entries = [_machine(name, path) for name, path in builtin_topologies().items()]
     models = sorted({model for entry in entries for model in entry["gpus"]} - {""})
     wanted = None if gpu is None else [model for model in models if gpu.strip().lower() in model]
@@ -58,7 +58,7 @@ def list_networks(words: Sequence[str], *, sample: str | None, json_wanted: bool
 
     zoo = [(name, find_entry(name)) for name in network_names()]
     samples = tuple(dict.fromkeys(entry.sample for _, entry in zoo))
-    of = None if sample is None else parse_choice("--sample", sample, samples)
+    of = None if sample is None else parse_choice("sample", sample, samples)
     entries = [
         {"name": name, "sample": entry.sample, "description": described(name), "sizes": dict(entry.defaults)}
         for name, entry in zoo
@@ -70,7 +70,7 @@ def list_networks(words: Sequence[str], *, sample: str | None, json_wanted: bool
 
 def list_parts(words: Sequence[str], *, kind: str | None, json_wanted: bool) -> None:
     """Print the catalogue of parts, only those of *kind* if given; raises InputError if none matches."""
-    of = None if kind is None else parse_choice("--kind", kind, PART_KINDS)
+    of = None if kind is None else parse_choice("kind", kind, PART_KINDS)
     entries = [
         {
             "name": path.stem,

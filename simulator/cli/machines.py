@@ -11,8 +11,9 @@ from simulator.cli.circumstances import parse_neighbours, parse_slow_links
 from simulator.cli.options import parse_count
 from simulator.cli.output import warn
 from simulator.cli.written import Written
-from simulator.errors import Fault, InputError, one_line
+from simulator.errors import Fault, InputError, one_line, refused
 from simulator.questions.where import Where
+from simulator.spelling import mention
 from simulator.topology.load import topology_from_text
 from simulator.topology.yaml_source import MAX_BYTES
 
@@ -25,9 +26,12 @@ def find_machines(written: Written, session: Session) -> list[Where]:
     Raises InputError with every fault of the files.
     """
     if not written.topology:
-        raise InputError("--topology is needed, for example --topology p3.16xlarge.yaml (simulate machines)")
+        raise InputError(
+            f"{mention('topology')} is needed, for example {mention('topology', 'p3.16xlarge.yaml')} (simulate "
+            "machines)"
+        )
     slow, others = parse_slow_links(written.slow_link), parse_neighbours(written.neighbour)
-    nodes = None if written.nodes is None else parse_count("--nodes", written.nodes)
+    nodes = None if written.nodes is None else parse_count("nodes", written.nodes)
     found: list[Where] = []
     faults: list[Fault] = []
     more = 0
@@ -62,16 +66,16 @@ def _names(text: str) -> list[str]:
         return [text]
     names = [name.strip() for name in text.split(",")]
     if not all(names):
-        raise InputError(f"--topology {one_line(text, 60)}: a name is missing; write for example p3.16xlarge,dgx-h100")
+        raise refused("topology", "a name is missing; write for example p3.16xlarge,dgx-h100", one_line(text, 60))
     if len(set(names)) < len(names):
-        raise InputError(f"--topology {one_line(text, 60)}: a machine is named twice")
+        raise refused("topology", "a machine is named twice", one_line(text, 60))
     return names
 
 
 def _know_input(session: Session, where: Where) -> None:
     """Load standard input, which can be read only once, as the machine of *where*."""
     if sys.stdin is None:
-        raise InputError("--topology -: standard input is closed")
+        raise refused("topology", "standard input is closed", "-")
     try:
         topology = topology_from_text(sys.stdin.buffer.read(MAX_BYTES + 1), n_nodes=where.nodes, fabric=where.fabric)
         session.know(where, topology)

@@ -9,16 +9,16 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
-from simulator.collectives.nccl.tables import ALGORITHMS
 from simulator.collectives.registry import find_strategy, strategy_names
-from simulator.errors import Fault, InputError, MissingDependency, nearest, one_line
+from simulator.errors import Fault, InputError, MissingDependency, nearest, one_line, refused
 from simulator.network.machine import Machine
+from simulator.questions.collective import ALGORITHMS
 from simulator.questions.where import NCCL_TODAY, CpuLibrary, Month, Software, month_of
+from simulator.spelling import mention
 from simulator.workload.collective import COLLECTIVES, Collective
 from simulator.workload.precision import precision_named
 
 __all__ = [
-    "WITHOUT_NCCL",
     "check_outputs",
     "gpus_among",
     "parse_algorithm",
@@ -41,9 +41,6 @@ _MAX_DIGITS = 18
 _SYNONYMS = {"adamw": "adam"}
 T = TypeVar("T", bound=str)
 PLOT_SUFFIXES = (".svg", ".png", ".pdf")
-
-
-WITHOUT_NCCL = "is NCCL's; --strategy nccl reads it"
 
 
 def refuse(given: Mapping[str, bool], why: str) -> None:
@@ -83,40 +80,40 @@ def parse_collective(text: str) -> Collective:
     for collective in COLLECTIVES:
         if name in (collective, collective.replace("-", "")):
             return collective
-    raise InputError(f"--collective {one_line(text, 60)}: no such collective; {nearest(name, COLLECTIVES)}")
+    raise refused("collective", f"no such collective; {nearest(name, COLLECTIVES)}", one_line(text, 60))
 
 
-def parse_count(option: str, text: str) -> int:
-    """Return the whole number *text* of *option*; raises InputError."""
+def parse_count(name: str, text: str) -> int:
+    """Return the whole number *text* of the option *name*; raises InputError."""
     number = re.fullmatch(r"(-?)0*(\d+)", text.strip(), re.ASCII)
     if number is None:
-        raise InputError(f"{option} {one_line(text, 60)}: must be a whole number")
+        raise InputError(f"{mention(name, one_line(text, 60))}: must be a whole number")
     if len(number[2]) > _MAX_DIGITS:
-        raise InputError(f"{option} {one_line(text, 60)}: is too {'small' if number[1] else 'large'}")
+        raise InputError(f"{mention(name, one_line(text, 60))}: is too {'small' if number[1] else 'large'}")
     return int(number[0])
 
 
-def parse_choice(option: str, text: str, allowed: Sequence[T]) -> T:
-    """Return the one of *allowed* that *text* of *option* names; raises InputError."""
-    name = text.strip().lower()
+def parse_choice(name: str, text: str, allowed: Sequence[T]) -> T:
+    """Return the one of *allowed* that *text* of the option *name* names; raises InputError."""
+    said = text.strip().lower()
     for choice in allowed:
-        if choice in (name, _SYNONYMS.get(name), precision_named(name)):
+        if choice in (said, _SYNONYMS.get(said), precision_named(said)):
             return choice
-    raise InputError(f"{option} {one_line(text, 40)}: no such choice; {nearest(name, allowed)}")
+    raise InputError(f"{mention(name, one_line(text, 40))}: no such choice; {nearest(said, allowed)}")
 
 
 def parse_algorithm(text: str | None) -> str | None:
     """Return the NCCL algorithm called *text*, or None; raises InputError."""
-    return None if text is None else parse_choice("--algorithm", text.replace("-", "_"), ALGORITHMS)
+    return None if text is None else parse_choice("algorithm", text.replace("-", "_"), ALGORITHMS)
 
 
-def parse_month(option: str, text: str | None) -> Month | None:
-    """Return the month *text* of *option*, as in 2020-10; raises InputError."""
+def parse_month(name: str, text: str | None) -> Month | None:
+    """Return the month *text* of the option *name*, as in 2020-10; raises InputError."""
     if text is None:
         return None
     month = month_of(text)
     if month is None:
-        raise InputError(f"{option} {one_line(text, 40)}: a month is needed, such as 2020-10")
+        raise InputError(f"{mention(name, one_line(text, 40))}: a month is needed, such as 2020-10")
     return month
 
 
@@ -131,7 +128,7 @@ def parse_software(nccl: str | None, cpu_library: CpuLibrary = "onednn", librari
             why = f"the minor version is missing; {why}"
         elif marked := re.fullmatch(r"\s*[vV](\d{1,2}\.\d{1,3}(?:\.\d{1,3})?)\s*", nccl, re.ASCII):
             why = f"write it without the {nccl.strip()[0]}: {marked[1]}"
-        raise InputError(f"--nccl {one_line(nccl, 40)}: {why}")
+        raise refused("nccl", f"{why}", one_line(nccl, 40))
     return Software((int(match[1]), int(match[2])), cpu_library, libraries)
 
 
@@ -141,7 +138,7 @@ def software_notes(nccl: str | None) -> list[str]:
     if version <= NCCL_TODAY:
         return []
     major, minor = NCCL_TODAY
-    return [f"--nccl {version[0]}.{version[1]} is not known yet: it chooses and takes what {major}.{minor} does"]
+    return [f"{mention('nccl', nccl)} is not known yet: it chooses and takes what {major}.{minor} does"]
 
 
 def read_all(*readers: Callable[[], Any]) -> list[Any]:
@@ -160,14 +157,14 @@ def read_all(*readers: Callable[[], Any]) -> list[Any]:
     return found
 
 
-def parse_list(option: str, text: str, read: Callable[[str], Any], example: str, *, repeats: bool = False) -> list[Any]:
+def parse_list(name: str, text: str, read: Callable[[str], Any], example: str, *, repeats: bool = False) -> list[Any]:
     """Return the results of *read* for the comma-separated words of *text*; raises InputError.
 
     Repetitions are left out, unless *repeats*: two jobs may be alike.
     """
     words = [word.strip() for word in re.split(r",(?![^\[\]]*\])", text)]  # a range has commas too: gpu[0,2]
     if not all(words):
-        raise InputError(f"{option} {one_line(text, 60)}: a name is missing; write for example {example}")
+        raise InputError(f"{mention(name, one_line(text, 60))}: a name is missing; write for example {example}")
     found = read_all(*(partial(read, word) for word in words))
     return list(found if repeats else dict.fromkeys(found))
 
@@ -181,7 +178,7 @@ def parse_strategies(text: str) -> list[str]:
         find_strategy(word)
         return (word,)
 
-    return list(dict.fromkeys(name for found in parse_list("--strategy", text, names, "ring,tree") for name in found))
+    return list(dict.fromkeys(name for found in parse_list("strategy", text, names, "ring,tree") for name in found))
 
 
 def wants_best(text: str | None) -> bool:
@@ -204,8 +201,8 @@ def gpus_among(text: str, total: int, name: str) -> Sequence[int]:
     if wants_best(text):
         text = text.strip()[len(_BEST) :]
         if re.fullmatch(r"\d{1,18}", text, re.ASCII) is None:
-            raise InputError(f"--gpus {_BEST}{one_line(text, 60)}: write how many, for example {_BEST}4")
-    shown = f"--gpus {one_line(text, 60)}"
+            raise refused("gpus", f"write how many, for example {_BEST}4", _BEST + one_line(text, 60))
+    shown = f"{mention('gpus', one_line(text, 60))}"
     has = f"{name} has {total} GPU{'s' if total != 1 else ''}"
     words = [word.strip() for word in text.split(",")]
     if len(words) == 1 and re.fullmatch(r"\d{1,18}", words[0], re.ASCII):

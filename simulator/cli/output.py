@@ -12,6 +12,7 @@ from simulator.console.files import OutputFile
 from simulator.console.streams import say
 from simulator.console.style import printable
 from simulator.errors import first_of
+from simulator.spelling import spelt
 
 __all__ = ["Files", "show", "tell", "warn"]
 
@@ -58,7 +59,7 @@ def show(lines: Sequence[str]) -> None:
 def tell(written: Written, line: str) -> None:
     """Print a remark, unless ``--quiet``."""
     if not written.quiet:
-        say(line)
+        say(spelt(line, "command"))
 
 
 def warn(written: Written, notes: Iterable[str]) -> None:

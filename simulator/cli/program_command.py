@@ -49,7 +49,7 @@ def answer_programs(written: Written) -> list[ProgramResult]:
     session = Session()
     machines = find_machines(written, session)
     session = session.calibrated(read_calibrations(written.calibration, [session.machine(w) for w in machines]))
-    threads = None if written.threads is None else parse_count("--threads", written.threads)
+    threads = None if written.threads is None else parse_count("threads", written.threads)
     results = []
     with Progress(len(machines), "simulating", quiet=written.quiet) as progress:
         for where in machines:

@@ -7,47 +7,34 @@ from math import ceil
 
 from simulator.cli.options import parse_choice, parse_count, refuse
 from simulator.cli.written import Written
-from simulator.errors import InputError
+from simulator.errors import InputError, refused
 from simulator.questions.options import RECOMPUTED_PARTS, Recompute, RecomputedPart, StepOptions
+from simulator.spelling import mention
 from simulator.step.recompute import reruns_of
 from simulator.workload.network import Network, block_name
 
 __all__ = ["check_recomputes", "read_recompute"]
 
-_HOLDS: dict[RecomputedPart, tuple[RecomputedPart, ...]] = {"moe": ("moe_act", "shared_experts")}
-
 
 def read_recompute(written: Written) -> tuple[Recompute, tuple[RecomputedPart, ...], int | None]:
     """Return how activations are recomputed, which parts of blocks, and in how many blocks; raises InputError."""
     ways: dict[str, tuple[bool, Recompute]] = {
-        "--recompute": (written.recompute, "full"),
-        "--recompute-attention": (written.recompute_attention, "selective"),
-        "--recompute-parts": (written.recompute_parts is not None, "selective"),
-        "--recompute-operators": (written.recompute_operators, "operators"),
+        mention("recompute"): (written.recompute, "full"),
+        mention("recompute_attention"): (written.recompute_attention, "selective"),
+        mention("recompute_parts"): (written.recompute_parts is not None, "selective"),
+        mention("recompute_operators"): (written.recompute_operators, "operators"),
     }
     given = [(option, how) for option, (is_given, how) in ways.items() if is_given]
     if len(given) > 1:
         raise InputError(f"{given[1][0]}: {given[0][0]} says already what is recomputed; give one of the two")
     how: Recompute = given[0][1] if given else "none"
     parts = StepOptions().recompute_parts if written.recompute_parts is None else _parts(written.recompute_parts)
-    if written.recompute_blocks is None:
-        return how, parts, None
-    if not given:
-        raise InputError("--recompute-blocks: is about what is recomputed; add --recompute")
-    count = parse_count("--recompute-blocks", written.recompute_blocks)
-    if count < 1:
-        raise InputError(f"--recompute-blocks {count}: at least 1; without --recompute none is recomputed")
-    return how, parts, count
+    blocks = written.recompute_blocks
+    return how, parts, None if blocks is None else parse_count("recompute_blocks", blocks)
 
 
 def _parts(text: str) -> tuple[RecomputedPart, ...]:
-    option = "--recompute-parts"
-    found = tuple(dict.fromkeys(parse_choice(option, name, RECOMPUTED_PARTS) for name in text.split(",")))
-    for whole, inside in _HOLDS.items():
-        twice = next((part for part in inside if part in found), None)
-        if whole in found and twice is not None:
-            raise InputError(f"{option} {twice}: {whole} runs it again already; give one of the two")
-    return found
+    return tuple(dict.fromkeys(parse_choice("recompute_parts", name, RECOMPUTED_PARTS) for name in text.split(",")))
 
 
 def check_recomputes(written: Written, options: StepOptions, network: Network, chunks: int) -> None:
@@ -62,11 +49,11 @@ def check_recomputes(written: Written, options: StepOptions, network: Network, c
     most = ceil(there / chunks)
     if there and (options.recompute_blocks or 0) > most:
         where = f"{workload} has" if chunks == 1 else f"a stage's chunk of {workload} has at most"
-        raise InputError(f"--recompute-blocks {options.recompute_blocks}: {where} {most} blocks")
+        raise refused("recompute_blocks", f"{where} {most} blocks", options.recompute_blocks)
     if options.recompute == "full":
-        refuse({"--recompute": not reruns_of(network, options)}, blocks)
+        refuse({mention("recompute"): not reruns_of(network, options)}, blocks)
     if options.recompute == "operators":
-        refuse({"--recompute-operators": not reruns_of(network, options)}, blocks)
+        refuse({mention("recompute_operators"): not reruns_of(network, options)}, blocks)
     if options.recompute != "selective":
         return
     for part in options.recompute_parts:
@@ -74,7 +61,7 @@ def check_recomputes(written: Written, options: StepOptions, network: Network, c
         alone = StepOptions(recompute="selective", recompute_parts=(part,), recompute_blocks=some)
         if not reruns_of(network, alone):
             if written.recompute_attention and some is None:
-                raise InputError(f"--recompute-attention: applies to attention, {none}")
+                raise refused("recompute_attention", f"applies to attention, {none}")
             if some is not None and reruns_of(network, replace(alone, recompute_blocks=None)):
-                raise InputError(f"--recompute-blocks {some}: none of the first {some} blocks of {workload} has {part}")
-            raise InputError(f"--recompute-parts {part}: applies to blocks with such a part, {none}")
+                raise refused("recompute_blocks", f"none of the first {some} blocks of {workload} has {part}", some)
+            raise refused("recompute_parts", f"applies to blocks with such a part, {none}", part)

@@ -76,9 +76,11 @@ def _result(written: Written, option: str, count: int) -> TrainingResult:
             raise InputError("scale draws one curve; name one machine, layout, strategy and overlap")
         return session.step(questions[0])
     except InputError as error:
-        raise error.changed(lambda fault: Fault(f"{option} {count}: {fault}")) from None
+        raise error.changed(lambda fault: Fault(f"{option} {count}: {fault.unspelt}")) from None
     except Unsuitable as error:
-        raise InputError(f"{option} {count}: --strategy {written.strategy or 'nccl'} does not fit: {error}") from None
+        raise InputError(
+            f"{option} {count}: --strategy {written.strategy or 'nccl'} does not fit: {error.why}"
+        ) from None
 
 
 def parse_counts(option: str, text: str | None) -> list[int]:

@@ -18,7 +18,7 @@ from simulator.cli.unread import unread_options
 from simulator.cli.written import Written
 from simulator.console.progress import Progress
 from simulator.console.style import choose_style
-from simulator.errors import InputError
+from simulator.errors import InputError, refused
 from simulator.questions.launch import LaunchQuestion
 from simulator.questions.sweep import swept
 from simulator.questions.words import Single, parse_question, question_words
@@ -33,9 +33,7 @@ def run_single(written: Written) -> None:
     """Answer on each machine and print; raises TopocastError."""
     is_sweep = swept(written.what)[0][0] is not None
     if written.plot is not None and not is_sweep:
-        raise InputError(
-            "--plot: a single operation is drawn over sizes; write for example access:chase,sweep:4KiB-1GiB"
-        )
+        raise refused("plot", "a single operation is drawn over sizes; write for example access:chase,sweep:4KiB-1GiB")
     with ExitStack() as stack:
         files = Files(written, stack)
         found, remarks = answer_singles(written)
@@ -74,7 +72,7 @@ def _asked(written: Written) -> tuple[Session, list[tuple[int | None, list[Singl
     session = Session()
     machines = find_machines(written, session)
     session = session.calibrated(read_calibrations(written.calibration, [session.machine(w) for w in machines]))
-    threads = None if written.threads is None else parse_count("--threads", written.threads)
+    threads = None if written.threads is None else parse_count("threads", written.threads)
     return session, [
         (size, [parse_question(text, where, written.device, threads) for where in machines])
         for size, text in swept(written.what)

@@ -22,6 +22,7 @@ from simulator.results.document import to_json
 from simulator.results.order import best_of
 from simulator.results.step_document import steps_document
 from simulator.results.training import TrainingResult
+from simulator.spelling import mention, spelt
 from simulator.units import format_size
 
 __all__ = ["StepRuns", "answer_steps", "check_fits", "notes_of", "run_steps"]
@@ -89,12 +90,12 @@ def answer_steps(written: Written, session: Session, questions: Sequence[StepQue
                 found.append(replace(result, changed=changed))
             except Unsuitable as reason:
                 of = f" on {session.machine(question.where).name}" if several else ""
-                unfit[f"{question.way}{of}"] = str(reason)
+                unfit[f"{question.way}{of}"] = reason.why
             except InputError as error:
                 raise on_machine(error, session.machine(question.where).name) if several else error from None
             progress.advance(question.way)
     if not found:
-        raise InputError([Fault(f"--strategy {name} does not fit: {why}") for name, why in unfit.items()])
+        raise InputError([Fault(f"{mention('strategy', name)} does not fit: {why}") for name, why in unfit.items()])
     found.sort(key=lambda answer: (not answer.fits, -answer.throughput))
     if written.what_if:
         from simulator.api.what_if import what_if
@@ -103,7 +104,7 @@ def answer_steps(written: Written, session: Session, questions: Sequence[StepQue
         with Progress(1, "looking for what would be faster", quiet=written.quiet):
             better = replace(best, what_if=what_if(session, best.question, best.step_time_s))
         found = [better if each is best else each for each in found]
-    return StepRuns(tuple(found), unfit)
+    return StepRuns(tuple(found), {name: spelt(why, "command") for name, why in unfit.items()})
 
 
 def _print(written: Written, runs: StepRuns) -> None:

@@ -18,7 +18,6 @@ from simulator.cli.circumstances import (
 )
 from simulator.cli.machines import find_machines
 from simulator.cli.options import (
-    WITHOUT_NCCL,
     parse_choice,
     parse_count,
     parse_gpus,
@@ -33,13 +32,15 @@ from simulator.cli.recompute_options import check_recomputes, read_recompute
 from simulator.cli.written import OVERLAP, Written
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.predict import Device
-from simulator.errors import InputError, nearest, one_line
+from simulator.errors import InputError, nearest, one_line, refused
 from simulator.network.machine import Machine
+from simulator.questions.checks import MOST, WITHOUT_NCCL, changed, in_ways, refuse_all
 from simulator.questions.input_file import parse_input
 from simulator.questions.layout import REPLICAS, Layout, parse_layout
-from simulator.questions.options import ACCUMULATIONS, FRAMEWORKS, MODES, OPTIMIZERS, POLICIES, QUANTISED, StepOptions
+from simulator.questions.options import ACCUMULATIONS, FRAMEWORKS, MODES, OPTIMIZERS, POLICIES, StepOptions
 from simulator.questions.step import BUCKET_BYTES, StepQuestion, accumulating
 from simulator.questions.where import CPU_LIBRARIES, Month, Software, Where, month_words
+from simulator.spelling import mention
 from simulator.step.precision import half_policy, storage_of
 from simulator.training.data_parallel import gradient_bytes
 from simulator.units import parse_quantity, whole_number
@@ -47,9 +48,6 @@ from simulator.workload.operators import Conv2d
 from simulator.workload.precision import ELEMENT_BYTES
 
 __all__ = ["ask_steps"]
-
-_MAX_SIZE = 10**7
-_MOST_PROGRAMS = 64
 
 
 def ask_steps(written: Written, session: Session | None = None) -> tuple[Session, list[StepQuestion]]:
@@ -72,89 +70,63 @@ def _ways(written: Written) -> list[StepQuestion]:
 
     options, batch, micro_batches, micro_batch, threads, sizes, software, strategies, layouts, overlaps = read_all(
         lambda: _options(written),
-        lambda: _size("--global-batch" if whole else "--batch", written.global_batch or written.batch or ""),
-        lambda: _size("--micro-batches", written.micro_batches),
+        lambda: _size("global_batch" if whole else "batch", written.global_batch or written.batch or ""),
+        lambda: parse_count("micro_batches", written.micro_batches),
         lambda: _micro_batch(written),
-        lambda: None if written.threads is None else _size("--threads", written.threads),
+        lambda: None if written.threads is None else parse_count("threads", written.threads),
         lambda: tuple(_sizes(written).items()),
         lambda: _software(written),
         lambda: parse_strategies(written.strategy or "nccl"),
         lambda: _layouts(written.parallel),
-        lambda: parse_list("--overlap", written.overlap, _overlap, "none,bucket:25MiB"),
+        lambda: parse_list("bucket_bytes", written.overlap, _overlap, "none,bucket:25MiB"),
     )
-    stragglers, staleness, servers, checkpoints, (divided, helpers), lost, fed, programs = read_all(
+    stragglers, staleness, servers, checkpoints, (divided, helpers), lost, fed, programs, epoch = read_all(
         lambda: parse_stragglers(written.straggler),
         lambda: parse_staleness(written.staleness),
-        lambda: parse_servers(written.servers, strategies),
+        lambda: parse_servers(written.servers),
         lambda: parse_checkpoints(written),
         lambda: parse_divide(written.divide),
         lambda: parse_loss(written.lose),
         lambda: None if written.input is None else parse_input(written.input),
-        lambda: _programs(written),
+        lambda: parse_count("programs", written.programs),
+        lambda: 0 if written.epoch is None else _epoch(written.epoch),
     )
-    served = [name for name in strategies if name.startswith("parameter-server")]
-    if len(served) == len(strategies) and any(size not in (0.0, BUCKET_BYTES) for size in overlaps):
-        refuse({"--overlap": True}, "servers exchange key by key, a layer at a time; leave it out or take none")
-    if options.mode != "train":
-        of_servers = {"--staleness": written.staleness != "0", "--lose": lost is not None}
-        refuse(of_servers, f"is about training, and --mode {options.mode} updates nothing")
     if all(layout.process == "loop" for layout in layouts):
-        by_nccl = {"--strategy": written.strategy is not None, "--nccl": written.nccl is not None}
-        refuse(by_nccl, "of --parallel loop is a sum on the first GPU")
-    if divided and (served or not all(layout.has_replicas for layout in layouts)):
-        refuse({"--divide": True}, "is for --parallel dp, with a collective")
-    if not any(layout.has_replicas for layout in layouts):
-        of_servers = {"--servers": bool(servers), "--staleness": written.staleness != "0", "--lose": lost is not None}
-        refuse(of_servers, "is for --parallel dp; servers keep the parameters of whole replicas")
-    if not served:
-        refuse({"--staleness": written.staleness != "0"}, "is for --strategy parameter-server; others wait for all")
-        refuse(
-            {"--lose": lost is not None}, "is for --strategy parameter-server; others go on from a checkpoint (--mtbf)"
-        )
+        by_nccl = {mention("strategy"): written.strategy is not None, mention("nccl"): written.nccl is not None}
+        refuse(by_nccl, f"of {mention('layout', 'loop')} is a sum on the first GPU")
     if "nccl" not in strategies:
-        refuse({"--nccl": written.nccl is not None}, WITHOUT_NCCL)
-    if not any(_has_buckets(layout) for layout in layouts):
-        refuse({"--overlap": written.overlap != OVERLAP}, "is for --parallel dp; shards are gathered one unit ahead")
-    if all(layout.process != "each" for layout in layouts):
-        refuse({"--reduce-fp32": written.reduce_fp32}, "is for --parallel dp or fsdp; one process sums as it stores")
-        refuse({"--no-contention": not written.contention}, "applies to one process for each GPU")
-    if not any(layout.zero for layout in layouts):
-        refuse({"--no-prefetch": not written.prefetch}, "is for --parallel fsdp, or zero=1 or 2")
-    base = StepQuestion(
-        where=Where(""),
-        workload=written.what,
-        batch=micro_batch or batch,
-        sizes=sizes,
-        options=options,
-        micro_batches=micro_batches,
-        device=written.device,
-        sums_in_fp32=written.reduce_fp32,
-        prefetches=written.prefetch,
-        contention=written.contention,
-        threads=threads,
-        stragglers=stragglers,
-        servers=servers,
-        staleness=staleness,
-        checkpoints=checkpoints,
-        epoch_samples=0 if written.epoch is None else _epoch(written.epoch),
-        divided=divided,
-        helpers=helpers,
-        lost=lost,
-        input=fed,
-        programs=programs,
-        software=software,
-    )
-    return [
-        replace(base, layout=layout, strategy=strategy, bucket_bytes=bucket_bytes)
+        refuse({mention("nccl"): written.nccl is not None}, WITHOUT_NCCL)
+    values = {
+        "where": Where(""),
+        "workload": written.what,
+        "batch": micro_batch or batch,
+        "sizes": sizes,
+        "options": options,
+        "micro_batches": micro_batches,
+        "device": written.device,
+        "sums_in_fp32": written.reduce_fp32,
+        "prefetches": written.prefetch,
+        "contention": written.contention,
+        "threads": threads,
+        "stragglers": stragglers,
+        "servers": servers,
+        "staleness": staleness,
+        "checkpoints": checkpoints,
+        "epoch_samples": epoch,
+        "divided": divided,
+        "helpers": helpers,
+        "lost": lost,
+        "input": fed,
+        "programs": programs,
+        "software": software,
+    }
+    ways = [
+        {"layout": layout, "strategy": strategy, "bucket_bytes": bucket_bytes}
         for layout in layouts
-        for bucket_bytes in (overlaps if _has_buckets(layout) else (BUCKET_BYTES,))
+        for bucket_bytes in overlaps
         for strategy in strategies
     ]
-
-
-def _has_buckets(layout: Layout) -> bool:
-    """Whether gradients can be exchanged in buckets during the backward pass."""
-    return layout.zero < 3 and layout.process == "each"
+    return in_ways(StepQuestion, values, ways)
 
 
 def _layouts(written: Sequence[str]) -> list[Layout]:
@@ -168,48 +140,33 @@ def _ways_of(text: str) -> list[str]:
     return text.split(",") if "=" not in text else [text]
 
 
-def _programs(written: Written) -> int:
-    """Return the number of programs that share a GPU; raises InputError."""
-    value = parse_count("--programs", written.programs)
-    if not 1 <= value <= _MOST_PROGRAMS:
-        raise InputError(f"--programs {value}: from 1 to {_MOST_PROGRAMS}")
-    if value > 1:
-        refuse({"--input": written.input is not None}, "applies to one program; leave out --programs")
-    return value
-
-
 def _micro_batch(written: Written) -> int | None:
     """Return the samples of a micro-batch, or None if not given; raises InputError."""
     if written.micro_batch is None:
         return None
     if written.global_batch is None:
-        raise InputError("--micro-batch: is a part of --global-batch; --batch is the samples of one already")
+        raise refused(
+            "micro_batch", f"is a part of {mention('global_batch')}; {mention('batch')} is the samples of one already"
+        )
     if written.micro_batches != "1":
-        raise InputError("--micro-batch: --global-batch and --micro-batches say it already; give one of the two")
-    return _size("--micro-batch", written.micro_batch)
+        raise refused(
+            "micro_batch",
+            f"{mention('global_batch')} and {mention('micro_batches')} say it already; give one of the two",
+        )
+    return _size("micro_batch", written.micro_batch)
 
 
 def _options(written: Written) -> StepOptions:
-    if written.launch_blocking and written.cuda_graph:
-        raise InputError("--launch-blocking: waits for each kernel, and --cuda-graph launches all at once")
     mode, precision, optimizer, framework, (how, parts, blocks) = read_all(
-        lambda: parse_choice("--mode", written.mode, MODES),
-        lambda: parse_choice("--precision", written.precision or "torch", POLICIES),
-        lambda: parse_choice("--optimizer", written.optimizer or "momentum", OPTIMIZERS),
-        lambda: parse_choice("--framework", written.framework, FRAMEWORKS),
+        lambda: parse_choice("mode", written.mode, MODES),
+        lambda: parse_choice("precision", written.precision or "torch", POLICIES),
+        lambda: parse_choice("optimizer", written.optimizer or "momentum", OPTIMIZERS),
+        lambda: parse_choice("framework", written.framework, FRAMEWORKS),
         lambda: read_recompute(written),
     )
     if mode != "train":
-        updates = {"--optimizer": written.optimizer is not None, "--fused-optimizer": written.fused_optimizer}
-        refuse(updates, f"updates parameters, and --mode {mode} updates none")
-    if written.fused_optimizer and optimizer in ("lamb", "adam-loop", "bert-adam"):
-        how = "goes from tensor to tensor" if optimizer != "lamb" else "updates all parameters at once already"
-        raise InputError(f"--fused-optimizer: --optimizer {optimizer} {how}; it is for adam, momentum, sgd")
-    if precision in QUANTISED and mode != "inference":
-        raise InputError(f"--precision {precision}: is for --mode inference; gradients are no whole numbers")
-    if mode == "inference":
-        again = dict.fromkeys(StepOptions(recompute=how, recompute_parts=parts).recompute_words, True)
-        refuse(again, "is for the backward pass, and --mode inference has none")
+        updates = {mention("optimizer"): written.optimizer is not None}
+        refuse(updates, f"updates parameters, and {mention('mode', mode)} updates none")
     return StepOptions(
         mode=mode,
         precision=precision,
@@ -232,33 +189,31 @@ def _questions(
 ) -> list[StepQuestion]:
     """Return the questions for each machine: one per way, or a single one if one device runs alone."""
     found: list[StepQuestion] = []
-    how = None if written.accumulate is None else parse_choice("--accumulate", written.accumulate, ACCUMULATIONS)
+    how = None if written.accumulate is None else parse_choice("accumulation", written.accumulate, ACCUMULATIONS)
     for where in machines:
         machine = session.machine(where)
         gpus = _gpus(written, machine)
         count = 1 if gpus is None else len(gpus)
         if count > 1:
-            refuse({"--programs": written.programs != "1"}, f"applies to one GPU, but {count} take part; take --gpus 1")
-            refuse({"--threads": written.threads is not None}, f"applies to a CPU; {count} GPUs take part")
-        own = ways if count + len(ways[0].helpers) > 1 else [replace(ways[0], layout=REPLICAS)]
-        asked = [accumulating(replace(_shared_out(written, way, count), where=where, gpus=gpus), how) for way in own]
+            refuse_all(ways[0].device_faults(count))
+        own = ways if count + len(ways[0].helpers) > 1 else [changed(ways[0], layout=REPLICAS)]
+        asked = [accumulating(changed(_shared_out(written, way, count), where=where, gpus=gpus), how) for way in own]
         found += [_as_trained(written, session, question) for question in asked]
     if written.optimizer is None and session.network(found[0]).sample == "sequences":  # usual for transformers
         found = [replace(each, options=replace(each.options, optimizer="adam")) for each in found]
     _check_has(written, session, found)
     infers = ways[0].options.mode == "inference"
     if infers or not any(each.gpus and len(each.gpus) + len(each.helpers) > 1 for each in found):
-        names = " and ".join(session.machine(where).name for where in machines)
         apart = {
-            "--strategy": written.strategy is not None,
-            "--parallel": written.parallel not in ((), ("dp",)),
-            "--overlap": written.overlap != OVERLAP,
-            "--reduce-fp32": written.reduce_fp32,
-            "--divide": written.divide != "even",
-            "--nccl": written.nccl is not None,
-            "--no-contention": not written.contention,
+            mention("strategy"): written.strategy is not None,
+            mention("layout"): written.parallel not in ((), ("dp",)),
+            mention("bucket_bytes"): written.overlap != OVERLAP,
+            f"{mention('sums_in_fp32')}": written.reduce_fp32,
+            mention("divided"): written.divide != "even",
+            mention("nccl"): written.nccl is not None,
+            mention("contention", False): not written.contention,
         }
-        none = "--mode inference has none" if infers else f"one device of {names} steps alone"
+        none = f"{mention('mode', 'inference')} has none" if infers else "one device steps alone"
         refuse(apart, f"is about an exchange, and {none}")
     return found
 
@@ -271,48 +226,56 @@ def _check_has(written: Written, session: Session, questions: Sequence[StepQuest
         convolves = any(isinstance(layer.operator, Conv2d) for layer in network.layers)
         none = f"and {written.what} has none"
         check_recomputes(written, options, network, min(q.layout.pp * q.layout.vp for q in questions))
-        refuse({"--channels-last": written.channels_last and not convolves}, f"applies to convolutions, {none}")
+        refuse({mention("channels_last"): written.channels_last and not convolves}, f"applies to convolutions, {none}")
     hooked = options.framework == "deepspeed-zero3"
     apart = any(q.layout.zero != 3 and q.gpus and len(q.gpus) > 1 for q in questions)
     if hooked and (apart or options.mode == "inference"):
-        raise InputError("--framework deepspeed-zero3: is ZeRO-3 in training; add --parallel fsdp")
+        raise refused("framework", f"is ZeRO-3 in training; add {mention('layout', 'fsdp')}", "deepspeed-zero3")
     adds = any(q.micro_batches > 1 and q.layout.zero < 2 and q.options.mode in ("train", "backward") for q in questions)
-    several = "is about gradients of several micro-batches (--micro-batches 4), which zero=2 and fsdp scatter"
-    refuse({"--accumulate": written.accumulate is not None and not adds}, several)
+    several = (
+        f"is about gradients of several micro-batches ({mention('micro_batches', 4)}), which zero=2 and fsdp scatter"
+    )
+    refuse({mention("accumulation"): written.accumulate is not None and not adds}, several)
     devices = {device for question in questions for device in _devices(session, question)}
     gpus = [device for device in devices if isinstance(device, Gpu)]
     if len(gpus) == len(devices) and not any(question.helpers for question in questions):
-        refuse({"--cpu-library": written.cpu_library != "onednn"}, "applies to kernels on a CPU, but GPUs compute")
+        refuse(
+            {mention("cpu_library"): written.cpu_library != "onednn"}, "applies to kernels on a CPU, but GPUs compute"
+        )
     if written.libraries is not None:
-        _check_libraries(gpus, parse_month("--libraries", written.libraries), written.calibration is not None)
+        _check_libraries(gpus, parse_month("libraries", written.libraries), written.calibration is not None)
     if not gpus:
         of_gpus = {
-            "--channels-last": written.channels_last,
-            f"--framework {written.framework}": options.framework != "pytorch",
-            "--libraries": written.libraries is not None,
+            mention("channels_last"): written.channels_last,
+            f"{mention('framework', written.framework)}": options.framework != "pytorch",
+            mention("libraries"): written.libraries is not None,
         }
         refuse(of_gpus, "applies to GPUs, but a CPU computes")
         others = session.calibrations.keys().isdisjoint(device.name for device in devices)
-        refuse({"--calibration": written.calibration is not None and others}, "has nothing of the CPU that computes")
+        refuse(
+            {mention("calibration"): written.calibration is not None and others}, "has nothing of the CPU that computes"
+        )
     if all(_sums_in_fp32(question) for question in questions):
-        why = f"gradients of --precision {options.precision} are of fp32 already"
-        refuse({"--reduce-fp32": written.reduce_fp32}, why)
+        why = f"gradients of {mention('precision', options.precision)} are of fp32 already"
+        refuse({f"{mention('sums_in_fp32')}": written.reduce_fp32}, why)
     if written.precision == "tf32" and not any("tf32" in gpu.peak_flops_per_s for gpu in gpus):
         names = " and ".join(dict.fromkeys(device.name for device in devices))
-        raise InputError(f"--precision tf32: {names} has none, and computes in fp32 whatever is allowed")
+        raise refused("precision", f"{names} has none, and computes in fp32 whatever is allowed", "tf32")
 
 
 def _check_libraries(gpus: Iterable[Gpu], month: Month | None, calibrated: bool) -> None:
     """Raise InputError where nothing is known of libraries of *month* on *gpus*."""
-    refuse({"--libraries": calibrated}, "is part of what --calibration measured; leave one of them out")
+    refuse(
+        {mention("libraries"): calibrated}, f"is part of what {mention('calibration')} measured; leave one of them out"
+    )
     for gpu in gpus:
         since = gpu.traits.kernels_since
         if since is None:
-            raise InputError(f"--libraries: is not modelled for {gpu.name}; leave it out")
+            raise refused("libraries", f"is not modelled for {gpu.name}; leave it out")
         first = (since[0] - 1, since[1])  # libraries may precede the boards
         if month is not None and month < first:
             words = f"{gpu.name} has none so old; {month_words(first)} or later is allowed"
-            raise InputError(f"--libraries {month_words(month)}: {words}")
+            raise refused("libraries", f"{words}", month_words(month))
 
 
 def _sums_in_fp32(question: StepQuestion) -> bool:
@@ -323,8 +286,8 @@ def _sums_in_fp32(question: StepQuestion) -> bool:
 
 def _software(written: Written) -> Software:
     library, libraries = read_all(
-        lambda: parse_choice("--cpu-library", written.cpu_library, CPU_LIBRARIES),
-        lambda: parse_month("--libraries", written.libraries),
+        lambda: parse_choice("cpu_library", written.cpu_library, CPU_LIBRARIES),
+        lambda: parse_month("libraries", written.libraries),
     )
     return parse_software(written.nccl, library, libraries)
 
@@ -358,7 +321,7 @@ def _gpus(written: Written, machine: Machine) -> tuple[int, ...] | None:
     if written.device is not None:
         return None
     if not machine.gpus:
-        refuse({"--gpus": written.gpus is not None}, f"{machine.name} has no GPU; its CPU takes part")
+        refuse({mention("gpus"): written.gpus is not None}, f"{machine.name} has no GPU; its CPU takes part")
         return None
     return tuple(parse_gpus(written.gpus, machine))
 
@@ -371,7 +334,7 @@ def _shared_out(written: Written, way: StepQuestion, count: int) -> StepQuestion
     replicas = (way.layout.on(count).dp or 1) if count > 1 else 1
     if written.global_batch is None:
         return way
-    whole = _size("--global-batch", written.global_batch)
+    whole = _size("global_batch", written.global_batch)
     parts = replicas * (way.batch if written.micro_batch else way.micro_batches)
     if whole % parts:
         less = whole // parts * parts
@@ -381,7 +344,7 @@ def _shared_out(written: Written, way: StepQuestion, count: int) -> StepQuestion
         elif way.micro_batches > 1:
             of.append(f"{way.micro_batches} micro-batches")
         near = " and ".join(str(size) for size in (less, less + parts) if size)
-        raise InputError(f"--global-batch {whole}: {' x '.join(of)} do not share it evenly; {near} would do")
+        raise refused("global_batch", f"{' x '.join(of)} do not share it evenly; {near} would do", whole)
     return replace(way, micro_batches=whole // parts) if written.micro_batch else replace(way, batch=whole // parts)
 
 
@@ -391,37 +354,37 @@ def _overlap(text: str) -> float:
         return 0.0
     name, _, size = text.partition(":")
     if name != "bucket":
-        raise InputError(f"--overlap {one_line(text, 40)}: no such choice; {nearest(name, ('none', OVERLAP))}")
+        raise refused("bucket_bytes", f"no such choice; {nearest(name, ('none', OVERLAP))}", one_line(text, 40))
     try:
         return parse_quantity(size, "size", positive=True) if size else BUCKET_BYTES
     except ValueError as error:
-        raise InputError(f"--overlap {one_line(text, 40)}: {error}") from None
+        raise refused("bucket_bytes", f"{error}", one_line(text, 40)) from None
 
 
 def _epoch(text: str) -> int:
-    value = parse_count("--epoch", text)
+    value = parse_count("epoch_samples", text)
     if value < 1:
-        raise InputError(f"--epoch {value}: must be at least 1")
+        raise refused("epoch_samples", "must be at least 1", value)
     return value
 
 
-def _size(option: str, text: str) -> int:
-    value = parse_count(option, text)
-    if not 1 <= value <= _MAX_SIZE:
-        raise InputError(f"{option} {value}: from 1 to {_MAX_SIZE}")
+def _size(name: str, text: str) -> int:
+    value = parse_count(name, text)
+    if not 1 <= value <= MOST:
+        raise InputError(f"{mention(name, value)}: from 1 to {MOST}")
     return value
 
 
 def _sizes(written: Written) -> dict[str, int | str]:
     """Return the sizes of the network from ``--seq-len``, ``--image`` and ``--set``; raises InputError."""
-    options = {"sequence_length": ("--seq-len", written.seq_len), "image": ("--image", written.image)}
+    options = {"sequence_length": (mention("seq_len"), written.seq_len), "image": (mention("image"), written.image)}
     own = {name: (option, text) for name, (option, text) in options.items() if text is not None}
     found: dict[str, int | str] = {name: _size(option, text) for name, (option, text) in own.items()}
     for text in written.sizes:
         key, equals, value = (part.strip() for part in text.partition("="))
-        shown = f"--set {one_line(text, 60)}"
+        shown = f"{mention('sizes', one_line(text, 60))}"
         if not equals or not key or not value:
-            raise InputError(f"{shown}: write a name and a value, for example --set layers=12")
+            raise InputError(f"{shown}: write a name and a value, for example {mention('sizes', 'layers=12')}")
         if key in own:
             raise InputError(f"{shown}: {own[key][0]} says it already; give one of the two")
         if key in found:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from simulator.cli.written import Written, spelt
+from simulator.cli.written import Written
 from simulator.errors import InputError, one_line
+from simulator.spelling import mention
 
 __all__ = ["unread_options"]
 
@@ -37,5 +38,5 @@ def unread_options(written: Written, ask: Callable[[Written], Iterable[float]], 
         except InputError:  # there is no answer without the option
             continue
         if not changed:
-            remarks.append(f"{spelt(name)} {one_line(value, 60)}: changes nothing of this answer")
+            remarks.append(f"{mention(name, one_line(value, 60))}: changes nothing of this answer")
     return remarks

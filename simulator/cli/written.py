@@ -3,93 +3,84 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Annotated, Any, ClassVar
 
+from simulator import spelling
+from simulator.cli.option import Option, declared
+from simulator.cli.options_of_exchanges import Exchange, Machine, What
+from simulator.cli.options_of_steps import OVERLAP, Failures, Parallelism, Step
 from simulator.errors import Fault, InputError
-from simulator.programs.file import is_program
-from simulator.questions.words import KINDS
+from simulator.spelling import mention
 
-__all__ = ["OVERLAP", "Written", "check_read", "command", "spelt"]
+__all__ = ["GROUPS", "OPTIONS", "OVERLAP", "Written", "check_read", "command", "spelt", "written_of"]
 
-OVERLAP = "bucket:25MiB"
 _EXCHANGE, _STEP, _SINGLE, _PROGRAM = "exchange", "step", "single", "program"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
-    """All options on the question and its output, with their defaults."""
+@dataclass(frozen=True, kw_only=True)
+class Launched:
+    """The launch line of another program."""
 
-    topology: str | None = None
-    workload: str | None = None
-    nodes: str | None = None
-    fabric: str | None = None
-    strategy: str | None = None
-    gpus: str | None = None
-    nccl: str | None = None
-    servers: str | None = None
-    slow_link: str | None = None
-    neighbour: str | None = None
-    collective: str = "all-reduce"
-    root: str = "0"
-    pairs: str | None = None
-    group_size: str | None = None
-    gpus_per_process: str = "1"
-    algorithm: str | None = None
-    dtype: str = "fp32"
-    redop: str = "sum"
-    fold: bool = True
-    batch: str | None = None
-    global_batch: str | None = None
-    micro_batches: str = "1"
-    micro_batch: str | None = None
-    parallel: tuple[str, ...] = ()
-    overlap: str = OVERLAP
-    staleness: str = "0"
-    straggler: str | None = None
-    epoch: str | None = None
-    input: str | None = None
-    programs: str = "1"
-    divide: str = "even"
-    lose: str | None = None
-    mtbf: str | None = None
-    checkpoint_every: str | None = None
-    checkpoint_time: str | None = None
-    restart_time: str | None = None
-    reduce_fp32: bool = False
-    prefetch: bool = True
-    contention: bool = True
-    mode: str = "train"
-    precision: str | None = None
-    optimizer: str | None = None
-    seq_len: str | None = None
-    image: str | None = None
-    sizes: tuple[str, ...] = ()
-    compiled: bool = False
-    cuda_graph: bool = False
-    cuda_graph_blocks: bool = False
-    launch_blocking: bool = False
-    accumulate: str | None = None
-    recompute: bool = False
-    recompute_attention: bool = False
-    recompute_operators: bool = False
-    recompute_parts: str | None = None
-    recompute_blocks: str | None = None
-    channels_last: bool = False
-    fused_optimizer: bool = False
-    framework: str = "pytorch"
-    cpu_library: str = "onednn"
-    libraries: str | None = None
-    device: str | None = None
-    threads: str | None = None
-    calibration: str | None = None
-    what_if: bool = False
-    trust_code: bool = False
-    json: bool = False
-    trace: str | None = None
-    plot: str | None = None
-    quiet: bool = False
-    launch: str | None = None
-    show_options: bool = False
+    title: ClassVar[str] = "Launch line"
+    example: ClassVar[str] = "--topology dgx-h100 --launch @pretrain.sh --show-options"
+
+    launch: Annotated[
+        str | None,
+        Option(
+            "LINE",
+            "Read the options from a launch line of Megatron-LM, torchrun or DeepSpeed, or from @script.sh. It "
+            "is not run.",
+        ),
+    ] = None
+    show_options: Annotated[bool, Option("", "Print --launch as a simulate command.")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """What is shown, and where."""
+
+    title: ClassVar[str] = "Output"
+    example: ClassVar[str] = "--topology p3.16xlarge --strategy nccl --plot links.svg"
+
+    json: Annotated[bool, Option("", "Print one JSON document instead of tables.")] = False
+    trace: Annotated[
+        str | None,
+        Option(
+            "FILE", "Write a Chrome trace (JSON), which opens in Perfetto.", read_by=("exchange", "step", "program")
+        ),
+    ] = None
+    plot: Annotated[
+        str | None,
+        Option(
+            "FILE",
+            "Draw the comparison and the machine, or the step (.svg, .png or .pdf).",
+            read_by=("exchange", "step", "single", "program"),
+        ),
+    ] = None
+    quiet: Annotated[bool, Option("", "Print only errors on standard error.", short="-q")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """What is said of the program, not of the question."""
+
+    title: ClassVar[str] = Output.title
+
+    debug: Annotated[bool, Option("", "Show the traceback of an error.")] = False
+    completion: Annotated[
+        str | None,
+        Option(
+            "SHELL", 'Print the script that completes names in bash, zsh or fish: eval "$(simulate --completion bash)".'
+        ),
+    ] = None
+    version: Annotated[bool, Option("", "Show the version.")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written(Output, Launched, Failures, Parallelism, Step, Exchange, What, Machine):
+    """All options on the question and its output, with their defaults."""
 
     @property
     def what(self) -> str:
@@ -99,6 +90,9 @@ class Written:
     @property
     def kind(self) -> str:
         """The kind of question: a single operation or a program (by workload), a step (by batch), or an exchange."""
+        from simulator.programs.file import is_program  # neither help nor completion asks for the kind
+        from simulator.questions.words import KINDS
+
         scheme, colon, _ = self.what.partition(":")
         if colon and scheme in KINDS:
             return _SINGLE
@@ -107,73 +101,43 @@ class Written:
         return _STEP if self.batch is not None or self.global_batch is not None else _EXCHANGE
 
 
-_SPELT = {
-    "sizes": "--set",
-    "compiled": "--compile",
-    **{name: f"--no-{name}" for name in ("fold", "contention", "prefetch")},
+_CLASSES = (Machine, What, Exchange, Step, Parallelism, Failures, Launched, Output, Program)
+OPTIONS = declared(*_CLASSES)
+"""The type, default, declaration and group of each option."""
+GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
+    group.title: (group.example, tuple(name for name, each in OPTIONS.items() if each[3].title == group.title))
+    for group in _CLASSES[:-1]
 }
-_OF_AN_EXCHANGE = (
-    *("collective", "root", "pairs", "group_size", "gpus_per_process", "algorithm", "dtype", "redop", "fold"),
-)
-_OF_A_STEP = (
-    *(
-        "micro_batches",
-        "micro_batch",
-        "parallel",
-        "overlap",
-        "reduce_fp32",
-        "prefetch",
-        "contention",
-        "mode",
-        "precision",
-        "optimizer",
-    ),
-    *("seq_len", "image", "sizes", "compiled", "cuda_graph", "recompute", "channels_last", "fused_optimizer"),
-    *(
-        "recompute_attention",
-        "recompute_operators",
-        "recompute_parts",
-        "recompute_blocks",
-        "cuda_graph_blocks",
-        "launch_blocking",
-        "accumulate",
-        "framework",
-        "cpu_library",
-        "libraries",
-        "what_if",
-    ),
-    *("staleness", "straggler", "epoch", "input", "programs", "divide", "lose"),
-    *("mtbf", "checkpoint_every", "checkpoint_time", "restart_time"),
-)
-_READ_BY: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(_OF_AN_EXCHANGE, (_EXCHANGE,)),
-    **dict.fromkeys(_OF_A_STEP, (_STEP,)),
-    **dict.fromkeys(("batch", "global_batch"), (_STEP,)),
-    **dict.fromkeys(("compiled", "cuda_graph"), (_STEP, _PROGRAM)),
-    **dict.fromkeys(("strategy", "gpus", "nccl", "servers"), (_EXCHANGE, _STEP)),
-    "trace": (_EXCHANGE, _STEP, _PROGRAM),
-    "plot": (_EXCHANGE, _STEP, _SINGLE, _PROGRAM),
-    **dict.fromkeys(("device", "threads", "calibration"), (_STEP, _SINGLE, _PROGRAM)),
-    "trust_code": (_PROGRAM,),
-}
-_SAYS_TOO = {"batch": "global_batch", "gpus": "device"}
+GROUPS[Output.title] = (Output.example, (*GROUPS[Output.title][1], "help"))
+"""Groups of options by title, each with an example and its options."""
 _WHY = {
-    (_EXCHANGE, _STEP): "is about a step of a network; add --batch, for example --batch 32",
-    (_STEP, _EXCHANGE): "is about an exchange alone; without --batch it is read",
-    (_SINGLE, _EXCHANGE): "is about an exchange, and --workload names a single operation",
-    (_SINGLE, _STEP): "is about a step of a network, and --workload names a single operation",
+    (_EXCHANGE, _STEP): f"is about a step of a network; add {mention('batch')}, for example {mention('batch', 32)}",
+    (_STEP, _EXCHANGE): f"is about an exchange alone; without {mention('batch')} it is read",
+    (_SINGLE, _EXCHANGE): f"is about an exchange, and {mention('workload')} names a single operation",
+    (_SINGLE, _STEP): f"is about a step of a network, and {mention('workload')} names a single operation",
     **dict.fromkeys(((_EXCHANGE, _PROGRAM), (_STEP, _PROGRAM), (_SINGLE, _PROGRAM)), "is about a file that names code"),
-    (_PROGRAM, _EXCHANGE): "is about an exchange, and --workload is a program, which says what it does",
-    (_PROGRAM, _STEP): "is about a step of a network, and --workload is a program, which says it of each (batch: 32)",
+    (_PROGRAM, _EXCHANGE): f"is about an exchange, and {mention('workload')} is a program, which says what it does",
+    (_PROGRAM, _STEP): f"is about a step of a network, and {mention('workload')} is a program, "
+    "which says it of each (batch: 32)",
 }
 
 
 _BY_WORD = "; an operator's is part of it (op:mat_mul,m=64,n=64,k=64,precision=bf16)"
 
 
+def written_of(given: Mapping[str, Any]) -> Written:
+    """Return the options *given*, as Typer reads them."""
+    several = {name: tuple(value or ()) for name, value in given.items() if OPTIONS[name][1] == ()}
+    return Written(**{**given, **several})
+
+
 def spelt(name: str) -> str:
-    """Return the command-line option of the field *name*."""
-    return _SPELT.get(name, f"--{name.replace('_', '-')}")
+    """Return the command-line option of the field *name*, as a switch that differs from its default."""
+    return spelling.spelt(_given(name), "command")
+
+
+def _given(name: str) -> str:
+    return mention(name, False) if OPTIONS[name][1] is True else mention(name)
 
 
 def check_read(written: Written) -> None:
@@ -181,12 +145,13 @@ def check_read(written: Written) -> None:
     said = [field.name for field in fields(Written) if getattr(written, field.name) != field.default]
     faults = []
     for name in said:
-        readers = _READ_BY.get(name)
+        _, _, option, group = OPTIONS[name]
+        readers = option.read_by if option.read_by is not None else getattr(group, "read_by", ())
         if readers and written.kind not in readers:
             more = _BY_WORD if name == "precision" and written.kind == _SINGLE else ""
-            faults.append(Fault(f"{spelt(name)}: {_WHY[written.kind, readers[0]]}{more}"))
-        elif _SAYS_TOO.get(name) in said:
-            faults.append(Fault(f"{spelt(name)}: {spelt(_SAYS_TOO[name])} says it already; give one of the two"))
+            faults.append(Fault(f"{_given(name)}: {_WHY[written.kind, readers[0]]}{more}"))
+        elif option.says_too in said:
+            faults.append(Fault(f"{_given(name)}: {mention(option.says_too)} says it already; give one of the two"))
     if faults:
         raise InputError(faults)
 

@@ -15,8 +15,9 @@ from importlib import metadata
 from simulator.collectives.request import Strategy
 from simulator.constants import DEFAULT, Constants
 from simulator.effects import effect, has_effects
-from simulator.errors import InputError, nearest, one_line
+from simulator.errors import nearest, one_line, refused
 from simulator.questions.where import Software
+from simulator.spelling import mention
 
 __all__ = ["ENTRY_POINT_GROUP", "find_strategy", "left_out", "strategy_names", "strategy_of"]
 
@@ -77,11 +78,11 @@ def find_strategy(name: str) -> Strategy:
             return _load(_BUILT_IN[base], name)
     plugins = _plugins()
     if name in plugins:
-        effect("runs code", f"--strategy {one_line(name, 60)}")
+        effect("runs code", f"{mention('strategy', one_line(name, 60))}")
         found = plugins[name].load()
         return found() if isinstance(found, type) or not hasattr(found, "plan") else found  # type: ignore[no-any-return]
     hint = nearest(name, strategy_names(named_only=True))
-    raise InputError(f"--strategy: no strategy is called '{one_line(name, 60)}'; {hint} (simulate strategies)")
+    raise refused("strategy", f"no strategy is called '{one_line(name, 60)}'; {hint} (simulate strategies)")
 
 
 @lru_cache(maxsize=64)
@@ -104,16 +105,13 @@ def strategy_of(
     *servers*: where parameter servers are placed.
     *constants*: the constants of NCCL's costs.
 
-    Raises InputError if the name is unknown (:func:`find_strategy`), or if an algorithm or protocol is forced on a
-    strategy other than nccl.
+    Raises InputError if the name is unknown (:func:`find_strategy`).
     """
     if servers and name.startswith("parameter-server"):
         from simulator.collectives.parameter_server import at_places
 
         return at_places(find_strategy(name), servers)
     if name != "nccl":
-        if algorithm is not None or protocol is not None:
-            raise InputError(f"an algorithm is forced on nccl, not on {one_line(name, 60)}")
         return find_strategy(name)
     from simulator.collectives.nccl.cost import costs_of
     from simulator.collectives.nccl.strategy import Nccl

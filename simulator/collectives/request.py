@@ -9,6 +9,7 @@ from simulator.collectives.communicator import Communicator
 from simulator.network.machine import Machine
 from simulator.network.routing import Router
 from simulator.plan.plan import Plan
+from simulator.spelling import mention, spelt
 from simulator.topology.parts import GpuPart
 from simulator.workload.collective import Collective
 
@@ -19,7 +20,14 @@ MAX_RANKS = {"one": 16_384, "two": 8_192, "many": 4_096}
 
 
 class Unsuitable(Exception):  # noqa: N818  an answer, not an error
-    """The strategy does not fit the machine, the ranks or the collective; the message says why."""
+    """The strategy does not fit the machine, the ranks or the collective; ``why``, which errors spell, says why."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+    def __str__(self) -> str:
+        return spelt(self.why)
 
 
 def refuse_beyond(request: Request, most: int) -> None:
@@ -28,7 +36,7 @@ def refuse_beyond(request: Request, most: int) -> None:
         text = f"{request.n_ranks:,} ranks are more than it is simulated for (up to {most:,})"
         parts = (node.part for node in request.group.unlike())
         runs = not any(isinstance(part, GpuPart) and part.vendor == "other" for part in parts)
-        raise Unsuitable(f"{text}; --strategy nccl does it" if runs else text)
+        raise Unsuitable(f"{text}; {mention('strategy', 'nccl')} does it" if runs else text)
 
 
 @dataclass(frozen=True, slots=True)

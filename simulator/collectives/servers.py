@@ -8,6 +8,7 @@ from simulator.collectives.request import Unsuitable
 from simulator.errors import nearest
 from simulator.network.machine import Machine
 from simulator.network.routing import Router
+from simulator.spelling import mention
 
 __all__ = ["OWN", "WORKERS", "place_servers", "worker_cpu"]
 
@@ -44,7 +45,7 @@ def place_servers(
     """
     own = _own(machine)
     if places == (OWN,) and not own:
-        raise Unsuitable("every node has GPUs, so no server has a machine of its own; --servers workers")
+        raise Unsuitable(f"every node has GPUs, so no server has a machine of its own; {mention('servers', 'workers')}")
     if not places:
         places = (OWN,) if own else (WORKERS,)
     if places == (OWN,):
@@ -66,7 +67,7 @@ def place_servers(
     if what == "place" and count < len(found):
         stands = "one server stands" if count == 1 else f"{count} servers stand"
         raise Unsuitable(
-            f"{stands} somewhere, and --servers names {len(found)} places; parameter-server-sharded has all"
+            f"{stands} somewhere, and {mention('servers')} names {len(found)} places; parameter-server-sharded has all"
         )
     return tuple(found[:count])
 

@@ -30,9 +30,10 @@ _NEEDS_VALUE = "requires an argument"
 def error_lines(program: str, error: TopocastError) -> list[str]:
     """Return one line for each fault; those without a place in a file start with *program*."""
     if isinstance(error, InputError):
-        lines = [str(fault) if fault.file else f"{program}: {one_line(fault, 300)}" for fault in error.faults]
+        said = [(fault, fault.spelt("command")) for fault in error.faults]
+        lines = [line if fault.file else f"{program}: {one_line(line, 300)}" for fault, line in said]
         return [*lines, f"{program}: and {error.more} more"] if error.more else lines
-    return [f"{program}: {one_line(error, 300)}"]
+    return [f"{program}: {one_line(error.spelt('command'), 300)}"]
 
 
 def run_app(

@@ -13,7 +13,7 @@ from math import log
 from simulator.constants import constants
 from simulator.devices.cpu.cpu import Cpu
 from simulator.devices.cpu.memory import bandwidth
-from simulator.errors import InputError, nearest
+from simulator.errors import nearest, refused
 from simulator.host.disks import block_time
 from simulator.network.machine import Machine, Node
 from simulator.questions.disk import DiskQuestion
@@ -160,16 +160,20 @@ def disks_of(asked: InputQuestion, machine: Machine) -> list[Node]:
     found = [node for node in machine.nodes_of(0) if isinstance(node.part, StoragePart)]
     if not asked.disks:
         if not found:
-            raise InputError(
-                f"--input: {machine.name} has no disk; devices needs for example ssd0: {{part: nvme-gen4}} with a "
-                f"link to a CPU, or write disk=memory"
+            raise refused(
+                "input",
+                f"{machine.name} has no disk; devices needs for example ssd0: "
+                f"{{part: nvme-gen4}} with a "
+                f"link to a CPU, or write disk=memory",
             )
         return found[:1]
     named = {node.name: node for node in found}
     named.update({node.name.rpartition(".")[2]: node for node in found})  # in a cluster: those of its first machine
     for name in asked.disks:
         if name not in named:
-            raise InputError(f"--input disk={name}: {machine.name} has no such disk; {nearest(name, [*named, MEMORY])}")
+            raise refused(
+                "input", f"{machine.name} has no such disk; {nearest(name, [*named, MEMORY])}", "disk=" + name
+            )
     return [named[name] for name in asked.disks]
 
 

@@ -22,6 +22,7 @@ from simulator.host.unread import check_read
 from simulator.network.machine import Machine
 from simulator.places import Places
 from simulator.questions.access import AccessQuestion
+from simulator.spelling import mention
 from simulator.topology.parts import GpuPart
 from simulator.units import format_bandwidth, format_duration
 
@@ -91,7 +92,9 @@ def _gather_bound(question: AccessQuestion, cpu: Cpu, by_bytes: str) -> tuple[st
 
 def _on_gpu(question: AccessQuestion, part: GpuPart, places: Places) -> Answer:
     if question.kind in ("strided", "random", "shared"):
-        raise InputError(f"access:{question.kind} runs on a CPU; --device cpu0, or stream, gather or chase of a GPU")
+        raise InputError(
+            f"access:{question.kind} runs on a CPU; {mention('device', 'cpu0')}, or stream, gather or chase of a GPU"
+        )
     if question.node != "local":
         raise InputError(f"node={question.node}: a GPU's accesses are to its own memory; copy: crosses links")
     check_read(question, on_gpu=True)

@@ -12,6 +12,7 @@ from simulator.network.machine import Link, Machine
 from simulator.network.routing import Router
 from simulator.places import Places
 from simulator.questions.message import MessageQuestion
+from simulator.spelling import mention
 from simulator.topology.parts import NETWORK_LINKS
 from simulator.units import format_bandwidth, format_duration, format_size
 
@@ -103,7 +104,7 @@ def _on_the_line(question: MessageQuestion, line: Link) -> tuple[float, str]:
 def _cpu(machine: Machine, host: int, name: str) -> int:
     """Return the index of *host*'s first CPU; raises InputError where there is none."""
     if not 0 <= host < machine.n_hosts:
-        hint = "; --nodes 2 --fabric ethernet-10g makes two" if machine.n_hosts == 1 else ""
+        hint = f"; {mention('nodes', 2)} {mention('fabric', 'ethernet-10g')} makes two" if machine.n_hosts == 1 else ""
         raise InputError(f"{name}={host}: {machine.name} has {machine.n_hosts} machines, from 0{hint}")
     found = next((node for node in machine.nodes_of(host) if node.kind == "cpu"), None)
     if found is None:

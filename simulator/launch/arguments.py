@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.launch.switches import is_off, is_on
 from simulator.launch.words import Word
+from simulator.spelling import mention
 
 __all__ = ["Arguments", "spelt_flag"]
 
@@ -43,7 +44,7 @@ class Arguments:
                 said, equals, value = word.text.partition("=")
                 name = said.lstrip("-").replace("_", "-")
                 self._values[name] = [value] if equals else []
-                self._places[name] = (file, word.line, word.column) if file != "--launch" else (file, 0, 0)
+                self._places[name] = (file, word.line, word.column) if file != mention("launch") else (file, 0, 0)
             elif name and not (self._values[name] and _SETTING.match(word.text)):
                 self._values[name].append(word.text)
             else:

@@ -30,6 +30,7 @@ from simulator.launch.switches import is_off
 from simulator.launch.trainer import Trainer, read_trainer
 from simulator.launch.unread import refuse, unread
 from simulator.questions.options import RECOMPUTED_PARTS
+from simulator.spelling import mention
 from simulator.user_files import read_user_file
 
 __all__ = ["Launch", "read_launch"]
@@ -56,8 +57,8 @@ def read_launch(text: str, at_hand: int | None = None) -> Launch:
 
     Raises InputError with every fault; those in a script have their positions.
     """
-    file = text[1:] if text.startswith("@") else "--launch"
-    script = commands_of(_content(file) if file != "--launch" else text, file)
+    file = text[1:] if text.startswith("@") else mention("launch")
+    script = commands_of(_content(file) if file != mention("launch") else text, file)
     command = find_command(script, file)
     args = Arguments(command.arguments, file)
     launcher = Arguments(command.launcher, file) if command.launcher is not command.arguments else args

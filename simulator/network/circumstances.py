@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from simulator.errors import InputError, nearest, one_line
+from simulator.errors import InputError, nearest, one_line, refused
 from simulator.network.compiling import compile_machine
 from simulator.network.machine import Link, Machine, Node
 from simulator.network.named import pairs
 from simulator.network.routing import Router
 from simulator.questions.where import Neighbour, SlowLink
+from simulator.spelling import mention
 from simulator.topology.cluster import apart, each
 from simulator.topology.topology import Topology, Wire
 from simulator.units import format_bandwidth
@@ -35,15 +36,13 @@ def machine_of(
     """
     machine = compile_machine(topology)
     slowed = [(slow, ways) for slow, ways in _joined(machine, slow_links) if not slow.is_passing]
-    busy = [(neighbour, pairs("--neighbour", neighbour.ends, machine)) for neighbour in neighbours]
+    busy = [(neighbour, pairs(mention("neighbours"), neighbour.ends, machine)) for neighbour in neighbours]
     if not slowed and not busy:
         return machine
     for neighbour, ways in busy:
         for end in (end for ends in ways for end in ends):
             if end.kind not in ("gpu", "cpu"):
-                raise InputError(
-                    f"--neighbour {neighbour.ends}: {end.name} is neither a GPU nor a CPU, which jobs run on"
-                )
+                raise refused("neighbours", f"{end.name} is neither a GPU nor a CPU, which jobs run on", neighbour.ends)
     for host in _unlike(topology, slowed, busy) if topology.n_nodes > 1 else ():
         topology = apart(topology, host)
     nominal, wires = list(topology.wires), list(topology.wires)
@@ -81,9 +80,10 @@ def passing(machine: Machine, slow_links: Sequence[SlowLink]) -> list[tuple[floa
                 factor = slow.factor * (whole_Bps / left_Bps) - taken_Bps / left_Bps
                 if slow.factor and factor <= 0.0:
                     gives, takes = format_bandwidth(slow.factor * whole_Bps), format_bandwidth(taken_Bps)
-                    raise InputError(
-                        f"--slow-link {one_line(slow.ends, 60)}: leaves {gives} of {name}, of which other jobs "
-                        f"(--neighbour) take {takes}"
+                    raise refused(
+                        "slow_links",
+                        f"leaves {gives} of {name}, of which other jobs ({mention('neighbours')}) take {takes}",
+                        one_line(slow.ends, 60),
                     )
                 begins[slow.from_s, name] = max(0.0, factor)
                 if slow.until_s < float("inf"):
@@ -99,14 +99,14 @@ def _joined(machine: Machine, slow_links: Sequence[SlowLink]) -> list[tuple[Slow
     told: dict[frozenset[int], list[SlowLink]] = {}
     found = []
     for slow in slow_links:
-        ways = {frozenset((a.index, b.index)): (a, b) for a, b in pairs("--slow-link", slow.ends, machine)}
+        ways = {frozenset((a.index, b.index)): (a, b) for a, b in pairs(mention("slow_links"), slow.ends, machine)}
         for numbers, (first, second) in ways.items():
             if not _between(machine, first, second):
                 raise _unlinked(slow, first, second, machine)
             others = told.setdefault(numbers, [])
             for other in others:
                 if why := _clash(slow, other):
-                    raise InputError(f"--slow-link {one_line(slow.ends, 60)}: {first.name}-{second.name} {why}")
+                    raise refused("slow_links", f"{first.name}-{second.name} {why}", one_line(slow.ends, 60))
             others.append(slow)
         found.append((slow, list(ways.values())))
     return found
@@ -149,7 +149,7 @@ def _left(machine: Machine, busy: Sequence[tuple[Neighbour, Sequence[tuple[Node,
                 needs, has = format_bandwidth(used_Bps[narrowest]), format_bandwidth(left_Bps[narrowest])
                 shared = " left by other jobs" if left_Bps[narrowest] < machine.capacity_Bps[narrowest] else ""
                 name = machine.resource_names[narrowest]
-                raise InputError(f"--neighbour {neighbour.ends}: needs {needs} of {name}, which has {has}{shared}")
+                raise refused("neighbours", f"needs {needs} of {name}, which has {has}{shared}", neighbour.ends)
             for resource, rate_Bps in used_Bps.items():
                 left_Bps[resource] -= rate_Bps
     return tuple(left_Bps)
@@ -186,7 +186,7 @@ def _unlinked(slow: SlowLink, first: Node, second: Node, machine: Machine) -> In
     ends = f"{first.name}-{second.name}"
     which = "these two" if ends == slow.ends else ends
     hint = nearest(ends, list(dict.fromkeys(known)), listed=8)
-    return InputError(f"--slow-link {slow.ends}: no link joins {which}; {hint}")
+    return refused("slow_links", f"no link joins {which}; {hint}", slow.ends)
 
 
 def _written(topology: Topology, node: Node) -> str:

@@ -22,6 +22,7 @@ from typing import TypeVar, cast
 from simulator.errors import InputError, few
 from simulator.network.machine import Link, Machine, Node
 from simulator.network.route import CLASSES, Copied, Route, join, route_along, striped
+from simulator.spelling import mention
 from simulator.topology.parts import GPU_LINKS, NETWORK_LINKS, NicPart
 
 __all__ = ["Router"]
@@ -128,7 +129,7 @@ class Router:
             route = self._any(src.index, dst.index)
         if route is None:
             down = few([link.name.replace("->", "-") for link in self.machine.down], 4)
-            why = f" without {down} (--slow-link)" if down else ""
+            why = f" without {down} ({mention('slow_links')})" if down else ""
             raise InputError(f"{self.machine.name}: no links lead from {src.name} to {dst.name}{why}")
         return route
 

@@ -169,7 +169,7 @@ class _Walk:
         try:
             return self.places.find(name).name
         except InputError as error:
-            self.fault(path, str(error).removeprefix(f"--device {name}: "))
+            self.fault(path, error.spelt("value").removeprefix(f"{name}: "))
             return self.default
 
     def stream(self, path: Path, name: str) -> None:

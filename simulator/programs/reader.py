@@ -137,7 +137,7 @@ class _Reader:
             try:
                 question = parse_question(known, Where(""))
             except InputError as error:
-                self._fault((*here, "run"), str(error).removeprefix("--workload "))
+                self._fault((*here, "run"), error.spelt("value"))
                 return None
             assert isinstance(question, OperatorQuestion)
             if "precision" not in known and spec.precision is None:

@@ -174,8 +174,7 @@ class Writer:
         try:
             calls, result_bytes = self.costs.of(run, place)
         except InputError as error:
-            message = str(error).removeprefix("--workload: ").removeprefix("--workload ")
-            raise InputError(self.program.source.fault((*run.path, "run"), message)) from None
+            raise InputError(self.program.source.fault((*run.path, "run"), error.spelt("value"))) from None
         needs = [number for name in run.reads for number in self.state.tensors[name].ready]
         last: tuple[int, ...] = ()
         for call in calls:
@@ -311,7 +310,7 @@ class Writer:
         try:
             fragment = self.costs.exchanged(exchange)
         except Unsuitable as error:
-            message = f"{exchange.strategy} does not fit: {error}"
+            message = f"{exchange.strategy} does not fit: {error.why}"
             raise InputError(self.program.source.fault((*exchange.path, "exchange"), message)) from None
         self.state.copies += 1
         issued = self.on_host(exchange.collective, self.front.launch_s, use="issue")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
+from simulator.questions.checks import From, check
 from simulator.questions.where import Where
 
 __all__ = ["AccessKind", "AccessQuestion"]
@@ -33,20 +34,20 @@ class AccessQuestion:
 
     where: Where
     kind: AccessKind
-    size_bytes: float
+    size_bytes: Annotated[float, From(0, above=True)]
     device: str | None = None
     reads: int = 1
     writes: int = 0
     element_bytes: int = 8
     rows: int = 0
     row_bytes: int = 0
-    stride_bytes: float = 64.0
-    each_bytes: float = 8.0
+    stride_bytes: Annotated[float, From(0, above=True)] = 64.0
+    each_bytes: Annotated[float, From(0, above=True)] = 8.0
     outstanding: int = 1
     cores: int = 2
     state: Literal["modified", "unchanged"] = "modified"
     node: str = "local"
-    page_bytes: float = 4096.0
+    page_bytes: Annotated[float, From(0, above=True)] = 4096.0
     level: Literal["global", "scratchpad"] = "global"
     resident: int = 0
     block_threads: int = 0
@@ -55,3 +56,6 @@ class AccessQuestion:
     threads: int | None = None
     in_graph: bool = False
     persistent: bool = False
+
+    def __post_init__(self) -> None:
+        check(self)

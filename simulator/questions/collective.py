@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated, Any, Literal, get_args
 
+from simulator.questions.checks import WITHOUT_NCCL, From, check, gpu_faults, is_served, server_faults, unread_faults
 from simulator.questions.where import TODAY, Software, Where
+from simulator.spelling import mention
 from simulator.workload.collective import Collective
 
-__all__ = ["DTYPES", "REDUCTIONS", "CollectiveQuestion"]
+__all__ = [
+    "ALGORITHMS",
+    "DTYPES",
+    "PROTOCOLS",
+    "REDUCTIONS",
+    "Algorithm",
+    "CollectiveQuestion",
+    "Dtype",
+    "Protocol",
+    "Reduction",
+]
 
+Algorithm = Literal["tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat"]
+Protocol = Literal["LL", "LL128", "Simple"]
+ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)  # in NCCL's order: of two equally fast ones the first is chosen
+PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
+Dtype = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "int8", "uint8", "int32", "uint32", "int64", "uint64", "fp8"]
+Reduction = Literal["sum", "avg", "prod", "min", "max"]
+DTYPES: tuple[Dtype, ...] = get_args(Dtype)
+REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)
 _WIDE_INTEGERS = ("int32", "uint32", "int64", "uint64")
-DTYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "int8", "uint8", *_WIDE_INTEGERS, "fp8")
-REDUCTIONS = ("sum", "avg", "prod", "min", "max")
+_REDUCING = ("all-reduce", "reduce-scatter", "reduce")
+_ROOTED = ("broadcast", "reduce")
 # Reductions that switches do, by type (ncclNvlsSupported). NCCL computes an average as a product and a sum, which they
 # do not do.
 _IN_SWITCH = {
@@ -37,19 +60,19 @@ class CollectiveQuestion:
         Ranks of a send-recv; by default each rank sends to the next.
     gpus_per_process : int
         GPUs that one host thread launches for, as nccl-tests' ``-g``; only ``nccl`` depends on it.
-    algorithm : str, optional
-        Replaces NCCL's own choice (NCCL_ALGO): ``ring``, ``tree``, ``nvls``, ``nvls_tree``, ``pat``.
-    protocol : str, optional
-        Replaces NCCL's own choice (NCCL_PROTO): ``LL``, ``LL128``, ``Simple``.
+    algorithm, protocol : str, optional
+        Replace NCCL's own choice (NCCL_ALGO, NCCL_PROTO).
     nvls : bool
         Whether NCCL may use NVLS (NCCL_NVLS_ENABLE).
     dtype : str
-        Type of the elements, one of ``DTYPES``.
+        Type of the elements.
     reduction : str
-        The reduction over ranks, one of ``REDUCTIONS``.  All move the same bytes over the same links and are
+        The reduction over ranks.  All move the same bytes over the same links and are
         memory-bound; they differ only in whether a switch can do them.
     servers : tuple of str
         Places of parameter servers: ``own`` machines, ``workers``, or names of CPUs; by default the strategy's best.
+
+    Raises InputError for what the command refuses, in its words.
     """
 
     where: Where
@@ -58,16 +81,59 @@ class CollectiveQuestion:
     strategy: str = "nccl"
     gpus: tuple[int, ...] | None = None
     group_size: int | None = None
-    root: int = 0
+    root: Annotated[int, From(0)] = 0
     pairs: tuple[tuple[int, int], ...] = ()
-    gpus_per_process: int = 1
-    algorithm: str | None = None
-    protocol: str | None = None
+    gpus_per_process: Annotated[int, From(1)] = 1
+    algorithm: Algorithm | None = None
+    protocol: Protocol | None = None
     nvls: bool = True
-    dtype: str = "fp32"
-    reduction: str = "sum"
+    dtype: Dtype = "fp32"
+    reduction: Reduction = "sum"
     servers: tuple[str, ...] = ()
     software: Software = TODAY
+
+    def __post_init__(self) -> None:
+        check(self, self._faults())
+
+    def _faults(self) -> Iterator[str]:
+        if not 0 <= self.size_bytes < math.inf:
+            yield f"{mention('size_bytes', self.size_bytes)}: must be at least zero and finite"
+        if self.reduction != "sum" and self.collective not in _REDUCING:
+            yield f"{mention('reduction', self.reduction)}: {self.collective} reduces nothing"
+        if self.root and self.collective not in _ROOTED:
+            ours = f"is for {mention('collective', 'broadcast')} or reduce, not {self.collective}"
+            yield f"{mention('root')}: {ours}"
+        if self.pairs and self.collective != "send-recv":
+            yield f"{mention('pairs')}: is for {mention('collective', 'send-recv')}, not {self.collective}"
+        yield from server_faults(self.servers, self.strategy)
+        yield from gpu_faults(self.gpus)
+        yield from self.rank_faults(None if self.gpus is None else len(self.gpus))
+        yield from unread_faults(self)
+
+    @staticmethod
+    def unread(asked: Any) -> Iterator[tuple[str, str]]:
+        """Yield the fields that an exchange with the fields of *asked* does not read, and why."""
+        if asked.strategy != "nccl":
+            yield from ((name, WITHOUT_NCCL) for name in ("algorithm", "protocol", "gpus_per_process"))
+        if not is_served(asked.strategy):
+            yield "servers", f"is for {mention('strategy', 'parameter-server')}"
+
+    def rank_faults(self, n_ranks: int | None) -> Iterator[str]:
+        """Yield what does not go with *n_ranks* GPUs that take part; None: their number is not known yet."""
+        if n_ranks is not None and self.root >= n_ranks:
+            yield f"{mention('root', self.root)}: the ranks are 0 to {n_ranks - 1}"
+        if n_ranks is not None and self.gpus_per_process > n_ranks:
+            some = f"{n_ranks} GPUs take part; a process drives 1 to {n_ranks}"
+            yield f"{mention('gpus_per_process', self.gpus_per_process)}: {some}"
+        size = self.group_size
+        if size is not None and (size < 2 or (n_ranks is not None and n_ranks % size)):
+            all_of = "the" if n_ranks is None else n_ranks
+            yield f"{mention('group_size', size)}: {all_of} GPUs do not make groups of it"
+        for first, second in self.pairs:
+            if first == second or min(first, second) < 0 or (n_ranks is not None and max(first, second) >= n_ranks):
+                most = "" if n_ranks is None else f" 0 to {n_ranks - 1}"
+                said = mention("pairs", f"{first}>{second}")
+                yield f"{said}: a pair names two of the ranks{most}"
 
     @property
     def in_switch(self) -> bool:

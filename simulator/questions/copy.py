@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
+from simulator.questions.checks import From, check
 from simulator.questions.where import Where
 
 __all__ = ["CopyKind", "CopyQuestion"]
@@ -25,7 +26,7 @@ class CopyQuestion:
 
     where: Where
     kind: CopyKind
-    size_bytes: float
+    size_bytes: Annotated[float, From(0, above=True)]
     src: int = 0
     dst: int = 0
     both_ways: bool = False
@@ -35,3 +36,6 @@ class CopyQuestion:
     threads: int | None = None
     fresh: bool = False
     socket: str = ""
+
+    def __post_init__(self) -> None:
+        check(self)

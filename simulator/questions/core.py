@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from simulator.questions.checks import check
 from simulator.questions.where import Where
 
 __all__ = ["CoreQuestion", "Operation"]
@@ -23,3 +24,6 @@ class CoreQuestion:
     operation: Operation
     device: str | None = None
     count: int = 1
+
+    def __post_init__(self) -> None:
+        check(self)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
+from simulator.questions.checks import From, check
 from simulator.questions.where import Where
 
 __all__ = ["DISK_ACCESSES", "DiskAccess", "DiskQuestion", "Track"]
@@ -25,10 +26,13 @@ class DiskQuestion:
 
     where: Where
     kind: DiskAccess
-    block_bytes: float
+    block_bytes: Annotated[float, From(0, above=True)]
     threads: int = 1
     cached: bool = False
     hit_percent: int = 0
     sustained: bool = False
     disk: str = ""
     track: Track = ""
+
+    def __post_init__(self) -> None:
+        check(self)

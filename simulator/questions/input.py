@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from simulator.questions.checks import From, check
+from simulator.spelling import mention
 
 __all__ = ["HELD", "MEMORY", "Decoder", "Held", "InputQuestion"]
 
@@ -11,6 +15,8 @@ Decoder = Literal["jpeg", "none"]
 Cache = Literal["none", "memory"]
 Held = Literal["images", "sequences", ""]
 HELD: tuple[Held, ...] = ("images", "sequences")
+_SAMPLES = From(0, 10**12)
+_FEW = From(1, 64)
 MEMORY = "memory"  # instead of a disk: all samples are in memory from the start
 
 
@@ -64,24 +70,41 @@ class InputQuestion:
 
     name: str
     sample_bytes: float
-    samples: int = 0
+    samples: Annotated[int, _SAMPLES] = 0
     holds: Held = ""
-    pixels: float = 0.0
+    pixels: Annotated[float, From(0)] = 0.0
     decode: Decoder = "none"
-    sample_s: float | None = None
-    block_bytes: float = 0.0
+    sample_s: Annotated[float, From(0)] | None = None
+    block_bytes: Annotated[float, From(0)] = 0.0
     disks: tuple[str, ...] = ()
-    workers: int = 4
-    prefetch: int = 2
+    workers: Annotated[int, From(0, 64)] = 4
+    prefetch: Annotated[int, _FEW] = 2
     shuffle: bool = True
     cache: Cache = "none"
-    epochs: int = 1
+    epochs: Annotated[int, From(1, 100_000)] = 1
     augment: bool = True
     pinned: bool = True
-    ahead: int = 1
-    batch_s: float = 0.0
-    steps_under_way: int = 2
-    evaluate: int = 0
+    ahead: Annotated[int, From(0, 64)] = 1
+    batch_s: Annotated[float, From(0)] = 0.0
+    steps_under_way: Annotated[int, _FEW] = 2
+    evaluate: Annotated[int, _SAMPLES] = 0
+
+    def __post_init__(self) -> None:
+        check(self, (f"{mention('input')}: {why}" for why in self._faults()))
+
+    def _faults(self) -> Iterator[str]:
+        if not self.sample_bytes > 0.0:
+            yield "a sample has more than zero bytes"
+        if self.decode == "jpeg" and not self.pixels and self.sample_s is None:
+            yield "decode: jpeg needs pixels, for example 469x387, or sample_time"
+        if self.pixels and self.holds == "sequences":
+            yield "pixels apply to images; this set holds sequences"
+        if self.epochs > 1 and not self.samples:
+            yield "epochs needs samples, the size of the set"
+        if self.cache == "memory" and not self.samples:
+            yield "cache: memory needs samples, the size of the set"
+        if not self.pinned and self.ahead:
+            yield "ahead needs pinned: a copy from pageable memory waits"
 
     @property
     def set_bytes(self) -> float:

@@ -13,8 +13,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.errors import Fault, InputError, nearest, one_line, refused
 from simulator.questions.input import Cache, Decoder, Held, InputQuestion
+from simulator.spelling import mention
 from simulator.topology.names import expand
 from simulator.topology.validation import validate
 from simulator.topology.yaml_source import YamlSource, parse_yaml, read_yaml
@@ -85,16 +86,10 @@ class InputFile(BaseModel):
 
     @model_validator(mode="after")
     def _fits_together(self) -> InputFile:
-        if self.decode == "jpeg" and not self.pixels and self.sample_time is None:
-            raise ValueError("decode: jpeg needs pixels, for example 469x387, or sample_time")
-        if self.pixels and self.holds == "sequences":
-            raise ValueError("pixels apply to images; this set holds sequences")
-        if self.epochs > 1 and not self.samples:
-            raise ValueError("epochs needs samples, the size of the set")
-        if self.cache == "memory" and not self.samples:
-            raise ValueError("cache: memory needs samples, the size of the set")
-        if not self.pinned and "ahead" in self.model_fields_set and self.ahead:
-            raise ValueError("ahead needs pinned: a copy from pageable memory waits")
+        try:
+            self.question("")
+        except InputError as error:
+            raise ValueError(error.faults[0].message.removeprefix(f"{mention('input')}: ")) from None
         return self
 
     def question(self, name: str) -> InputQuestion:
@@ -116,7 +111,7 @@ class InputFile(BaseModel):
             epochs=self.epochs,
             augment=self.augment,
             pinned=self.pinned,
-            ahead=self.ahead if self.pinned else 0,
+            ahead=self.ahead if self.pinned or "ahead" in self.model_fields_set else 0,
             batch_s=self.batch_time,
             steps_under_way=self.under_way,
             evaluate=self.evaluate,
@@ -147,7 +142,7 @@ def _named(first: str) -> tuple[str, dict[str, Any]]:
     known = data_sets()
     if first not in known:
         hint = nearest(first, known) if first else f"write a data set ({', '.join(known)}), a YAML file, or sample=4KB"
-        raise InputError(f"--input {one_line(first, 60)}: no such data set; {hint}")
+        raise refused("input", f"no such data set; {hint}", one_line(first, 60))
     text = files("simulator.workload").joinpath("data_sets", f"{first}.yaml").read_bytes()
     return first, dict(parse_yaml(text, f"{first}.yaml", needs=_NEEDS).data)
 
@@ -158,15 +153,17 @@ def _of_words(words: list[str]) -> dict[str, str]:
     for word in words:
         key, equals, value = (part.strip() for part in word.partition("="))
         if not equals or not key or not value:
-            raise InputError(f"--input {one_line(word, 60)}: write a key and a value, for example workers=8")
+            raise refused("input", "write a key and a value, for example workers=8", one_line(word, 60))
         if key in said:
-            raise InputError(f"--input {one_line(word, 60)}: {one_line(key, 40)} is given twice")
+            raise refused("input", f"{one_line(key, 40)} is given twice", one_line(word, 60))
         said[key] = value
     return said
 
 
 def _validated(data: dict[str, Any]) -> InputFile:
     try:
-        return validate(YamlSource("--input", data, None), InputFile)
+        return validate(YamlSource(mention("input"), data, None), InputFile)
     except InputError as error:
-        raise InputError([Fault(f"--input: {fault.message.removeprefix(': ')}") for fault in error.faults]) from None
+        raise InputError(
+            [Fault(f"{mention('input')}: {fault.message.removeprefix(': ')}") for fault in error.faults]
+        ) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from simulator.questions.checks import check
 from simulator.questions.where import Where
 from simulator.workload.operators import Operator, Phase
 from simulator.workload.precision import Precision
@@ -40,3 +41,6 @@ class LaunchQuestion:
     kernels: int = 0
     precision: Precision = "fp32"
     call: Call = ""
+
+    def __post_init__(self) -> None:
+        check(self)

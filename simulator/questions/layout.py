@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
-from simulator.errors import InputError, divisors, nearest, one_line
+from simulator.errors import Fault, InputError, divisors, nearest, one_line, refused
+from simulator.questions.checks import From, check, limits_of
+from simulator.spelling import mention, spelt
 from simulator.units import whole_number
 
 __all__ = [
@@ -29,6 +32,7 @@ Schedule = Literal["1f1b", "gpipe", "zero-bubble"]
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 Process = Literal["each", "loop", "dataparallel"]
 PROCESSES: tuple[Process, ...] = get_args(Process)
+_DEGREE = From(1, 10**6)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,21 +78,40 @@ class Layout:
         nn.DataParallel (``dataparallel``; :mod:`simulator.training.one_process`).
     """
 
-    tp: int = 1
-    pp: int = 1
-    cp: int = 1
-    dp: int | None = None
-    ep: int = 1
-    etp: int | None = None
+    tp: Annotated[int, _DEGREE] = 1
+    pp: Annotated[int, _DEGREE] = 1
+    cp: Annotated[int, _DEGREE] = 1
+    dp: Annotated[int, _DEGREE] | None = None
+    ep: Annotated[int, _DEGREE] = 1
+    etp: Annotated[int, _DEGREE] | None = None
     flex: bool = False
     sp: bool = False
     tp_overlap: bool = False
-    vp: int = 1
-    zero: int = 0
-    shards: int | None = None
+    vp: Annotated[int, _DEGREE] = 1
+    zero: Annotated[int, From(0, 3)] = 0
+    shards: Annotated[int, _DEGREE] | None = None
     schedule: Schedule = "1f1b"
     order: tuple[Axis, ...] = ORDER
     process: Process = "each"
+
+    def __post_init__(self) -> None:
+        check(self, (f"{mention('layout')}: {why}" for why in self._faults()))
+
+    def _faults(self) -> Iterator[str]:
+        if self.process != "each" and (self.divides_network or self.zero):
+            yield f"{self.process} is one process for all, and stands alone"
+        if self.sp and self.tp == 1:
+            yield "sp splits what tp leaves whole; add tp=2 or more"
+        if self.tp_overlap and not self.sp:
+            yield "tp_overlap overlaps what sp gathers and scatters; add sp"
+        if self.flex and self.ep == 1:
+            yield "flex dispatches tokens to experts; add ep=2 or more"
+        if self.pp == 1 and (self.vp > 1 or self.schedule != "1f1b"):
+            yield "vp and schedule apply to a pipeline; add pp=2 or more"
+        elif self.vp > 1 and self.schedule != "1f1b":
+            yield f"vp={self.vp} goes with schedule=1f1b"
+        if sorted(self.order) != sorted(AXES):
+            yield f"order names {', '.join(AXES)} each once, nearest ranks first: {'-'.join(ORDER)}"
 
     @property
     def model_ranks(self) -> int:
@@ -141,17 +164,15 @@ class Layout:
         if n_ranks % each:
             most = n_ranks // each * each
             near = f"{most} ranks would do" if most else f"there are {n_ranks}"
-            raise InputError(f"--parallel: {named} takes {each} ranks or a multiple of them; {near}")
+            raise refused("layout", f"{named} takes {each} ranks or a multiple of them; {near}")
         data = n_ranks // each
         if self.dp is not None and self.dp != data:
             asked = " x ".join(filter(None, (named, f"dp={self.dp}")))
-            raise InputError(
-                f"--parallel: {asked} is {each * self.dp} ranks, and {n_ranks} take part; dp={data} would do"
-            )
+            raise refused("layout", f"{asked} is {each * self.dp} ranks, and {n_ranks} take part; dp={data} would do")
         group = self.cp * data
         if self.shards is not None and (not self.zero or group % self.shards):
             whole = f"{group} ranks have the same parameters; {divisors(group)} would do"
-            raise InputError(f"--parallel: shards={self.shards}: {whole if self.zero else 'is for zero=1, 2 or 3'}")
+            raise refused("layout", f"shards={self.shards}: {whole if self.zero else 'is for zero=1, 2 or 3'}")
         shards = self.shards or (group if self.zero else None)
         self._check_experts(group, shards)
         return replace(self, dp=data, shards=shards)
@@ -160,17 +181,17 @@ class Layout:
         """Raise InputError if the experts cannot be divided evenly among the ``tp`` x *group* ranks of a stage."""
         tp, each, stage = self.tp, self.expert_tp, self.tp * group
         if each != tp > 1 and not self.sp:
-            raise InputError(
-                f"--parallel: etp={each} with tp={tp} takes ranks of tp with tokens of their own; say sp, or etp={tp}"
+            raise refused(
+                "layout", f"etp={each} with tp={tp} takes ranks of tp with tokens of their own; say sp, or etp={tp}"
             )
         if stage % each:
-            raise InputError(f"--parallel: etp={each} does not divide the {stage} ranks of a stage; {divisors(stage)}")
+            raise refused("layout", f"etp={each} does not divide the {stage} ranks of a stage; {divisors(stage)}")
         if stage % self.expert_ranks:
             among = f"{group} ranks of cp x dp" if each == tp else f"{stage // each} ranks of tp x cp x dp / etp"
-            raise InputError(f"--parallel: ep={self.ep} does not divide the {among}; {divisors(stage // each)}")
+            raise refused("layout", f"ep={self.ep} does not divide the {among}; {divisors(stage // each)}")
         if shards is not None and shards * tp % self.expert_ranks and self.expert_ranks % (shards * tp):
             whole = f"ep={self.ep}" if each == tp else f"ep={self.ep} x etp={each} of tp={tp}"
-            raise InputError(f"--parallel: shards={shards} with {whole}: one is a multiple of the other")
+            raise refused("layout", f"shards={shards} with {whole}: one is a multiple of the other")
 
     @property
     def words(self) -> str:
@@ -206,7 +227,7 @@ def parse_layout(text: str) -> Layout:
         if text.strip() == process:
             return Layout(process=process)
         if process in (item.partition("=")[0].strip() for item in text.split(",")):
-            raise InputError(f"--parallel {one_line(text, 60)}: {process} is one process for all, and stands alone")
+            raise refused("layout", f"{process} is one process for all, and stands alone", one_line(text, 60))
     found: dict[str, object] = {}
     for item in text.split(","):
         name, equals, value = (part.strip() for part in item.partition("="))
@@ -218,24 +239,17 @@ def parse_layout(text: str) -> Layout:
                 continue
             if key in found:
                 twice = "zero is given twice: fsdp is zero=3" if key == "zero" else f"{key} is given twice"
-                raise InputError(f"--parallel {one_line(text, 60)}: {twice}")
+                raise refused("layout", f"{twice}", one_line(text, 60))
             found[key] = _value(text, key, said, bool(equals) or name == "fsdp")
-    layout = Layout(**found)  # type: ignore[arg-type]
-    if layout.sp and layout.tp == 1:
-        raise InputError(f"--parallel {one_line(text, 60)}: sp splits what tp leaves whole; add tp=2 or more")
-    if layout.tp_overlap and not layout.sp:
-        raise InputError(f"--parallel {one_line(text, 60)}: tp_overlap overlaps what sp gathers and scatters; add sp")
-    if layout.flex and layout.ep == 1:
-        raise InputError(f"--parallel {one_line(text, 60)}: flex dispatches tokens to experts; add ep=2 or more")
-    if layout.pp == 1 and (layout.vp > 1 or layout.schedule != "1f1b"):
-        raise InputError(f"--parallel {one_line(text, 60)}: vp and schedule apply to a pipeline; add pp=2 or more")
-    if layout.vp > 1 and layout.schedule != "1f1b":
-        raise InputError(f"--parallel {one_line(text, 60)}: vp={layout.vp} goes with schedule=1f1b")
-    return layout
+    try:
+        return Layout(**found)  # type: ignore[arg-type]
+    except InputError as error:
+        said, own = mention("layout", one_line(text, 60)), f"{mention('layout')}: "
+        raise error.changed(lambda fault: Fault(f"{said}: {spelt(fault.message.removeprefix(own))}")) from None
 
 
 def _value(text: str, key: str, said: str, has_value: bool) -> object:
-    where = f"--parallel {one_line(text, 60)}"
+    where = f"{mention('layout', one_line(text, 60))}"
     names = [field.name for field in fields(Layout) if field.name != "process"]
     if key not in names:
         known = [*names, "fsdp", *PROCESSES[1:]]
@@ -249,14 +263,8 @@ def _value(text: str, key: str, said: str, has_value: bool) -> object:
             raise InputError(f"{where}: schedule '{one_line(said, 30)}'; {nearest(said, SCHEDULES)}")
         return said
     if key == "order":
-        order = tuple(said.split("-"))
-        if sorted(order) != sorted(AXES):
-            raise InputError(
-                f"{where}: order names {', '.join(AXES)} each once, nearest ranks first: {'-'.join(ORDER)}"
-            )
-        return order
-    most = 3 if key == "zero" else 10**6
-    number, least = whole_number(said), 0 if key == "zero" else 1
+        return tuple(said.split("-"))
+    number, (least, most, _) = whole_number(said), limits_of(Layout, key)
     if number is None or not least <= number <= most:
         raise InputError(f"{where}: {key} is a whole number, {least} to {most}")
     return number

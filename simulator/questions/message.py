@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
+from simulator.questions.checks import From, check
 from simulator.questions.where import Where
 
 __all__ = ["MessageQuestion", "Protocol"]
@@ -22,7 +23,7 @@ class MessageQuestion:
     """
 
     where: Where
-    size_bytes: float
+    size_bytes: Annotated[float, From(0, above=True)]
     protocol: Protocol = "tcp"
     src: int = 0
     dst: int = 1
@@ -31,3 +32,6 @@ class MessageQuestion:
     distance_km: int = 0
     in_vacuum: bool = False
     round_trip: bool = False
+
+    def __post_init__(self) -> None:
+        check(self)

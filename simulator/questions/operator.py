@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from simulator.questions.checks import check
 from simulator.questions.where import Where
 from simulator.workload.operators import Operator, Phase
 from simulator.workload.precision import Precision
@@ -45,3 +46,6 @@ class OperatorQuestion:
     issued: Issued = ""
     calls: bool = False
     threads: int | None = None
+
+    def __post_init__(self) -> None:
+        check(self)

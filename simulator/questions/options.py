@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
+
+from simulator.questions.checks import From, check
+from simulator.spelling import mention, spelt
 
 __all__ = [
     "ACCUMULATIONS",
@@ -57,6 +61,12 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 OPTIMIZERS: tuple[Optimizer, ...] = get_args(Optimizer)
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 QUANTISED: tuple[Policy, ...] = ("int8", "int4")  # for inference only
+_PARTS: tuple[RecomputedPart, ...] = ("core_attn",)
+_HOLDS: Mapping[RecomputedPart, tuple[RecomputedPart, ...]] = {"moe": ("moe_act", "shared_experts")}
+_ALONE: Mapping[Optimizer, str] = {  # those of which no library has one kernel for all parameters
+    "lamb": "updates all parameters at once already",
+    **dict.fromkeys(("adam-loop", "bert-adam"), "goes from tensor to tensor"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,26 +124,57 @@ class StepOptions:
     cuda_graph: bool = False
     cuda_graph_blocks: bool = False
     recompute: Recompute = "none"
-    recompute_parts: tuple[RecomputedPart, ...] = ("core_attn",)
-    recompute_blocks: int | None = None
+    recompute_parts: tuple[RecomputedPart, ...] = _PARTS
+    recompute_blocks: Annotated[int, From(1)] | None = None
     channels_last: bool = False
     fused_optimizer: bool = False
     framework: Framework = "pytorch"
     launch_blocking: bool = False
     accumulation: Accumulation = "product"
 
+    def __post_init__(self) -> None:
+        check(self, self._faults())
+
+    def _faults(self) -> Iterator[str]:
+        if self.launch_blocking and self.cuda_graph:
+            graph = mention("cuda_graph")
+            yield f"{mention('launch_blocking')}: waits for each kernel, and {graph} launches all at once"
+        if self.fused_optimizer and self.mode != "train":
+            yield f"{mention('fused_optimizer')}: updates parameters, and {mention('mode', self.mode)} updates none"
+        elif self.fused_optimizer and self.optimizer in _ALONE:
+            how = f"{mention('optimizer', self.optimizer)} {_ALONE[self.optimizer]}"
+            yield f"{mention('fused_optimizer')}: {how}; it is for adam, momentum, sgd"
+        if self.precision in QUANTISED and self.mode != "inference":
+            whole = f"is for {mention('mode', 'inference')}; gradients are no whole numbers"
+            yield f"{mention('precision', self.precision)}: {whole}"
+        if self.recompute_blocks is not None and self.recompute == "none":
+            yield f"{mention('recompute_blocks')}: is about what is recomputed; add {mention('recompute')}"
+        for whole, inside in _HOLDS.items():
+            for part in inside if whole in self.recompute_parts else ():
+                if part in self.recompute_parts:
+                    yield f"{mention('recompute_parts', part)}: {whole} runs it again already; give one of the two"
+        if self.recompute != "none" and self.mode == "inference":
+            none = f"is for the backward pass, and {mention('mode', 'inference')} has none"
+            yield from (f"{said}: {none}" for said in self.recompute_mentions)
+
+    @property
+    def recompute_mentions(self) -> tuple[str, ...]:
+        """The options that say what is recomputed, as errors mention them."""
+        parts, blocks = self.recompute_parts, self.recompute_blocks
+        if self.recompute == "none":
+            return ()
+        if self.recompute == "selective" and parts != _PARTS:
+            said = mention("recompute_parts", ",".join(parts))
+        else:
+            said = mention(
+                {"full": "recompute", "selective": "recompute_attention"}.get(self.recompute, "recompute_operators")
+            )
+        return (said,) if blocks is None else (said, mention("recompute_blocks", blocks))
+
     @property
     def recompute_words(self) -> tuple[str, ...]:
         """The command-line options that say what is recomputed."""
-        if self.recompute == "none":
-            return ()
-        if self.recompute == "selective" and self.recompute_parts == ("core_attn",):
-            said = "--recompute-attention"
-        elif self.recompute == "selective":
-            said = f"--recompute-parts {','.join(self.recompute_parts)}"
-        else:
-            said = {"full": "--recompute", "operators": "--recompute-operators"}[self.recompute]
-        return (said,) if self.recompute_blocks is None else (said, f"--recompute-blocks {self.recompute_blocks}")
+        return tuple(spelt(said, "command") for said in self.recompute_mentions)
 
     @property
     def trains(self) -> bool:

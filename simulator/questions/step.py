@@ -1,34 +1,47 @@
-"""A step of a network on a machine: :class:`StepQuestion`."""
+"""A step of a network on a machine, :class:`StepQuestion`, and a run of such steps that fails now and then."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
-from simulator.errors import InputError, one_line
-from simulator.questions.checkpoints import CheckpointQuestion
+from simulator.errors import one_line
+from simulator.questions.checks import MOST, From, check, gpu_faults, is_served, server_faults, unread_faults
 from simulator.questions.input import InputQuestion
 from simulator.questions.layout import REPLICAS, Layout
 from simulator.questions.options import USUAL, Accumulation, StepOptions
 from simulator.questions.where import TODAY, Software, Where
+from simulator.spelling import mention
 
-__all__ = ["BUCKET_BYTES", "StepQuestion", "accumulating", "check_loss", "check_straggler"]
+__all__ = ["BUCKET_BYTES", "CheckpointQuestion", "StepQuestion", "accumulating"]
 
 BUCKET_BYTES = 25 * 2**20  # bucket_cap_mb of PyTorch's DistributedDataParallel
-_MOST = 100.0  # times as long as others
+_PACE = From(1, 100)  # times as long as others
+_OF_SERVERS = {
+    "staleness": "others wait for all",
+    "lost": f"others go on from a checkpoint ({mention('mtbf_s')})",
+}
+_EXCHANGING = ("strategy", "layout", "bucket_bytes", "sums_in_fp32", "divided", "contention")
 
 
-def check_straggler(name: str, factor: float) -> None:
-    """Raise InputError if *name* cannot take *factor* times as long as others."""
-    if not 1.0 <= factor <= _MOST:
-        said = f"--straggler {one_line(name, 60)}"
-        raise InputError(f"{said}: must be between 1x and {_MOST:g}x, times as long; got {factor:g}x")
+@dataclass(frozen=True, slots=True)
+class CheckpointQuestion:
+    """A run that fails once in ``mtbf_s`` on average, and resumes from its last checkpoint.
 
+    ``every_steps``: steps between checkpoints; None: the best interval.  ``write_s``: seconds to write a checkpoint,
+    during which training stops; None: the time of the first disk.  ``restart_s``: seconds from a failure to the first
+    step.
+    """
 
-def check_loss(name: str, after_s: float) -> None:
-    """Raise InputError if the server on *name* cannot fail *after_s* seconds after the start of a step."""
-    if not 0.0 < after_s < math.inf:
-        raise InputError(f"--lose {one_line(name, 60)}: must fail later than 0 s in a step; got {after_s:g} s")
+    mtbf_s: Annotated[float, From(0, above=True)]
+    every_steps: Annotated[int, From(1)] | None = None
+    write_s: Annotated[float, From(0, above=True)] | None = None
+    restart_s: Annotated[float, From(0)] = 0.0
+
+    def __post_init__(self) -> None:
+        check(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,41 +100,101 @@ class StepQuestion:
     programs : int
         Processes that each run such a step on the same GPU, which runs kernels of one process at a time.
 
-    Raises InputError if the factor of a straggler or the time of a loss cannot be.
+    Raises InputError for what the command refuses, in its words.
     """
 
     where: Where
     workload: str
-    batch: int
+    batch: Annotated[int, From(1, MOST)]
     sizes: tuple[tuple[str, int | str], ...] = ()
     options: StepOptions = USUAL
-    micro_batches: int = 1
+    micro_batches: Annotated[int, From(1, MOST)] = 1
     device: str | None = None
     gpus: tuple[int, ...] | None = None
     layout: Layout = REPLICAS
     strategy: str = "nccl"
-    bucket_bytes: float = BUCKET_BYTES
+    bucket_bytes: Annotated[float, From(0)] = BUCKET_BYTES
     sums_in_fp32: bool = False
     prefetches: bool = True
     contention: bool = True
-    threads: int | None = None
+    threads: Annotated[int, From(1, MOST)] | None = None
     stragglers: tuple[tuple[str, float], ...] = ()
     servers: tuple[str, ...] = ()
     staleness: int | None = 0
-    epoch_samples: int = 0
+    epoch_samples: Annotated[int, From(0)] = 0
     divided: bool = False
     helpers: tuple[str, ...] = ()
     lost: tuple[str, float] | None = None
     checkpoints: CheckpointQuestion | None = None
     input: InputQuestion | None = None
-    programs: int = 1
+    programs: Annotated[int, From(1, 64)] = 1
     software: Software = TODAY
 
     def __post_init__(self) -> None:
+        check(self, self._faults())
+
+    def _faults(self) -> Iterator[str]:
         for name, factor in self.stragglers:
-            check_straggler(name, factor)
-        if self.lost is not None:
-            check_loss(*self.lost)
+            said = mention("stragglers", one_line(name, 60))
+            if not _PACE.least <= factor <= _PACE.most:
+                within = f"must be between {_PACE.least}x and {_PACE.most}x, times as long"
+                yield f"{said}: {within}; got {factor:g}x"
+        if self.lost is not None and not 0.0 < self.lost[1] < math.inf:
+            said = mention("lost", one_line(self.lost[0], 60))
+            yield f"{said}: must fail later than 0 s in a step; got {self.lost[1]:g} s"
+        if self.staleness is not None and self.staleness < 0:
+            yield f"{mention('staleness', self.staleness)}: must be at least 0, or async"
+        if self.helpers and not self.divided:
+            yield f"{mention('helpers', ','.join(self.helpers))}: a CPU gets a part of what is divided best"
+        if self.programs > 1 and self.input is not None:
+            yield f"{mention('input')}: applies to one program; leave out {mention('programs')}"
+        yield from server_faults(self.servers, self.strategy)
+        yield from gpu_faults(self.gpus)
+        if self.gpus is not None:
+            yield from self.device_faults(len(self.gpus))
+        yield from unread_faults(self)
+
+    def device_faults(self, count: int) -> Iterator[str]:
+        """Yield what does not go with *count* GPUs that take part."""
+        if count > 1 and self.programs > 1:
+            yield f"{mention('programs')}: applies to one GPU, but {count} take part; take {mention('gpus', 1)}"
+        if count > 1 and self.threads is not None and not self.helpers:
+            yield f"{mention('threads')}: applies to a CPU; {count} GPUs take part"
+
+    @staticmethod
+    def unread(asked: Any) -> Iterator[tuple[str, str]]:
+        """Yield the fields that a step with the fields of *asked* does not read, and why."""
+        layout, mode, served = asked.layout, asked.options.mode, is_served(asked.strategy)
+        alone = asked.device is not None or (asked.gpus is not None and len(asked.gpus) < 2 and not asked.helpers)
+        of_replicas = f"is for {mention('layout', 'dp')}"
+        if alone or mode == "inference":
+            none = "one device steps alone" if alone else f"{mention('mode', mode)} has none"
+            yield from ((name, f"is about an exchange, and {none}") for name in _EXCHANGING)
+        if mode != "train":
+            yield from (
+                (name, f"is about training, and {mention('mode', mode)} updates nothing") for name in _OF_SERVERS
+            )
+        if not layout.has_replicas:
+            whole = f"{of_replicas}; servers keep the parameters of whole replicas"
+            yield from ((name, whole) for name in ("servers", *_OF_SERVERS))
+        if not served:
+            yield "servers", f"is for {mention('strategy', 'parameter-server')}"
+            yield from (
+                (name, f"is for {mention('strategy', 'parameter-server')}; {why}") for name, why in _OF_SERVERS.items()
+            )
+        if served or not layout.has_replicas:
+            yield from ((name, f"{of_replicas}, with a collective") for name in ("divided", "helpers"))
+        if layout.zero == 3 or layout.process != "each":
+            yield "bucket_bytes", f"{of_replicas}; shards are gathered one unit ahead"
+        elif served and asked.bucket_bytes:
+            yield "bucket_bytes", "servers exchange key by key, a layer at a time; leave it out or take none"
+        if layout.process == "loop":
+            yield "strategy", f"of {mention('layout', 'loop')} is a sum on the first GPU"
+        if layout.process != "each":
+            yield "sums_in_fp32", f"{of_replicas} or fsdp; one process sums as it stores"
+            yield "contention", "applies to one process for each GPU"
+        if not layout.zero:
+            yield "prefetches", f"is for {mention('layout', 'fsdp')}, or zero=1 or 2"
 
     @property
     def one_process(self) -> bool:
@@ -131,8 +204,7 @@ class StepQuestion:
     @property
     def has_servers(self) -> bool:
         """Whether replicas exchange through parameter servers, key by key."""
-        served = self.strategy.startswith("parameter-server")
-        return served and self.layout.has_replicas and self.options.mode == "train"
+        return is_served(self.strategy) and self.layout.has_replicas and self.options.mode == "train"
 
     def exchanges_by(self, n_ranks: int) -> str | None:
         """Return the strategy by which *n_ranks* devices exchange; None if they exchange nothing, or through servers.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simulator.errors import InputError, one_line
+from simulator.errors import one_line, refused
 from simulator.workload.parse import parse_workload
 
 __all__ = ["swept"]
@@ -21,7 +21,7 @@ def swept(text: str) -> list[tuple[int | None, str]]:
     if not found:
         return [(None, text)]
     if len(found) > 1:
-        raise InputError(f"--workload {one_line(text, 60)}: one size is swept; got {len(found)} sweeps")
+        raise refused("workload", f"one size is swept; got {len(found)} sweeps", one_line(text, 60))
     place = found[0]
     sizes = parse_workload(items[place]).sizes
     return [(size, f"{kind}:{','.join([*items[:place], f'{size}B', *items[place + 1 :]])}") for size in sizes]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from simulator.errors import InputError, one_line
+from simulator.questions.checks import check
+from simulator.spelling import mention
 from simulator.units import format_duration
 
 __all__ = [
@@ -74,7 +77,7 @@ class SlowLink:
         return f" from {format_duration(self.from_s)}{until}" if self.is_passing else ""
 
     def __post_init__(self) -> None:
-        said = f"--slow-link {one_line(self.ends, 60)}"
+        said = f"{mention('slow_links', one_line(self.ends, 60))}"
         if not 0.0 <= self.factor <= 1.0:
             raise InputError(f"{said}: must be between 0x (failed) and 1x; got {self.factor:g}x")
         if not 0.0 <= self.from_s < self.until_s:
@@ -99,7 +102,7 @@ class Neighbour:
 
     def __post_init__(self) -> None:
         if not 0.0 < self.rate_Bps < math.inf:
-            said = f"--neighbour {one_line(self.ends, 60)}"
+            said = f"{mention('neighbours', one_line(self.ends, 60))}"
             raise InputError(f"{said}: must move more than 0 B/s; got {self.rate_Bps:g} B/s")
 
 
@@ -129,6 +132,15 @@ class Software:
     nccl: tuple[int, int] = NCCL_TODAY
     cpu_library: CpuLibrary = "onednn"
     libraries: Month | None = None
+
+    def __post_init__(self) -> None:
+        check(self, self._faults())
+
+    def _faults(self) -> Iterator[str]:
+        if self.nccl < (2, 0):
+            yield f"{mention('nccl', '.'.join(map(str, self.nccl)))}: a version such as 2.18 is needed, from 2.0 on"
+        if self.libraries is not None and month_of(month_words(self.libraries)) is None:
+            yield f"{mention('libraries', month_words(self.libraries))}: a month is needed, such as 2020-10"
 
 
 TODAY = Software()

@@ -13,7 +13,7 @@ from dataclasses import MISSING, Field, fields
 from functools import lru_cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from simulator.errors import InputError, nearest, one_line
+from simulator.errors import InputError, nearest, one_line, refused
 from simulator.questions.access import AccessQuestion
 from simulator.questions.copy import CopyQuestion
 from simulator.questions.core import CoreQuestion
@@ -22,6 +22,7 @@ from simulator.questions.launch import LaunchQuestion
 from simulator.questions.message import MessageQuestion
 from simulator.questions.operator import OperatorQuestion
 from simulator.questions.where import Where
+from simulator.spelling import mention
 from simulator.units import parse_quantity
 from simulator.workload import operators
 from simulator.workload.functions import check_function
@@ -62,12 +63,12 @@ def parse_question(text: str, where: Where, device: str | None = None, threads: 
     try:
         values = _read(cls, [item.strip() for item in rest.split(",")], kind)
     except ValueError as error:
-        raise InputError(f"--workload {one_line(text, 60)}: {error}") from None
+        raise refused("workload", f"{error}", one_line(text, 60)) from None
     known = {field.name for field in fields(cls)}
-    for name, value, option in (("device", device, "--device"), ("threads", threads, "--threads")):
+    for name, value, option in (("device", device, mention("device")), ("threads", threads, mention("threads"))):
         if value is not None:
             if name not in known:
-                raise InputError(f"{option}: {kind} has none; write for example --workload {_EXAMPLES[kind]}")
+                raise InputError(f"{option}: {kind} has none; write for example {mention('workload', _EXAMPLES[kind])}")
             values[name] = value
     return cls(where=where, **values)
 
@@ -161,7 +162,7 @@ def _field(cls: type[Any], operator: type[Any] | None, name: str, value: str) ->
     if plain in known:
         return known[plain]
     if plain == "threads":
-        raise ValueError(f"threads are said by --threads {one_line(value, 20)}, apart from what they do")
+        raise ValueError(f"threads are said by {mention('threads', one_line(value, 20))}, apart from what they do")
     if name:
         raise ValueError(f"there is no '{one_line(name, 40)}'; {nearest(plain, [*known, 'op'])}")
     word = value.replace("_", "-").lower()

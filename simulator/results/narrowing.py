@@ -16,13 +16,13 @@ from simulator.questions.launch import LaunchQuestion
 from simulator.questions.operator import OperatorQuestion
 from simulator.questions.options import USUAL
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
+from simulator.spelling import mention, spelt, word_of
 
 __all__ = ["narrowing_of"]
 
 _GROUPS: Mapping[type, str] = {CopyQuestion: "copies", AccessQuestion: "memory", LaunchQuestion: "launch"}
-_FLAGS = ("channels_last", "fused_optimizer", "cuda_graph")
 _OF_OTHERS = ("graph", "master", "int", "nvfp4")  # policies that need frameworks other than torch
-_SIZES = {"sequence_length": "--seq-len", "image": "--image"}
+_SIZES = {"sequence_length": "seq_len", "image": "image"}
 _CALIBRATED = ", then validate calibrate measured/ --out mine.yaml and --calibration mine.yaml"
 
 
@@ -86,35 +86,40 @@ def _torch_runs(question: StepQuestion) -> bool:
 
 def _words(question: StepQuestion, device: str) -> Iterator[str]:
     """Yield the command-line options that describe the step; *device* is torch's name, used if the step names one."""
-    options = question.options
-    if question.where.nodes is not None and question.where.nodes > 1:
-        yield f"--nodes {question.where.nodes} --prepare"
-    yield f"--workload {shlex.quote(question.workload)} --batch {question.batch}"
-    if question.micro_batches > 1:
-        yield f"--micro-batches {question.micro_batches}"
-    if question.device is not None:
-        yield f"--device {device}"
-    elif question.gpus is not None:
-        yield f"--gpus {len(question.gpus)}"
-    if question.layout.zero == 3:
-        yield "--parallel fsdp" + ("" if question.layout.shards is None else f"={question.layout.shards}")
-    if question.bucket_bytes != BUCKET_BYTES:
-        yield f"--overlap bucket:{question.bucket_bytes / 2**20:g}MiB" if question.bucket_bytes else "--overlap none"
-    if question.sums_in_fp32:
-        yield "--reduce-fp32"
-    if question.threads is not None:
-        yield f"--threads {question.threads}"
-    for name in ("mode", "precision", "optimizer"):
-        if getattr(options, name) != getattr(USUAL, name):
-            yield f"--{name} {getattr(options, name)}"
-    if options.compiled:
-        yield "--compile"
+    options, nodes, shards = question.options, question.where.nodes, question.layout.shards
+    bucket = f"bucket:{question.bucket_bytes / 2**20:g}MiB" if question.bucket_bytes else "none"
+    if nodes is not None and nodes > 1:
+        yield f"{word_of('nodes')} {nodes} --prepare"
+    yield from _said(
+        workload=shlex.quote(question.workload),
+        batch=question.batch,
+        micro_batches=question.micro_batches if question.micro_batches > 1 else None,
+        device=None if question.device is None else device,
+        gpus=len(question.gpus) if question.device is None and question.gpus is not None else None,
+        parallel=f"fsdp={shards}" if shards is not None else "fsdp" if question.layout.zero == 3 else None,
+        overlap=bucket if question.bucket_bytes != BUCKET_BYTES else None,
+        reduce_fp32=question.sums_in_fp32,
+        threads=question.threads,
+        mode=options.mode if options.mode != USUAL.mode else None,
+        precision=options.precision if options.precision != USUAL.precision else None,
+        optimizer=options.optimizer if options.optimizer != USUAL.optimizer else None,
+        compiled=options.compiled,
+    )
     yield from options.recompute_words
-    for name in _FLAGS:
-        if getattr(options, name):
-            yield f"--{name.replace('_', '-')}"
+    yield from _said(
+        channels_last=options.channels_last,
+        fused_optimizer=options.fused_optimizer,
+        cuda_graph=options.cuda_graph,
+    )
     for name, value in question.sizes:
-        yield f"{_SIZES[name]} {value}" if name in _SIZES else f"--set {name}={value}"
+        yield from _said(**{_SIZES[name]: value} if name in _SIZES else {"sizes": f"{name}={value}"})
+
+
+def _said(**options: object) -> Iterator[str]:
+    """Yield each of *options* that is said, as the command line spells it."""
+    for name, value in options.items():
+        if value is not None and value is not False:
+            yield spelt(mention(name, value), "command")
 
 
 def _command(topology: str, options: str) -> str:

@@ -14,7 +14,7 @@ from simulator.collectives.bundle import Bundle
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.registry import strategy_of
 from simulator.engine.executor import alone, execute
-from simulator.errors import InputError
+from simulator.errors import refused
 from simulator.network.machine import Machine
 from simulator.questions.layout import Layout
 from simulator.questions.step import StepQuestion
@@ -101,7 +101,7 @@ class Divided:
     def _units(self) -> tuple[Stage, ...]:
         units = len(units_of(self.network))
         if units != len(units_of(self.short.network)):
-            raise InputError(f"--parallel: {self.network.name} has no repeated blocks: only dp and pp are searched")
+            raise refused("layout", f"{self.network.name} has no repeated blocks: only dp and pp are searched")
         return stages_of(self.network, units)
 
     def received_elements(self, unit: int) -> int:
@@ -154,7 +154,7 @@ class Divided:
         place = places.place(node)
         issues = issues_of(place.device, network, self.question.options)
         role = Role(place, node, self.group.n_ranks, issues)
-        layout = replace(self.question.layout, dp=None, pp=1, vp=1, zero=0, shards=None)
+        layout = replace(self.question.layout, dp=None, pp=1, vp=1, zero=0, shards=None, schedule="1f1b")
         placement = Placement(self.group, layout.on(role.count))
         nccl = strategy_of("nccl", self.question.software, constants=self.session.constants)
 

@@ -20,6 +20,7 @@ from simulator.questions.layout import Layout
 from simulator.questions.step import StepQuestion
 from simulator.search.parts import Divided, Exchanges, UnitCost, units_apart
 from simulator.search.space import Candidate, Division, Space
+from simulator.spelling import spelt
 from simulator.step.precision import parameter_bytes, storage_of
 from simulator.training.buckets import bucket_size
 from simulator.training.data_parallel import gradient_bytes
@@ -273,7 +274,13 @@ class Pricer:
         """Return the seconds of *op* in all of the first stage's groups of one kind at once."""
         if not size_bytes:
             return 0.0
-        key = replace(layout, sp=False, vp=1, zero=min(1, layout.zero)), which, experts, op, size_bytes
+        key = (
+            replace(layout, sp=False, tp_overlap=False, vp=1, zero=min(1, layout.zero)),
+            which,
+            experts,
+            op,
+            size_bytes,
+        )
         if key not in self._seconds:
             placement = self._placement(key[0])
             find = {
@@ -334,8 +341,8 @@ class _Stage:
         )
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: InputError | Unsuitable) -> str:
     """Return *error* without names of layers and networks, so that equal reasons are counted together."""
-    text = str(error)
-    axis = re.match(r"--parallel: (\w+)=", text)
-    return f"{axis[1]} does not divide the network" if axis else text
+    message = error.faults[0].message if isinstance(error, InputError) else error.why
+    axis = re.match(r"(\w+)=", spelt(message, "value").removeprefix(": "))
+    return f"{axis[1]} does not divide the network" if axis else spelt(message, "command")

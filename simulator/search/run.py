@@ -22,6 +22,7 @@ from simulator.results.shares import Share, shares_of
 from simulator.search.least import least_s
 from simulator.search.price import MEMORY, Outcome, Pricer
 from simulator.search.space import Candidate, Division, Space
+from simulator.spelling import spelt
 from simulator.units import format_size
 
 __all__ = ["Best", "Kept", "Ranked", "Runner", "find_best", "here"]
@@ -215,7 +216,10 @@ def simulate_way(space: Space, way: Candidate, bound_s: float) -> dict[str, Any]
             return {"step_time_s": None, "reason": None}
         result = session.step(question)
     except (InputError, Unsuitable) as error:
-        return {"step_time_s": None, "reason": str(error)}
+        return {
+            "step_time_s": None,
+            "reason": error.spelt("command") if isinstance(error, InputError) else spelt(error.why, "command"),
+        }
     if not result.fits:
         return {"step_time_s": None, "reason": MEMORY}
     return {

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
-from simulator.errors import InputError, divisors, one_line
+from simulator.errors import InputError, divisors, one_line, refused
 from simulator.questions.calibration import Calibration
 from simulator.questions.layout import ORDER, Axis, Layout, parse_layout
 from simulator.questions.options import Recompute, StepOptions
 from simulator.questions.step import StepQuestion, accumulating
+from simulator.spelling import mention
 from simulator.step.recompute import reruns_of
 from simulator.workload.network import Network
 from simulator.workload.operators import Attention, Linear
@@ -87,7 +88,7 @@ class Space:
             degree = known.get(axis, 1)
             if left % degree:
                 among = "" if left == self.device_count else f", of which the degrees before it leave {left}"
-                told = f"--parallel: {axis}={degree} does not divide {self.device_count} GPUs{among}"
+                told = f"{mention('layout')}: {axis}={degree} does not divide {self.device_count} GPUs{among}"
                 raise InputError(f"{told}; {divisors(left)} would do")
             left //= degree
 
@@ -148,8 +149,9 @@ class Space:
                             tp=tp, sp=sp, cp=cp, ep=ep, etp=etp, pp=pp, dp=dp, vp=vp, zero=zero, shards=shards
                         )
                         usual = replace(usual, tp_overlap=sp and self.tp_overlap, flex=ep > 1 and self.flex)
-                        rest = {key: value for key, value in self.fixed if key in ("schedule",)}
-                        yield replace(usual, order=order, **rest)
+                        rest = {key: value for key, value in self.fixed if key == "schedule" and pp > 1}
+                        if vp == 1 or rest.get("schedule", "1f1b") == "1f1b":
+                            yield replace(usual, order=order, **rest)
 
     def micro_sizes(self) -> list[int]:
         """Return the micro-batch sizes to try, in samples, smallest first."""
@@ -215,16 +217,14 @@ def parse_fixed(text: str | None) -> tuple[tuple[str, Any], ...]:
         }.get(name, "")
         layout = parse_layout(beside + word)
         if word == "dp":
-            raise InputError(f"--parallel {one_line(text, 60)}: dp needs a degree here, for example dp=8")
+            raise refused("layout", "dp needs a degree here, for example dp=8", one_line(text, 60))
         said = {"zero", "shards"} if name == "fsdp" else {name}
         for field in fields(Layout):
             if field.name not in said or (name == "fsdp" and field.name == "shards" and layout.shards is None):
                 continue
             if field.name in found:
-                raise InputError(f"--parallel {one_line(text, 60)}: {field.name} is given twice")
+                raise refused("layout", f"{field.name} is given twice", one_line(text, 60))
             found[field.name] = getattr(layout, field.name)
     if found.get("tp_overlap") and (found.get("sp") is False or found.get("tp") == 1):
-        raise InputError(
-            f"--parallel {one_line(text or '', 60)}: tp_overlap overlaps what sp gathers and scatters; add sp"
-        )
+        raise refused("layout", "tp_overlap overlaps what sp gathers and scatters; add sp", one_line(text or "", 60))
     return tuple(found.items())

@@ -9,6 +9,7 @@ from itertools import combinations
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.predict import Device
 from simulator.questions.options import StepOptions
+from simulator.spelling import word_of
 from simulator.step.changes import changes_of
 from simulator.step.memory import MemoryNeed, memory_need
 from simulator.topology.catalogue import load_part, part_names
@@ -85,18 +86,19 @@ def what_would_fit(
                 found.append(" ".join(saving.words for saving in chosen))
         if found:
             break
-    alone = next((words for words in found if words.split(" instead")[0] == "--recompute"), "")
+    again, smaller = word_of("recompute"), word_of("batch")
+    alone = next((words for words in found if words.split(" instead")[0] == again), "")
     fewest = _fewest_blocks(build(batch), options, need) if alone else None
     if fewest is not None:
-        some = alone.replace("--recompute", f"--recompute --recompute-blocks {fewest}", 1)
+        some = alone.replace(again, f"{again} {word_of('recompute_blocks')} {fewest}", 1)
         found.insert(found.index(alone) + 1, some)
     size = largest_batch(build, batch, options, need)
     if size:
-        found.append(f"--batch {size}")
+        found.append(f"{smaller} {size}")
     if not found:
         changed_build, changed = _applied(savings, build, options)
         size = largest_batch(changed_build, batch, changed, need)
-        found += [" ".join([*(saving.words for saving in savings), f"--batch {size}"])] if size else []
+        found += [" ".join([*(saving.words for saving in savings), f"{smaller} {size}"])] if size else []
     return found
 
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from simulator.errors import InputError
+from simulator.errors import InputError, refused
+from simulator.spelling import mention
 from simulator.topology.parts import LinkPart, NicPart, SwitchPart
 from simulator.topology.price import Price, summed
 from simulator.topology.schema import MAX_NODES, NO_COSTS, MessagesSpec, TransportSpec
@@ -51,9 +52,9 @@ def compose_cluster(
     n_nodes = sum(count for _, count in groups)
     for node, _ in groups:
         if node.n_nodes > 1:
-            raise InputError(f"--nodes: {node.name} is a cluster of {node.n_nodes} nodes already")
+            raise refused("nodes", f"{node.name} is a cluster of {node.n_nodes} nodes already")
     if not 1 <= n_nodes <= MAX_NODES:
-        raise InputError(f"--nodes: must be from 1 to {MAX_NODES}; got {n_nodes}")
+        raise refused("nodes", f"must be from 1 to {MAX_NODES}; got {n_nodes}")
     price = price_per_hour or summed([node.price_per_hour and node.price_per_hour.times(n) for node, n in groups])
     if n_nodes == 1 and fabric is None:
         return replace(first, name=name or first.name, price_per_hour=price)
@@ -142,7 +143,7 @@ def with_rate_note(cluster: Topology, fabric: LinkPart) -> Topology:
     if least_Bps >= fabric.bandwidth:
         return cluster
     rates = f"{format_bandwidth(fabric.bandwidth)} instead of {format_bandwidth(least_Bps)}"
-    return replace(cluster, notes=(*cluster.notes, f"--fabric: adapters are simulated at its rate, {rates}"))
+    return replace(cluster, notes=(*cluster.notes, f"{mention('fabric')}: adapters are simulated at its rate, {rates}"))
 
 
 def _own_link(nic: Device) -> LinkPart:
@@ -153,10 +154,12 @@ def _own_link(nic: Device) -> LinkPart:
 
 def _added_nic(node: Topology, fabric: LinkPart | None) -> tuple[Device, Wire]:
     if fabric is None:
-        raise InputError(f"--nodes: {node.name} has no NIC; name a network with --fabric, for example ethernet-10g")
+        raise refused(
+            "nodes", f"{node.name} has no NIC; name a network with {mention('fabric')}, for example ethernet-10g"
+        )
     cpu = next((d for d in node.devices if d.kind == "cpu"), None)
     if cpu is None:
-        raise InputError(f"--nodes: {node.name} has no CPU that a NIC could be put at")
+        raise refused("nodes", f"{node.name} has no CPU that a NIC could be put at")
     latency_s = _ADDED_LATENCY_S.get(fabric.of, 1e-6)
     network = cast(Any, fabric.of)
     nic = NicPart.model_construct(kind="nic", network=network, bandwidth=fabric.bandwidth, latency=latency_s)

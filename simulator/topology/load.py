@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.errors import Fault, InputError, nearest, one_line, refused
+from simulator.spelling import mention
 from simulator.topology import catalogue
 from simulator.topology.cluster import compose_cluster, with_rate_note
 from simulator.topology.foreign import foreign_kind
@@ -82,7 +83,7 @@ def topology_from_text(text: str | bytes, *, n_nodes: int | None = None, fabric:
 
 def _resolve(source: YamlSource, folder: Path | None, n_nodes: int | None, fabric: str | None) -> Topology:
     if isinstance(source.data, dict) and "layers" in source.data and not {"devices", "cluster"} & set(source.data):
-        fault = "these are layers of a network; --workload names a network, --topology a machine"
+        fault = f"these are layers of a network; {mention('workload')} names a network, {mention('topology')} a machine"
         raise InputError(source.fault(("layers",), fault, key=True))
     spec, told = validate_in_part(source, TopologyFile, ("parts", "devices", "links", "meshes"))
     if told is not None and (spec is None or spec.cluster is not None):
@@ -100,9 +101,9 @@ def _resolve(source: YamlSource, folder: Path | None, n_nodes: int | None, fabri
         if fabric is not None:
             name = one_line(node.name, 60)
             raise InputError(
-                f"--fabric: joins several machines, {name} is one; add --nodes, for example 2"
+                f"{mention('fabric')}: joins several machines, {name} is one; add {mention('nodes')}, for example 2"
                 if node.n_nodes == 1
-                else f"--fabric: the file of {name} has the network between its {node.n_nodes} machines"
+                else f"{mention('fabric')}: the file of {name} has the network between its {node.n_nodes} machines"
             )
         return node
     if fabric is None:
@@ -136,7 +137,7 @@ def _cluster(
     if cluster.node is not None and cluster.nodes is not None:
         said = [(("cluster", "node"), cluster.node, cluster.nodes if n_nodes is None else n_nodes)]
     elif n_nodes is not None:
-        lookup.fault(("cluster", "groups"), "--nodes: the groups say how many nodes there are", key=True)
+        lookup.fault(("cluster", "groups"), f"{mention('nodes')}: the groups say how many nodes there are", key=True)
     groups: list[tuple[Topology, int]] = []
     for place, name, count in said:
         node = _node(lookup, name, place, folder)
@@ -177,7 +178,7 @@ def _given_fabric(name: str, spec: TopologyFile) -> LinkPart:
     try:
         return _fabric(name, spec)
     except InputError as error:
-        raise InputError(f"--fabric: {error}") from None
+        raise refused("fabric", f"{error}") from None
 
 
 def _fabric(name: str, spec: TopologyFile) -> LinkPart:

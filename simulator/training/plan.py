@@ -11,6 +11,7 @@ from simulator.devices.predict import Device
 from simulator.network.machine import Machine
 from simulator.plan.plan import Plan, PlanBuilder
 from simulator.questions.step import StepQuestion
+from simulator.spelling import mention
 from simulator.training.buckets import bucket_size
 from simulator.training.crew import Crew
 from simulator.training.data_parallel import Sums, gradient_bytes, write_data_parallel
@@ -76,7 +77,9 @@ def plan_step(
 
     if question.one_process:
         if options.mode != "train":
-            raise Unsuitable(f"one process that feeds all GPUs is simulated for --mode train, not {options.mode}")
+            raise Unsuitable(
+                f"one process that feeds all GPUs is simulated for {mention('mode', 'train')}, not {options.mode}"
+            )
         if question.micro_batches > 1:
             raise Unsuitable("a step of one process that feeds all GPUs has one batch, and no micro-batches")
         router = placement.group.router

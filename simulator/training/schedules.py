@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from simulator.errors import InputError
+from simulator.errors import refused
 from simulator.questions.layout import Layout
 
 __all__ = ["Pass", "in_flight", "order_of"]
@@ -40,7 +40,7 @@ def order_of(layout: Layout, stage: int, count: int) -> list[Pass]:
                 str(n) for n in (count // layout.pp * layout.pp, -(-count // layout.pp) * layout.pp) if n
             )
             why = f"takes turns among {layout.pp} micro-batches at a time, and there are {count}; {near} would do"
-            raise InputError(f"--parallel: vp={layout.vp} {why}")
+            raise refused("layout", f"vp={layout.vp} {why}")
         forward = [_virtual(layout, number, backward=False) for number in range(count * layout.vp)]
         backward = [_virtual(layout, number, backward=True) for number in range(count * layout.vp)]
     else:

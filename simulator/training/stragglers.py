@@ -9,6 +9,7 @@ from functools import lru_cache
 from simulator.errors import InputError, nearest, one_line
 from simulator.network.machine import Machine
 from simulator.network.named import devices, expanded, hosts, names_several
+from simulator.spelling import mention
 
 __all__ = ["check_stragglers", "pace_of"]
 
@@ -27,7 +28,7 @@ def check_stragglers(machine: Machine, ranks: Sequence[int], stragglers: Sequenc
     """
     told: set[int] = set()
     for name, _ in stragglers:
-        said, every = f"--straggler {one_line(name, 60)}", _meant(machine, name)
+        said, every = f"{mention('stragglers', one_line(name, 60))}", _meant(machine, name)
         idle = [meant.isdisjoint(ranks) for meant in every]
         if all(idle) if "*" in name else any(idle):
             on = [f"node{machine.nodes[rank].host}" for rank in ranks] if machine.n_hosts > 1 else []
@@ -46,7 +47,7 @@ def _meant(machine: Machine, name: str) -> tuple[frozenset[int], ...]:
 
     Raises InputError if one of them does not exist.
     """
-    said = f"--straggler {one_line(name, 60)}"
+    said = f"{mention('stragglers', one_line(name, 60))}"
     whole = hosts(said, name, machine)
     if whole is not None:
         return tuple(frozenset(node.index for node in machine.nodes_of(host)) for host in whole)

@@ -13,6 +13,7 @@ from dataclasses import MISSING, fields
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.spelling import mention
 from simulator.user_files import read_user_file
 from simulator.workload.network import Layer, Network, Parameter, Part, Split
 from simulator.workload.operators import Exchange, Operator
@@ -88,7 +89,7 @@ def read_described(path: str, *, batch: int, training: bool) -> Network:
             Fault(f"is written out for a batch of {network.samples}, and {batch} are asked for", one_line(path))
         )
     if training and not any(layer.trained for layer in network.layers):
-        raise InputError(Fault("trains nothing; --mode inference runs it", one_line(path)))
+        raise InputError(Fault(f"trains nothing; {mention('mode', 'inference')} runs it", one_line(path)))
     return network
 
 

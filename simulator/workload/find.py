@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from simulator.errors import InputError
+from simulator.errors import InputError, refused
+from simulator.spelling import mention, word_of
 from simulator.workload.described import is_described, read_described
 from simulator.workload.network import Network
 
@@ -61,12 +62,12 @@ def find_network(
     """
     scheme, colon, _ = text.partition(":")
     if colon and scheme in ("bytes", "sweep"):
-        raise InputError(f"--workload {text}: a size is exchanged, not computed; --batch needs a network")
+        raise refused("workload", f"a size is exchanged, not computed; {mention('batch')} needs a network", text)
     is_file = text.endswith((".yaml", ".yml"))
     if settings and (colon or is_file):
-        raise InputError(f"--set {next(iter(settings))}=...: is for networks of the zoo; {text} says its own sizes")
+        raise refused("sizes", f"is for networks of the zoo; {text} says its own sizes", next(iter(settings)) + "=...")
     if is_file and (sequence_length or image):
-        option = "--seq-len" if sequence_length else "--image"
+        option = mention("seq_len" if sequence_length else "image")
         raise InputError(f"{option}: is for networks of the zoo and torch modules; {text} says its own sizes")
     if colon and scheme == "torch":
         from simulator.workload.torch_import.child import trace_apart
@@ -85,10 +86,10 @@ def find_network(
 
         return NetworkSource(text, cache(read))
     if is_described(text):
-        given = {"--seq-len": sequence_length, "--image": image, "--set": settings}
+        given = {"seq_len": sequence_length, "image": image, "sizes": settings}
         for option, value in given.items():
             if value:
-                raise InputError(f"{option}: {text} is a network that is written out, with its sizes")
+                raise InputError(f"{mention(option)}: {text} is a network that is written out, with its sizes")
 
         def written(batch: int) -> Network:
             return read_described(text, batch=batch, training=training)
@@ -104,7 +105,9 @@ def find_network(
     if model is not None:
         find = partial(_same, model.entry)
     built = partial(_from_entry, text, find, training, sizes, words_multiple)
-    source = NetworkSource(text, cache(built), notes=tuple(map(str, model.notes)) if model is not None else ())
+    source = NetworkSource(
+        text, cache(built), notes=tuple(note.unspelt for note in model.notes) if model is not None else ()
+    )
     with suppress(InputError):
         entry = find()
         own = entry.defaults.get("attention", FUSED[0])
@@ -113,7 +116,7 @@ def find_network(
         faster += [("gelu", "fused")] if chosen.get("gelu") == "eager" else []
         source = replace(
             source,
-            variants=tuple((f"--set {name}={value}", (name, value)) for name, value in faster),
+            variants=tuple((f"{word_of('sizes')} {name}={value}", (name, value)) for name, value in faster),
             in_half=entry.in_half,
             attention=own if own in FUSED else FUSED[0],
         )
@@ -137,7 +140,7 @@ def _from_entry(
     try:
         entry = find()
     except InputError as error:
-        raise InputError(f"--workload: {error} (simulate networks)") from None
+        raise refused("workload", f"{error} (simulate networks)") from None
     sizes = dict(sizes)
     loss = bool(sizes.pop("loss", training))
     words = sizes.get("vocabulary") or entry.defaults.get("vocabulary")
@@ -146,4 +149,4 @@ def _from_entry(
     try:
         return build_entry(text, entry, batch=batch, training=training, loss=loss, **sizes)
     except InputError as error:
-        raise error.changed(lambda fault: replace(fault, message=f"--workload: {fault.message}")) from None
+        raise error.changed(lambda fault: replace(fault, message=f"{mention('workload')}: {fault.message}")) from None

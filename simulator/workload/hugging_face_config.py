@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.spelling import mention
 from simulator.topology.yaml_source import YamlSource
 
 __all__ = ["Config"]
@@ -112,7 +113,7 @@ class Config:
     def tokens(self, positions: int, name: str) -> int:
         """Return the default sequence length in tokens: *positions* (the key *name*), but at most 8,192."""
         if positions > _LONGEST and self.length is None:
-            self.note(name, f"sequences of {_LONGEST:,} tokens are simulated; --seq-len says another length")
+            self.note(name, f"sequences of {_LONGEST:,} tokens are simulated; {mention('seq_len')} says another length")
         return min(positions, _LONGEST)
 
     def window(self, length: int) -> None:
@@ -131,7 +132,7 @@ class Config:
         unread = [name for name, value in self._data.items() if self._matters(name, value)]
         for name in unread[:_TOLD]:
             if name == "quantization_config":
-                self.note(name, "is not modelled; parameters are in the format of --precision")
+                self.note(name, f"is not modelled; parameters are in the format of {mention('precision')}")
                 continue
             hint = nearest(name, self._read, listed=0)
             near = f"; {hint}" if hint.startswith("did") else ""

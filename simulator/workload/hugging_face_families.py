@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from simulator.errors import one_line
+from simulator.spelling import mention
 from simulator.workload.hugging_face_config import Config
 from simulator.workload.zoo.bert import Encoder, encoder
 from simulator.workload.zoo.entry import Entry
@@ -268,8 +269,8 @@ def _deepseek(c: Config) -> Entry:
     c.usual("hidden_act", ("silu", "swish"))
     c.usual("attention_dropout", 0.0)
     if c.value("num_nextn_predict_layers"):
-        left_out = "layers that predict a second token are left out, as transformers does; --set mtp_layers=1 adds one"
-        c.note("num_nextn_predict_layers", left_out)
+        left_out = "layers that predict a second token are left out, as transformers does"
+        c.note("num_nextn_predict_layers", f"{left_out}; {mention('sizes', 'mtp_layers=1')} adds one")
     expert_inner = c.size("moe_intermediate_size", default=2048 if of_v3 else 1407)
     sizes = Latent(
         "llama",

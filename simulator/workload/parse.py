@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from simulator.errors import InputError, nearest, one_line
+from simulator.errors import InputError, nearest, one_line, refused
 from simulator.units import format_size, parse_quantity
 from simulator.workload.precision import ELEMENT_BYTES
 
@@ -51,7 +51,7 @@ def parse_workload(text: str) -> Payload:
         try:
             return _SCHEMES[scheme](text, rest)
         except ValueError as error:
-            raise InputError(f"--workload {one_line(text, 60)}: {error}") from None
+            raise refused("workload", f"{error}", one_line(text, 60)) from None
     notes: tuple[str, ...] = ()
     if (colon and scheme == "torch") or (not colon and (text.endswith((".yaml", ".yml")) or _is_config(text))):
         from simulator.workload.find import find_network
@@ -66,7 +66,7 @@ def parse_workload(text: str) -> Payload:
     from simulator.workload.zoo.registry import nearest_network
 
     if colon and rest.strip().endswith((".yaml", ".yml")):
-        raise InputError(f"--workload {one_line(text, 60)}: no such workload; a file goes alone: {one_line(rest, 60)}")
+        raise refused("workload", f"no such workload; a file goes alone: {one_line(rest, 60)}", one_line(text, 60))
     schemes = [f"{name}:" for name in (*_SCHEMES, *_OPERATIONS)]
     hint = nearest(f"{scheme}:", schemes, listed=0) if colon else nearest_network(text, listed=0)
     forms = (
@@ -75,7 +75,7 @@ def parse_workload(text: str) -> Payload:
     )
     found = "" if colon else " (simulate networks)"
     hint = f"{hint}{found}" if hint.startswith("did") else f"allowed: {forms}"
-    raise InputError(f"--workload {one_line(text, 60)}: no such workload; {hint}")
+    raise refused("workload", f"no such workload; {hint}", one_line(text, 60))
 
 
 def gradient_count(name: str) -> int | None:

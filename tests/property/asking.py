@@ -22,11 +22,11 @@ from simulator.console.run import error_lines
 from simulator.errors import InputError, TopocastError
 from simulator.plan.merge import merge
 from simulator.plan.plan import Plan
-from simulator.python import _as_python
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.step import StepQuestion
 from simulator.workload.parse import parse_workload
 from tests.property.questions import Question
+from tests.unit.test_both_doors import plain
 
 __all__ = ["Asker", "RefusedError", "time_s"]
 
@@ -112,12 +112,12 @@ class Asker:
                 warnings.simplefilter("ignore")
                 return simulate(**given)
         except TopocastError as error:
-            return list(error_lines("simulate", error))
+            return [plain(line) for line in error_lines("simulate", error)]
 
 
 def in_python(lines: str) -> list[str]:
     """Return a refusal of the command as Python words it."""
-    return [_as_python(line) for line in lines.splitlines()]
+    return [plain(line) for line in lines.splitlines()]
 
 
 def trace_end_s(path: Path) -> float:

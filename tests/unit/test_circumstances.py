@@ -12,9 +12,8 @@ import pytest
 from simulator.api import Session
 from simulator.cli import run
 from simulator.errors import InputError
-from simulator.questions.checkpoints import CheckpointQuestion
 from simulator.questions.collective import CollectiveQuestion
-from simulator.questions.step import StepQuestion
+from simulator.questions.step import CheckpointQuestion, StepQuestion
 from simulator.questions.where import Neighbour, SlowLink, Where
 from simulator.results.checkpoints import Checkpoints, best_interval_s
 
@@ -40,7 +39,7 @@ def test_a_slow_link_gives_its_share_in_both_directions() -> None:
 def test_a_failed_link_is_gone_around_or_refused() -> None:
     whole, broken = Where("p3.16xlarge"), Where("p3.16xlarge", slow_links=(SlowLink("gpu0-gpu3", 0.0),))
     assert time_s(broken, "ring") > 1.2 * time_s(whole, "ring")
-    with pytest.raises(InputError, match=r"no links lead from gpu1 to gpu0 without gpu0-switch0 \(--slow-link\)"):
+    with pytest.raises(InputError, match=r"no links lead from gpu1 to gpu0 without gpu0-switch0 \(slow_links\)"):
         time_s(replace(PCIE, slow_links=(SlowLink("gpu0-switch0", 0.0),)))
 
 
@@ -83,7 +82,7 @@ def test_a_neighbour_keeps_its_rate_on_a_link_that_slows() -> None:
 @pytest.mark.parametrize(
     ("made", "told"),
     [
-        (lambda: SlowLink("gpu0-gpu1", 2.0), "--slow-link gpu0-gpu1: must be between 0x (failed) and 1x; got 2x"),
+        (lambda: SlowLink("gpu0-gpu1", 2.0), "slow_links='gpu0-gpu1': must be between 0x (failed) and 1x; got 2x"),
         (lambda: SlowLink("gpu0-gpu1", -0.5), "got -0.5x"),
         (lambda: SlowLink("gpu0-gpu1", float("nan")), "got nanx"),
         (
@@ -92,7 +91,7 @@ def test_a_neighbour_keeps_its_rate_on_a_link_that_slows() -> None:
         ),
         (lambda: SlowLink("gpu0-gpu1", 0.5, -1.0), "must begin at 0 s or later"),
         (lambda: SlowLink("gpu0-gpu1", 0.0, 1.0), "what crosses a link that fails for good never ends"),
-        (lambda: Neighbour("gpu0-gpu1", 0.0), "--neighbour gpu0-gpu1: must move more than 0 B/s; got 0 B/s"),
+        (lambda: Neighbour("gpu0-gpu1", 0.0), "neighbours='gpu0-gpu1': must move more than 0 B/s; got 0 B/s"),
         (lambda: Neighbour("gpu0-gpu1", -1e9), "must move more than 0 B/s; got -1e+09 B/s"),
         (lambda: Neighbour("gpu0-gpu1", float("inf")), "must move more than 0 B/s; got inf B/s"),
     ],
@@ -165,14 +164,14 @@ def test_b8_a_lost_server_costs_what_is_sent_again() -> None:
         quarter_s = 4 * result.step.parameter_count / 4 / 2.94e9
         assert quarter_s / 2 < result.servers.lost_s < quarter_s + 4 / 3 * 2 * plain.step_time_s
     for lost, told in [
-        (("node7.cpu0", 0.1), "--lose node7.cpu0: no server stands there"),
+        (("node7.cpu0", 0.1), "lost='node7.cpu0': no server stands there"),
         (("node1.cpu0", 9.0), "9 s after the start of a step is after its end"),
     ]:
         with pytest.raises(InputError, match=told):
             session.step(replace(VGG, lost=lost))
     with pytest.raises(InputError, match="is the only server, and no other could take over its keys"):
         session.step(replace(VGG, strategy="parameter-server", lost=("node0.cpu0", 0.1)))
-    with pytest.raises(InputError, match="is for --staleness 0"):
+    with pytest.raises(InputError, match="is for staleness=0"):
         session.step(replace(VGG, staleness=1, lost=("node0.cpu0", 0.1)))
 
 

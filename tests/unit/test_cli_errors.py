@@ -74,7 +74,7 @@ ERRORS = {
         [*RING, "--gpus", "a"],
         "simulate: --gpus a: write how many (4), a range (0-4), a list (0,2,5), or best:4",
     ),
-    "root": ([*RING, "--root", "8"], "simulate: --root 8: the ranks are 0 to 7"),
+    "root": ([*RING, "--root", "8", "--collective", "broadcast"], "simulate: --root 8: the ranks are 0 to 7"),
     "root no number": ([*RING, "--root", "x"], "simulate: --root x: must be a whole number"),
     "nodes no number": ([*RING, "--nodes", "1.5"], "simulate: --nodes 1.5: must be a whole number"),
     "root too large": ([*RING, "--root", "9" * 20], f"simulate: --root {'9' * 20}: is too large"),

@@ -32,7 +32,7 @@ _TRACED = "simulate --topology p3.2xlarge --batch 4 --workload torch:evil:net:8"
 # Modules of simulator that may write, start or import something without asking `effect`, each with the reason.
 _EXCEPTIONS = {
     "cli/__init__.py": "imports its own modules",
-    "cli/help.py": "imports Click's or Typer's completion",
+    "cli/app.py": "imports Click's or Typer's completion",
     "cli/scenario_command.py": "--copy, which is an option of the user alone: no scenario runs a scenario",
     "console/run.py": "imports the modules of the other commands, which the program lists",
     "console/streams.py": "redirects a closed stream to the null device",
@@ -198,7 +198,7 @@ def test_a_registered_strategy_is_code(monkeypatch, capsys) -> None:
     assert "mine" in strategy_names()
     with data_file(trusted=False):
         assert "mine" not in strategy_names()
-        with pytest.raises(InputError, match="--strategy mine: runs code"):
+        with pytest.raises(InputError, match="strategy='mine': runs code"):
             find_strategy("mine")
         assert run(["--topology", "4gpu-pcie", "--gpus", "2", "--workload", "bytes:1MB"]) == 0
     assert "warning: --strategy all: without mine; a file may run such code" in capsys.readouterr().err

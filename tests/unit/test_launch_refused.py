@@ -64,7 +64,7 @@ def test_deepspeeds_configuration(
 ) -> None:
     with pytest.raises(InputError) as error:
         by_file(tmp_path, {"stage": 2, **zero}, line, **more)
-    told = str(error.value)
+    told = error.value.spelt("command")
     assert told.startswith(f"{tmp_path}/ds.json:")
     assert f"{place}: " in told
     assert why in told
@@ -94,7 +94,7 @@ def test_deepspeeds_configuration(
 def test_arguments(line: str, name: str, why: str) -> None:
     with pytest.raises(InputError) as error:
         read_launch(line)
-    told = str(error.value)
+    told = error.value.spelt("command")
     assert told.startswith(f"--launch: --{name}")
     assert why in told
     assert "\n" not in told

@@ -82,7 +82,7 @@ MISTAKES = {
 def test_a_mistake_names_what_is_allowed(text: str) -> None:
     with pytest.raises(InputError) as raised:
         parse_layout(text)
-    assert str(raised.value) == MISTAKES[text]
+    assert raised.value.spelt("command") == MISTAKES[text]
 
 
 NUMBERS = {
@@ -98,7 +98,7 @@ NUMBERS = {
 def test_degrees_that_do_not_multiply_are_told_with_what_would_do(text: str) -> None:
     with pytest.raises(InputError) as raised:
         parse_layout(text).on(8)
-    assert str(raised.value) == NUMBERS[text]
+    assert raised.value.spelt("command") == NUMBERS[text]
 
 
 # -- where ranks are -----------------------------------------------------------------
@@ -137,7 +137,9 @@ def test_groups_that_share_a_machine_exchange_together_and_alike_ones_once() -> 
 def test_a_group_over_machines_takes_longer_than_one_within() -> None:
     machine = load_machine("dgx-a100-40gb", n_nodes=2)
     near, far = (
-        step_on(machine, LLAMA, replace(HALF, mode="forward"), layout=Layout(tp=8, order=order)).step_time_s  # type: ignore[arg-type]
+        step_on(
+            machine, LLAMA, replace(HALF, mode="forward", fused_optimizer=False), layout=Layout(tp=8, order=order)
+        ).step_time_s  # type: ignore[arg-type]
         for order in (("tp", "cp", "dp", "pp"), ("dp", "cp", "tp", "pp"))
     )
     assert far > 1.05 * near

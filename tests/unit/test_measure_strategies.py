@@ -145,7 +145,7 @@ def test_of_all_strategies_those_that_do_not_fit_are_told():
         ({"strategy": "rign"}, "no strategy is called 'rign'"),
         ({"collective": "all-to-all", "strategy": "sharded"}, "measured by --only collectives"),
         ({"gpus": "1"}, "one GPU exchanges with nobody"),
-        ({"precision": "fp16"}, "--precision: is about a step"),
+        ({"precision": "fp16"}, "precision: is about a step"),
         ({"topology": "dgx-1-v100-16gb,dgx-h100"}, "--topology: one machine is measured"),
     ],
 )

@@ -71,7 +71,7 @@ def test_fabrics_without_frames_have_their_own_share() -> None:
 @pytest.mark.parametrize(
     ("words", "where", "message"),
     [
-        ("4KiB", Where("linux-host"), "--nodes 2 --fabric ethernet-10g makes two"),
+        ("4KiB", Where("linux-host"), "nodes=2 fabric='ethernet-10g' makes two"),
         ("4KiB,dst=0", TCP_10G, "are one machine; a message goes to another one"),
         ("4KiB,dst=2", TCP_10G, "has 2 machines, from 0"),
         ("4KiB,mtu=100B", TCP_10G, "a packet has 576 to 65535 B"),

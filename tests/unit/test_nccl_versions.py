@@ -10,10 +10,10 @@ from simulator.api import load_machine
 from simulator.cli import run
 from simulator.collectives.nccl.rules import KNOWN, rules_of, version_notes
 from simulator.collectives.nccl.strategy import Nccl
-from simulator.collectives.nccl.tables import ALGORITHMS
 from simulator.collectives.nccl.tuning import CommGraph, candidates, model
 from simulator.collectives.request import Unsuitable
 from simulator.plan.plan import Plan
+from simulator.questions.collective import ALGORITHMS
 from simulator.questions.nccl import FEATURES, OLDEST_RULES, Version, has
 from simulator.questions.where import NCCL_TODAY
 from simulator.workload.collective import Collective

@@ -78,5 +78,5 @@ def test_what_does_not_go_with_it_is_refused(words: list[str], error: str, capsy
 
 
 def test_a_cpu_is_refused(session: Session) -> None:
-    with pytest.raises(InputError, match="--programs 2: cpu0 is a CPU"):
+    with pytest.raises(InputError, match="programs=2: cpu0 is a CPU"):
         session.step(replace(SMALL, device="cpu", programs=2))

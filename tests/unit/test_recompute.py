@@ -171,7 +171,7 @@ def test_each_attention_of_a_block_runs_again_by_itself() -> None:
 @pytest.mark.parametrize(
     ("words", "found"),
     [
-        ("--recompute --recompute-blocks 0", "--recompute-blocks 0: at least 1"),
+        ("--recompute --recompute-blocks 0", "--recompute-blocks 0: must be at least 1"),
         ("--recompute --recompute-blocks 13", "--recompute-blocks 13: gpt2 has 12 blocks"),
         ("--recompute --recompute-blocks 4 --parallel pp=4", "a stage's chunk of gpt2 has at most 3 blocks"),
         ("--recompute-parts moe", "--recompute-parts moe: applies to blocks with such a part, and gpt2 has none"),

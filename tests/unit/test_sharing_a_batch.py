@@ -13,6 +13,7 @@ from simulator.api import Session
 from simulator.cli import run
 from simulator.collectives.request import Unsuitable
 from simulator.errors import InputError
+from simulator.questions.checks import changed
 from simulator.questions.layout import Layout, parse_layout
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
@@ -80,7 +81,7 @@ def test_c3_more_gpus_at_the_same_batch_each_or_together(session: Session) -> No
 @pytest.mark.parametrize("network", ["resnet50", "vgg16"])
 def test_c5_data_parallel_is_dearer_than_ddp(session: Session, network: str) -> None:
     base = StepQuestion(where=P3, workload=network, batch=32, contention=False)
-    ddp, old = session.step(base), session.step(replace(base, layout=Layout(process="dataparallel")))
+    ddp, old = session.step(base), session.step(changed(base, layout=Layout(process="dataparallel")))
     assert old.step_time_s > 1.05 * ddp.step_time_s
     labels = [task.label for task in old.timeline.plan.tasks]
     for label in ("split the batch", "replicate", "broadcast", "reduce", "gather gpu1 to gpu0"):
@@ -114,10 +115,9 @@ def test_one_process_is_a_word_that_stands_alone(word: str, capsys) -> None:
 
 
 @pytest.mark.parametrize("words", ["tp=2", "fsdp", "zero=1"])
-def test_a_batch_is_divided_over_whole_replicas(session: Session, words: str) -> None:
-    divided = StepQuestion(where=P3, workload="gpt2", batch=2, divided=True, layout=parse_layout(words))
-    with pytest.raises(Unsuitable, match="divided over whole replicas"):
-        session.step(divided)
+def test_a_batch_is_divided_over_whole_replicas(words: str) -> None:
+    with pytest.raises(InputError, match="divided: is for layout='dp', with a collective"):
+        StepQuestion(where=P3, workload="gpt2", batch=2, divided=True, layout=parse_layout(words))
 
 
 def test_c6_unlike_gpus_and_a_cpu_share_a_batch(tmp_path, capsys) -> None:

@@ -75,7 +75,7 @@ def test_what_a_copy_does_not_read_is_refused(words: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("access:shared,threads=2", "threads are said by --threads 2"),
+        ("access:shared,threads=2", "threads are said by threads=2"),
         ("disk:read_sequential,4KiB,track=middle", "there is no 'middle'; allowed: inner, outer"),
         ("op:mat_mul,m=0,n=1,k=1", "m is at least 1; got 0"),
         ("op:linear,rows=0,inputs=4,outputs=4", "rows is at least 1; got 0"),

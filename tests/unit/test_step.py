@@ -298,7 +298,7 @@ def test_blocks_by_the_names_of_layers(layer: str, block: str) -> None:
 
 
 def test_devices_that_are_not_there() -> None:
-    with pytest.raises(InputError, match=r"--device gpu1: p3.2xlarge has no GPU or CPU of that name; did you mean"):
+    with pytest.raises(InputError, match=r"device='gpu1': p3.2xlarge has no GPU or CPU of that name; did you mean"):
         alone_on(MACHINE, perceptron(), device="gpu1")
 
 

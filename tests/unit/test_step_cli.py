@@ -28,7 +28,7 @@ ERRORS = {
         "simulate: --set image=96: --image says it already; give one of the two",
     ),
     "batch no number": ([*P3, "--batch", "x"], "simulate: --batch x: must be a whole number"),
-    "batch of none": ([*P3, "--batch", "0"], "simulate: --batch 0: from 1 to 10000000"),
+    "batch of none": ([*P3, "--batch", "0"], "simulate: --batch 0: from 1 to 100000000"),
     "precision": (
         [*STEP, "--precision", "fp31"],
         "simulate: --precision fp31: no such choice; did you mean 'fp32'?",
@@ -73,7 +73,7 @@ ERRORS = {
     ),
     "strategy": (
         [*STEP, "--strategy", "ring"],
-        "simulate: --strategy: is about an exchange, and one device of p3.2xlarge steps alone",
+        "simulate: --strategy: is about an exchange, and one device steps alone",
     ),
     "step option without a step": (
         [*P3, "--precision", "fp16"],

@@ -348,7 +348,7 @@ MISTAKES = {
     "gathering of replicas": ([*STEP, "--no-prefetch"], "--no-prefetch: is for --parallel fsdp, or zero=1 or 2"),
     "a strategy for one": (
         [*STEP, "--gpus", "1", "--strategy", "ring"],
-        "--strategy: is about an exchange, and one device of p3.16xlarge steps alone",
+        "--strategy: is about an exchange, and one device steps alone",
     ),
     "a strategy for inference": (
         [*STEP, "--mode", "inference", "--strategy", "ring"],

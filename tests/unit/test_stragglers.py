@@ -69,8 +69,8 @@ def test_a_device_has_one_pace(more: list[str], said: str, twice: str, capsys: p
 
 def test_a_factor_out_of_range_is_refused_in_python_too() -> None:
     for factor in (0.5, -1.0, 500.0, float("nan")):
-        with pytest.raises(InputError, match=f"--straggler gpu3: must be between 1x and 100x, .*; got {factor:g}x"):
+        with pytest.raises(InputError, match=f"stragglers='gpu3': must be between 1x and 100x, .*; got {factor:g}x"):
             replace(ASKED, stragglers=(("gpu3", factor),))
     for after_s in (0.0, -1.0, float("inf")):
-        with pytest.raises(InputError, match=f"--lose node4.cpu0: must fail later than 0 s in a step; got {after_s:g}"):
+        with pytest.raises(InputError, match=f"lost='node4.cpu0': must fail later than 0 s in a step; got {after_s:g}"):
             replace(ASKED, lost=("node4.cpu0", after_s))

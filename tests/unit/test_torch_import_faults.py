@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import linecache
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,7 @@ def faults_of(text: str, **sizes: Any) -> list[Any]:
     assert caught.value.exit_status == 2
     for fault in caught.value.faults:
         assert "\n" not in str(fault)
-        assert fault.message.startswith(f"--workload {text}: ")
+        assert replace(fault, file="").spelt("command").startswith(f"--workload {text}: ")
     return list(caught.value.faults)
 
 
@@ -153,7 +154,7 @@ def faults_of(text: str, **sizes: Any) -> list[Any]:
 def test_each_fault_is_one_line_with_its_place(faulty: Path, name: str) -> None:
     words, code = FAULTS[name]
     (fault,) = faults_of(f"torch:faulty:{name}")
-    assert words in fault.message
+    assert words in fault.spelt("command")
     if code:
         assert fault.file == str(faulty)
         line = faulty.read_text(encoding="utf-8").splitlines()[fault.line - 1]
@@ -164,36 +165,40 @@ def test_each_fault_is_one_line_with_its_place(faulty: Path, name: str) -> None:
 
 def test_all_unknown_operators_are_told_at_once(faulty: Path) -> None:
     first, second = faults_of("torch:faulty:unknown")
-    assert "the operator aten::_fft_r2c in 1 is not known; write it with operators" in first.message
-    assert "the operator aten::_linalg_svd in 1 is not known" in second.message
+    assert "the operator aten::_fft_r2c in 1 is not known; write it with operators" in first.spelt("command")
+    assert "the operator aten::_linalg_svd in 1 is not known" in second.spelt("command")
     line = faulty.read_text(encoding="utf-8").splitlines()[first.line - 1]
     assert (first.file, "torch.fft" in line) == (str(faulty), True)
 
 
 def test_packed_sequences_are_refused() -> None:
     (fault,) = faults_of("torch:faulty:packed")
-    assert "give the recurrent layer a padded tensor" in fault.message
+    assert "give the recurrent layer a padded tensor" in fault.spelt("command")
 
 
 def test_modules_that_cannot_be_imported(faulty: Path) -> None:
     (fault,) = faults_of("torch:faultx:item")
-    assert "no module 'faultx'; did you mean 'faulty'? Otherwise the directory that holds it must be" in fault.message
+    assert "no module 'faultx'; did you mean 'faulty'? Otherwise the directory that holds it must be" in fault.spelt(
+        "command"
+    )
     if importlib.util.find_spec("timm") is None:
         (fault,) = faults_of("torch:timm.models:resnet50")
-        assert fault.message.endswith("no module 'timm'; pip install timm")
+        assert fault.spelt("command").endswith("no module 'timm'; pip install timm")
     (fault,) = faults_of("torch:broken:build")
-    assert "importing broken failed: SyntaxError" in fault.message
+    assert "importing broken failed: SyntaxError" in fault.spelt("command")
     assert (fault.file, fault.line) == (str(faulty.with_name("broken.py")), 2)
     (fault,) = faults_of("torch:lacks:build")
-    assert "No module named 'no_such_library'; install no_such_library" in fault.message
+    assert "No module named 'no_such_library'; install no_such_library" in fault.spelt("command")
     assert fault.line == 2
 
 
 def test_sizes_that_are_missing_or_not_taken() -> None:
-    assert "has no parameter sequence_length" in faults_of("torch:faulty:fixed", sequence_length=3)[0].message
-    assert "item needs batch; give --batch" in faults_of("torch:faulty:item", batch=None)[0].message
-    assert "the shape of an input needs --batch besides" in faults_of("torch:faulty:bare:4", batch=None)[0].message
-    assert "batch must be at least 1; got 0" in faults_of("torch:faulty:item", batch=0)[0].message
+    assert "has no parameter sequence_length" in faults_of("torch:faulty:fixed", sequence_length=3)[0].spelt("command")
+    assert "item needs batch; give --batch" in faults_of("torch:faulty:item", batch=None)[0].spelt("command")
+    assert "the shape of an input needs --batch besides" in faults_of("torch:faulty:bare:4", batch=None)[0].spelt(
+        "command"
+    )
+    assert "batch must be at least 1; got 0" in faults_of("torch:faulty:item", batch=0)[0].spelt("command")
 
 
 def test_nothing_is_left_behind_by_a_fault(capsys: pytest.CaptureFixture[str]) -> None:

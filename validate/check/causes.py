@@ -8,7 +8,7 @@ from dataclasses import replace
 from simulator.api import Session
 from simulator.api.faulty import faulty_machines
 from simulator.errors import InputError
-from simulator.questions.collective import CollectiveQuestion
+from simulator.questions.collective import Algorithm, CollectiveQuestion, Protocol
 from simulator.questions.nccl import version_words
 from simulator.questions.where import NCCL_TODAY, SlowLink
 from simulator.topology.topology import Topology
@@ -16,8 +16,8 @@ from simulator.topology.topology import Topology
 __all__ = ["MOST_CAUSES", "causes_of"]
 
 MOST_CAUSES = 19  # approximate number, for progress bars
-_ALGORITHMS = ("ring", "tree", "nvls")
-_PROTOCOLS = ("LL", "LL128", "Simple")
+_ALGORITHMS: tuple[Algorithm, ...] = ("ring", "tree", "nvls")
+_PROTOCOLS: tuple[Protocol, ...] = ("LL", "LL128", "Simple")
 _ERAS = ((2, 18), NCCL_TODAY)
 
 

@@ -10,15 +10,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from simulator.api.faulty import adapters_of, fewer_adapters, without_gpudirect, without_nvlink, without_peers
-from simulator.questions.collective import CollectiveQuestion
+from simulator.questions.collective import Algorithm, CollectiveQuestion, Protocol
 from simulator.topology.parts import NicPart
 from simulator.topology.topology import Topology
 from simulator.workload.collective import Collective
 
 __all__ = ["Applied", "applied"]
 
-_ALGORITHMS = {"ring": "ring", "tree": "tree", "nvls": "nvls", "nvlstree": "nvls_tree", "pat": "pat"}
-_PROTOCOLS = {"ll": "LL", "ll128": "LL128", "simple": "Simple"}
+_ALGORITHMS: Mapping[str, Algorithm] = {
+    "ring": "ring",
+    "tree": "tree",
+    "nvls": "nvls",
+    "nvlstree": "nvls_tree",
+    "pat": "pat",
+}
+_PROTOCOLS: Mapping[str, Protocol] = {"ll": "LL", "ll128": "LL128", "simple": "Simple"}
 _SAYS_WHICH_GPUS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 _NUMBERED = re.compile(r"\w{1,40}_[a-z]{0,8}(\d{1,3})(?::\d{1,3})?", re.ASCII)  # mlx5_0:1, bnxt_re0
 

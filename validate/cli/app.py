@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from simulator import __version__
+from simulator.cli.option import with_options
+from simulator.cli.written import OPTIONS
 from simulator.errors import InputError
 from validate.cli.command import app, command
 from validate.cli.options import (
@@ -192,8 +194,31 @@ def compare(
 
 
 @command("run", "run:run_command")
+@with_options(
+    OPTIONS,
+    *("topology", "out", "only", "device", "budget", "machine", "within"),
+    # -- for a step of your own, as in simulate
+    *("workload", "batch", "global_batch", "micro_batches", "micro_batch", "gpus", "nodes", "parallel", "overlap"),
+    *("reduce_fp32", "mode", "precision", "optimizer", "seq_len", "image", "sizes", "compiled", "cuda_graph"),
+    *("recompute", "recompute_attention", "recompute_operators", "channels_last", "fused_optimizer", "threads"),
+    *("parts", "prepare"),
+    # -- for an exchange, as in simulate
+    *("strategy", "collective", "root", "servers", "quiet", "debug"),
+    topology="This machine: a path or a built-in name.",
+    workload="Measure only this step: a built-in network, layers.yaml, torch:package.module:factory, ...",
+    gpus="Use the first COUNT GPUs.  [default: all of the topology]",
+    nodes="Number of nodes, for --prepare.",
+    parallel="dp: replicas (DDP); fsdp: shards (FSDP2), fsdp=8 in groups of 8.",
+    precision="torch, fp32, tf32, fp16, bf16, fp64, amp-fp16, amp-bf16.",
+    optimizer="momentum, adam, adam-loop, sgd, none.",
+    compiled="Compile with torch.compile.",
+    recompute="Checkpoint repeated blocks.",
+    recompute_attention="Checkpoint attention.",
+    recompute_operators="Checkpoint all but attention and every second product.",
+    strategy="With bytes:160MB or a network: measure these strategies, as sends and adds of each rank.",
+    collective="all-reduce, all-gather, reduce-scatter, broadcast, reduce.",
+)
 def run(
-    topology: Annotated[Text, option("FILE", "This machine: a path or a built-in name.")] = None,
     out: Annotated[str, option("DIR", "Folder for the tables; existing rows are kept.")] = "measured",
     only: Annotated[
         Text, option("GROUP,...", "ops, launch, memory, copies, overlap, steps, storage, collectives.")
@@ -202,57 +227,9 @@ def run(
     budget: Annotated[Text, option("TIME", "Start no case after this time: 120s, 5min.")] = None,
     machine: Annotated[Text, option("NAME", "Name of the machine in the tables.")] = None,
     within: Annotated[Text, option("PART", "Repeat until the median is this certain.  [default: 1%]")] = None,
-    # -- for a step of your own, as in simulate
-    workload: Annotated[
-        Text,
-        option("WHAT", "Measure only this step: a built-in network, layers.yaml, torch:package.module:factory, ..."),
-    ] = None,
-    batch: Annotated[Text, option("COUNT", "Samples per GPU.")] = None,
-    global_batch: Annotated[Text, option("COUNT", "Samples on all GPUs together.")] = None,
-    micro_batches: Annotated[str, option("COUNT", "Batches whose gradients are summed before the update.")] = "1",
-    micro_batch: Annotated[Text, option("SAMPLES", "With --global-batch: samples in each micro-batch.")] = None,
-    gpus: Annotated[Text, option("WHICH", "Use the first COUNT GPUs.  [default: all of the topology]")] = None,
-    nodes: Annotated[Text, option("COUNT", "Number of nodes, for --prepare.")] = None,
-    parallel: Annotated[
-        Texts, option("HOW", "dp: replicas (DDP); fsdp: shards (FSDP2), fsdp=8 in groups of 8.")
-    ] = None,
-    overlap: Annotated[
-        str, option("HOW", "bucket:SIZE; none: exchange gradients after the backward pass.")
-    ] = "bucket:25MiB",
-    reduce_fp32: Annotated[bool, typer.Option("--reduce-fp32", help="Sum the gradients of shards in fp32.")] = False,
-    mode: Annotated[str, option("NAME", "train, inference, forward, backward.")] = "train",
-    precision: Annotated[Text, option("NAME", "torch, fp32, tf32, fp16, bf16, fp64, amp-fp16, amp-bf16.")] = None,
-    optimizer: Annotated[Text, option("NAME", "momentum, adam, adam-loop, sgd, none.")] = None,
-    seq_len: Annotated[Text, option("COUNT", "Tokens per sequence.")] = None,
-    image: Annotated[Text, option("COUNT", "Image width and height in pixels.")] = None,
-    sizes: Annotated[Texts, option("NAME=VALUE", "A size of the network: layers=12; repeatable.", "--set")] = None,
-    compiled: Annotated[bool, typer.Option("--compile", help="Compile with torch.compile.")] = False,
-    cuda_graph: Annotated[
-        bool, typer.Option("--cuda-graph", help="Capture the step and launch it as a CUDA graph.")
-    ] = False,
-    recompute: Annotated[bool, typer.Option("--recompute", help="Checkpoint repeated blocks.")] = False,
-    recompute_attention: Annotated[bool, typer.Option("--recompute-attention", help="Checkpoint attention.")] = False,
-    recompute_operators: Annotated[
-        bool,
-        typer.Option("--recompute-operators", help="Checkpoint all but attention and every second product."),
-    ] = False,
-    channels_last: Annotated[bool, typer.Option("--channels-last", help="Channels-last image layout.")] = False,
-    fused_optimizer: Annotated[bool, typer.Option("--fused-optimizer", help="Fused optimizer (fused=True).")] = False,
-    threads: Annotated[Text, option("COUNT", "CPU threads.")] = None,
     parts: Annotated[bool, typer.Option("--parts", help="Also measure the step's operators one by one.")] = False,
     prepare: Annotated[bool, typer.Option("--prepare", help="Write the plan into --out, and measure nothing.")] = False,
-    # -- for an exchange, as in simulate
-    strategy: Annotated[
-        Text,
-        option("NAME,...", "With bytes:160MB or a network: measure these strategies, as sends and adds of each rank."),
-    ] = None,
-    collective: Annotated[
-        str, option("NAME", "all-reduce, all-gather, reduce-scatter, broadcast, reduce.")
-    ] = "all-reduce",
-    root: Annotated[str, option("RANK", "Root of a broadcast or reduce.")] = "0",
-    servers: Annotated[Text, option("WHERE", "Where parameter servers run: own, workers, or names of CPUs.")] = None,
-    quiet: Quiet = False,
-    debug: Debug = False,
+    **given: Any,
 ) -> None:
     """Measure this machine: operators, steps, copies, collectives.
 

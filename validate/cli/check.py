@@ -58,7 +58,7 @@ def check_command(
         output = stack.enter_context(OutputFile("--plot", plot)) if plot is not None else None
         log = read_nccl_tests(read_text(files[0]), one_line(files[0], 1000), collective=collective, n_ranks=count)
         version = parse_software(nccl).nccl if nccl is not None else None
-        many = parse_count("--nodes", nodes) if nodes is not None else None
+        many = parse_count("nodes", nodes) if nodes is not None else None
         with Progress(len(judged(log.points)) + MOST_CAUSES, "simulating", quiet=quiet) as progress:
             checked = check(
                 Session(),
@@ -86,4 +86,4 @@ def _gpus(text: str) -> tuple[int, ...] | int:
     """Return the GPUs that *text* lists (0,2 or 0-3), or the number of ranks that it is; raises InputError."""
     if "," in text or "-" in text.strip()[1:]:
         return tuple(gpus_among(text, MAX_RANKS, "the largest machine that is checked"))
-    return parse_count("--gpus", text)
+    return parse_count("gpus", text)

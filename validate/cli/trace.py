@@ -36,7 +36,7 @@ def trace_command(
             raise InputError(f"{option}: belongs to {of}; give only the options of the step")
     if not any(word.startswith(("--batch", "--global-batch")) for word in others):
         raise InputError("the step is needed in simulate's words: --topology p3.2xlarge --workload resnet50 --batch 64")
-    count = parse_count("--steps", steps) if steps is not None else None
+    count = parse_count("steps", steps) if steps is not None else None
     measured = read_trace(file)
     with tempfile.TemporaryDirectory() as folder:
         drawn = Path(folder) / "predicted.json"

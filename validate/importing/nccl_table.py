@@ -15,7 +15,7 @@ from itertools import dropwhile, pairwise, takewhile
 from typing import NamedTuple
 
 from simulator.errors import Fault, InputError, one_line
-from simulator.questions.collective import DTYPES, REDUCTIONS
+from simulator.questions.collective import DTYPES, REDUCTIONS, Dtype, Reduction
 from simulator.workload.precision import precision_named
 
 __all__ = [
@@ -268,19 +268,18 @@ def _figures(size_bytes: int, words: Sequence[str]) -> Row | str | None:
     return Row(size_bytes, dtype, redop, root, *times, busbw / algbw if algbw > 0 else math.nan, wrong)
 
 
-def dtype_named(name: str) -> str | None:
+def dtype_named(name: str) -> Dtype | None:
     """Return the type that nccl-tests calls *name* as questions do; None if there is no such type."""
-    found = name if name in DTYPES else precision_named(name)
-    return found if found in DTYPES else None
+    return next((dtype for dtype in DTYPES if dtype == name or dtype == precision_named(name)), None)
 
 
-def reduction_named(name: str) -> str | None:
+def reduction_named(name: str) -> Reduction | None:
     """Return the reduction *name* as questions do; None if there is none.
 
     ``mulsum`` scales each input and adds, as NCCL does for an average.
     """
-    found = "avg" if name == "mulsum" else name
-    return found if found in REDUCTIONS else None
+    said = "avg" if name == "mulsum" else name
+    return next((reduction for reduction in REDUCTIONS if reduction == said), None)
 
 
 def unknown_types(dtype: str, redop: str) -> str:

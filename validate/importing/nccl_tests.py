@@ -11,6 +11,7 @@ from statistics import median
 from typing import Any, cast
 
 from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.questions.collective import Dtype, Reduction
 from simulator.workload.collective import COLLECTIVES, Collective, bus_factor
 from validate.importing.nccl_settings import settings_in
 from validate.importing.nccl_table import (
@@ -70,8 +71,8 @@ class NcclLog:
     shown: str
     collective: Collective
     points: tuple[Point, ...]
-    dtype: str = "fp32"
-    reduction: str = "sum"
+    dtype: Dtype = "fp32"
+    reduction: Reduction = "sum"
     n_ranks: int = 0
     per_host: tuple[int, ...] = ()
     devices: tuple[tuple[int, ...], ...] = ()

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import cast
 
 from simulator.api import Session
 from simulator.api.collectives import ALPHA_S, is_strategy, machines_fitted_to
 from simulator.errors import one_line
-from simulator.questions.collective import CollectiveQuestion
+from simulator.questions.collective import ALGORITHMS, DTYPES, Algorithm, CollectiveQuestion, Dtype
 from simulator.questions.nccl import Feature
 from simulator.questions.where import Software
 from simulator.workload.collective import Collective
@@ -76,23 +75,31 @@ def read_collective(cell: Cell, names: Names) -> Asked:
         raise NotScored(f"forced algorithm '{algorithm}' is not what {names.strategy} does")
     where = names.machines.where(cell("machine"), n_nodes, n_gpus // n_nodes)
     local = tuple(range(n_gpus // n_nodes)) if local_gpus is None else local_gpus
-    needs: list[Feature] = [cast(Feature, algorithm)] if algorithm is not None else []
+    needs: list[Feature] = [algorithm] if algorithm is not None else []
     if collective[1] in ("all-to-all", "send-recv"):
         needs.append("send-recv")
+    chosen = strategy or names.strategy
     question = CollectiveQuestion(
         where=where,
         collective=collective[1],
         size_bytes=size_bytes,
-        strategy=strategy or names.strategy,
+        strategy=chosen,
         gpus=names.gpus(where, n_nodes, local)[: group_size * n_groups],
         group_size=group_size,
         pairs=pairs,
-        gpus_per_process=_gpus_per_process(cell("software"), n_nodes, group_size),
-        algorithm=algorithm if names.strategy == "nccl" else None,
-        dtype=cell("dtype") if _SMALL_TYPES.match(cell("dtype")) else "fp32",
+        gpus_per_process=_gpus_per_process(cell("software"), n_nodes, group_size) if chosen == "nccl" else 1,
+        algorithm=algorithm if chosen == "nccl" else None,
+        dtype=_dtype(cell("dtype")),
         software=Software(nccl=nccl_of(f"{cell('software')} {cell('measured')}", names.capability(where), *needs)),
     )
     return Asked(question)
+
+
+def _dtype(text: str) -> Dtype:
+    """Return the element type: its own name where a switch cannot reduce it, and fp32 for all that it can."""
+    if not _SMALL_TYPES.match(text):
+        return "fp32"
+    return next((dtype for dtype in DTYPES if dtype == text), "fp8")
 
 
 def collective_name(text: str) -> str:
@@ -137,13 +144,14 @@ def _gpu_set(
     return tuple(gpus), ()
 
 
-def _algorithm(text: str) -> tuple[str | None, str | None]:
+def _algorithm(text: str) -> tuple[Algorithm | None, str | None]:
     """Return the NCCL algorithm or, failing that, the simulator strategy that *text* names; raises NotScored."""
     if not text:
         return None, None
     match = _ALGORITHM.fullmatch(text.lower())
     if match is not None:
-        return re.sub(r"nvls[ _-]?tree", "nvls_tree", match.group(1)), None
+        named = re.sub(r"nvls[ _-]?tree", "nvls_tree", match.group(1))
+        return next(algorithm for algorithm in ALGORITHMS if algorithm == named), None
     if not is_strategy(text):
         raise NotScored(f"forced algorithm '{one_line(text, 40)}' is not modelled")
     return None, text

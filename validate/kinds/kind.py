@@ -95,6 +95,13 @@ class Kind:
         """All columns that are read."""
         return tuple(dict.fromkeys((*self.asked, *self.measured, "trust")))
 
+    def question(self, cell: Cell, names: Names) -> Asked:
+        """Return what a row asks; raises NotScored, also where the question is refused."""
+        try:
+            return self.read(cell, names)
+        except InputError as error:
+            raise NotScored(one_line(error)) from None
+
     def with_names(self, names: Names) -> Kind:
         """Return the kind for tables read with *names*: without a place column if the user names the place."""
         place = "machine" if "machine" in self.needed else "device"

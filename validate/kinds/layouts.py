@@ -43,7 +43,7 @@ def ranks_and_layout(cell: Cell) -> tuple[int, int, Layout]:
     try:
         known = layout.on(ranks)
     except InputError as error:
-        raise NotScored(f"n_gpus {ranks}: {str(error).removeprefix('--parallel: ')}") from None
+        raise NotScored(f"n_gpus {ranks}: {error.spelt('value')}") from None
     dp = _whole(cell, "dp")
     if dp is not None and dp != known.dp:
         raise NotScored(f"tp x pp x cp x dp is {layout.model_ranks * dp}, and n_gpus {ranks}")

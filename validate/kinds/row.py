@@ -78,7 +78,7 @@ def measured_rows(table: Table, kind: Kind, names: Names, skip: Skip = ignore) -
         try:
             if lacking := whole_row(len(record.fields), len(table.header)):
                 raise NotScored(lacking)
-            asked, place = kind.read(cell, names), cell(kind.place)
+            asked, place = kind.question(cell, names), cell(kind.place)
             part = names.devices.described(place) if kind.place == "device" else None
             labels = kind.labelled(cell, names, names.session)
         except NotScored as reason:

@@ -49,7 +49,7 @@ Predict = Callable[[Iterable[Cells]], Iterator[Predicted]]
 def read(cells: Cells, kind: Kind, names: Names) -> Asked | str:
     """Return the question of a row of *kind* with *cells*, or the reason why it has none."""
     try:
-        return kind.read(dict(zip(kind.asked, cells, strict=True)).__getitem__, names)
+        return kind.question(dict(zip(kind.asked, cells, strict=True)).__getitem__, names)
     except NotScored as reason:
         return str(reason)
 

@@ -131,7 +131,7 @@ def _labelled(
 def _written(table: Table, record: Record, cells: Sequence[str], kind: Kind, names: Names) -> Predicted:
     """Return a row's question, with the prediction that the table holds."""
     try:
-        asked = kind.read(dict(zip(kind.asked, cells, strict=True)).__getitem__, names)
+        asked = kind.question(dict(zip(kind.asked, cells, strict=True)).__getitem__, names)
         text = table.cell(record, "predicted_s")
         if not text:
             return Predicted(asked, skipped=table.cell(record, "skipped") or "no prediction")

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from simulator.collectives.nccl.tables import Algorithm, Protocol, Triple
+from simulator.collectives.nccl.tables import Triple
+from simulator.questions.collective import Algorithm, Protocol
 from simulator.questions.nccl import Version, VersionNote, chip_since, version_words
 from simulator.questions.where import NCCL_TODAY
 from simulator.workload.collective import Collective

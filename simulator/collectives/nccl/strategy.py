@@ -14,12 +14,12 @@ from simulator.collectives.nccl.kernels import KernelPlanner
 from simulator.collectives.nccl.launch import channels_used
 from simulator.collectives.nccl.rings import channel_rings, links_allow
 from simulator.collectives.nccl.rules import version_notes
-from simulator.collectives.nccl.tables import ALGORITHMS, Algorithm, Protocol
 from simulator.collectives.nccl.tuning import choose
 from simulator.collectives.request import Request, Unsuitable
 from simulator.collectives.search.budget import say_ended
 from simulator.collectives.search.rings import FoundRing
 from simulator.plan.plan import Plan, PlanBuilder
+from simulator.questions.collective import ALGORITHMS, Algorithm, Protocol
 from simulator.questions.nccl import FEATURES, Version, has, version_words
 from simulator.questions.where import NCCL_TODAY
 from simulator.topology.parts import GpuPart

@@ -11,26 +11,18 @@ import math
 from collections.abc import Mapping
 from typing import Literal, get_args
 
+from simulator.questions.collective import Protocol
+
 __all__ = [
-    "ALGORITHMS",
     "PATH_TYPES",
-    "PROTOCOLS",
-    "Algorithm",
     "CpuKind",
     "PathType",
-    "Protocol",
     "Triple",
     "generation",
     "planned_nvlink",
     "planned_pcie",
     "search_speeds",
 ]
-
-Algorithm = Literal["tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat"]
-Protocol = Literal["LL", "LL128", "Simple"]
-# In NCCL's order: the first of two equally fast ones is chosen.
-ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
-PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 
 PathType = Literal["loc", "nvl", "nvb", "c2c", "pix", "pxb", "p2c", "pxn", "phb", "sys", "net"]
 PATH_TYPES: tuple[PathType, ...] = get_args(PathType)  # best first

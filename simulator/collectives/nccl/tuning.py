@@ -29,8 +29,9 @@ from dataclasses import dataclass
 
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.rules import Rules, rules_of
-from simulator.collectives.nccl.tables import ALGORITHMS, PATH_TYPES, PROTOCOLS, Algorithm, CpuKind, PathType, Protocol
+from simulator.collectives.nccl.tables import PATH_TYPES, CpuKind, PathType
 from simulator.collectives.request import Unsuitable
+from simulator.questions.collective import ALGORITHMS, PROTOCOLS, Algorithm, Protocol
 from simulator.questions.nccl import FEATURES, Version, has, version_words
 from simulator.questions.where import NCCL_TODAY
 from simulator.workload.collective import Collective

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from simulator.errors import InputError
+from simulator.errors import refused
+from simulator.spelling import mention
 from simulator.workload.network import Layer, Network, once
 from simulator.workload.operators import (
     Attention,
@@ -41,8 +42,12 @@ def context_split(network: Network, ranks: int) -> Network:
     if ranks == 1:
         return network
     if not any(isinstance(layer.operator, Attention) for layer in network.layers):
-        why = "compute attention in one kernel: --set attention=fused" if network.tokens else "it reads no sequences"
-        raise InputError(f"--parallel: cp={ranks} does not divide {network.name}: {why}")
+        why = (
+            f"compute attention in one kernel: {mention('sizes', 'attention=fused')}"
+            if network.tokens
+            else "it reads no sequences"
+        )
+        raise refused("layout", f"cp={ranks} does not divide {network.name}: {why}")
     return _Ring(network, ranks).run()
 
 
@@ -75,23 +80,21 @@ class _Ring:
                 return replace(operator, elements=elements, output_elements=output)
             case MatMul() | ChunkScan():
                 what = "product" if isinstance(operator, MatMul) else "scan"
-                raise InputError(f"--parallel: cp={self._ranks} cannot divide {name}, a {what} of whole sequences")
+                raise refused("layout", f"cp={self._ranks} cannot divide {name}, a {what} of whole sequences")
             case BatchNorm() | Conv2d() | Pool() | Recurrent():
                 return operator
         what = type(operator).__name__
-        raise InputError(f"--parallel: cp={self._ranks} cannot divide {name}: how {what} is divided is not known")
+        raise refused("layout", f"cp={self._ranks} cannot divide {name}: how {what} is divided is not known")
 
     def _attend(self, layer: Layer, operator: Attention) -> None:
         """Add the attention to a rank's own keys and values, and to those of every other rank as they arrive."""
         n, length = self._ranks, operator.key_length
         if operator.window:
             why = "keys do not circulate where a query sees a window of them"
-            raise InputError(f"--parallel: cp={n} does not divide {layer.name}: {why}")
+            raise refused("layout", f"cp={n} does not divide {layer.name}: {why}")
         pieces = 2 * n if operator.causal else n
         if operator.query_length != length or length % pieces:
-            raise InputError(
-                f"--parallel: cp={n} does not divide {layer.name}, {length} long; a multiple of {pieces} does"
-            )
+            raise refused("layout", f"cp={n} does not divide {layer.name}, {length} long; a multiple of {pieces} does")
         own = replace(operator, query_length=length // n, key_length=length // n)
         other = replace(own, key_length=length // pieces, causal=False)  # only the unmasked half is computed
         query, keys, _ = layer.inputs

@@ -16,7 +16,8 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Literal
 
-from simulator.errors import InputError, divisors
+from simulator.errors import InputError, divisors, refused
+from simulator.spelling import mention
 from simulator.workload.collective import Collective
 from simulator.workload.network import Layer, Network, Parameter, once
 from simulator.workload.operators import Copy, Elementwise, Exchange, Linear
@@ -39,7 +40,7 @@ def expert_split(network: Network, ranks: int, shards: int = 1, gathers: bool = 
         return network
     if not any(_is_of_experts(layer) for layer in network.layers):
         if ranks > 1:
-            raise InputError(f"--parallel: ep={ranks}: {network.name} has no experts")
+            raise refused("layout", f"ep={ranks}: {network.name} has no experts")
         return network
     return _Splitter(network, ranks, shards, gathers=gathers, flex=flex).run()
 
@@ -134,11 +135,11 @@ class _Splitter:
             return replace(layer, operator=replace(operator, elements=operator.elements * self._times // shards))
         if not _is_of_experts(layer) or not isinstance(operator, Linear):
             what = f"how {type(operator).__name__} is divided among experts is not known"
-            raise InputError(f"--parallel: ep={ranks}: cannot divide {layer.name}: {what}")
+            raise refused("layout", f"ep={ranks}: cannot divide {layer.name}: {what}")
         split = operator.inputs if is_last else operator.outputs
         for key, degree, count, what in (("ep", ranks, operator.experts, "experts"), ("etp", shards, split, "columns")):
             if count % degree:
-                told = f"--parallel: {key}={degree} does not divide the {count} {what} of {layer.name}"
+                told = f"{mention('layout')}: {key}={degree} does not divide the {count} {what} of {layer.name}"
                 raise InputError(f"{told}; {divisors(count)}")
         inputs = operator.inputs // shards if is_last else operator.inputs
         outputs = operator.outputs if is_last else operator.outputs // shards

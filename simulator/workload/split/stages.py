@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from simulator.errors import InputError
+from simulator.errors import refused
 from simulator.workload.network import Layer, Network, block_name, once
 
 __all__ = ["Stage", "joined", "stages_of", "units_of"]
@@ -42,7 +42,7 @@ def stages_of(network: Network, count: int) -> tuple[Stage, ...]:
         units = _with_ends(units)
     if count > len(units):
         kind = "blocks" if any(block_name(layer.name) for layer in network.layers) else "layers"
-        raise InputError(f"--parallel: {network.name} has {len(units)} {kind}; pp x vp is at most that, not {count}")
+        raise refused("layout", f"{network.name} has {len(units)} {kind}; pp x vp is at most that, not {count}")
     blocks = [number for number, unit in enumerate(units) if block_name(unit[0].name) or block_name(unit[-1].name)]
     if len(blocks) == len(units) and len(units) % count == 0 and _alike(units):
         each = len(units) // count

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from simulator.errors import InputError, divisors
+from simulator.spelling import mention
 from simulator.workload.network import Layer, Network, Parameter, block_name, once
 from simulator.workload.operators import (
     Attention,
@@ -259,7 +260,7 @@ class _Splitter:
 
     def _part(self, count: int, layer: Layer, what: str = "parts") -> int:
         if count % self._ranks:
-            told = f"--parallel: tp={self._ranks} does not divide the {count} {what} of {layer.name}"
+            told = f"{mention('layout')}: tp={self._ranks} does not divide the {count} {what} of {layer.name}"
             raise InputError(f"{told}; {divisors(count)}")
         return count // self._ranks
 

@@ -23,7 +23,8 @@ from contextlib import suppress
 from typing import Any, BinaryIO
 
 from simulator.effects import effect
-from simulator.errors import InputError, TopocastError, one_line
+from simulator.errors import InputError, TopocastError, one_line, refused
+from simulator.spelling import mention
 from simulator.workload.torch_import.load import load_torch_workload
 from simulator.workload.torch_import.traced import TracedNetwork
 
@@ -43,7 +44,7 @@ def trace_apart(text: str, **sizes: Any) -> TracedNetwork:
 
     Raises what that raises, and InputError if the process ends or ``LIMIT_S`` seconds pass without an answer.
     """
-    what = f"--workload {one_line(text, 80)}"
+    what = f"{mention('workload', one_line(text, 80))}"
     effect("runs code", what)
     process = _process()
     try:
@@ -163,4 +164,4 @@ def _answer(text: str, sizes: dict[str, Any]) -> object:
             said = one_line(error, 200)
         except BaseException as other:
             said = f"which cannot be printed: {type(other).__name__}"
-        return InputError(f"--workload {one_line(text, 80)}: raised {one_line(type(error).__name__, 60)}: {said}")
+        return refused("workload", f"raised {one_line(type(error).__name__, 60)}: {said}", one_line(text, 80))

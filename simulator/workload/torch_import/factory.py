@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from simulator.errors import InputError, nearest, one_line
+from simulator.spelling import mention
 from simulator.workload.torch_import.call import tensors_in
 from simulator.workload.torch_import.faults import fault_of
 from simulator.workload.torch_import.request import InputShape, TorchRequest
@@ -59,7 +60,7 @@ def build_subject(request: TorchRequest, sizes: Mapping[str, int]) -> Subject:
 
     Raises InputError if there is no such factory, if it fails, or if it returns something else.
     """
-    what = f"--workload {one_line(request.text, 80)}"
+    what = f"{mention('workload', one_line(request.text, 80))}"
     values = KnownValues()
     with quietly():
         factory = _find(request, what)
@@ -152,7 +153,7 @@ def _accepted(
             raise InputError(f"{what}: {request.factory} has no parameter {key}; add it, or leave the option out")
     missing = [name for name, p in named.items() if p.default is p.empty and name not in accepted]
     if missing:
-        options = {"batch": "--batch", "sequence_length": "--seq-len", "image": "--image"}
+        options = {"batch": mention("batch"), "sequence_length": mention("seq_len"), "image": mention("image")}
         given = [options[name] for name in missing if name in options]
         hint = f"give {' and '.join(given)}" if given else "give them defaults, or write a function without them"
         raise InputError(f"{what}: {request.factory} needs {', '.join(missing)}; {hint}")
@@ -198,7 +199,7 @@ def _inputs(
         if inputs is not None:
             raise InputError(f"{what}: the factory says what goes in, and so does the workload; leave one out")
         if "batch" not in sizes:
-            raise InputError(f"{what}: the shape of an input needs --batch besides")
+            raise InputError(f"{what}: the shape of an input needs {mention('batch')} besides")
         dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
         return tuple(_tensor(shape, sizes["batch"], dtype) for shape in request.shapes), {}
     if inputs is None:
@@ -236,7 +237,8 @@ def _samples(tensors: Sequence[Any], sizes: Mapping[str, int], accepted: Mapping
     first = next((int(tensor.shape[0]) for tensor in tensors if tensor.dim()), 1)
     if "batch" in sizes and sizes["batch"] != first:
         raise InputError(
-            f"{what}: --batch {sizes['batch']}, but the factory has no parameter batch and its inputs hold {first}; "
+            f"{what}: {mention('batch', sizes['batch'])}, but the factory has no parameter batch and its inputs "
+            f"hold {first}; "
             "add the parameter and use it for the inputs"
         )
     return first

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from simulator.errors import InputError
+from simulator.errors import refused
 from simulator.workload.find import NetworkSource
 from simulator.workload.network import Network
 from simulator.workload.torch_import.factory import quietly, subject_of_module
@@ -30,8 +30,8 @@ def network_of_module(module: Any, inputs: Any, loss: Callable[[Any], Any] | Non
     def build(batch: int) -> Network:
         """Return the network; *batch* must be that of the inputs, or 0 for any."""
         if batch not in (0, subject.samples):
-            raise InputError(
-                f"--batch {batch}: the inputs hold {subject.samples} samples; give inputs of {batch}, or that batch"
+            raise refused(
+                "batch", f"the inputs hold {subject.samples} samples; give inputs of {batch}, or that batch", batch
             )
         return traced()
 

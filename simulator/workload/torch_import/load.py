@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from simulator.errors import InputError, MissingDependency, one_line
+from simulator.errors import MissingDependency, one_line, refused
+from simulator.spelling import mention
 from simulator.workload.torch_import.request import parse_torch
 from simulator.workload.torch_import.traced import TracedNetwork
 
@@ -36,13 +37,13 @@ def load_torch_workload(
         else:
             why = f"PyTorch, which cannot be imported ({one_line(error)})"
         how = "in the clone: pip install -e '.[torch]'"
-        raise MissingDependency(f"--workload {one_line(text, 80)} needs {why}; {how}") from None
+        raise MissingDependency(f"{mention('workload', one_line(text, 80))} needs {why}; {how}") from None
     from simulator.workload.torch_import.factory import build_subject
     from simulator.workload.torch_import.trace import trace_subject
 
     for key, value in (("batch", batch), ("sequence_length", sequence_length), ("image", image)):
         if value is not None and value < 1:
-            raise InputError(f"--workload {one_line(text, 80)}: {key} must be at least 1; got {value}")
+            raise refused("workload", f"{key} must be at least 1; got {value}", one_line(text, 80))
     sizes = {"batch": batch, "sequence_length": sequence_length, "image": image}
     subject = build_subject(request, {key: value for key, value in sizes.items() if value is not None})
     return trace_subject(subject, training=training)

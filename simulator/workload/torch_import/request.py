@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from simulator.errors import InputError, nearest, one_line
+from simulator.errors import nearest, one_line, refused
 
 __all__ = ["DTYPES", "InputShape", "TorchRequest", "parse_torch"]
 
@@ -39,23 +39,22 @@ def parse_torch(text: str, input_shape: str | None = None) -> TorchRequest:
     """
     parts = text.split(":")
     if parts[0] != "torch" or len(parts) not in (3, 4) or not all(parts):
-        raise InputError(
-            f"--workload {one_line(text, 80)}: write {_FORM}, for example torch:models:build, "
-            f"or {_FORM}:3x224x224 with the shape of one input"
+        raise refused(
+            "workload",
+            f"write {_FORM}, for example torch:models:build, or {_FORM}:3x224x224 with the shape of one input",
+            one_line(text, 80),
         )
     for name, what in ((parts[1], "module"), (parts[2], "factory")):
         if not all(part.isidentifier() for part in name.split(".")) or name.endswith(".py"):
             said = "write a.b for a/b.py" if "/" in name or name.endswith(".py") else f"write {_FORM}"
-            raise InputError(
-                f"--workload {one_line(text, 80)}: '{one_line(name, 60)}' is not a name of a {what}; {said}"
-            )
+            raise refused("workload", f"'{one_line(name, 60)}' is not a name of a {what}; {said}", one_line(text, 80))
     given = parts[3] if len(parts) == 4 else input_shape
     if len(parts) == 4 and input_shape is not None and input_shape != parts[3]:
-        raise InputError(f"--workload {one_line(text, 80)}: two shapes of inputs, {parts[3]} and {input_shape}")
+        raise refused("workload", f"two shapes of inputs, {parts[3]} and {input_shape}", one_line(text, 80))
     try:
         shapes = () if given is None else tuple(_shape(part.strip()) for part in given.split(","))
     except ValueError as error:
-        raise InputError(f"--workload {one_line(text, 80)}: {error}") from None
+        raise refused("workload", f"{error}", one_line(text, 80)) from None
     return TorchRequest(text, parts[1], parts[2], shapes)
 
 

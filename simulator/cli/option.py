@@ -1,0 +1,106 @@
+"""Options, each declared once: as a field with an :class:`Option`, from which commands, help and checks follow."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
+
+import typer
+
+from simulator.cli import complete
+from simulator.spelling import word_of
+
+__all__ = ["Option", "declared", "with_options"]
+
+_NAMED, _REST = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD
+F = TypeVar("F", bound=Callable[..., None])
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """What help shows of an option, and who reads it.
+
+    Parameters
+    ----------
+    metavar : str
+        Its value in the help; empty for a switch.
+    help : str
+        What it does.
+    complete : str
+        The function of :mod:`simulator.cli.complete` that completes its value.
+    short : str
+        Its short spelling.
+    read_by : tuple of str, optional
+        The kinds of question that read it; by default those of its group, and all if that names none.
+    says_too : str
+        Another option that says the same.
+    listed : bool
+        The value is a list with commas, in Python also a list.
+    usual : str
+        What holds where nothing is said, if that is no default.
+    version : str
+        An example of a value that a number would change: 2.20 is the number 2.2.
+    """
+
+    metavar: str
+    help: str
+    complete: str = ""
+    short: str = ""
+    read_by: tuple[str, ...] | None = None
+    says_too: str = ""
+    listed: bool = False
+    usual: str = ""
+    version: str = ""
+
+
+@cache
+def declared(*groups: Any) -> Mapping[str, tuple[Any, Any, Option, Any]]:
+    """Return the type, default and declaration of each option of *groups*, and its group, by name."""
+    found = {}
+    for group in groups:
+        hints = get_type_hints(group, include_extras=True)
+        for field in fields(group):
+            kind, option = get_args(hints[field.name])
+            found[field.name] = kind, field.default, option, group
+    return found
+
+
+def with_options(known: Mapping[str, tuple[Any, Any, Option, Any]], *names: str, **helps: str) -> Callable[[F], F]:
+    """Return a decorator that gives a command the options *names*: its own parameters, and the others as *known*.
+
+    *helps* replace the help of some.
+    """
+
+    def decorate(command: F) -> F:
+        own = {
+            name: parameter.replace(annotation=hint, kind=_NAMED)
+            for name, parameter in inspect.signature(command).parameters.items()
+            if (hint := get_type_hints(command, include_extras=True).get(name)) and parameter.kind != _REST
+        }
+        found = [own[name] if name in own else _parameter(name, *known[name][:3], helps.get(name)) for name in names]
+        command.__signature__ = inspect.Signature(found)  # type: ignore[attr-defined]  # what inspect reads first
+        command.__annotations__ = {parameter.name: parameter.annotation for parameter in found}
+        return command
+
+    return decorate
+
+
+def _parameter(name: str, kind: Any, default: Any, option: Option, text: str | None) -> inspect.Parameter:
+    """Return the parameter by which Typer reads an option."""
+    words = [word_of(name)]
+    if default is True:
+        words = [f"{words[0]}/--no-{words[0][2:]}"]
+    shown = typer.Option(
+        *words,
+        *([option.short] if option.short else ()),
+        metavar=option.metavar or None,
+        help=text or option.help,
+        show_default=(text is None and option.usual) or True,
+        autocompletion=getattr(complete, option.complete) if option.complete else None,
+    )
+    several = default == ()
+    annotation: Any = Annotated[list[str] | None, shown] if several else Annotated[kind, shown]
+    return inspect.Parameter(name, _NAMED, default=None if several else default, annotation=annotation)

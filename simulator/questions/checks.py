@@ -1,0 +1,213 @@
+"""What questions refuse when they are made: values that a field cannot have, and fields that nothing would read.
+
+Whoever makes a question, a command, Python or a row of a table, is refused in the same words; each door spells the
+fields as its users do (:mod:`simulator.spelling`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields
+from functools import cache
+from types import SimpleNamespace
+from typing import Annotated, Any, Literal, NamedTuple, Protocol, TypeVar, get_args, get_origin, get_type_hints
+
+from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.spelling import mention
+
+__all__ = [
+    "MOST",
+    "WITHOUT_NCCL",
+    "From",
+    "changed",
+    "check",
+    "gpu_faults",
+    "in_ways",
+    "is_served",
+    "limits_of",
+    "out_of",
+    "refuse_all",
+    "server_faults",
+    "unread_faults",
+]
+
+MOST = 10**8
+"""The most of anything that is counted: samples, batches, threads."""
+
+
+WITHOUT_NCCL = f"is NCCL's; {mention('strategy', 'nccl')} reads it"
+
+
+class From(NamedTuple):
+    """The least and the most of a number: ``Annotated[int, From(1)]``; ``above``: it is more than the least."""
+
+    least: float
+    most: float = math.inf
+    above: bool = False
+
+
+class _Rule(NamedTuple):
+    """What a field may be: one of ``choices`` (or several, if it ``is_tuple``), a whole number, within ``limits``."""
+
+    name: str
+    choices: tuple[str, ...]
+    is_tuple: bool
+    is_whole: bool
+    limits: From | None
+
+
+def check(question: object, faults: Iterable[str] = ()) -> None:
+    """Raise InputError for fields of *question* whose values they cannot have; if there are none, for *faults*."""
+    refuse_all(list(_misfits(question)) or faults)
+
+
+def refuse_all(faults: Iterable[str]) -> None:
+    """Raise InputError with all *faults*, if there are any."""
+    found = [Fault(fault) for fault in faults]
+    if found:
+        raise InputError(found)
+
+
+class _Asked(Protocol):
+    """A question of which a way may leave fields unread."""
+
+    @staticmethod
+    def unread(asked: Any) -> Iterator[tuple[str, str]]:
+        """Yield the fields that a question with the fields of *asked* does not read, and why."""
+
+
+Q = TypeVar("Q", bound=_Asked)
+
+
+def unread_faults(question: _Asked) -> Iterator[str]:
+    """Yield the faults of fields that were said and that *question* does not read, each once."""
+    usual, why = _usual(type(question)), dict[str, str]()
+    said = {name for name, value in usual.items() if (own := getattr(question, name)) is not value and own != value}
+    for name, reason in question.unread(question) if said else ():
+        if name in said:
+            why.setdefault(name, f"{_as_switch(name, usual)}: {reason}")
+    yield from why.values()
+
+
+def in_ways(cls: type[Q], values: Mapping[str, Any], ways: Iterable[Mapping[str, Any]]) -> list[Q]:
+    """Return a question with *values* for each of *ways*, each without the values that it does not read.
+
+    Raises InputError for what none of them reads.
+    """
+    found: dict[Q, None] = {}
+    never: dict[str, str] | None = None
+    usual = _usual(cls)
+    for way in ways:
+        said = {name: value for name, value in {**values, **way}.items() if value != usual.get(name, MISSING)}
+        unread: dict[str, str] = {}
+        for name, why in cls.unread(SimpleNamespace(**{**usual, **said})):
+            if name in said:
+                unread.setdefault(name, why)
+        never = unread if never is None else {name: why for name, why in never.items() if name in unread}
+        found[cls(**{name: value for name, value in said.items() if name not in unread})] = None
+    refuse_all(f"{_as_switch(name, usual)}: {why}" for name, why in (never or {}).items())
+    return list(found)
+
+
+def changed(question: Q, **changes: Any) -> Q:
+    """Return *question* with *changes*, and without the values that it does not read then."""
+    said = {name: getattr(question, name) for name in _names(type(question))} | changes
+    unread = {name for name, _ in question.unread(SimpleNamespace(**said))}
+    usual = _usual(type(question))
+    return type(question)(**{name: usual[name] if name in unread else value for name, value in said.items()})
+
+
+def _as_switch(name: str, usual: Mapping[str, Any]) -> str:
+    return mention(name, False) if usual[name] is True else mention(name)
+
+
+@cache
+def _names(cls: type) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(cls))
+
+
+@cache
+def _usual(cls: type) -> dict[str, Any]:
+    """Return the defaults of the fields of *cls* that have one."""
+    return {field.name: field.default for field in fields(cls) if field.default is not MISSING}
+
+
+def gpu_faults(gpus: Sequence[int] | None) -> Iterator[str]:
+    """Yield the faults of *gpus*, which take part in this order."""
+    if gpus is None:
+        return
+    if not gpus:
+        yield f"{mention('gpus')}: at least one GPU takes part"
+    if len(set(gpus)) < len(gpus):
+        twice = next(gpu for gpu in gpus if gpus.count(gpu) > 1)
+        yield f"{mention('gpus', ','.join(map(str, gpus)))}: GPU {twice} is named twice"
+    if any(gpu < 0 for gpu in gpus):
+        yield f"{mention('gpus')}: GPUs are counted from 0; got {min(gpus)}"
+
+
+def is_served(strategy: str) -> bool:
+    """Return whether *strategy* exchanges through parameter servers."""
+    return strategy.startswith("parameter-server")
+
+
+def server_faults(servers: Sequence[str], strategy: str) -> Iterator[str]:
+    """Yield the faults of the places of *servers*."""
+    if len(servers) > 1 and is_served(strategy) and {"own", "workers"}.intersection(servers):
+        yield f"{mention('servers', one_line(','.join(servers), 60))}: own and workers stand alone"
+
+
+def limits_of(cls: type, name: str) -> From:
+    """Return the limits of the number in the field *name* of *cls*."""
+    return next(rule.limits for rule in _rules(cls) if rule.name == name and rule.limits is not None)
+
+
+def out_of(name: str, value: float, limits: From) -> str:
+    """Return the fault of a *value* of the field *name* that is not within *limits*; empty if it is."""
+    if limits.least <= value <= limits.most and not (limits.above and value == limits.least):
+        return ""
+    least = f"{limits.least:g}"
+    if limits.above:
+        return f"{mention(name, value)}: must be more than {least}"
+    within = f"must be at least {least}" if limits.most == math.inf else f"from {least} to {limits.most:.0f}"
+    return f"{mention(name, value)}: {within}"
+
+
+def _misfits(question: object) -> Iterator[str]:
+    cls: Any = type(question)
+    for name, choices, is_tuple, is_whole, limits in _rules(cls):
+        value = getattr(question, name)
+        if choices:
+            for word in value if is_tuple else (value,):
+                if word not in choices:
+                    hint = nearest(str(word), filter(None, choices))
+                    yield f"{mention(name, one_line(word, 40))}: no such choice; {hint}"
+        elif value is None:
+            continue
+        elif is_whole and (isinstance(value, bool) or not isinstance(value, int)):
+            yield f"{mention(name, one_line(value, 60))}: must be a whole number"
+        elif limits is not None and (fault := out_of(name, value, limits)):
+            yield fault
+
+
+@cache
+def _rules(cls: Any) -> tuple[_Rule, ...]:
+    """Return the rules of the fields of *cls*, from their types."""
+    rules = []
+    for name, hint in get_type_hints(cls, include_extras=True).items():
+        optional = type(None) in get_args(hint)
+        inner = next(each for each in get_args(hint) if each is not type(None)) if optional else hint
+        limits = From(0) if inner is int else None
+        if get_origin(inner) is Annotated:
+            inner, limits = get_args(inner)[:2]
+        is_tuple = get_origin(inner) is tuple
+        choices = _choices(get_args(inner)[0] if is_tuple else inner)
+        if optional and choices:
+            choices = (*choices, None)  # type: ignore[arg-type]  # is a value too
+        if choices or inner is int or limits is not None:
+            rules.append(_Rule(name, choices, is_tuple, inner is int, limits))
+    return tuple(rules)
+
+
+def _choices(hint: Any) -> tuple[str, ...]:
+    return tuple(get_args(hint)) if get_origin(hint) is Literal else ()

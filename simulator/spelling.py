@@ -1,0 +1,71 @@
+"""How errors name a field of a question: each door spells it as its users write it.
+
+A message holds ``mention("bucket_bytes", 0)``.  The command line shows it as ``--overlap 0``, Python as ``overlap=0``,
+and whoever made the question itself as ``bucket_bytes=0``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Literal
+
+__all__ = ["Door", "mention", "option_of", "spelt", "word_of"]
+
+Door = Literal["field", "python", "command", "value"]
+"""Who reads a message: one who made the question, or asks in Python or by a command; or where values stand alone."""
+_OPTIONS: Mapping[str, str] = {  # options whose name is not that of their field
+    "accumulation": "accumulate",
+    "bucket_bytes": "overlap",
+    "captured": "cuda_graph",
+    "divided": "divide",
+    "epoch_samples": "epoch",
+    "every_steps": "checkpoint_every",
+    "helpers": "divide",
+    "layout": "parallel",
+    "lost": "lose",
+    "mtbf_s": "mtbf",
+    "neighbours": "neighbour",
+    "prefetches": "prefetch",
+    "reduction": "redop",
+    "restart_s": "restart_time",
+    "slow_links": "slow_link",
+    "stragglers": "straggler",
+    "sums_in_fp32": "reduce_fp32",
+    "write_s": "checkpoint_time",
+}
+_WORDS: Mapping[str, str] = {"sizes": "set", "compiled": "compile"}  # options that are keywords or names in Python
+# Control characters, which errors escape in everything that a user wrote.
+_MARK = re.compile("\x0e([^\x1f]*)\x1f([^\x0f]*)\x0f")
+
+
+def mention(field: str, value: object = "") -> str:
+    """Return the place of *field* in a message, with the *value* that was said; True and False are a switch's."""
+    return f"\x0e{field}\x1f{value}\x0f"
+
+
+def option_of(field: str) -> str:
+    """Return the option that says *field*, as Python names it."""
+    return _OPTIONS.get(field, field)
+
+
+def word_of(option: str) -> str:
+    """Return *option* as the command line spells it: ``--global-batch``."""
+    return f"--{_WORDS.get(option, option).replace('_', '-')}"
+
+
+def spelt(text: str, door: Door = "field") -> str:
+    """Return *text* with its fields spelt as those write them who ask by *door*."""
+    return _MARK.sub(lambda mark: _spelt(mark[1], mark[2], door), text) if "\x0e" in text else text
+
+
+def _spelt(field: str, value: str, door: Door) -> str:
+    if door == "value":
+        return value
+    name = field if door == "field" else option_of(field)
+    if door != "command":
+        plain = value in ("", "True", "False", "None") or re.fullmatch(r"-?\d[\w.+-]*", value)
+        return f"{name}={value if plain else repr(value)}" if value else name
+    if value == "False":
+        return f"--no-{name.replace('_', '-')}"
+    return word_of(name) if value in ("", "True") else f"{word_of(name)} {value}"
