@@ -18,7 +18,7 @@ from simulator.topology.topology import Topology
 from tests.nccl_logs import as_json_log, as_log
 from validate.check.causes import causes_of
 from validate.check.check import MOST_JUDGED, Checked, check
-from validate.check.report import as_document, as_text
+from validate.check.report import as_document, as_text, headline
 from validate.check.settings import applied
 from validate.check.shape import cliff_in, dips_in
 from validate.cli import main
@@ -95,9 +95,10 @@ def test_a_largest_deviation_is_no_count_of_wrong_values(error: str, bounds: str
 
 
 def test_times_are_no_counts_of_wrong_values_and_no_roots() -> None:
-    row = "   134217728      33554432   float     sum    {} 169.90  169.90    {}  169.90  169.90\n"
-    for time in ("790", "790.0", "123456"):
-        log = read_nccl_tests("# algbw\n" + row.format(time, time), "a", collective="all-reduce", n_ranks=2)
+    for time, bw in (("790", "169.90"), ("790.0", "169.90"), ("123456", "1.09")):
+        half = f"    {time}  {bw}  {bw}"
+        row = f"   134217728      33554432   float     sum{half}{half}\n"
+        log = read_nccl_tests("# algbw\n" + row, "a", collective="all-reduce", n_ranks=2)
         (point,) = log.points
         assert (point.out_s, point.wrong) == (pytest.approx(float(time) * 1e-6), False)
     whole = "   134217728   33554432   float   sum    790  169.90  169.90  2e-07    791  169.90  169.90  2e-07\n"
@@ -258,6 +259,31 @@ def test_a_ring_that_was_asked_for_is_expected() -> None:
     assert any("NCCL_ALGO=Ring, which is taken into account" in each for each in found.remarks)
 
 
+@pytest.mark.parametrize(
+    ("line", "ignored"),
+    [
+        ("NCCL_IB_DISABLE=1", "NCCL_IB_DISABLE=1 was"),
+        ("-x NCCL_MAX_NCHANNELS=2 -x NCCL_BUFFSIZE=8388608", "NCCL_MAX_NCHANNELS=2, NCCL_BUFFSIZE=8388608 were"),
+        ("-x NCCL_SOCKET_IFNAME=eth0 -x NCCL_IB_GID_INDEX=3 -x NCCL_ALGO=Ring", ""),
+    ],
+)
+def test_a_verdict_without_a_setting_says_so(line: str, ignored: str) -> None:
+    times = [(1 << 26, 4e-4), (1 << 28, 9e-4), (1 << 30, 3e-3)]
+    found = checked(f"{line} ./all_reduce_perf\n" + as_log(times, hosts=2), "dgx-h100", explains=False)
+    words = f", compared as if {ignored} not set," if ignored else ""
+    assert headline(found).startswith(f"2 x dgx-h100: all-reduce over 16 GPUs{words} is ")
+    assert as_document(found)["settings_ignored"] == list(found.ignored)
+    assert bool(found.ignored) == bool(ignored)
+    if found.ignored:
+        assert any("which is not modelled" in each for each in found.remarks)
+
+
+def test_interfaces_matter_where_exchanges_go_over_sockets() -> None:
+    setting = {"NCCL_SOCKET_IFNAME": "eth0"}
+    for machine, nodes, ignored in (("p3.16xlarge", 2, True), ("p3.16xlarge", None, False), ("dgx-h100", 2, False)):
+        assert bool(applied(setting, load_topology(machine, n_nodes=nodes), PLAIN).ignored) == ignored
+
+
 # -- which GPUs ran --------------------------------------------------------------------
 
 
@@ -397,6 +423,14 @@ def test_of_many_sizes_some_are_compared() -> None:
     assert MOST_JUDGED / 2 < len(found.rows) <= MOST_JUDGED
     assert found.rows[-1].size_bytes == many[-1][0]
     assert f"{len(found.rows)} of 3,000 sizes are compared" in found.remarks
+
+
+@pytest.mark.parametrize(("hosts", "nodes"), [(1, 2), (2, 1), (2, 4)])
+def test_nodes_other_than_the_log_lists_are_refused(hosts: int, nodes: int) -> None:
+    text = as_log([(1 << 30, 1.0)], hosts=hosts)
+    told = f"a.log: lists {8 * hosts} ranks on {hosts} hosts?, where --nodes says {nodes}"
+    with pytest.raises(InputError, match=told):
+        checked(text, "dgx-h100", nodes=nodes)
 
 
 def test_more_nodes_than_ranks_are_refused_at_once() -> None:

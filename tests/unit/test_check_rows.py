@@ -24,7 +24,7 @@ SESSION = Session()
 SIZES = [1 << power for power in range(14, 31, 2)]
 QUESTION = CollectiveQuestion(where=Where("dgx-h100"), size_bytes=0.0)
 TIMES = [(size, SESSION.time_s(replace(QUESTION, size_bytes=float(size)))) for size in SIZES]
-ROW = " 1048576 262144 float sum -1 {} 10.5 18.4 0 120.0 10.5 18.4 0\n"
+ROW = " 1048576 262144 float sum -1 {} 8.74 15.29 0 120.0 8.74 15.29 0\n"
 
 
 def checked(text: str, **options: object) -> Checked:
@@ -126,7 +126,7 @@ def test_lines_beside_a_table_are_no_rows() -> None:
 
 
 def test_an_in_place_time_that_is_none_does_not_matter_and_one_alone_does() -> None:
-    row = " 1048576 262144 float sum -1 {} 10.5 18.4 0 {} 10.5 18.4 0\n"
+    row = " 1048576 262144 float sum -1 {} 8.74 15.29 0 {} 8.74 15.29 0\n"
     (point,) = read_nccl_tests(as_log([]) + row.format("120.0", "-42.00"), "a").points
     assert point.out_s == pytest.approx(120e-6)
     (point,) = read_nccl_tests(as_log([]) + row.format("N/A", "120.0"), "a").points
@@ -243,6 +243,71 @@ def test_wrong_results_are_a_verdict_of_their_own(count: str) -> None:
     )
     assert "its times are healthy" in as_text(found)
     assert "GPUs is healthy" not in as_text(found)
+
+
+def _without_out_of_place(text: str, sizes: Sequence[int]) -> str:
+    """Return the log *text* with N/A for the times out of place at *sizes*; bandwidths stay."""
+    lines = text.splitlines()
+    for at, line in enumerate(lines):
+        words = line.split()
+        if line[:1] == " " and int(words[0]) in sizes:
+            lines[at] = " ".join([*words[:5], "N/A", *words[6:]])
+    return "\n".join(lines) + "\n"
+
+
+def test_times_in_place_are_said_to_be_judged_where_the_others_were_not_measured() -> None:
+    found = checked(_without_out_of_place(scaled({}), SIZES))
+    assert headline(found) == "dgx-h100: all-reduce in place over 8 GPUs is healthy"
+    assert "times in place are judged: those out of place were not measured (N/A)" in found.remarks
+    assert {row["placement"] for row in as_document(found)["sizes"]} == {"in-place"}
+    some = checked(_without_out_of_place(scaled({}), [1 << 20, 1 << 30]))
+    assert headline(some) == "dgx-h100: all-reduce over 8 GPUs is healthy"
+    assert "times in place are judged at 1 MiB, 1 GiB: those out of place were not measured (N/A)" in some.remarks
+    assert [row["placement"] for row in as_document(some)["sizes"]].count("out-of-place") == len(SIZES) - 2
+    assert not any("in place" in each for each in checked(scaled({})).remarks)
+
+
+# -- rows that contradict themselves ---------------------------------------------------
+
+
+def _times_3(text: str, columns: Sequence[int]) -> str:
+    """Return the log *text* with the figures in *columns* of each row, counted from 0, multiplied by 3."""
+    lines = text.splitlines()
+    for at, line in enumerate(lines):
+        words = line.split()
+        if line[:1] == " " and words[0].isdigit():
+            lines[at] = " ".join(f"{float(w) * 3:g}" if n in columns else w for n, w in enumerate(words))
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("columns", [(6, 7, 10, 11), (6, 7), (10, 11), (7,), (11,), (5,), (5, 9)])
+def test_rows_whose_figures_contradict_each_other_are_not_read(columns: Sequence[int]) -> None:
+    with pytest.raises(InputError, match=r"a: 9 rows not read: line 18 \((algbw|busbw) [\d.]+, wh.*\).* and 3 more"):
+        read_nccl_tests(_times_3(scaled({}), columns), "a")
+    head, last = scaled({}).split("  1073741824", 1)
+    log = read_nccl_tests(head + _times_3("  1073741824" + last, columns), "a")
+    assert [each.where for each in log.unread] == ["line 26"]
+    assert len(log.points) == len(SIZES) - 1
+
+
+def test_what_rounding_allows_is_no_contradiction() -> None:
+    rows = (
+        " 8 2 float sum -1 20.05 0.00 0.00 0 21.33 0.00 0.00 0\n"
+        " 65536 16384 float sum -1 37.3 1.8 3.1 0 37 2 3 0\n"
+        " 1048576 262144 float sum -1 100.0 10.5 18.4 0 N/A N/A N/A N/A\n"
+        " 16777216 4194304 float sum -1 N/A 60.8 106.4 0 2.76e+02 60.8 106.4 0\n"
+    )
+    log = read_nccl_tests(as_log([]) + rows, "a")
+    assert (log.unread, len(log.points)) == ((), 4)
+
+
+def test_rows_of_json_that_contradict_themselves_are_not_read() -> None:
+    document = json.loads(as_json_log(TIMES))
+    document["results"][2]["in_place"]["bus_bw"] *= 3
+    (unread,) = read_nccl_tests(json.dumps(document), "a").unread
+    assert unread.where == "results[2]"
+    assert unread.why.startswith("busbw ")
+    assert "which is not 1.75 times algbw" in unread.why
 
 
 # -- which sizes decide ----------------------------------------------------------------

@@ -58,7 +58,8 @@ class Checked:
     ``groups`` are the largest sizes and the others; either may be absent.  ``pace`` judges the times alone, ``wrong``
     says which results are wrong, and ``verdict`` is ``wrong`` if there are such.  ``tried`` is the number of causes
     simulated.  ``mismatch`` says that the log ran on other GPUs than the topology has, which would explain everything;
-    empty if it did not.  ``cliff`` is where bandwidth falls and stays low.
+    empty if it did not.  ``cliff`` is where bandwidth falls and stays low.  ``ignored`` are the log's settings that may
+    change times and are not modelled, as ``NAME=value``: the verdict is as if they were not set.
     """
 
     log: NcclLog
@@ -74,6 +75,7 @@ class Checked:
     remarks: tuple[str, ...]
     mismatch: str = ""
     cliff: Cliff | None = None
+    ignored: tuple[str, ...] = ()
 
     def busbw_bps(self, size_bytes: float, time_s: float) -> float:
         """Return the bus bandwidth of *size_bytes* exchanged in *time_s*, in B/s."""
@@ -111,7 +113,9 @@ def check(
         band = healthy_range(session.composed(of_size))
         ranges.append(band)
         fastest_s, slowest_s = expected_s * band.fastest, expected_s * band.slowest
-        rows.append(Compared(point.size_bytes, _measured_s(point), expected_s, fastest_s, slowest_s, large))
+        in_place = math.isnan(point.out_s)
+        measured_s = point.in_s if in_place else point.out_s
+        rows.append(Compared(point.size_bytes, measured_s, expected_s, fastest_s, slowest_s, large, in_place))
     pace = pace_of(rows)
     found: tuple[Explanation, ...] = ()
     tried = 0
@@ -140,6 +144,7 @@ def check(
         remarks=(*_remarks(log, asked, rows, told=gpus is not None), *notes),
         mismatch=_mismatch(log, {node.part_name for node in machine.nodes if node.kind == "gpu"}),
         cliff=cliff_in(rows),
+        ignored=asked.ignored,
     )
 
 
@@ -157,11 +162,6 @@ def judged(points: Sequence[Point]) -> Sequence[Point]:
     return points[::-1][::step][::-1]
 
 
-def _measured_s(point: Point) -> float:
-    """Return the out-of-place time in seconds, or the in-place time if that was not measured."""
-    return point.in_s if math.isnan(point.out_s) else point.out_s
-
-
 def _question(
     session: Session,
     log: NcclLog,
@@ -176,6 +176,10 @@ def _question(
         raise InputError(Fault(f"has {log.n_ranks:,} ranks; at most {MAX_RANKS:,} are checked", log.shown))
     if nodes is not None and nodes > log.n_ranks:
         raise InputError(Fault(f"has {log.n_ranks} ranks, which are on fewer than the {nodes} of --nodes", log.shown))
+    if nodes is not None and log.per_host and gpus is None and nodes != len(log.per_host):
+        hosts = f"{len(log.per_host):,} host{'s' if len(log.per_host) > 1 else ''}"
+        told = f"lists {log.n_ranks:,} ranks on {hosts}, where --nodes says {nodes:,}"
+        raise InputError(Fault(told, log.shown))
     if nodes is None and len(log.per_host) > 1 and load_topology(topology).n_nodes == 1:
         nodes = len(log.per_host)
     where = Where(topology, nodes, fabric)
@@ -281,6 +285,10 @@ def _remarks(log: NcclLog, asked: Applied, rows: Sequence[Compared], *, told: bo
     yield from log.remarks
     if len(rows) < FEW:
         yield "fewer than three sizes are little to judge by; -b 8 -e 8G -f 2 of nccl-tests measures a range"
+    inside = [in_binary(row.size_bytes) for row in rows if row.in_place]
+    if inside:
+        where = "" if len(inside) == len(rows) else f" at {few(inside, 4)}"
+        yield f"times in place are judged{where}: those out of place were not measured (N/A)"
     if len(rows) < len(log.points):
         yield f"{len(rows)} of {len(log.points):,} sizes are compared"
     uneven = list(dips_in(rows))

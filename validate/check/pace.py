@@ -37,7 +37,10 @@ _FAR = 2.0  # times beyond the healthy range: no scatter of a healthy machine
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One size: measured and expected seconds, the healthy range, and whether it is one of the largest sizes."""
+    """One size: measured and expected seconds, the healthy range, and whether it is one of the largest sizes.
+
+    ``in_place``: whether the time is that in place, where the other was not measured.
+    """
 
     size_bytes: int
     measured_s: float
@@ -45,6 +48,7 @@ class Compared:
     fastest_s: float
     slowest_s: float
     is_large: bool
+    in_place: bool = False
 
     @property
     def ratio(self) -> float:

@@ -8,6 +8,7 @@ from typing import Any
 
 from simulator.cli.table import table_of
 from simulator.console.style import PLAIN, Style
+from simulator.errors import few
 from simulator.units import format_duration
 from validate.check.check import Checked, in_binary
 from validate.check.pace import Compared, Group, outside, slow_groups
@@ -24,10 +25,19 @@ _MOST_NAMED = 3  # spans of sizes in the headline
 def headline(checked: Checked) -> str:
     """Return the verdict in one line, with machine, collective and number of GPUs."""
     log = checked.log
-    what = f"{checked.machine}: {log.collective} over {log.n_ranks} GPUs"
+    placed = " in place" if all(row.in_place for row in checked.rows) else ""
+    what = f"{checked.machine}: {log.collective}{placed} over {log.n_ranks} GPUs"
     if checked.verdict == "wrong":
         return f"{what} gives wrong results, {checked.wrong}: look for faulty links or memory before anything else"
-    return f"{what} is {_pace(checked)}"
+    return f"{what}{_as_if(checked)} is {_pace(checked)}"
+
+
+def _as_if(checked: Checked) -> str:
+    """Return which settings the verdict leaves out of account; empty if there are none."""
+    if not checked.ignored:
+        return ""
+    were = "was" if len(checked.ignored) == 1 else "were"
+    return f", compared as if {few(checked.ignored, _MOST_NAMED)} {were} not set,"
 
 
 def _pace(checked: Checked) -> str:
@@ -70,7 +80,7 @@ def as_text(checked: Checked, style: Style = PLAIN) -> str:
     style = style.at_most(_WIDTH)
     lines = [f"{checked.mismatch}: --topology names another machine"] if checked.mismatch else []
     lines.append(headline(checked))
-    lines += [f"its times are {_pace(checked)}"] if checked.verdict == "wrong" else []
+    lines += [f"its times{_as_if(checked)} are {_pace(checked)}"] if checked.verdict == "wrong" else []
     lines += [f"the test failed, {checked.log.failure}"] if checked.log.failure else []
     lines += [checked.log.unread_words] if checked.log.unread else []
     lines += [_group(checked, group) for group in checked.groups]
@@ -160,6 +170,7 @@ def as_document(checked: Checked) -> dict[str, Any]:
             for group in checked.groups
         ],
         "sizes": [_row_document(checked, row) for row in checked.rows],
+        "settings_ignored": list(checked.ignored),
         "explanations": [
             {
                 "words": each.words,
@@ -178,6 +189,7 @@ def _row_document(checked: Checked, row: Compared) -> dict[str, Any]:
     return {
         "size_bytes": row.size_bytes,
         "is_large": row.is_large,
+        "placement": "in-place" if row.in_place else "out-of-place",
         "mark": row.mark,
         "measured_s": row.measured_s,
         "expected_s": row.expected_s,

@@ -26,6 +26,17 @@ _ALGORITHMS: Mapping[str, Algorithm] = {
 }
 _PROTOCOLS: Mapping[str, Protocol] = {"ll": "LL", "ll128": "LL128", "simple": "Simple"}
 _SAYS_WHICH_GPUS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+# How processes find each other, how connections are made, what is reported and what becomes of errors.
+_CHANGES_NO_TIMES = frozenset(
+    f"NCCL_{name}"
+    for name in (
+        *("ASYNC_ERROR_HANDLING", "BLOCKING_WAIT", "CHECKS_DISABLE", "COMM_ID", "COMM_SPLIT_SHARE_RESOURCES", "HOSTID"),
+        *("IB_ADDR_FAMILY", "IB_ADDR_RANGE", "IB_GID_INDEX", "IB_PKEY", "IB_RETRY_CNT", "IB_ROCE_VERSION_NUM"),
+        *("IB_TIMEOUT", "OOB_NET_ENABLE", "OOB_NET_IFNAME", "RAS_ADDR", "RAS_ENABLE", "SET_STACK_SIZE"),
+        *("SET_THREAD_NAME", "SOCKET_FAMILY", "SOCKET_RETRY_CNT", "SOCKET_RETRY_SLEEP_MSEC", "UID_STAGGER_RATE"),
+        *("UID_STAGGER_THRESHOLD", "VERSION"),
+    )
+)
 _NUMBERED = re.compile(r"\w{1,40}_[a-z]{0,8}(\d{1,3})(?::\d{1,3})?", re.ASCII)  # mlx5_0:1, bnxt_re0
 
 
@@ -34,7 +45,7 @@ class Applied:
     """The machine and the question as a log's settings make them.
 
     ``fixed`` are the names of all settings, ``known`` those that the question follows, as ``NAME=value``, and
-    ``unknown`` the others.
+    ``unknown`` the others; ``ignored`` are those of the others that may change times.
     """
 
     topology: Topology
@@ -42,6 +53,7 @@ class Applied:
     fixed: frozenset[str]
     known: tuple[str, ...]
     unknown: tuple[str, ...]
+    ignored: tuple[str, ...]
 
 
 def applied(settings: Mapping[str, str], topology: Topology, question: CollectiveQuestion) -> Applied:
@@ -56,7 +68,15 @@ def applied(settings: Mapping[str, str], topology: Topology, question: Collectiv
         changed = _machine(name, value, machine) if asked is None else None
         question, machine = asked or question, changed or machine
         (unknown if asked is None and changed is None else known).append(f"{name}={value}")
-    return Applied(machine, question, frozenset(settings), tuple(known), tuple(unknown))
+    ignored = tuple(each for each in unknown if _changes_times(each.partition("=")[0], topology))
+    return Applied(machine, question, frozenset(settings), tuple(known), tuple(unknown), ignored)
+
+
+def _changes_times(name: str, topology: Topology) -> bool:
+    """Return whether the setting *name*, which is not modelled, may change how long an exchange on *topology* takes."""
+    if name == "NCCL_SOCKET_IFNAME":  # otherwise only the interface over which processes find each other
+        return topology.n_nodes > 1 and _speaks_sockets(topology, efa=False)
+    return name not in _CHANGES_NO_TIMES
 
 
 def _asked(name: str, value: str, question: CollectiveQuestion) -> CollectiveQuestion | None:

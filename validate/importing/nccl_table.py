@@ -17,6 +17,7 @@ from typing import NamedTuple
 from simulator.errors import Fault, InputError, one_line
 from simulator.questions.collective import DTYPES, REDUCTIONS, Dtype, Reduction
 from simulator.workload.precision import precision_named
+from validate.importing.nccl_agree import Printed
 
 __all__ = [
     "MOST_BYTES",
@@ -82,7 +83,7 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One size of a table: seconds, NaN if not measured; ``ratio`` is busbw / algbw, ``root`` -1 without a root."""
+    """One size of a table: seconds, NaN if not measured; ``root`` is -1 without a root, ``where`` as in Unread."""
 
     size_bytes: int
     dtype: str
@@ -90,8 +91,15 @@ class Row:
     root: int
     out_s: float
     in_s: float
-    ratio: float
     wrong: bool
+    halves: tuple[Printed, ...]
+    where: str
+
+    @property
+    def ratio(self) -> float:
+        """The bus over the algorithm bandwidth, NaN if it is not printed."""
+        algbw, busbw = number_of(self.halves[0].algbw), number_of(self.halves[0].busbw)
+        return busbw / algbw if algbw > 0 else math.nan
 
 
 class Unread(NamedTuple):
@@ -228,19 +236,20 @@ def _row(line: str, number: int, column: int) -> tuple[Row | Unread | None, int]
     for at in range(len(words) - 2):
         if _COUNT.fullmatch(words[at + 1]) and _TYPE.fullmatch(words[at + 2]):
             first = _AFTER_PREFIX.split(words[at])[-1]
-            row = _figures(int(first), words[at + 2 :]) if _COUNT.fullmatch(first) else None
+            where = f"line {number}"
+            row = _figures(int(first), words[at + 2 :], where) if _COUNT.fullmatch(first) else None
             is_size = _COUNT.fullmatch(first) or at != column or dtype_named(words[at + 2]) is None
             if not is_size or (isinstance(row, Row) and row.size_bytes > MOST_BYTES):
                 row = f"size '{one_line(first, 20)}'"
             if row is not None:
-                return (Unread(f"line {number}", row) if isinstance(row, str) else row), at
+                return (Unread(where, row) if isinstance(row, str) else row), at
     cut = words[column:] if column >= 0 else []
     if cut and _CUT_ROW.fullmatch(" ".join((_AFTER_PREFIX.split(cut[0])[-1], *cut[1:4]))):
         return Unread(f"line {number}", _CUT), column
     return None, column
 
 
-def _figures(size_bytes: int, words: Sequence[str]) -> Row | str | None:
+def _figures(size_bytes: int, words: Sequence[str], where: str) -> Row | str | None:
     """Return the row of *size_bytes* with *words* from its type on, or why it cannot be read; None if it is no row."""
     dtype, rest = words[0], list(words[1:])
     redop = rest.pop(0) if rest and _OPERATION.fullmatch(rest[0]) and rest[0] not in ("nan", "inf") else ""
@@ -262,10 +271,10 @@ def _figures(size_bytes: int, words: Sequence[str]) -> Row | str | None:
     times = times_of(figures[0], half[0] if half else NOT_MEASURED)
     if isinstance(times, str):
         return times
-    algbw, busbw = (number_of(text) for text in figures[1:3])
     # Older versions print the largest deviation there, as 2e-07, which is no count of wrong values.
     wrong = any(len(side) > 3 and number_of(side[3]) >= 1.0 for side in (figures[:one], half))
-    return Row(size_bytes, dtype, redop, root, *times, busbw / algbw if algbw > 0 else math.nan, wrong)
+    halves = tuple(Printed(*side[:3]) for side in (figures, half) if side)
+    return Row(size_bytes, dtype, redop, root, *times, wrong, halves, where)
 
 
 def dtype_named(name: str) -> Dtype | None:

@@ -13,6 +13,7 @@ from typing import Any, cast
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.questions.collective import Dtype, Reduction
 from simulator.workload.collective import COLLECTIVES, Collective, bus_factor
+from validate.importing.nccl_agree import Printed, contradiction
 from validate.importing.nccl_settings import settings_in
 from validate.importing.nccl_table import (
     MOST_BYTES,
@@ -123,7 +124,11 @@ def read_nccl_tests(text: str, shown: str, *, collective: str | None = None, n_r
         raise InputError(Fault(f"lists {_counted(ranks, 'rank')}, where --gpus says {n_ranks}", shown))
     which = _collective(rows, run.program, collective, ranks, shown)
     ranks = ranks or _ranks(rows, which, shown)
-    points = _points(rows)
+    unread = [*run.unread, *_contradicting(rows, bus_factor(which, ranks))]
+    left_out = {each.where for each in unread}
+    points = _points([row for row in rows if row.where not in left_out])
+    if not points and len(unread) > len(run.unread):
+        raise InputError(Fault(_unread_words(unread), shown))
     if not points:
         raise InputError(Fault("holds no size above zero", shown))
     if ranks < 2:
@@ -139,7 +144,7 @@ def read_nccl_tests(text: str, shown: str, *, collective: str | None = None, n_r
         n_ranks=ranks,
         gpus_per_thread=run.gpus_per_thread,
         out_of_bounds=run.out_of_bounds,
-        unread=tuple(run.unread),
+        unread=tuple(unread),
         failure=run.failure,
         remarks=tuple(_remarks(run, left, kept, is_text=not stripped.startswith("{"))),
         **devices,
@@ -189,6 +194,14 @@ def _unread_words(unread: Sequence[Unread]) -> str:
     told = ", ".join(f"{each.where} ({each.why})" for each in unread[:_MOST_TOLD])
     more = f" and {len(unread) - _MOST_TOLD} more" if len(unread) > _MOST_TOLD else ""
     return f"{_counted(len(unread), 'row')} not read: {told}{more}"
+
+
+def _contradicting(rows: Sequence[Row], factor: float) -> Iterator[Unread]:
+    """Yield the rows whose times and bandwidths contradict each other: which is right is not known."""
+    for row in rows:
+        why = contradiction(row.size_bytes, row.halves, factor)
+        if why:
+            yield Unread(row.where, why)
 
 
 def _counted(count: int, what: str) -> str:
@@ -254,7 +267,7 @@ def _of_json(text: str, shown: str) -> tuple[Run, dict[str, Any]]:
         raise InputError(Fault("is not JSON of nccl-tests: it has no list 'results'", shown, 1, 1))
     if len(results) > MOST_ROWS:
         raise InputError(Fault(f"holds more than {MOST_ROWS} rows", shown))
-    found = [_json_row(each) for each in results]
+    found = [_json_row(each, f"results[{number}]") for number, each in enumerate(results)]
     rows = [each for each in found if isinstance(each, Row)]
     unread = [Unread(f"results[{number}]", each) for number, each in enumerate(found) if isinstance(each, str)]
     config = document.get("config")
@@ -289,7 +302,7 @@ def _list(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
-def _json_row(entry: object) -> Row | str:
+def _json_row(entry: object, where: str) -> Row | str:
     """Return the row in *entry*, or why it cannot be read."""
     if not isinstance(entry, dict):
         return "no object"
@@ -310,7 +323,6 @@ def _json_row(entry: object) -> Row | str:
     unknown = unknown_types(dtype, redop)
     if unknown or isinstance(times, str):
         return unknown or str(times)
-    algbw, busbw = number_of(sides[0][1]), number_of(sides[0][2])
     root = str(entry.get("root", "-1")).strip()
     return Row(
         size_bytes=size,
@@ -319,8 +331,9 @@ def _json_row(entry: object) -> Row | str:
         root=int(root) if re.fullmatch(r"-?\d{1,6}", root, re.ASCII) else -1,
         out_s=times[0],
         in_s=times[1],
-        ratio=busbw / algbw if algbw > 0 else math.nan,
         wrong=any(number_of(side[3]) > 0 for side in sides),
+        halves=tuple(Printed(*side[:3]) for side in sides),
+        where=where,
     )
 
 
