@@ -2,6 +2,9 @@
 
 import multiprocessing
 
+import pytest
+
+from simulator.errors import SimulationError
 from validate.kinds import STEPS
 from validate.score import scoring as module
 from validate.score.predict import in_processes
@@ -50,4 +53,17 @@ def test_no_process_stays_where_the_rows_are_left_early() -> None:
     assert next(rows).predicted_s
     assert next(rows).skipped
     rows.close()
+    assert not multiprocessing.active_children()
+
+
+def test_a_process_that_is_killed_is_told() -> None:
+    said = {"machine": "1x-rtx-3090", "model": "resnet18"}
+    batches = map(str, range(8, 400))
+    cells = [tuple({**said, "batch_per_gpu": batch}.get(name, "") for name in STEPS.asked) for batch in batches]
+    rows = in_processes(STEPS, Names(), 1)(cells)
+    assert next(rows).predicted_s
+    (child,) = multiprocessing.active_children()
+    child.kill()
+    with pytest.raises(SimulationError, match="--jobs"):
+        list(rows)
     assert not multiprocessing.active_children()

@@ -7,6 +7,7 @@ import signal
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
@@ -15,6 +16,7 @@ from simulator.api import Session
 from simulator.api.session import Question
 from simulator.bands.band import Band
 from simulator.console.collector import collect_rarely
+from simulator.errors import SimulationError
 from simulator.questions.calibration import Calibration
 from simulator.questions.step import StepQuestion
 from validate.kinds.kind import Asked, Kind
@@ -90,6 +92,9 @@ def in_processes(kind: Kind, names: Names, jobs: int) -> Predict:
         with ProcessPoolExecutor(jobs, context, _begin, (names.session.calibrations,)) as pool:
             try:
                 yield from _in_order(pool, rows, lru_cache(maxsize=_AHEAD)(lambda cells: read(cells, kind, names)))
+            except BrokenProcessPool:
+                reason = "a process ended before it had answered, as for want of memory; fewer --jobs need less"
+                raise SimulationError(reason) from None
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 for child in set(multiprocessing.active_children()) - before:
@@ -137,7 +142,8 @@ _sessions: list[Session] = []  # of another process: the one that it answers wit
 
 def _begin(calibrations: Mapping[str, Calibration]) -> None:
     """Make this process ready to answer; an interrupt ends it without a word."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else whoever started it has it ignored
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     collect_rarely()
     _sessions.append(Session(calibrations))
 
