@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["compare", "simulate"]
 
 Answered = Result | TrainingResult | SingleResult | ProgramResult
-_OPTIONS = {name: each for name, each in OPTIONS.items() if each[3] not in (Output, Program) and name != "show_options"}
+_OPTIONS = {name: each for name, each in OPTIONS.items() if each[2] not in (Output, Program) and name != "show_options"}
 _SPELT = {word: name for name in _OPTIONS if (word := spelt(name)[2:]) != name.replace("_", "-")}
 
 
@@ -228,7 +228,7 @@ def _spelling(name: str) -> str:
 
 def _text(name: str, value: object) -> object:
     """Return *value* as the text of an option; raises TypeError with the allowed types."""
-    _, default, option, _ = _OPTIONS[name]
+    default, option, _ = _OPTIONS[name]
     is_switch = isinstance(default, bool)
     if is_switch or isinstance(value, bool):
         if not (is_switch and isinstance(value, bool)):

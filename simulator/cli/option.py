@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cache
-from typing import Annotated, Any, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
 from simulator.cli import complete
 from simulator.spelling import word_of
 
-__all__ = ["Option", "declared", "with_options"]
+__all__ = ["declared", "option", "switch", "with_options"]
 
 _NAMED, _REST = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD
+_OPTION = "option"
 F = TypeVar("F", bound=Callable[..., None])
 
 
@@ -56,19 +57,23 @@ class Option:
     version: str = ""
 
 
+def option(metavar: str, text: str, default: Any = None, **more: Any) -> Any:
+    """Return a field that declares an option: a value shown as *metavar*, and *more* of :class:`Option`."""
+    return field(default=default, metadata={_OPTION: Option(metavar, text, **more)})
+
+
+def switch(text: str, default: bool = False, **more: Any) -> Any:
+    """Return a field that declares a switch, on or off."""
+    return option("", text, default, **more)
+
+
 @cache
-def declared(*groups: Any) -> Mapping[str, tuple[Any, Any, Option, Any]]:
-    """Return the type, default and declaration of each option of *groups*, and its group, by name."""
-    found = {}
-    for group in groups:
-        hints = get_type_hints(group, include_extras=True)
-        for field in fields(group):
-            kind, option = get_args(hints[field.name])
-            found[field.name] = kind, field.default, option, group
-    return found
+def declared(*groups: Any) -> Mapping[str, tuple[Any, Option, Any]]:
+    """Return the default and declaration of each option of *groups*, and its group, by name."""
+    return {each.name: (each.default, each.metadata[_OPTION], group) for group in groups for each in fields(group)}
 
 
-def with_options(known: Mapping[str, tuple[Any, Any, Option, Any]], *names: str, **helps: str) -> Callable[[F], F]:
+def with_options(known: Mapping[str, tuple[Any, Option, Any]], *names: str, **helps: str) -> Callable[[F], F]:
     """Return a decorator that gives a command the options *names*: its own parameters, and the others as *known*.
 
     *helps* replace the help of some.
@@ -80,7 +85,7 @@ def with_options(known: Mapping[str, tuple[Any, Any, Option, Any]], *names: str,
             for name, parameter in inspect.signature(command).parameters.items()
             if (hint := get_type_hints(command, include_extras=True).get(name)) and parameter.kind != _REST
         }
-        found = [own[name] if name in own else _parameter(name, *known[name][:3], helps.get(name)) for name in names]
+        found = [own[name] if name in own else _parameter(name, *known[name][:2], helps.get(name)) for name in names]
         command.__signature__ = inspect.Signature(found)  # type: ignore[attr-defined]  # what inspect reads first
         command.__annotations__ = {parameter.name: parameter.annotation for parameter in found}
         return command
@@ -88,19 +93,19 @@ def with_options(known: Mapping[str, tuple[Any, Any, Option, Any]], *names: str,
     return decorate
 
 
-def _parameter(name: str, kind: Any, default: Any, option: Option, text: str | None) -> inspect.Parameter:
-    """Return the parameter by which Typer reads an option."""
+def _parameter(name: str, default: Any, said: Option, text: str | None) -> inspect.Parameter:
+    """Return the parameter by which Typer reads an said."""
     words = [word_of(name)]
     if default is True:
         words = [f"{words[0]}/--no-{words[0][2:]}"]
     shown = typer.Option(
         *words,
-        *([option.short] if option.short else ()),
-        metavar=option.metavar or None,
-        help=text or option.help,
-        show_default=(text is None and option.usual) or True,
-        autocompletion=getattr(complete, option.complete) if option.complete else None,
+        *([said.short] if said.short else ()),
+        metavar=said.metavar or None,
+        help=text or said.help,
+        show_default=(text is None and said.usual) or True,
+        autocompletion=getattr(complete, said.complete) if said.complete else None,
     )
     several = default == ()
-    annotation: Any = Annotated[list[str] | None, shown] if several else Annotated[kind, shown]
-    return inspect.Parameter(name, _NAMED, default=None if several else default, annotation=annotation)
+    kind: Any = list[str] | None if several else str | None if default is None else type(default)
+    return inspect.Parameter(name, _NAMED, default=None if several else default, annotation=Annotated[kind, shown])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 from simulator import spelling
-from simulator.cli.option import Option, declared
+from simulator.cli.option import declared, option, switch
 from simulator.cli.options_of_exchanges import Exchange, Machine, What
 from simulator.cli.options_of_steps import OVERLAP, Failures, Parallelism, Step
 from simulator.errors import Fault, InputError
@@ -26,15 +26,11 @@ class Launched:
     title: ClassVar[str] = "Launch line"
     example: ClassVar[str] = "--topology dgx-h100 --launch @pretrain.sh --show-options"
 
-    launch: Annotated[
-        str | None,
-        Option(
-            "LINE",
-            "Read the options from a launch line of Megatron-LM, torchrun or DeepSpeed, or from @script.sh. It "
-            "is not run.",
-        ),
-    ] = None
-    show_options: Annotated[bool, Option("", "Print --launch as a simulate command.")] = False
+    launch: str | None = option(
+        "LINE",
+        "Read the options from a launch line of Megatron-LM, torchrun or DeepSpeed, or from @script.sh. It is not run.",
+    )
+    show_options: bool = switch("Print --launch as a simulate command.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,22 +40,16 @@ class Output:
     title: ClassVar[str] = "Output"
     example: ClassVar[str] = "--topology p3.16xlarge --strategy nccl --plot links.svg"
 
-    json: Annotated[bool, Option("", "Print one JSON document instead of tables.")] = False
-    trace: Annotated[
-        str | None,
-        Option(
-            "FILE", "Write a Chrome trace (JSON), which opens in Perfetto.", read_by=("exchange", "step", "program")
-        ),
-    ] = None
-    plot: Annotated[
-        str | None,
-        Option(
-            "FILE",
-            "Draw the comparison and the machine, or the step (.svg, .png or .pdf).",
-            read_by=("exchange", "step", "single", "program"),
-        ),
-    ] = None
-    quiet: Annotated[bool, Option("", "Print only errors on standard error.", short="-q")] = False
+    json: bool = switch("Print one JSON document instead of tables.")
+    trace: str | None = option(
+        "FILE", "Write a Chrome trace (JSON), which opens in Perfetto.", read_by=("exchange", "step", "program")
+    )
+    plot: str | None = option(
+        "FILE",
+        "Draw the comparison and the machine, or the step (.svg, .png or .pdf).",
+        read_by=("exchange", "step", "single", "program"),
+    )
+    quiet: bool = switch("Print only errors on standard error.", short="-q")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,14 +58,11 @@ class Program:
 
     title: ClassVar[str] = Output.title
 
-    debug: Annotated[bool, Option("", "Show the traceback of an error.")] = False
-    completion: Annotated[
-        str | None,
-        Option(
-            "SHELL", 'Print the script that completes names in bash, zsh or fish: eval "$(simulate --completion bash)".'
-        ),
-    ] = None
-    version: Annotated[bool, Option("", "Show the version.")] = False
+    debug: bool = switch("Show the traceback of an error.")
+    completion: str | None = option(
+        "SHELL", 'Print the script that completes names in bash, zsh or fish: eval "$(simulate --completion bash)".'
+    )
+    version: bool = switch("Show the version.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,9 +90,9 @@ class Written(Output, Launched, Failures, Parallelism, Step, Exchange, What, Mac
 
 _CLASSES = (Machine, What, Exchange, Step, Parallelism, Failures, Launched, Output, Program)
 OPTIONS = declared(*_CLASSES)
-"""The type, default, declaration and group of each option."""
+"""The default, declaration and group of each option."""
 GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
-    group.title: (group.example, tuple(name for name, each in OPTIONS.items() if each[3].title == group.title))
+    group.title: (group.example, tuple(name for name, each in OPTIONS.items() if each[2].title == group.title))
     for group in _CLASSES[:-1]
 }
 GROUPS[Output.title] = (Output.example, (*GROUPS[Output.title][1], "help"))
@@ -127,7 +114,7 @@ _BY_WORD = "; an operator's is part of it (op:mat_mul,m=64,n=64,k=64,precision=b
 
 def written_of(given: Mapping[str, Any]) -> Written:
     """Return the options *given*, as Typer reads them."""
-    several = {name: tuple(value or ()) for name, value in given.items() if OPTIONS[name][1] == ()}
+    several = {name: tuple(value or ()) for name, value in given.items() if OPTIONS[name][0] == ()}
     return Written(**{**given, **several})
 
 
@@ -137,7 +124,7 @@ def spelt(name: str) -> str:
 
 
 def _given(name: str) -> str:
-    return mention(name, False) if OPTIONS[name][1] is True else mention(name)
+    return mention(name, False) if OPTIONS[name][0] is True else mention(name)
 
 
 def check_read(written: Written) -> None:
@@ -145,13 +132,13 @@ def check_read(written: Written) -> None:
     said = [field.name for field in fields(Written) if getattr(written, field.name) != field.default]
     faults = []
     for name in said:
-        _, _, option, group = OPTIONS[name]
-        readers = option.read_by if option.read_by is not None else getattr(group, "read_by", ())
+        _, said_of, group = OPTIONS[name]
+        readers = said_of.read_by if said_of.read_by is not None else getattr(group, "read_by", ())
         if readers and written.kind not in readers:
             more = _BY_WORD if name == "precision" and written.kind == _SINGLE else ""
             faults.append(Fault(f"{_given(name)}: {_WHY[written.kind, readers[0]]}{more}"))
-        elif option.says_too in said:
-            faults.append(Fault(f"{_given(name)}: {mention(option.says_too)} says it already; give one of the two"))
+        elif said_of.says_too in said:
+            faults.append(Fault(f"{_given(name)}: {mention(said_of.says_too)} says it already; give one of the two"))
     if faults:
         raise InputError(faults)
 
