@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from simulator.cli.written import Written
 from simulator.errors import Fault, InputError, few, one_line, refused
 from simulator.launch.launch import Launch, read_launch
+from simulator.launch.visible import written_gpus
 from simulator.questions.layout import parse_layout
 from simulator.spelling import mention
 from simulator.topology.load import load_topology
@@ -29,14 +30,9 @@ def with_launch(written: Written) -> tuple[Written, Sequence[str]]:
     at_hand = _number(written.gpus)
     if at_hand is None and own is not None:
         at_hand = own * (_number(written.nodes) or 1)
-    launch = read_launch(written.launch or "", at_hand)
+    launch = read_launch(written.launch or "", at_hand, own)
     _check_named(written, launch)
-    if launch.each and own and launch.each < own and "gpus" not in launch.options:
-        nodes = int(str(launch.options["nodes"]))
-        launch.options["gpus"] = ",".join(f"{node * own}-{node * own + launch.each - 1}" for node in range(nodes))
-    if launch.whole and own and written.nodes is written.gpus is None:  # mpirun -np 16, on machines of 8
-        name, number = ("gpus", launch.whole) if launch.whole < own else ("nodes", launch.whole // own)
-        launch.options |= {name: str(number)} if number > 1 or name == "gpus" else {}
+    _place(written, launch, own)
     changes: dict[str, object] = {}
     faults: list[Fault] = []
 
@@ -66,6 +62,55 @@ def with_launch(written: Written) -> tuple[Written, Sequence[str]]:
     new = tuple(f"{name}={size}" for name, size in launch.sizes.items() if name not in own_sizes)
     notes = [*launch.notes, *_length_notes(written, launch)]
     return replace(written, **changes, sizes=(*new, *written.sizes), launch=None), notes  # type: ignore[arg-type]
+
+
+def _place(written: Written, launch: Launch, own: int | None) -> None:
+    """Add the machines and GPUs of *launch* to its options, as far as *own*, the GPUs of a machine, decides on them."""
+    if launch.visible.gpus:
+        _place_visible(written, launch, own)
+    elif launch.each and own and launch.each < own and "gpus" not in launch.options:
+        nodes = int(str(launch.options["nodes"]))
+        launch.options["gpus"] = ",".join(f"{node * own}-{node * own + launch.each - 1}" for node in range(nodes))
+    elif launch.whole and own and written.nodes is written.gpus is None:  # mpirun -np 16, on machines of 8
+        name, number = ("gpus", launch.whole) if launch.whole < own else ("nodes", launch.whole // own)
+        launch.options |= {name: str(number)} if number > 1 or name == "gpus" else {}
+
+
+def _place_visible(written: Written, launch: Launch, own: int | None) -> None:
+    """Add the GPUs that *launch* shows, on each of its machines, to its options; raises InputError if there are none.
+
+    *own* is the number of GPUs of a machine; None if it is not known.
+    """
+    visible, options = launch.visible, launch.options
+    if own is not None and max(map(max, visible.gpus)) >= own:
+        raise InputError(f"--launch: {visible.said}: a machine of --topology has {own} GPUs, 0 to {own - 1}")
+    nodes = _number(str(options.get("nodes") or written.nodes or 1)) or 1
+    if launch.whole:  # on machines that the line does not name
+        each, rest = divmod(launch.whole, nodes)
+        shown = len(visible.gpus[0])
+        if rest or each > shown:
+            told = (
+                f"{launch.whole} processes on {nodes} machine{'s' if nodes > 1 else ''}, which {'each ' * (nodes > 1)}"
+            )
+            raise InputError(f"--launch: {visible.said}: {told}shows {shown} GPUs; --nodes says how many machines")
+        visible = replace(visible, gpus=(visible.gpus[0][:each],))
+    if nodes == 1:
+        options["gpus"] = written_gpus(visible.gpus[0])
+        return
+    if own is None:
+        raise InputError(
+            f"--launch: {visible.said}: goes with a --topology of a single machine, of which there are {nodes}"
+        )
+    lists = visible.gpus * nodes if len(visible.gpus) == 1 else visible.gpus
+    if any(tuple(gpus) != tuple(range(own)) for gpus in lists):
+        options["gpus"] = ",".join(part for node, gpus in enumerate(lists) for part in _of_node(gpus, node * own))
+
+
+def _of_node(gpus: Sequence[int], first: int) -> Sequence[str]:
+    """Return *gpus* of the machine whose GPUs begin at *first*, as parts of a list of all machines' GPUs."""
+    if len(gpus) > 1 and tuple(gpus) == tuple(range(len(gpus))):
+        return [f"{first}-{first + len(gpus) - 1}"]
+    return [str(first + gpu) for gpu in gpus]
 
 
 def _check_named(written: Written, launch: Launch) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from simulator.errors import Fault, InputError
+from simulator.launch.setting import set_by
 from simulator.launch.shell import Script, commands_of
 from simulator.launch.words import Word
 
@@ -47,6 +48,7 @@ class Command:
 
     ``outer`` are the words before the launcher that starts the processes of a node (``srun ...``), ``launcher`` its own
     and ``arguments`` those of ``program``, which is "" if none is named; ``starter`` is "" without such a launcher.
+    ``environment`` are the variables that the script and the words before the program set.
     """
 
     outer: Sequence[Word]
@@ -54,6 +56,7 @@ class Command:
     launcher: Sequence[Word]
     program: str
     arguments: Sequence[Word]
+    environment: Mapping[str, Word] = field(default_factory=dict)
 
     @property
     def starts_one(self) -> bool:
@@ -66,14 +69,18 @@ def find_command(script: Script, file: str) -> Command:
 
     Raises InputError if there is none.
     """
-    found = [words for words in (_unquoted(outer, file) for outer in script.commands) if _name(words[0]) not in _OTHERS]
-    programs = [words for words in found if _program_of(words) is not None]
-    started = [words for words in programs if any(_name(word) in (*_STARTERS, "srun", "mpirun") for word in words)]
-    with_options = [words for words in programs if any(word.text.startswith("-") for word in words)]
-    without_program = [words for words in found if any(word.text.startswith("--") for word in words)]
+    unquoted = [(place, *_unquoted(outer, file)) for place, outer in enumerate(script.commands)]
+    found = [each for each in unquoted if _name(each[1][0]) not in _OTHERS]
+    programs = [each for each in found if _program_of(each[1]) is not None]
+    started = [each for each in programs if any(_name(word) in (*_STARTERS, "srun", "mpirun") for word in each[1])]
+    with_options = [each for each in programs if any(word.text.startswith("-") for word in each[1])]
+    without_program = [each for each in found if any(word.text.startswith("--") for word in each[1])]
     for kind in (started, with_options, programs, without_program):
         if kind:
-            return _divided(kind[-1])
+            place, words, inner = kind[-1]
+            divided = _divided(words)
+            of_words = set_by([*divided.outer, *divided.launcher])
+            return replace(divided, environment={**script.environment(place), **of_words, **inner})
     raise InputError(
         Fault("no command with arguments is there; for example torchrun pretrain_gpt.py --num-layers 24 ...", file)
     )
@@ -111,11 +118,12 @@ def _name(word: Word) -> str:
     return word.text.rpartition("/")[2]
 
 
-def _unquoted(words: tuple[Word, ...], file: str) -> tuple[Word, ...]:
-    """Return *words*, with a quoted command (``bash -c "..."``) replaced by its own words."""
+def _unquoted(words: tuple[Word, ...], file: str) -> tuple[tuple[Word, ...], dict[str, Word]]:
+    """Return *words*, with a quoted command (``bash -c "..."``) replaced by its own words, and what it sets."""
     inner = next((word for word in words if " " in word.text and ".py " in word.text and "-" in word.text), None)
     if inner is None:
-        return words
-    deeper = (word for command in commands_of(inner.text, file).commands for word in command)
-    before = words[: words.index(inner)]
-    return (*before, *(Word(word.text, inner.line, inner.column) for word in deeper))
+        return words, {}
+    script = commands_of(inner.text, file)
+    deeper = (replace(inner, text=word.text) for command in script.commands for word in command)
+    sets = script.environment(len(script.commands) - 1)
+    return (*words[: words.index(inner)], *deeper), {name: replace(inner, text=w.text) for name, w in sets.items()}

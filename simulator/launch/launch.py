@@ -50,10 +50,10 @@ _OLD = frozenset(
 )
 
 
-def read_launch(text: str, at_hand: int | None = None) -> Launch:
+def read_launch(text: str, at_hand: int | None = None, own: int | None = None) -> Launch:
     """Return the settings of the launch line *text*, or of the script in ``@script.sh``.  Nothing is executed.
 
-    *at_hand*: the number of GPUs that take part where the line does not say it.
+    *at_hand*: the number of GPUs that take part where the line does not say it.  *own*: that of one machine.
 
     Raises InputError with every fault; those in a script have their positions.
     """
@@ -65,9 +65,9 @@ def read_launch(text: str, at_hand: int | None = None) -> Launch:
     if "num-layers" in args and _OTHER_MODELS.search(command.program):
         args.fault("num-layers", f"{command.program} trains no GPT; name the network by --workload without them")
     add_config(launcher)
-    ranks = read_ranks(command, launcher, script.comments, script.variables, file)
-    args.faults += [] if launcher is args else launcher.faults
     found = Launch(notes=_twice(script, file))
+    ranks = read_ranks(command, launcher, script.comments, own, file, found.notes)
+    args.faults += [] if launcher is args else launcher.faults
     if is_llm_c(command):
         read_llm_c(command, args, ranks, found)
     elif is_nanogpt(command, args):

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 
-from simulator.errors import one_line
-from simulator.launch.arguments import Arguments
+from simulator.errors import InputError, one_line
+from simulator.launch.arguments import Arguments, spelt_flag
 from simulator.launch.command import Command
 from simulator.launch.ranks import Ranks
 from simulator.launch.timeless import OFFLOADS
+from simulator.launch.visible import Visible
 
 __all__ = ["BATCHES", "batch_of_a_node", "read_format", "read_sharding", "read_sizes", "read_update", "started_ranks"]
 
@@ -33,7 +34,9 @@ _STRATEGY = re.compile(r"(?:ddp\w*|(?P<fsdp>fsdp\d?)|deepspeed(?:_stage_(?P<stag
 
 def started_ranks(command: Command, args: Arguments, ranks: Ranks, notes: list[str]) -> Ranks:
     """Return *ranks*, or those that the program starts itself where no launcher does."""
-    if command.starter or ranks.whole is not None or ranks.nodes is not None or "num-layers" in args:
+    of_batch = ranks.nodes is not None or ranks.whole is not None
+    only_shown = bool(ranks.visible.gpus) and ranks.nodes == 1
+    if command.starter or (of_batch and not only_shown) or "num-layers" in args:
         return ranks
     for name in _DEVICES:
         said = args.value(name) or ""
@@ -42,12 +45,27 @@ def started_ranks(command: Command, args: Arguments, ranks: Ranks, notes: list[s
             args.has(name, "num-nodes")
             each = len(said.split(",")) if listed is not None else int(said)
             nodes = args.number("num-nodes") or 1
-            return Ranks(nodes, each, nodes * each)
+            return Ranks(nodes, each, nodes * each, _shown(args, name, ranks.visible, said, listed=listed is not None))
     if args.has("multiprocessing-distributed"):
         return ranks
     if command.program.endswith(".py") and not command.launcher:
         notes.append("the line starts one process: simulated with one for each GPU; for one GPU, add --gpus 1")
     return ranks
+
+
+def _shown(args: Arguments, name: str, visible: Visible, said: str, *, listed: bool) -> Visible:
+    """Return the GPUs that *said* means, a list or a number of those that are *visible*."""
+    if not listed and not visible.gpus:
+        return visible
+    chosen = tuple(map(int, said.split(","))) if listed else tuple(range(int(said)))
+    if len(set(chosen)) < len(chosen):
+        args.fault(name, f"{one_line(said, 40)}: a GPU is named twice")
+        return visible
+    try:
+        return visible.among(chosen, f"{spelt_flag(name)} {one_line(said, 40)}")
+    except InputError as error:
+        args.fault(name, error.faults[0].message.partition(f"{spelt_flag(name)} ")[2])
+        return visible
 
 
 def batch_of_a_node(args: Arguments) -> int | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simulator.launch.arguments import Arguments
 from simulator.launch.command import Command
 from simulator.launch.slurm import batch_arguments, gpus_per_node
+from simulator.launch.visible import EVERY_GPU, Visible, visible_gpus
 from simulator.launch.words import Word
 
 __all__ = ["Ranks", "read_ranks"]
@@ -22,32 +23,45 @@ _HOSTS = ("H", "host", "hosts")
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """Nodes, processes per node, and processes in total; None if unknown."""
+    """Nodes, processes per node, and processes in total; None if unknown.  ``visible`` are the GPUs that they see."""
 
     nodes: int | None = None
     each: int | None = None
     whole: int | None = None
+    visible: Visible = EVERY_GPU
 
 
 def read_ranks(
-    command: Command, launcher: Arguments, comments: Sequence[Word], variables: Mapping[str, str], file: str
+    command: Command, launcher: Arguments, comments: Sequence[Word], own: int | None, file: str, notes: list[str]
 ) -> Ranks:
     """Return the ranks that *launcher*, the words before the program, starts; else those of ``#SBATCH`` lines.
 
-    *variables* are the shell's: of ``CUDA_VISIBLE_DEVICES`` each GPU has a process where nothing else is said.
+    *own* is the number of GPUs of the machine.  Where nothing else is said, each visible GPU has a process.
     """
     outer, batch = Arguments(command.outer, file), batch_arguments(comments, file)
-    nodes = _nodes(command, launcher) or outer.number(*_NODES)
+    visible = visible_gpus(launcher, command.starter, command.environment, own, notes)
+    nodes = visible.hosts or _nodes(command, launcher) or outer.number(*_NODES)
     each, whole = None, launcher.number(*_ALL)
     for name in _EACH:
-        if launcher.text(name) in ("gpu", "auto"):  # all GPUs of the node, so the number is unknown
-            return Ranks(nodes=nodes)
-    each = _per_mpi_node(command, launcher) or launcher.number(*_EACH) or _included(launcher)
+        if launcher.text(name) in ("gpu", "auto"):  # all visible GPUs of the node
+            if visible.each is None:
+                return Ranks(nodes, visible=visible)
+            return _completed(nodes, visible.each, None, launcher, visible)
+    each = _per_mpi_node(command, launcher) or launcher.number(*_EACH)
+    if each is None and visible.of_launcher and "num-processes" not in launcher:
+        each = visible.each
     if not (nodes or whole):
         nodes = batch.number("nodes", "N")
     if not (each or whole):
-        each = _unless_told(command, batch, variables)
+        each = _unless_told(command, batch, visible)
     launcher.faults += [*batch.faults, *outer.faults]
+    if each is None and len(visible.gpus) > 1:  # hosts with unlike numbers
+        whole = sum(map(len, visible.gpus))
+    return _checked(_completed(nodes, each, whole, launcher, visible), launcher)
+
+
+def _completed(nodes: int | None, each: int | None, whole: int | None, launcher: Arguments, visible: Visible) -> Ranks:
+    """Return the ranks with what follows from the rest."""
     if nodes is None and each is not None and whole is not None and whole % each == 0:
         nodes = whole // each
     if nodes is None and each is None and "num-processes" in launcher:  # Accelerate's default is one machine
@@ -56,9 +70,20 @@ def read_ranks(
         nodes = 1
     if whole is None and nodes is not None and each is not None:
         whole = nodes * each
-    if each is None and nodes is not None and whole is not None and whole % nodes == 0:
+    unlike = len(visible.gpus) > 1 and visible.each is None
+    if each is None and nodes is not None and whole is not None and whole % nodes == 0 and not unlike:
         each = whole // nodes
-    return Ranks(nodes, each, whole)
+    return Ranks(nodes, each, whole, visible)
+
+
+def _checked(ranks: Ranks, launcher: Arguments) -> Ranks:
+    """Return *ranks*; more on a machine than it shows GPUs are a fault of *launcher*."""
+    few = min(ranks.visible.gpus, key=len, default=())
+    if ranks.each is not None and few and ranks.each > len(few):
+        name = next((name for name in (*_EACH, *_ALL) if name in launcher), "")
+        shown = f"{len(few)} GPU{'s' if len(few) != 1 else ''}"
+        launcher.fault(name or "processes", f"{ranks.each} on a machine, and {ranks.visible.said} shows {shown}")
+    return ranks
 
 
 def _nodes(command: Command, launcher: Arguments) -> int | None:
@@ -86,20 +111,10 @@ def _per_mpi_node(command: Command, launcher: Arguments) -> int | None:
     return int(placed[1]) if placed and int(placed[1]) else launcher.number("N")
 
 
-def _included(launcher: Arguments) -> int | None:
-    """Return the GPUs of a node that DeepSpeed's ``--include node:0,1`` or Accelerate's ``--gpu_ids 0,1`` name."""
-    said = launcher.value("include") or launcher.value("gpu-ids")
-    launcher.has("include", "gpu-ids")
-    named = (said or "").partition("@")[0].rpartition(":")[2].split(",")
-    return len(named) if said and all(name.isdigit() for name in named) else None
-
-
-def _unless_told(command: Command, batch: Arguments, variables: Mapping[str, str]) -> int | None:
+def _unless_told(command: Command, batch: Arguments, visible: Visible) -> int | None:
     """Return the processes of a node whose launcher does not say them; None if all its GPUs have one."""
-    visible = variables.get("CUDA_VISIBLE_DEVICES", "")
-    seen = len(visible.split(",")) if re.fullmatch(r"\d+(,\d+)*", visible.replace(" ", "")) else None
     if command.starts_one:
         return 1
     if command.starter:
-        return seen or gpus_per_node(batch)
-    return batch.number("ntasks-per-node") or gpus_per_node(batch) or seen
+        return visible.each or gpus_per_node(batch)
+    return batch.number("ntasks-per-node") or gpus_per_node(batch) or visible.each

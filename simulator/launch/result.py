@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from simulator.launch.ranks import Ranks
+from simulator.launch.visible import EVERY_GPU, Visible, written_gpus
 
 __all__ = ["Launch"]
 
@@ -12,6 +13,8 @@ __all__ = ["Launch"]
 @dataclass(slots=True)
 class Launch:
     """``options`` are those of ``simulate`` as text, by field; ``sizes`` are those of ``--set``.
+
+    ``visible``: the GPUs that take part, by machine; of a single machine, they are an option already.
 
     ``notes``: one line for each setting of the launch line that is not simulated.  ``each``: processes on each of
     several nodes.  ``whole``: processes of a line that does not say on how many nodes.  ``unknown``: the argument that
@@ -24,14 +27,19 @@ class Launch:
     notes: list[str] = field(default_factory=list)
     each: int | None = None
     whole: int | None = None
+    visible: Visible = EVERY_GPU
     unknown: str = ""
     files: list[str] = field(default_factory=list)
 
     def place(self, ranks: Ranks) -> None:
         """Add the options that say where *ranks* are."""
+        gpus = tuple(each[: ranks.each] for each in ranks.visible.gpus)
+        self.visible = replace(ranks.visible, gpus=gpus)
         if ranks.nodes is not None and ranks.nodes > 1:
             self.options["nodes"] = str(ranks.nodes)
             self.each = ranks.each
+        elif gpus and (ranks.nodes == 1 or ranks.whole is None):
+            self.options["gpus"] = written_gpus(gpus[0])
         elif ranks.nodes == 1 and ranks.each is not None:
             self.options["gpus"] = str(ranks.each)
         elif ranks.nodes is None:

@@ -13,7 +13,7 @@ import ast
 import operator
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simulator.errors import Fault, InputError, one_line
 from simulator.launch.slurm import batch_arguments, job_variables
@@ -46,16 +46,36 @@ _MAX_EXPANDED = 4_000_000  # characters of all expansions: each may be ten times
 
 
 @dataclass(frozen=True, slots=True)
+class Setting:
+    """A variable set *before* the command of this number, and for it *alone* or from there on; None: unset."""
+
+    before: int
+    name: str
+    value: Word | None
+    alone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Script:
     """Commands in order, each as its words; ``twice`` names the variables that were set to several values.
 
-    ``comments`` are whole comments, with their ``#``; ``variables`` are those of the shell, at the end of the script.
+    ``comments`` are whole comments, with their ``#``.  ``settings`` are the assignments, in order.
     """
 
     commands: tuple[tuple[Word, ...], ...]
     twice: tuple[str, ...]
     comments: tuple[Word, ...]
-    variables: Mapping[str, str]
+    settings: tuple[Setting, ...]
+
+    def environment(self, place: int) -> dict[str, Word]:
+        """Return the variables that the command at *place* gets, each as its value where it was set."""
+        found: dict[str, Word] = {}
+        for setting in self.settings:
+            if setting.before == place or (setting.before < place and not setting.alone):
+                found.pop(setting.name, None)
+                if setting.value is not None:
+                    found[setting.name] = setting.value
+        return found
 
 
 def commands_of(text: str, file: str) -> Script:
@@ -73,15 +93,17 @@ class _Reader:
         self._here = (1, 1)
         self._job: dict[str, str] = {}
         self._comments_read = 0
+        self._commands: list[tuple[Word, ...]] = []
+        self._settings: list[Setting] = []
 
     def run(self) -> Script:
-        commands = []
         for raw in self._scanner.commands():
+            first = len(self._settings)
             words = self._done(raw)
             if words:
-                commands.append(tuple(words))
-        variables = {name: " ".join(value) for name, value in self._known.items()}
-        return Script(tuple(commands), tuple(self._twice), tuple(self._scanner.comments), variables)
+                self._settings[first:] = [replace(setting, alone=True) for setting in self._settings[first:]]
+                self._commands.append(tuple(words))
+        return Script(tuple(self._commands), tuple(self._twice), tuple(self._scanner.comments), tuple(self._settings))
 
     # -- assignments and expansion ------------------------------------------------------
 
@@ -112,6 +134,7 @@ class _Reader:
             if all(word.text != "-f" for word in words):  # which is about functions
                 for word in words[1:]:
                     self._known.pop(word.text, None)
+                    self._settings.append(Setting(len(self._commands), word.text, None))
             return []
         return words
 
@@ -122,6 +145,7 @@ class _Reader:
         elif before is not None and before != value and not again:
             self._twice[name] = None
         self._known[name] = value
+        self._settings.append(Setting(len(self._commands), name, Word(" ".join(value), *self._here)))
 
     def _value(self, piece: str, quote: str) -> str:
         return piece if quote == "'" else _SAID.sub(lambda match: " ".join(self._said(match)), piece)

@@ -8,7 +8,7 @@ Names are without dashes; a final ``*`` matches any ending.
 
 from __future__ import annotations
 
-__all__ = ["NOT_MODELLED", "OFFLOADS", "REFUSED", "USUAL", "is_timeless"]
+__all__ = ["NOT_MODELLED", "OFFLOADS", "ON_CPU", "REFUSED", "USUAL", "is_timeless"]
 
 _TIMELESS = """
 accumulate-allreduce-grads-in-fp32 adam-beta1 adam-beta2 adam-eps adlr-autoresume* append-eod apply-layernorm-1p
@@ -134,7 +134,7 @@ USUAL: dict[str, tuple[str, ...]] = {
 
 OFFLOADS = "moves data between GPU and host in every step, which is not modelled; the time would be far off"
 _NARROW = "keeps weights in fewer bits, which is not modelled; time and memory would be far off"
-_ON_CPU = "trains on the CPU; leave it out, and name a CPU with --device"
+ON_CPU = "trains on the CPU; leave it out, and name a CPU with --device"
 
 # Why there is no answer with these arguments of Megatron-LM, DeepSpeed and its fork of it, Accelerate, and Trainer.
 REFUSED: dict[str, str] = {
@@ -145,7 +145,7 @@ REFUSED: dict[str, str] = {
     **dict.fromkeys(("checkpoint-in-cpu", "offload-optimizer-device", "offload-param-device"), OFFLOADS),
     **dict.fromkeys(("fsdp-offload-params", "fsdp-cpu-offload", "fsdp-offload", "offload", "cpu-offload"), OFFLOADS),
     **dict.fromkeys(("load-in-4bit", "load-in-8bit", "quantization-bit", "use-qlora"), _NARROW),
-    **dict.fromkeys(("use-cpu", "no-cuda"), _ON_CPU),
+    **dict.fromkeys(("use-cpu", "no-cuda"), ON_CPU),
     "hybrid-override-pattern": "layers other than attention and feed-forward layers are not modelled here",
     "use-megatron-lm": "Accelerate's degrees of parallelism are not read; launch Megatron-LM's own program",
     "yaml-cfg": "the file is not read; write its settings as arguments",

@@ -247,7 +247,7 @@ def test_a_job_has_the_variables_that_its_lines_give(tmp_path: Path) -> None:
         ("torchrun --nnodes=1:4 --nproc_per_node=8 --rdzv_id 1", {"nodes": "4", "parallel": "dp=32"}),
         ("torchrun", {"gpus": "1"}),
         ("deepspeed --include localhost:0,1,2", {"gpus": "3", "parallel": "dp=3"}),
-        ("CUDA_VISIBLE_DEVICES=0,2 accelerate launch --multi_gpu", {"gpus": "2", "parallel": "dp=2"}),
+        ("CUDA_VISIBLE_DEVICES=0,2 accelerate launch --multi_gpu", {"gpus": "0,2", "parallel": "dp=2"}),
         ("CUDA_VISIBLE_DEVICES=0 python", {"gpus": "1"}),
     ],
 )

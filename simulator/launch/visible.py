@@ -1,0 +1,186 @@
+"""Which GPUs of each machine a launch line lets its processes see: :func:`visible_gpus`.
+
+``CUDA_VISIBLE_DEVICES``, ``HIP_VISIBLE_DEVICES``, ``ROCR_VISIBLE_DEVICES``, Accelerate's ``--gpu_ids``, and DeepSpeed's
+``--include`` and ``--exclude`` (deepspeed/launcher/runner.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from simulator.errors import Fault, InputError, one_line
+from simulator.launch.arguments import Arguments
+from simulator.launch.timeless import ON_CPU
+from simulator.launch.words import Word
+
+__all__ = ["EVERY_GPU", "GPU_LISTS", "Visible", "visible_gpus", "written_gpus"]
+
+_BASE = "ROCR_VISIBLE_DEVICES"  # of the driver below HIP, whose numbers count within it
+_NAMES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+GPU_LISTS = (*_NAMES, _BASE)
+_COUNTS = ("num-gpus", "num-nodes")  # of DeepSpeed
+_NUMBERS = re.compile(r"\d{1,6}(?:,\d{1,6})*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Visible:
+    """The GPUs of each machine, counted from 0 within it; a single list holds for all machines, none: all GPUs.
+
+    ``said`` is what says so, ``hosts`` the number of machines if that names them, and ``of_launcher`` tells that the
+    launcher starts a process for each of them.
+    """
+
+    gpus: tuple[tuple[int, ...], ...] = ()
+    said: str = ""
+    hosts: int | None = None
+    of_launcher: bool = False
+
+    @property
+    def each(self) -> int | None:
+        """The number of GPUs of a machine; None if it is not said or not the same on all."""
+        counts = {len(gpus) for gpus in self.gpus}
+        return counts.pop() if len(counts) == 1 else None
+
+    def among(self, chosen: Sequence[int], said: str) -> Visible:
+        """Return the GPUs of one machine that *chosen* counts among these; raises InputError for one too many."""
+        if not self.gpus:
+            return Visible((tuple(chosen),), said)
+        (gpus,) = self.gpus
+        if max(chosen) >= len(gpus):
+            raise InputError(f"{said}: counts among the {len(gpus)} of {self.said}")
+        return Visible((tuple(gpus[gpu] for gpu in chosen),), f"{said} of {self.said}")
+
+
+EVERY_GPU = Visible()
+
+
+def written_gpus(gpus: Sequence[int]) -> str:
+    """Return *gpus*, in their order, as ``--gpus`` takes them: the first as their number, other ones as a list."""
+    if tuple(gpus) == tuple(range(len(gpus))):
+        return str(len(gpus))
+    return ",".join(map(str, gpus)) if len(gpus) > 1 else f"{gpus[0]}-{gpus[0]}"
+
+
+def visible_gpus(
+    launcher: Arguments, starter: str, environment: Mapping[str, Word], own: int | None, notes: list[str]
+) -> Visible:
+    """Return the GPUs that processes see; *own* is the number of GPUs of the machine.
+
+    Faults are added to those of *launcher*, and what is passed over to *notes*.
+    """
+    if starter == "deepspeed":
+        return _of_deepspeed(launcher, environment, own, notes)
+    said = (launcher.text("gpu-ids") or "all").strip("[]").replace(" ", "")
+    found = _of_environment(launcher, environment, notes)
+    if said == "all":
+        return found
+    if not _NUMBERS.fullmatch(said):
+        launcher.fault("gpu-ids", f"{one_line(said, 40)}: write numbers of GPUs (0,1) or all")
+        return EVERY_GPU
+    gpus = _distinct(said)
+    if gpus is None:
+        launcher.fault("gpu-ids", f"{one_line(said, 40)}: a GPU is named twice")
+        return EVERY_GPU
+    if found.gpus not in ((), (gpus,)):
+        notes.append(f"{found.said}: Accelerate's --gpu_ids {said} replaces it")
+    return Visible((gpus,), f"--gpu_ids {said}", of_launcher=True)
+
+
+def _of_deepspeed(launcher: Arguments, environment: Mapping[str, Word], own: int | None, notes: list[str]) -> Visible:
+    """Return the GPUs that ``--include`` and ``--exclude`` leave; with these or counts, variables are passed over."""
+    filters = [name for name in ("include", "exclude") if launcher.text(name)]
+    counted = next((name for name in _COUNTS if name in launcher), None)
+    found = _of_environment(launcher, environment, notes)
+    if not filters:
+        if counted is None or not found.gpus:
+            return Visible(found.gpus, found.said, of_launcher=True)
+        notes.append(f"{found.said}: DeepSpeed passes over it where --{counted.replace('-', '_')} is given")
+        return EVERY_GPU
+    if counted is not None or len(filters) > 1:
+        other = f"--{counted.replace('-', '_')}" if counted is not None else "--exclude"
+        launcher.fault(filters[0], f"excludes {other}, as DeepSpeed has it; leave one of the two out")
+        return EVERY_GPU
+    name = filters[0]
+    said = launcher.value(name) or ""
+    if found.gpus:
+        notes.append(f"{found.said}: DeepSpeed passes over it where --{name} is given")
+    try:
+        gpus = _filtered(name, said, own)
+    except InputError as error:
+        launcher.fault(name, error.faults[0].message)
+        return EVERY_GPU
+    hosts = len(said.split("@"))
+    return Visible(gpus, f"--{name} {one_line(said, 60)}", hosts, of_launcher=True)
+
+
+def _filtered(name: str, said: str, own: int | None) -> tuple[tuple[int, ...], ...]:
+    """Return the GPUs of each host of ``a:0,1@b:2,3``; a host without a list has all of its *own*."""
+    shown = one_line(said, 60)
+    specs = [host.partition(":") for host in said.split("@")]
+    for host, colon, listed in specs:
+        if not host or (colon and (not _NUMBERS.fullmatch(listed) or _distinct(listed) is None)):
+            raise InputError(f"{shown}: write hosts with numbers of their GPUs, each once: localhost:0,1")
+    if name == "include" and not any(colon for _, colon, _ in specs):
+        return ()
+    if own is None and (name == "exclude" or not all(colon for _, colon, _ in specs)):
+        raise InputError(f"{shown}: which GPUs are left depends on the machine; add --topology, of a single machine")
+    whole = tuple(range(own or 0))
+    listed_of = [_distinct(listed) if colon else whole for _, colon, listed in specs]
+    if name == "include":
+        return tuple(listed or () for listed in listed_of)
+    if len(specs) > 1 or not specs[0][1] or (specs[0][0] not in ("localhost", "127.0.0.1")):
+        raise InputError(f"{shown}: the host file says what is left, and is not read; write --include with all hosts")
+    left = tuple(gpu for gpu in whole if gpu not in (listed_of[0] or ()))
+    if not left:
+        raise InputError(f"{shown}: no GPU is left")
+    return (left,)
+
+
+def _of_environment(launcher: Arguments, environment: Mapping[str, Word], notes: list[str]) -> Visible:
+    """Return the GPUs that the variables name."""
+    base = _of_variable(_BASE, launcher, environment, notes)
+    found = [each for each in (_of_variable(name, launcher, environment, notes) for name in _NAMES) if each.gpus]
+    if len(found) > 1 and found[0].gpus != found[1].gpus:
+        _fault(launcher, environment[_NAMES[1]], f"{found[1].said}: contradicts {found[0].said}")
+        return EVERY_GPU
+    if not found:
+        return base
+    try:
+        return base.among(found[0].gpus[0], found[0].said)
+    except InputError as error:
+        _fault(launcher, environment[found[0].said.partition("=")[0]], error.faults[0].message)
+        return EVERY_GPU
+
+
+def _of_variable(name: str, launcher: Arguments, environment: Mapping[str, Word], notes: list[str]) -> Visible:
+    word = environment.get(name)
+    if word is None or word.text.strip() == "all":
+        return EVERY_GPU
+    value = word.text.replace(" ", "")
+    said = f"{name}={one_line(word.text, 60)}"
+    if value in ("", "-1", "NoDevFiles"):
+        _fault(launcher, word, f"{said}: {ON_CPU}")
+    elif _NUMBERS.fullmatch(value):
+        gpus = _distinct(value)
+        if gpus is not None:
+            return Visible((gpus,), said)
+        _fault(launcher, word, f"{said}: a GPU is named twice")
+    elif "$" in value or "`" in value:
+        notes.append(f"{said}: is known only at run time; the first GPUs of the machine are simulated")
+    else:
+        notes.append(f"{said}: names GPUs, but not by number; as many, the first of the machine, are simulated")
+        return Visible((tuple(range(len(value.split(",")))),), said)
+    return EVERY_GPU
+
+
+def _distinct(listed: str) -> tuple[int, ...] | None:
+    """Return the numbers *listed*; None if one is there twice."""
+    numbers = tuple(map(int, listed.split(",")))
+    return numbers if len(set(numbers)) == len(numbers) else None
+
+
+def _fault(launcher: Arguments, word: Word, message: str) -> None:
+    place = (word.line, word.column) if launcher.file != "--launch" else (0, 0)
+    launcher.faults.append(Fault(message, launcher.file, *place))
