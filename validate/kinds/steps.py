@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any
 
 from simulator.api import Session
 from simulator.errors import InputError, nearest, one_line
@@ -112,9 +113,18 @@ def read_step(cell: Cell, names: Names) -> Asked:
     machine = names.machine(where)
     if ranks > 1 and not machine.gpus:
         raise NotScored(f"{ranks} ranks share the processors of a machine without GPUs, which is not modelled")
-    gpus = names.gpus(where, nodes, range(ranks // nodes)) if machine.gpus else None
     alone = cell("strategy") == ALONE
+    gpus = names.gpus(where, nodes, range(ranks // nodes)) if machine.gpus else None
+    gpus = gpus[:1] if gpus and alone else gpus
     threads = _THREADS.search(cell("schedule"))
+    exchange: dict[str, Any] = {
+        "layout": layout,
+        "strategy": "nccl" if alone else cell("strategy") or "nccl",
+        "sums_in_fp32": "fp32" in cell("sync"),
+        "prefetches": cell("fsdp_prefetch") != "0",
+    }
+    if layout.zero != 3:  # whole shards are gathered one unit ahead
+        exchange["bucket_bytes"] = _bucket_bytes(cell("overlap"))
     question = StepQuestion(
         where=where,
         workload=names.file(name) if written_out else name,
@@ -122,18 +132,14 @@ def read_step(cell: Cell, names: Names) -> Asked:
         sizes=() if entry is None else _sizes(cell, entry, options),
         options=options,
         micro_batches=micro_batches,
-        gpus=gpus[:1] if gpus and alone else gpus,
-        layout=layout,
-        strategy="nccl" if alone else cell("strategy") or "nccl",
-        bucket_bytes=_bucket_bytes(cell("overlap")),
-        sums_in_fp32="fp32" in cell("sync"),
-        prefetches=cell("fsdp_prefetch") != "0",
+        gpus=gpus,
         threads=int(threads[1]) if threads and not machine.gpus else None,
         software=Software(
             nccl=nccl_of(cell("software"), names.capability(where)),
             cpu_library="blas" if cell("era") == "before 2019" else "onednn",
             libraries=_month(cell("libraries")),
         ),
+        **(exchange if gpus is None or len(gpus) > 1 else {}),  # one GPU exchanges nothing, whatever its row says
     )
     question = accumulating(question, _accumulation(cell("accumulate")))
     if cell("sync") == _READ_EACH:
