@@ -143,7 +143,7 @@ def test_without_a_trust_column_all_rows_count(tmp_path, capsys, strategy):
         ({"machine": ""}, "machine missing"),
         ({"gpus": "8"}, "more GPUs a node than 4gpu-pcie has"),
         ({"gpus": "2", "gpu_set": "3-4"}, "more GPUs a node than 4gpu-pcie has"),
-        ({"gpus": "8", "nodes": "2"}, "--nodes: 4gpu-pcie has no NIC"),
+        ({"gpus": "8", "nodes": "2"}, "nodes: 4gpu-pcie has no NIC"),
         ({"time": ""}, "time_s missing"),
         ({"time": "0"}, "time_s not positive"),
         ({"time": "-1"}, "time_s not positive"),
