@@ -57,7 +57,7 @@ def run_best(written: Written, wanted: Wanted) -> None:
         "starts processes on this machine; --dask uses a cluster",
     )
     refuse(
-        {f"{mention('gpus', one_line(written.gpus or '', 60))}": wants_best(written.gpus)},
+        {mention("gpus", one_line(written.gpus or "", 60)): wants_best(written.gpus)},
         "is simulate's; name the GPUs here",
     )
     global_batch, micro_batch, top, jobs, fixed, recompute = read_all(

@@ -55,7 +55,7 @@ def parse_neighbours(text: str | None) -> tuple[Neighbour, ...]:
         try:
             rate_Bps = parse_quantity(rate, "bandwidth")
         except ValueError as error:
-            raise refused("neighbours", f"{error}", one_line(word, 60)) from None
+            raise refused("neighbours", str(error), one_line(word, 60)) from None
         return Neighbour(ends, rate_Bps)
 
     return _each("neighbours", text, one, "gpu0-gpu1:5GB/s")

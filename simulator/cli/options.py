@@ -128,7 +128,7 @@ def parse_software(nccl: str | None, cpu_library: CpuLibrary = "onednn", librari
             why = f"the minor version is missing; {why}"
         elif marked := re.fullmatch(r"\s*[vV](\d{1,2}\.\d{1,3}(?:\.\d{1,3})?)\s*", nccl, re.ASCII):
             why = f"write it without the {nccl.strip()[0]}: {marked[1]}"
-        raise refused("nccl", f"{why}", one_line(nccl, 40))
+        raise refused("nccl", why, one_line(nccl, 40))
     return Software((int(match[1]), int(match[2])), cpu_library, libraries)
 
 
@@ -202,7 +202,7 @@ def gpus_among(text: str, total: int, name: str) -> Sequence[int]:
         text = text.strip()[len(_BEST) :]
         if re.fullmatch(r"\d{1,18}", text, re.ASCII) is None:
             raise refused("gpus", f"write how many, for example {_BEST}4", _BEST + one_line(text, 60))
-    shown = f"{mention('gpus', one_line(text, 60))}"
+    shown = mention("gpus", one_line(text, 60))
     has = f"{name} has {total} GPU{'s' if total != 1 else ''}"
     words = [word.strip() for word in text.split(",")]
     if len(words) == 1 and re.fullmatch(r"\d{1,18}", words[0], re.ASCII):

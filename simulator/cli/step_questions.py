@@ -208,7 +208,7 @@ def _questions(
             mention("strategy"): written.strategy is not None,
             mention("layout"): written.parallel not in ((), ("dp",)),
             mention("bucket_bytes"): written.overlap != OVERLAP,
-            f"{mention('sums_in_fp32')}": written.reduce_fp32,
+            mention("sums_in_fp32"): written.reduce_fp32,
             mention("divided"): written.divide != "even",
             mention("nccl"): written.nccl is not None,
             mention("contention", False): not written.contention,
@@ -247,7 +247,7 @@ def _check_has(written: Written, session: Session, questions: Sequence[StepQuest
     if not gpus:
         of_gpus = {
             mention("channels_last"): written.channels_last,
-            f"{mention('framework', written.framework)}": options.framework != "pytorch",
+            mention("framework", written.framework): options.framework != "pytorch",
             mention("libraries"): written.libraries is not None,
         }
         refuse(of_gpus, "applies to GPUs, but a CPU computes")
@@ -257,7 +257,7 @@ def _check_has(written: Written, session: Session, questions: Sequence[StepQuest
         )
     if all(_sums_in_fp32(question) for question in questions):
         why = f"gradients of {mention('precision', options.precision)} are of fp32 already"
-        refuse({f"{mention('sums_in_fp32')}": written.reduce_fp32}, why)
+        refuse({mention("sums_in_fp32"): written.reduce_fp32}, why)
     if written.precision == "tf32" and not any("tf32" in gpu.peak_flops_per_s for gpu in gpus):
         names = " and ".join(dict.fromkeys(device.name for device in devices))
         raise refused("precision", f"{names} has none, and computes in fp32 whatever is allowed", "tf32")
@@ -275,7 +275,7 @@ def _check_libraries(gpus: Iterable[Gpu], month: Month | None, calibrated: bool)
         first = (since[0] - 1, since[1])  # libraries may precede the boards
         if month is not None and month < first:
             words = f"{gpu.name} has none so old; {month_words(first)} or later is allowed"
-            raise refused("libraries", f"{words}", month_words(month))
+            raise refused("libraries", words, month_words(month))
 
 
 def _sums_in_fp32(question: StepQuestion) -> bool:
@@ -358,7 +358,7 @@ def _overlap(text: str) -> float:
     try:
         return parse_quantity(size, "size", positive=True) if size else BUCKET_BYTES
     except ValueError as error:
-        raise refused("bucket_bytes", f"{error}", one_line(text, 40)) from None
+        raise refused("bucket_bytes", str(error), one_line(text, 40)) from None
 
 
 def _epoch(text: str) -> int:
@@ -382,7 +382,7 @@ def _sizes(written: Written) -> dict[str, int | str]:
     found: dict[str, int | str] = {name: _size(option, text) for name, (option, text) in own.items()}
     for text in written.sizes:
         key, equals, value = (part.strip() for part in text.partition("="))
-        shown = f"{mention('sizes', one_line(text, 60))}"
+        shown = mention("sizes", one_line(text, 60))
         if not equals or not key or not value:
             raise InputError(f"{shown}: write a name and a value, for example {mention('sizes', 'layers=12')}")
         if key in own:

@@ -78,7 +78,7 @@ def find_strategy(name: str) -> Strategy:
             return _load(_BUILT_IN[base], name)
     plugins = _plugins()
     if name in plugins:
-        effect("runs code", f"{mention('strategy', one_line(name, 60))}")
+        effect("runs code", mention("strategy", one_line(name, 60)))
         found = plugins[name].load()
         return found() if isinstance(found, type) or not hasattr(found, "plan") else found  # type: ignore[no-any-return]
     hint = nearest(name, strategy_names(named_only=True))

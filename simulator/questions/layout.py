@@ -249,7 +249,7 @@ def parse_layout(text: str) -> Layout:
 
 
 def _value(text: str, key: str, said: str, has_value: bool) -> object:
-    where = f"{mention('layout', one_line(text, 60))}"
+    where = mention("layout", one_line(text, 60))
     names = [field.name for field in fields(Layout) if field.name != "process"]
     if key not in names:
         known = [*names, "fsdp", *PROCESSES[1:]]

@@ -77,7 +77,7 @@ class SlowLink:
         return f" from {format_duration(self.from_s)}{until}" if self.is_passing else ""
 
     def __post_init__(self) -> None:
-        said = f"{mention('slow_links', one_line(self.ends, 60))}"
+        said = mention("slow_links", one_line(self.ends, 60))
         if not 0.0 <= self.factor <= 1.0:
             raise InputError(f"{said}: must be between 0x (failed) and 1x; got {self.factor:g}x")
         if not 0.0 <= self.from_s < self.until_s:
@@ -102,7 +102,7 @@ class Neighbour:
 
     def __post_init__(self) -> None:
         if not 0.0 < self.rate_Bps < math.inf:
-            said = f"{mention('neighbours', one_line(self.ends, 60))}"
+            said = mention("neighbours", one_line(self.ends, 60))
             raise InputError(f"{said}: must move more than 0 B/s; got {self.rate_Bps:g} B/s")
 
 

@@ -63,7 +63,7 @@ def parse_question(text: str, where: Where, device: str | None = None, threads: 
     try:
         values = _read(cls, [item.strip() for item in rest.split(",")], kind)
     except ValueError as error:
-        raise refused("workload", f"{error}", one_line(text, 60)) from None
+        raise refused("workload", str(error), one_line(text, 60)) from None
     known = {field.name for field in fields(cls)}
     for name, value, option in (("device", device, mention("device")), ("threads", threads, mention("threads"))):
         if value is not None:

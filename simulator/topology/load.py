@@ -178,7 +178,7 @@ def _given_fabric(name: str, spec: TopologyFile) -> LinkPart:
     try:
         return _fabric(name, spec)
     except InputError as error:
-        raise refused("fabric", f"{error}") from None
+        raise refused("fabric", str(error)) from None
 
 
 def _fabric(name: str, spec: TopologyFile) -> LinkPart:

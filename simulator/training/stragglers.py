@@ -28,7 +28,7 @@ def check_stragglers(machine: Machine, ranks: Sequence[int], stragglers: Sequenc
     """
     told: set[int] = set()
     for name, _ in stragglers:
-        said, every = f"{mention('stragglers', one_line(name, 60))}", _meant(machine, name)
+        said, every = mention("stragglers", one_line(name, 60)), _meant(machine, name)
         idle = [meant.isdisjoint(ranks) for meant in every]
         if all(idle) if "*" in name else any(idle):
             on = [f"node{machine.nodes[rank].host}" for rank in ranks] if machine.n_hosts > 1 else []
@@ -47,7 +47,7 @@ def _meant(machine: Machine, name: str) -> tuple[frozenset[int], ...]:
 
     Raises InputError if one of them does not exist.
     """
-    said = f"{mention('stragglers', one_line(name, 60))}"
+    said = mention("stragglers", one_line(name, 60))
     whole = hosts(said, name, machine)
     if whole is not None:
         return tuple(frozenset(node.index for node in machine.nodes_of(host)) for host in whole)

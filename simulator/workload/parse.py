@@ -51,7 +51,7 @@ def parse_workload(text: str) -> Payload:
         try:
             return _SCHEMES[scheme](text, rest)
         except ValueError as error:
-            raise refused("workload", f"{error}", one_line(text, 60)) from None
+            raise refused("workload", str(error), one_line(text, 60)) from None
     notes: tuple[str, ...] = ()
     if (colon and scheme == "torch") or (not colon and (text.endswith((".yaml", ".yml")) or _is_config(text))):
         from simulator.workload.find import find_network

@@ -44,7 +44,7 @@ def trace_apart(text: str, **sizes: Any) -> TracedNetwork:
 
     Raises what that raises, and InputError if the process ends or ``LIMIT_S`` seconds pass without an answer.
     """
-    what = f"{mention('workload', one_line(text, 80))}"
+    what = mention("workload", one_line(text, 80))
     effect("runs code", what)
     process = _process()
     try:

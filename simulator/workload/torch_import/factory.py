@@ -60,7 +60,7 @@ def build_subject(request: TorchRequest, sizes: Mapping[str, int]) -> Subject:
 
     Raises InputError if there is no such factory, if it fails, or if it returns something else.
     """
-    what = f"{mention('workload', one_line(request.text, 80))}"
+    what = mention("workload", one_line(request.text, 80))
     values = KnownValues()
     with quietly():
         factory = _find(request, what)

@@ -54,7 +54,7 @@ def parse_torch(text: str, input_shape: str | None = None) -> TorchRequest:
     try:
         shapes = () if given is None else tuple(_shape(part.strip()) for part in given.split(","))
     except ValueError as error:
-        raise refused("workload", f"{error}", one_line(text, 80)) from None
+        raise refused("workload", str(error), one_line(text, 80)) from None
     return TorchRequest(text, parts[1], parts[2], shapes)
 
 
