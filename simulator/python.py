@@ -29,8 +29,7 @@ from simulator.results.program import ProgramResult
 from simulator.results.result import Result
 from simulator.results.single import SingleResult
 from simulator.results.training import TrainingResult
-from simulator.workload.parse import parse_workload
-from simulator.workload.precision import ELEMENT_BYTES
+from simulator.workload.parse import Payload, parse_workload
 
 if TYPE_CHECKING:
     from simulator.workload.find import NetworkSource
@@ -152,10 +151,14 @@ def _steps(written: Written, source: NetworkSource | None) -> list[Answered]:
 
 def _exchanges(written: Written, source: NetworkSource | None) -> list[Answered]:
     session = Session()
-    name = written.what
-    if source is not None:
-        name = f"bytes:{source.build(0).trained_count * ELEMENT_BYTES['fp32']}B"
-    payload, (questions, names) = read_all(lambda: parse_workload(name), lambda: exchange_questions(written, session))
+
+    def exchanged() -> Payload:
+        if source is None:
+            return parse_workload(written.what)
+        return Payload(written.what, (), gradients=source.build(0).trained_count)
+
+    payload, (questions, names) = read_all(exchanged, lambda: exchange_questions(written, session))
+    payload = payload.in_type(questions[0].dtype)
     by_size = answer_exchanges(written, session, questions, names, payload).by_size
     _warn(payload.notes)
     _warn(note for question in questions for note in session.machine(question.where).notes)

@@ -58,6 +58,7 @@ def run_exchange(written: Written) -> None:
     payload, (questions, names) = read_all(
         lambda: parse_workload(written.what), lambda: exchange_questions(written, session)
     )
+    payload = payload.in_type(questions[0].dtype)
     apart = left_out() if "all" in (written.strategy or "all").split(",") else []
     code = f"--strategy all: without {', '.join(apart)}; a file may run such code only with --trust-code"
     warn(written, [*payload.notes, *([code] if apart else [])])

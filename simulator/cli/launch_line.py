@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields, replace
 
+from simulator.api.settings import passed_over
 from simulator.cli.written import Written
 from simulator.errors import Fault, InputError, few, one_line, refused
 from simulator.launch.launch import Launch, read_launch
@@ -60,8 +61,8 @@ def with_launch(written: Written) -> tuple[Written, Sequence[str]]:
     if faults:
         raise InputError(faults)
     new = tuple(f"{name}={size}" for name, size in launch.sizes.items() if name not in own_sizes)
-    notes = [*launch.notes, *_length_notes(written, launch)]
-    return replace(written, **changes, sizes=(*new, *written.sizes), launch=None), notes  # type: ignore[arg-type]
+    asked = replace(written, **changes, sizes=(*new, *written.sizes), launch=None)  # type: ignore[arg-type]
+    return asked, [*launch.notes, *_settings_notes(asked, launch), *_length_notes(written, launch)]
 
 
 def _place(written: Written, launch: Launch, own: int | None) -> None:
@@ -132,6 +133,19 @@ def _check_named(written: Written, launch: Launch) -> None:
             f"--per_device_train_batch_size, or DeepSpeed's configuration); add {mention('batch')}, for example "
             f"{mention('batch', 32)}",
         )
+
+
+def _settings_notes(asked: Written, launch: Launch) -> list[str]:
+    """Return a note on the settings of NCCL that *launch* makes and that its step does not follow."""
+    if asked.topology in (None, "-") or not any(name.startswith("NCCL_") for name in launch.variables):
+        return []
+    try:  # settings tell one machine from several, not how many there are
+        several = 2 if (_number(asked.nodes) or 1) > 1 else None
+        topology = load_topology(str(asked.topology), n_nodes=several, fabric=asked.fabric)
+    except InputError:  # reported where the machine is loaded
+        return []
+    found = [one_line(each, 60) for each in passed_over(launch.variables, topology)]
+    return [f"not modelled: {few(found)}; exchanges are simulated without"] if found else []
 
 
 def _length_notes(written: Written, launch: Launch) -> list[str]:

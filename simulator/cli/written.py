@@ -11,7 +11,7 @@ from simulator import spelling
 from simulator.cli.option import declared, option, switch
 from simulator.cli.options_of_exchanges import Exchange, Machine, What
 from simulator.cli.options_of_steps import OVERLAP, Failures, Parallelism, Step
-from simulator.errors import Fault, InputError
+from simulator.errors import Fault, InputError, one_line
 from simulator.spelling import mention
 
 __all__ = ["GROUPS", "OPTIONS", "OVERLAP", "Written", "check_read", "command", "spelt", "written_of"]
@@ -109,6 +109,10 @@ _WHY = {
 }
 
 
+_NO_NETWORK = (
+    f"is about a step of a network, and {mention('workload')} {{}} is a size; "
+    f"name a network, for example {mention('workload', 'resnet50')} {mention('batch', 32)}"
+)
 _BY_WORD = "; an operator's is part of it (op:mat_mul,m=64,n=64,k=64,precision=bf16)"
 
 
@@ -135,6 +139,9 @@ def check_read(written: Written) -> None:
         _, said_of, group = OPTIONS[name]
         readers = said_of.read_by if said_of.read_by is not None else getattr(group, "read_by", ())
         if readers and written.kind not in readers:
+            if (written.kind, readers[0]) == (_EXCHANGE, _STEP) and written.what.startswith(("bytes:", "sweep:")):
+                faults.append(Fault(f"{_given(name)}: {_NO_NETWORK.format(one_line(written.what, 60))}"))
+                continue
             more = _BY_WORD if name == "precision" and written.kind == _SINGLE else ""
             faults.append(Fault(f"{_given(name)}: {_WHY[written.kind, readers[0]]}{more}"))
         elif said_of.says_too in said:

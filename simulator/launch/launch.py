@@ -17,6 +17,7 @@ from simulator.launch.nanogpt import is_nanogpt, read_nanogpt
 from simulator.launch.plain import (
     BATCHES,
     batch_of_a_node,
+    is_channels_last,
     read_format,
     read_sharding,
     read_sizes,
@@ -29,6 +30,7 @@ from simulator.launch.shell import Script, commands_of
 from simulator.launch.switches import is_off
 from simulator.launch.trainer import Trainer, read_trainer
 from simulator.launch.unread import refuse, unread
+from simulator.launch.variables import read_variables
 from simulator.questions.options import RECOMPUTED_PARTS
 from simulator.spelling import mention
 from simulator.user_files import read_user_file
@@ -65,7 +67,8 @@ def read_launch(text: str, at_hand: int | None = None, own: int | None = None) -
     if "num-layers" in args and _OTHER_MODELS.search(command.program):
         args.fault("num-layers", f"{command.program} trains no GPT; name the network by --workload without them")
     add_config(launcher)
-    found = Launch(notes=_twice(script, file))
+    found = Launch(notes=_twice(script, file), variables={n: word.text for n, word in command.environment.items()})
+    read_variables(found)
     ranks = read_ranks(command, launcher, script.comments, own, file, found.notes)
     args.faults += [] if launcher is args else launcher.faults
     if is_llm_c(command):
@@ -151,7 +154,8 @@ def _read(
         options |= read_sizes(args, found.notes)
         options |= {"workload": network} if network else {}
         options |= {"framework": "deepspeed-zero3"} if deepspeed.is_there and layout.zero == 3 else {}
-        options |= deepspeed.options or read_update(args, found.notes)
+        options |= deepspeed.options or read_update(args, found.notes) or trainer.update
+        options |= {"channels_last": True} if is_channels_last(args) else {}
     if model.length is not None:
         options["seq_len"] = str(model.length)
     if precision is not None or model.workload:
@@ -165,7 +169,7 @@ def _read(
     _recompute(args, options, found.notes)
     if trainer.lora:
         found.sizes["lora"] = trainer.lora
-    said = {"recompute": trainer.recomputes, "compiled": trainer.compiles, "fused_optimizer": trainer.fuses_update}
+    said = {"recompute": trainer.recomputes, "compiled": trainer.compiles}
     options |= {name: True for name, is_said in said.items() if is_said}
 
 
@@ -190,7 +194,10 @@ def _format(args: Arguments, deepspeed: DeepSpeed, trainer: Trainer, notes: list
 def _precision(args: Arguments) -> str | None:
     eight = args.has(*_EIGHT)
     four = args.choice(("e2m1",), "fp4-format") is not None
-    half = "bf16" if args.has("bf16") else "fp16" if args.has("fp16") else None
+    halves = [name for name in ("bf16", "fp16") if args.has(name) and not is_off(args.value(name) or "true")]
+    half = halves[0] if halves else None
+    if len(halves) > 1:
+        args.fault("fp16", "--bf16 and --fp16 exclude each other; leave one of the two out")
     if eight and half is None:
         args.fault("fp8-format", "goes with --bf16 or --fp16")
     if four and (eight or half != "bf16"):

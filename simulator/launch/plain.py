@@ -15,7 +15,16 @@ from simulator.launch.ranks import Ranks
 from simulator.launch.timeless import OFFLOADS
 from simulator.launch.visible import Visible
 
-__all__ = ["BATCHES", "batch_of_a_node", "read_format", "read_sharding", "read_sizes", "read_update", "started_ranks"]
+__all__ = [
+    "BATCHES",
+    "batch_of_a_node",
+    "is_channels_last",
+    "read_format",
+    "read_sharding",
+    "read_sizes",
+    "read_update",
+    "started_ranks",
+]
 
 BATCHES = ("b", "batch-size-training", "train-batch-size")  # of one process
 _DEVICES = ("devices", "num-gpus", "gpus", "n-gpus", "ngpus", "ngpu")
@@ -71,6 +80,14 @@ def _shown(args: Arguments, name: str, visible: Visible, said: str, *, listed: b
 def batch_of_a_node(args: Arguments) -> int | None:
     """Return the batch that the processes of a node share, as in PyTorch's imagenet/main.py; None without such."""
     return args.number("b", "batch-size") if args.has("multiprocessing-distributed") else None
+
+
+def is_channels_last(args: Arguments) -> bool:
+    """Return whether images are laid out channels last: ``--channels-last``, ``--memory-format nhwc``."""
+    layout = args.value("memory-format")
+    if layout is not None and layout.lower() in ("nhwc", "channels_last"):
+        return args.has("memory-format")
+    return args.flag("channels-last")
 
 
 def read_format(args: Arguments, notes: list[str]) -> str | None:

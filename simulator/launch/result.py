@@ -15,6 +15,7 @@ class Launch:
     """``options`` are those of ``simulate`` as text, by field; ``sizes`` are those of ``--set``.
 
     ``visible``: the GPUs that take part, by machine; of a single machine, they are an option already.
+    ``variables``: those that the program gets.
 
     ``notes``: one line for each setting of the launch line that is not simulated.  ``each``: processes on each of
     several nodes.  ``whole``: processes of a line that does not say on how many nodes.  ``unknown``: the argument that
@@ -28,6 +29,7 @@ class Launch:
     each: int | None = None
     whole: int | None = None
     visible: Visible = EVERY_GPU
+    variables: dict[str, str] = field(default_factory=dict)
     unknown: str = ""
     files: list[str] = field(default_factory=list)
 

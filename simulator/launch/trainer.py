@@ -6,7 +6,7 @@ Names and defaults are those of ``transformers.TrainingArguments`` and of Accele
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from simulator.errors import InputError, one_line
@@ -31,7 +31,7 @@ _SPLITS = "is not read; ranks that split a {} are --parallel {}=2"
 class Trainer:
     """Settings of the Trainer; None if not given.  ``is_there``: whether the line is for the Trainer at all.
 
-    ``lora`` is the rank of adapters.
+    ``lora`` is the rank of adapters; ``update`` are the options for the optimiser.
     """
 
     is_there: bool = False
@@ -43,7 +43,7 @@ class Trainer:
     shards: int | None = None  # ranks that hold one full set; None: all
     recomputes: bool = False
     compiles: bool = False
-    fuses_update: bool = False
+    update: dict[str, str | bool] = field(default_factory=dict)
     of_deepspeed: bool = False
     lora: int | None = None
 
@@ -62,7 +62,10 @@ def read_trainer(args: Arguments, launcher: Arguments, notes: list[str]) -> Trai
     if found.micro_batches is None:
         found.micro_batches = launcher.number("gradient-accumulation-steps")
     mixed = launcher.choice(("no", "fp16", "bf16", "fp8"), "mixed-precision")
-    half = next((name for name in ("bf16", "fp16") if args.flag(name)), None) or mixed
+    halves = [name for name in ("bf16", "fp16") if args.flag(name)]
+    if len(halves) > 1:
+        args.fault("fp16", "--bf16 and --fp16 exclude each other; leave one of the two out")
+    half = halves[0] if halves else mixed
     if half == "fp8":
         launcher.fault("mixed-precision", "fp8 is not modelled here; bf16 and fp16 are")
     plain = "tf32" if args.flag("tf32") else "fp32"
@@ -73,10 +76,7 @@ def read_trainer(args: Arguments, launcher: Arguments, notes: list[str]) -> Trai
     found.compiles = args.flag("torch-compile") or compiler.lower() == "inductor"
     if compiler.lower() not in ("no", "inductor", "eager"):
         notes.append(f"--dynamo-backend {one_line(compiler, 40)}: is not modelled; inductor is")
-    optimizer = args.text("optim") or ""
-    found.fuses_update = "fused" in optimizer
-    if optimizer and not re.fullmatch(r"adamw?(_torch|_hf|_apex)?(_fused)?|fused_adam", optimizer):
-        notes.append(f"--optim {one_line(optimizer, 40)}: is not modelled; simulated as Adam with its state in fp32")
+    found.update = _update(args, notes)
     _read_sharding(args, launcher, found)
     found.of_deepspeed = args.value("deepspeed") is not None or "deepspeed-config" in args
     if launcher.flag("use-deepspeed"):
@@ -88,6 +88,17 @@ def read_trainer(args: Arguments, launcher: Arguments, notes: list[str]) -> Trai
         name = next(name for name in (*_ADAPTS, "finetuning-type") if name in args)
         args.fault(name, "the rank of its adapters is missing; add --lora-r, for example --lora-r 16")
     return found
+
+
+def _update(args: Arguments, notes: list[str]) -> dict[str, str | bool]:
+    """Return the options for ``--optim`` (transformers' OptimizerNames), whose SGD has no momentum."""
+    name = (args.text("optim") or "").lower()
+    if name == "sgd":
+        return {"optimizer": "sgd"}
+    if name and not re.fullmatch(r"adamw?(_torch|_hf|_apex|_torch_xla|_torch_npu)?(_fused)?|fused_adam", name):
+        notes.append(f"--optim {one_line(name, 40)}: is not modelled; simulated as Adam with its state in fp32")
+    fused: dict[str, str | bool] = {"fused_optimizer": True} if "fused" in name else {}
+    return {"optimizer": "adam", **fused} if name else {}
 
 
 def _read_sharding(args: Arguments, launcher: Arguments, found: Trainer) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from simulator.errors import InputError, nearest, one_line, refused
@@ -32,6 +32,8 @@ _ANY_BATCH = 2  # parameters do not depend on it, but batch normalisation needs 
 class Payload:
     """The sizes of the collectives to simulate, in bytes, one after the other.
 
+    Those of a network are its gradients in fp32, until :meth:`in_type` says another type.
+
     ``text`` is the user's input, ``description`` an explanation or "".  A sweep is shown as a table, even with one
     size.
     ``notes``: one line for each property of a network's file that is not simulated.
@@ -42,6 +44,14 @@ class Payload:
     description: str = ""
     is_sweep: bool = False
     notes: tuple[str, ...] = ()
+    gradients: int = 0  # elements, if the text names a network
+
+    def in_type(self, dtype: str) -> Payload:
+        """Return the payload with the network's gradients as elements of *dtype*; bytes stay what they are."""
+        if not self.gradients:
+            return self
+        width = ELEMENT_BYTES["fp32"] if dtype == "tf32" else int(re.sub(r"\D", "", dtype)) // 8
+        return replace(self, sizes=(self.gradients * width,), description=f"{self.gradients:,} gradients in {dtype}")
 
 
 def parse_workload(text: str) -> Payload:
@@ -62,7 +72,7 @@ def parse_workload(text: str) -> Payload:
     else:
         count = None if colon else gradient_count(text)
     if count is not None:
-        return Payload(text, (count * ELEMENT_BYTES["fp32"],), f"{count:,} gradients in fp32", notes=notes)
+        return Payload(text, (), notes=notes, gradients=count).in_type("fp32")
     from simulator.workload.zoo.registry import nearest_network
 
     if colon and rest.strip().endswith((".yaml", ".yml")):

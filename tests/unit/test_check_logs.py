@@ -10,6 +10,7 @@ import pytest
 
 from simulator.api import Session
 from simulator.api.faulty import fewer_adapters, without_gpudirect, without_nvlink, without_peers
+from simulator.api.settings import applied
 from simulator.errors import InputError
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Where
@@ -19,7 +20,6 @@ from tests.nccl_logs import as_json_log, as_log
 from validate.check.causes import causes_of
 from validate.check.check import MOST_JUDGED, Checked, check
 from validate.check.report import as_document, as_text, headline
-from validate.check.settings import applied
 from validate.check.shape import cliff_in, dips_in
 from validate.cli import main
 from validate.importing.nccl_tests import read_nccl_tests

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from simulator.api import Session
+from simulator.api.settings import Applied, applied
 from simulator.bands.distance import distance
 from simulator.bands.evidence import evidence
 from simulator.errors import Fault, InputError, few, one_line
@@ -21,7 +22,6 @@ from simulator.workload.collective import bus_factor
 from validate.check.causes import causes_of
 from validate.check.healthy import healthy_range
 from validate.check.pace import FEW, Compared, Group, Pace, groups_of, is_slow, large_from, pace_of
-from validate.check.settings import Applied, applied
 from validate.check.shape import Cliff, cliff_in, dips_in
 from validate.importing.nccl_tests import NcclLog, Point
 from validate.kinds.collectives import MAX_RANKS

@@ -31,11 +31,11 @@ def ask_exchanges(written: Written, *, on_gpus: bool) -> tuple[list[dict[str, An
     """
     check_read(written)
     session = Session()
-    payload = parse_workload(written.what)
     refuse(
         {f"--gpus {one_line(written.gpus or '', 60)}": wants_best(written.gpus)}, "is simulate's; name the GPUs here"
     )
     questions, _ = exchange_questions(written, session)
+    payload = parse_workload(written.what).in_type(questions[0].dtype)
     if len({question.where for question in questions}) > 1:
         raise InputError("--topology: one machine is measured, the one that this runs on")
     named = written.strategy not in (None, "all")

@@ -1,4 +1,6 @@
-"""What the settings in a log change of the question: the algorithm, the protocol, the adapters, copies between GPUs.
+"""What settings of NCCL change: the algorithm, the protocol, the adapters, copies between GPUs.
+
+:func:`applied` gives a question of an exchange the settings of a log; :func:`passed_over` names those that steps lack.
 
 Meanings are those of NVIDIA's *NCCL documentation, Environment Variables*.
 """
@@ -15,7 +17,7 @@ from simulator.topology.parts import NicPart
 from simulator.topology.topology import Topology
 from simulator.workload.collective import Collective
 
-__all__ = ["Applied", "applied"]
+__all__ = ["Applied", "applied", "passed_over"]
 
 _ALGORITHMS: Mapping[str, Algorithm] = {
     "ring": "ring",
@@ -30,6 +32,7 @@ _SAYS_WHICH_GPUS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE
 _CHANGES_NO_TIMES = frozenset(
     f"NCCL_{name}"
     for name in (
+        *("DEBUG", "DEBUG_FILE", "DEBUG_SUBSYS", "GRAPH_DUMP_FILE", "TOPO_DUMP_FILE", "DEBUG_TIMESTAMP_FORMAT"),
         *("ASYNC_ERROR_HANDLING", "BLOCKING_WAIT", "CHECKS_DISABLE", "COMM_ID", "COMM_SPLIT_SHARE_RESOURCES", "HOSTID"),
         *("IB_ADDR_FAMILY", "IB_ADDR_RANGE", "IB_GID_INDEX", "IB_PKEY", "IB_RETRY_CNT", "IB_ROCE_VERSION_NUM"),
         *("IB_TIMEOUT", "OOB_NET_ENABLE", "OOB_NET_IFNAME", "RAS_ADDR", "RAS_ENABLE", "SET_STACK_SIZE"),
@@ -37,6 +40,15 @@ _CHANGES_NO_TIMES = frozenset(
         *("UID_STAGGER_THRESHOLD", "VERSION"),
     )
 )
+_BETWEEN_MACHINES = ("NCCL_IB_", "NCCL_NET", "NCCL_SOCKET_", "NCCL_CROSS_NIC", "NCCL_NSOCKS_", "NCCL_PXN_")
+_USUAL = {  # values that NCCL has without the setting
+    "NCCL_NVLS_ENABLE": ("1", "2"),
+    "NCCL_LAUNCH_MODE": ("PARALLEL",),
+    "NCCL_CROSS_NIC": ("2",),
+    "NCCL_NET_PLUGIN": ("none",),
+    **dict.fromkeys(("NCCL_SHM_DISABLE", "NCCL_PXN_DISABLE", "NCCL_IB_MERGE_NICS"), ("0",)),
+    "NCCL_CUMEM_ENABLE": ("0", "1"),
+}
 _NUMBERED = re.compile(r"\w{1,40}_[a-z]{0,8}(\d{1,3})(?::\d{1,3})?", re.ASCII)  # mlx5_0:1, bnxt_re0
 
 
@@ -70,6 +82,19 @@ def applied(settings: Mapping[str, str], topology: Topology, question: Collectiv
         (unknown if asked is None and changed is None else known).append(f"{name}={value}")
     ignored = tuple(each for each in unknown if _changes_times(each.partition("=")[0], topology))
     return Applied(machine, question, frozenset(settings), tuple(known), tuple(unknown), ignored)
+
+
+def passed_over(settings: Mapping[str, str], topology: Topology) -> list[str]:
+    """Return those of *settings* that may change the exchanges of a step on *topology*, which follow none."""
+    found = []
+    for name, value in settings.items():
+        alone = topology.n_nodes == 1 and name.startswith(_BETWEEN_MACHINES)
+        if not name.startswith("NCCL_") or alone or value in _USUAL.get(name, ()):
+            continue
+        same = _machine(name, value, topology) is topology
+        if not same and _changes_times(name, topology):
+            found.append(f"{name}={value}")
+    return found
 
 
 def _changes_times(name: str, topology: Topology) -> bool:
