@@ -57,8 +57,8 @@ class Asker:
         if written.kind == "step":
             session, found = ask_steps(written, self.session)
             return session, found[0]
-        payload = parse_workload(written.workload)
         questions, _ = exchange_questions(replace(written, strategy=written.strategy or "nccl"), self.session)
+        payload = parse_workload(written.workload).in_type(questions[0].dtype)
         return self.session, replace(questions[0], size_bytes=payload.sizes[0])
 
     def answer(self, asked: Question, *, fold: bool = True) -> Any:
