@@ -17,7 +17,7 @@ from simulator.topology.parts import NicPart
 from simulator.topology.topology import Topology
 from simulator.workload.collective import Collective
 
-__all__ = ["Applied", "applied", "passed_over"]
+__all__ = ["OF_NCCL", "Applied", "applied", "passed_over"]
 
 _ALGORITHMS: Mapping[str, Algorithm] = {
     "ring": "ring",
@@ -40,6 +40,8 @@ _CHANGES_NO_TIMES = frozenset(
         *("UID_STAGGER_THRESHOLD", "VERSION"),
     )
 )
+OF_NCCL = ("NCCL_", "RCCL_")
+"""How names of its settings begin; RCCL has its own beside them."""
 _BETWEEN_MACHINES = ("NCCL_IB_", "NCCL_NET", "NCCL_SOCKET_", "NCCL_CROSS_NIC", "NCCL_NSOCKS_", "NCCL_PXN_")
 _USUAL = {  # values that NCCL has without the setting
     "NCCL_NVLS_ENABLE": ("1", "2"),
@@ -89,7 +91,7 @@ def passed_over(settings: Mapping[str, str], topology: Topology) -> list[str]:
     found = []
     for name, value in settings.items():
         alone = topology.n_nodes == 1 and name.startswith(_BETWEEN_MACHINES)
-        if not name.startswith("NCCL_") or alone or value in _USUAL.get(name, ()):
+        if not name.startswith(OF_NCCL) or alone or value in _USUAL.get(name, ()):
             continue
         same = _machine(name, value, topology) is topology
         if not same and _changes_times(name, topology):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields, replace
 
-from simulator.api.settings import passed_over
+from simulator.api.settings import OF_NCCL, passed_over
 from simulator.cli.written import Written
 from simulator.errors import Fault, InputError, few, one_line, refused
 from simulator.launch.launch import Launch, read_launch
@@ -137,7 +137,7 @@ def _check_named(written: Written, launch: Launch) -> None:
 
 def _settings_notes(asked: Written, launch: Launch) -> list[str]:
     """Return a note on the settings of NCCL that *launch* makes and that its step does not follow."""
-    if asked.topology in (None, "-") or not any(name.startswith("NCCL_") for name in launch.variables):
+    if asked.topology in (None, "-") or not any(name.startswith(OF_NCCL) for name in launch.variables):
         return []
     try:  # settings tell one machine from several, not how many there are
         several = 2 if (_number(asked.nodes) or 1) > 1 else None

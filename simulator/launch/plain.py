@@ -57,7 +57,7 @@ def started_ranks(command: Command, args: Arguments, ranks: Ranks, notes: list[s
             return Ranks(nodes, each, nodes * each, _shown(args, name, ranks.visible, said, listed=listed is not None))
     if args.has("multiprocessing-distributed"):
         return ranks
-    if command.program.endswith(".py") and not command.launcher:
+    if command.program.endswith(".py") and not command.launcher and not only_shown:
         notes.append("the line starts one process: simulated with one for each GPU; for one GPU, add --gpus 1")
     return ranks
 

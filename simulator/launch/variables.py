@@ -10,14 +10,20 @@ __all__ = ["read_variables"]
 
 _BLOCKING = ("CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING", "AMD_SERIALIZE_KERNEL")
 _ATTENTION = "attention is what the arguments, or their defaults, say"
-_TF32 = "formats are those of the arguments"
+_FORMATS = "formats are those of the arguments"
 # What is simulated instead, by variable.
 _NOT_MODELLED = {
     **dict.fromkeys(("NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN", "NVTE_UNFUSED_ATTN"), _ATTENTION),
-    **dict.fromkeys(("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"), _TF32),
+    **dict.fromkeys(
+        ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "ACCELERATE_MIXED_PRECISION"), _FORMATS
+    ),
     "PYTORCH_NO_CUDA_MEMORY_CACHING": "the allocator keeps what it has",
     "TORCH_COMPILE_DISABLE": "compiled as the arguments say",
     "TORCHDYNAMO_DISABLE": "compiled as the arguments say",
+}
+_USUAL = {
+    "ACCELERATE_MIXED_PRECISION": "no",
+    **dict.fromkeys(("NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN", "NVTE_UNFUSED_ATTN"), "1"),
 }
 _DEBUGS = "the checks of each collective are left out"
 
@@ -30,9 +36,8 @@ def read_variables(found: Launch) -> None:
     instead = dict(_NOT_MODELLED)
     if variables.get("TORCH_DISTRIBUTED_DEBUG", "OFF").upper() == "DETAIL":
         instead["TORCH_DISTRIBUTED_DEBUG"] = _DEBUGS
-    usual = {"NVTE_FLASH_ATTN": "1", "NVTE_FUSED_ATTN": "1", "NVTE_UNFUSED_ATTN": "1"}
     for name, why in instead.items():
         value = variables.get(name)
-        off = name not in usual and name != "NVIDIA_TF32_OVERRIDE" and value is not None and is_off(value)
-        if value is not None and value != usual.get(name) and not off:
+        off = name not in _USUAL and name != "NVIDIA_TF32_OVERRIDE" and value is not None and is_off(value)
+        if value is not None and value != _USUAL.get(name) and not off:
             found.notes.append(f"{name}={one_line(value, 40)}: is not modelled; {why}")

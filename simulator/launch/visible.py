@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from simulator.errors import Fault, InputError, one_line
-from simulator.launch.arguments import Arguments
+from simulator.launch.arguments import Arguments, spelt_flag
 from simulator.launch.timeless import ON_CPU
 from simulator.launch.words import Word
 
@@ -21,6 +21,7 @@ _BASE = "ROCR_VISIBLE_DEVICES"  # of the driver below HIP, whose numbers count w
 _NAMES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 GPU_LISTS = (*_NAMES, _BASE)
 _COUNTS = ("num-gpus", "num-nodes")  # of DeepSpeed
+_FILTERS = {"include": "include", "i": "include", "exclude": "exclude", "e": "exclude"}
 _NUMBERS = re.compile(r"\d{1,6}(?:,\d{1,6})*", re.ASCII)
 
 
@@ -90,7 +91,7 @@ def visible_gpus(
 
 def _of_deepspeed(launcher: Arguments, environment: Mapping[str, Word], own: int | None, notes: list[str]) -> Visible:
     """Return the GPUs that ``--include`` and ``--exclude`` leave; with these or counts, variables are passed over."""
-    filters = [name for name in ("include", "exclude") if launcher.text(name)]
+    filters = [name for name in _FILTERS if launcher.text(name)]
     counted = next((name for name in _COUNTS if name in launcher), None)
     found = _of_environment(launcher, environment, notes)
     if not filters:
@@ -99,20 +100,20 @@ def _of_deepspeed(launcher: Arguments, environment: Mapping[str, Word], own: int
         notes.append(f"{found.said}: DeepSpeed passes over it where --{counted.replace('-', '_')} is given")
         return EVERY_GPU
     if counted is not None or len(filters) > 1:
-        other = f"--{counted.replace('-', '_')}" if counted is not None else "--exclude"
+        other = spelt_flag(filters[-1]) if counted is None else f"--{counted.replace('-', '_')}"
         launcher.fault(filters[0], f"excludes {other}, as DeepSpeed has it; leave one of the two out")
         return EVERY_GPU
     name = filters[0]
     said = launcher.value(name) or ""
     if found.gpus:
-        notes.append(f"{found.said}: DeepSpeed passes over it where --{name} is given")
+        notes.append(f"{found.said}: DeepSpeed passes over it where {spelt_flag(name)} is given")
     try:
-        gpus = _filtered(name, said, own)
+        gpus = _filtered(_FILTERS[name], said, own)
     except InputError as error:
         launcher.fault(name, error.faults[0].message)
         return EVERY_GPU
     hosts = len(said.split("@"))
-    return Visible(gpus, f"--{name} {one_line(said, 60)}", hosts, of_launcher=True)
+    return Visible(gpus, f"{spelt_flag(name)} {one_line(said, 60)}", hosts, of_launcher=True)
 
 
 def _filtered(name: str, said: str, own: int | None) -> tuple[tuple[int, ...], ...]:

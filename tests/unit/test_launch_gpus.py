@@ -41,6 +41,8 @@ def asked(line: str, program: str = PROGRAM) -> tuple[str | None, str | None, li
         (f"deepspeed --include localhost:{FOUR}", None, FOUR),
         (f"CUDA_VISIBLE_DEVICES={FOUR} deepspeed", None, FOUR),
         ("deepspeed --exclude localhost:1,3,4,6", None, FOUR),
+        ("deepspeed -i localhost:4,5", None, "4,5"),
+        ("deepspeed -e localhost:0,1,2,3", None, "4,5,6,7"),
         ("deepspeed --include a:0,2@b:1,3", "2", "0,2,9,11"),
         ("deepspeed --include a:0,2@b", "2", "0,2,8-15"),
         ("deepspeed --include a@b", "2", None),
@@ -51,13 +53,17 @@ def asked(line: str, program: str = PROGRAM) -> tuple[str | None, str | None, li
     ],
 )
 def test_the_gpus_that_a_line_names_are_those_of_the_question(line: str, nodes: str | None, gpus: str | None) -> None:
-    assert asked(line) == (nodes, gpus, [note for note in asked(line)[2] if note.startswith("the line starts one")])
+    assert asked(line) == (nodes, gpus, [])
 
 
 def test_lists_of_lightning_count_among_the_visible_gpus() -> None:
     assert asked("python train.py --batch-size 8 --devices 0,2,5,7", "")[1] == FOUR
     assert asked("CUDA_VISIBLE_DEVICES=1,3,5,7 python train.py --batch-size 8 --devices 0,2", "")[1] == "1,5"
     assert asked("CUDA_VISIBLE_DEVICES=1,3,5,7 python train.py --batch-size 8 --devices 2", "")[1] == "1,3"
+
+
+def test_one_visible_gpu_has_one_process() -> None:
+    assert asked("CUDA_VISIBLE_DEVICES=5 python train.py --batch-size 8", "") == (None, "5-5", [])
 
 
 def test_gpus_of_accelerates_file(tmp_path: Path) -> None:

@@ -49,6 +49,8 @@ def test_launches_do_not_block_where_the_variable_is_off_or_of_another_command()
         ("NCCL_IB_DISABLE=1 torchrun --nnodes 2 --nproc-per-node 8", "NCCL_IB_DISABLE=1"),
         ("NCCL_NET_GDR_LEVEL=LOC torchrun --nnodes 2 --nproc-per-node 8", "NCCL_NET_GDR_LEVEL=LOC"),
         ("NVTE_FLASH_ATTN=0 torchrun --nproc-per-node 2", "NVTE_FLASH_ATTN=0"),
+        ("RCCL_MSCCL_ENABLE=1 torchrun --nproc-per-node 2", "RCCL_MSCCL_ENABLE=1"),
+        ("ACCELERATE_MIXED_PRECISION=bf16 torchrun --nproc-per-node 2", "ACCELERATE_MIXED_PRECISION=bf16"),
         ("TORCH_DISTRIBUTED_DEBUG=DETAIL torchrun --nproc-per-node 2", "TORCH_DISTRIBUTED_DEBUG=DETAIL"),
     ],
 )
