@@ -33,13 +33,15 @@ _IN_NCCL_ALGO = {
 def with_faster_algorithm(session: Session, result: Result) -> Result:
     """Return *result* with a note of the fastest other algorithm, if that takes more than a tenth off the time.
 
-    Only answers of NCCL's own choice get one, and only those that take few events, because each other algorithm is
-    simulated.
+    Only answers of NCCL's own choice between machines get one: inside a machine, no measurement forces a tree.  So do
+    only those that take few events, because each other algorithm is simulated.
     """
     question, chosen = result.asked, result.facts.get("algorithm")
     if question is None or question.strategy != "nccl" or question.algorithm is not None or chosen is None:
         return result
-    if result.simulation_events > _MOST_EVENTS:
+    machine = result.timeline.machine
+    hosts = {machine.nodes[machine.gpus[gpu]].host for gpu in result.gpus}
+    if len(hosts) < 2 or result.simulation_events > _MOST_EVENTS:
         return result
     times = {}
     for algorithm in ALGORITHMS:
