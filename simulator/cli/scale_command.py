@@ -76,7 +76,8 @@ def _result(written: Written, option: str, count: int) -> TrainingResult:
             raise InputError("scale draws one curve; name one machine, layout, strategy and overlap")
         return session.step(questions[0])
     except InputError as error:
-        raise error.changed(lambda fault: Fault(f"{option} {count}: {fault.unspelt}")) from None
+        which = f"{option} {count}: "
+        raise error.changed(lambda fault: Fault(which + fault.spelt("command").removeprefix(which))) from None
     except Unsuitable as error:
         raise InputError(
             f"{option} {count}: --strategy {written.strategy or 'nccl'} does not fit: {error.why}"

@@ -260,6 +260,18 @@ def test_one_role_stands_for_all_ranks(words: str) -> None:
     assert folded == pytest.approx(whole, rel=1e-9)
 
 
+def test_tokens_that_do_not_divide_are_refused_with_what_does() -> None:
+    question = StepQuestion(
+        where=Where("p3.8xlarge"),
+        workload="gpt2",
+        batch=1,
+        sizes=(("sequence_length", 2),),
+        layout=parse_layout("tp=4,sp"),
+    )
+    with pytest.raises(InputError, match=r"sp: tp=4 does not divide the 2 tokens of gpt2; 1, 2$"):
+        Session().step(question)
+
+
 @pytest.mark.parametrize(
     "words", ["tp=2", "tp=2,sp", "cp=2,zero=1", "pp=2", "zero=1", "zero=2", "fsdp=4", "tp=2,pp=2,zero=1"]
 )

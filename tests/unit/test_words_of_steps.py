@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from reports.scale import _machines
-from simulator.cli import run
+from simulator.cli import main, run
 from simulator.errors import InputError
 from simulator.launch.launch import read_launch
 from simulator.results.alternatives import Alternative
@@ -83,3 +83,9 @@ def test_throughput_is_of_a_device_above_and_of_all_in_results(capsys) -> None:
     assert run(words) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["throughput_per_s"] * 8 == pytest.approx(found["results"][0]["throughput_per_s"], rel=1e-6)
+
+
+def test_a_point_of_a_curve_is_named_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["scale", "--topology", "p3.8xlarge", "--gpus", "4..8", "--workload", "lenet", "--batch", "1"])
+    assert capsys.readouterr().err == "simulate: --gpus 8: p3.8xlarge has 4 GPUs\n"

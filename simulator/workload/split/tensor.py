@@ -51,8 +51,11 @@ _BY_CHANNEL = (MatMul, Attention, ChunkScan, Elementwise, Softmax, Copy, Pool, B
 def tensor_split(network: Network, ranks: int, by_rows: bool = False) -> Network:
     """Return one rank's part of *network* among *ranks*; *by_rows*: with sequence parallelism.
 
-    Raises InputError if heads or channels do not divide evenly.
+    Raises InputError if heads or channels do not divide evenly, nor, *by_rows*, the tokens.
     """
+    if by_rows and network.tokens % ranks:
+        told = f"{mention('layout')}: sp: tp={ranks} does not divide the {network.tokens:,} tokens of {network.name}"
+        raise InputError(f"{told}; {divisors(network.tokens)}")
     return network if ranks == 1 else _Splitter(network, ranks, by_rows).run()
 
 
