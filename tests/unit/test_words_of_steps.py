@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from reports.scale import _machines
-from simulator.cli import main, run
+from simulator.cli import run
 from simulator.errors import InputError
 from simulator.launch.launch import read_launch
 from simulator.results.alternatives import Alternative
@@ -86,6 +86,5 @@ def test_throughput_is_of_a_device_above_and_of_all_in_results(capsys) -> None:
 
 
 def test_a_point_of_a_curve_is_named_once(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main(["scale", "--topology", "p3.8xlarge", "--gpus", "4..8", "--workload", "lenet", "--batch", "1"])
+    assert run(["scale", "--topology", "p3.8xlarge", "--gpus", "4..8", "--workload", "lenet", "--batch", "1"]) == 2
     assert capsys.readouterr().err == "simulate: --gpus 8: p3.8xlarge has 4 GPUs\n"
