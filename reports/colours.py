@@ -39,6 +39,7 @@ ACTIVITIES = {
     "tensor": "#f0b93a",
     "context": "#f0e442",
     "expert": "#cc79a7",
+    "tied": "#a05195",
     "fill": "#7a5195",
     "waiting": WAITING,
 }

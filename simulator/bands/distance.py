@@ -14,7 +14,7 @@ Kind = Literal["operator", "step", "collective", "host"]
 State = Literal["calibrated", "seen", "unseen", "outside", "unmeasured"]
 """Calibrated device; place with measured rows; other place of a measured generation or kind; anything else.
 
-Unmeasured: it runs kernels of a class without rows, so that nothing is known of its error.
+Unmeasured: it or its kernels are of a kind with too few rows, so that nothing is known of its error.
 """
 
 
@@ -26,8 +26,8 @@ class Facts:
     the GPUs, or ``cpu``.  ``form`` is the format of matrix products.  ``what`` is the collective, or the kind of a
     host's answer.  ``network`` is a step's network.  ``ranks`` is the number of participants; ``way`` is ``one``,
     ``several`` or ``divided`` for steps, and ``node`` or ``nodes`` for collectives.  ``unmeasured`` describes in words
-    an aspect that is never measured.  ``kernels`` are the classes of the kernels that run, ``exchange`` the exchanges
-    of a step, as one collective: what is unmeasured in a part is unmeasured in the whole.
+    an aspect of which too few rows were measured for a class of errors.  ``kernels`` are the classes of its kernels,
+    ``exchange`` the exchanges of a step, as one collective: what lies outside in a part does so in the whole.
     """
 
     kind: Kind
@@ -52,9 +52,12 @@ class Facts:
 def distance(facts: Facts, known: Evidence) -> tuple[State, tuple[str, ...]]:
     """Return the state of *facts* relative to what is *known*, and the aspects that no measurement covers."""
     seen = known.seen
-    outside = [each.unmeasured for each in (facts, facts.exchange) if each is not None and each.unmeasured]
-    strange = [name for name in facts.kernels if not known.has_kernels(name, in_step=facts.kind == "step")]
-    outside += [f"no measured {name} kernels" for name in strange]
+    strange = [facts.unmeasured] if facts.unmeasured else []
+    lacking = [name for name in facts.kernels if not known.has_kernels(name, in_step=facts.kind == "step")]
+    strange += [f"no measured {name} kernels" for name in lacking]
+    outside = list(strange)
+    if facts.exchange is not None and facts.exchange.unmeasured:
+        outside.append(facts.exchange.unmeasured)
     if facts.exchange is not None:
         outside += _beyond_collectives(facts.exchange, seen, (*seen.linked, *seen.exchanging))
     if facts.kind == "host":

@@ -228,7 +228,8 @@ def trust_words(result: TrainingResult) -> str:
     trust = result.trust
     if trust is None:
         over = " over several devices" if result.device_count > 1 else ""
-        return "; ".join(filter(None, (f"no such step{over} has been measured", result.confidence.why)))
+        known = f"no such step{over} has" if result.servers is None else f"too few such steps{over} have"
+        return "; ".join(filter(None, (f"{known} been measured", result.confidence.why)))
     what = f"{trust.rows} measured steps of {trust.family}s in {FORMAT_WORDS[trust.format]}"
     what += " on CPUs" if trust.processor == "CPU" else f" {_OVER[trust.divided]}" if trust.several else ""
     if trust.bias < -trust.median / 2:

@@ -258,6 +258,7 @@ def pipeline_result(
         notes=_notes(timeline.machine, largest, [part for part, _ in exchanges]),
         timeline=timeline,
         bubble_s=bubble_s,
+        tied_s=min(summing_s, _tied_s(timeline)),
         pace=_pace(question, roles, seen.stage),
         exchanges=sum(count for count, _ in exchanged),
         exchanged_bytes=sum(n_bytes for _, n_bytes in exchanged),
@@ -281,6 +282,20 @@ def _summing_s(timeline: Timeline) -> float:
         + max(0.0, min(span.start_s for span in updates) - max(span.end_s for span in passes))
         + max(0.0, timeline.end_s - max(span.end_s for span in updates))
     )
+
+
+def _tied_s(timeline: Timeline) -> float:
+    """Return the seconds for which all passes and other sums are done, but not that of the stages' tied parameters."""
+    tied_s, others_s = 0.0, 0.0
+    for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True):
+        about = task.about
+        if isinstance(about, Exchanged) and about.of_tied:
+            tied_s = max(tied_s, span.end_s)
+        elif isinstance(about, ChunkRun) and about.part == "update":
+            break
+        else:
+            others_s = max(others_s, span.end_s)
+    return max(0.0, tied_s - others_s)
 
 
 def _pieces(timeline: Timeline, prefix: str) -> int:

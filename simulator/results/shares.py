@@ -19,6 +19,7 @@ SHARE_WORDS = {
     "host": "waiting for the host",
     "input": "waiting for the input",
     **{name: f"exposed {name}-parallel exchange" for name in (*_AXES.values(), "data")},
+    "tied": "exposed exchange of tied parameters",
     "fill": "pipeline fill",
 }
 
@@ -28,7 +29,8 @@ class Share(NamedTuple):
 
     Its name is ``computing``, ``slowest`` (extra time of the slowest rank), ``update``, ``host`` (the device waits for
     the host), ``input`` (all devices wait for input), ``fill`` (a pipeline stage waits for others), or the axis of
-    exposed communication: ``tensor``, ``context``, ``expert``, ``data``.
+    exposed communication: ``tensor``, ``context``, ``expert``, ``data``; or ``tied``, if two pipeline stages hold a
+    parameter and sum its gradients.
     """
 
     name: str
@@ -56,7 +58,8 @@ def shares_of(result: TrainingRun) -> tuple[Share, ...]:
     if result.question.layout.pp > 1:
         waits_s = found.get("fill", 0.0) + found.get("data", 0.0)
         found["fill"] = min(waits_s, result.bubble_s)
-        found["data"] = waits_s - found["fill"]
+        found["tied"] = min(waits_s - found["fill"], result.tied_s)
+        found["data"] = waits_s - found["fill"] - found["tied"]
     found["update"] = _update_s(result)
     if result.input is not None:
         found["input"] = max(0.0, result.step_time_s - result.input.step_s)

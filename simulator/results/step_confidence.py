@@ -68,10 +68,11 @@ def _exchange(result: TrainingRun) -> Facts | None:
 
 
 def _unmeasured(result: TrainingRun) -> str:
-    """Return in words the aspect of a step that no published measurement covers; empty if there is none."""
+    """Return in words the aspect of a step of which no class of errors could be made; empty if there is none."""
     question = result.question
+    if result.servers is not None:  # fewer than a class of errors needs, all synchronous and of one machine
+        return "too few measured steps through parameter servers"
     for found, words in (
-        (result.servers is not None, "through parameter servers"),
         (result.input is not None, "together with its input"),
         (question.one_process, "of one process for all GPUs"),
         (bool(result.shares) or len({device.part for device in result.memory}) > 1, "over unlike devices"),

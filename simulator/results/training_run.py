@@ -37,6 +37,7 @@ class TrainingRun:
     ``step`` is the view of the first device of the slowest role, or of the busiest pipeline stage.  ``alone_s`` is that
     device's time for its part of the samples alone, at the usual pace of its part.  ``exposed_s`` is exposed
     communication, ``exchanging_s`` (never less) all communication, ``bubble_s`` a stage's wait for other stages.
+    ``tied_s``, a part of ``exposed_s``, is the sum of gradients of parameters that two stages hold (a tied embedding).
     ``exchanges`` is the number of exchanges of a rank in a step, of ``exchanged_bytes`` in all as nccl-tests counts
     them.  ``counts_software``: the times of exchanges include launches and protocols; otherwise they are the least that
     the links allow.  ``is_bound``: they are those of an ideal schedule, which users cannot select.
@@ -55,6 +56,7 @@ class TrainingRun:
     notes: tuple[str, ...]
     timeline: Timeline
     bubble_s: float = 0.0
+    tied_s: float = 0.0
     exchanges: int = 0
     exchanged_bytes: float = 0.0
     pace: float = 1.0  # time of the slowest rank relative to the mean

@@ -17,11 +17,15 @@ STREAM = "communication"
 
 @dataclass(frozen=True, slots=True)
 class Exchanged:
-    """Label of an activity on such a stream: a collective, its size in bytes, and its micro-batch."""
+    """Label of an activity on such a stream: a collective, its size in bytes, and its micro-batch.
+
+    ``of_tied``: it sums gradients of parameters that two pipeline stages hold, as of a tied embedding.
+    """
 
     op: Collective
     size_bytes: float
     micro_batch: int
+    of_tied: bool = False
 
 
 class Exchange:

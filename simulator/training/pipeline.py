@@ -290,7 +290,7 @@ class _Pipeline:
         tied_bytes = self.stages[0].shared_bytes
         if tied_bytes:
             pairs = self.placement.next_stage_pairs(self.layout.pp - 1)
-            summed.append(self._exchange(0, pairs, "all-reduce", tied_bytes, [summed[0], summed[-1]]))
+            summed.append(self._exchange(0, pairs, "all-reduce", tied_bytes, [summed[0], summed[-1]], of_tied=True))
         for stage, work in enumerate(self.stages):
             trained, experts = (
                 sum(counts) for counts in zip(*((c.trained, c.trained_of_experts) for c in work.chunks), strict=True)
@@ -343,10 +343,12 @@ class _Pipeline:
         size_bytes: float,
         after: Sequence[int],
         micro_batch: int | None = None,
+        *,
+        of_tied: bool = False,
     ) -> int:
         priced = self.price(bundles, op, size_bytes)
         loads = self.stages[stage].resources(priced.shares) if self.contends else ()
-        about = Exchanged(op, size_bytes, self.last if micro_batch is None else micro_batch)
+        about = Exchanged(op, size_bytes, self.last if micro_batch is None else micro_batch, of_tied)
         return self.builder.work(
             op, "", priced.seconds, stream=f"stage {stage}/{STREAM}", after=after, loads=loads, about=about
         )

@@ -218,6 +218,9 @@ def test_a_band_is_never_narrower_than_a_percent_either_way() -> None:
         (Facts(kind="step", place="a", generation="old", form="fp32", way="several", ranks=8,
                exchange=replace(INSIDE, unmeasured="no measured collective of strategy ring")), "outside",
          ("no measured collective of strategy ring",)),
+        (Facts(kind="step", place="a", generation="old", form="fp32", way="several", ranks=8,
+               unmeasured="too few measured steps through parameter servers"), "unmeasured",
+         ("too few measured steps through parameter servers",)),
         (Facts(kind="host", place="box", what="copy"), "seen", ()),
         (Facts(kind="host", place="other", what="copy"), "unseen", ()),
         (Facts(kind="host", place="box", what="disk"), "outside", ("no measured disk",)),
@@ -381,6 +384,17 @@ def test_what_is_unmeasured_in_an_exchange_is_unmeasured_in_the_step(capsys: pyt
         assert "among the measured ones" not in said
     assert run(["--topology", "p3.16xlarge", *step[:4], "--strategy", "gloo", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["results"][0]["outside"] == ["no measured collective of strategy gloo"]
+
+
+@pytest.mark.parametrize("staleness", ["0", "2", "async"])
+def test_steps_of_a_kind_that_hardly_anyone_measured_have_no_band(
+    staleness: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--topology", "p3.2xlarge", "--nodes", "2", "--workload", "lenet-d2l", "--batch", "32", "--json"]
+    assert run([*words, "--strategy", "parameter-server-sharded", "--staleness", staleness]) == 0
+    found = json.loads(capsys.readouterr().out)["results"][0]
+    assert (found["band"], found["trust"]) == (None, None)
+    assert found["outside"] == ["too few measured steps through parameter servers"]
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from simulator.questions.layout import Layout, Schedule
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
+from simulator.results.shares import shares_of
 from simulator.results.step_trace import step_trace
 from simulator.results.training import TrainingResult
 from simulator.training.pipeline import Chunk, Priced, StageWork, plan_pipeline
@@ -152,6 +153,17 @@ def test_earlier_stages_keep_more_micro_batches() -> None:
     assert kept[1] == pytest.approx(1.5 * kept[2], rel=0.05)  # 3 micro-batches against 2
     everything = step(Layout(pp=4, schedule="gpipe"), 16, LARGE).memory[1].need.activations_bytes
     assert everything == pytest.approx(16 / 3 * kept[1], rel=0.05)
+
+
+def test_the_sum_of_a_tied_embedding_is_no_data_parallel_exchange() -> None:
+    network = build_network("gpt3-125m", batch=2, loss=True)
+    for stages, several in ((8, False), (4, True)):
+        result = step(Layout(pp=stages), network=network)
+        spent = {share.name: share.seconds for share in shares_of(result)}
+        assert spent["tied"] > 0.0
+        assert ("data" in spent) == several
+        assert spent["tied"] + spent.get("data", 0.0) == pytest.approx(result.exposed_s)
+        assert sum(spent.values()) == pytest.approx(result.step_time_s)
 
 
 def test_a_stage_says_what_it_waits_for() -> None:
