@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 
 from simulator.engine.kernel import Kernel, Queue
+from simulator.engine.lost import Lost
 from simulator.engine.room import is_alike, parts_of, roomy, stands_for_all
 from simulator.engine.rounds import Amount, Rounds, Run
 from simulator.engine.timeline import Moved, Span, Timeline
@@ -86,6 +87,7 @@ class _Executor:
         self.met, self.undisturbed = _met(machine, plan, fold)
         self.roomy = roomy(machine, plan) if fold else set()
         self.pace: dict[str, float] = {p.target: 1.0 for p in plan.perturbations if p.target}
+        self.lost = Lost(machine)
         self.fragments: dict[Fragment, tuple[float, Loads]] = {}
         self.works: dict[Loads, Loads] = {}  # the loads of works, by their shares
         self.cancelled: set[int] = set()
@@ -191,8 +193,9 @@ class _Executor:
                 else:  # all machines have one role, or all resources are roomy
                     first = [(*load.keys[0], load.share) for load in crossed(part, of_links=False)]
                     loads = [(r, w * times * part.count) for r, times, w in first if r not in self.roomy]
-                return (Amount(part.wire_bytes, tuple(loads), part.cap_Bps, latency_s),)
-            return (Amount(part.wire_bytes, part.route.loads, part.cap_Bps, latency_s),) * part.count
+                return (Amount(part.wire_bytes, tuple(loads), self.lost.cap_Bps(part), latency_s),)
+            return (Amount(part.wire_bytes, part.route.loads, self.lost.cap_Bps(part), latency_s),) * part.count
+        pace = self.pace.get(task.place, 1.0)
         if isinstance(part, Work):
             duration_s, shares = part
             if shares not in self.works:
@@ -200,9 +203,10 @@ class _Executor:
             taken = self.works[shares]
         else:
             duration_s, taken = self._alone(part)
+            pace = min(pace, self.lost.pace(part, duration_s))
         if task.id in self.undisturbed:
             taken = ()
-        return (Amount(duration_s, taken, self.pace.get(task.place, 1.0), in_seconds=True),)
+        return (Amount(duration_s, taken, pace, in_seconds=True),)
 
     def _taken(self, shares: Iterable[tuple[Resource, float]]) -> Loads:
         """Return *shares* of resources as absolute loads, for the resources that others may use too."""
@@ -252,13 +256,13 @@ class _Executor:
             return
         for index in [i for i, name in enumerate(self.machine.resource_names) if name == what.target]:
             self.capacity[index] = self._whole(index) * what.factor
+            self.lost.change(index, self._whole(index) - self.capacity[index])
             self.rounds.change(index)
         self.capacity[what.target] = what.factor
         self.rounds.change(what.target)
         self.pace[what.target] = what.factor
         for run in list(self.running.values()):
-            if run.task.place == what.target:
-                self.rounds.slow(run, what.factor)
+            self.rounds.pace(run, [each.cap for part in run.task.parts for each in self._amounts(run.task, part)])
 
 
 def _moved(machine: Machine, plan: Plan, fold: bool, of_links: bool) -> Moved:

@@ -129,13 +129,14 @@ class FlowNetwork:
         self._freed[resource] = None
         self._request()
 
-    def slow(self, flows: Iterable[ActiveFlow], cap: float) -> None:
-        """Limit the rate of *flows* to *cap* from now on."""
+    def pace(self, caps: Iterable[tuple[ActiveFlow, float]]) -> None:
+        """Limit the rates of flows to *caps* from now on."""
         self._end_due()
-        for flow in flows:
-            flow.cap_Bps = cap
-            if flow.end_s < 0:
-                self._touched[flow] = None
+        for flow, cap in caps:
+            if flow.cap_Bps != cap:
+                flow.cap_Bps = cap
+                if flow.end_s < 0:
+                    self._touched[flow] = None
         self._request()
 
     def cancel(self, batch: Batch) -> None:

@@ -118,16 +118,17 @@ class Rounds:
         self.changed_s[resource] = self.kernel.now_s
         self.network.change(resource)
 
-    def slow(self, run: Run, cap: float) -> None:
-        """Continue with the works of *run* at rate *cap*."""
+    def pace(self, run: Run, caps: Sequence[float]) -> None:
+        """Continue with the largest rates *caps* of the parts of *run*, as given to :meth:`start`."""
+        told = dict(zip(run.stands_for, caps, strict=True))
+        if all(amount.cap == told[place] for place, amount in enumerate(run.amounts)):
+            return
         if run.group is not None:
             self._wake(run.group)
-        run.amounts = [
-            Amount(a.amount, a.loads, cap, a.latency_s, a.in_seconds) if a.in_seconds else a for a in run.amounts
-        ]
+        run.amounts = [amount._replace(cap=told[place]) for place, amount in enumerate(run.amounts)]
         if run.batch is not None:
             run.batch.whole = False  # a round with a change of pace does not predict the next one
-            self.network.slow([flow for flow in run.batch.flows if flow.in_seconds], cap)
+            self.network.pace([(flow, told[flow.position]) for flow in run.batch.flows])
 
     def cancel(self, run: Run) -> None:
         """End *run* now."""

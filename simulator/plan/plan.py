@@ -12,15 +12,17 @@ Concurrent activities that load the same resource slow each other (:mod:`simulat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from simulator.errors import InputError
 from simulator.network.route import Route
 from simulator.plan.alike import Load, Way
 from simulator.plan.carried import Carries
+from simulator.plan.limits import Limits
 
 __all__ = ["Activity", "Flow", "Fragment", "Part", "Perturbation", "Plan", "PlanBuilder", "Resource", "Work", "crossed"]
 
@@ -35,8 +37,8 @@ class Flow:
     """``count`` equal flows of ``bytes`` each along one route.
 
     ``overhead`` is the number of bytes on the wire per byte of the user's (for protocols that send flags with the
-    data).  ``cap_Bps`` limits each flow's rate on the wire.  With a way ``at``, it represents equal flows between all
-    machine pairs of the way.
+    data).  ``cap_Bps`` limits each flow's rate on the wire; ``limits`` has what it follows from, if it depends on the
+    rates of links.  With a way ``at``, it represents equal flows between all machine pairs of the way.
     """
 
     route: Route
@@ -46,6 +48,7 @@ class Flow:
     cap_Bps: float = float("inf")
     latency_s: float = 0.0  # in addition to the route's
     at: Way | None = None
+    limits: Limits | None = field(default=None, compare=False, repr=False)
 
     @property
     def wire_bytes(self) -> float:
@@ -64,8 +67,20 @@ class Flow:
             return (self,)
         routes = self.at.sites.apart(self.route, self.at)
         return tuple(
-            Flow(route, self.bytes, self.count, self.overhead, self.cap_Bps, self.latency_s) for route in routes
+            Flow(route, self.bytes, self.count, self.overhead, self.cap_Bps, self.latency_s, limits=limits)
+            for route, limits in zip(routes, self._limits_apart(self.at), strict=True)
         )
+
+    def _limits_apart(self, at: Way) -> Iterator[Limits | None]:
+        """Yield the limits of the flows that it represents, one by one."""
+        if self.limits is None:
+            yield from repeat(None, len(at.pairs))
+            return
+        own = self.limits.links
+        numbered = replace(self.route, loads=tuple((limit.resource, place) for place, limit in enumerate(own)))
+        for route in at.sites.apart(numbered, at):
+            there = tuple([own[int(place)]._replace(resource=resource) for resource, place in route.loads])
+            yield self.limits._replace(links=there)
 
 
 def crossed(flow: Flow, *, of_links: bool = True) -> Iterable[Load]:

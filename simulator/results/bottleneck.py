@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from simulator.engine.executor import alone
 from simulator.network.machine import Machine
-from simulator.plan.plan import Fragment, Perturbation, Plan
+from simulator.plan.plan import Flow, Fragment, Perturbation, Plan
 
-__all__ = ["Given", "LinkUse", "binding", "bottleneck_of", "given_of"]
+__all__ = ["Given", "LinkUse", "binding", "bottleneck_of", "given_of", "limited_s"]
 
 
 class LinkUse(NamedTuple):
@@ -72,6 +72,18 @@ def binding(machine: Machine, plan: Plan, used: Mapping[int, float]) -> int:
         if least[link.resource] >= most * (1 - 1e-9):  # on a tie, the link that the plan names
             return link.resource
     return max(least, key=lambda resource: (least[resource], -resource))
+
+
+def limited_s(plan: Plan, given: Mapping[int, Given]) -> dict[int, float]:
+    """Return by resource the seconds that it limits a transfer of *plan* while those in *given* give less."""
+    least: dict[int, float] = {}
+    for task in plan.tasks:
+        for part in task.parts:
+            if isinstance(part, Flow) and part.limits is not None:
+                for limit in part.limits.links:
+                    s = limit.fixed_s + limit.full_s / given.get(limit.resource, Given()).always
+                    least[limit.resource] = max(s, least.get(limit.resource, 0.0))
+    return least
 
 
 def bottleneck_of(

@@ -10,7 +10,7 @@ from simulator.bands.band import Band
 from simulator.collectives.request import Request
 from simulator.engine.timeline import Timeline
 from simulator.questions.collective import CollectiveQuestion
-from simulator.results.bottleneck import Given, LinkUse, given_of
+from simulator.results.bottleneck import Given, LinkUse, given_of, limited_s
 from simulator.results.changed import Changed, said
 from simulator.results.composed import collective_composition
 from simulator.results.confidence import BAND_HEAD, Confidence, confidence_of, of_a_bound
@@ -161,6 +161,7 @@ def make_result(strategy: str, request: Request, timeline: Timeline) -> Result:
     ordinal = {node: i for i, node in enumerate(machine.gpus)}
 
     given = given_of(timeline.plan.perturbations, end_s)
+    slowed = {r: given[name] for r, name in enumerate(machine.resource_names) if name in given} if given else {}
 
     def given_by(resource: int) -> Given:
         return given.get(machine.resource_names[resource], Given()) if given else Given()
@@ -190,7 +191,11 @@ def make_result(strategy: str, request: Request, timeline: Timeline) -> Result:
     most = max((loaded for loaded, _ in used), default=0.0)
     busiest = next((u for loaded, u in used if loaded == most), None)
     named = machine.link(str(timeline.plan.facts.get("bound_link")))
-    if busiest is not None and named is not None and links[named.index].bytes:
+    if slowed and (least := limited_s(timeline.plan, slowed)):
+        longest = min(least, key=lambda r: (-round(least[r], 12), r))
+        if busiest is not None and least[longest] >= load(busiest) * end_s * (1 - 1e-9):
+            busiest = next(u for u in links if machine.links[u.number].resource == longest)
+    elif busiest is not None and named is not None and links[named.index].bytes:
         # A plan that stays below a link's bandwidth (NCCL on PCIe) names that link.
         at_most = float(timeline.plan.facts.get("bound_share", 1.0))
         if load(links[named.index]) / at_most >= load(busiest) * (1 - 1e-9):

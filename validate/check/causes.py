@@ -15,7 +15,7 @@ from simulator.topology.topology import Topology
 
 __all__ = ["MOST_CAUSES", "causes_of"]
 
-MOST_CAUSES = 19  # approximate number, for progress bars
+MOST_CAUSES = 21  # approximate number, for progress bars
 _ALGORITHMS: tuple[Algorithm, ...] = ("ring", "tree", "nvls")
 _PROTOCOLS: tuple[Protocol, ...] = ("LL", "LL128", "Simple")
 _ERAS = ((2, 18), NCCL_TODAY)
@@ -85,6 +85,7 @@ def _slow_links(session: Session, question: CollectiveQuestion) -> Iterator[tupl
         elif kinds == ("gpu", "nvlink-switch"):
             yield f"half of the links of one GPU down, as {ends}", SlowLink(ends, 0.5)
         elif kinds in (("nic", "network-switch"), ("gpu", "pcie-switch"), ("gpu", "cpu")):
+            yield f"one link at half of its rate, as {ends}", SlowLink(ends, 0.5)
             yield f"one link at a quarter of its rate, as {ends}", SlowLink(ends, 0.25)
         else:
             continue

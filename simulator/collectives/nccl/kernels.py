@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise, permutations
-from typing import NamedTuple
 
 from simulator.collectives.algorithms.binary_tree import in_order_tree, two_trees
 from simulator.collectives.algorithms.direct import neighbour_pairs
@@ -17,58 +16,43 @@ from simulator.collectives.all_pairs import between_equal
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.chunks import largest_chunk, rounds_from
 from simulator.collectives.nccl.cost import Costs, ProtocolCost
+from simulator.collectives.nccl.paces import Paces, Window
 from simulator.collectives.nccl.rings import relays_of
 from simulator.collectives.nccl.rings import way as way_of
 from simulator.collectives.nccl.ways import Ways
 from simulator.collectives.request import Request
 from simulator.collectives.search.rings import FoundRing
-from simulator.network.machine import Link
+from simulator.network.machine import Machine
 from simulator.network.route import Route
-from simulator.plan.alike import Way, added
-from simulator.plan.plan import Flow, PlanBuilder, crossed
-from simulator.topology.parts import GPU_LINKS, NETWORK_LINKS, GpuPart, NicPart
-from simulator.units import format_bandwidth
+from simulator.plan.alike import Way
+from simulator.plan.plan import Flow, PlanBuilder
+from simulator.topology.parts import GpuPart, NicPart
 
 __all__ = ["KernelPlanner"]
 
-_THROUGH_CPU = ("phb", "sys")  # path classes on which one flow does not saturate PCIe
 # Stages of NVLS: copy into buffers, reduce or multicast (or both) in the switch, copy out.  A rank's own part needs no
 # buffer.
 _NVLS_STAGES = {"all-reduce": 3, "all-gather": 2, "reduce-scatter": 2}
 _NONE: Mapping[tuple[int, int], int] = {}
-_TOLD_BELOW = 0.9  # an achieved share of the link rate below this is reported to the user
-
-
-class _Window(NamedTuple):
-    """A variant of how chunks fill a pipeline.
-
-    ``share``: bytes sent, as a fraction of the buffer.  ``first``: fraction of the bytes in flight before the stages
-    overlap.  ``rounds_s``: cost of the rounds of chunks, in seconds.
-    """
-
-    share: float = 1.0
-    first: float = 0.0
-    rounds_s: float = 0.0
 
 
 class KernelPlanner:
     """Writes the plan of one collective into ``builder``.
 
     ``n_channels`` is the number of thread blocks that move data.  ``n_filled`` is the number of channels that the
-    buffer fills, not rounded, because measured times have no step where NCCL adds a channel.  *tells*: whether a note
-    says which link limits it, which it does not know of a machine with slow links or neighbours.
+    buffer fills, not rounded, because measured times have no step where NCCL adds a channel.  *present*: the request's
+    machine with its slow links and neighbours.
     """
 
-    def __init__(self, builder: PlanBuilder, request: Request, costs: Costs, *, tells: bool = True) -> None:
+    def __init__(self, builder: PlanBuilder, request: Request, costs: Costs, present: Machine) -> None:
         self.builder = builder
         self.request = request
         self.costs = costs
-        self.tells = tells
         self.n_channels = 1
         self.n_filled = 1.0
         self._ways = Ways(request)
         self.hosts = self._ways.hosts
-        self._channels: list[tuple[str, list[Flow], int, ProtocolCost]] = []  # stream, flows, rounds
+        self.paces = Paces(present, costs.shared)
         self._equal = self._ways.equal
         self._pace = max(costs.pace(node.part) for node in request.group.unlike())
         self._nics = [
@@ -77,10 +61,6 @@ class KernelPlanner:
             if isinstance(node.part, NicPart) and len(self.hosts) > 1
         ]
         self._plugin_s = max((nic.plugin_time for nic in self._nics), default=0.0)
-        self._own_s = 0.0  # time for one pass of the rank's own part through its memory
-        self._known_shares: dict[tuple[bool, float], dict[str, float]] = {}
-        self._windows = [_Window()]  # variants; the fastest one bounds the links
-        self._net_stages = 0  # consecutive network hops of the first chunks
 
     # -- kernels -------------------------------------------------------------------
 
@@ -118,9 +98,9 @@ class KernelPlanner:
                     for r in ring.routes
                 ]
                 repeat = rounds
-            self._channels.append((f"channel {i}", flows, repeat, cost))
+            self.paces.channels.append((f"channel {i}", flows, repeat, cost))
             self.builder.rings.append(self.request.group.nodes_along(ring.order))
-        self._submit(after)
+        self.paces.submit(self.builder, self.request.collective, after)
 
     def tree(self, rings: Sequence[FoundRing], protocol: str) -> None:
         """Plan an all-reduce along chains inside machines and a double binary tree between them."""
@@ -139,8 +119,8 @@ class KernelPlanner:
                 heads = [chain[0] for chain in chains]
                 net_hops = 2 * in_order_tree(len(self.hosts)).depth
             flows = self._both_ways(edges, heads, part / 2, cost, hops, net_hops, fraction, relays)
-            self._channels.append((f"channel {i}", flows, 1, cost))
-        self._submit(after)
+            self.paces.channels.append((f"channel {i}", flows, 1, cost))
+        self.paces.submit(self.builder, self.request.collective, after)
 
     def nvls(self, heads: int) -> None:
         """Plan NVLS: the switch reduces and multicasts; each GPU sends its data once and receives the result once.
@@ -162,19 +142,19 @@ class KernelPlanner:
             for up, down in ways:
                 for route, n_bytes in ((up, sent / len(ways)), (down, received / len(ways))):
                     flows.append(Flow(route, n_bytes, latency_s=cost.hop_s * self._pace, at=at))
-        self._channels.append(("nvls", flows, 1, cost))
+        self.paces.channels.append(("nvls", flows, 1, cost))
         if size > 0:
-            self._windows = [
-                _Window(up_to / size, (stages - 1) / max(1.0, rounds), rounds * round_s * self._pace)
+            self.paces.windows = [
+                Window(up_to / size, (stages - 1) / max(1.0, rounds), rounds * round_s * self._pace)
                 for up_to, rounds in self._nvls_rounds(heads)
             ]
         if len(self.hosts) > 1:
-            self._net_stages = 2 * in_order_tree(len(self.hosts)).depth
+            self.paces.net_stages = 2 * in_order_tree(len(self.hosts)).depth
             near = [self._ways.heads(ranks)[:heads] for ranks in (self.hosts[:1] if self._equal else self.hosts)]
             for i, own in enumerate(zip(*near, strict=True)):
-                edges = self._both_ways([], own, size / heads / 2, simple, 1, self._net_stages, 1 / heads)
-                self._channels.append((f"tree {i}", edges, 1, simple))
-        self._submit(after)
+                edges = self._both_ways([], own, size / heads / 2, simple, 1, self.paces.net_stages, 1 / heads)
+                self.paces.channels.append((f"tree {i}", edges, 1, simple))
+        self.paces.submit(self.builder, self.request.collective, after)
 
     def point_to_point(self) -> None:
         """Plan all-to-all or send-recv, with the flows of all pairs at once."""
@@ -188,7 +168,7 @@ class KernelPlanner:
             )
             self._own_part()
             first = _at_most_all(t.P2P_CHANNELS * t.P2P_CHUNK, self.request.size_bytes)
-            self._windows = [_Window(first=first)]
+            self.paces.windows = [Window(first=first)]
         else:
             flows, peers = self._pair_by_pair(self.request.pairs or neighbour_pairs(n), self.request.size_bytes), 1
         after = self._begin("ncclDevKernel_SendRecv", cost.base_s, peers)
@@ -197,8 +177,8 @@ class KernelPlanner:
             over_network = flow.route.path_class == "net"
             latency_s = cost.hop_s * self._pace * peers + over_network * (cost.net_hop_s + self._plugin_s)
             late.append(replace(flow, latency_s=latency_s))
-        self._channels.append(("p2p", late, 1, cost))
-        self._submit(after)
+        self.paces.channels.append(("p2p", late, 1, cost))
+        self.paces.submit(self.builder, self.request.collective, after)
 
     def _pair_by_pair(self, pairs: Iterable[tuple[int, int]], n_bytes: float) -> Iterator[Flow]:
         """Yield a flow of *n_bytes* for each (source, target) of *pairs* of ranks."""
@@ -227,7 +207,7 @@ class KernelPlanner:
         """Record the time of the rank's own part, 1/n of the data, which passes through its memory but no link."""
         part = self.request.machine.nodes[self.request.ranks[0]].part
         bandwidth_Bps = part.memory_bandwidth if isinstance(part, GpuPart) else None
-        self._own_s = self.request.size_bytes / self.request.n_ranks / bandwidth_Bps if bandwidth_Bps else 0.0
+        self.paces.own_s = self.request.size_bytes / self.request.n_ranks / bandwidth_Bps if bandwidth_Bps else 0.0
 
     def _name(self, algorithm: str, protocol: str) -> str:
         """Return the kernel's name as it appears in NCCL's traces."""
@@ -237,107 +217,6 @@ class KernelPlanner:
     def _channel_rate(self, cost: ProtocolCost, fraction: float) -> float:
         """Return the largest rate on the link, in B/s, of a *fraction* of the channels in use."""
         return self.n_filled * fraction * cost.channel_Bps * cost.wire
-
-    def _submit(self, after: Sequence[int]) -> None:
-        """Add the collected channels to the plan, with each link used at the share that its kind allows.
-
-        All channels' bytes over a link need a certain time at that share of its bandwidth; each flow's rate is capped
-        so that it ends exactly then.  The threads that drive a GPU's links also move its own part, and have to fill the
-        pipeline first.
-        """
-        links = self.request.machine.alike
-        n = len(links)
-        needed_s: dict[int, float] = {}  # by link, or by key for flows of equal machines
-        slow: list[tuple[Flow, float]] = []
-        for _, flows, repeat, cost in self._channels:
-            for flow in flows:
-                sent, shares = flow.wire_bytes, self._shares(flow.route, cost)
-                for index, carried, keys in crossed(flow):
-                    link = links[index]
-                    at_full_s = sent * carried * repeat / link.bandwidth_Bps
-                    taken_s = at_full_s / (1.0 if self._is_trunk(link) else shares.get(link.kind, 1.0))
-                    for key, times in keys:
-                        needed_s[key] = added(needed_s.get(key, 0.0), taken_s, times)
-                if flow.route.path_class in _THROUGH_CPU:
-                    slow.append((flow, self._alone_s(flow, repeat)))
-        for flow, alone_s in slow:
-            for index, _, keys in crossed(flow):
-                if links[index].kind == "pcie":
-                    for key, _ in keys:
-                        needed_s[key] = max(needed_s[key], alone_s)
-        first = self._channels[0][3]
-        filled = first.fill * self._windows[0].first
-        stage_s = max((s for i, s in needed_s.items() if links[i % n].kind in NETWORK_LINKS), default=0.0)
-        for key, sent_s in needed_s.items():
-            if links[key % n].kind in GPU_LINKS:
-                needed_s[key] = first.own_passes * self._own_s + min(
-                    sent_s * each.share * (1.0 + first.fill * each.first) + each.rounds_s for each in self._windows
-                )
-            needed_s[key] += filled * self._net_stages * stage_s
-        self._note_bound(needed_s)
-        for stream, flows, repeat, _ in self._channels:
-            capped = []
-            for flow in flows:
-                cap = flow.cap_Bps
-                longest_s = max([needed_s[keys[0][0]] for _, _, keys in crossed(flow)], default=0.0)
-                if longest_s > 0:
-                    cap = min(cap, flow.wire_bytes * repeat / longest_s)
-                capped.append(Flow(flow.route, flow.bytes, flow.count, flow.overhead, cap, flow.latency_s, flow.at))
-            self.builder.transfer(self.request.collective, capped, stream=stream, after=after, repeat=repeat)
-
-    def _note_bound(self, needed_s: dict[int, float]) -> None:
-        """Record the link that takes longest at its share, and report the share if it explains the time."""
-        if not needed_s:
-            return
-        least_s = max(needed_s.values()) * (1 - 1e-12)
-        at = self._channels[0][1][0].at
-        numbered = {(at.sites.first_of(key) if at else key): key for key, s in needed_s.items() if s >= least_s}
-        index = min(numbered)
-        bound = numbered[index]
-        link = self.request.machine.links[index]
-        self.builder.facts["bound_link"] = link.name
-        at_full_s = 0.0
-        for _, flows, repeat, _ in self._channels:
-            for flow in flows:
-                for _, carried, keys in crossed(flow):
-                    for key, times in keys:
-                        if key == bound:
-                            taken_s = flow.wire_bytes * carried * repeat / link.bandwidth_Bps
-                            at_full_s = added(at_full_s, taken_s, times)
-        share = at_full_s / needed_s[bound] if needed_s[bound] > 0 else 1.0
-        self.builder.facts["bound_share"] = round(share, 6)
-        by_bytes = needed_s[bound] > self._channels[0][3].base_s  # otherwise latency dominates
-        if self.tells and share < _TOLD_BELOW and by_bytes:
-            reached = f"{format_bandwidth(share * link.bandwidth_Bps)}, {share:.0%} of the link's rate"
-            self.builder.notes.append(f"{link.name} limits NCCL to {reached}")
-
-    def _shares(self, route: Route, cost: ProtocolCost) -> dict[str, float]:
-        """Return the usable share of link bandwidth on *route* by kind of link; other kinds are fully usable."""
-        staged = route.transport == "network-staged"
-        key = staged, cost.share
-        if key not in self._known_shares:
-            shared = self.costs.shared
-            net = shared.staged_share if staged else shared.network_share
-            self._known_shares[key] = dict.fromkeys(NETWORK_LINKS, net) | dict.fromkeys(GPU_LINKS, cost.share)
-        return self._known_shares[key]
-
-    def _is_trunk(self, link: Link) -> bool:
-        """Return whether *link* joins two switches of the network, which many flows fill."""
-        nodes = self.request.machine.nodes
-        return nodes[link.src].kind == nodes[link.dst].kind == "network-switch"
-
-    def _alone_s(self, flow: Flow, repeat: int) -> float:
-        """Return the least time in seconds of a flow over PCIe through a CPU to another GPU of the machine.
-
-        A single flow does not saturate PCIe there; several together do.
-        """
-        links = self.request.machine.alike
-        full_s = [
-            flow.wire_bytes * carried / links[i].bandwidth_Bps
-            for i, carried in flow.route.links
-            if links[i].kind == "pcie"
-        ]
-        return repeat * max(full_s, default=0.0) / self.costs.shared.pcie_share
 
     def _way_s(self, routes: Sequence[Route], hops: int, net_hops: int, cost: ProtocolCost) -> float:
         """Return the time in seconds of the first chunk over the given numbers of hops, including route latencies."""

@@ -69,7 +69,7 @@ class Nccl:
         """
         if request.n_ranks < 2:
             return Plan(())
-        is_nominal = request.machine.nominal is None
+        present = request.machine
         request = replace(request, group=request.group.nominal)  # NCCL plans with nominal link rates
         parts = [node.part for node in request.group.unlike()]
         if any(isinstance(part, GpuPart) and part.vendor == "other" for part in parts):
@@ -78,7 +78,7 @@ class Nccl:
         builder.facts["software"] = "nccl"
         graph = replace(comm_graph(request.group), version=self.version)
         builder.notes += version_notes(self.version, graph.compute_capability_max)
-        kernels = KernelPlanner(builder, request, self.costs, tells=is_nominal)
+        kernels = KernelPlanner(builder, request, self.costs, present)
         if request.collective in ("all-to-all", "send-recv"):
             if not has(self.version, "send-recv"):
                 own, came = version_words(self.version), version_words(FEATURES["send-recv"].version)

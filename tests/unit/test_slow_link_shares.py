@@ -1,0 +1,127 @@
+"""A link that runs at a part of its rate costs what a link of that rate costs, for good or for a while."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from simulator.api import Session
+from simulator.engine.executor import execute
+from simulator.plan.plan import Fragment, Perturbation, PlanBuilder
+from simulator.questions.collective import CollectiveQuestion
+from simulator.questions.where import Neighbour, SlowLink, Where
+
+SESSION = Session()
+_WIDE = """
+schema_version: 1
+name: dual
+devices: {"gpu[0-3]": {part: a100-pcie-40gb}, "sw[0-1]": {part: broadcom-pex88000}, "cpu[0-1]": {part: xeon-gold-6230}}
+links:
+  - {between: ["gpu[0-2]", "sw[0,0,1]"], kind: pcie, bandwidth: 16 GB/s}
+  - {between: [gpu3, sw1], kind: pcie, bandwidth: 16 GB/s}
+  - {between: ["sw[0-1]", "cpu[0-1]"], kind: pcie, bandwidth: 16 GB/s}
+  - {between: [cpu0, cpu1], kind: socket, bandwidth: 20 GB/s}
+"""
+_CARD = "[gpu3, sw1], kind: pcie, bandwidth: 16 GB/s"
+_FACTORS = [0.25, 0.5, 0.6, 0.9]
+
+
+def asked(where: Where, collective: str = "all-reduce", **more: object) -> CollectiveQuestion:
+    return CollectiveQuestion(
+        where=where, collective=collective, size_bytes=160e6, **{"strategy": "nccl", "algorithm": "ring", **more}
+    )
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("machines") / "dual.yaml"
+    path.write_text(_WIDE, encoding="utf-8")
+    return path
+
+
+def narrow(wide: Path, factor: float) -> Where:
+    path = wide.with_name(f"narrow-{factor}.yaml")
+    path.write_text(_WIDE.replace(_CARD, _CARD.replace("16", str(16 * factor))), encoding="utf-8")
+    return Where(str(path))
+
+
+@pytest.mark.parametrize("collective", ["all-reduce", "send-recv"])
+@pytest.mark.parametrize("factor", _FACTORS)
+def test_a_slow_card_costs_what_a_narrow_one_costs(wide: Path, factor: float, collective: str) -> None:
+    edited_s = SESSION.time_s(asked(narrow(wide, factor), collective))
+    for when in ((), (0.0, 10.0)):
+        where = Where(str(wide), slow_links=(SlowLink("gpu3-sw1", factor, *when),))
+        assert SESSION.time_s(asked(where, collective)) == pytest.approx(edited_s, rel=1e-4)
+
+
+def test_a_window_at_another_rate_replaces_the_share_of_the_lasting_one(wide: Path) -> None:
+    links = (SlowLink("gpu3-sw1", 0.5), SlowLink("gpu3-sw1", 1.0, 0.0, 10.0))
+    whole_s = SESSION.time_s(asked(Where(str(wide))))
+    assert SESSION.time_s(asked(Where(str(wide), slow_links=links))) == pytest.approx(whole_s, rel=1e-6)
+
+
+def test_half_the_time_at_half_the_rate_moves_three_quarters(wide: Path) -> None:
+    """One flow over 16 GB/s reaches 9.6 GB/s, and 4.8 GB/s at half of the rate."""
+    where = Where(str(wide), slow_links=(SlowLink("gpu3-sw1", 0.5, 0.0, 0.01),))
+    whole_s = SESSION.time_s(asked(Where(str(wide)), "send-recv"))
+    assert SESSION.time_s(asked(where, "send-recv")) == pytest.approx(whole_s + 0.005, rel=2e-3)
+
+
+@pytest.mark.parametrize("when", [(), (0.0, 10.0)])
+def test_a_neighbour_takes_nothing_of_the_share_while_there_is_room(wide: Path, when: tuple[float, ...]) -> None:
+    """4.8 GB/s, 60 % of 8 GB/s, are left where another job takes 3 GB/s."""
+    slow = (SlowLink("gpu3-sw1", 0.5, *when),)
+    alone = Where(str(wide), slow_links=slow)
+    beside = replace(alone, neighbours=(Neighbour("gpu3-cpu1", 3e9),))
+    assert SESSION.time_s(asked(beside, "send-recv")) == pytest.approx(SESSION.time_s(asked(alone, "send-recv")))
+
+
+@pytest.mark.parametrize("topology", ["dgx-h100", "p3.16xlarge"])
+@pytest.mark.parametrize("nodes", [None, 2])
+def test_for_good_and_for_long_cost_the_same(topology: str, nodes: int | None) -> None:
+    where = Where(topology, nodes)
+    machine = SESSION.machine(where)
+    links = [link for link in machine.outgoing[machine.gpus[0]] if link.kind == "nvlink"][:1]
+    if nodes and topology == "p3.16xlarge":
+        links += [link for link in machine.links if link.kind == "ethernet"][:1]
+    for link in links:
+        ends = link.name.replace("->", "-")
+        found = []
+        for when in ((), (0.0, 1000.0)):
+            there = replace(where, slow_links=(SlowLink(ends, 0.5, *when),))
+            found.append(SESSION.time_s(replace(asked(there), algorithm=None)))
+        assert found[1] == pytest.approx(found[0], rel=1e-3), ends
+
+
+def test_an_exchange_within_a_step_follows_the_link_too(wide: Path) -> None:
+    session = Session()
+    question = asked(Where(str(wide)))
+    timeline = session.collective(question).timeline
+    machine = timeline.machine
+    builder = PlanBuilder()
+    builder.splice(Fragment(timeline.plan), label="exchange", stream="exchange")
+    slow = (Perturbation(0.0, "gpu3->sw1", 0.5), Perturbation(0.0, "sw1->gpu3", 0.5))
+    plan = replace(builder.build(), perturbations=slow)
+    whole_s = session.time_s(asked(narrow(wide, 0.5)))
+    for fold in (True, False):
+        assert execute(machine, plan, fold=fold).end_s == pytest.approx(whole_s, rel=1e-3)
+
+
+def test_the_narrow_card_is_the_bottleneck(wide: Path) -> None:
+    slow = SlowLink("gpu3-sw1", 0.5)
+    for where in (narrow(wide, 0.5), Where(str(wide), slow_links=(slow,))):
+        found = SESSION.collective(asked(where))
+        assert found.bottleneck is not None
+        assert found.bottleneck.name == found.facts["bound_link"] == "gpu3->sw1"
+        assert found.bottleneck.utilisation == max(use.utilisation for use in found.links) == pytest.approx(0.6, 0.01)
+        assert "gpu3->sw1 limits NCCL to 4.8 GB/s, 60% of the link's rate" in found.notes
+
+
+def test_the_slowed_link_is_the_bottleneck_for_a_while_too(wide: Path) -> None:
+    for factor in _FACTORS:
+        where = Where(str(wide), slow_links=(SlowLink("gpu3-sw1", factor, 0.0, 10.0),))
+        found = SESSION.collective(asked(where))
+        assert found.bottleneck is not None
+        assert found.bottleneck.name == "gpu3->sw1"
