@@ -114,9 +114,13 @@ def without_peers(topology: Topology) -> Topology:
     return replace(topology, transport=topology.transport.model_copy(update={"peer_to_peer": "none"}))
 
 
-def narrower_pcie(topology: Topology, share: float) -> Topology:
-    """Return *topology* with PCIe links at *share* of their rate."""
-    wires = (replace(w, part=_at(w.part, share)) if w.part.of == "pcie" else w for w in topology.wires)
+def narrower_pcie(topology: Topology, share: float, ends: Collection[str] = ()) -> Topology:
+    """Return *topology* with PCIe links, or only the one between two *ends*, at *share* of their rate."""
+    narrow = [w.part.of == "pcie" and (not ends or {w.a, w.b} == set(ends)) for w in topology.wires]
+    wires = (
+        replace(w, part=_at(w.part, share)) if is_narrow else w
+        for w, is_narrow in zip(topology.wires, narrow, strict=True)
+    )
     return replace(topology, wires=tuple(wires))
 
 

@@ -12,6 +12,9 @@ from simulator.engine.executor import execute
 from simulator.plan.plan import Fragment, Perturbation, PlanBuilder
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Neighbour, SlowLink, Where
+from simulator.topology.load import load_topology
+from simulator.workload.collective import Collective
+from validate.check.causes import causes_of
 
 SESSION = Session()
 _WIDE = """
@@ -125,3 +128,19 @@ def test_the_slowed_link_is_the_bottleneck_for_a_while_too(wide: Path) -> None:
         found = SESSION.collective(asked(where))
         assert found.bottleneck is not None
         assert found.bottleneck.name == "gpu3->sw1"
+
+
+def test_one_narrow_card_explains_the_times_of_a_machine_with_one(wide: Path) -> None:
+    """On all-to-all all links at half of their rate are slower than one of a GPU."""
+    there = Where(str(wide))
+    both: tuple[Collective, ...] = ("all-reduce", "all-to-all")
+    for collective in both:
+        question = CollectiveQuestion(where=there, collective=collective, size_bytes=1e6)
+        causes = dict(causes_of(SESSION, load_topology(str(wide)), question, ()))
+        narrow_s = SESSION.time_s(replace(question, where=narrow(wide, 0.5)))
+        one, every = (
+            causes["one link at half of its rate, as gpu0-sw0"],
+            SESSION.time_s(next(asked for words, asked in causes.items() if words.startswith("PCIe links at half"))),
+        )
+        assert SESSION.time_s(one) == pytest.approx(narrow_s, rel=1e-6)
+        assert (every > 1.1 * narrow_s) == (collective == "all-to-all")

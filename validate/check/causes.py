@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from simulator.api import Session
-from simulator.api.faulty import faulty_machines
+from simulator.api.faulty import faulty_machines, narrower_pcie
 from simulator.errors import InputError
 from simulator.questions.collective import Algorithm, CollectiveQuestion, Protocol
 from simulator.questions.nccl import version_words
@@ -18,6 +18,7 @@ __all__ = ["MOST_CAUSES", "causes_of"]
 MOST_CAUSES = 21  # approximate number, for progress bars
 _ALGORITHMS: tuple[Algorithm, ...] = ("ring", "tree", "nvls")
 _PROTOCOLS: tuple[Protocol, ...] = ("LL", "LL128", "Simple")
+_HALF = 0.5  # a card in a slot of half the width, which NCCL knows where it is on PCIe
 _ERAS = ((2, 18), NCCL_TODAY)
 
 
@@ -34,7 +35,8 @@ def causes_of(
         if left and not faulty.decided_by & set(fixed):
             yield from _there(session, question, f"{faulty.what} ({', '.join(left)})", faulty.topology, ())
     for words, link in _slow_links(session, question):
-        yield from _there(session, question, words, topology, (link,))
+        narrow = narrower_pcie(topology, link.factor, link.ends.split("-")) if link.factor == _HALF else topology
+        yield from _there(session, question, words, narrow, (link,) if narrow == topology else ())
     for decided_by, words, asked in _choices(question):
         if not decided_by & set(fixed):
             yield words, asked
@@ -85,7 +87,7 @@ def _slow_links(session: Session, question: CollectiveQuestion) -> Iterator[tupl
         elif kinds == ("gpu", "nvlink-switch"):
             yield f"half of the links of one GPU down, as {ends}", SlowLink(ends, 0.5)
         elif kinds in (("nic", "network-switch"), ("gpu", "pcie-switch"), ("gpu", "cpu")):
-            yield f"one link at half of its rate, as {ends}", SlowLink(ends, 0.5)
+            yield f"one link at half of its rate, as {ends}", SlowLink(ends, _HALF)
             yield f"one link at a quarter of its rate, as {ends}", SlowLink(ends, 0.25)
         else:
             continue
