@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from simulator.api import load_machine
+from simulator.api.collectives import make_request
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.nccl.strategy import Nccl
 from simulator.collectives.request import Unsuitable
@@ -16,7 +17,6 @@ from simulator.network.machine import Machine
 from simulator.topology.catalogue import builtin_topologies
 from simulator.topology.load import load_topology
 from simulator.workload.collective import Collective
-from tests.asked import request_of
 
 _COLLECTIVES: tuple[Collective, ...] = (
     *("all-reduce", "all-gather", "reduce-scatter", "broadcast", "reduce", "all-to-all", "send-recv"),
@@ -32,7 +32,7 @@ def _drops(group: Communicator, collective: Collective, factor: int) -> list[str
     """Return the size steps at which the time drops by more than allowed."""
     found = []
     machine = group.machine
-    request = request_of(machine, float(_LEAST), collective=collective, group=group)
+    request = make_request(group, float(_LEAST), collective=collective)
     size, before = _LEAST, None
     while size <= _MOST:
         plan = Nccl().plan(replace(request, size_bytes=float(size)))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,7 +12,7 @@ from simulator.errors import InputError
 from simulator.workload.activations import peak_forward_bytes, saved_tensors
 from simulator.workload.backward import backward_steps, training_flop
 from simulator.workload.layers_schema import KINDS, LayerSpec
-from simulator.workload.layers_yaml import network_from_text
+from simulator.workload.layers_yaml import load_network
 from simulator.workload.network import Network
 from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
 
@@ -92,7 +95,9 @@ def test_a_document_is_a_network_or_its_faults_have_places(fed: str, layers: lis
     lines = "".join(f"  - {{{layer}}}\n" for layer in layers)
     text = f"schema_version: 1\nname: random\ninput: {{{fed}}}\nlayers:\n{lines}"
     try:
-        network = network_from_text(text, batch=2, loss=True)
+        with TemporaryDirectory() as folder:
+            (path := Path(folder, "network.yaml")).write_text(text, encoding="utf-8")
+            network = load_network(str(path), batch=2, loss=True)
     except InputError as error:
         for fault in error.faults:
             assert fault.line >= 1

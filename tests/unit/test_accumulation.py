@@ -50,7 +50,7 @@ def test_products_add_for_nothing() -> None:
         ({}, "add", "add"),
         ({"options": replace(HALF, framework="pytorch")}, None, "add"),
         ({"options": replace(HALF, framework="pytorch"), "micro_batches": 1}, None, "product"),
-        ({"options": replace(HALF, mode="forward")}, "add", "product"),
+        ({"options": replace(HALF, mode="forward", optimizer="none", fused_optimizer=False)}, "add", "product"),
         ({"layout": parse_layout("fsdp")}, "add", "product"),
         ({"layout": parse_layout("dp=8,zero=2")}, "add", "product"),
         ({"layout": parse_layout("dp=8,zero=1")}, "fp32", "fp32"),

@@ -31,7 +31,7 @@ def contradiction(size_bytes: int, halves: Sequence[Printed], factor: float) -> 
     """
     for half in halves:
         time_us, algbw, busbw = (_span(text) for text in half)
-        if time_us is not None and algbw is not None:
+        if time_us is not None and time_us[1] > 0 and float(half.time) > 0 and algbw is not None:
             most = size_bytes / 1e3 / time_us[0] if time_us[0] > 0 else math.inf
             if not _meet(algbw, (size_bytes / 1e3 / time_us[1], most)):
                 return (
@@ -57,7 +57,7 @@ def _span(text: str) -> tuple[float, float] | None:
         exponent = value.as_tuple().exponent
     except InvalidOperation:
         return None
-    if not isinstance(exponent, int) or value < 0:
+    if not isinstance(exponent, int) or value < 0 or not math.isfinite(float(value)):
         return None
-    unit = 10.0 ** max(exponent, -300)
+    unit = 10.0 ** min(max(exponent, -300), 300)
     return max(0.0, float(value) - unit), float(value) + unit
