@@ -120,7 +120,7 @@ def test_no_layout_beats_what_its_devices_could_do_that_wait_for_nothing(layout:
 @settings(max_examples=10, deadline=None)
 def test_groups_spread_over_nodes_are_never_faster_within_layers(layout: Layout, tp: int) -> None:
     near = replace(layout, tp=tp, pp=1, cp=1, zero=0)
-    forward = replace(OPTIONS, mode="forward")
+    forward = replace(OPTIONS, mode="forward", optimizer="none", fused_optimizer=False)
 
     def forward_s(order: Any) -> float:
         question = StepQuestion(

@@ -239,7 +239,9 @@ def test_questions_that_no_table_asks(question: Question, capsys: pytest.Capture
 
 def test_what_is_as_usual_is_not_said() -> None:
     usual = StepQuestion(where=P3, workload="resnet50", batch=64, contention=True)
-    assert command_of(usual) == ["--topology", "p3.16xlarge", "--batch", "64", "--optimizer", "momentum"]
+    assert command_of(usual) == [
+        *("--topology", "p3.16xlarge", "--workload", "resnet50", "--batch", "64", "--optimizer", "momentum")
+    ]
     assert command_of(CollectiveQuestion(where=P3, size_bytes=160e6)) == [
         *("--topology", "p3.16xlarge", "--workload", "bytes:160000000B", "--strategy", "nccl")
     ]
