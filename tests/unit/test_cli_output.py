@@ -314,7 +314,12 @@ def test_a_sweep_says_how_sure_its_largest_size_is(columns: str, monkeypatch: py
 def test_a_slow_link_is_not_said_to_be_used_less_than_it_is(capsys) -> None:
     words = ["--topology", "dgx-h100", "--workload", "bytes:1GB", "--strategy", "nccl"]
     assert "gpu0->nvswitch0 limits NCCL to " in shown(words, capsys)
-    assert "limits NCCL" not in shown([*words, "--slow-link", "gpu0-nvswitch0:0.5x"], capsys)
+    slowed = shown([*words, "--slow-link", "gpu0-nvswitch0:0.5x"], capsys)
+    used = re.search(r"gpu0->nvswitch0 +([\d.]+) %$", slowed, re.MULTILINE)
+    said = re.search(r"gpu0->nvswitch0 limits NCCL to .*, (\d+)% of the link's rate", slowed)
+    assert used is not None
+    assert said is not None
+    assert float(said[1]) == pytest.approx(float(used[1]), abs=0.6)
 
 
 def test_the_precision_of_an_operator_is_said_in_its_word(capsys) -> None:

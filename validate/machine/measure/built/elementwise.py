@@ -131,8 +131,8 @@ def _binary(layer: Layer, shapes: Sequence[Shape], whole: Shape, function: str) 
     sides = {prod(part) for k in range(len(whole)) for part in (whole[k:], whole[: k + 1])}
     if small not in sides and large % small == 0:  # repeat the smaller, ignoring dimensions
         wide = (large // small, small)
-        seen = [seen(shape, wide if prod(shape) == large else wide[1:], layer) for shape in shapes]
-        return Made(lambda a, b: of_two(seen[0](a), seen[1](b)).reshape(whole), whole)
+        repeated = [seen(shape, wide if prod(shape) == large else wide[1:], layer) for shape in shapes]
+        return Made(lambda a, b: of_two(repeated[0](a), repeated[1](b)).reshape(whole), whole)
     views = [_spread(shape, whole, layer) for shape in shapes]
     return Made(lambda a, b: of_two(views[0](a), views[1](b)), whole)
 
