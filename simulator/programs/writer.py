@@ -296,7 +296,7 @@ class Writer:
         return CopyQuestion(
             where=Where(""),
             kind=kind,
-            size_bytes=tensor.size_bytes,
+            size_bytes=max(1.0, tensor.size_bytes),  # a tensor of no size costs what a copy costs at least
             src=dst if src is None and dst is not None else src or 0,
             dst=dst or 0,
             pinned=pinned or kind in ("p2p", "d2d"),

@@ -330,10 +330,8 @@ def test_a_step_and_its_question_are_of_one_class() -> None:
         ("dp", "train", "ring", "ring"),
         ("dp", "backward", "nccl", "nccl"),
         ("dp", "inference", "nccl", None),
-        ("zero=3", "inference", "ring", "ring"),
         ("tp=4", "train", "ring", "nccl"),  # no gradients are exchanged
         ("tp=2", "train", "ring", "ring"),
-        ("tp=2", "inference", "ring", "nccl"),
         ("dp", "train", "parameter-server", None),
     ],
 )

@@ -38,7 +38,7 @@ def test_each_layer_with_parameters_is_hooked_in_each_pass(recompute: Recompute,
 
 def test_adapters_are_layers_too() -> None:
     """Two more layers with parameters for each of the four of attention that have adapters, in the forward pass."""
-    forward = replace(PLAIN, mode="forward")
+    forward = replace(PLAIN, mode="forward", optimizer="none", fused_optimizer=False)
     more = (hooks_s(forward, lora=8) - hooks_s(forward)) / DEFAULT(DispatchCosts).hook_s
     assert more == pytest.approx(LAYERS * 4 * 2, rel=1e-6)
 

@@ -51,7 +51,7 @@ def test_steps_through_servers_are_no_bounds(capsys) -> None:
     found = {each["strategy"]: each for each in json.loads(capsys.readouterr().out)["results"]}
     kinds = {name: (each["is_bound"], each["counts_software"]) for name, each in found.items()}
     assert kinds == {"parameter-server": (False, False), "ring": (True, False), "gpu0": (False, False)}
-    assert found["parameter-server"]["band"] is not None
+    assert found["parameter-server"]["band"] is None  # too few steps through servers were measured
     lines = shown([*STEP, "--strategy", "parameter-server"], capsys)
     assert not any("ideal schedule" in line for line in lines)
 
@@ -74,7 +74,7 @@ def test_bounds_never_win_a_sweep(capsys, monkeypatch) -> None:
 def test_unlike_work_is_ranked_by_its_rate(capsys) -> None:
     """Half of the GPUs' work in TP 2: its step takes less time, and so does nothing for the user."""
     lines = shown([*STEP, "--parallel", "dp", "--parallel", "tp=2"], capsys)
-    assert lines[0].endswith(", batch 4 per replica, fp32, momentum, ranked by images/s")
+    assert ", batch 4 per replica, fp32, momentum, ranked by images/s" in lines[0]
     rows = [row.split("  ") for row in table_of(lines, "way")]
     found = {row[0].strip(): [each.strip() for each in row[1:] if each.strip()] for row in rows}
     assert [found[name][0] for name in ("nccl", "nccl with TP 2")] == ["32", "16"]  # images a step

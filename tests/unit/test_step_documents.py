@@ -49,7 +49,7 @@ def test_every_key_of_a_step_is_explained() -> None:
     table = section.split("A step that", 1)[0]
     named = set(re.findall(r"`(\w+)`", "".join(line for line in table.splitlines() if line.startswith("| `"))))
     words = {"forward", "backward", "update", "compute", "memory", "latency", "host", "exchange", "fill", "copies"}
-    words |= {"computing", "slowest", "tensor", "context", "expert", "data", "gain"}  # of some steps
+    words |= {"computing", "slowest", "tensor", "context", "expert", "data", "tied", "gain"}  # of some steps
     words |= {"disk_operations", "disk_bandwidth", "disk_link", "readers", "decoders", "loaders"}  # of some inputs
     words |= {"cores", "pinning", "loop", "step", "libraries"}
     assert named - words <= keys_of(document)

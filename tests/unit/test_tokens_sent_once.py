@@ -59,7 +59,7 @@ def test_exchanges_of_experts_know_how_many_copies_a_token_has() -> None:
 
 def forward_s(words: str) -> float:
     network = build_network("qwen3-30b-a3b", batch=1, loss=True, sequence_length=4096, layers=1)
-    options = replace(HALF, mode="forward")
+    options = replace(HALF, mode="forward", optimizer="none", fused_optimizer=False)
     layout = parse_layout(words).on(16)
     return step_on(TWO, network, options, layout=layout, contention=False).step_time_s
 

@@ -118,7 +118,7 @@ def test_what_ends_the_process_is_one_line(
     with pytest.raises(InputError) as caught:
         traced(name, folder, monkeypatch)
     [fault] = caught.value.faults
-    assert f"--workload torch:hostile_models:{name}: {words}" in str(fault)
+    assert f"--workload torch:hostile_models:{name}: {words}" in fault.spelt("command")
     assert "\n" not in str(fault)
 
 

@@ -146,7 +146,7 @@ def faults_of(text: str, **sizes: Any) -> list[Any]:
     assert caught.value.exit_status == 2
     for fault in caught.value.faults:
         assert "\n" not in str(fault)
-        assert replace(fault, file="").spelt("command").startswith(f"--workload {text}: ")
+        assert replace(fault, file="", line=0, column=0).spelt("command").startswith(f"--workload {text}: ")
     return list(caught.value.faults)
 
 

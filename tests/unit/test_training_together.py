@@ -192,5 +192,5 @@ def test_each_device_holds_activations_whole_and_all_else_in_shards() -> None:
 
 def test_who_infers_waits_for_nobody() -> None:
     alone_s = alone_on(MACHINE, RESNET, StepOptions(mode="inference")).step_time_s
-    result = step_on(MACHINE, RESNET, StepOptions(mode="inference"), strategy=Instant())
+    result = step_on(MACHINE, RESNET, StepOptions(mode="inference"))
     assert result.step_time_s == pytest.approx(alone_s, rel=1e-9)
