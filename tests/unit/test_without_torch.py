@@ -1,0 +1,49 @@
+"""Plain pytest runs without torch: a file of tests that needs it skips before it imports what does."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def imported(body: list[ast.stmt]) -> Iterator[str]:
+    """Yield the names of modules that *body* imports at its head, those in functions left out."""
+    for node in body:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
+
+
+def file_of(module: str) -> Path | None:
+    path = ROOT / module.replace(".", "/")
+    return next((each for each in (path.with_suffix(".py"), path / "__init__.py") if each.is_file()), None)
+
+
+@cache
+def needs_torch(module: str) -> bool:
+    """Return whether importing *module* imports torch."""
+    if module.partition(".")[0] == "torch":
+        return True
+    path = file_of(module)
+    return path is not None and any(map(needs_torch, imported(ast.parse(path.read_text(encoding="utf-8")).body)))
+
+
+def skips(node: ast.stmt) -> bool:
+    return "importorskip('torch'" in ast.unparse(node) and not isinstance(node, ast.FunctionDef)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("test_*.py")), ids=lambda path: path.stem)
+def test_what_needs_torch_skips_first(path: Path) -> None:
+    before: list[ast.stmt] = []
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if skips(node):
+            break
+        before.append(node)
+    assert [module for module in imported(before) if needs_torch(module)] == []
