@@ -12,8 +12,6 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from reports.colours import INK
 from reports.file import figure_file
 
-__all__ = ["draw_check"]
-
 _EXPECTED, _MEASURED, _OTHER = "#0072b2", "#d55e00", "#7a5195"  # from Okabe and Ito's colour-blind-safe palette
 _WIDTH = 72  # characters of the title in a line
 

@@ -6,20 +6,6 @@ memory contents have palettes of their own, so that no two meanings share a colo
 
 from __future__ import annotations
 
-__all__ = [
-    "ACTIVITIES",
-    "BEST",
-    "HELD",
-    "INK",
-    "KERNELS",
-    "MARKED_SERIES",
-    "OTHER",
-    "WAITING",
-    "WARNING",
-    "kernel_colour",
-    "strategy_series",
-]
-
 INK = "#22262b"
 WARNING = "#b3261e"  # for what does not fit
 BEST = "#1f6f8b"

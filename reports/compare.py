@@ -25,8 +25,6 @@ from reports.compare_tables import (
 from reports.html_text import escape
 from reports.svg import inline_svg
 
-__all__ = ["comparison_page"]
-
 Document = Mapping[str, Any]
 _FEWEST_SCATTERED = 3
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
 
-__all__ = ["drift_figure", "errors_figure", "scatter_figure", "staircase_figure", "staircases"]
-
 Row = Mapping[str, Any]
 _CLASS = ("op", "model", "collective", "bench", "kind", "issue", "mode")
 _MOST_SERIES = len(SERIES)

@@ -8,19 +8,6 @@ from typing import Any
 from reports.html_text import escape
 from simulator.units import format_duration, format_size
 
-__all__ = [
-    "asked_table",
-    "class_table",
-    "environment_part",
-    "judged_table",
-    "left_part",
-    "list_of_worst",
-    "outlier_table",
-    "own_code",
-    "percent",
-    "table",
-]
-
 Document = Mapping[str, Any]
 _MOST = 200  # rows of a table; the JSON document has them all
 _ENORMOUS = 10.0  # errors of at least this size are shown without decimals

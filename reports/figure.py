@@ -18,8 +18,6 @@ from simulator.results.result import Result
 from simulator.results.sweep import winners
 from simulator.units import format_bandwidth, format_duration, format_size
 
-__all__ = ["draw", "figure_of"]
-
 _HEAD_LINES = 6  # above the left panel, which they make lower
 _LETTER_IN = 0.083  # inches per letter of a label beside a bar
 

@@ -17,8 +17,6 @@ from matplotlib.text import Text
 from reports.colours import INK
 from simulator.errors import escaped
 
-__all__ = ["figure_file"]
-
 _DOTS_PER_INCH = 150
 # Without dates and versions, so that the same results give the same file.
 _METADATA = {

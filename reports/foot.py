@@ -6,8 +6,6 @@ import textwrap
 
 from matplotlib.figure import Figure
 
-__all__ = ["with_foot"]
-
 _LINE_IN, _MARGIN_IN = 0.16, 0.12
 _LETTERS = 12.4  # letters of this size on an inch
 

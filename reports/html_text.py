@@ -6,8 +6,6 @@ import html
 
 from simulator.errors import escaped
 
-__all__ = ["escape"]
-
 
 def escape(text: str) -> str:
     r"""Return *text* for HTML or SVG; characters that would be obeyed or hidden are written as ``\x1b``."""

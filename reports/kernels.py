@@ -17,8 +17,6 @@ from simulator.units import format_duration, format_size
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["draw_held", "draw_roofline"]
-
 _MOST_POINTS = 200
 _LARGEST = 130.0  # area, in square points, of a marker whose kernels take all of the time
 

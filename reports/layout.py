@@ -13,8 +13,6 @@ from dataclasses import dataclass
 
 from reports.view import HOST_LINKS, Edge, View
 
-__all__ = ["Layout", "arc_depth", "lay_out_view"]
-
 _SOCKET_GAP = 0.35
 _HOST_GAP = 0.9
 _NIC_STEP = 1.0

@@ -23,8 +23,6 @@ from simulator.units import format_bandwidth
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["curve_of", "draw_legend", "draw_machine", "legend_height", "use_colours"]
-
 _UNUSED = "#d3d7db"
 _DOWN = (0.0, (3.0, 2.0))  # dashes of links that are out of use
 _FILL = {

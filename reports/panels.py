@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.cm import ScalarMappable
 
-__all__ = ["draw_comparison", "draw_links", "draw_sweep"]
-
 _SHOWN_LINKS = 12
 _WIDE_RANGE = 30
 

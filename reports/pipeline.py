@@ -12,8 +12,6 @@ from simulator.training.pipeline import ChunkRun
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["draw_passes"]
-
 _MOST_ROWS = 16
 # Colours of a stage's activities; forward is a lighter tint of computing.
 _COLOURS = {

@@ -18,8 +18,6 @@ from simulator.units import format_duration, format_size
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["draw_program"]
-
 _COLOURS = {
     "issue": ACTIVITIES["host"],
     "python": ACTIVITIES["python"],

@@ -20,8 +20,6 @@ from simulator.search.scaling import Curve
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["draw_curve"]
-
 _MOST_TICKS = 12
 
 

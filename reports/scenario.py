@@ -18,8 +18,6 @@ from simulator.units import format_bandwidth, format_duration, format_size
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["draw_answers"]
-
 _PREDICTED, _EXPECTED = "#0072b2", "#e69f00"  # from Okabe and Ito's palette
 _FORMATS = {"s": format_duration, "B": format_size, "B/s": format_bandwidth}
 _ROW, _HEAD, _FOOT = 0.34, 0.62, 0.55  # inches: height of an answer, of the header, and below each group

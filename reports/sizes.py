@@ -15,8 +15,6 @@ from simulator.results.changed import changed_words
 from simulator.results.single import SingleResult
 from simulator.units import format_duration, format_size
 
-__all__ = ["draw_sizes"]
-
 _WIDTH = 80
 
 

@@ -29,8 +29,6 @@ from simulator.units import format_duration, format_size
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["draw_steps", "figure_of_steps"]
-
 _WIDTH, _HEIGHT = 10.5, 6.2  # inches
 _STREAMS = {"host": "host", "compute": "computing", "update": "update"}  # any other stream: exchanges
 _LEGEND_COLUMNS = 5

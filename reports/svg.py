@@ -10,8 +10,6 @@ from matplotlib.figure import Figure
 from reports.file import figure_file
 from reports.html_text import escape
 
-__all__ = ["GRID", "MUTED", "PAGE_INK", "inline_svg"]
-
 # Placeholders for the page's own colours, which differ between its light and dark themes.
 PAGE_INK, MUTED, GRID = "#010203", "#010204", "#010205"
 _OF_PAGE = {PAGE_INK: "currentColor", MUTED: "var(--muted)", GRID: "var(--grid)"}

@@ -15,8 +15,6 @@ from simulator.network.machine import Link, Machine
 from simulator.results.columns import ranges
 from simulator.results.result import Result
 
-__all__ = ["HOST_LINKS", "Edge", "Symbol", "View", "make_view"]
-
 HOST_LINKS = frozenset(("pcie", "c2c"))
 _MAX_GPUS = 16
 _MAX_NICS = 10

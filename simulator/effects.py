@@ -17,8 +17,6 @@ from typing import Literal
 from simulator.errors import Fault, InputError
 from simulator.spelling import word_of
 
-__all__ = ["Effect", "data_file", "effect", "has_effects"]
-
 Effect = Literal["writes a file", "runs code", "opens a connection"]
 
 

@@ -24,22 +24,6 @@ from itertools import islice
 
 from simulator.spelling import Door, mention, spelt
 
-__all__ = [
-    "FAULTS_SHOWN",
-    "Fault",
-    "InputError",
-    "MissingDependency",
-    "SimulationError",
-    "TopocastError",
-    "divisors",
-    "escaped",
-    "few",
-    "first_of",
-    "nearest",
-    "one_line",
-    "refused",
-]
-
 FAULTS_SHOWN = 20  # faults of one input; the others are counted
 _LONGEST_FAULT = 600  # characters per line
 _COMPARED = 1_000  # names; of more, only neighbours and those with one other character are compared

@@ -15,8 +15,6 @@ from simulator.questions.calibration import Calibration
 from simulator.questions.where import CpuLibrary, Month
 from simulator.topology.parts import CpuPart, GpuPart
 
-__all__ = ["Place", "Places"]
-
 
 @dataclass(frozen=True, slots=True)
 class Place:

@@ -34,8 +34,6 @@ from simulator.workload.parse import Payload, parse_workload
 if TYPE_CHECKING:
     from simulator.workload.find import NetworkSource
 
-__all__ = ["compare", "simulate"]
-
 Answered = Result | TrainingResult | SingleResult | ProgramResult
 _OPTIONS = {name: each for name, each in OPTIONS.items() if each[2] not in (Output, Program) and name != "show_options"}
 _SPELT = {word: name for name in _OPTIONS if (word := spelt(name)[2:]) != name.replace("_", "-")}

@@ -10,8 +10,6 @@ import re
 from collections.abc import Mapping
 from typing import Literal
 
-__all__ = ["Door", "mention", "option_of", "spelt", "word_of"]
-
 Door = Literal["field", "python", "command", "value"]
 """Who reads a message: one who made the question, or asks in Python or by a command; or where values stand alone."""
 _OPTIONS: Mapping[str, str] = {  # options whose name is not that of their field

@@ -17,25 +17,6 @@ from pydantic import BeforeValidator, WithJsonSchema
 
 from simulator.errors import nearest, one_line
 
-__all__ = [
-    "Bandwidth",
-    "Density",
-    "Duration",
-    "FlopRate",
-    "Frequency",
-    "Length",
-    "Power",
-    "Rate",
-    "Size",
-    "format_bandwidth",
-    "format_duration",
-    "format_size",
-    "in_si",
-    "parse_quantity",
-    "respelt",
-    "unit_names",
-]
-
 _SI = {"": 0, "k": 3, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15}
 _INCH_M = Decimal("0.0254")
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4}

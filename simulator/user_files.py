@@ -13,8 +13,6 @@ from pathlib import Path
 
 from simulator.errors import Fault, InputError, one_line
 
-__all__ = ["open_user_file", "read_user_file"]
-
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFCHR: "a device",

@@ -5,8 +5,6 @@ from __future__ import annotations
 from simulator.workload.network import Network
 from simulator.workload.operators import Linear
 
-__all__ = ["active_parameters"]
-
 
 def active_parameters(network: Network) -> int:
     """Return the elements of all parameters but those of the experts that a token is not routed to."""

@@ -16,8 +16,6 @@ from simulator.results.step import StepResult
 from simulator.workload.find import NetworkSource
 from simulator.workload.network import Network
 
-__all__ = ["alone_on", "exchange_on", "request_of", "step_on"]
-
 
 def request_of(machine: Machine, size_bytes: float, *, gpus: Sequence[int] | None = None, **asked: Any) -> Request:
     """Return the request of a collective over *gpus* of *machine*, by default all; *asked*: its other properties."""

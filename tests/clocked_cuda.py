@@ -29,8 +29,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from validate.machine.measure.bench import Bench
 
-__all__ = ["Clock", "ClockedBench", "clocked_bench", "clocked_gpus"]
-
 _GRAPH_LAUNCH_S, _LOOK_S = 10e-6, 1e-7
 _SLEEP_HZ = 1.5e9
 _UNSET = 77  # what memory holds before it is written

@@ -20,8 +20,6 @@ from simulator.questions.words import question_words
 from simulator.workload.operators import Conv2d
 from simulator.workload.zoo.registry import find_entry
 
-__all__ = ["command_of"]
-
 
 def command_of(question: Question) -> list[str]:
     """Return the options with which ``simulate`` answers *question*."""

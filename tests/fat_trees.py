@@ -13,8 +13,6 @@ from simulator.network.machine import Machine
 from tests.asked import exchange_on
 from tests.machines import machine_from
 
-__all__ = ["FatTree", "python_of_simgrid"]
-
 _PYTHON = "/usr/bin/python3"  # Debian's package supports only Debian's Python
 _SCRIPT = Path(__file__).resolve().parent / "simgrid_fat_tree.py"
 _SIZE_BYTES = 256_000_000

@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 import torch
 
-__all__ = ["kept_bytes", "masks_of_bytes"]
-
 
 def masks_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make dropout work like CUDA's kernel, with a mask of bytes."""

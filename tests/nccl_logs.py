@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from simulator.workload.collective import Collective, bus_factor
 
-__all__ = ["as_json_log", "as_log"]
-
 _PROGRAMS = {
     "all-reduce": "all_reduce",
     "all-gather": "all_gather",

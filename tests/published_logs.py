@@ -17,8 +17,6 @@ from validate.importing.nccl_tests import read_nccl_tests
 from validate.tables.names import MachineNames
 from validate.tables.software import nccl_of
 
-__all__ = ["judged"]
-
 RUN = (
     *(
         "dataset",

@@ -25,8 +25,6 @@ from simulator.training.divide import divided
 from simulator.training.memory import device_memory, most_needed
 from simulator.workload.network import Network
 
-__all__ = ["advised"]
-
 _DEGREES = (1, 2, 4, 8)  # degrees of tensor parallelism to try
 _MOST_DOUBLINGS = 13
 _OF_THE_UPDATE = {"optimizer", "fused_optimizer"}  # irrelevant with servers, which run the update at memory rate

@@ -25,8 +25,6 @@ from simulator.workload.network import Network, once
 
 _EXPLICIT = (3, 6, 12)  # micro-batches simulated one by one, tried in turn until their times are periodic
 
-__all__ = ["alone_s_of", "alone_timeline", "asked_step", "executed"]
-
 
 def asked_step(machine: Machine, network: Network, options: StepOptions, **more: Any) -> StepQuestion:
     """Return the question of a step of *network* on *machine*, with the fields *more*."""

@@ -12,8 +12,6 @@ from simulator.results.training import TrainingResult
 from simulator.spelling import mention
 from simulator.step.memory import memory_need
 
-__all__ = ["with_checkpoints"]
-
 
 def with_checkpoints(context: Context, result: TrainingResult) -> TrainingResult:
     """Return *result* with the checkpoints that its question asks for.

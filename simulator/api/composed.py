@@ -31,8 +31,6 @@ from simulator.results.step import flop_by_format_of
 from simulator.step.operator import network_kernel_classes, operator_kernels
 from simulator.workload.family import family_of
 
-__all__ = ["COMPOSED", "composed"]
-
 
 def composed(context: Context, question: Any) -> Composition:
     """Return the error classes of the answer to *question*, and the facts about it; raises InputError.

@@ -38,8 +38,6 @@ if TYPE_CHECKING:  # device models are imported on first use
 else:
     Device = Any
 
-__all__ = ["Context", "Question"]
-
 Question = (
     CollectiveQuestion
     | StepQuestion

@@ -22,8 +22,6 @@ from simulator.training.roles import Role
 from simulator.training.stragglers import check_stragglers, pace_of
 from simulator.workload.network import Network
 
-__all__ = ["run_divided"]
-
 
 def run_divided(
     places: Places,

@@ -18,8 +18,6 @@ from simulator.network.machine import Machine
 from simulator.plan.plan import Plan
 from simulator.questions.collective import CollectiveQuestion
 
-__all__ = ["Exchange", "Moved", "Stand", "exchange_of", "exchange_of_plan", "stands_of"]
-
 _OWN_BUFFERS = ("all-to-all", "send-recv")  # one buffer per rank; other collectives have one in all
 _MOST_MOVES = 2_000_000
 

@@ -13,18 +13,6 @@ from typing import NamedTuple
 from simulator.topology.parts import LinkPart, NicPart, SwitchPart
 from simulator.topology.topology import Topology
 
-__all__ = [
-    "Faulty",
-    "adapters_of",
-    "faulty_machines",
-    "fewer_adapters",
-    "narrower_pcie",
-    "slower_adapters",
-    "without_gpudirect",
-    "without_nvlink",
-    "without_peers",
-]
-
 _DIRECT = ("nvlink", "xgmi")
 
 

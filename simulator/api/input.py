@@ -25,8 +25,6 @@ from simulator.results.shares import shares_of
 from simulator.results.training import TrainingResult
 from simulator.topology.parts import StoragePart
 
-__all__ = ["check_input", "with_input", "with_input_cures"]
-
 _SAME = 1e-3  # relative difference between two cycles of workers that counts as steady
 _MOST_STEPS = 400
 _WORKERS, _AHEAD = 16, 2  # most workers simulated one by one, and prefetched batches of each

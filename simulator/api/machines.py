@@ -11,8 +11,6 @@ from simulator.plan.plan import Perturbation
 from simulator.questions.where import Neighbour, SlowLink
 from simulator.topology.load import load_topology
 
-__all__ = ["load_machine", "perturbations_of", "refuse_passing"]
-
 
 def load_machine(
     topology: str,

@@ -15,8 +15,6 @@ from simulator.questions.collective import ALGORITHMS
 from simulator.results.result import Result
 from simulator.units import format_duration
 
-__all__ = ["with_faster_algorithm"]
-
 _TOLD_BELOW = 0.9  # of the time with NCCL's choice
 _MOST_EVENTS = 5_000  # of an answer that is worth simulating with each other algorithm, some 0.1 s each
 _IN_NCCL_ALGO = {

@@ -29,8 +29,6 @@ from simulator.workload.precision import ELEMENT_BYTES
 from simulator.workload.split.experts import expert_parameters
 from simulator.workload.split.stages import joined, stages_of
 
-__all__ = ["PipelineRun", "run_pipeline"]
-
 
 @dataclass(frozen=True, slots=True)
 class PipelineRun:

@@ -23,8 +23,6 @@ from simulator.results.program import ProgramResult, make_program_result
 from simulator.workload.collective import Collective
 from simulator.workload.network import Network
 
-__all__ = ["run_program"]
-
 
 def run_program(context: Context, question: ProgramQuestion) -> ProgramResult:
     """Return the result of the program of *question*; raises InputError with every fault of its file.

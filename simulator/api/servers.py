@@ -29,8 +29,6 @@ from simulator.training.servers import pace_in, plan_servers
 from simulator.training.teams import Team, servers_of, teams_of
 from simulator.workload.network import Network
 
-__all__ = ["run_servers"]
-
 _FEW, _MOST = 5, 40  # steps simulated: at first, and at most
 _MORE = 1_000_000  # activities times teams of a simulation that is not repeated with twice as many steps
 _SAME = 1e-3  # relative difference of step times that counts as steady; the sharing of links still varies a little

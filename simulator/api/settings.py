@@ -17,8 +17,6 @@ from simulator.topology.parts import NicPart
 from simulator.topology.topology import Topology
 from simulator.workload.collective import Collective
 
-__all__ = ["OF_NCCL", "Applied", "applied", "passed_over"]
-
 _ALGORITHMS: Mapping[str, Algorithm] = {
     "ring": "ring",
     "tree": "tree",

@@ -30,8 +30,6 @@ from simulator.questions.message import MessageQuestion
 from simulator.questions.operator import OperatorQuestion
 from simulator.step.operator import operator_roofline_s
 
-__all__ = ["ANSWERS", "LEAST"]
-
 
 def _copy(context: Context, question: CopyQuestion) -> Answer:
     check_copy(question)

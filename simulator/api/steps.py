@@ -35,8 +35,6 @@ from simulator.training.stragglers import check_stragglers
 from simulator.workload.network import Network, once
 from simulator.workload.split.experts import expert_parameters
 
-__all__ = ["run_alone", "run_together", "together_timeline"]
-
 
 def run_alone(machine: Machine, place: Place, network: Network, question: StepQuestion) -> StepResult:
     """Return the result of a step of *network* on *place* alone; raises InputError."""

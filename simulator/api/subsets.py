@@ -16,8 +16,6 @@ from simulator.questions.layout import REPLICAS
 from simulator.questions.step import StepQuestion
 from simulator.workload.precision import ELEMENT_BYTES
 
-__all__ = ["Choice", "fastest_gpus"]
-
 _MOST_KINDS = ((16, 48), (64, 12), (10**9, 4))  # GPUs of the machine up to, kinds of sets tried at most
 _MOST_STEPS = 3  # simulated in full, chosen by their exchange alone
 Chosen = tuple[int, ...]

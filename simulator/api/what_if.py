@@ -21,8 +21,6 @@ from simulator.topology.load import load_topology
 from simulator.topology.parts import CpuPart, LinkPart, NicPart, Part, SwitchPart
 from simulator.topology.topology import Topology
 
-__all__ = ["faster_host_memory", "faster_links", "shorter_latencies", "what_if", "wider_fabrics", "with_gpudirect"]
-
 _TIMES = 2.0
 _LEAST = 1e-3  # of the step's time: a smaller gain does not count
 _NAMES = {"nvlink": "NVLink", "xgmi": "xGMI", "pcie": "PCIe", "infiniband": "InfiniBand", "ethernet": "Ethernet"}

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-__all__ = ["LEVEL", "Band", "band_of"]
-
 LEVEL = 0.8
 LEAST_HALF_WIDTH = 0.01  # relative to the time: repeated measurements agree no better
 

@@ -5,20 +5,6 @@ If a specific class has too few measured rows, the next wider one in its chain i
 
 from __future__ import annotations
 
-__all__ = [
-    "BETWEEN",
-    "FORMATS",
-    "FULL_BYTES",
-    "INSIDE",
-    "LARGE_BYTES",
-    "Chain",
-    "collective_chain",
-    "exchange_chain",
-    "host_chain",
-    "kernel_chain",
-    "step_chain",
-]
-
 Chain = tuple[str, ...]
 LARGE_BYTES = 1 << 20
 FULL_BYTES = 1 << 26  # where messages fill all links

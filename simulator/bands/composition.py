@@ -17,8 +17,6 @@ from simulator.bands.classes import Chain
 from simulator.bands.distance import Facts, State, distance
 from simulator.bands.evidence import Evidence, Spread
 
-__all__ = ["Composition", "Estimate", "Part", "estimate", "of_parts", "parts_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Part:

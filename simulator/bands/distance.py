@@ -8,8 +8,6 @@ from typing import Literal
 
 from simulator.bands.evidence import Evidence, Seen
 
-__all__ = ["Facts", "Kind", "State", "distance"]
-
 Kind = Literal["operator", "step", "collective", "host"]
 State = Literal["calibrated", "seen", "unseen", "outside", "unmeasured"]
 """Calibrated device; place with measured rows; other place of a measured generation or kind; anything else.

@@ -11,8 +11,6 @@ from typing import Any
 
 from simulator.bands.classes import Chain
 
-__all__ = ["Evidence", "Seen", "Spread", "evidence", "evidence_from"]
-
 
 @dataclass(frozen=True, slots=True)
 class Spread:

@@ -13,8 +13,6 @@ from simulator.console.collector import collect_rarely
 if TYPE_CHECKING:
     import typer
 
-__all__ = ["COMMANDS", "LISTS", "main", "run"]
-
 _MAIN, _SEARCHES = "simulator.cli.app", "simulator.cli.search_app"
 LISTS = ("machines", "networks", "parts", "strategies")
 COMMANDS = {

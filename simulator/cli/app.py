@@ -12,8 +12,6 @@ from simulator.cli import COMMANDS, complete
 from simulator.cli.option import with_options
 from simulator.cli.written import GROUPS, OPTIONS, written_of
 
-__all__ = ["app"]
-
 app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
 
 _EPILOG = (

@@ -6,8 +6,6 @@ from simulator.cli.options import software_notes
 from simulator.cli.output import show, warn
 from simulator.cli.written import Written, check_read, command
 
-__all__ = ["run"]
-
 
 def run(written: Written) -> None:
     """Answer the question in *written*.

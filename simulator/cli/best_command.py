@@ -25,8 +25,6 @@ from simulator.search.run import find_best
 from simulator.search.space import SEARCHED, Space, parse_fixed
 from simulator.spelling import mention
 
-__all__ = ["Wanted", "run_best"]
-
 _MOST = 10**7
 _MOST_JOBS = 1024
 

@@ -14,8 +14,6 @@ from simulator.search.space import Space
 from simulator.units import format_size
 from simulator.workload.network import Network
 
-__all__ = ["best_lines"]
-
 
 def best_lines(space: Space, machine: str, network: Network, best: Best, style: Style) -> list[str]:
     """Return the layouts in order with what each loses time to, and the infeasible ones."""

@@ -9,8 +9,6 @@ from simulator.network.machine import Machine
 from simulator.questions.calibration import Calibration
 from simulator.topology.parts import CpuPart, GpuPart
 
-__all__ = ["read_calibrations"]
-
 
 def read_calibrations(path: str | None, machines: Sequence[Machine]) -> dict[str, Calibration]:
     """Return the calibrations in the file *path* by part; raises InputError if none is of a device of *machines*."""

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Captured", "captured"]
-
 
 @dataclass(frozen=True, slots=True)
 class Captured:

@@ -23,8 +23,6 @@ from simulator.units import format_duration, whole_number
 if TYPE_CHECKING:
     from simulator.results.training import TrainingResult
 
-__all__ = ["Faster", "faster_gpus", "on_fastest"]
-
 Question = TypeVar("Question", CollectiveQuestion, StepQuestion)
 _MOST_LOOKED_AT = 16  # GPUs of a machine; beyond it, only best: searches for others
 

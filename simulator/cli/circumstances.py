@@ -15,17 +15,6 @@ from simulator.questions.where import Neighbour, SlowLink
 from simulator.spelling import mention
 from simulator.units import parse_quantity
 
-__all__ = [
-    "parse_checkpoints",
-    "parse_divide",
-    "parse_loss",
-    "parse_neighbours",
-    "parse_servers",
-    "parse_slow_links",
-    "parse_staleness",
-    "parse_stragglers",
-]
-
 ASYNC = "async"
 T = TypeVar("T")
 

@@ -9,23 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 
-__all__ = [
-    "collectives",
-    "fabrics",
-    "gpu_models",
-    "machines",
-    "modes",
-    "networks",
-    "optimizers",
-    "part_kinds",
-    "precisions",
-    "sample_kinds",
-    "scenarios",
-    "script",
-    "strategies",
-    "written_so_far",
-]
-
 _SHELLS = ("bash", "zsh", "fish")
 _VARIABLE = "_SIMULATE_COMPLETE"
 _SCHEMES = ("bytes:", "sweep:8B-8GB", "op:", "copy:", "access:", "launch:", "disk:", "message:", "core:", "torch:")

@@ -8,8 +8,6 @@ from simulator.console.style import Style
 from simulator.results.changed import Changed
 from simulator.results.confidence import Confidence
 
-__all__ = ["changed_lines", "outside_lines", "outside_words"]
-
 
 def changed_lines(changed: Changed | None, style: Style, of: str = "") -> list[str]:
     """Return what was changed, and the time without; *of* names what takes it where several answers stand below."""

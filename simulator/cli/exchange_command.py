@@ -41,8 +41,6 @@ from simulator.results.sweep import SWEEP_WIDTH, sweep_table, winners
 from simulator.spelling import mention, spelt
 from simulator.workload.parse import Payload, parse_workload
 
-__all__ = ["ExchangeRuns", "answer_exchanges", "exchange_questions", "run_exchange"]
-
 
 @dataclass(frozen=True, slots=True)
 class ExchangeRuns:

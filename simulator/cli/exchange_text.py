@@ -24,8 +24,6 @@ from simulator.results.sweep import winners
 from simulator.units import format_duration, format_size
 from simulator.workload.parse import Payload
 
-__all__ = ["comparison", "detail", "sweep_lines", "sweep_trust", "title", "unfit_lines"]
-
 _SHOWN_LINKS = 8
 _SHOWN_RINGS = 8
 

@@ -12,8 +12,6 @@ from simulator.results.input import STEP, InputRun
 from simulator.results.words import INPUT_WORDS
 from simulator.units import format_duration, format_size
 
-__all__ = ["input_lines"]
-
 
 def input_lines(run: InputRun, samples: int, sample: str, rate_of: Callable[[float], str], style: Style) -> list[str]:
     """Return the lines about the input of *run*, with *samples* per step; *rate_of* formats a rate."""

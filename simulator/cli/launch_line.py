@@ -16,8 +16,6 @@ from simulator.topology.load import load_topology
 from simulator.units import whole_number
 from simulator.workload.zoo.registry import find_entry, nearest_network
 
-__all__ = ["with_launch"]
-
 _NO_NETWORK = "the line names no network"
 _ELSE = {field.name: field.default for field in fields(Written)}
 

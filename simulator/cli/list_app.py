@@ -8,8 +8,6 @@ import typer
 
 from simulator.cli.complete import gpu_models, part_kinds, sample_kinds
 
-__all__ = ["app"]
-
 app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
 
 Words = Annotated[

@@ -18,8 +18,6 @@ from simulator.results.columns import lay_out
 from simulator.topology.catalogue import builtin_folder, builtin_topologies, description_of, load_part
 from simulator.topology.load import load_topology
 
-__all__ = ["PART_KINDS", "list_machines", "list_networks", "list_parts", "list_strategies"]
-
 PART_KINDS = ("gpu", "cpu", "switch", "nic", "storage", "link")
 Entry = dict[str, Any]
 

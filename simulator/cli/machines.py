@@ -17,8 +17,6 @@ from simulator.spelling import mention
 from simulator.topology.load import topology_from_text
 from simulator.topology.yaml_source import MAX_BYTES
 
-__all__ = ["find_machines", "on_machine"]
-
 
 def find_machines(written: Written, session: Session) -> list[Where]:
     """Return the machines in *written* and load them into *session*; ``-`` is standard input.

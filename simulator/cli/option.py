@@ -13,8 +13,6 @@ import typer
 from simulator.cli import complete
 from simulator.spelling import word_of
 
-__all__ = ["declared", "option", "switch", "with_options"]
-
 _NAMED, _REST = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD
 _OPTION = "option"
 F = TypeVar("F", bound=Callable[..., None])

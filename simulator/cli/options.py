@@ -18,24 +18,6 @@ from simulator.spelling import mention
 from simulator.workload.collective import COLLECTIVES, Collective
 from simulator.workload.precision import precision_named
 
-__all__ = [
-    "check_outputs",
-    "gpus_among",
-    "parse_algorithm",
-    "parse_choice",
-    "parse_collective",
-    "parse_count",
-    "parse_gpus",
-    "parse_list",
-    "parse_month",
-    "parse_software",
-    "parse_strategies",
-    "read_all",
-    "refuse",
-    "software_notes",
-    "wants_best",
-]
-
 _BEST = "best:"
 _MAX_DIGITS = 18
 _SYNONYMS = {"adamw": "adam"}

@@ -7,8 +7,6 @@ from typing import ClassVar
 
 from simulator.cli.option import option, switch
 
-__all__ = ["Exchange", "Machine", "What"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:

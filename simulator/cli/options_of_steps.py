@@ -7,8 +7,6 @@ from typing import ClassVar
 
 from simulator.cli.option import option, switch
 
-__all__ = ["OVERLAP", "Failures", "Parallelism", "Step"]
-
 OVERLAP = "bucket:25MiB"
 
 

@@ -14,8 +14,6 @@ from simulator.console.style import printable
 from simulator.errors import first_of
 from simulator.spelling import spelt
 
-__all__ = ["Files", "show", "tell", "warn"]
-
 
 class Files:
     """The requested output files, each of which appears whole or not at all."""

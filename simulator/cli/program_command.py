@@ -19,8 +19,6 @@ from simulator.questions.program import ProgramQuestion
 from simulator.results.document import to_json
 from simulator.results.program import ProgramResult
 
-__all__ = ["answer_programs", "run_program_command"]
-
 
 def run_program_command(written: Written) -> None:
     """Answer the question in *written*; raises TopocastError."""

@@ -8,8 +8,6 @@ from simulator.console.style import Style
 from simulator.results.program import ProgramResult
 from simulator.units import format_duration, format_size
 
-__all__ = ["program_lines"]
-
 _BOUNDS = {
     "waiting": "host and device wait for each other",
     "given": "the times that the file gives",

@@ -12,8 +12,6 @@ from simulator.topology.price import Price
 if TYPE_CHECKING:
     from simulator.results.training import TrainingResult  # steps' results import devices, which an exchange does not
 
-__all__ = ["exchange_ranking_lines", "price_words", "ranking_lines"]
-
 
 class _Priced(Protocol):
     @property

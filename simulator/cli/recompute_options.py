@@ -13,8 +13,6 @@ from simulator.spelling import mention
 from simulator.step.recompute import reruns_of
 from simulator.workload.network import Network, block_name
 
-__all__ = ["check_recomputes", "read_recompute"]
-
 
 def read_recompute(written: Written) -> tuple[Recompute, tuple[RecomputedPart, ...], int | None]:
     """Return how activations are recomputed, which parts of blocks, and in how many blocks; raises InputError."""

@@ -19,8 +19,6 @@ from simulator.topology.load import load_topology
 from simulator.user_files import read_user_file
 from simulator.workload.network import Network
 
-__all__ = ["kept_in"]
-
 _MAX_BYTES = 1 << 28
 _NO_LINE = "is not a line of a search; --resume names a file of its own"
 

@@ -12,8 +12,6 @@ from simulator.effects import effect
 from simulator.errors import InputError, MissingDependency, one_line
 from simulator.search.run import Runner, here
 
-__all__ = ["dask_runner", "process_runner"]
-
 _CONNECT_S = 10
 
 

@@ -28,8 +28,6 @@ from simulator.results.words import BOUND_WORDS, MODE_WORDS, precision_words
 from simulator.search.document import reason_of
 from simulator.search.scaling import Curve, curve_document, curve_of
 
-__all__ = ["parse_counts", "run_scale"]
-
 _MOST_POINTS = 1000
 
 

@@ -8,8 +8,6 @@ import typer
 
 from simulator.cli import complete
 
-__all__ = ["app"]
-
 app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
 
 _EPILOG = (

@@ -30,8 +30,6 @@ from simulator.scenarios.answers import Answer, answers_document, answers_of
 from simulator.scenarios.catalogue import find_scenario, in_order, needed_files
 from simulator.scenarios.file import Run, Scenario
 
-__all__ = ["Wanted", "answer_scenario", "draws_run", "has_timeline", "run_scenario"]
-
 _READS_STATUS = ("exit_status", "error")
 
 

@@ -14,8 +14,6 @@ from simulator.scenarios.catalogue import builtin_scenarios, needed_files
 from simulator.scenarios.file import Scenario
 from simulator.units import format_bandwidth, format_duration, format_size
 
-__all__ = ["error_words", "expected_words", "list_lines", "scenario_lines", "value_words"]
-
 _WIDTH = 80
 _WORDS_WIDTH = 24  # width of a value in words
 _GAP = 2

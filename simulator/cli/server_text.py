@@ -11,8 +11,6 @@ from simulator.results.columns import percent
 from simulator.results.servers import ServerRun
 from simulator.units import format_duration
 
-__all__ = ["checkpoint_lines", "server_lines", "share_lines"]
-
 
 def server_lines(run: ServerRun, style: Style) -> list[str]:
     """Return the stages of a step, and the pace of each node."""

@@ -26,8 +26,6 @@ from simulator.results.document import SCHEMA_VERSION, to_json
 from simulator.results.single import SingleResult
 from simulator.units import format_size
 
-__all__ = ["answer_singles", "run_single"]
-
 
 def run_single(written: Written) -> None:
     """Answer on each machine and print; raises TopocastError."""

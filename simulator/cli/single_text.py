@@ -12,8 +12,6 @@ from simulator.results.single import SingleResult
 from simulator.results.words import BOUND_WORDS
 from simulator.units import format_duration, format_size
 
-__all__ = ["single_lines", "sizes_lines"]
-
 
 def single_lines(found: Sequence[SingleResult], style: Style) -> list[str]:
     """Return the answer of each machine: its time, the data sheet's, and the limiter with its reason."""

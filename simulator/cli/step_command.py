@@ -25,8 +25,6 @@ from simulator.results.training import TrainingResult
 from simulator.spelling import mention, spelt
 from simulator.units import format_size
 
-__all__ = ["StepRuns", "answer_steps", "check_fits", "notes_of", "run_steps"]
-
 
 def notes_of(session: Session, question: StepQuestion) -> list[str]:
     """Return the notes of the network's source on what *question* says that is not simulated."""

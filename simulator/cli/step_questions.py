@@ -47,8 +47,6 @@ from simulator.units import parse_quantity, whole_number
 from simulator.workload.operators import Conv2d
 from simulator.workload.precision import ELEMENT_BYTES
 
-__all__ = ["ask_steps"]
-
 
 def ask_steps(written: Written, session: Session | None = None) -> tuple[Session, list[StepQuestion]]:
     """Return the session with the machines, and a question for each machine and way to run the step.

@@ -35,16 +35,6 @@ from simulator.results.words import (
 from simulator.units import format_duration, format_size
 from simulator.workload.network import in_any_block
 
-__all__ = [
-    "alternative_lines",
-    "device_words",
-    "fit_words",
-    "how_words",
-    "parameter_words",
-    "step_lines",
-    "trust_words",
-]
-
 _SHOWN_LAYERS = 8
 _KERNELS = {"attention": "attention", "gelu": "GELU"}  # settings that choose kernels, in words
 _OVER = {False: "over several devices", True: "whose network is divided among devices"}

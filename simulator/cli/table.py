@@ -13,8 +13,6 @@ from itertools import zip_longest
 
 from simulator.console.style import Style, fold, longest_word
 
-__all__ = ["Column", "fits", "table_lines", "table_of"]
-
 _LEAST_TEXT = 20  # characters to which a text column may be narrowed
 _GAP = 2
 _Lines = Mapping[int, Sequence[str]]  # by row number

@@ -9,8 +9,6 @@ from simulator.cli.written import Written
 from simulator.errors import InputError, one_line
 from simulator.spelling import mention
 
-__all__ = ["unread_options"]
-
 _WITHOUT = {  # options removed together: a network needs several machines
     "nodes": ("nodes", "fabric"),
     "fabric": ("fabric",),

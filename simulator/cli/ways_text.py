@@ -24,8 +24,6 @@ from simulator.results.training import TrainingResult
 from simulator.results.words import MODE_WORDS, precision_words
 from simulator.units import format_duration
 
-__all__ = ["ways_lines"]
-
 _SAME = 1e-6  # relative difference of rates that rounding makes
 
 

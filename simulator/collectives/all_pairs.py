@@ -11,8 +11,6 @@ from simulator.network.machine import Link, Machine
 from simulator.plan.plan import Flow
 from simulator.plan.twins import Twins
 
-__all__ = ["between_equal", "between_twins"]
-
 _MOST_SETS = 64  # of twins; the routes between them are found in seconds
 
 

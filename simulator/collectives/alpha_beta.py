@@ -10,8 +10,6 @@ from simulator.network.machine import Machine
 from simulator.network.routing import Router
 from simulator.workload.collective import Collective
 
-__all__ = ["ALPHA_S", "alpha_beta_ring_s"]
-
 # One message between two GPUs, launch included: a round number, not fitted.
 ALPHA_S = 2e-6
 _MAX_SEARCHED = 16  # the most GPUs of a node for which the best ring is searched

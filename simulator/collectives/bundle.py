@@ -11,8 +11,6 @@ from simulator.collectives.gpu_loads import GpuLoads
 from simulator.collectives.request import Strategy
 from simulator.workload.collective import Collective
 
-__all__ = ["Bundle"]
-
 
 class Bundle:
     """Disjoint *groups* of equal size that run a collective at once, and share links if they share machines.

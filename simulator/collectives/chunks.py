@@ -13,8 +13,6 @@ from math import ceil, floor, sqrt
 from simulator.collectives.request import Request
 from simulator.collectives.schedule import Schedule, Send
 
-__all__ = ["best_chunk_count", "estimate_s", "overlapped_cost", "pipeline_chunk_count"]
-
 # Smaller chunks give no measurable gain and make unfolded runs long.
 _MIN_CHUNK_BYTES = 4096
 _MAX_CHUNKS = 65_536

@@ -9,8 +9,6 @@ from typing import TypeVar, cast
 from simulator.network.machine import Machine, Node
 from simulator.network.routing import Router
 
-__all__ = ["Communicator"]
-
 T = TypeVar("T")
 
 

@@ -13,8 +13,6 @@ from simulator.collectives.search.rings import FoundRing, find_rings
 from simulator.network.route import Route
 from simulator.workload.collective import Collective
 
-__all__ = ["embed_order", "rings_by_host", "subset"]
-
 _IMPROVED_UP_TO = 16  # ranks per machine
 _ALL_STARTS_UP_TO = 8
 

@@ -9,8 +9,6 @@ from simulator.collectives.communicator import Communicator
 from simulator.network.machine import Machine
 from simulator.plan.alike import Pairs, Sites
 
-__all__ = ["Equal"]
-
 
 class Equal:
     """Equal machines with equal ranks, grouped by role; one machine stands for all with the same role.

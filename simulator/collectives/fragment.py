@@ -12,8 +12,6 @@ from simulator.plan.merge import merge
 from simulator.plan.plan import Fragment, Plan
 from simulator.workload.collective import Collective
 
-__all__ = ["Exchanging", "planned"]
-
 
 @dataclass(frozen=True, eq=False)
 class Exchanging(Fragment):

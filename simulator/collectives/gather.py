@@ -10,8 +10,6 @@ from simulator.collectives.request import MAX_RANKS, Request, Unsuitable, refuse
 from simulator.collectives.schedule import Schedule
 from simulator.plan.plan import Plan, PlanBuilder
 
-__all__ = ["GATHER_ON_CPU", "GatherOnCpu", "GatherOnGpu", "gather_on_gpu"]
-
 
 def _star(request: Request, centre: int) -> Schedule:
     """Return the star schedule around *centre*, a rank or (if equal to the number of ranks) a helper.

@@ -19,8 +19,6 @@ from simulator.collectives.request import Request, Unsuitable
 from simulator.plan.carried import WHOLE, Carried
 from simulator.plan.plan import Flow, Plan, PlanBuilder
 
-__all__ = ["GLOO", "Gloo", "binomial_children"]
-
 
 def binomial_children(n: int) -> dict[int, list[int]]:
     """Return the children of each of *n* ranks in a binomial tree, in gloo's order; ranks are counted from the root."""

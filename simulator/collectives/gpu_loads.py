@@ -10,8 +10,6 @@ from simulator.plan.alike import Alike
 from simulator.plan.plan import Flow, Plan
 from simulator.topology.parts import GpuPart
 
-__all__ = ["GpuLoads"]
-
 
 class GpuLoads:
     """The loads of *plan* on each GPU of *machine*; counted on first use.

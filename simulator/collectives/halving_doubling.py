@@ -13,8 +13,6 @@ from simulator.collectives.schedule import Schedule
 from simulator.plan.carried import block
 from simulator.plan.plan import Plan, PlanBuilder
 
-__all__ = ["HALVING_DOUBLING", "HalvingDoubling"]
-
 
 @dataclass(frozen=True, slots=True)
 class HalvingDoubling:

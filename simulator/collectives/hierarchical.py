@@ -30,8 +30,6 @@ from simulator.plan.merge import in_step
 from simulator.plan.plan import Activity, Flow, Plan, PlanBuilder
 from simulator.workload.collective import Collective
 
-__all__ = ["HIERARCHICAL", "PHASES", "Hierarchical"]
-
 # The collectives inside, between, and inside machines again; "" is none.  Scatter and gather: root's machine only.
 PHASES: dict[Collective, tuple[str, Collective, str]] = {
     "all-reduce": ("reduce-scatter", "all-reduce", "all-gather"),

@@ -13,8 +13,6 @@ from collections.abc import Iterable, Sequence
 from simulator.network.machine import Machine
 from simulator.plan.plan import Flow, Work
 
-__all__ = ["BINDING", "bind", "host_work"]
-
 BINDING = "messages keep the hosts' processors busy for longer than bytes keep the links"
 
 _SHARED = "the hosts' processors"

@@ -12,8 +12,6 @@ from simulator.plan.carried import Carried, Carries, Region, block, joined
 from simulator.plan.plan import Flow, PlanBuilder
 from simulator.topology.parts import CpuPart, GpuPart
 
-__all__ = ["carried_in", "lower", "memory_s"]
-
 
 def lower(
     builder: PlanBuilder,

@@ -26,8 +26,6 @@ from simulator.plan.carried import Carried, Carries, block
 from simulator.plan.plan import Flow, Plan, PlanBuilder
 from simulator.workload.collective import Collective
 
-__all__ = ["ParameterServer", "at_places", "parameter_server"]
-
 
 @dataclass(frozen=True, slots=True)
 class ParameterServer:

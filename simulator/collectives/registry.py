@@ -19,8 +19,6 @@ from simulator.errors import nearest, one_line, refused
 from simulator.questions.where import Software
 from simulator.spelling import mention
 
-__all__ = ["ENTRY_POINT_GROUP", "find_strategy", "left_out", "strategy_names", "strategy_of"]
-
 ENTRY_POINT_GROUP = "topocast.strategies"
 # In the order of the output of "simulate strategies".
 _BUILT_IN = {

@@ -13,8 +13,6 @@ from simulator.spelling import mention, spelt
 from simulator.topology.parts import GpuPart
 from simulator.workload.collective import Collective
 
-__all__ = ["MAX_RANKS", "Request", "Strategy", "Unsuitable", "refuse_beyond"]
-
 # The most ranks that are simulated, by how many flows each rank has at once.  Keeps a run to seconds and 500 MB.
 MAX_RANKS = {"one": 16_384, "two": 8_192, "many": 4_096}
 

@@ -33,19 +33,6 @@ from simulator.network.route import Route
 from simulator.plan.carried import Carried, Region, block, cut, joined
 from simulator.plan.plan import Flow, Plan, PlanBuilder
 
-__all__ = [
-    "BIDIRECTIONAL_RING",
-    "MULTI_RING",
-    "NAIVE_RING",
-    "RING",
-    "SINGLE_RING",
-    "NaiveRing",
-    "Ring",
-    "add_rings",
-    "first_lap",
-]
-
-
 # The label of a ring's rounds, and the number of passes of n - 1 rounds each.
 _ROUNDS: dict[str, tuple[str, int]] = {
     "all-reduce": ("reduce-scatter", 2),

@@ -10,8 +10,6 @@ from simulator.network.machine import Machine
 from simulator.network.routing import Router
 from simulator.spelling import mention
 
-__all__ = ["OWN", "WORKERS", "place_servers", "worker_cpu"]
-
 OWN, WORKERS = "own", "workers"
 
 

@@ -13,8 +13,6 @@ from simulator.collectives.schedule import Schedule
 from simulator.plan.carried import Carried, Carries, block
 from simulator.plan.plan import Flow, Plan, PlanBuilder
 
-__all__ = ["SHARDED", "Sharded", "refuse_too_many"]
-
 MAX_DIRECT_RANKS = 256  # with a flow for each pair
 _ONE_BY_ONE = 64  # ranks; more are folded where machines are equal
 _WITHOUT_ROOT = {  # rounds of each collective without a root

@@ -13,8 +13,6 @@ from simulator.collectives.request import MAX_RANKS, Request, Unsuitable, refuse
 from simulator.collectives.schedule import Schedule
 from simulator.plan.plan import Plan, PlanBuilder
 
-__all__ = ["DOUBLE_TREE", "TREE", "TreeStrategy"]
-
 
 @dataclass(frozen=True, slots=True)
 class TreeStrategy:

@@ -2,8 +2,6 @@
 
 import gc
 
-__all__ = ["collect_rarely"]
-
 
 def collect_rarely() -> None:
     """Look for cycles less often: the objects of large plans live until the end, and looking takes up to a fourth."""

@@ -13,8 +13,6 @@ from typing import BinaryIO
 from simulator.effects import effect
 from simulator.errors import InputError, one_line
 
-__all__ = ["OutputFile"]
-
 _HOST = re.sub(r"[^A-Za-z0-9-]", "", platform.node())[:40] or "host"
 
 

@@ -7,8 +7,6 @@ import threading
 import time
 from typing import Any
 
-__all__ = ["Progress"]
-
 _SILENT_S = 2.0
 _SHOWN_S = 0.1  # seconds between updates of the bar
 

@@ -18,8 +18,6 @@ from simulator.errors import InputError, TopocastError, few, nearest, one_line
 if TYPE_CHECKING:
     import typer
 
-__all__ = ["FAILED", "INTERRUPTED", "error_lines", "run_app"]
-
 FAILED = 1
 INTERRUPTED = 130
 # Part of Click's message about an option without a value. Click's error classes are found through the base of

@@ -8,8 +8,6 @@ from typing import Any
 
 from simulator.errors import escaped
 
-__all__ = ["abandon", "say"]
-
 
 def say(line: str) -> None:
     """Print *line* on standard error, if that can be written."""

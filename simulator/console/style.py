@@ -12,8 +12,6 @@ from typing import TextIO
 
 from simulator.errors import escaped
 
-__all__ = ["PLAIN", "Style", "choose_style", "fold", "longest_word", "printable"]
-
 _MARKS = {"bold": "1", "dim": "2", "red": "31", "green": "32"}
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|[kMGT]?B|[mun]?s|x|[kMGT]?FLOP/s|GPUs?)(?![\w]))")
 _KEPT = "\u00a0"  # a space without a line break

@@ -15,8 +15,6 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any, TypeVar
 
-__all__ = ["DEFAULT", "Constants", "Each", "constants", "constants_file", "constants_path"]
-
 T = TypeVar("T")
 
 

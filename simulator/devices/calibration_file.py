@@ -39,8 +39,6 @@ from simulator.questions.calibration import ISOLATED, MOST_MEASURED, Calibration
 from simulator.topology.validation import validate
 from simulator.topology.yaml_source import read_yaml
 
-__all__ = ["CalibrationFile", "DeviceCalibration", "Points", "load_calibration", "read_calibration"]
-
 SCHEMA_VERSION = 1
 # A factor outside this range means a different device or a wrong unit, not a calibration.
 _Factor = Annotated[float, Field(gt=0.02, lt=50)]

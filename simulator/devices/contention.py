@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from simulator.constants import constants
 
-__all__ = ["ContentionCosts"]
-
 
 @constants("contention")
 @dataclass(frozen=True, slots=True)

@@ -28,22 +28,6 @@ from simulator.workload.operators import (
     Softmax,
 )
 
-__all__ = [
-    "HOST_TIMES",
-    "DispatchCosts",
-    "bare_launch_time",
-    "bucket_copy_time",
-    "dispatch_time",
-    "framework_scale",
-    "gradient_time",
-    "graph_launch_time",
-    "hook_time",
-    "host_costs",
-    "product_time",
-    "unit_time",
-    "update_time",
-]
-
 
 @constants("dispatch")
 @dataclass(frozen=True, slots=True)

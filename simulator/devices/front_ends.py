@@ -11,8 +11,6 @@ from typing import ClassVar
 
 from simulator.constants import constants
 
-__all__ = ["FrontEndCosts", "MxnetCosts", "PytorchCosts"]
-
 
 @dataclass(frozen=True, slots=True)
 class MxnetCosts:

@@ -10,8 +10,6 @@ from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.memory import MemoryCosts
 from simulator.devices.predict import Device
 
-__all__ = ["IssuingCosts", "in_graph", "stays"]
-
 
 @constants("issuing")
 @dataclass(frozen=True, slots=True)

@@ -13,20 +13,6 @@ from simulator.errors import InputError
 from simulator.workload.operators import AttentionLibrary, Conv2d, WithoutProducts
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
-__all__ = [
-    "Convolution",
-    "FusedAttention",
-    "Gather",
-    "Gemm",
-    "Kernel",
-    "NoCost",
-    "Pooling",
-    "Recurrence",
-    "Rowwise",
-    "Streaming",
-    "kernel_class",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Gemm:

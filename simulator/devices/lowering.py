@@ -43,8 +43,6 @@ from simulator.workload.operators import (
 )
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
-__all__ = ["NoKernels", "lower_operator"]
-
 Kernels = tuple[Kernel, ...]
 
 

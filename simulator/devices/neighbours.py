@@ -35,22 +35,6 @@ from simulator.questions.calibration import Neighbourhood, Shape
 from simulator.workload.operators import AttentionLibrary
 from simulator.workload.precision import PRECISIONS
 
-__all__ = [
-    "AXES",
-    "KNOWN_WORDS",
-    "LAYOUTS",
-    "LEAST_SIZE",
-    "MOST_SIZE",
-    "WORDS",
-    "correction",
-    "known_share",
-    "left_out",
-    "neighbours_of",
-    "shape_of",
-    "sizes_of",
-    "variety_of",
-]
-
 _ALIGNED = 6  # alignment counts up to 2^6 elements, the widest piece of a row that a product's kernel reads at once
 
 # What tells kernels of one class apart: the name of each size or word of a shape, and how far apart a factor of 2 in it

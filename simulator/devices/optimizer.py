@@ -18,8 +18,6 @@ from typing import Literal, NamedTuple
 
 from simulator.devices.kernels import Streaming
 
-__all__ = ["Optimizer", "TensorPass", "first_reads", "optimizer_kernels", "tensor_passes"]
-
 Optimizer = Literal["sgd", "momentum", "adam", "lamb", "adam-loop", "bert-adam"]
 # Tensors read and written in each pass.
 _LAMB = ((1, 0), (4, 3), (1, 0), (1, 0), (2, 1))  # norm; moments and step; norms of parameters and of steps; apply

@@ -40,8 +40,6 @@ from simulator.questions.calibration import Calibration
 from simulator.workload.operators import Operator, Phase
 from simulator.workload.precision import PACKED, Precision
 
-__all__ = ["KERNEL_CLASSES", "Device", "allowed_ways", "cold_device", "kernel_cost", "operator_costs", "steady_device"]
-
 Device = Gpu | Cpu
 
 _COSTS: dict[type, Callable[[Gpu, Any], KernelCost]] = {

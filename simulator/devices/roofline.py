@@ -9,8 +9,6 @@ from simulator.devices.cpu.cpu import Cpu
 from simulator.devices.kernels import Kernel, Streaming
 from simulator.devices.predict import Device
 
-__all__ = ["roofline_s"]
-
 
 def roofline_s(device: Device, kernel: Kernel) -> float:
     """Return the roofline time in seconds: FLOPs at the peak rate or bytes at the memory bandwidth (of all sockets).

@@ -28,8 +28,6 @@ from simulator.devices.kernels import Gemm, Kernel, Streaming
 from simulator.workload.operators import ChunkScan
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
-__all__ = ["BACKWARD_LAUNCHES", "FORWARD_LAUNCHES", "scan_backward", "scan_copies", "scan_forward"]
-
 FORWARD_LAUNCHES = 5
 BACKWARD_LAUNCHES = 16
 _WIDE = ELEMENT_BYTES["fp32"]

@@ -22,8 +22,6 @@ from simulator.network.machine import Machine
 from simulator.plan.alike import Alike, added
 from simulator.plan.plan import Activity, Flow, Fragment, Part, Perturbation, Plan, Resource, Work, crossed
 
-__all__ = ["alone", "execute"]
-
 
 def execute(machine: Machine, plan: Plan, *, fold: bool = True) -> Timeline:
     """Return the timeline of *plan* on *machine*.

@@ -17,8 +17,6 @@ from simulator.errors import SimulationError
 from simulator.network.fairshare import fair_rates
 from simulator.plan.plan import Resource
 
-__all__ = ["ActiveFlow", "Batch", "FlowNetwork"]
-
 _SAME_INSTANT = 1e-12  # relative difference of end times that is due to rounding
 
 

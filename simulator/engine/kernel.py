@@ -10,8 +10,6 @@ import simpy
 from simpy.events import Event
 from simpy.resources.resource import Request
 
-__all__ = ["Kernel", "Queue"]
-
 _NORMAL, _LATE = 1, 2  # at one instant, SimPy runs events by priority, then in scheduling order
 
 

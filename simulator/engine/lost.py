@@ -8,8 +8,6 @@ from __future__ import annotations
 from simulator.network.machine import Machine
 from simulator.plan.plan import Flow, Fragment
 
-__all__ = ["Lost"]
-
 
 class Lost:
     """The rates that the resources of *machine* lack now; more than the machine's own where negative."""

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from simulator.network.machine import Machine
 from simulator.plan.plan import Flow, Fragment, Part, Plan, Resource, Work, crossed
 
-__all__ = ["is_alike", "parts_of", "roomy", "stands_for_all"]
-
 _FULL = 1 + 1e-12  # tolerance for caps that add up to exactly the capacity
 
 

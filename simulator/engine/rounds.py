@@ -17,8 +17,6 @@ from simulator.engine.kernel import Kernel
 from simulator.engine.timeline import Span
 from simulator.plan.plan import Activity, Resource
 
-__all__ = ["Amount", "Rounds", "Run"]
-
 _SAME = 1e-12  # relative difference of instants that is due to rounding
 
 

@@ -12,8 +12,6 @@ from itertools import repeat
 from simulator.network.machine import Machine
 from simulator.plan.plan import Plan
 
-__all__ = ["Moved", "Span", "Timeline"]
-
 
 @dataclass(frozen=True, slots=True)
 class Span:

@@ -25,18 +25,6 @@ from simulator.places import Places
 from simulator.plan.plan import Flow, Plan, PlanBuilder
 from simulator.questions.copy import CopyQuestion
 
-__all__ = [
-    "PAGE_BYTES",
-    "CopyCosts",
-    "copy_bound_s",
-    "copy_plan",
-    "copy_route",
-    "copy_within_s",
-    "is_staged",
-    "page_faults_s",
-    "thread_rate",
-]
-
 PAGE_BYTES = 4096  # on Linux on x86
 _STAGED = "host-staged"
 

@@ -16,8 +16,6 @@ from simulator.places import Places
 from simulator.questions.copy import CopyQuestion
 from simulator.units import format_bandwidth, format_duration, format_size
 
-__all__ = ["copy_answer"]
-
 _OF = "a copy"
 
 

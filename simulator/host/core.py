@@ -9,8 +9,6 @@ from simulator.questions.core import CoreQuestion
 from simulator.topology.parts import CpuPart
 from simulator.units import format_duration
 
-__all__ = ["core_answer"]
-
 _WORDS = {
     "fma": "a multiply-add that needs the result of the last",
     "branch-miss": "a branch that was predicted wrongly, until the right instructions are there",

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["cyclic_share"]
-
 
 def cyclic_share(size_bytes: float, ways: int, working_set_bytes: float, page_bytes: float) -> float:
     """Return the share of the lines of *working_set_bytes* that a cache of *size_bytes* serves."""

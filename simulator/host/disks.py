@@ -24,8 +24,6 @@ from simulator.questions.disk import DiskQuestion
 from simulator.topology.parts import StoragePart
 from simulator.units import format_bandwidth, format_duration, format_size
 
-__all__ = ["FileCosts", "block_time", "disk_answer", "disk_bound_s", "disk_of", "requests_plan"]
-
 _PERCENT = 100
 _SMALL_BYTES = 4096  # size of the requests for which disks' latencies are stated
 _ROUNDS = 4  # requests of each thread for each slot of the disk

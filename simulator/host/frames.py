@@ -14,8 +14,6 @@ from simulator.errors import InputError
 from simulator.questions.message import Protocol
 from simulator.units import format_size
 
-__all__ = ["Frames", "frames_of"]
-
 _AROUND_BYTES = 14 + 4 + 8 + 12
 _LEAST_BYTES = 46
 _IP_BYTES, _TCP_BYTES, _UDP_BYTES = 20, 32, 8

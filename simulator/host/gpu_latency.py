@@ -8,8 +8,6 @@ from simulator.questions.access import AccessQuestion
 from simulator.topology.parts import GpuPart
 from simulator.units import format_duration, format_size
 
-__all__ = ["gpu_chase_answer"]
-
 _WORDS = {"l1": "L1", "l2": "L2", "memory": "device memory"}
 
 

@@ -21,8 +21,6 @@ from simulator.questions.input import MEMORY, InputQuestion
 from simulator.questions.where import Where
 from simulator.topology.parts import StoragePart
 
-__all__ = ["BatchLoad", "DiskUse", "InputCosts", "batch_load", "disks_of", "hit_share", "is_resized"]
-
 _DEEP = 256  # requests in flight: more than any disk serves at once
 _CHANNELS = 3
 _LABELS = 0.02  # largest share of labels in the input

@@ -19,8 +19,6 @@ from simulator.network.routing import Router
 from simulator.plan.plan import Flow, Part, Plan, PlanBuilder, Resource, Work
 from simulator.questions.input import InputQuestion
 
-__all__ = ["CORES", "Feeding", "Loading", "StepShape", "plan_input"]
-
 CORES = "cores"
 _READY, _WAITING, _UNDER_WAY = "batches of worker", "batches on the devices", "steps under way"
 What = Literal["load", "pin", "copy", "loop", "issue", "step", "end"]

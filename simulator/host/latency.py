@@ -27,8 +27,6 @@ from simulator.errors import InputError
 from simulator.host.cyclic import cyclic_share
 from simulator.topology.parts import CpuPart
 
-__all__ = ["Chase", "Place", "Stage", "chase", "kept_share", "memory_place"]
-
 _ENTRY_BYTES = 8  # of a page table
 _LARGE_PAGE = 2 << 20
 _HALVINGS = 80  # bisections that reach the precision of a double

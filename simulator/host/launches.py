@@ -15,8 +15,6 @@ from simulator.questions.launch import LaunchQuestion
 from simulator.units import format_duration
 from simulator.workload.operators import Phase
 
-__all__ = ["launch_answer", "launch_kernels_s"]
-
 
 def launch_answer(question: LaunchQuestion, device: Device) -> Answer:
     """Return the time of a launch and its bound; raises InputError where *question* does not apply to *device*."""

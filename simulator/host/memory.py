@@ -26,8 +26,6 @@ from simulator.spelling import mention
 from simulator.topology.parts import GpuPart
 from simulator.units import format_bandwidth, format_duration
 
-__all__ = ["access_answer", "access_bound_s"]
-
 _FUNCTIONS = {(1, 0): "sum", (2, 0): "sum", (0, 1): "fill", (1, 1): "copy", (2, 1): "add"}
 _FLOAT_BYTES = 4
 

@@ -16,8 +16,6 @@ from simulator.spelling import mention
 from simulator.topology.parts import NETWORK_LINKS
 from simulator.units import format_bandwidth, format_duration, format_size
 
-__all__ = ["DistanceCosts", "message_answer", "message_bound_s"]
-
 _MTUS = (1500.0, 9000.0)
 _LARGE_BYTES = 1e9  # large enough for its payload share to be the limit
 

@@ -10,8 +10,6 @@ from simulator.network.machine import Link, Machine, Node
 from simulator.topology.parts import CpuPart, StoragePart
 from simulator.units import format_duration
 
-__all__ = ["Memory", "memory_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Memory:

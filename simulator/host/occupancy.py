@@ -16,8 +16,6 @@ from simulator.questions.access import AccessQuestion
 from simulator.topology.parts import GpuPart
 from simulator.units import format_bandwidth
 
-__all__ = ["OccupancyCosts", "with_few_threads"]
-
 
 @constants("occupancy")
 @dataclass(frozen=True, slots=True)

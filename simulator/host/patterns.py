@@ -21,8 +21,6 @@ from simulator.questions.access import AccessQuestion
 from simulator.topology.parts import CpuPart
 from simulator.units import format_bandwidth, format_duration, format_size
 
-__all__ = ["chase_answer", "random_answer", "strided_answer"]
-
 _WORD_BYTES = 8
 _SHOWN = 0.005  # smallest share of the loads that is mentioned in words
 

@@ -14,8 +14,6 @@ from simulator.errors import InputError
 from simulator.questions.disk import Track
 from simulator.topology.parts import StoragePart
 
-__all__ = ["track_figures", "track_share"]
-
 _BITS = 8
 
 

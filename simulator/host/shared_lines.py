@@ -12,8 +12,6 @@ from simulator.questions.access import AccessQuestion
 from simulator.topology.parts import CpuPart
 from simulator.units import format_duration
 
-__all__ = ["shared_answer"]
-
 
 def shared_answer(question: AccessQuestion, part: CpuPart) -> Answer:
     """Return the time of an access by the next of ``cores`` cores to shared, or falsely shared, data.

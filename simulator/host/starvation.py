@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from simulator.devices.cpu.cpu import Cpu
 from simulator.units import format_bandwidth
 
-__all__ = ["Starvation", "starvation"]
-
 
 @dataclass(frozen=True, slots=True)
 class Starvation:

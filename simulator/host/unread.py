@@ -8,8 +8,6 @@ from simulator.errors import InputError
 from simulator.questions.access import AccessKind, AccessQuestion
 from simulator.questions.copy import CopyKind, CopyQuestion
 
-__all__ = ["check_copy", "check_read"]
-
 _ALWAYS = frozenset(("where", "kind", "size_bytes", "device", "threads", "in_graph"))
 _ON_CPU: dict[AccessKind, frozenset[str]] = {
     "stream": frozenset(("reads", "writes", "element_bytes", "node")),

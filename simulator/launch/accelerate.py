@@ -9,8 +9,6 @@ from simulator.errors import InputError, one_line
 from simulator.launch.arguments import Arguments
 from simulator.topology.yaml_source import YamlSource, read_yaml
 
-__all__ = ["add_config", "take_key"]
-
 _FLAGS = {"DEEPSPEED": "use-deepspeed", "FSDP": "use-fsdp", "MEGATRON_LM": "use-megatron-lm"}
 # Sections of the file, and the flag without which Accelerate does not read them.
 _SECTIONS = {"deepspeed_config": "use-deepspeed", "fsdp_config": "use-fsdp", "megatron_lm_config": "use-megatron-lm"}

@@ -10,8 +10,6 @@ from simulator.launch.switches import is_off, is_on
 from simulator.launch.words import Word
 from simulator.spelling import mention
 
-__all__ = ["Arguments", "spelt_flag"]
-
 _MOST = 10**9
 _SETTING = re.compile(r"[+~]{0,2}[A-Za-z_][\w./@-]*=")  # of Hydra: a value of its own
 _PLACE = re.compile("[/.=]")  # in a word that is a path or a setting, no number

@@ -11,8 +11,6 @@ from simulator.launch.setting import set_by
 from simulator.launch.shell import Script, commands_of
 from simulator.launch.words import Word
 
-__all__ = ["Command", "find_command"]
-
 _OTHERS = ("echo", "printf", "mkdir", "rm", "cp", "pip", "git", "tee", "cat", "set")
 _STARTERS = frozenset(
     (

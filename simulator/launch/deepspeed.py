@@ -13,8 +13,6 @@ from simulator.launch.timeless import OFFLOADS
 from simulator.topology.json_source import read_json
 from simulator.topology.yaml_source import YamlSource
 
-__all__ = ["DeepSpeed", "read_deepspeed"]
-
 # Keys that do not affect the time of a step, by section; those of "" are the file's own.  A name with a final * matches
 # any ending, and a section that is named as a key is not looked into.
 _TIMELESS: dict[str, str] = {

@@ -8,8 +8,6 @@ from simulator.launch.arguments import Arguments
 from simulator.launch.deepspeed import DeepSpeed
 from simulator.launch.ranks import Ranks
 
-__all__ = ["Division", "read_layout", "read_overlap"]
-
 _SHARDED = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 _BUCKET_ELEMENTS = 40_000_000  # Megatron-LM's DistributedDataParallelConfig: the larger of this
 _BUCKET_EACH = 1_000_000  # and of this times the data-parallel ranks

@@ -13,8 +13,6 @@ from simulator.launch.command import Command
 from simulator.launch.ranks import Ranks
 from simulator.launch.result import Launch
 
-__all__ = ["is_llm_c", "read_llm_c"]
-
 _PROGRAMS = ("train_gpt2cu", "train_gpt2fp32cu", "profile_gpt2cu")
 # Heads and hidden size by depth, and (depth, heads) by hidden size, of the models that its descriptors name.
 _GPT2 = {6: (6, 384), 12: (12, 768), 24: (16, 1024), 36: (20, 1280), 48: (25, 1600), 60: (30, 1920), 72: (30, 2880)}

@@ -8,8 +8,6 @@ from difflib import get_close_matches
 
 from simulator.launch.arguments import Arguments
 
-__all__ = ["Model", "read_model"]
-
 _TOKENIZERS = {
     "gpt2bpetokenizer": 50257,
     "llama2tokenizer": 32000,

@@ -9,8 +9,6 @@ from simulator.launch.arguments import Arguments
 from simulator.workload.hugging_face import is_config
 from simulator.workload.zoo.registry import find_entry
 
-__all__ = ["NAMING", "named_network"]
-
 _MADE = re.compile(r"(-(hf|instruct|chat|it|sft|dpo|v\d+(\.\d+)?|\d{4}))+$")
 NAMING = ("model-name-or-path", "model-name", "model-id", "model", "arch", "a")  # of the Trainer, timm, torchvision
 

@@ -21,8 +21,6 @@ from simulator.launch.result import Launch
 from simulator.launch.shell import whole_sum
 from simulator.user_files import read_user_file
 
-__all__ = ["is_nanogpt", "read_nanogpt"]
-
 _MOST_BYTES = 100_000
 _MOST = 10**9
 # The defaults of train.py, which are those of GPT-2 of 124 M parameters.

@@ -15,17 +15,6 @@ from simulator.launch.ranks import Ranks
 from simulator.launch.timeless import OFFLOADS
 from simulator.launch.visible import Visible
 
-__all__ = [
-    "BATCHES",
-    "batch_of_a_node",
-    "is_channels_last",
-    "read_format",
-    "read_sharding",
-    "read_sizes",
-    "read_update",
-    "started_ranks",
-]
-
 BATCHES = ("b", "batch-size-training", "train-batch-size")  # of one process
 _DEVICES = ("devices", "num-gpus", "gpus", "n-gpus", "ngpus", "ngpu")
 _FORMATS = {

@@ -12,8 +12,6 @@ from simulator.launch.slurm import batch_arguments, gpus_per_node
 from simulator.launch.visible import EVERY_GPU, Visible, visible_gpus
 from simulator.launch.words import Word
 
-__all__ = ["Ranks", "read_ranks"]
-
 _NODES = ("nnodes", "num-nodes", "nodes", "N", "num-machines")
 _EACH = ("nproc-per-node", "nproc", "num-gpus", "ntasks-per-node", "gpus-per-node", "npernode")
 _ALL = ("np", "ntasks", "n", "num-processes")

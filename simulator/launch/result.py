@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from simulator.launch.ranks import Ranks
 from simulator.launch.visible import EVERY_GPU, Visible, written_gpus
 
-__all__ = ["Launch"]
-
 
 @dataclass(slots=True)
 class Launch:

@@ -8,8 +8,6 @@ from dataclasses import replace
 
 from simulator.launch.words import Word
 
-__all__ = ["set_by"]
-
 _SET = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _BEFORE = ("-x", "-e", "--env")  # of Open MPI and docker: before NAME=value
 _PAIRED = ("-genv", "-env")  # of MPICH: before NAME value

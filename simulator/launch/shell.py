@@ -19,8 +19,6 @@ from simulator.errors import Fault, InputError, one_line
 from simulator.launch.slurm import batch_arguments, job_variables
 from simulator.launch.words import Raw, Scanner, Word
 
-__all__ = ["Script", "commands_of", "whole_sum"]
-
 _SET = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _SAID = re.compile(
     r"\$\{(?P<name>[A-Za-z_]\w*)(?:\[[@*]\])?(?::?[-=](?P<other>[^{}]*))?\}|\$(?P<plain>[A-Za-z_]\w*)"

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from simulator.launch.arguments import Arguments
 from simulator.launch.words import Word
 
-__all__ = ["batch_arguments", "gpus_per_node", "job_variables"]
-
 _SHORT = re.compile(r"-([A-Za-z])=?(\d\S*)")
 _GRES = re.compile(r"gpu(?::[\w.-]*[A-Za-z][\w.-]*)?:(\d{1,6})")
 

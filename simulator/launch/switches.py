@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["divides", "is_off", "is_on"]
-
 _ON = frozenset(("true", "1", "yes", "y", "t", "on"))
 _OFF = frozenset(("none", "null", "false", "0", "no", "n", "f", "off", "0.0", ""))
 

@@ -8,8 +8,6 @@ Names are without dashes; a final ``*`` matches any ending.
 
 from __future__ import annotations
 
-__all__ = ["NOT_MODELLED", "OFFLOADS", "ON_CPU", "REFUSED", "USUAL", "is_timeless"]
-
 _TIMELESS = """
 accumulate-allreduce-grads-in-fp32 adam-beta1 adam-beta2 adam-eps adlr-autoresume* append-eod apply-layernorm-1p
 apply-query-key-layer-scaling apply-residual-connection-post-layernorm async-save

@@ -16,8 +16,6 @@ from simulator.launch.switches import divides, is_off
 from simulator.launch.timeless import OFFLOADS
 from simulator.topology.json_source import read_json
 
-__all__ = ["Trainer", "read_trainer"]
-
 _SHARDED = {"full_shard": 3, "hybrid_shard": 3, "shard_grad_op": 2, "hybrid_shard_zero2": 2, "no_shard": 0}
 _NUMBERED = {"1": "full_shard", "2": "shard_grad_op", "3": "no_shard", "4": "hybrid_shard", "5": "hybrid_shard_zero2"}
 _KEPT = {"full_shard": "shard_grad_op", "hybrid_shard": "hybrid_shard_zero2"}  # after the forward pass

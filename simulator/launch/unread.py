@@ -10,8 +10,6 @@ from simulator.launch.arguments import Arguments, spelt_flag
 from simulator.launch.switches import is_off
 from simulator.launch.timeless import NOT_MODELLED, REFUSED, USUAL, is_timeless
 
-__all__ = ["refuse", "unread"]
-
 _FILE = re.compile(r"\S+\.(ya?ml|toml|json|cfg|conf|py|sh)")
 _SETTING = re.compile(r"[+~]{0,2}[A-Za-z_][\w./@-]*=.*", re.DOTALL)
 

@@ -6,8 +6,6 @@ from simulator.errors import one_line
 from simulator.launch.result import Launch
 from simulator.launch.switches import is_off
 
-__all__ = ["read_variables"]
-
 _BLOCKING = ("CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING", "AMD_SERIALIZE_KERNEL")
 _ATTENTION = "attention is what the arguments, or their defaults, say"
 _FORMATS = "formats are those of the arguments"

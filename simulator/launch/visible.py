@@ -15,8 +15,6 @@ from simulator.launch.arguments import Arguments, spelt_flag
 from simulator.launch.timeless import ON_CPU
 from simulator.launch.words import Word
 
-__all__ = ["EVERY_GPU", "GPU_LISTS", "Visible", "visible_gpus", "written_gpus"]
-
 _BASE = "ROCR_VISIBLE_DEVICES"  # of the driver below HIP, whose numbers count within it
 _NAMES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 GPU_LISTS = (*_NAMES, _BASE)

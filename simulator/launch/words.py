@@ -14,8 +14,6 @@ from itertools import groupby
 
 from simulator.errors import Fault, InputError
 
-__all__ = ["Raw", "Scanner", "Word"]
-
 _ENDS = ";&|\n()"
 _MAX_WORDS = 100_000
 _SHELLS = frozenset(("bash", "sh", "zsh", "dash", "ksh", "sbatch", "salloc", "qsub", "bsub", "ssh", "pdsh", "parallel"))

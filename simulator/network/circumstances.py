@@ -16,8 +16,6 @@ from simulator.topology.cluster import apart, each
 from simulator.topology.topology import Topology, Wire
 from simulator.units import format_bandwidth
 
-__all__ = ["machine_of", "passing"]
-
 
 def machine_of(
     topology: Topology, slow_links: Sequence[SlowLink] = (), neighbours: Sequence[Neighbour] = ()

@@ -14,8 +14,6 @@ from simulator.network.repeated import Repeated
 from simulator.topology.parts import CpuPart, NicPart, Part, SwitchPart
 from simulator.topology.topology import Device, Topology, Wire
 
-__all__ = ["compile_machine"]
-
 _STAR = re.compile(r"\*(\d*)", re.ASCII)
 _NETWORK = (-1, 1)  # the run of what belongs to no host
 

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-__all__ = ["fair_rates"]
-
 _SLACK = 1 + 1e-12  # resources that fill up together are frozen together in spite of rounding
 
 

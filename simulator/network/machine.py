@@ -15,8 +15,6 @@ from simulator.topology.price import Price
 from simulator.topology.schema import NO_COSTS, MessagesSpec, TransportSpec
 from simulator.topology.topology import DeviceKind
 
-__all__ = ["Hosts", "Link", "Machine", "Node"]
-
 _OF_HOST = re.compile(r"node(0|[1-9][0-9]{0,6})\.(.+)", re.ASCII)
 
 

@@ -12,8 +12,6 @@ from simulator.errors import InputError, nearest, one_line
 from simulator.network.machine import Machine, Node
 from simulator.topology.names import expand
 
-__all__ = ["devices", "expanded", "hosts", "names_several", "pairs"]
-
 _HOST = re.compile(r"node(?:\d{1,7}|\*|\[[^\]]*\])", re.ASCII)
 _RANGE = re.compile(r"\[[^\]]*\]")
 

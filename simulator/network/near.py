@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from simulator.network.machine import Machine
 
-__all__ = ["near_each_other"]
-
 
 def near_each_other(machine: Machine, hosts: Sequence[int]) -> list[int]:
     """Return *hosts* switch by switch, each switch followed by the one with the fewest hops that is left.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-__all__ = ["Repeated"]
-
 F = TypeVar("F")
 T = TypeVar("T")
 U = TypeVar("U")

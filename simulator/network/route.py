@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from simulator.network.machine import Link, Machine
 
-__all__ = ["CLASSES", "Copied", "Route", "join", "route_along", "striped"]
-
 # Best first; the same order as NCCL's path types.
 CLASSES = ("loc", "nvl", "nvb", "pix", "pxb", "phb", "sys", "net", "any")
 

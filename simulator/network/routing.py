@@ -25,8 +25,6 @@ from simulator.network.route import CLASSES, Copied, Route, join, route_along, s
 from simulator.spelling import mention
 from simulator.topology.parts import GPU_LINKS, NETWORK_LINKS, NicPart
 
-__all__ = ["Router"]
-
 _DEVICE_LINKS = GPU_LINKS | {"c2c"}
 _HOST_LINKS = frozenset(("pcie", "socket", "c2c", "storage"))
 _MAX_STRIPES = 64

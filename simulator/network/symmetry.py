@@ -6,8 +6,6 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from simulator.network.machine import Machine
 
-__all__ = ["Symmetry"]
-
 Chosen = tuple[int, ...]
 
 

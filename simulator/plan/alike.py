@@ -13,8 +13,6 @@ from typing import NamedTuple, Protocol
 from simulator.network.machine import Machine
 from simulator.network.route import Copied, Route
 
-__all__ = ["Alike", "Load", "Pairs", "Role", "Sites", "Way", "added"]
-
 
 class Pairs(Sequence[tuple[int, int]]):
     """The ordered pairs of different *sources* and *targets*, made on demand; the two are equal or disjoint."""

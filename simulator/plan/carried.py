@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-__all__ = ["WHOLE", "Carried", "Carries", "Region", "block", "cut", "joined", "together"]
-
 Region = tuple[tuple[Fraction, Fraction], ...]
 """Intervals of the buffer, as (start, stop) fractions of it."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-__all__ = ["Limit", "Limits"]
-
 
 class Limit(NamedTuple):
     """The seconds that a link takes at least: ``fixed_s``, and ``full_s`` at its rate ``rate_Bps``.

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from simulator.plan.carried import together
 from simulator.plan.plan import Activity, Flow, Plan, PlanBuilder
 
-__all__ = ["in_step", "merge"]
-
 
 def merge(plans: Sequence[Plan]) -> Plan:
     """Return one plan that starts all *plans* at once on the same machine.

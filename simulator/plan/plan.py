@@ -24,8 +24,6 @@ from simulator.plan.alike import Load, Way
 from simulator.plan.carried import Carries
 from simulator.plan.limits import Limits
 
-__all__ = ["Activity", "Flow", "Fragment", "Part", "Perturbation", "Plan", "PlanBuilder", "Resource", "Work", "crossed"]
-
 # A numbered capacity of the machine, or a named resource with capacity 1 (the multiprocessors of a GPU).
 Resource = int | str
 

@@ -12,8 +12,6 @@ from simulator.network.machine import Machine
 from simulator.network.route import Route
 from simulator.plan.alike import Load, Pairs, Way
 
-__all__ = ["Twins"]
-
 
 class Twins:
     """Sets of twins of *machine*, with a way from each set to each.

@@ -7,8 +7,6 @@ from typing import Literal
 
 from simulator.programs.costs import Bound
 
-__all__ = ["Did", "Passed", "Use"]
-
 Use = Literal["issue", "python", "wait", "mark", "kernel", "copy", "hidden"]
 
 

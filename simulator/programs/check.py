@@ -25,8 +25,6 @@ from simulator.programs.statements import (
     Wait,
 )
 
-__all__ = ["check_program"]
-
 
 def check_program(program: Program, places: Places, default: str | None) -> None:
     """Raise InputError with every fault of *program* on the machine of *places*, each with its position."""

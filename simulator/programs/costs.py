@@ -25,8 +25,6 @@ from simulator.step.operator import operator_kernels
 from simulator.workload.network import Network
 from simulator.workload.precision import ELEMENT_BYTES
 
-__all__ = ["Bound", "Costs", "Priced"]
-
 Bound = Literal["arithmetic", "memory", "latency", "given"]
 _BOUNDS: dict[str, Bound] = {"compute": "arithmetic", "memory": "memory", "latency": "latency"}
 Networks = Callable[[str, int, StepOptions], Network]

@@ -8,8 +8,6 @@ from simulator.errors import InputError
 from simulator.topology.yaml_source import MAX_BYTES
 from simulator.user_files import open_user_file
 
-__all__ = ["is_program"]
-
 _BEGINS = re.compile(rb"^[\"']?program[\"']?\s*:", re.MULTILINE)
 
 

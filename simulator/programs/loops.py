@@ -24,8 +24,6 @@ from simulator.programs.state import Again
 from simulator.programs.statements import Repeat
 from simulator.programs.writer import Writer
 
-__all__ = ["busy_of", "write_loop"]
-
 _WRITTEN = 12  # loops with up to this many repetitions are written out in full
 _EVEN = 3  # consecutive repetitions that must be alike
 _SAME = 1e-9  # relative difference that counts as rounding

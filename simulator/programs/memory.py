@@ -10,8 +10,6 @@ from collections.abc import Iterable, Sequence
 from simulator.engine.timeline import Span
 from simulator.programs.state import Held
 
-__all__ = ["held_curve"]
-
 _POINTS = 200
 _SAME = 1e-9  # relative difference of periods that counts as rounding
 _WRITTEN = 1000  # up to this many repetitions of an outer loop are treated one by one

@@ -9,8 +9,6 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, field
 
-__all__ = ["Entry", "StreamQueue"]
-
 
 @dataclass(frozen=True, slots=True)
 class Entry:

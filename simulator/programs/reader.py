@@ -20,8 +20,6 @@ from simulator.topology.yaml_source import YamlSource, parse_yaml, read_yaml
 from simulator.workload.collective import COLLECTIVES
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
-__all__ = ["load_program", "program_from_text"]
-
 _NEEDS = "a program needs schema_version and program"
 _INSTEAD = "write the statements again, or a list of them with repeat: 12"
 _NAMES = ("tensor", "copy_", "move", "read", "wait", "record", "hold", "mark", "gives", "to", "until", "stream")

@@ -15,8 +15,6 @@ from simulator.topology.parts import Strict
 from simulator.units import Duration, Size
 from simulator.workload.precision import Precision
 
-__all__ = ["MAX_COUNT", "VERBS", "ProgramFile", "StatementSpec", "TimesSpec"]
-
 MAX_COUNT = 10**9
 Count = Annotated[int, Field(strict=True, ge=1, le=MAX_COUNT)]
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 
 from simulator.programs.queues import StreamQueue
 
-__all__ = ["Again", "Held", "Noted", "State", "Stream", "Tensor"]
-
 
 @dataclass(slots=True)
 class Tensor:

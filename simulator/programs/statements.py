@@ -13,26 +13,6 @@ from simulator.questions.options import USUAL, StepOptions
 from simulator.topology.yaml_source import YamlSource
 from simulator.workload.precision import Precision
 
-__all__ = [
-    "CopyTo",
-    "Exchanges",
-    "Hold",
-    "Make",
-    "Mark",
-    "Path",
-    "Program",
-    "Python",
-    "Read",
-    "Record",
-    "Repeat",
-    "Run",
-    "Software",
-    "Statement",
-    "Threads",
-    "Times",
-    "Wait",
-]
-
 Path = tuple[str | int, ...]
 Form = Literal["number", "numpy", "print"]
 

@@ -28,8 +28,6 @@ from simulator.programs.state import Held, Noted, State, Stream, Tensor
 from simulator.questions.copy import CopyKind, CopyQuestion
 from simulator.questions.where import Where
 
-__all__ = ["HOST", "LOCK", "Writer"]
-
 HOST = "host"
 LOCK = "interpreter lock"
 MAX_STEPS = 200_000  # statements and activities that do not repeat evenly and are simulated one by one

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["ISOLATED", "MOST_MEASURED", "Calibration", "Neighbourhood", "Shape"]
-
 ISOLATED = tuple(
     f"isolated_{name}_s"
     for name in ("elementwise", "softmax", "norm", "linear", "matmul", "convolution", "other", "backward", "end")

@@ -16,22 +16,6 @@ from typing import Annotated, Any, Literal, NamedTuple, Protocol, TypeVar, get_a
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.spelling import mention
 
-__all__ = [
-    "MOST",
-    "WITHOUT_NCCL",
-    "From",
-    "changed",
-    "check",
-    "gpu_faults",
-    "in_ways",
-    "is_served",
-    "limits_of",
-    "out_of",
-    "refuse_all",
-    "server_faults",
-    "unread_faults",
-]
-
 MOST = 10**8
 """The most of anything that is counted: samples, batches, threads."""
 

@@ -8,8 +8,6 @@ from typing import Annotated, Literal
 from simulator.questions.checks import From, check
 from simulator.questions.where import Where
 
-__all__ = ["CopyKind", "CopyQuestion"]
-
 CopyKind = Literal["h2d", "d2h", "d2d", "h2h", "p2p"]
 
 

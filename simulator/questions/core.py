@@ -8,8 +8,6 @@ from typing import Literal
 from simulator.questions.checks import check
 from simulator.questions.where import Where
 
-__all__ = ["CoreQuestion", "Operation"]
-
 Operation = Literal["fma", "branch-miss", "mutex"]
 
 

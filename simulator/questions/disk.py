@@ -8,8 +8,6 @@ from typing import Annotated, Literal, get_args
 from simulator.questions.checks import From, check
 from simulator.questions.where import Where
 
-__all__ = ["DISK_ACCESSES", "DiskAccess", "DiskQuestion", "Track"]
-
 DiskAccess = Literal["read_sequential", "read_random", "write_sequential", "write_random"]
 Track = Literal["", "outer", "inner"]
 DISK_ACCESSES: tuple[DiskAccess, ...] = get_args(DiskAccess)

@@ -9,8 +9,6 @@ from typing import Annotated, Literal
 from simulator.questions.checks import From, check
 from simulator.spelling import mention
 
-__all__ = ["HELD", "MEMORY", "Decoder", "Held", "InputQuestion"]
-
 Decoder = Literal["jpeg", "none"]
 Cache = Literal["none", "memory"]
 Held = Literal["images", "sequences", ""]

@@ -21,8 +21,6 @@ from simulator.topology.validation import validate
 from simulator.topology.yaml_source import YamlSource, parse_yaml, read_yaml
 from simulator.units import Duration, Size
 
-__all__ = ["InputFile", "data_sets", "parse_input"]
-
 _NEEDS = "an input needs sample, the bytes of one as it is stored"
 _LARGEST = 10**12
 _PIXELS = re.compile(r"\s*([1-9]\d{0,4})\s*x\s*([1-9]\d{0,4})\s*")

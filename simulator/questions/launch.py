@@ -10,8 +10,6 @@ from simulator.questions.where import Where
 from simulator.workload.operators import Operator, Phase
 from simulator.workload.precision import Precision
 
-__all__ = ["Call", "LaunchQuestion", "Launched"]
-
 Launched = Literal["host", "stream", "graph", "device", "staying"]
 Call = Literal["", "view", "record", "hold", "wait", "read", "empty"]
 

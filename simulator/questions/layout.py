@@ -11,20 +11,6 @@ from simulator.questions.checks import From, check, limits_of
 from simulator.spelling import mention, spelt
 from simulator.units import whole_number
 
-__all__ = [
-    "AXES",
-    "FSDP",
-    "ORDER",
-    "PROCESSES",
-    "REPLICAS",
-    "SCHEDULES",
-    "Axis",
-    "Layout",
-    "Process",
-    "Schedule",
-    "parse_layout",
-]
-
 Axis = Literal["tp", "cp", "dp", "pp"]
 AXES: tuple[Axis, ...] = get_args(Axis)
 ORDER: tuple[Axis, ...] = ("tp", "cp", "dp", "pp")  # Megatron-LM's order, nearest ranks first

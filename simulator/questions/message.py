@@ -8,8 +8,6 @@ from typing import Annotated, Literal
 from simulator.questions.checks import From, check
 from simulator.questions.where import Where
 
-__all__ = ["MessageQuestion", "Protocol"]
-
 Protocol = Literal["tcp", "udp"]
 
 

@@ -9,19 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-__all__ = [
-    "CHIPS",
-    "FEATURES",
-    "OLDEST_RULES",
-    "Feature",
-    "Since",
-    "Version",
-    "VersionNote",
-    "chip_since",
-    "has",
-    "version_words",
-]
-
 Version = tuple[int, int]
 """Major and minor version, such as (2, 18)."""
 Feature = Literal[

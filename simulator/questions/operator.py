@@ -10,8 +10,6 @@ from simulator.questions.where import Where
 from simulator.workload.operators import Operator, Phase
 from simulator.workload.precision import Precision
 
-__all__ = ["Issued", "OperatorQuestion"]
-
 Issued = Literal["", "graph", "stream"]
 
 

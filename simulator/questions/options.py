@@ -9,26 +9,6 @@ from typing import Annotated, Literal, get_args
 from simulator.questions.checks import From, check
 from simulator.spelling import mention, spelt
 
-__all__ = [
-    "ACCUMULATIONS",
-    "FRAMEWORKS",
-    "MODES",
-    "OPTIMIZERS",
-    "POLICIES",
-    "QUANTISED",
-    "RECOMPUTED_PARTS",
-    "RECOMPUTES",
-    "USUAL",
-    "Accumulation",
-    "Framework",
-    "Mode",
-    "Optimizer",
-    "Policy",
-    "Recompute",
-    "RecomputedPart",
-    "StepOptions",
-]
-
 Mode = Literal["train", "inference", "forward", "backward"]
 Framework = Literal["pytorch", "megatron", "deepspeed-zero3", "tensorflow", "caffe"]
 FRAMEWORKS: tuple[Framework, ...] = get_args(Framework)

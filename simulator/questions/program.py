@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from simulator.questions.where import Where
 
-__all__ = ["ProgramQuestion"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramQuestion:

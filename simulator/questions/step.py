@@ -15,8 +15,6 @@ from simulator.questions.options import USUAL, Accumulation, StepOptions
 from simulator.questions.where import TODAY, Software, Where
 from simulator.spelling import mention
 
-__all__ = ["BUCKET_BYTES", "CheckpointQuestion", "StepQuestion", "accumulating"]
-
 BUCKET_BYTES = 25 * 2**20  # bucket_cap_mb of PyTorch's DistributedDataParallel
 _PACE = From(1, 100)  # times as long as others
 _OF_SERVERS = {

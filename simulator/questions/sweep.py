@@ -5,8 +5,6 @@ from __future__ import annotations
 from simulator.errors import one_line, refused
 from simulator.workload.parse import parse_workload
 
-__all__ = ["swept"]
-
 _SWEEP = "sweep:"
 
 

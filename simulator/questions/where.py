@@ -13,20 +13,6 @@ from simulator.questions.checks import check
 from simulator.spelling import mention
 from simulator.units import format_duration
 
-__all__ = [
-    "CPU_LIBRARIES",
-    "NCCL_TODAY",
-    "TODAY",
-    "CpuLibrary",
-    "Month",
-    "Neighbour",
-    "SlowLink",
-    "Software",
-    "Where",
-    "month_of",
-    "month_words",
-]
-
 NCCL_TODAY = (2, 30)
 CpuLibrary = Literal["onednn", "blas"]
 Month = tuple[int, int]

@@ -27,8 +27,6 @@ from simulator.units import parse_quantity
 from simulator.workload import operators
 from simulator.workload.functions import check_function
 
-__all__ = ["KINDS", "Single", "parse_question", "question_words"]
-
 Single = (
     OperatorQuestion | CopyQuestion | AccessQuestion | LaunchQuestion | DiskQuestion | MessageQuestion | CoreQuestion
 )

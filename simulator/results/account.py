@@ -16,8 +16,6 @@ from simulator.step.operator import operator_kernels
 from simulator.step.precision import product_precision
 from simulator.workload.precision import Precision
 
-__all__ = ["Account", "device_account", "operator_account", "step_account"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:

@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from simulator.errors import InputError
 
-__all__ = ["NOT_TRIED", "WORTH_SAYING", "Alternative", "Way", "faster"]
-
 NOT_TRIED = "no changes tried: each takes as long to simulate as this step; ask for one, as --precision or --batch"
 
 WORTH_SAYING = 1.03  # least speed-up worth mentioning

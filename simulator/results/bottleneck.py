@@ -11,8 +11,6 @@ from simulator.engine.executor import alone
 from simulator.network.machine import Machine
 from simulator.plan.plan import Flow, Fragment, Perturbation, Plan
 
-__all__ = ["Given", "LinkUse", "binding", "bottleneck_of", "given_of", "limited_s"]
-
 
 class LinkUse(NamedTuple):
     """Bytes over a link (or through a memory bus or a switch's fabric), and the fraction of its capacity used.

@@ -11,8 +11,6 @@ from simulator.questions.step import StepQuestion
 from simulator.questions.where import SlowLink
 from simulator.units import format_bandwidth, format_duration
 
-__all__ = ["Changed", "changed_words", "changes_of", "said", "unchanged"]
-
 Q = TypeVar("Q")
 _THEN = {False: "later", True: "earlier"}
 

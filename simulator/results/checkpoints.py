@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import exp, expm1, sqrt
 
-__all__ = ["Checkpoints", "best_interval_s"]
-
 
 def best_interval_s(write_s: float, mtbf_s: float) -> float:
     """Return the interval between checkpoints that loses least time, in seconds of training.

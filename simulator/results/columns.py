@@ -5,18 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-__all__ = [
-    "DURATIONS",
-    "bandwidth_column",
-    "duration_column",
-    "lay_out",
-    "percent",
-    "ranges",
-    "rate_words",
-    "shortened_ring",
-    "size_column",
-]
-
 _Scale = tuple[float, str]
 _LONG_RING = 24  # parts shown
 DURATIONS: tuple[_Scale, ...] = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))

@@ -13,15 +13,6 @@ from simulator.topology.parts import GpuPart, NicPart
 from simulator.topology.parts import Part as AnyPart
 from simulator.workload.precision import Precision
 
-__all__ = [
-    "collective_composition",
-    "device_facts",
-    "exchange_facts",
-    "generation_of",
-    "main_format",
-    "steps_alike",
-]
-
 
 def main_format(flop_by_format: Mapping[Precision, int]) -> Precision | None:
     """Return the format of most FLOPs of matrix products, or None without products."""

@@ -13,8 +13,6 @@ from simulator.bands.evidence import evidence
 from simulator.results.narrowing import narrowing_of
 from simulator.units import format_duration
 
-__all__ = ["BAND_HEAD", "Confidence", "band_words", "confidence_of", "of_a_bound"]
-
 BAND_HEAD = f"{100 * LEVEL:.0f} % band"
 _KERNELS = {"gemm": "matrix products", "convolution": "convolutions", "streaming": "elementwise kernels"}
 _KERNELS |= {"rowwise": "norms and softmax", "pooling": "pooling", "gather": "look-ups"}

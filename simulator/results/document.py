@@ -10,8 +10,6 @@ from typing import Any
 from simulator.questions.options import StepOptions
 from simulator.results.result import Result
 
-__all__ = ["SCHEMA_VERSION", "document", "options_document", "to_json"]
-
 SCHEMA_VERSION = 1
 
 

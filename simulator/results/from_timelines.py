@@ -27,8 +27,6 @@ from simulator.training.roles import MOST_ROLES, Role
 from simulator.training.servers import Served
 from simulator.training.slowest import slowest_of
 
-__all__ = ["Seen", "alone_result", "pipeline_result", "server_result", "together_result"]
-
 
 def alone_result(question: StepQuestion, step: StepResult) -> TrainingResult:
     """Return the result of *step* on one device."""

@@ -11,8 +11,6 @@ from simulator.training.memory import bucket_bytes_of, gathered_elements, shares
 from simulator.training.worker import Issued
 from simulator.workload.backward import backward_steps
 
-__all__ = ["HeldAt", "held_over", "not_followed"]
-
 
 @dataclass(frozen=True, slots=True)
 class HeldAt:

@@ -9,8 +9,6 @@ from simulator.host.input_costs import BatchLoad
 from simulator.host.input_plan import Loading
 from simulator.questions.input import InputQuestion
 
-__all__ = ["FED", "STEP", "Cure", "InputRun", "Limit", "begins_of", "ends_of"]
-
 STEP = "step"
 FED = 1.01  # a step at most this much longer than with ready input counts as fed
 

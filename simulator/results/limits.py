@@ -17,8 +17,6 @@ from simulator.training.exchange import STREAM
 from simulator.training.pipeline import ChunkRun
 from simulator.training.worker import Issued, Skipped
 
-__all__ = ["critical_path", "limits_of"]
-
 _DIGITS = 12  # decimal places of seconds: ends that agree so far are simultaneous
 
 

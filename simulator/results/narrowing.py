@@ -18,8 +18,6 @@ from simulator.questions.options import USUAL
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.spelling import mention, spelt, word_of
 
-__all__ = ["narrowing_of"]
-
 _GROUPS: Mapping[type, str] = {CopyQuestion: "copies", AccessQuestion: "memory", LaunchQuestion: "launch"}
 _OF_OTHERS = ("graph", "master", "int", "nvfp4")  # policies that need frameworks other than torch
 _SIZES = {"sequence_length": "seq_len", "image": "image"}

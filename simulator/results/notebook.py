@@ -7,8 +7,6 @@ from html import escape
 
 from simulator.errors import escaped
 
-__all__ = ["html_table"]
-
 
 def html_table(rows: Mapping[str, str]) -> str:
     """Return *rows*, a value by name, as an HTML table with escaped text."""

@@ -10,8 +10,6 @@ from simulator.results.result import Result
 if TYPE_CHECKING:  # exchanges alone need no device models
     from simulator.results.training_run import TrainingRun
 
-__all__ = ["BARE", "BOUNDS", "bare_words", "best_of", "by_time", "grouped", "joined"]
-
 BOUNDS = "lower bound of each schedule: bare links, without launches and protocols"
 BARE = "on the bare links: launches and protocols add to these times"
 Answer = TypeVar("Answer", bound="Result | TrainingRun")

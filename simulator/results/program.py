@@ -21,8 +21,6 @@ from simulator.results.limits import critical_path
 from simulator.results.notebook import html_table
 from simulator.units import format_duration
 
-__all__ = ["MarkTimes", "ProgramResult", "StreamTimes", "make_program_result"]
-
 _MOSTLY = 0.7  # fraction of the critical path from which one side sets the pace; below it, host and device take turns
 _NAMES = {"issue": "host", "python": "host", "copy": "copies", "wait": "waiting"}
 

@@ -8,8 +8,6 @@ from typing import Any
 from simulator.results.document import SCHEMA_VERSION
 from simulator.results.program import ProgramResult
 
-__all__ = ["programs_document"]
-
 
 def programs_document(workload: str, results: Sequence[ProgramResult]) -> dict[str, Any]:
     """Return *results*, one per machine, as plain data; those of a single machine are repeated at the top."""

@@ -6,8 +6,6 @@ from simulator.programs.about import Did, Passed
 from simulator.results.program import ProgramResult
 from simulator.results.trace_sheet import Sheet, Slice, nanoseconds, processes, trace_text
 
-__all__ = ["program_trace"]
-
 
 def program_trace(result: ProgramResult) -> str:
     """Return the trace as JSON text; equal results give equal text."""

@@ -17,20 +17,6 @@ from simulator.training.pipeline import ChunkRun
 from simulator.training.worker import Issued, Skipped
 from simulator.workload.precision import Precision
 
-__all__ = [
-    "KindTime",
-    "LayerTime",
-    "Ran",
-    "issues_of_passes",
-    "issues_run",
-    "kernel_parts",
-    "kinds_of",
-    "layers_of",
-    "lengths_of",
-    "lengths_of_passes",
-    "passes_run",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class KindTime:

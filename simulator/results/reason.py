@@ -15,13 +15,6 @@ from simulator.units import format_duration, format_size
 if TYPE_CHECKING:  # exchanges alone need no device models
     from simulator.results.training import TrainingResult
 
-__all__ = [
-    "TIE",
-    "rounds_in_sequence",
-    "steps_verdict",
-    "verdict",
-]
-
 Answer = TypeVar("Answer", Result, "TrainingResult")
 TIE = 1e-2  # relative; no model of a real machine resolves less, and most resolve far less (see the bands)
 _EQUAL = 1e-6  # relative; times that differ only by rounding

@@ -21,8 +21,6 @@ from simulator.topology.price import Price, price_entry
 from simulator.units import format_bandwidth, format_duration, format_size
 from simulator.workload.collective import Collective, bus_factor
 
-__all__ = ["Result", "counts_software", "is_bound", "make_result"]
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Result:

@@ -15,8 +15,6 @@ from simulator.training.pipeline import ChunkRun
 from simulator.training.worker import Issued
 from simulator.workload.network import in_any_block
 
-__all__ = ["RooflinePoint", "Roofs", "roofline_points", "roofs_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class RooflinePoint:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["rounded_share", "whole_number"]
-
 
 def whole_number(value: float) -> int | float:
     """Return *value* as an integer if it differs from one only by rounding."""

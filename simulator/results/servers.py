@@ -15,8 +15,6 @@ from simulator.training.servers import ARRIVES, PULL, PUSH, SPREAD, STAGES, TO_C
 from simulator.training.teams import Team
 from simulator.training.worker import Issued
 
-__all__ = ["COMPUTE", "Pace", "ServerRun", "ends_of", "one_step", "server_run"]
-
 COMPUTE = "forward and backward"
 BACK = (PULL, TO_GPUS, SPREAD)  # stages that bring parameters back
 _SAME = 1e-9  # relative; times that differ only by rounding

@@ -9,8 +9,6 @@ from simulator.results.training_run import TrainingRun
 from simulator.training.exchange import STREAM
 from simulator.training.one_process import AUTOGRAD
 
-__all__ = ["SHARE_WORDS", "Share", "shares_of"]
-
 _AXES = {"tp": "tensor", "cp": "context", "ep": "expert", "etp": "expert"}
 SHARE_WORDS = {
     "computing": "computing",

@@ -13,8 +13,6 @@ from simulator.results.confidence import BAND_HEAD, Confidence
 from simulator.results.notebook import html_table
 from simulator.units import format_duration, format_size
 
-__all__ = ["SingleResult"]
-
 
 @dataclass(frozen=True, slots=True)
 class SingleResult:

@@ -8,8 +8,6 @@ from simulator.network.machine import Machine
 from simulator.plan.plan import Plan
 from simulator.topology.parts import NicPart
 
-__all__ = ["STAGED", "staging_notes"]
-
 STAGED = "bytes go to the NIC through host memory"
 
 

@@ -39,14 +39,6 @@ from simulator.workload.family import Family, family_of
 from simulator.workload.network import Network
 from simulator.workload.precision import Precision
 
-__all__ = [
-    "StepResult",
-    "flop_by_format_of",
-    "make_step_result",
-    "model_flop_of",
-    "of_programs",
-]
-
 
 @dataclass(frozen=True)
 class StepResult:

@@ -10,8 +10,6 @@ from simulator.results.confidence import Confidence, confidence_of, of_a_bound
 from simulator.results.training_run import TrainingRun
 from simulator.results.trust import Trust
 
-__all__ = ["step_composition", "step_confidence", "step_trust"]
-
 
 def step_confidence(result: TrainingRun) -> Confidence:
     """Return the uncertainty of a step's time; ideal schedules, which cannot be measured, have no band."""

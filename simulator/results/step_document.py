@@ -21,8 +21,6 @@ from simulator.results.training_run import TrainingRun
 from simulator.step.memory import MemoryNeed
 from simulator.topology.price import price_entry
 
-__all__ = ["steps_document"]
-
 
 def steps_document(results: Sequence[TrainingRun], unfit: Mapping[str, str]) -> dict[str, Any]:
     """Return *results* (fastest first) as plain data: the best from the view of one device, and a list of all."""

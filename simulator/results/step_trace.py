@@ -16,8 +16,6 @@ from simulator.training.pipeline import ChunkRun
 from simulator.training.servers import ARRIVES
 from simulator.training.worker import Issued, Skipped
 
-__all__ = ["step_trace"]
-
 
 def step_trace(timeline: Timeline, name: str, n_ranks: int = 1) -> str:
     """Return *timeline* as the JSON text of a trace called *name*; equal timelines give equal text.

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from simulator.engine.timeline import Timeline
 from simulator.training.worker import Skipped
 
-__all__ = ["StreamUse", "stream_uses", "times_of"]
-
 
 @dataclass(slots=True)
 class StreamUse:

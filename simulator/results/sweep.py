@@ -15,8 +15,6 @@ from simulator.results.result import Result
 from simulator.units import format_size
 from simulator.workload.collective import Collective
 
-__all__ = ["SWEEP_WIDTH", "sweep_table", "winners"]
-
 SWEEP_WIDTH = 119  # characters per line of the table
 
 # The types' names in nccl-tests, and their bytes.

@@ -19,8 +19,6 @@ from simulator.results.result import Result
 from simulator.results.rounded import whole_number
 from simulator.results.trace_sheet import Sheet, Slice, nanoseconds, processes, trace_text
 
-__all__ = ["MAX_ROUNDS", "MAX_SLICES", "chrome_trace"]
-
 MAX_ROUNDS = 64  # rounds of one transfer that are drawn separately
 MAX_SLICES = 20_000  # flow slices in one trace; beyond it, rounds are drawn together
 _FP32_BYTES = 4

@@ -14,8 +14,6 @@ from typing import Any
 from simulator.network.machine import Machine
 from simulator.topology.parts import GpuPart
 
-__all__ = ["Sheet", "Slice", "nanoseconds", "processes", "trace_text"]
-
 
 @dataclass(frozen=True, slots=True)
 class Slice:

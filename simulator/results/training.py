@@ -15,8 +15,6 @@ from simulator.results.training_run import TrainingRun
 from simulator.results.trust import Trust
 from simulator.units import format_duration, format_size
 
-__all__ = ["TrainingResult"]
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TrainingResult(TrainingRun):

@@ -17,8 +17,6 @@ from simulator.results.streams import StreamUse
 from simulator.step.memory import MemoryNeed
 from simulator.topology.price import Price
 
-__all__ = ["DeviceMemory", "TrainingRun"]
-
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:

@@ -15,8 +15,6 @@ from typing import Literal
 from simulator.workload.family import Family
 from simulator.workload.precision import Precision
 
-__all__ = ["Format", "Processor", "Trust", "format_of", "trust_in"]
-
 Processor = Literal["GPU", "CPU"]
 Format = Literal["fp32", "tf32", "half", "fp8"]
 _FORMATS: dict[Precision, Format] = {"fp32": "fp32", "tf32": "tf32", "fp16": "half", "bf16": "half", "fp8": "fp8"}

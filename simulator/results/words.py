@@ -6,19 +6,6 @@ from simulator.results.alternatives import Alternative
 from simulator.results.step import StepResult
 from simulator.results.training import TrainingResult
 
-__all__ = [
-    "BOUND_WORDS",
-    "FORMAT_WORDS",
-    "INPUT_WORDS",
-    "KIND_WORDS",
-    "LINK_WORDS",
-    "MODE_WORDS",
-    "bound_words",
-    "change_words",
-    "divided_words",
-    "precision_words",
-]
-
 KIND_WORDS = {
     "gemm": "matrix products",
     "convolution": "convolutions",

@@ -11,8 +11,6 @@ from simulator.errors import Fault, InputError
 from simulator.scenarios.expression import Expression, Missing
 from simulator.scenarios.file import WORDS, Asked, Expected, Scenario
 
-__all__ = ["Answer", "answers_document", "answers_of"]
-
 SCHEMA_VERSION = 1
 
 

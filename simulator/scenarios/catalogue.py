@@ -11,8 +11,6 @@ from pathlib import Path
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.scenarios.file import Scenario, read_scenario
 
-__all__ = ["builtin_scenarios", "find_scenario", "in_order", "needed_files"]
-
 _FOLDER = Path(__file__).parent / "files"
 _SUFFIXES = (".yaml", ".yml")
 _IS_SCENARIO = re.compile(r"^(?:runs|answers):", re.MULTILINE)

@@ -23,8 +23,6 @@ from typing import Any, TypeAlias
 from simulator.errors import nearest, one_line
 from simulator.units import in_si, unit_names
 
-__all__ = ["Expression", "Missing", "Path", "parse_expression"]
-
 _LONGEST = 2000  # characters
 _DEEPEST = 30  # nesting depth
 _UNITS = "|".join(re.escape(unit) for unit in (*unit_names(), "%"))

@@ -21,8 +21,6 @@ from simulator.topology.validation import kept_positions, validate_in_part
 from simulator.topology.yaml_source import YamlSource, read_yaml
 from simulator.units import unit_names
 
-__all__ = ["WORDS", "Asked", "Expected", "Run", "Scenario", "read_scenario", "scenario_from"]
-
 WORDS = "words"  # the unit of an answer in words
 _NEEDS = "a scenario needs schema_version, title, chapter, about, runs and answers"
 _KINDS = ("ideal", "measured", "published")

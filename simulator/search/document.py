@@ -10,8 +10,6 @@ from simulator.results.shares import SHARE_WORDS, Share
 from simulator.search.run import Best
 from simulator.search.space import Space
 
-__all__ = ["best_document", "reason_of"]
-
 _WORTH_SAYING = 0.01
 
 

@@ -10,8 +10,6 @@ from simulator.training.memory import most_needed
 from simulator.training.plan import contend
 from simulator.training.slowest import slowest_of
 
-__all__ = ["least_s"]
-
 _ROUNDED = 1 - 1e-9  # allows for rounding when the same seconds are added in another order
 
 

@@ -31,8 +31,6 @@ from simulator.workload.network import Network, block_name, shape_of
 from simulator.workload.split.experts import expert_parameters
 from simulator.workload.split.stages import Stage, stages_of, units_of
 
-__all__ = ["Divided", "Exchanges", "UnitCost", "units_apart"]
-
 _GRID = 8.0  # exchanges are simulated at powers of this size and interpolated linearly
 
 

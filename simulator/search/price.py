@@ -30,8 +30,6 @@ from simulator.training.schedules import in_flight
 from simulator.training.slowest import slowest_of
 from simulator.workload.precision import ELEMENT_BYTES
 
-__all__ = ["MEMORY", "Outcome", "Pricer"]
-
 MEMORY = "memory"
 _UNEVEN = "samples do not share out evenly"
 _TURNS = "virtual stages do not share the micro-batches"

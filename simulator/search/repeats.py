@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from simulator.workload.network import Layer, Network, block_name, once
 from simulator.workload.split.stages import units_of
 
-__all__ = ["KEPT", "Shortened", "part_of", "shortened"]
-
 KEPT = 3  # equal blocks that are kept: the middle one has an equal block on either side
 
 

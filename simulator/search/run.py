@@ -25,8 +25,6 @@ from simulator.search.space import Candidate, Division, Space
 from simulator.spelling import spelt
 from simulator.units import format_size
 
-__all__ = ["Best", "Kept", "Ranked", "Runner", "find_best", "here"]
-
 _LEAST_SIMULATED = 16
 
 

@@ -11,8 +11,6 @@ from simulator.results.document import SCHEMA_VERSION, options_document
 from simulator.results.shares import SHARE_WORDS, shares_of
 from simulator.results.training import TrainingResult
 
-__all__ = ["Curve", "Knee", "curve_document", "curve_of"]
-
 _WORTH_SAYING = 0.02  # smallest drop of the doubling efficiency that counts as a knee
 
 

@@ -16,8 +16,6 @@ from simulator.step.recompute import reruns_of
 from simulator.workload.network import Network
 from simulator.workload.operators import Attention, Linear
 
-__all__ = ["SEARCHED", "Candidate", "Division", "Space", "parse_fixed"]
-
 SEARCHED: tuple[Recompute, ...] = ("none", "selective", "full")  # what is recomputed
 _LEAST_TOKENS = 1024  # of a sequence on each rank: fewer do not fill a device
 _MOST_CHUNKS = 8  # per pipeline stage

@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from simulator.workload import operators as ops
 from simulator.workload.network import Layer, Network, once
 
-__all__ = ["PRODUCTS", "Cast", "casts_of", "wide_tensors"]
-
 PRODUCTS = (ops.Linear, ops.MatMul, ops.Conv2d, ops.Recurrent, ops.Attention, ops.ChunkScan)
 _WIDE = (ops.LayerNorm, ops.Softmax, ops.CrossEntropy, ops.Embedding, ops.Reduction)
 

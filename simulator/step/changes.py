@@ -11,8 +11,6 @@ from simulator.devices.predict import Device
 from simulator.questions.options import Policy, StepOptions
 from simulator.spelling import mention, spelt
 
-__all__ = ["Change", "changes_of"]
-
 _OF_32_BITS: tuple[Policy, ...] = ("fp32", "tf32", "torch")
 _HALVES = ("bf16", "fp16")
 

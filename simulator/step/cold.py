@@ -15,8 +15,6 @@ from simulator.devices.predict import Device
 from simulator.workload.operators import Phase
 from simulator.workload.precision import ELEMENT_BYTES
 
-__all__ = ["forgotten_share", "old_bytes"]
-
 _READ_FIRST = ("layer_norm_bwd", "rms_norm_bwd", "batch_norm_bwd", "log_softmax_bwd")
 
 

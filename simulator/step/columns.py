@@ -13,8 +13,6 @@ from simulator.devices.kernels import Gemm, Kernel, Streaming
 from simulator.workload.operators import Conv2d, Phase
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
-__all__ = ["by_columns"]
-
 
 def by_columns(shape: Conv2d, phase: Phase, precision: Precision) -> tuple[Kernel, ...]:
     """Return the kernels of a convolution in *phase*, image after image."""

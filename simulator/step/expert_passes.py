@@ -32,8 +32,6 @@ from simulator.workload.network import Layer, Network
 from simulator.workload.operators import Copy, Elementwise, Exchange, Linear, Reduction
 from simulator.workload.precision import ELEMENT_BYTES
 
-__all__ = ["CHOOSING", "COUNTING", "NARROW", "Extra", "expert_passes"]
-
 CHOOSING = {"forward": 6, "backward": 4}
 """Passes over tokens times experts of the fused router: scores and choice, the loss that balances experts."""
 COUNTING = 10

@@ -17,8 +17,6 @@ from simulator.topology.parts import GpuPart
 from simulator.units import format_size
 from simulator.workload.network import Network, block_name
 
-__all__ = ["Saving", "larger_device", "largest_batch", "what_would_fit"]
-
 Build = Callable[[int], Network]
 Need = Callable[[Network, StepOptions], MemoryNeed]
 

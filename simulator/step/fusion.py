@@ -16,8 +16,6 @@ from simulator.questions.options import StepOptions
 from simulator.workload.network import Layer, Network, block_name, once
 from simulator.workload.operators import BatchNorm, Copy, Elementwise, LayerNorm, Operator, Softmax
 
-__all__ = ["Group", "groups_of", "run_groups"]
-
 _REDUCING = (BatchNorm, LayerNorm, Softmax)
 _CALLED = ("topk",)  # functions that a compiler leaves to the framework's own kernels
 

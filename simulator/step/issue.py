@@ -34,8 +34,6 @@ from simulator.workload.network import Layer, Network, block_name, once
 from simulator.workload.operators import Copy, Elementwise, Exchange, Linear, Operator, Phase
 from simulator.workload.precision import ELEMENT_BYTES
 
-__all__ = ["DeviceWork", "Issue", "Part", "Sent", "issues_of", "weights_s", "work_of"]
-
 Part = Literal["forward", "backward", "update"]
 
 

@@ -20,8 +20,6 @@ from simulator.devices.kernels import Convolution, Kernel, Rowwise, Streaming
 from simulator.devices.predict import Device, allowed_ways, kernel_cost
 from simulator.workload.precision import ELEMENT_BYTES
 
-__all__ = ["laid_out"]
-
 _WRITE_PLANES = frozenset(("volta", "turing"))
 # The images and gradients that a convolution reads; below, also those that it writes.
 _READ = {

@@ -32,8 +32,6 @@ from simulator.workload.network import Layer, Network, block_name
 from simulator.workload.operators import BatchNorm, ChunkScan, Conv2d, Elementwise, Linear, Operator, Phase
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
-__all__ = ["AT_ONCE", "TO_MASTER", "UNSCALE", "Lowering", "Mix", "Run"]
-
 UNSCALE = "unscale gradients"
 TO_MASTER = "gradients to fp32"
 FP32_BYTES = ELEMENT_BYTES["fp32"]

@@ -20,18 +20,6 @@ from simulator.workload.network import Network, once
 from simulator.workload.precision import ELEMENT_BYTES, NVFP4_BYTES
 from simulator.workload.split.experts import expert_parameters
 
-__all__ = [
-    "OPTIMIZER_COPIES",
-    "Held",
-    "MemoryNeed",
-    "Shares",
-    "held_in",
-    "memory_need",
-    "moments_of",
-    "need_of",
-    "saved_by_groups",
-]
-
 # Tensors of the parameters' size in the optimiser state.
 OPTIMIZER_COPIES: dict[Optimizer, int] = {"none": 0, "sgd": 0, "momentum": 1, "adam": 2, "lamb": 2}
 OPTIMIZER_COPIES |= {"adam-loop": 2, "bert-adam": 2}

@@ -21,8 +21,6 @@ from simulator.workload.backward import backward_steps
 from simulator.workload.network import Network, once
 from simulator.workload.operators import Operator, Phase
 
-__all__ = ["network_kernel_classes", "network_roofline_s", "operator_kernels", "operator_roofline_s", "operator_s"]
-
 
 def operator_kernels(question: OperatorQuestion) -> Sequence[Kernel]:
     """Return the kernels of *question*; raises InputError if the operator has none in its phase."""

@@ -15,8 +15,6 @@ from simulator.devices.kernels import Gemm, Kernel
 from simulator.devices.predict import Device, kernel_cost
 from simulator.workload.precision import ELEMENT_BYTES
 
-__all__ = ["padded"]
-
 _BOUNDARY_BYTES = 16
 
 

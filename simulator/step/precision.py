@@ -40,20 +40,6 @@ from simulator.topology.catalogue import gpus_with
 from simulator.workload.operators import Conv2d, CrossEntropy, LayerNorm, Linear, Operator, Softmax
 from simulator.workload.precision import ELEMENT_BYTES, PACKED, Precision
 
-__all__ = [
-    "autocasts",
-    "casts",
-    "half_policy",
-    "has_fp8",
-    "has_master",
-    "parameter_bytes",
-    "precision_of",
-    "product_precision",
-    "scales",
-    "storage_of",
-    "weight_bytes",
-]
-
 _KEPT_IN_FP32 = (LayerNorm, Softmax, CrossEntropy)
 _AUTOCAST: dict[Policy, Precision] = {"amp-fp16": "fp16", "amp-bf16": "bf16"}
 _HALF: dict[Policy, Precision] = {**_AUTOCAST, "graph-fp16": "fp16", "graph-bf16": "bf16"}

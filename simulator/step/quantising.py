@@ -22,8 +22,6 @@ from simulator.workload.network import Network, block_name
 from simulator.workload.operators import Linear
 from simulator.workload.precision import ELEMENT_BYTES, NVFP4_BYTES
 
-__all__ = ["nvfp4_passes", "nvfp4_weights", "quantised_layers"]
-
 
 def nvfp4_passes(elements: int) -> tuple[Streaming, Streaming]:
     """Return the passes that quantise a tensor of *elements* elements in bf16, by rows and transposed."""

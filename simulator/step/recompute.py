@@ -22,8 +22,6 @@ from simulator.workload.backward import storages
 from simulator.workload.network import Layer, Network, block_name, once
 from simulator.workload.operators import Attention, Elementwise, Exchange, LayerNorm, Linear, MatMul, Softmax
 
-__all__ = ["Rerun", "recomputed_groups", "reruns_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Rerun:

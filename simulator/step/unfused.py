@@ -16,8 +16,6 @@ from simulator.devices.kernels import Kernel, Streaming
 from simulator.workload.operators import Elementwise, LayerNorm, Linear, Operator, Phase, Softmax
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
-__all__ = ["unfused"]
-
 _Passes = tuple[tuple[str, int, int], ...]  # per kernel: function, tensors read, tensors written
 
 # x / 2 (1 + tanh(a (x + b x^3)))

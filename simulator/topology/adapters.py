@@ -10,8 +10,6 @@ from simulator.topology.topology import Device, Wire
 from simulator.topology.yaml_source import YamlSource
 from simulator.units import format_bandwidth
 
-__all__ = ["at_adapters", "cable_notes"]
-
 
 def at_adapters(wire: Wire, devices: Mapping[str, Device]) -> Wire:
     """Return *wire*, at most as fast as the adapters at its ends if it is a network's."""

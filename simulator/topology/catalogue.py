@@ -15,16 +15,6 @@ from simulator.topology.parts import AnyPart, Part
 from simulator.topology.validation import validate
 from simulator.topology.yaml_source import read_yaml
 
-__all__ = [
-    "builtin_folder",
-    "builtin_topologies",
-    "description_of",
-    "find_topology",
-    "gpus_with",
-    "load_part",
-    "part_names",
-]
-
 _DESCRIPTION = re.compile(r"^description:[ ]*(.+?)[ ]*$", re.MULTILINE)
 _SUFFIXES = (".yaml", ".yml")
 

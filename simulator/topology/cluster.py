@@ -14,8 +14,6 @@ from simulator.topology.schema import MAX_NODES, NO_COSTS, MessagesSpec, Transpo
 from simulator.topology.topology import Device, Topology, Wire
 from simulator.units import format_bandwidth
 
-__all__ = ["apart", "compose_cluster", "each", "with_rate_note"]
-
 # One-way latency of a NIC that no file describes: kernel TCP takes 10 to 30 us (kentino.com), RDMA about 1 us.
 _ADDED_LATENCY_S = {"ethernet": 10e-6}
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-__all__ = ["Foreign", "foreign_kind"]
-
 Foreign = Literal["nccl-xml", "hwloc-xml", "xml", "topo", "lspci", "nccl-log", "gpu-list", "link-classes"]
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")

@@ -8,8 +8,6 @@ from dataclasses import replace
 from simulator.topology.parts import NETWORK_LINKS
 from simulator.topology.topology import Device, Wire
 
-__all__ = ["on_hosts"]
-
 
 def on_hosts(devices: Sequence[Device], wires: Sequence[Wire]) -> tuple[tuple[Device, ...], int]:
     """Return *devices* with the numbers of their computers (-1: the network's), and the number of computers.

@@ -17,8 +17,6 @@ from simulator.topology.catalogue import builtin_folder
 from simulator.topology.parts import AnyPart
 from simulator.topology.schema import TopologyFile
 
-__all__ = ["json_schemas", "write_json_schemas"]
-
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 

@@ -9,8 +9,6 @@ from simulator.errors import Fault, InputError, one_line
 from simulator.topology.yaml_source import MAX_BYTES, YamlSource, node_tree
 from simulator.user_files import read_user_file
 
-__all__ = ["read_json"]
-
 
 def read_json(path: Path, kind: str) -> YamlSource:
     """Return the mapping in the file *path*; *kind* names the file's kind in messages (``config.json``).

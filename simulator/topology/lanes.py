@@ -8,8 +8,6 @@ from simulator.topology.parts import CpuPart
 from simulator.topology.topology import Device, Wire
 from simulator.topology.yaml_source import YamlSource
 
-__all__ = ["lane_notes"]
-
 
 def lane_notes(
     source: YamlSource, devices: Mapping[str, Device], keys: Mapping[str, str], wires: Sequence[Wire]

@@ -19,8 +19,6 @@ from simulator.topology.yaml_source import MAX_BYTES, YamlSource, parse_yaml, re
 from simulator.units import parse_quantity, respelt
 from simulator.user_files import open_user_file
 
-__all__ = ["load_topology", "topology_from_text"]
-
 _ETHERNET = "ethernet-100g"  # provides latency and efficiency for a fabric given only by its rate
 _SOCKETS = re.compile(r"([1-9][0-9]?)\s*x\s+(.+)", re.IGNORECASE | re.ASCII)
 

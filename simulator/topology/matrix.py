@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["LinkMatrix", "read_matrix"]
-
 _GPU = re.compile(r"gpu(\d+)", re.IGNORECASE | re.ASCII)
 _COUNT = re.compile(r"(?:NV|XGMI)?(\d{1,4})", re.IGNORECASE | re.ASCII)
 _NONE = {"SYS", "NODE", "PHB", "PXB", "PIX", "SOC", "-", "X"}

@@ -9,8 +9,6 @@ import re
 
 from simulator.errors import one_line
 
-__all__ = ["MAX_NAMES", "count", "expand"]
-
 MAX_NAMES = 65_536
 _MAX_DIGITS = 9
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*", re.ASCII)

@@ -16,24 +16,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from simulator.errors import one_line
 from simulator.units import Bandwidth, Density, Duration, FlopRate, Frequency, Length, Power, Rate, Size
 
-__all__ = [
-    "GPU_LINKS",
-    "NETWORK_LINKS",
-    "AnyPart",
-    "CacheLevel",
-    "CpuPart",
-    "DramSpec",
-    "GpuPart",
-    "LineMoves",
-    "LinkKind",
-    "LinkPart",
-    "NicPart",
-    "Part",
-    "StoragePart",
-    "SwitchPart",
-    "TlbLevel",
-]
-
 LinkKind = Literal["nvlink", "xgmi", "pcie", "socket", "c2c", "ethernet", "infiniband", "efa", "omnipath", "storage"]
 GPU_LINKS = frozenset(("nvlink", "xgmi"))
 NETWORK_LINKS = frozenset(("ethernet", "infiniband", "efa", "omnipath"))

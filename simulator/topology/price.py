@@ -12,8 +12,6 @@ from pydantic import BeforeValidator, WithJsonSchema
 
 from simulator.errors import one_line
 
-__all__ = ["Price", "PriceField", "price_entry", "summed"]
-
 _WRITTEN = re.compile(r"(?P<amount>\d+(?:\.\d+)?)\s*(?P<currency>[^\W\d_]{1,8}|[$€£¥])?")
 
 

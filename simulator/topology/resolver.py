@@ -19,8 +19,6 @@ from simulator.topology.topology import Device, DeviceKind, Topology, Wire
 from simulator.topology.validation import kept_positions
 from simulator.topology.yaml_source import YamlSource
 
-__all__ = ["MOST_NVLINKS", "Resolver"]
-
 _DEFAULTS: Mapping[str, Part] = {
     "gpu": GpuPart(kind="gpu"),
     "cpu": CpuPart(kind="cpu"),

@@ -14,19 +14,6 @@ from simulator.topology.parts import AnyPart, Duplex, LinkKind, Strict
 from simulator.topology.price import PriceField
 from simulator.units import Bandwidth, Duration, Size
 
-__all__ = [
-    "MAX_NODES",
-    "NO_COSTS",
-    "ClusterSpec",
-    "DeviceSpec",
-    "GroupSpec",
-    "LinkSpec",
-    "MeshSpec",
-    "MessagesSpec",
-    "TopologyFile",
-    "TransportSpec",
-]
-
 MAX_NODES = 16384  # 131,072 GPUs in nodes of 8
 PeerLevel = Literal["none", "pix", "pxb", "phb", "sys"]
 

@@ -10,8 +10,6 @@ from simulator.topology.parts import LinkPart, Part
 from simulator.topology.price import Price
 from simulator.topology.schema import NO_COSTS, MessagesSpec, TransportSpec
 
-__all__ = ["Device", "DeviceKind", "Topology", "Wire"]
-
 DeviceKind = Literal["gpu", "cpu", "nic", "storage", "pcie-switch", "nvlink-switch", "network-switch"]
 
 

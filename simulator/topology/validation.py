@@ -10,8 +10,6 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from simulator.errors import FAULTS_SHOWN, Fault, InputError, nearest, one_line
 from simulator.topology.yaml_source import YamlSource, uncollected
 
-__all__ = ["kept_positions", "validate", "validate_in_part"]
-
 _WORDS = {
     **dict.fromkeys(("model_type", "dict_type"), "must be a mapping of keys to values"),
     "tuple_type": "must be a list",

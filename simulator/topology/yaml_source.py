@@ -15,8 +15,6 @@ import yaml
 from simulator.errors import Fault, InputError, one_line
 from simulator.user_files import read_user_file
 
-__all__ = ["MAX_BYTES", "YamlSource", "node_tree", "read_yaml", "uncollected"]
-
 MAX_BYTES = 2_000_000
 _MAX_DEPTH = 40
 _MAX_EVENTS = 100_000  # takes about a second

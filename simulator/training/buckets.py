@@ -16,8 +16,6 @@ from simulator.questions.layout import Layout
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.step.issue import Issue, work_of
 
-__all__ = ["bucket_size", "copy_in", "copy_out", "least_elements"]
-
 # Megatron-core's (bucket_size of its DistributedDataParallelConfig): larger with many ranks, so that the chunk of each
 # rank does not become too small.
 _LEAST_ELEMENTS, _ELEMENTS_A_RANK = 40_000_000, 1_000_000

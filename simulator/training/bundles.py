@@ -8,8 +8,6 @@ from dataclasses import replace
 from simulator.collectives.communicator import Communicator
 from simulator.network.route import Route
 
-__all__ = ["bundled"]
-
 Uses = dict[int, list[tuple[int, float]]]  # by resource: the routes that load it, with their shares
 
 

@@ -10,8 +10,6 @@ from simulator.training.roles import Role
 from simulator.training.worker import Worker
 from simulator.workload.network import block_name
 
-__all__ = ["Crew"]
-
 
 class Crew:
     """*workers* with their roles; *exchanges* are those within layers, by axis of the layout.

@@ -27,8 +27,6 @@ from simulator.workload.network import Network, Parameter
 from simulator.workload.precision import ELEMENT_BYTES
 from simulator.workload.split.experts import expert_parameters
 
-__all__ = ["Sums", "gradient_bytes", "ready_after", "write_data_parallel"]
-
 
 def gradient_bytes(options: StepOptions, *, sums_in_fp32: bool = False) -> int:
     """Return the bytes per element of exchanged gradients."""

@@ -8,8 +8,6 @@ from simulator.workload.split.context import context_split
 from simulator.workload.split.experts import expert_split
 from simulator.workload.split.tensor import tensor_split
 
-__all__ = ["divided"]
-
 
 def divided(network: Network, layout: Layout) -> Network:
     """Return one rank's part of *network*, over all pipeline stages; raises InputError if it cannot be divided."""

@@ -10,8 +10,6 @@ from simulator.collectives.request import Strategy
 from simulator.plan.plan import Fragment, PlanBuilder
 from simulator.workload.collective import Collective
 
-__all__ = ["STREAM", "Exchange", "Exchanged"]
-
 STREAM = "communication"
 
 

@@ -9,8 +9,6 @@ from simulator.step.issue import Issue
 from simulator.training.data_parallel import ready_after
 from simulator.workload.network import Network
 
-__all__ = ["Key", "keys_of"]
-
 # Keys with at least this many elements are sliced evenly over all servers; a smaller one is on a single server
 # (MXNet 1.9, MXNET_KVSTORE_BIGARRAY_BOUND, docs "Environment Variables").
 _SLICED_FROM = 1_000_000

@@ -15,8 +15,6 @@ from enum import Enum
 
 from simulator.training.keys import Key
 
-__all__ = ["Loss", "Progress"]
-
 
 class Progress(Enum):
     """The state of an activity when the server was lost."""

@@ -15,8 +15,6 @@ from simulator.workload.network import Network, once, shape_of
 from simulator.workload.split.experts import expert_parameters
 from simulator.workload.split.stages import joined, stages_of
 
-__all__ = ["bucket_bytes_of", "device_memory", "gathered_elements", "held_memory", "most_needed", "shares_of"]
-
 
 def device_memory(
     network: Network, question: StepQuestion, device: Device, layout: Layout, in_flight: float = 1.0

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from simulator.plan.plan import Activity, PlanBuilder
 from simulator.training.worker import Skipped
 
-__all__ = ["Batches", "periods_s"]
-
 _SAME = 1e-9  # relative: two periods that differ only by rounding
 
 

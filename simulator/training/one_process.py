@@ -32,8 +32,6 @@ from simulator.training.worker import Worker
 from simulator.workload.network import Network
 from simulator.workload.operators import Copy, CrossEntropy
 
-__all__ = ["AUTOGRAD", "HOST", "write_data_parallel_module", "write_loop"]
-
 HOST = "host"
 AUTOGRAD = "autograd"  # one thread per device
 Replica = tuple[Role, Worker]

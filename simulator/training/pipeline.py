@@ -28,8 +28,6 @@ from simulator.training.schedules import Pass, order_of
 from simulator.workload.collective import Collective
 from simulator.workload.network import Network
 
-__all__ = ["Chunk", "ChunkRun", "Priced", "StageWork", "plan_chunk", "plan_pipeline"]
-
 _MOST_PIECES = 8  # pieces into which a backward pass is cut if sums of gradients start during it
 
 

@@ -10,8 +10,6 @@ from simulator.collectives.bundle import Bundle
 from simulator.collectives.communicator import Communicator
 from simulator.questions.layout import Axis, Layout
 
-__all__ = ["Placement"]
-
 Coordinates = dict[Axis, int]
 
 

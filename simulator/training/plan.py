@@ -27,8 +27,6 @@ from simulator.workload.network import Network
 
 PROGRAM = "program"
 
-__all__ = ["PROGRAM", "contend", "crew_of", "layer_exchanges", "plan_alone", "plan_step"]
-
 
 def plan_alone(machine: Machine, role: Role, question: StepQuestion, batches: Batches) -> Plan:
     """Return the plan of a step on the only device, which has *role*; of all its programs if there are several."""

@@ -16,8 +16,6 @@ from simulator.step.issue import Issue, issues_of
 from simulator.training.stragglers import pace_of
 from simulator.workload.network import Network
 
-__all__ = ["MOST_ROLES", "Role", "apart", "loaded", "roles_of"]
-
 MOST_ROLES = 32  # of equal devices that exchanges load unequally
 
 

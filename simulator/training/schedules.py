@@ -8,8 +8,6 @@ from typing import Literal, NamedTuple
 from simulator.errors import refused
 from simulator.questions.layout import Layout
 
-__all__ = ["Pass", "in_flight", "order_of"]
-
 
 class Pass(NamedTuple):
     """One pass of a micro-batch through part ``chunk`` of a stage.

@@ -40,8 +40,6 @@ from simulator.training.teams import Team
 from simulator.training.worker import Worker
 from simulator.workload.network import Network
 
-__all__ = ["ARRIVES", "STAGES", "Served", "pace_in", "plan_servers", "prefix_of"]
-
 READ, INSIDE, TO_CPU, PUSH, UPDATE, PULL, TO_GPUS, SPREAD = (
     "read and split",
     "local aggregation",

@@ -25,9 +25,6 @@ from simulator.workload.network import Network, Parameter, block_name
 from simulator.workload.precision import ELEMENT_BYTES
 from simulator.workload.split.experts import expert_parameters
 
-__all__ = ["unit_elements", "write_sharded"]
-
-
 _Elements = tuple[int, int]
 
 

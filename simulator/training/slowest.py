@@ -7,8 +7,6 @@ from statistics import NormalDist
 
 from simulator.constants import Constants, constants
 
-__all__ = ["FleetCosts", "slowest_of"]
-
 
 @constants("fleet")
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,6 @@ from simulator.network.machine import Machine
 from simulator.network.named import devices, expanded, hosts, names_several
 from simulator.spelling import mention
 
-__all__ = ["check_stragglers", "pace_of"]
-
 _NUMBERED = re.compile(r"gpu(?:\d{1,6}|\[[^\]]*\])", re.ASCII)
 
 

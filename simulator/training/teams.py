@@ -22,8 +22,6 @@ from simulator.training.roles import Role, roles_of
 from simulator.training.stragglers import check_stragglers
 from simulator.workload.network import Network
 
-__all__ = ["Team", "servers_of", "teams_of"]
-
 _MOST_ACTIVITIES = 500_000  # times teams, as sharing the links takes longer with more of them: up to 20 s to simulate
 _OF_KEY = 11  # activities of a team for each key of a step
 

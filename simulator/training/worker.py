@@ -14,8 +14,6 @@ from simulator.places import Place
 from simulator.plan.plan import PlanBuilder, Resource
 from simulator.step.issue import DeviceWork, Issue
 
-__all__ = ["Issued", "Skipped", "Worker"]
-
 
 class Issued(NamedTuple):
     """Label of a worker's activity: an issue of a micro-batch, on the host or on the device."""

@@ -16,8 +16,6 @@ from simulator.workload.backward import needs_gradient, storages
 from simulator.workload.network import Layer, Network, once
 from simulator.workload.precision import ELEMENT_BYTES, INDEX_BYTES, NVFP4_BYTES, Precision
 
-__all__ = ["SavedTensors", "peak_forward_bytes", "saved_tensors"]
-
 _STATISTIC_BYTES = 4  # fp32 whatever the precision
 _KEEPS_OUTPUT = frozenset({"relu", "sigmoid", "tanh", "exp", "sqrt", "rsqrt", "reciprocal"})
 _KEEPS_NOTHING = frozenset(

@@ -12,17 +12,6 @@ from dataclasses import dataclass
 from simulator.workload.network import Layer, Network, Parameter, once
 from simulator.workload.operators import Attention, ChunkScan, Copy, Elementwise, MatMul, Phase, Recurrent
 
-__all__ = [
-    "BackwardStep",
-    "backward_phase",
-    "backward_steps",
-    "gradient_order",
-    "needs_gradient",
-    "read_elements",
-    "storages",
-    "training_flop",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class BackwardStep:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-__all__ = ["COLLECTIVES", "Collective", "bus_factor"]
-
 Collective = Literal["all-reduce", "reduce-scatter", "all-gather", "broadcast", "reduce", "all-to-all", "send-recv"]
 COLLECTIVES: tuple[Collective, ...] = get_args(Collective)
 

@@ -18,8 +18,6 @@ from simulator.user_files import read_user_file
 from simulator.workload.network import Layer, Network, Parameter, Part, Split
 from simulator.workload.operators import Exchange, Operator
 
-__all__ = ["SUFFIX", "described", "is_described", "network_of", "read_described"]
-
 SUFFIX = ".network.json"
 _VERSION = 1
 _MOST_BYTES = 256 << 20

@@ -9,8 +9,6 @@ from __future__ import annotations
 from simulator.workload.network import Network, once
 from simulator.workload.operators import Exchange
 
-__all__ = ["added_needs", "backward_needs", "forward_needs"]
-
 
 @once
 def forward_needs(network: Network) -> dict[str, tuple[str, ...]]:

@@ -7,8 +7,6 @@ from typing import Literal
 from simulator.workload.network import Network, once
 from simulator.workload.operators import Attention, Conv2d, MatMul, Recurrent, Softmax
 
-__all__ = ["Family", "family_of"]
-
 Family = Literal["CNN", "transformer", "MoE"]
 
 

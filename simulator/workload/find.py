@@ -20,8 +20,6 @@ from simulator.workload.network import Network
 if TYPE_CHECKING:
     from simulator.workload.zoo.entry import Entry
 
-__all__ = ["NetworkSource", "find_network"]
-
 
 @dataclass(frozen=True, slots=True)
 class NetworkSource:

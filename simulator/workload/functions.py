@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from simulator.errors import nearest, one_line
 
-__all__ = ["FUNCTIONS", "check_function"]
-
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(text.split())

@@ -18,8 +18,6 @@ from simulator.workload.hugging_face_families import FAMILIES
 from simulator.workload.zoo.entry import Entry
 from simulator.workload.zoo.registry import find_entry
 
-__all__ = ["Model", "is_config", "read_config"]
-
 
 @dataclass(frozen=True, slots=True)
 class Model:

@@ -10,8 +10,6 @@ from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.spelling import mention
 from simulator.topology.yaml_source import YamlSource
 
-__all__ = ["Config"]
-
 _LONGEST = 8192  # default limit of a sequence, in tokens: models are trained on shorter ones than they accept
 _MOST = 10**9
 _TOLD = 12  # unknown keys; the others are counted

@@ -19,8 +19,6 @@ from simulator.workload.zoo.sizes import Decoder, Latent, Mixture
 from simulator.workload.zoo.t5 import T5, t5
 from simulator.workload.zoo.transformer import decoder
 
-__all__ = ["FAMILIES"]
-
 
 def _drops(c: Config, *names: str, default: float = 0.1) -> int:
     """Return 1 if any rate of *names* is above 0, so dropout is simulated; adds a note if the rates are mixed."""

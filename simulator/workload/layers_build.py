@@ -11,8 +11,6 @@ from simulator.workload.zoo.attention import self_attention
 from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
 from simulator.workload.zoo.transformer import embed_positions
 
-__all__ = ["add_input", "add_layer"]
-
 Weights = dict[str, Parameter]
 
 

@@ -15,8 +15,6 @@ from simulator.errors import one_line
 from simulator.topology.parts import Strict
 from simulator.workload.zoo.attention import AttentionKind
 
-__all__ = ["KINDS", "InputSpec", "LayerSpec", "NetworkFile"]
-
 _LARGEST = 10**9
 
 

@@ -15,8 +15,6 @@ from simulator.workload.layers_schema import KINDS, LayerSpec, NetworkFile
 from simulator.workload.network import Network
 from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
 
-__all__ = ["load_network"]
-
 Path_ = tuple[str | int, ...]
 _NEEDS = "a network needs schema_version, name, input and layers"
 _INSTEAD = "write the layers again, or a block of them with repeat: 12"

@@ -12,8 +12,6 @@ from typing import Literal, get_args
 from simulator.workload.network import Layer, Network, Parameter, Part
 from simulator.workload.operators import Elementwise, Linear
 
-__all__ = ["LORA_LAYERS", "LoraLayers", "with_lora"]
-
 LoraLayers = Literal["attention", "all"]
 LORA_LAYERS: tuple[LoraLayers, ...] = get_args(LoraLayers)
 _PARTS: dict[LoraLayers, tuple[Part, ...]] = {"attention": ("attention",), "all": ("attention", "feed-forward")}

@@ -10,8 +10,6 @@ from typing import Literal, ParamSpec, TypeVar
 
 from simulator.workload.operators import Embedding, Operator
 
-__all__ = ["Layer", "Network", "Parameter", "Part", "Split", "block_name", "in_any_block", "once", "shape_of"]
-
 Part = Literal["attention", "feed-forward", "experts"]
 Split = Literal["columns", "rows"]
 

@@ -12,8 +12,6 @@ from simulator.errors import InputError, nearest, one_line, refused
 from simulator.units import format_size, parse_quantity
 from simulator.workload.precision import ELEMENT_BYTES
 
-__all__ = ["Payload", "gradient_count", "parse_workload"]
-
 _OPERATIONS = ("op", "copy", "access", "launch", "disk", "message", "core")  # the words of simulator.questions.words
 _MAX_SIZES = 10_000
 # The zoo's counts for common networks, so that a command need not import the zoo.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-__all__ = ["ELEMENT_BYTES", "INDEX_BYTES", "NVFP4_BYTES", "PACKED", "PRECISIONS", "Precision", "precision_named"]
-
 Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int4", "nvfp4"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 # tf32 is a mode of multiplication; its operands are stored as fp32.

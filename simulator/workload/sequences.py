@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["Attention", "AttentionLibrary", "ChunkScan", "Recurrent"]
-
 AttentionLibrary = Literal["flash1", "flash2", "native"]
 
 

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from tests.fuzz.damage import WORDS, mutated
 
-__all__ = ["KINDS"]
-
 _FILES = Path(__file__).resolve().parents[2] / "simulator" / "scenarios" / "files"
 _PROGRAM = """\
 schema_version: 1

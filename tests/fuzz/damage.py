@@ -7,8 +7,6 @@ import json
 import random
 from typing import Any
 
-__all__ = ["WORDS", "json_mutated", "mutated", "pumped"]
-
 WORDS = (
     *("0", "-1", "1", "4096", "1e308", "1e-320", ".inf", ".nan", "inf", "nan", "0x10", "1:30", "1_000", "\u0661"),
     *("null", "true", "~", "''", '"\\0"', '"\\e[31m"', "\u202e", "[]", "{}", "&a", "*a", "!!binary aGk=", "gpu[0-7]"),

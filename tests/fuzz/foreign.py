@@ -18,8 +18,6 @@ from tests.unit.test_dumps import HWLOC, LISTED, LOG, LSPCI, NCCL_XML, NV12
 from tests.unit.test_launch import LLAMA3_8B, MIXTRAL, SCRIPT, TRAINER
 from tests.unit.test_trace import document, two_steps
 
-__all__ = ["KINDS"]
-
 _DUMPS = (NV12, NCCL_XML, HWLOC, LSPCI, LOG, LISTED, "0 2 3\n2 0 1\n3 1 0\n")
 _TIMES = [(1 << 20, 1e-4), (1 << 24, 1e-3)]
 _OLD_LOG = """\

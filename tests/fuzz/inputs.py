@@ -11,8 +11,6 @@ from tests.fuzz.damage import WORDS, mutated
 from tests.fuzz.foreign import KINDS as OF_OTHERS
 from tests.hostile import ESCAPES, MESHES, REFUSED
 
-__all__ = ["KINDS", "command"]
-
 _ROOT = Path(__file__).resolve().parents[2]
 _TOPOLOGIES = ("p3.16xlarge", "dgx-h100", "4gpu-pcie", "dgx-a100-x4-hdr", "gb200-nvl72")
 _NETWORK = """\

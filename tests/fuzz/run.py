@@ -25,8 +25,6 @@ from types import FrameType
 
 from tests.fuzz.inputs import KINDS, command
 
-__all__ = ["CRASHES", "fault_of"]
-
 CRASHES = Path(__file__).parent / "crashes"
 LIMIT_S = 10.0
 LIMIT_BYTES = 1 << 30

@@ -7,8 +7,6 @@ import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-__all__ = ["Mutant", "mutants", "mutated"]
-
 _COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,

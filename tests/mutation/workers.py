@@ -22,8 +22,6 @@ from hypothesis import HealthCheck, Phase, settings
 
 from tests.mutation.mutants import Mutant, mutated
 
-__all__ = ["Ran", "prepare", "ran", "survives"]
-
 _LIMIT_BYTES = 4 << 30
 _NOT_CHANGED = 98  # exit status where the file differs from what was imported
 _LEAST_S, _TIMES = 2.0, 5.0  # a test's CPU time limit: its usual time times _TIMES, at least _LEAST_S

@@ -55,8 +55,6 @@ from simulator.workload.activations import saved_tensors
 from tests.property.asking import Asker, RefusedError
 from tests.property.questions import Question
 
-__all__ = ["ANOMALY", "anomaly", "choice_of_size", "compiled_apart", "contended", "in_flight_rise", "tie"]
-
 ANOMALY = "anomaly: "
 _REL = 1e-6
 _SLIGHTLY = 0.01

@@ -28,8 +28,6 @@ from simulator.workload.parse import parse_workload
 from tests.property.questions import Question
 from tests.unit.test_both_doors import plain
 
-__all__ = ["Asker", "RefusedError", "time_s"]
-
 
 class RefusedError(Exception):
     """The question is refused, in these words."""

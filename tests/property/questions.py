@@ -13,8 +13,6 @@ from typing import Any
 
 from simulator.cli.written import Written, command
 
-__all__ = ["Made", "Question", "Wire", "drawn"]
-
 Options = dict[str, Any]
 
 

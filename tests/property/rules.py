@@ -15,8 +15,6 @@ from tests.property.anomalies import anomaly, choice_of_size, compiled_apart, co
 from tests.property.asking import Asker, RefusedError, in_python, time_s, trace_end_s
 from tests.property.questions import Made, Question
 
-__all__ = ["RULES", "SkipError", "fitting"]
-
 Rule = Callable[[Asker, Question, random.Random], str]
 REL = 1e-9
 NEVER_SLOWER = 1e-6

@@ -24,8 +24,6 @@ from tests.property.asking import Asker
 from tests.property.questions import Question, drawn
 from tests.property.rules import RULES, SkipError, fitting
 
-__all__ = ["Asked", "ask"]
-
 _MOST_SIMPLER = 60
 _QUESTIONS_A_SESSION = 40  # a session keeps every machine it met
 

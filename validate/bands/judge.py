@@ -13,8 +13,6 @@ from validate.bands.make import make_evidence
 from validate.bands.material import Measured
 from validate.tables.statistics import percentile
 
-__all__ = ["LEFT_OUT", "Coverage", "coverage", "held_by", "summary"]
-
 By = Callable[[Measured], Hashable]
 LEFT_OUT: Mapping[str, By] = {
     "place": lambda row: row.place,

@@ -28,8 +28,6 @@ from validate.bands.material import Measured
 from validate.bands.mixture import LEAST_PLACES, NARROWEST, Mixture, Quantiles, reached, unit_of, weights_of
 from validate.tables.statistics import weighted_quantile
 
-__all__ = ["After", "make_evidence", "seen_in", "spread_of"]
-
 LEAST_ROWS = 30
 _MOST_STEPS = 5  # steps simulated per class, to find the width that their kernels explain
 _MOST_RANKS = 8  # most ranks of these steps: larger ones take minutes, and run the same kernels

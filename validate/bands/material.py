@@ -18,8 +18,6 @@ from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.step import StepQuestion
 from validate.score.score import ScoredRow
 
-__all__ = ["Measured", "measured", "thinned"]
-
 _MOST = 100  # rows of a class per place and source: more add time, but no information on the class
 
 

@@ -19,8 +19,6 @@ from simulator.bands.band import LEVEL
 from validate.bands.material import Measured
 from validate.tables.statistics import weighted_quantile
 
-__all__ = ["LEAST_PLACES", "NARROWEST", "Mixture", "Quantiles", "reached", "unit_of", "weights_of"]
-
 LEAST_PLACES = 2  # so that one can be left out at a time
 NARROWEST = 1e-3  # least width of a band's side, in logarithms, as a divisor
 _TAIL = (1.0 - LEVEL) / 2

@@ -14,8 +14,6 @@ from simulator.bands.evidence import Evidence
 from simulator.console.files import OutputFile
 from simulator.errors import InputError
 
-__all__ = ["bands_document", "bands_text", "write_bands"]
-
 
 def bands_document(evidence: Evidence, tables: Sequence[str]) -> dict[str, Any]:
     """Return *evidence*, made from *tables*, as plain data."""

@@ -13,8 +13,6 @@ from simulator.questions.nccl import version_words
 from simulator.questions.where import NCCL_TODAY, SlowLink
 from simulator.topology.topology import Topology
 
-__all__ = ["MOST_CAUSES", "causes_of"]
-
 MOST_CAUSES = 21  # approximate number, for progress bars
 _ALGORITHMS: tuple[Algorithm, ...] = ("ring", "tree", "nvls")
 _PROTOCOLS: tuple[Protocol, ...] = ("LL", "LL128", "Simple")

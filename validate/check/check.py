@@ -27,8 +27,6 @@ from validate.importing.nccl_tests import NcclLog, Point
 from validate.kinds.collectives import MAX_RANKS
 from validate.machine.describe.graphics import Card, part_of
 
-__all__ = ["MOST_JUDGED", "Checked", "Explanation", "Verdict", "check", "in_binary"]
-
 Verdict = Literal["healthy", "slow", "faster", "wrong"]
 MOST_JUDGED = 64  # sizes compared; nccl-tests' usual range by powers of two has 31
 _MOST_SIZES = 10  # sizes at which causes are simulated

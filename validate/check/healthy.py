@@ -14,8 +14,6 @@ from simulator.bands.composition import Composition, estimate
 from simulator.bands.evidence import evidence
 from simulator.errors import InputError
 
-__all__ = ["Healthy", "healthy_range"]
-
 
 class Healthy(NamedTuple):
     """The healthy range of measured over predicted time, which holds 80 % of ``rows`` like it on ``machines``."""

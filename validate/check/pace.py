@@ -14,19 +14,6 @@ from typing import Literal, NamedTuple
 
 from validate.check.healthy import Healthy
 
-__all__ = [
-    "FEW",
-    "Compared",
-    "Group",
-    "Pace",
-    "groups_of",
-    "is_slow",
-    "large_from",
-    "outside",
-    "pace_of",
-    "slow_groups",
-]
-
 Pace = Literal["healthy", "slow", "faster"]
 FEW = 3  # sizes from which a group decides
 _LARGE_BYTES = 1 << 20  # smallest large size

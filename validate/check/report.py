@@ -14,8 +14,6 @@ from validate.check.check import Checked, in_binary
 from validate.check.pace import Compared, Group, outside, slow_groups
 from validate.check.shape import Cliff
 
-__all__ = ["SCHEMA_VERSION", "as_document", "as_text", "headline"]
-
 SCHEMA_VERSION = 1
 _WIDTH = 80
 _MOST_ROWS = 24

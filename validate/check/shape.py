@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-__all__ = ["Cliff", "cliff_in", "dips_in"]
-
 _DIP = 1.3  # a dip takes this many times longer, relative to expectation, than the neighbouring sizes
 _WIDEST_DIP = 3  # sizes in a row
 _FALLS = 0.5  # of the highest bandwidth below, for all sizes from the cliff on

@@ -27,8 +27,6 @@ from validate.kinds.serving import attention_library
 if TYPE_CHECKING:
     from validate.machine.measure.cases.step_shapes import StepShape
 
-__all__ = ["NETWORKS", "NOT_MEASURED", "WITHOUT_TWIN", "as_run", "ask", "check_twin", "keep"]
-
 FACTORY_SIZES = ("sequence_length", "image")
 """Sizes of a step, besides its batch, that may be passed to a user's factory."""
 NETWORKS = "networks"  # subfolder of the measurements that holds the described networks

@@ -13,8 +13,6 @@ from simulator.errors import InputError, one_line
 from simulator.workload.parse import parse_workload
 from validate.machine.run.strategies import exchanges_of
 
-__all__ = ["ask_exchanges", "is_exchange"]
-
 _PAYLOADS = ("bytes", "sweep")
 
 

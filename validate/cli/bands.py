@@ -28,8 +28,6 @@ from validate.tables.csv_text import read_records
 from validate.tables.files import STDIN, read_bytes, shown_as
 from validate.tables.table import Table, tabulate
 
-__all__ = ["bands_command"]
-
 _CALIBRATED_ON = 50  # rows per device
 
 

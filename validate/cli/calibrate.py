@@ -30,8 +30,6 @@ from validate.tables.lines import by_frequency, ranges, skipped_table
 from validate.tables.names import DeviceNames, Names, device_names, near_device
 from validate.tables.table import read_table
 
-__all__ = ["calibrate_command"]
-
 _REASONS = 8  # most reasons in one message
 
 

@@ -20,8 +20,6 @@ from validate.score.scoring import Scoring, ScoringOptions
 from validate.tables.files import STDIN
 from validate.tables.statistics import summarise
 
-__all__ = ["calibrate_folder", "is_folder"]
-
 
 def is_folder(name: str | None) -> bool:
     """Return whether *name* is an existing folder."""

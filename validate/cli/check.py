@@ -22,8 +22,6 @@ from validate.importing.nccl_tests import read_nccl_tests
 from validate.kinds.collectives import MAX_RANKS
 from validate.machine.describe.dumps.read import read_text
 
-__all__ = ["SLOW", "check_command"]
-
 SLOW = 3  # exit status "outside the requested tolerance", see simulator/console/run.py
 _PLOTS = re.compile(r".*\.(svg|png|pdf)", re.IGNORECASE)
 

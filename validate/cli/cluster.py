@@ -35,8 +35,6 @@ from validate.machine.cluster.report import limited, limited_words, report
 from validate.machine.cluster.rights import check_machine, check_rights, check_torch
 from validate.machine.cluster.run import Measured, least_s, run_cases
 
-__all__ = ["cluster_command"]
-
 
 def cluster_command(
     *,

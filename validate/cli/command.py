@@ -11,8 +11,6 @@ import typer
 
 from validate.cli.options import EPILOG, Texts
 
-__all__ = ["app", "command"]
-
 app = typer.Typer(
     name="validate",
     help="Compare predicted times with measured ones, and measure them.",

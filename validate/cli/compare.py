@@ -15,8 +15,6 @@ from validate.compare.document import comparison_document
 from validate.compare.folder import read_folder
 from validate.compare.text import comparison_text
 
-__all__ = ["compare_command"]
-
 
 def compare_command(
     folder: str | None,

@@ -19,8 +19,6 @@ from validate.machine.describe.graphics import Card, ask_driver
 from validate.machine.describe.processor import Processor, read_processor
 from validate.machine.describe.topo import Matrix, parse_topo, without_peers
 
-__all__ = ["describe_command", "described"]
-
 
 def describe_command(
     *,

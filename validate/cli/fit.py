@@ -40,8 +40,6 @@ from validate.tables.files import STDIN
 from validate.tables.names import Names
 from validate.tables.statistics import Errors, summarise
 
-__all__ = ["fit_tables"]
-
 _SCHEMA_VERSION = 2
 _BY_NAME = {family.name: family for family in FAMILIES}
 _SHORT = 0.5  # share of rows and of evaluations in each of many fits (leave-one-out, terms)

@@ -17,8 +17,6 @@ from validate.importing.products import product_rows, read_products
 from validate.importing.tables import COLLECTIVES, OPERATORS, LeftOut, csv_of
 from validate.tables.share import Share
 
-__all__ = ["FORMATS", "import_command"]
-
 FORMATS = ("aiconfigurator",)
 
 

@@ -6,21 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = [
-    "CHECK_EPILOG",
-    "EPILOG",
-    "Calibration",
-    "Debug",
-    "Jobs",
-    "Json",
-    "Quiet",
-    "Text",
-    "Texts",
-    "Trust",
-    "argument",
-    "option",
-]
-
 EPILOG = (
     "Results go to standard output, everything else to standard error. "
     "Exit codes: 0 ok, 1 the run failed, 2 usage or input, 4 an optional dependency is missing."

@@ -10,8 +10,6 @@ from simulator.console.files import OutputFile
 from simulator.console.streams import say
 from simulator.console.style import printable
 
-__all__ = ["opened", "show", "tell"]
-
 
 def opened(path: str | None, option: str = "--out") -> AbstractContextManager[OutputFile | None]:
     """Return a context with the output file *path* named by *option*, or with None if *path* is None.

@@ -26,8 +26,6 @@ from validate.machine.measure.duration import duration_s, fraction
 from validate.machine.run.checks import has_rows, load_warning, machine_name, reported
 from validate.machine.run.strategies import write_exchanges
 
-__all__ = ["run_command"]
-
 
 def run_command(
     *,

@@ -27,8 +27,6 @@ from validate.tables.csv_text import MAX_HELD, MAX_ROWS, read_records
 from validate.tables.files import STDIN, read_bytes, same_file, shown_as
 from validate.tables.table import Table, tabulate
 
-__all__ = ["score_command"]
-
 
 def score_command(
     files: Sequence[str],

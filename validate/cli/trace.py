@@ -17,8 +17,6 @@ from validate.compare.trace import compare_traces
 from validate.compare.trace_text import trace_document, trace_text
 from validate.importing.kineto import read_trace
 
-__all__ = ["trace_command"]
-
 _OURS = ("--trace", "--plot", "--show-options")
 _BEYOND = ("--what-if", "--epoch", "--mtbf", "--checkpoint-every", "--checkpoint-time", "--restart-time")
 

@@ -8,8 +8,6 @@ import re
 from simulator.errors import InputError, nearest, one_line
 from validate.compare.folder import Folder
 
-__all__ = ["TRUSTED", "grades_in", "jobs_in", "words_in"]
-
 TRUSTED = "A,B"
 
 

@@ -18,8 +18,6 @@ from validate.constants.calibrate import Calibrated, fit_calibration
 from validate.tables.cells import NotScored
 from validate.tables.names import Names
 
-__all__ = ["Bench", "Fitted"]
-
 _FEWEST = 4  # with fewer operators, no device constant is fitted
 _HOST_SHARE = 0.3  # of the device's time; steps with less host time are not used to fit the host
 

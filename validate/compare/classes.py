@@ -11,8 +11,6 @@ from validate.kinds import KINDS
 from validate.machine.measure.statistics import FEWEST, median_interval
 from validate.tables.statistics import percentile, summarise
 
-__all__ = ["ClassErrors", "axes_of", "classes_of", "errors_of"]
-
 _AXES: dict[str, tuple[tuple[str, ...], ...]] = {
     "operators": (("op",), ("dtype",), ("op", "dtype"), ("cache",), ("phase",)),
     "training": (("model",), ("dtype",), ("issue",), ("phase",)),

@@ -17,8 +17,6 @@ from validate.compare.outliers import FAR
 from validate.compare.rows import MEASURED_ONLY, ComparedRow
 from validate.tables.cells import figure
 
-__all__ = ["SCHEMA_VERSION", "comparison_document", "own_code_words", "skipped_of"]
-
 SCHEMA_VERSION = 1
 _SHOWN_CELLS = (
     *("op", "dtype", "phase", "cache", "model", "issue", "bench", "kernel", "kind", "pinned", "bytes", "mode"),

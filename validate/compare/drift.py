@@ -10,8 +10,6 @@ from simulator.errors import one_line
 from validate.compare.folder import Folder, key_of, row_name, value_of
 from validate.tables.statistics import percentile
 
-__all__ = ["BOUND", "Drift", "DriftClass", "DriftRow", "compare_runs", "differences"]
-
 BOUND = 0.03
 _RATES = ("GBps", "algbw_GBps", "busbw_GBps", "throughput")
 _IGNORED = frozenset(("date",))

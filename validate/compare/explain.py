@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from simulator.units import format_duration, format_size
 from validate.compare.facts import Facts
 
-__all__ = ["NO_EXPLANATION", "Explanation", "explain", "in_words"]
-
 NO_EXPLANATION = "no explanation known"
 _MOST = 2  # explanations per row
 _BUSY = 0.1  # relative half-width of the measured interval that only a busy machine shows

@@ -13,8 +13,6 @@ from simulator.questions.step import StepQuestion
 from validate.compare.rows import ComparedRow
 from validate.tables.cells import figure
 
-__all__ = ["Facts", "facts_of", "plain_facts"]
-
 
 @dataclass(frozen=True, slots=True)
 class Facts:

@@ -15,8 +15,6 @@ from validate.tables.cells import figure
 from validate.tables.csv_text import MAX_BYTES, Record, read_records
 from validate.tables.table import Table, tabulate
 
-__all__ = ["RECORD", "TOPOLOGY", "VALUES", "Folder", "key_of", "own_words", "read_folder", "row_name", "value_of"]
-
 RECORD = "run.json"
 TOPOLOGY = "topology.yaml"  # the measured machine
 

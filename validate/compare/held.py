@@ -12,8 +12,6 @@ from simulator.questions.step import StepQuestion
 from validate.compare.rows import ComparedRow
 from validate.tables.cells import figure
 
-__all__ = ["HeldRow", "held_rows", "median_error"]
-
 
 @dataclass(frozen=True, slots=True)
 class HeldRow:

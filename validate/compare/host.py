@@ -13,8 +13,6 @@ from validate.compare.folder import Folder
 from validate.kinds.timing import TimingCosts
 from validate.tables.cells import figure
 
-__all__ = ["host_seconds", "scale_of_steps", "scaled"]
-
 LAUNCH = "launch.csv"
 _PLAIN = ("relu", "gelu", "softmax", "dropout", "max_pool", "layer_norm")  # no host work beyond the call
 _BESIDES = {"linear": "product_s", "conv2d": "convolution_s", "batch_norm": "batch_norm_s", "lstm": "recurrent_s"}

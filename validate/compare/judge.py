@@ -17,8 +17,6 @@ from validate.compare.folder import Folder
 from validate.compare.rows import ComparedRow
 from validate.tables.sample import digest
 
-__all__ = ["Judged", "judge_by", "judge_within", "question"]
-
 # Columns on how a row was run: the same shape with a cold cache or on another machine is not a new question.
 _HOW = frozenset(("device", "machine", "includes_dispatch", "cache", "threads", "schedule", "issue"))
 _WHICH = frozenset((*_HOW, "phase", "dtype", "variant"))

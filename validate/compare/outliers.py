@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from validate.compare.rows import ComparedRow
 from validate.tables.statistics import percentile
 
-__all__ = ["Outlier", "find_outliers", "worst_rows"]
-
 FAR = 3.0
 _TO_SIGMA = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
 _FEWEST = 5  # smallest class that is searched

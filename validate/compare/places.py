@@ -16,8 +16,6 @@ from validate.compare.folder import TOPOLOGY, Folder
 from validate.compare.reported import contradiction, part_by_facts
 from validate.tables.names import DeviceNames, builtin_names
 
-__all__ = ["SEVERAL", "Places", "check_machine", "find_places"]
-
 SEVERAL = "several devices"
 
 

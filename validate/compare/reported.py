@@ -11,8 +11,6 @@ from simulator.topology.catalogue import load_part, part_names
 from simulator.topology.parts import GpuPart
 from validate.tables.names import MAKERS, gpu_names
 
-__all__ = ["contradiction", "part_by_facts"]
-
 _MAKERS = ("nvidia-", "amd-", "tesla-", "quadro-", "geforce-", "instinct-")
 _MEMORY_TOLERANCE = 0.12  # covers memory reserved by the driver, and GB against GiB
 

@@ -19,8 +19,6 @@ from validate.tables.csv_text import Record
 from validate.tables.sample import digest
 from validate.tables.table import Table
 
-__all__ = ["MEASURED_ONLY", "ComparedRow", "compare_folder", "kind_of"]
-
 MEASURED_ONLY = "measured only: no scorer predicts this table"
 
 

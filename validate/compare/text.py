@@ -18,8 +18,6 @@ from validate.compare.held import median_error
 from validate.compare.judge import Judged
 from validate.compare.outliers import FAR
 
-__all__ = ["WIDTH", "comparison_text"]
-
 WIDTH = 80
 _MOST_OUTLIERS = 12
 _MOST_REASONS = 5

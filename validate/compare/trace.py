@@ -10,8 +10,6 @@ from simulator.errors import Fault, InputError
 from validate.importing.kernel_classes import CLASSES
 from validate.importing.kineto import Trace
 
-__all__ = ["ClassTime", "ComparedTrace", "Difference", "Overview", "compare_traces"]
-
 _MOST = 10
 _NOTHING = 1e-9
 _COLLECTIVE = CLASSES.index("collective")

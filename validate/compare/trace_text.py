@@ -11,8 +11,6 @@ from simulator.results.columns import duration_column
 from simulator.units import format_duration
 from validate.compare.trace import ComparedTrace
 
-__all__ = ["trace_document", "trace_text"]
-
 SCHEMA_VERSION = 1
 _WIDTH = 80
 _NAME = 36

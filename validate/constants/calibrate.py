@@ -19,8 +19,6 @@ from validate.kinds.row import MeasuredRow
 from validate.kinds.timing import BetweenEvents
 from validate.tables.cells import NotScored
 
-__all__ = ["Calibrated", "fit_calibration"]
-
 # Prior standard deviation of each factor's logarithm, from errors of the shared constants on devices left out.
 # It is small for classes, so that an effect common to all classes goes to the rates.
 _PRIOR = {"compute": 0.15, "bandwidth": 0.1, "dispatch": 0.3, "by_class": 0.1}

@@ -12,8 +12,6 @@ from validate.kinds.row import MeasuredRow
 from validate.tables.lines import ranges
 from validate.tables.statistics import summarise
 
-__all__ = ["calibration_yaml"]
-
 
 def calibration_yaml(
     part: str,

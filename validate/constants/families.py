@@ -13,9 +13,6 @@ from validate.constants.family import Family, Stage, drawn, within
 from validate.constants.least import Prior
 from validate.kinds.row import MeasuredRow
 
-__all__ = ["FAMILIES"]
-
-
 _PRODUCTS = ("linear", "matmul", "bmm")
 
 # Round figures from the names and sizes of kernels, before any measurement.

@@ -9,8 +9,6 @@ from simulator.constants import constants_file
 from validate.constants.least import Prior
 from validate.kinds.row import MeasuredRow
 
-__all__ = ["Family", "Stage", "drawn", "within"]
-
 
 @dataclass(frozen=True, slots=True)
 class Stage:

@@ -19,19 +19,6 @@ from validate.kinds.row import MeasuredRow
 from validate.tables.cells import NotScored
 from validate.tables.share import HELD_OUT
 
-__all__ = [
-    "Fitted",
-    "Group",
-    "counts",
-    "errors_of",
-    "fit_family",
-    "fit_to_lines",
-    "group_of",
-    "is_held_out",
-    "lines_of",
-    "rows_of",
-]
-
 Group = tuple[str, str]
 """Rows left out together: ``("place", NAME)`` for a device or machine, or ``("generation", NAME)``."""
 

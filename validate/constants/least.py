@@ -17,8 +17,6 @@ from typing import Any
 from simulator.errors import MissingDependency
 from validate.tables.statistics import percentile
 
-__all__ = ["Found", "Prior", "least_errors"]
-
 Loss = Callable[[Any, Any, int], Any]
 """Returns the loss of each squared residual and its first two derivatives, as an array of shape (3, n).
 

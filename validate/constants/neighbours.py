@@ -13,8 +13,6 @@ from simulator.api.calibrations import left_out
 from simulator.questions.calibration import MOST_MEASURED, Calibration, Neighbourhood, Shape
 from validate.kinds.row import MeasuredRow
 
-__all__ = ["Corrected", "fit_neighbours"]
-
 # Chosen on every other device, judged on the rest (docs/decisions/calibration.md).
 _NEAR, _STRENGTH, _NOISE = (1.0, 2.0, 0.5), (1.0, 0.75, 0.5, 0.25), 0.1
 _FEWEST = 3  # shapes of a variety

@@ -18,8 +18,6 @@ from validate.tables.names import Names
 from validate.tables.sample import choose
 from validate.tables.table import Table, tabulate
 
-__all__ = ["calibrate_devices", "calibrating_rows", "countable", "device_rows", "read_rows"]
-
 
 def read_rows(
     files: Sequence[str], names: Names, kinds: Collection[str], ops: Collection[str] = ()

@@ -15,8 +15,6 @@ from typing import Any
 from validate.constants.least import Found, Prior, least_errors
 from validate.kinds.row import MeasuredRow
 
-__all__ = ["Lines", "draw_lines", "fit_along"]
-
 _STEP = 0.02  # step of a constant's logarithm: above rounding errors, below the moves of fits
 
 

@@ -16,8 +16,6 @@ from simulator.topology.parts import GpuPart
 from validate.kinds.row import MeasuredRow
 from validate.tables.cells import NotScored
 
-__all__ = ["TERMS", "Term", "seen_on"]
-
 _NEVER, _FREE = 1e-12, 1e15  # rates of a way that is never the fastest, and of an effect that takes no time
 
 

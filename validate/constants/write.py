@@ -13,8 +13,6 @@ from simulator.errors import InputError
 from validate.constants.family import Family
 from validate.constants.fit import Fitted
 
-__all__ = ["constants_text", "write_constants"]
-
 
 def write_constants(family: Family, fitted: Fitted) -> list[str]:
     """Write the *fitted* constants and return the paths of the changed files.

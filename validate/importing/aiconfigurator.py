@@ -15,8 +15,6 @@ from simulator.errors import Fault, InputError, nearest, one_line
 from validate.importing.package import Package
 from validate.tables.csv_text import read_records
 
-__all__ = ["MACHINES", "PARTS", "Source", "Table", "release"]
-
 # The package's device names with our parts, and the machines (8 GPUs; GB: 4 per node) on which its collectives ran.
 PARTS = {
     "a100_sxm": "a100-sxm4-80gb",

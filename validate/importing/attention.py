@@ -14,8 +14,6 @@ from validate.importing.aiconfigurator import Source, Table
 from validate.importing.tables import DATASET, LeftOut, Row, Times, graded, latency_s, seconds
 from validate.tables.share import Share
 
-__all__ = ["attention_rows"]
-
 _NEEDED = (
     *("batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim", "beam_width"),
     *("attn_dtype", "kv_cache_dtype", "step", "latency"),

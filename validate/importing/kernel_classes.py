@@ -9,8 +9,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["CLASSES", "class_of_kernel", "class_of_operator", "class_of_prediction"]
-
 CLASSES = ("product", "convolution", "attention", "elementwise", "optimizer", "copy", "collective", "other")
 
 # TorchInductor names fused kernels after their operators, such as "convolution" or "attention"; only its templates

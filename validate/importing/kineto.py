@@ -25,8 +25,6 @@ from simulator.user_files import open_user_file
 from validate.importing.kernel_classes import CLASSES, class_of_kernel, class_of_operator, class_of_prediction
 from validate.importing.kineto_steps import Launches, steps_on_device
 
-__all__ = ["Kernels", "Trace", "read_trace"]
-
 _CHUNK = 1 << 20
 _LONGEST_EVENT = 16 << 20
 _MOST_HEAD = 4 << 20

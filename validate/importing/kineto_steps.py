@@ -7,8 +7,6 @@ from array import array
 from collections.abc import Sequence
 from typing import Protocol
 
-__all__ = ["Launches", "steps_on_device"]
-
 
 class _Run(Protocol):
     start_s: array[float]

@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from validate.importing.aiconfigurator import MACHINES, Source, Table
 from validate.importing.tables import DATASET, LeftOut, Row, graded, latency_s, seconds
 
-__all__ = ["collective_rows"]
-
 _NEEDED = ("op_name", "nccl_dtype", "num_gpus", "message_size", "latency")
 _ELEMENTS = {"half": ("fp16", 2), "int8": ("int8", 1)}
 _COLLECTIVES = {

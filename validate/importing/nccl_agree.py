@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 from typing import NamedTuple
 
-__all__ = ["Printed", "contradiction"]
-
 _ROUNDED = 0.01  # relative difference that says nothing, however many digits are printed
 
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-__all__ = ["settings_in"]
-
 _NAME = r"((?:NCCL|RCCL)_[A-Z0-9_]{1,60}|(?:CUDA|HIP|ROCR)_VISIBLE_DEVICES)"
 _VALUE = r"(\"[^\"\n]{0,400}\"|'[^'\n]{0,400}'|[^\s;\"'`]{1,400})"
 _GIVEN = re.compile(rf"\b{_NAME}(?:=|\s+set (?:by environment )?to )" + _VALUE, re.ASCII)

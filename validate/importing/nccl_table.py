@@ -19,23 +19,6 @@ from simulator.questions.collective import DTYPES, REDUCTIONS, Dtype, Reduction
 from simulator.workload.precision import precision_named
 from validate.importing.nccl_agree import Printed
 
-__all__ = [
-    "MOST_BYTES",
-    "MOST_ROWS",
-    "NOT_MEASURED",
-    "PROGRAM",
-    "Rank",
-    "Row",
-    "Run",
-    "Unread",
-    "dtype_named",
-    "number_of",
-    "reduction_named",
-    "runs_in",
-    "times_of",
-    "unknown_types",
-]
-
 PROGRAM = re.compile(
     r"\b(all_reduce|all_gather|reduce_scatter|broadcast|alltoall|sendrecv|reduce|gather|scatter|hypercube)_perf\b"
 )

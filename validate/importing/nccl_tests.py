@@ -32,8 +32,6 @@ from validate.importing.nccl_table import (
     unknown_types,
 )
 
-__all__ = ["NcclLog", "Point", "read_nccl_tests"]
-
 _PROGRAMS: dict[str, Collective] = {
     "all_reduce": "all-reduce",
     "all_gather": "all-gather",

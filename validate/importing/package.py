@@ -11,8 +11,6 @@ from simulator.errors import Fault, InputError, one_line
 from simulator.user_files import open_user_file, read_user_file
 from validate.tables.csv_text import MAX_BYTES
 
-__all__ = ["Package"]
-
 
 class Package:
     """The files in the wheel or folder *root* that match *pattern* (:meth:`pathlib.PurePath.match`).

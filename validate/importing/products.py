@@ -21,8 +21,6 @@ from validate.importing.aiconfigurator import Source, Table
 from validate.importing.tables import DATASET, LeftOut, Row, Shape, Times, graded, latency_s, seconds
 from validate.tables.share import Share
 
-__all__ = ["Products", "is_cold", "product_rows", "read_products"]
-
 _NEEDED = ("gemm_dtype", "m", "n", "k", "latency")
 _OPERATORS = 6  # operators per graph
 _OWN_INPUTS = frozenset(("sglang",))  # frameworks whose operators have separate inputs; in others they share one

@@ -10,20 +10,6 @@ from statistics import median
 
 from validate.tables.cells import figure
 
-__all__ = [
-    "COLLECTIVES",
-    "DATASET",
-    "OPERATORS",
-    "LeftOut",
-    "Row",
-    "Shape",
-    "Times",
-    "csv_of",
-    "graded",
-    "latency_s",
-    "seconds",
-]
-
 OPERATORS = (
     *("device", "op", "variant", "phase", "dtype", "batch", "m", "n", "k", "heads", "kv_heads", "time_s"),
     *("includes_dispatch", "cache", "issue", "software", "trust", "note", "dataset"),

@@ -18,8 +18,6 @@ from validate.tables.cells import NotScored, decade_of, number, whole
 from validate.tables.names import Names
 from validate.tables.software import nccl_of
 
-__all__ = ["COLLECTIVES", "LARGE_BYTES", "MAX_RANKS", "collective_name", "read_collective"]
-
 LARGE_BYTES = 1 << 20
 _COLUMNS_ASKED = (
     *("machine", "n_nodes", "n_gpus", "gpu_set", "group_size", "n_groups_concurrent", "collective", "bytes"),

@@ -18,8 +18,6 @@ from validate.kinds.overlap import beside_work
 from validate.tables.cells import NotScored, decade_of, measured_s, number, size_bytes
 from validate.tables.names import Names
 
-__all__ = ["COPIES"]
-
 _KINDS: dict[str, tuple[CopyKind, bool]] = {
     "h2d": ("h2d", False),
     "d2h": ("d2h", False),

@@ -18,8 +18,6 @@ from simulator.results.confidence import confidence_of
 from validate.tables.cells import NotScored
 from validate.tables.names import Names
 
-__all__ = ["Asked", "Cell", "Kind", "Timing", "recognise"]
-
 Cell = Callable[[str], str]
 """Returns the text of a row's cell by column name; empty if the row has none."""
 

@@ -33,8 +33,6 @@ from validate.kinds.timing import between_events
 from validate.tables.cells import NotScored, measured_s
 from validate.tables.names import Names
 
-__all__ = ["LAUNCH", "read_launch"]
-
 _NUMBERS = 64  # elements of validate run's small operators
 _FLOOR = Elementwise("mul_scalar", (64 << 10) // 16)  # fp64, 64 KiB read and written
 _PARAMETERS = 64

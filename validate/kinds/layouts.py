@@ -9,8 +9,6 @@ from simulator.questions.layout import REPLICAS, SCHEDULES, Layout, Schedule
 from validate.kinds.kind import Cell
 from validate.tables.cells import NotScored, whole
 
-__all__ = ["ALONE", "COLUMNS", "ranks_and_layout"]
-
 COLUMNS = (
     *("n_gpus", "n_nodes", "tp", "pp", "dp", "cp", "ep", "etp", "flex", "sp", "tp_overlap", "vp", "fsdp", "zero"),
     *("shards", "schedule", "sync", "strategy"),

@@ -18,8 +18,6 @@ from validate.kinds.kind import Asked, Cell, Kind
 from validate.tables.cells import NotScored, measured_s, number, size_bytes, threads_of
 from validate.tables.names import Names
 
-__all__ = ["MEMORY"]
-
 # Kernels by the start of their names, with the numbers of arrays read and written.
 _ARRAYS: tuple[tuple[str, int, int], ...] = (
     ("read", 1, 0),

@@ -36,8 +36,6 @@ from validate.kinds.timing import ByItself, Replayed, between_events, by_host
 from validate.tables.cells import NotScored, number, threads_of, whole
 from validate.tables.names import Names
 
-__all__ = ["COLUMNS_ASKED", "OPERATORS", "read_operator"]
-
 SIZES = (
     *("batch", "m", "n", "k", "c_in", "c_out", "h_in", "w_in", "kernel_h", "kernel_w", "stride", "pad", "stride_w"),
     *("pad_w", "groups", "rows", "cols", "hidden", "timesteps", "heads", "kv_heads"),

@@ -9,8 +9,6 @@ from validate.kinds.kind import Cell
 from validate.tables.cells import NotScored, whole
 from validate.tables.names import Names
 
-__all__ = ["beside_work"]
-
 _ALONE, _BESIDE = " alone", "copy and "
 _MOST = 1e6
 

@@ -13,8 +13,6 @@ from validate.tables.names import Names
 from validate.tables.sample import digest
 from validate.tables.table import Table
 
-__all__ = ["MeasuredRow", "Skip", "ignore", "measured_rows", "whole_row"]
-
 Skip = Callable[[int, str], None]
 """Called with the line of each unused row and the reason."""
 

@@ -12,8 +12,6 @@ import re
 
 from simulator.workload.operators import Attention, AttentionLibrary
 
-__all__ = ["attention_library", "copied_besides", "replays"]
-
 _SERVING = re.compile(r"(vllm|sglang|trtllm|tensorrt-llm) (\d+)\.(\d+)", re.IGNORECASE)
 _NATIVE = re.compile(
     r"vllm|sglang|trtllm|tensorrt-llm|transformer.?engine|megatron|nemo|cudnn|flash.?attention.?3", re.IGNORECASE

@@ -8,8 +8,6 @@ from simulator.errors import one_line
 from validate.kinds.kind import Cell
 from validate.tables.cells import NotScored, number
 
-__all__ = ["step_measured_s"]
-
 _RATE = re.compile(r"([\w -]+)/s(/GPU)?")
 _SAMPLES = ("images", "sequences", "samples")
 

@@ -47,8 +47,6 @@ from validate.tables.cells import NotScored, whole
 from validate.tables.names import Names
 from validate.tables.software import nccl_of
 
-__all__ = ["STEPS", "configuration", "read_step"]
-
 _COLUMNS_ASKED = (
     *("machine", "n_nodes", "n_gpus", "framework", "software", "model", "phase", "dtype", "policy", "batch_per_gpu"),
     *("global_batch", "micro_batch", "grad_accum", "seq_len", "hidden", "heads", "layers", "vocab", "image"),

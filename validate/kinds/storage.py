@@ -8,8 +8,6 @@ from validate.kinds.kind import Asked, Cell, Kind
 from validate.tables.cells import NotScored, measured_s, size_bytes, threads_of
 from validate.tables.names import Names
 
-__all__ = ["STORAGE", "read_storage"]
-
 _CACHES = ("direct", "dropped", "page cache")
 
 

@@ -23,18 +23,6 @@ from simulator.workload.operators import (
     Softmax,
 )
 
-__all__ = [
-    "BetweenEvents",
-    "ByHost",
-    "ByItself",
-    "FromStart",
-    "ReadBack",
-    "Replayed",
-    "TimingCosts",
-    "between_events",
-    "by_host",
-]
-
 
 @constants("timing")
 @dataclass(frozen=True, slots=True)

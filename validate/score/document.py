@@ -14,8 +14,6 @@ from validate.score.scaling import Efficiencies, scaling_document
 from validate.score.scores import Scores
 from validate.tables.lines import by_frequency
 
-__all__ = ["SCHEMA_VERSION", "ScoredTable", "document", "scores_for", "skipped_lines"]
-
 SCHEMA_VERSION = 1
 
 

@@ -10,8 +10,6 @@ from validate.score.scores import Errors as RowErrors
 from validate.score.scores import Scores
 from validate.tables.statistics import Errors, percentile, summarise
 
-__all__ = ["Group", "beside_published", "group_rows", "median_of", "whole", "without"]
-
 _SIZE_ORDER = {">=1MiB": "0", "<1MiB": "1"}
 
 

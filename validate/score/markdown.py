@@ -9,8 +9,6 @@ from validate.score.score import ScoredRow
 from validate.score.scores import Scores
 from validate.tables.statistics import Errors, summarise
 
-__all__ = ["Cells", "cells_of", "operator_table", "percent", "published_table", "step_table"]
-
 Cells = tuple[str, str]
 _NONE: Cells = ("-", "-")
 _FEW_ROWS = 5

@@ -23,8 +23,6 @@ from validate.kinds.kind import Asked, Kind
 from validate.tables.cells import NotScored
 from validate.tables.names import Names
 
-__all__ = ["Cells", "Predict", "Predicted", "in_processes", "in_turn"]
-
 Cells = tuple[str, ...]
 """What a row says under the columns that its kind asks: a prediction sees nothing else."""
 

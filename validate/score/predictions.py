@@ -12,8 +12,6 @@ from collections.abc import Callable, Sequence
 from validate.score.score import ScoredRow
 from validate.tables.table import Table
 
-__all__ = ["ADDED", "Predictions"]
-
 ADDED = ("predicted_s", "low_s", "high_s", "error", "skipped")
 
 

@@ -13,8 +13,6 @@ from validate.score.scaling import scaling_lines
 from validate.score.scores import Scores
 from validate.tables.lines import skipped_table
 
-__all__ = ["report"]
-
 _HEADER = ["", "rows", "scored", "median", "p90", "mean", "bias"]
 
 

@@ -19,8 +19,6 @@ from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from validate.score.score import MOST_DIFFERENT, ScoredRow
 from validate.tables.statistics import percentile
 
-__all__ = ["Efficiencies", "Scaling", "scaling_document", "scaling_lines"]
-
 _SAME = ("framework", "software", "model", "data")
 
 

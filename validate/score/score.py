@@ -19,8 +19,6 @@ from validate.tables.names import Names
 from validate.tables.statistics import relative_error
 from validate.tables.table import Table
 
-__all__ = ["MOST_DIFFERENT", "ScoredRow", "score_table"]
-
 MOST_DIFFERENT = 100_000
 """Most distinct labels, reasons and configurations of a table; each takes some 100 bytes or more."""
 

@@ -9,8 +9,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from simulator.errors import Fault, InputError
 from validate.score.score import MOST_DIFFERENT, ScoredRow
 
-__all__ = ["Errors", "Scores"]
-
 Errors = tuple[Sequence[float], Sequence[float]]
 """Signed relative errors of the rows that count, and those of the baseline on them."""
 

@@ -18,8 +18,6 @@ from validate.tables.published import read_published
 from validate.tables.sample import digest
 from validate.tables.table import Table
 
-__all__ = ["CALIBRATED_ON", "Scoring", "ScoringOptions"]
-
 CALIBRATED_ON = "calibrated on"
 _MANY = 100  # rows that are worth the start of more processes
 _MOST_JOBS = 8  # each holds its own machines and networks, some hundred MB

@@ -9,19 +9,6 @@ from decimal import Decimal
 
 from simulator.errors import one_line
 
-__all__ = [
-    "NOMINAL_BYTES",
-    "NotScored",
-    "decade_of",
-    "figure",
-    "measured_s",
-    "measured_time",
-    "number",
-    "size_bytes",
-    "threads_of",
-    "whole",
-]
-
 NOMINAL_BYTES = 256 << 20
 """Stands in for a size that a table does not give: so large that only bandwidth counts."""
 

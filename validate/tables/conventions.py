@@ -10,8 +10,6 @@ from importlib.resources import files
 
 import yaml
 
-__all__ = ["filled", "filled_columns"]
-
 _COPIED = re.compile(r"\{(\w+)(?::([^{}]*))?\}")
 _NUMBERS = {"fp32": "^(fp32|tf32)$", "half": "^(fp16|bf16)$"}
 _Pattern = tuple[str, re.Pattern[str]]

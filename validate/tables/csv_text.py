@@ -18,8 +18,6 @@ from typing import overload
 
 from simulator.errors import Fault, InputError
 
-__all__ = ["MAX_BYTES", "MAX_HELD", "MAX_ROWS", "Made", "Record", "Records", "read_records"]
-
 MAX_BYTES = 64_000_000
 MAX_ROWS = 1_000_000  # of a table read row by row
 MAX_HELD = 100_000  # of a table whose rows are kept with their results, some 1.6 kB each

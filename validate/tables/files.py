@@ -9,8 +9,6 @@ from simulator.errors import one_line
 from simulator.user_files import read_user_file
 from validate.tables.csv_text import MAX_BYTES
 
-__all__ = ["STDIN", "read_bytes", "same_file", "shown_as"]
-
 STDIN = "-"
 
 

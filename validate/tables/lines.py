@@ -10,8 +10,6 @@ from simulator.console.style import Style
 
 L = TypeVar("L", bound=Sequence[int])
 
-__all__ = ["by_frequency", "ranges", "skipped_table"]
-
 
 def ranges(lines: Sequence[int], limit: int | None = 6) -> str:
     """Return ascending line numbers as ``3-7, 12``; only the first *limit* ranges (None: all)."""

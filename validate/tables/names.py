@@ -22,20 +22,6 @@ from simulator.topology.parts import CpuPart, GpuPart
 from simulator.topology.yaml_source import read_yaml
 from validate.tables.cells import NotScored
 
-__all__ = [
-    "MAKERS",
-    "DeviceNames",
-    "MachineNames",
-    "Names",
-    "builtin_names",
-    "device_names",
-    "find_cpu",
-    "gpu_names",
-    "has_model",
-    "machines_named",
-    "near_device",
-]
-
 _SOCKETS = re.compile(r"([1-9][0-9]?)\s*x\s+(.+)", re.IGNORECASE | re.ASCII)
 _NEAR = 10_000  # names of a table that are searched for the nearest one
 _REVISION = re.compile(r"v[1-9]")

@@ -7,8 +7,6 @@ from validate.tables.cells import NotScored, number
 from validate.tables.files import read_bytes, shown_as
 from validate.tables.table import read_table
 
-__all__ = ["read_published"]
-
 _NEEDED = ("row_id", "predictor", "predicted_s")
 
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 
-__all__ = ["choose", "digest"]
-
 _DIGITS = 16  # of the digest: 64 bits are plenty for tables of 10^5 rows
 
 

@@ -8,8 +8,6 @@ from hashlib import sha256
 
 from simulator.errors import InputError, one_line
 
-__all__ = ["HELD_OUT", "Share"]
-
 
 @dataclass(frozen=True, slots=True)
 class Share:

@@ -7,8 +7,6 @@ import re
 from simulator.questions.nccl import FEATURES, OLDEST_RULES, Feature, Version, chip_since
 from simulator.questions.where import NCCL_TODAY
 
-__all__ = ["nccl_of"]
-
 _NCCL = re.compile(r"\bnccl[ =v]{0,2}([1-9]\d?)\.(\d{1,3})\b", re.IGNORECASE | re.ASCII)
 _YEAR = re.compile(r"\b(20[0-4]\d)\b", re.ASCII)
 _MONTH = re.compile(r"(?<![\d.])(1[6-9]|[2-4]\d)\.(0[1-9]|1[0-2]|[1-9])(?![\d.])", re.ASCII)  # containers, HPC SDK

@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Errors", "percentile", "relative_error", "summarise", "weighted_quantile"]
-
 
 @dataclass(frozen=True, slots=True)
 class Errors:

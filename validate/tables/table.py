@@ -10,8 +10,6 @@ from simulator.workload.precision import precision_named
 from validate.tables.conventions import filled, filled_columns
 from validate.tables.csv_text import Made, Record, read_records
 
-__all__ = ["Table", "read_table", "tabulate"]
-
 _MAX_COLUMNS = 1000
 
 

@@ -23,18 +23,6 @@ from dataclasses import dataclass
 from simulator.collectives.algorithms.pipeline import Edge, pipelined
 from simulator.collectives.schedule import Schedule
 
-__all__ = [
-    "Tree",
-    "double_tree_all_reduce",
-    "double_tree_broadcast",
-    "double_tree_reduce",
-    "in_order_tree",
-    "tree_all_reduce",
-    "tree_broadcast",
-    "tree_reduce",
-    "two_trees",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Tree:

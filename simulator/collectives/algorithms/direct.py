@@ -12,20 +12,6 @@ from collections.abc import Sequence
 
 from simulator.collectives.schedule import Local, Round, Schedule, Send
 
-__all__ = [
-    "direct_all_gather",
-    "direct_all_reduce",
-    "direct_all_to_all",
-    "direct_broadcast",
-    "direct_gather",
-    "direct_reduce",
-    "direct_reduce_scatter",
-    "direct_scatter",
-    "neighbour_pairs",
-    "pairwise_all_to_all",
-    "send_recv",
-]
-
 
 def direct_reduce_scatter(n: int) -> Schedule:
     """Return the schedule in which all ranks send chunk i to rank i, which adds them in one pass."""

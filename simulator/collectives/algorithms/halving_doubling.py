@@ -16,15 +16,6 @@ from dataclasses import dataclass, replace
 
 from simulator.collectives.schedule import Round, Schedule, Send
 
-__all__ = [
-    "halving_doubling_all_gather",
-    "halving_doubling_all_reduce",
-    "halving_doubling_broadcast",
-    "halving_doubling_reduce",
-    "halving_doubling_reduce_scatter",
-    "recursive_doubling_all_reduce",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class _Group:

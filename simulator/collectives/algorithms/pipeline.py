@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from simulator.collectives.schedule import Round, Schedule, Send
 
-__all__ = ["Edge", "pipelined"]
-
 
 @dataclass(frozen=True, slots=True)
 class Edge:

@@ -14,15 +14,6 @@ from __future__ import annotations
 from simulator.collectives.algorithms.pipeline import Edge, pipelined
 from simulator.collectives.schedule import Round, Schedule, Send
 
-__all__ = [
-    "chain_broadcast",
-    "chain_reduce",
-    "naive_ring_all_reduce",
-    "ring_all_gather",
-    "ring_all_reduce",
-    "ring_reduce_scatter",
-]
-
 
 def _round(n: int, first_of: int, *, reduce: bool, label: str) -> Round:
     """Return a round, repeated n - 1 times: rank i sends chunk i + *first_of* to rank i + 1, then the one before it."""

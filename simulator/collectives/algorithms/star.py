@@ -19,8 +19,6 @@ from collections.abc import Sequence
 
 from simulator.collectives.schedule import Local, Round, Schedule, Send
 
-__all__ = ["push_pull", "star_all_gather", "star_all_reduce", "star_broadcast", "star_reduce", "star_reduce_scatter"]
-
 
 def _gathered(n: int, centre: int, n_chunks: int) -> Round:
     """Return the round in which all ranks send whole buffers to the centre, which adds them."""

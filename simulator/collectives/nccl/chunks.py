@@ -10,8 +10,6 @@ from collections.abc import Sequence
 
 from simulator.collectives.nccl import tables as t
 
-__all__ = ["largest_chunk", "rounds_from"]
-
 
 def largest_chunk(*, tree: bool, n_hosts: int, on_efa: bool) -> int:
     """Return the chunk size for large buffers, in bytes: compiled into NCCL, or set by the EFA plugin."""

@@ -30,8 +30,6 @@ from simulator.constants import DEFAULT, Constants, Each, constants
 from simulator.network.machine import Node
 from simulator.topology.parts import GpuPart, Part
 
-__all__ = ["RECENT", "Costs", "NcclConstants", "ProtocolCost", "costs_of"]
-
 RECENT = (2, 23)  # the oldest version known to match the constants of recent versions
 _REFERENCE_HZ = 1.41e9  # clock of the A100, whose pace is 1
 _HOPPER, _BLACKWELL = 2, 3  # as returned by tables.generation

@@ -28,8 +28,6 @@ from simulator.collectives.nccl.tuning import CommGraph
 from simulator.network.machine import Node
 from simulator.topology.parts import NicPart
 
-__all__ = ["comm_graph", "found_inside"]
-
 
 def comm_graph(group: Communicator) -> CommGraph:
     """Return the graph that NCCL would find for the group's ranks; searched once."""

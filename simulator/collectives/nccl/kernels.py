@@ -28,8 +28,6 @@ from simulator.plan.alike import Way
 from simulator.plan.plan import Flow, PlanBuilder
 from simulator.topology.parts import GpuPart, NicPart
 
-__all__ = ["KernelPlanner"]
-
 # Stages of NVLS: copy into buffers, reduce or multicast (or both) in the switch, copy out.  A rank's own part needs no
 # buffer.
 _NVLS_STAGES = {"all-reduce": 3, "all-gather": 2, "reduce-scatter": 2}

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.tuning import Choice, CommGraph
 
-__all__ = ["Launch", "channels_used"]
-
 
 @dataclass(frozen=True, slots=True)
 class Launch:

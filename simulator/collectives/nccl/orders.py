@@ -14,8 +14,6 @@ from itertools import pairwise
 from simulator.collectives.nccl.paths import SeenMachine, rank_of
 from simulator.collectives.search.budget import Budget
 
-__all__ = ["Ring", "closed_rings", "rings_through_network"]
-
 _MAX_ORDERS = 120
 _MAX_STEPS = 20_000  # per enumeration of orders
 _ALL_ORDERS_UP_TO = 16  # GPUs

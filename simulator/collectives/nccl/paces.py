@@ -15,8 +15,6 @@ from simulator.plan.plan import Flow, PlanBuilder, crossed
 from simulator.topology.parts import GPU_LINKS, NETWORK_LINKS
 from simulator.units import format_bandwidth
 
-__all__ = ["Paces", "Window"]
-
 _THROUGH_CPU = ("phb", "sys")  # path classes on which one flow does not saturate PCIe
 _NOTHING: Mapping[int, float] = {}
 _TOLD_BELOW = 0.9  # an achieved share of the link rate below this is reported to the user

@@ -23,8 +23,6 @@ from simulator.collectives.nccl.tables import CpuKind
 from simulator.network.machine import Link, Machine, Node
 from simulator.topology.parts import NETWORK_LINKS, CpuPart, GpuPart, NicPart
 
-__all__ = ["Path", "SeenMachine", "Sight", "capability", "cpu_kind", "rank_of"]
-
 UNKNOWN_CAPABILITY = 80  # GPUs without one, and those of other vendors, are tuned as an A100
 rank_of = {path_type: i for i, path_type in enumerate(t.PATH_TYPES)}
 _LOC, _NVL, _NVB, _C2C, _PIX, _PXB, _P2C, _PXN, _PHB, _SYS, _NET = range(11)

@@ -16,8 +16,6 @@ from simulator.network.routing import Router
 from simulator.questions.nccl import Version, has
 from simulator.questions.where import NCCL_TODAY
 
-__all__ = ["channel_rings", "links_allow", "relays_of", "way"]
-
 # A hop through a neighbour is a write into the neighbour's memory and a read from there
 # (src/transport/p2p.cc, P2P_INTERMEDIATE).  A read request of 16 B (one flit) fetches 64 B, and shares the opposite
 # direction with writes; 128 B written take 8 flits of data and one of header (Foley and Danskin, IEEE Micro 37(2),

@@ -20,8 +20,6 @@ from simulator.questions.nccl import Version, VersionNote, chip_since, version_w
 from simulator.questions.where import NCCL_TODAY
 from simulator.workload.collective import Collective
 
-__all__ = ["KNOWN", "Latencies", "Rules", "rules_of", "version_notes"]
-
 Rows = tuple[Triple, ...]
 _NONE = (0.0, 0.0, 0.0)
 _ANY = (math.inf, math.inf, math.inf)

@@ -30,8 +30,6 @@ from simulator.collectives.nccl.paths import SeenMachine, rank_of
 from simulator.collectives.search.budget import Budget
 from simulator.collectives.search.packing import pack
 
-__all__ = ["Found", "Search"]
-
 _MAX_SEARCHED = t.MAX_CHANNELS // 2
 _NOTHING_FOUND = 0.1  # GB/s
 _SPARE = 0.49  # speeds at or below this fraction of the best solution's are not tried

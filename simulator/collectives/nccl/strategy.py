@@ -25,8 +25,6 @@ from simulator.questions.where import NCCL_TODAY
 from simulator.topology.parts import GpuPart
 from simulator.units import format_bandwidth
 
-__all__ = ["NCCL", "Nccl"]
-
 _TOLD_BELOW = 0.9  # of the rate for which the links have room
 
 

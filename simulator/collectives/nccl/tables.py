@@ -13,17 +13,6 @@ from typing import Literal, get_args
 
 from simulator.questions.collective import Protocol
 
-__all__ = [
-    "PATH_TYPES",
-    "CpuKind",
-    "PathType",
-    "Triple",
-    "generation",
-    "planned_nvlink",
-    "planned_pcie",
-    "search_speeds",
-]
-
 PathType = Literal["loc", "nvl", "nvb", "c2c", "pix", "pxb", "p2c", "pxn", "phb", "sys", "net"]
 PATH_TYPES: tuple[PathType, ...] = get_args(PathType)  # best first
 CpuKind = Literal["intel", "amd", "arm", "ibm", "mixed", "other"]

@@ -36,8 +36,6 @@ from simulator.questions.nccl import FEATURES, Version, has, version_words
 from simulator.questions.where import NCCL_TODAY
 from simulator.workload.collective import Collective
 
-__all__ = ["Choice", "CommGraph", "candidates", "choose", "model"]
-
 _RING_ONLY = ("broadcast", "reduce")
 _GATHERING = ("all-gather", "reduce-scatter")
 _ALLOWED: dict[Collective, tuple[Algorithm, ...]] = {

@@ -10,8 +10,6 @@ from simulator.collectives.search.rings import FoundRing
 from simulator.network.route import Copied, Route, route_along
 from simulator.plan.alike import Way
 
-__all__ = ["Ways"]
-
 
 class Ways:
     """The routes of one collective; if machines are equal, the first machine's represent all."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["Budget", "say_ended"]
-
 
 class Budget:
     """A number of steps.  ``ended`` tells whether they ran out; a search then returns its best result so far."""

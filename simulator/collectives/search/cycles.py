@@ -11,8 +11,6 @@ from simulator.collectives.search.budget import Budget
 from simulator.collectives.search.link_graph import MOST_AT_ONCE, LinkGraph
 from simulator.collectives.search.packing import pack
 
-__all__ = ["LISTED_UP_TO", "Cycle", "Cycles", "cycles_beside_each_other"]
-
 LISTED_UP_TO = 16  # GPUs; with more, only the given order is tried
 # A step is a GPU visited while cycles are listed, or a cycle tested for room while they are packed.
 _MAX_STEPS = 150_000  # of the whole search

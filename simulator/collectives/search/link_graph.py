@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from simulator.network.machine import Link, Machine
 from simulator.topology.parts import GPU_LINKS
 
-__all__ = ["MOST_AT_ONCE", "LinkGraph", "link_graph"]
-
 MOST_AT_ONCE = 64  # rings or trees; each is a channel, and NCCL runs at most 64 channels
 _MOST_UNITS = 2 * MOST_AT_ONCE  # units per GPU that this many rings can use
 

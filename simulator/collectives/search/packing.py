@@ -8,8 +8,6 @@ from typing import Generic, TypeVar
 
 from simulator.collectives.search.budget import Budget
 
-__all__ = ["pack"]
-
 Edge = TypeVar("Edge", bound=Hashable)
 
 

@@ -34,8 +34,6 @@ from simulator.network.near import near_each_other
 from simulator.network.route import Route
 from simulator.network.routing import Router
 
-__all__ = ["Ends", "FoundRing", "find_rings", "round_rates"]
-
 _ALL_ORDERS_UP_TO = 6
 _NO_VIAS: Mapping[int, int] = {}
 

@@ -22,8 +22,6 @@ from simulator.devices.cpu.threads import compute_rate, region_time, scalar_rate
 from simulator.devices.kernels import Convolution, Gemm
 from simulator.workload.precision import ELEMENT_BYTES
 
-__all__ = ["convolution_products"]
-
 
 @constants("cpu_convolution")
 @dataclass(frozen=True, slots=True)

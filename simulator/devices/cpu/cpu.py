@@ -13,8 +13,6 @@ from simulator.questions.where import CPU_LIBRARIES, CpuLibrary
 from simulator.topology.parts import CpuPart
 from simulator.workload.precision import Precision
 
-__all__ = ["LINE_BYTES", "Cache", "Cpu", "cpu_from_part"]
-
 LINE_BYTES = 64
 
 

@@ -22,8 +22,6 @@ from simulator.devices.cpu.threads import compute_rate, region_time, scalar_rate
 from simulator.devices.kernels import FusedAttention, Gemm, Recurrence
 from simulator.workload.precision import ELEMENT_BYTES
 
-__all__ = ["ProductCosts", "attention_products", "gemm_product", "multiply_time", "recurrence_products"]
-
 
 @constants("cpu_products")
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from simulator.constants import constants
 from simulator.devices.cpu.cpu import Cpu
 
-__all__ = ["CacheCosts", "bandwidth", "cache_bytes", "held_share", "own_share", "transfer_time"]
-
 
 @constants("cpu_caches")
 @dataclass(frozen=True, slots=True)

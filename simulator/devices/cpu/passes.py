@@ -19,18 +19,6 @@ from simulator.devices.cpu.threads import region_time, scalar_rate, vector_rate
 from simulator.devices.kernels import Gather, Pooling, Rowwise, Streaming
 from simulator.workload.precision import ELEMENT_BYTES
 
-__all__ = [
-    "GatherTimes",
-    "PassCosts",
-    "exp_cycles",
-    "gather_pass",
-    "gather_times",
-    "pooling_pass",
-    "rowwise_pass",
-    "start_time",
-    "streaming_pass",
-]
-
 
 @constants("cpu_passes")
 @dataclass(frozen=True, slots=True)

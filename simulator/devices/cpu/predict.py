@@ -26,8 +26,6 @@ from simulator.devices.kernels import (
 )
 from simulator.workload.operators import Phase
 
-__all__ = ["cpu_call_time", "cpu_dispatch_time", "cpu_kernel_cost"]
-
 
 @constants("cpu_calls")
 @dataclass(frozen=True, slots=True)

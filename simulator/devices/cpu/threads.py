@@ -14,8 +14,6 @@ from simulator.constants import constants
 from simulator.devices.cpu.cpu import Cpu
 from simulator.workload.precision import Precision
 
-__all__ = ["ThreadCosts", "compute_rate", "effective_cores", "region_time", "scalar_rate", "vector_rate"]
-
 
 @constants("cpu_threads")
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,6 @@ from simulator.devices.gpu.rates import compute_rate, tensor_rate
 from simulator.devices.kernels import FusedAttention
 from simulator.workload.precision import ELEMENT_BYTES
 
-__all__ = ["AttentionCosts", "attention_cost"]
-
 
 @constants("attention")
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,6 @@ from math import ceil
 
 from simulator.devices.kernels import FusedAttention
 
-__all__ = ["ROWS", "Blocks", "blocks_of", "spread_over"]
-
 ROWS = 128
 _COLUMNS = 64
 _MOST_SEEN = 100_000  # blocks of windows that are looked at one by one

@@ -18,8 +18,6 @@ from simulator.devices.gpu.memory import achieved_bandwidth, memory_time
 from simulator.devices.kernels import Rowwise
 from simulator.workload.precision import ELEMENT_BYTES
 
-__all__ = ["BatchNormCosts", "ChannelPass", "channel_pass"]
-
 
 @constants("batch_norm")
 @dataclass(frozen=True, slots=True)

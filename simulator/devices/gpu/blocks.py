@@ -8,8 +8,6 @@ from math import ceil
 
 from simulator.devices.gpu.convolution_costs import ConvolutionCosts
 
-__all__ = ["ANY_TILES", "Engine", "blocks_time", "tensor_engine"]
-
 ANY_TILES = ((128, 128), (128, 64), (64, 128), (64, 64), (128, 32), (32, 128))
 
 _TENSOR_TILE = (256, 128)  # the largest common one on tensor cores

@@ -27,8 +27,6 @@ from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.units import computes_in_fp32, computes_on_tensor_cores, multiplies_bytes
 from simulator.workload.precision import Precision
 
-__all__ = ["PowerCosts", "energy_time", "sustained_clock", "working_clock"]
-
 
 @constants("power")
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,8 +16,6 @@ from simulator.devices.kernels import Convolution
 from simulator.workload.operators import Conv2d
 from simulator.workload.precision import ELEMENT_BYTES
 
-__all__ = ["convolution_cost"]
-
 _LARGEST_FFT_FILTER = 16
 
 

@@ -13,8 +13,6 @@ from simulator.devices.gpu.rates import compute_rate
 from simulator.devices.kernels import Convolution
 from simulator.workload.operators import Conv2d
 
-__all__ = ["SPLITS", "Candidate", "Problem", "at_least", "lane_share", "problem"]
-
 SPLITS = (1, 2, 4, 8, 16, 32, 64)
 
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from simulator.constants import constants
 
-__all__ = ["ConvolutionCosts"]
-
 
 @constants("convolution")
 @dataclass(frozen=True, slots=True)

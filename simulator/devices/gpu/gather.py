@@ -12,8 +12,6 @@ from simulator.devices.gpu.memory import MemoryCosts, memory_time
 from simulator.devices.kernels import Gather
 from simulator.workload.precision import ELEMENT_BYTES, INDEX_BYTES
 
-__all__ = ["GatherCosts", "gather_cost"]
-
 FEW_ROWS = 3072  # up to here PyTorch adds gradients row by row; beyond, it sorts the indices first
 
 

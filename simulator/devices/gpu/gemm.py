@@ -25,8 +25,6 @@ from simulator.devices.gpu.units import computes_on_tensor_cores
 from simulator.devices.kernels import Gemm
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
-__all__ = ["gemm_cost", "matrix_product_time"]
-
 _THIN = 16  # largest number of rows or columns that dot-product kernels compute
 _STEP_K = 8
 _VECTOR = 2  # elements that one load instruction fetches, at least, where rows are aligned to them

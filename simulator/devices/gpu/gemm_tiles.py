@@ -18,8 +18,6 @@ from simulator.devices.gpu.rates import arithmetic_rate
 from simulator.devices.gpu.units import computes_on_tensor_cores
 from simulator.workload.precision import Precision
 
-__all__ = ["GemmConstants", "tiles_for"]
-
 # (columns, rows) of the row-major result, the larger first: columns are what BLAS calls m.
 _SIDES = (
     *((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64), (128, 32), (32, 128)),

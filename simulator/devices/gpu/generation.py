@@ -15,8 +15,6 @@ from typing import Literal
 from simulator.errors import InputError
 from simulator.questions.where import Month
 
-__all__ = ["MAKERS", "Process", "Traits", "traits_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Process:

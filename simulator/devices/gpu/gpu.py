@@ -15,8 +15,6 @@ from simulator.questions.where import Month
 from simulator.topology.parts import GpuPart
 from simulator.workload.precision import Precision
 
-__all__ = ["Gpu", "gpu_from_part"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Gpu:

@@ -16,8 +16,6 @@ from simulator.devices.gpu.blocks import ANY_TILES, Engine, blocks_time, tensor_
 from simulator.devices.gpu.convolution_algorithms import SPLITS, Candidate, Problem, at_least
 from simulator.devices.gpu.memory import memory_time
 
-__all__ = ["byte_gemm", "direct", "explicit_gemm", "implicit_gemm", "tensor_gemm"]
-
 # Tiles for which the libraries' kernels are compiled: channels of the result by pixels.
 _FORWARD_EARLY = ((128, 128), (64, 128), (32, 128))
 _FORWARD = (*_FORWARD_EARLY, (64, 64))

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from simulator.constants import constants
 from simulator.devices.gpu.gpu import Gpu
 
-__all__ = ["compute_time"]
-
 
 @constants("lanes")
 @dataclass(frozen=True, slots=True)

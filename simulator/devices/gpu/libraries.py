@@ -13,8 +13,6 @@ from math import exp
 from simulator.constants import Constants, constants
 from simulator.questions.where import Month
 
-__all__ = ["LibraryCosts", "library_factor"]
-
 
 @constants("libraries")
 @dataclass(frozen=True, slots=True)

@@ -14,14 +14,6 @@ from dataclasses import dataclass
 from simulator.constants import constants
 from simulator.devices.gpu.gpu import Gpu
 
-__all__ = [
-    "MemoryCosts",
-    "achieved_bandwidth",
-    "l2_bandwidth",
-    "memory_time",
-    "resident_share",
-]
-
 
 @constants("memory")
 @dataclass(frozen=True, slots=True)

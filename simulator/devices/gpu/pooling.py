@@ -12,8 +12,6 @@ from simulator.devices.gpu.memory import MemoryCosts, memory_time
 from simulator.devices.kernels import Pooling
 from simulator.workload.precision import ELEMENT_BYTES, INDEX_BYTES
 
-__all__ = ["PoolingCosts", "pooling_cost"]
-
 
 @constants("pooling")
 @dataclass(frozen=True, slots=True)

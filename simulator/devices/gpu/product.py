@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from simulator.devices.cost import Bound, bound_of
 
-__all__ = ["ProductTime", "Tile", "parts_of_k", "sides_of_wave"]
-
 _WAVES = (1, 2, 4)  # numbers of waves that splitting k may fill
 _MOST_PARTS = 64
 _LEAST_K = 64  # smallest k of a part

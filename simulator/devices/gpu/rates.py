@@ -7,14 +7,6 @@ from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.units import computes_in_fp32, computes_on_tensor_cores, multiplies_bytes
 from simulator.workload.precision import Precision
 
-__all__ = [
-    "BYTES_AT_ONCE",
-    "arithmetic_rate",
-    "compute_rate",
-    "held",
-    "tensor_rate",
-]
-
 BYTES_AT_ONCE = 4.0  # int8 multiply-adds of a lane in the time of one in fp32 (dp4a)
 
 

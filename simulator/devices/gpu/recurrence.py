@@ -25,8 +25,6 @@ from simulator.devices.gpu.rates import compute_rate, tensor_rate
 from simulator.devices.kernels import Recurrence
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
-__all__ = ["RecurrenceCosts", "recurrence_cost"]
-
 Tiles = Sequence[tuple[int, int]]
 
 _STEP: Tiles = ((128, 64), (64, 64), (128, 32), (64, 32), (128, 128), (128, 8))  # gates by batch

@@ -22,8 +22,6 @@ from simulator.devices.gpu.memory import MemoryCosts, achieved_bandwidth, l2_ban
 from simulator.devices.kernels import Rowwise
 from simulator.workload.precision import ELEMENT_BYTES
 
-__all__ = ["RowwiseCosts", "rowwise_cost"]
-
 WARP_ROW = 1024  # longest row that softmax keeps in a warp's registers
 VECTOR_BYTES = 16  # one load of a thread
 _IN_WARPS = ("masked_softmax", "causal_softmax")  # in registers whatever the row length

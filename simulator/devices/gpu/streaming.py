@@ -17,8 +17,6 @@ from simulator.devices.gpu.lanes import compute_time
 from simulator.devices.gpu.memory import MemoryCosts, memory_time
 from simulator.devices.kernels import Streaming
 
-__all__ = ["StreamingCosts", "streaming_cost"]
-
 
 @constants("streaming")
 @dataclass(frozen=True, slots=True)

@@ -33,8 +33,6 @@ from simulator.devices.gpu.units import computes_on_tensor_cores
 from simulator.devices.kernels import Gemm
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
-__all__ = ["TensorProductCosts", "TensorProducts", "is_pipelined", "tensor_product_time"]
-
 # (columns, rows), the larger first.
 _SIDES = (
     *((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64), (128, 32)),

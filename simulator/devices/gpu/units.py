@@ -5,8 +5,6 @@ from __future__ import annotations
 from simulator.devices.gpu.gpu import Gpu
 from simulator.workload.precision import Precision
 
-__all__ = ["computes_in_fp32", "computes_on_tensor_cores", "multiplies_bytes"]
-
 
 def computes_on_tensor_cores(gpu: Gpu, precision: Precision) -> bool:
     """Return whether matrix products in *precision* run on tensor (matrix) cores."""

@@ -16,8 +16,6 @@ from math import ceil
 from simulator.devices.gpu.blocks import ANY_TILES, Engine, blocks_time
 from simulator.devices.gpu.convolution_algorithms import Candidate, Problem, at_least
 
-__all__ = ["fft_tiles", "winograd", "winograd_fused"]
-
 _FUSED = ((32, 32), (64, 32))  # channels by image tiles of 16 elements each
 _FUSED_DEPTH = 16
 # cuDNN's kernels give a block 32 tiles of 2 x 2, arranged as images by rows by columns (tile148n, tile228n, tile418n);

@@ -33,8 +33,6 @@ from simulator.workload.operators import (
     Softmax,
 )
 
-__all__ = ["context_split"]
-
 
 @once
 def context_split(network: Network, ranks: int) -> Network:

@@ -22,8 +22,6 @@ from simulator.workload.collective import Collective
 from simulator.workload.network import Layer, Network, Parameter, once
 from simulator.workload.operators import Copy, Elementwise, Exchange, Linear
 
-__all__ = ["expert_parameters", "expert_split"]
-
 _Ways = tuple[Collective | None, Collective | None]  # collectives of the forward and the backward pass
 _THERE: _Ways = ("all-to-all", "all-to-all")
 

@@ -9,8 +9,6 @@ from itertools import pairwise
 from simulator.errors import refused
 from simulator.workload.network import Layer, Network, block_name, once
 
-__all__ = ["Stage", "joined", "stages_of", "units_of"]
-
 
 @dataclass(frozen=True, eq=False)
 class Stage:

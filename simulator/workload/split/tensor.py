@@ -39,8 +39,6 @@ from simulator.workload.operators import (
     Softmax,
 )
 
-__all__ = ["tensor_split"]
-
 # Whole on each rank; split by channels, heads or columns; split by rows of the sequence.
 State = Literal["whole", "split", "rows"]
 _LEAST = 64  # minimum of columns per rank to pad for; narrower products are computed whole on each rank

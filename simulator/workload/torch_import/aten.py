@@ -15,8 +15,6 @@ from typing import Any, Literal
 from simulator.workload import operators as ops
 from simulator.workload.torch_import.call import Call, is_pointwise
 
-__all__ = ["FREE", "operators_of"]
-
 
 def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())

@@ -8,8 +8,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["Call", "call_of", "is_pointwise", "tensors_in"]
-
 
 @dataclass(frozen=True, slots=True)
 class Call:

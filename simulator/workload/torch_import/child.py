@@ -28,8 +28,6 @@ from simulator.spelling import mention
 from simulator.workload.torch_import.load import load_torch_workload
 from simulator.workload.torch_import.traced import TracedNetwork
 
-__all__ = ["LIMIT_S", "serve", "trace_apart"]
-
 LIMIT_S = 300.0
 _START = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "

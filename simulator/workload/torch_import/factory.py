@@ -23,8 +23,6 @@ from simulator.workload.torch_import.faults import fault_of
 from simulator.workload.torch_import.request import InputShape, TorchRequest
 from simulator.workload.torch_import.values import FollowingValues, KnownValues
 
-__all__ = ["Subject", "build_subject", "quietly", "subject_of_module"]
-
 _RETURNS = "a torch.nn.Module, (module, inputs) or (module, inputs, loss)"
 
 

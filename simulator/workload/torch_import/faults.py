@@ -8,8 +8,6 @@ from pathlib import Path
 
 from simulator.errors import Fault, InputError, one_line
 
-__all__ = ["TraceFault", "fault_of", "place_of"]
-
 _MESSAGE_LENGTH = 200
 _OWN = str(Path(__file__).parent)
 

@@ -19,8 +19,6 @@ from simulator.workload.operators import Elementwise, LayerNorm, Recurrent
 from simulator.workload.torch_import.faults import TraceFault
 from simulator.workload.torch_import.recorder import Recorder
 
-__all__ = ["LibraryFunctions", "reaching_builtins"]
-
 Cell = Literal["rnn", "lstm", "gru"]
 _GUARDS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 

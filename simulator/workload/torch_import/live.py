@@ -12,8 +12,6 @@ from simulator.workload.network import Network
 from simulator.workload.torch_import.factory import quietly, subject_of_module
 from simulator.workload.torch_import.trace import trace_subject
 
-__all__ = ["network_of_module"]
-
 
 def network_of_module(module: Any, inputs: Any, loss: Callable[[Any], Any] | None, *, training: bool) -> NetworkSource:
     """Return the network traced from one pass of *inputs* through *module*; their first dimension is the batch.

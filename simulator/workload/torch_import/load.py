@@ -7,8 +7,6 @@ from simulator.spelling import mention
 from simulator.workload.torch_import.request import parse_torch
 from simulator.workload.torch_import.traced import TracedNetwork
 
-__all__ = ["load_torch_workload"]
-
 
 def load_torch_workload(
     text: str,

@@ -18,8 +18,6 @@ from simulator.workload.torch_import.call import Call, call_of
 from simulator.workload.torch_import.faults import TraceFault, stack_place
 from simulator.workload.torch_import.values import KnownValues
 
-__all__ = ["ModuleStack", "Recorder"]
-
 _DYNAMIC = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output)
 
 

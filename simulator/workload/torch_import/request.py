@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from simulator.errors import nearest, one_line, refused
 
-__all__ = ["DTYPES", "InputShape", "TorchRequest", "parse_torch"]
-
 DTYPES = ("float16", "bfloat16", "float32", "float64", "int32", "int64", "bool")
 _FORM = "torch:package.module:factory"
 _MAX_SIDE = 10**9

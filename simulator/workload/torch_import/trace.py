@@ -18,8 +18,6 @@ from simulator.workload.torch_import.library import LibraryFunctions, reaching_b
 from simulator.workload.torch_import.recorder import ModuleStack, Recorder
 from simulator.workload.torch_import.traced import TracedNetwork
 
-__all__ = ["trace_subject"]
-
 
 class _Saved:
     """Size of the distinct storages saved for the backward pass, without parameters and buffers."""

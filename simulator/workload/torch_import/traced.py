@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from simulator.workload.network import Network
 
-__all__ = ["TracedNetwork"]
-
 
 @dataclass(frozen=True, slots=True)
 class TracedNetwork:

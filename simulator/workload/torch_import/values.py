@@ -15,8 +15,6 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from simulator.workload.torch_import.call import tensors_in
 
-__all__ = ["FollowingValues", "KnownValues"]
-
 _MAX_ELEMENTS = 2**20
 _RANDOM = torch.Tag.nondeterministic_seeded
 _UNSET = ("empty", "set_", "resize_")  # their contents are undefined

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from simulator.workload.zoo.builder import NetworkBuilder, Tensor
 
-__all__ = ["alexnet", "alexnet_owt", "overfeat_fast"]
-
 
 def alexnet(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
     """Return the logits of torchvision's AlexNet."""

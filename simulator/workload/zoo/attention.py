@@ -16,8 +16,6 @@ from simulator.workload.network import Parameter
 from simulator.workload.operators import AttentionLibrary, Copy, Elementwise, Reduction
 from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
 
-__all__ = ["ATTENTIONS", "FUSED", "AttentionKind", "Mask", "rotate", "self_attention"]
-
 AttentionKind = Literal["eager", "fused-softmax", "fused", "fused-first", "fused-native"]
 ATTENTIONS: tuple[AttentionKind, ...] = get_args(AttentionKind)
 _LIBRARIES: dict[str, AttentionLibrary] = {"fused": "flash2", "fused-first": "flash1", "fused-native": "native"}

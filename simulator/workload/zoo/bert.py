@@ -10,8 +10,6 @@ from simulator.workload.zoo.attention import AttentionKind, self_attention
 from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
 from simulator.workload.zoo.transformer import embed_positions
 
-__all__ = ["HEADS", "Encoder", "HeadKind", "encoder"]
-
 HeadKind = Literal["auto", "pretraining", "classification", "question-answering", "none"]
 HEADS: tuple[HeadKind, ...] = get_args(HeadKind)
 

@@ -15,8 +15,6 @@ from typing import Literal
 from simulator.workload import operators as ops
 from simulator.workload.network import Layer, Network, Parameter, Part, Split
 
-__all__ = ["NetworkBuilder", "SizeError", "Tensor", "pair"]
-
 Pair = int | tuple[int, int]
 
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from simulator.workload.zoo.entry import Entry
 
-__all__ = ["called"]
-
 _SHAPE = ("layers", "hidden", "heads", "experts", "chosen", "expert_inner", "shared_inner", "dense_layers", "tied")
 # Most of a vocabulary that padding adds.  Megatron-LM pads to a multiple of 128 x tp (--make-vocab-size-divisible-by):
 # with tp=8 it adds less than 1,024 words, 2 % to GPT-2's 50,257 and at most 3 % to the 32,000 of Llama 2.

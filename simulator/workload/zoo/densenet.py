@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from simulator.workload.zoo.builder import NetworkBuilder, Tensor
 
-__all__ = ["DENSENET_SIZES", "densenet"]
-
 # Growth rate; layers of each block; channels of the stem.
 DENSENET_SIZES = {
     121: (32, (6, 12, 24, 16), 64),

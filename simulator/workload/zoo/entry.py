@@ -8,8 +8,6 @@ from typing import Any
 
 from simulator.workload.zoo.builder import NetworkBuilder, Tensor
 
-__all__ = ["Entry", "Outputs"]
-
 Outputs = Tensor | tuple[Tensor, ...]
 
 

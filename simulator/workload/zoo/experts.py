@@ -12,8 +12,6 @@ from simulator.workload.operators import Copy, Elementwise, Linear, Reduction
 from simulator.workload.zoo.builder import NetworkBuilder, Tensor
 from simulator.workload.zoo.sizes import Mixture
 
-__all__ = ["experts"]
-
 
 def experts(b: NetworkBuilder, x: Tensor, name: str, d: Mixture) -> Tensor:
     """Return, for each token of *x*, the weighted sum of its experts' results."""

@@ -6,8 +6,6 @@ from simulator.workload.network import Parameter
 from simulator.workload.operators import Copy, Elementwise, Embedding, Reduction
 from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
 
-__all__ = ["gnmt"]
-
 
 def gnmt(b: NetworkBuilder, tokens: Tensor, hidden: int, layers: int, vocabulary: int) -> Tensor:
     """Return the logits of each word of a translation that is as long as its source.

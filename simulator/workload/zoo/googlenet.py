@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from simulator.workload.zoo.builder import NetworkBuilder, Tensor
 
-__all__ = ["googlenet", "inception_bn"]
-
 # Channels: 1x1; 3x3's reduction and 3x3; 5x5's reduction and 5x5; projection after the pool.
 _GOOGLENET = {
     "3a": (64, 96, 128, 16, 32, 32),

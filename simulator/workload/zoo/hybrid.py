@@ -16,8 +16,6 @@ from simulator.workload.zoo.experts import experts
 from simulator.workload.zoo.llama import attention, squared
 from simulator.workload.zoo.sizes import Hybrid
 
-__all__ = ["hybrid_block"]
-
 
 def hybrid_block(b: NetworkBuilder, x: Tensor, name: str, d: Hybrid, kind: str) -> Tensor:
     """Return *x* plus the result of a layer of *kind*, a letter of the pattern, on the normalised *x*."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from simulator.workload.zoo.builder import NetworkBuilder, Pair, Tensor
 
-__all__ = ["inception3"]
-
 
 def inception3(b: NetworkBuilder, x: Tensor, classes: int) -> tuple[Tensor, ...]:
     """Return the logits and, in training, the auxiliary classifier's logits."""

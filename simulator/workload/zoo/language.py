@@ -21,8 +21,6 @@ from simulator.workload.zoo.sizes import Decoder, Hybrid, Latent, Mixture
 from simulator.workload.zoo.t5 import T5, t5
 from simulator.workload.zoo.transformer import decoder
 
-__all__ = ["LANGUAGE", "LANGUAGE_ALIASES", "tokens_entry"]
-
 _OPTIONS = (
     *("hidden", "heads", "kv_heads", "layers", "inner", "vocabulary", "positions", "attention", "head", "tied"),
     *("target_length", "predicted", "experts", "chosen", "expert_inner", "shared_inner", "dense_layers", "head_size"),

@@ -11,8 +11,6 @@ from simulator.workload.zoo.attention import rotate, self_attention
 from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
 from simulator.workload.zoo.sizes import Latent
 
-__all__ = ["latent_attention"]
-
 
 def latent_attention(b: NetworkBuilder, x: Tensor, name: str, d: Latent) -> Tensor:
     """Return the attention of a block with its output projection; *x* is already normalised.

@@ -17,8 +17,6 @@ from simulator.workload.zoo.experts import experts
 from simulator.workload.zoo.latent import latent_attention
 from simulator.workload.zoo.sizes import Decoder, Latent, Mixture
 
-__all__ = ["attention", "gated", "llama_block", "squared"]
-
 
 def llama_block(b: NetworkBuilder, x: Tensor, name: str, d: Decoder, number: int) -> Tensor:
     """Return the result of block *number*, counted from 0."""

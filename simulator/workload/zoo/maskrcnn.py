@@ -14,8 +14,6 @@ from simulator.workload.operators import Conv2d, Copy
 from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
 from simulator.workload.zoo.resnet import resnet_stages
 
-__all__ = ["mask_rcnn"]
-
 _WIDTH, _ANCHORS, _REGIONS, _MASKS = 256, 3, 512, 128
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from simulator.workload.operators import Copy
 from simulator.workload.zoo.builder import NetworkBuilder, Tensor
 
-__all__ = ["neumf"]
-
 
 def neumf(b: NetworkBuilder, batch: int, users: int, items: int, factors: int, widths: tuple[int, ...]) -> Tensor:
     """Return a score for each of *batch* pairs of a user and an item.

@@ -12,8 +12,6 @@ from functools import partial
 
 from simulator.workload.zoo.builder import NetworkBuilder, Tensor
 
-__all__ = ["RESNET_BLOCKS", "resnet", "resnet_cifar", "resnet_small_image", "resnet_stages"]
-
 RESNET_BLOCKS = {
     18: (2, 2, 2, 2),
     34: (3, 4, 6, 3),

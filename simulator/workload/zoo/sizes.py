@@ -8,8 +8,6 @@ from typing import Literal
 from simulator.workload.zoo.attention import AttentionKind
 from simulator.workload.zoo.builder import SizeError
 
-__all__ = ["GELUS", "Decoder", "Gelu", "Hybrid", "Latent", "Mixture"]
-
 Gelu = Literal["eager", "fused", ""]
 GELUS: tuple[Gelu, ...] = ("eager", "fused")
 

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from simulator.workload.zoo.builder import NetworkBuilder, Tensor
 
-__all__ = ["alexnet_r", "alexnet_s", "lenet", "lenet_d2l", "lstm_language_model", "perceptron"]
-
 
 def perceptron(b: NetworkBuilder, x: Tensor, widths: tuple[int, ...], activation: str = "relu") -> Tensor:
     """Return the output of linear layers of *widths*, with an activation between each two."""

@@ -9,8 +9,6 @@ from simulator.workload.operators import Copy
 from simulator.workload.zoo.builder import NetworkBuilder, Tensor
 from simulator.workload.zoo.resnet import resnet_stages
 
-__all__ = ["ssd300"]
-
 # For each extra level: inner channels, channels, stride.  Then for all levels: boxes per pixel.
 _LEVELS = ((256, 512, 2), (256, 512, 2), (128, 256, 2), (128, 256, 1), (128, 256, 1))
 _BOXES = (4, 6, 6, 6, 4, 4)

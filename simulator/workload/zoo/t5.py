@@ -11,8 +11,6 @@ from simulator.workload.network import Parameter
 from simulator.workload.operators import Copy, Elementwise, Embedding
 from simulator.workload.zoo.builder import NetworkBuilder, Tensor
 
-__all__ = ["T5", "t5"]
-
 _BUCKETS = 32  # of distances
 
 

@@ -9,8 +9,6 @@ from simulator.workload.network import Parameter
 from simulator.workload.operators import Conv2d, Copy, Elementwise, Linear
 from simulator.workload.zoo.builder import NetworkBuilder, Tensor
 
-__all__ = ["tacotron2"]
-
 _BANDS, _SYMBOLS, _WIDTH, _RNN, _PRENET, _ATTENTION = 80, 148, 512, 1024, 256, 128
 _FILTERS, _FILTER_WIDTH, _KERNEL = 32, 31, 5
 _ENCODER_LAYERS, _POSTNET_LAYERS = 3, 5

@@ -15,8 +15,6 @@ from simulator.workload.zoo.hybrid import hybrid_block
 from simulator.workload.zoo.llama import llama_block
 from simulator.workload.zoo.sizes import Decoder, Hybrid, Mixture
 
-__all__ = ["decoder", "embed_positions"]
-
 
 def decoder(b: NetworkBuilder, tokens: Tensor, d: Decoder) -> Outputs:
     """Return the logits of each token, followed by the logits of each multi-token prediction block (``mtp_layers``).

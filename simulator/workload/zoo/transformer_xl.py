@@ -9,8 +9,6 @@ from simulator.workload.network import Parameter
 from simulator.workload.operators import Copy, Elementwise
 from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
 
-__all__ = ["transformer_xl"]
-
 
 def transformer_xl(
     b: NetworkBuilder, tokens: Tensor, hidden: int, heads: int, layers: int, inner: int, memory: int, vocabulary: int

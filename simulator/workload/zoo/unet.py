@@ -12,8 +12,6 @@ from simulator.workload.network import Parameter
 from simulator.workload.operators import BatchNorm, Conv2d, Copy
 from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
 
-__all__ = ["unet", "unet3d"]
-
 _WIDTHS = (64, 128, 256, 512, 1024)
 _WIDTHS_3D = (32, 64, 128, 256, 320)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from simulator.workload.zoo.builder import NetworkBuilder, Tensor
 
-__all__ = ["VGG_BLOCKS", "vgg"]
-
 # Convolutions of 64, 128, 256, 512 and 512 channels before each pool.
 VGG_BLOCKS = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
 

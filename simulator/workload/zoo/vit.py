@@ -7,8 +7,6 @@ from simulator.workload.operators import Copy, Elementwise
 from simulator.workload.zoo.attention import AttentionKind, self_attention
 from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
 
-__all__ = ["VIT_SIZES", "Sizes", "vit"]
-
 Sizes = tuple[int, int, int, int]
 # Side of a patch, hidden size, heads, layers; the feed-forward layer is 4 x hidden wide.
 VIT_SIZES: dict[str, Sizes] = {

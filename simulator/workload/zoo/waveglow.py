@@ -11,8 +11,6 @@ from simulator.workload.network import Parameter
 from simulator.workload.operators import Conv2d, Copy, Elementwise
 from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
 
-__all__ = ["waveglow"]
-
 _FLOWS, _LAYERS, _GROUP, _BANDS, _HOP, _WINDOW = 12, 8, 8, 80, 256, 1024
 _EVERY, _EARLY = 4, 2  # every 4 flows, 2 channels are output
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["described"]
-
 # By the beginning of the name; the first match applies.
 _WORDS: tuple[tuple[str, str], ...] = (
     ("lenet-d2l", "LeNet with sigmoids and average pooling, Dive into Deep Learning"),

@@ -13,8 +13,6 @@ from validate.machine.cluster.commands import Shape
 from validate.machine.cluster.strategies import Strategy, find_strategy
 from validate.machine.measure.duration import duration_s
 
-__all__ = ["Case", "make_cases", "read_duration"]
-
 _MOST_NODES = 32
 _LEAST_RATE_BPS, _MOST_RATE_BPS = 125e3, 12.5e9  # 1 Mbit/s, 100 Gbit/s
 _LEAST_BYTES, _MOST_BYTES = 4, 1e9

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 
 from validate.machine.cluster.names import HOST_INTERFACE, Names
 
-__all__ = ["Command", "Shape", "limit_commands", "make_commands", "remove_commands", "shape_commands", "steer_commands"]
-
 Command = tuple[str, ...]
 BRIDGE = "br0"
 # A token bucket passes its content at once.  It must be small enough to hide little of a message, and large enough

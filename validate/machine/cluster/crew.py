@@ -15,8 +15,6 @@ from typing import IO, Any
 from simulator.errors import TopocastError, one_line
 from validate.machine.cluster.names import HOST_INTERFACE, Names
 
-__all__ = ["Crew", "WorkerFailed", "worker_command"]
-
 _STORE_PORT = 29600
 _START_S = 180.0
 _DIES_WITHIN_S = 5.0

@@ -11,8 +11,6 @@ from validate.machine.cluster.topology import EFFICIENCY, MessageCosts, machine_
 from validate.machine.measure.statistics import FEWEST
 from validate.tables.statistics import Errors, summarise
 
-__all__ = ["document"]
-
 
 def document(
     outcomes: Sequence[Outcome],

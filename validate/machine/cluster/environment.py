@@ -8,8 +8,6 @@ from pathlib import Path
 
 from validate.machine.cluster.shell import CommandFailed, run
 
-__all__ = ["environment"]
-
 
 def environment() -> dict[str, str | int | float]:
     """Return facts about this machine that a reader of the results needs."""

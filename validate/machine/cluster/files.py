@@ -17,8 +17,6 @@ from validate.machine.cluster.run import Measured
 from validate.machine.cluster.table import table
 from validate.machine.cluster.topology import MessageCosts, machine_name, topology_text
 
-__all__ = ["Files"]
-
 
 class Files:
     """The output files of a run: opened at the start, and moved into place when they are written.

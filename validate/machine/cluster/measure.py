@@ -14,8 +14,6 @@ from validate.machine.cluster.crew import Crew, WorkerFailed
 from validate.machine.cluster.topology import MessageCosts
 from validate.machine.measure.statistics import Interval, median_interval
 
-__all__ = ["LEAST_REPEATS", "Limits", "measure_case", "message_costs", "probe"]
-
 LEAST_REPEATS = 3
 _NARROW = 0.02  # stop once half the width of the median's interval is below this fraction of the median
 _LEAD_S = 0.01  # delay of the common start: longer than a question takes to reach a worker

@@ -11,8 +11,6 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["HOST_INTERFACE", "PREFIX", "Names", "owner_of", "process_start"]
-
 PREFIX = "topocast-cluster-"
 HOST_INTERFACE = "eth0"
 _OURS = re.compile(rf"{PREFIX}(\d{{1,10}})-(\d{{1,20}})-(?:switch|probe|host\d{{1,3}})", re.ASCII)

@@ -20,8 +20,6 @@ from validate.machine.cluster.commands import (
 from validate.machine.cluster.names import Names, owner_of, process_start
 from validate.machine.cluster.shell import CommandFailed, list_namespaces, processes_in, run
 
-__all__ = ["Network", "leftovers", "remove_leftovers", "removed_on_signals"]
-
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

@@ -17,8 +17,6 @@ import torch.distributed as dist
 from validate.machine.measure.exchange import read_exchange
 from validate.machine.measure.over_ranks import OverRanks
 
-__all__ = ["Operations"]
-
 _PROBE_PORT = 29602
 _ELEMENT_BYTES = 4  # fp32, as gradients are
 

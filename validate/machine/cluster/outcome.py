@@ -18,8 +18,6 @@ from validate.machine.cluster.topology import MessageCosts, machine_name, topolo
 from validate.machine.measure.statistics import Interval
 from validate.tables.statistics import Errors, relative_error, summarise
 
-__all__ = ["Order", "Outcome", "Predictor", "by", "orders"]
-
 _LEVEL = 0.05  # strategies whose predicted times differ by less count as equal: no order is claimed
 
 

@@ -13,8 +13,6 @@ from validate.machine.cluster.outcome import Outcome, by, orders
 from validate.machine.cluster.topology import EFFICIENCY, MessageCosts
 from validate.machine.measure.statistics import FEWEST
 
-__all__ = ["limited", "limited_words", "report", "shown_rate"]
-
 _LEAST = 0.9  # probed fraction of a link's payload rate below which the machine, not the rate, is the bottleneck
 
 

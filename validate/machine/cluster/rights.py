@@ -11,8 +11,6 @@ from simulator.errors import MissingDependency, TopocastError
 from validate.machine.cluster.names import Names
 from validate.machine.cluster.shell import CommandFailed, run
 
-__all__ = ["NotPossible", "check_machine", "check_rights", "check_torch"]
-
 _TRY = "as root, or in namespaces of your own: unshare -rnm sh -c 'mount -t tmpfs none /run && validate cluster ...'"
 
 

@@ -15,8 +15,6 @@ from validate.machine.cluster.network import Network
 from validate.machine.cluster.topology import MessageCosts
 from validate.machine.measure.statistics import Interval
 
-__all__ = ["Measured", "least_s", "run_cases"]
-
 
 @dataclass(slots=True)
 class Measured:

@@ -7,8 +7,6 @@ import subprocess
 from simulator.errors import TopocastError, one_line
 from validate.machine.cluster.commands import Command
 
-__all__ = ["CommandFailed", "list_namespaces", "processes_in", "run"]
-
 _LIMIT_S = 30.0
 
 

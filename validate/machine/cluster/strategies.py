@@ -9,8 +9,6 @@ from simulator.api.collectives import is_strategy, strategy_names
 from simulator.errors import InputError, nearest, one_line
 from simulator.workload.collective import Collective
 
-__all__ = ["DEFAULT", "Strategy", "find_strategy"]
-
 DEFAULT = "ring,halving-doubling,sharded,parameter-server,gloo,broadcast"
 _SERVERS = re.compile(r"parameter-server-([1-9]\d{0,2})", re.ASCII)
 

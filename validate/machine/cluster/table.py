@@ -12,8 +12,6 @@ from validate.machine.cluster.outcome import Outcome
 from validate.machine.cluster.topology import machine_name
 from validate.machine.measure.statistics import FEWEST
 
-__all__ = ["COLUMNS", "table"]
-
 COLUMNS = (
     *("machine", "fabric", "n_nodes", "n_gpus", "gpu_set", "group_size", "n_groups_concurrent", "collective"),
     *("bytes", "dtype", "placement", "strategy", "time_s", "algbw_GBps", "busbw_GBps", "dataset"),

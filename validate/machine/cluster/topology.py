@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from validate.machine.cluster.commands import Shape
 
-__all__ = ["EFFICIENCY", "MessageCosts", "machine_name", "topology_text"]
-
 # A frame carries 1500 B: 20 of IP, 20 of TCP, 12 of TCP timestamps and 1448 of payload.  tc counts each frame with its
 # 14 B header, also within a longer packet (Linux, net/core/dev.c, qdisc_pkt_len_init).  The 24 B of preamble, checksum
 # and gap that a real wire adds do not exist here.

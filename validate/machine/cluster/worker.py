@@ -18,8 +18,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-__all__ = ["main"]
-
 _PR_SET_PDEATHSIG = 1
 _JOIN_S = 120.0
 _CONGESTION = "/proc/sys/net/ipv4/tcp_congestion_control"

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from simulator.topology.catalogue import load_part, part_names
 from simulator.topology.parts import NicPart
 
-__all__ = ["Adapter", "adapter_part"]
-
 # Usual rate of an adapter at a PCIe port of each generation, where no rate is given: as much as the slot feeds.
 _USUAL_BPS = {3: 12.5e9, 4: 25e9, 5: 50e9, 6: 100e9}
 _FULL = 0.85  # least reported fraction of a part's rate: two ports of 180 Gbit/s are one adapter of 400 Gbit/s

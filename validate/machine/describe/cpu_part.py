@@ -12,8 +12,6 @@ from validate.machine.describe.estimates import architecture, flop_per_cycle, ve
 from validate.machine.describe.processor import CacheFacts, Processor
 from validate.machine.describe.words import hertz_words, quoted, rate_words, size_words
 
-__all__ = ["own_cpu"]
-
 # Eshelman, latency table (Dive into Deep Learning, section 13.4); beyond the third level, twice its latency.
 _CACHE_NS = {1: 1.5, 2: 5.0, 3: 16.0}
 _SYSTEM = "the system: /proc/cpuinfo and /sys/devices/system/cpu"

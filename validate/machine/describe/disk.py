@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["disk_part"]
-
 _OVER_A_NETWORK = ("elastic block store", "persistentdisk", "virtual disk")  # as Amazon, Google and Microsoft call them
 
 

@@ -19,8 +19,6 @@ from validate.machine.describe.words import quoted, size_words
 from validate.machine.measure.slug import slug
 from validate.tables.names import find_cpu
 
-__all__ = ["draft"]
-
 _LONGEST_NAME = 60
 
 

@@ -10,8 +10,6 @@ from simulator.topology.parts import CpuPart
 from validate.machine.describe.processor import Processor
 from validate.machine.measure.slug import slug
 
-__all__ = ["architecture", "flop_per_cycle", "nearest_cpu", "vector_bits"]
-
 # Processor designs by family and model (Intel: Linux, arch/x86/include/asm/intel-family.h; AMD: util-linux and
 # WikiChip).
 _INTEL = {

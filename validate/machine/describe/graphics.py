@@ -12,8 +12,6 @@ from simulator.topology.parts import GpuPart, LinkPart, NicPart
 from validate.machine.measure.slug import slug
 from validate.tables.names import gpu_names
 
-__all__ = ["Card", "ask_driver", "parse_cards", "part_of", "pcie_part", "port_part", "slot_for"]
-
 _FIELDS = "name,memory.total,pcie.link.gen.max,pcie.link.width.max"
 _FIGURES = 3  # besides the name
 _BESIDE_CPU = frozenset(("gh200-480gb", "gb200", "gb300"))  # attached to their CPU by NVLink-C2C

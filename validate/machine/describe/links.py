@@ -10,8 +10,6 @@ from simulator.topology.parts import GpuPart
 from validate.machine.describe.adapters import Adapter
 from validate.machine.describe.topo import Matrix
 
-__all__ = ["Hung", "Placement", "nvlink_parts", "place_gpus"]
-
 _APART = frozenset(("SYS", "SOC"))
 _BY_GENERATION = {"Pascal": "nvlink1", "Volta": "nvlink2", "Ampere": "nvlink3", "Hopper": "nvlink4",
                   "Blackwell": "nvlink5", "CDNA1": "xgmi-mi100", "CDNA2": "xgmi-mi200",

@@ -8,8 +8,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["CacheFacts", "Processor", "read_processor"]
-
 _VENDORS = {"GenuineIntel": "intel", "AuthenticAMD": "amd"}
 _IN_NAME = re.compile(r"@\s*([0-9.]+)\s*GHz", re.IGNORECASE | re.ASCII)
 _SCALES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}

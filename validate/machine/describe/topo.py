@@ -6,8 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["MOST_DEVICES", "Matrix", "parse_topo", "without_peers"]
-
 MOST_DEVICES = 512  # GPUs and adapters of one machine
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 
-__all__ = ["hertz_words", "quoted", "rate_words", "size_words"]
-
 
 def quoted(text: str) -> str:
     """Return *text* as a quoted YAML string; unprintable characters become question marks."""

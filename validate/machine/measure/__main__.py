@@ -10,8 +10,6 @@ from pathlib import Path
 
 from validate.machine.measure.duration import bucket_bytes, duration_s, fraction
 
-__all__ = ["main"]
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""

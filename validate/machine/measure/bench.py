@@ -16,8 +16,6 @@ from validate.machine.measure.sensors import Sensors
 from validate.machine.measure.slug import slug
 from validate.machine.measure.timing import Call, Stopwatch
 
-__all__ = ["Bench", "CpuStopwatch", "CudaStopwatch", "GraphStopwatch", "open_bench"]
-
 _LAUNCH_S = 100e-6  # initial allowance for the host to launch a graph
 _MOST_LAUNCH_S = 10e-3
 _CPU_CACHE_BYTES = 64 << 20  # size of a CPU's caches where the system does not report it

@@ -10,8 +10,6 @@ from validate.machine.measure.bench import Bench
 from validate.machine.measure.statistics import Interval
 from validate.machine.measure.timing import Call, Stopwatch
 
-__all__ = ["Case", "Columns", "Mode", "Unavailable", "Work"]
-
 Mode = Literal["stream", "single", "graph"]
 """How calls are issued: back to back; one at a time, host time included; or replayed from a captured graph."""
 Columns = dict[str, str | int | float]

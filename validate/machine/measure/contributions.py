@@ -8,8 +8,6 @@ import torch
 
 from validate.machine.measure.exchange import Exchange
 
-__all__ = ["Contribution"]
-
 _PERIOD = 251  # prime, so that the pattern does not align with blocks of a buffer
 # All integers up to this one are exact in the format: 2 to the number of significand bits.
 _MOST = {torch.float16: 1 << 11, torch.bfloat16: 1 << 8, torch.float32: 1 << 24}

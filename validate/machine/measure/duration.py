@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["bucket_bytes", "duration_s", "fraction"]
-
 _BYTES = {"B": 1, "kB": 10**3, "KiB": 1 << 10, "MB": 10**6, "MiB": 1 << 20, "GB": 10**9, "GiB": 1 << 30}
 _UNITS = {"": 1, "s": 1, "sec": 1, "min": 60, "m": 60, "h": 3600}
 

@@ -14,8 +14,6 @@ import torch
 
 from validate.machine.measure.bench import Bench, cpu_facts
 
-__all__ = ["SAME", "environment"]
-
 SAME = ("device", "driver", "torch", "cuda", "threads", "cores", "power_limit_W", "mig")
 """Facts that two runs must share to put their rows in one table."""
 

@@ -13,8 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-__all__ = ["Exchange", "Move", "Part", "Receive", "Stand", "parts_of", "processes_of", "read_exchange", "staging_count"]
-
 
 @dataclass(frozen=True, slots=True)
 class Move:

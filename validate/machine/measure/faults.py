@@ -12,8 +12,6 @@ import torch
 
 from validate.machine.measure.case import Unavailable
 
-__all__ = ["Fatal", "Stopped", "one_line", "reason_of", "stop_on_signals"]
-
 _LENGTH = 200
 _OUT_OF_MEMORY = tuple(  # exported by torch itself since 2.5
     found for owner in (torch, torch.cuda) if (found := getattr(owner, "OutOfMemoryError", None)) is not None

@@ -10,9 +10,6 @@ from pathlib import Path
 from validate.machine.measure.bench import Bench
 from validate.machine.measure.case import Case
 
-__all__ = ["ASKED", "EXCHANGES", "GROUPS", "SCALING", "Group", "cases_of", "usual_groups"]
-
-
 ASKED = "asked.json"
 """The file that lists the steps a user asked for."""
 EXCHANGES = "exchanges.json"

@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 import torch
 
-__all__ = ["hold_up", "time_queued"]
-
 _CLOCK_HZ = 1.5e9  # clocks run between 1 and 2.5 GHz
 
 

@@ -21,8 +21,6 @@ import torch.distributed as dist
 
 from validate.machine.measure.ranks import Ranks, RanksFailed
 
-__all__ = ["Launch", "LaunchedRanks", "launch", "ranks_of"]
-
 _JOIN_S = 300.0
 _IDLE_S = 7 * 86_400.0  # the first rank may measure alone for a long time
 _LENGTH = 200

@@ -18,8 +18,6 @@ import torch
 from validate.machine.measure.contributions import Contribution
 from validate.machine.measure.exchange import Exchange, Part, Receive, parts_of, staging_count
 
-__all__ = ["OverDevices"]
-
 
 class OverDevices:
     """*exchange* with stand i on GPU ``devices[i]``; None is the host's memory."""

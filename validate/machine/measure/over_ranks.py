@@ -10,8 +10,6 @@ import torch.distributed as dist
 from validate.machine.measure.contributions import Contribution
 from validate.machine.measure.exchange import Exchange, Part, Receive, parts_of, processes_of, staging_count
 
-__all__ = ["OverRanks"]
-
 
 class OverRanks:
     """The part of process *process* in *exchange*, with the division of stands by :func:`processes_of`.

@@ -22,8 +22,6 @@ import torch.distributed as dist
 
 from validate.machine.measure.case import Unavailable
 
-__all__ = ["Ranks", "RanksFailed"]
-
 _POLL_S = 0.02
 _GRACE_S = 0.5
 _LENGTH = 200

@@ -8,8 +8,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["recorded"]
-
 
 @contextmanager
 def recorded(graph: Any) -> Iterator[None]:

@@ -29,8 +29,6 @@ from validate.machine.measure.table import CAPTURED, COLUMNS, RAN_DRY, RowFile
 from validate.machine.measure.timing import Effort, Stopwatch, time_call
 from validate.machine.measure.watches import QueuedStopwatch
 
-__all__ = ["RECORD", "Settings", "run"]
-
 RECORD = "run.json"
 DATASET = "topocast_measure"
 DONE, FAILED, INTERRUPTED = 0, 1, 130

@@ -11,8 +11,6 @@ import time
 from dataclasses import dataclass
 from statistics import median
 
-__all__ = ["Readings", "Sensors"]
-
 _SM, _MEMORY = 1, 2  # nvmlClockType_t: SM and memory
 _CORE_C = 0  # nvmlTemperatureSensors_t
 # nvmlClocksEventReasons: what holds the clock below the requested one.

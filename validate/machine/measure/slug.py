@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["slug"]
-
 
 def slug(name: str) -> str:
     """Return *name*, as a driver or the system reports it, in lower case with single hyphens."""

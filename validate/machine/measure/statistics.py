@@ -8,8 +8,6 @@ from functools import lru_cache
 from math import comb, sqrt
 from statistics import NormalDist
 
-__all__ = ["FEWEST", "Interval", "median_interval"]
-
 CONFIDENCE = 0.95
 _MANY = 1000  # number of samples above which the normal approximation replaces exact counting
 FEWEST = 6  # fewest samples whose whole range covers the median with CONFIDENCE

@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["CAPTURED", "COLUMNS", "RAN_DRY", "RowFile", "asked_note", "cell_text"]
-
 RAN_DRY = "the queue ran dry: some of the host's time is in it"
 CAPTURED = "captured graph"
 _REMARKS = (RAN_DRY, CAPTURED)  # appended to a row's note by the measurement

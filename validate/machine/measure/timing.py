@@ -10,8 +10,6 @@ from typing import Protocol
 
 from validate.machine.measure.statistics import FEWEST, Interval, median_interval
 
-__all__ = ["Effort", "Stopwatch", "repeated", "time_call"]
-
 Call = Callable[[int], object]
 """Runs the workload once; the argument numbers the calls, to rotate buffers."""
 

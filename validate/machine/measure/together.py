@@ -14,8 +14,6 @@ from validate.machine.measure.hold import hold_up
 from validate.machine.measure.statistics import Interval
 from validate.machine.measure.timing import Effort, repeated
 
-__all__ = ["MOST_CALLS", "time_together"]
-
 MOST_CALLS = 64  # most calls per sample: what a GPU's queue takes without blocking the host
 _ISSUE_S = 100e-6  # more than the host needs to issue one call
 

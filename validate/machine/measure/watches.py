@@ -11,8 +11,6 @@ from validate.machine.measure.bench import Bench, CpuStopwatch
 from validate.machine.measure.hold import time_queued
 from validate.machine.measure.timing import Call
 
-__all__ = ["HostStopwatch", "QueuedStopwatch", "ThreadsStopwatch", "WallStopwatch"]
-
 _ISSUE_S = 15e-6  # initial allowance for the host to issue a call
 _TRIES = 5
 

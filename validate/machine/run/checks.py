@@ -11,8 +11,6 @@ from typing import Any
 from simulator.errors import InputError, one_line
 from simulator.user_files import open_user_file, read_user_file
 
-__all__ = ["busy", "has_rows", "load_notes", "load_warning", "machine_name", "reported"]
-
 _MOST_BYTES = 64_000_000  # of a record
 SHARE = 0.25
 """Share of the cores that may be wanted by other processes, over the last minute, on an idle machine."""

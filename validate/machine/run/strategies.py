@@ -13,8 +13,6 @@ from simulator.console.files import OutputFile
 from simulator.errors import InputError
 from simulator.questions.collective import CollectiveQuestion
 
-__all__ = ["exchanges_of", "write_exchanges"]
-
 _BY_TORCH = ("nccl", "gloo")  # measured as the library's own collective, without a schedule
 
 

@@ -21,8 +21,6 @@ from validate.machine.describe.processor import Processor
 from validate.machine.describe.topo import Matrix
 from validate.tables.names import gpu_names
 
-__all__ = ["combined"]
-
 _MOST_GPUS = 1024
 _NVLINK_BPS = 25e9  # per link, since Volta
 _DETAIL = ("nccl-xml", "hwloc-xml", "nccl-log", "lspci")  # kinds of dumps with a tree; the first present is used

@@ -15,8 +15,6 @@ from validate.machine.describe.dumps.tree import Bus, Numa, Tree
 from validate.machine.describe.dumps.xml_text import Element
 from validate.machine.describe.graphics import Card, part_of
 
-__all__ = ["hwloc_tree"]
-
 _NUMBERS = re.compile(r"\[([0-9a-f]{4}):([0-9a-f]{4})\]", re.IGNORECASE | re.ASCII)
 _MAKERS = {"GenuineIntel": "intel", "AuthenticAMD": "amd"}
 _LANE_GBPS = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}

@@ -14,8 +14,6 @@ from simulator.topology.parts import CpuPart
 from simulator.topology.topology import Topology
 from validate.machine.describe.topo import Matrix
 
-__all__ = ["cpu_like", "links_like", "machines_like", "sockets_like"]
-
 # cpuid's family and model of server CPUs as NCCL writes them; for AMD, 16 times the extended family plus the family.
 _INTEL = {45: "Sandy Bridge", 62: "Ivy Bridge", 63: "Haswell", 79: "Broadwell", 85: "Skylake-SP", 106: "Ice Lake",
           108: "Ice Lake", 143: "Sapphire Rapids", 207: "Emerald Rapids"}  # fmt: skip

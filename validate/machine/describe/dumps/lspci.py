@@ -8,8 +8,6 @@ from validate.machine.describe.dumps.pci import adapter_of, model_in
 from validate.machine.describe.dumps.tree import DEEPEST, TOO_DEEP, Bus, Numa, Tree
 from validate.machine.describe.topo import MOST_DEVICES
 
-__all__ = ["lspci_tree"]
-
 _ROOT = re.compile(r"^\s*[-+\\|]*[-+\\]-?\[(?P<bus>[0-9a-f]{4,8}:[0-9a-f]{2})\]", re.IGNORECASE | re.ASCII)
 # A device such as 1c.0 and, for a bridge, the buses below it.  Columns show what is attached where.
 _SLOT = re.compile(

@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from validate.machine.describe.adapters import Adapter
 from validate.machine.describe.dumps.tree import DEEPEST, TOO_DEEP, Bus, Numa, Tree
 
-__all__ = ["log_tree"]
-
 _INFO = re.compile(r"^(?P<who>.*?\[\d+\]) NCCL (?:INFO|WARN) ?(?P<said>.*)$", re.ASCII)
 _CPU = re.compile(r"CPU/(?:\d+-)?(?P<id>\d+)(?: \((?P<arch>\d+)/(?P<vendor>\d+)/(?P<model>-?\d+)\))?", re.ASCII)
 _LINE = re.compile(

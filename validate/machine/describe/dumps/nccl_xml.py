@@ -14,8 +14,6 @@ from validate.machine.describe.dumps.pci import adapter_of, gpu_model, kind_of, 
 from validate.machine.describe.dumps.tree import Bus, Numa, Tree
 from validate.machine.describe.dumps.xml_text import Element
 
-__all__ = ["nccl_tree"]
-
 _MEGABIT_BPS = 1e6 / 8
 _MAKERS = {"GenuineIntel": "intel", "AuthenticAMD": "amd"}
 _MOST_PORTS = 64

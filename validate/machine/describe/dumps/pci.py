@@ -11,8 +11,6 @@ from typing import Literal
 from validate.machine.describe.adapters import Adapter
 from validate.machine.describe.graphics import Card, part_of
 
-__all__ = ["adapter_of", "gpu_model", "kind_of", "model_in", "speed_of"]
-
 _GPUS = {
     "10de:102d": "k80-die",
     "10de:15f8": "p100-pcie-16gb",

@@ -17,8 +17,6 @@ from validate.machine.describe.dumps.tree import Tree
 from validate.machine.describe.dumps.xml_text import parse_xml
 from validate.machine.describe.topo import MOST_DEVICES, Matrix, parse_topo
 
-__all__ = ["KINDS", "MAX_BYTES", "Dump", "read_dump", "read_text"]
-
 MAX_BYTES = 20_000_000
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 KINDS = {

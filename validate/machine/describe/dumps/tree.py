@@ -11,8 +11,6 @@ from validate.machine.describe.graphics import Card
 from validate.machine.describe.links import Hung, Placement
 from validate.machine.describe.topo import Matrix
 
-__all__ = ["DEEPEST", "TOO_DEEP", "Bus", "Numa", "Tree"]
-
 DEEPEST = 64  # bridges above a device; buses are numbered up to 255
 TOO_DEEP = f"bridges are nested deeper than {DEEPEST}"
 _MOST_LINKS = 999  # the most that parse_topo reads; far more than any GPU has

@@ -8,8 +8,6 @@ from xml.parsers import expat
 
 from simulator.errors import Fault, InputError, one_line
 
-__all__ = ["Element", "parse_xml"]
-
 _DEEPEST = 200
 _MOST_ELEMENTS = 200_000
 

@@ -9,8 +9,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Described", "Description", "Layer", "Parameter", "read_description"]
-
 _VERSION = 1
 
 

@@ -17,9 +17,6 @@ from validate.machine.measure.built.rare import weighed_rows
 from validate.machine.measure.built.shapes import Shape
 from validate.machine.measure.case import Unavailable
 
-__all__ = ["elementwise"]
-
-
 _NOT_IN_TORCH = {
     "lstm_cell": "the fused cell of an LSTM without its products is no public function of torch",
     "dropout_add": "a sum that drops some of it in one kernel is Megatron-LM's and not torch's",

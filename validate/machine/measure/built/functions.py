@@ -8,8 +8,6 @@ from typing import Any
 import torch
 from torch.nn import functional as F  # noqa: N812  torch's own short name
 
-__all__ = ["BINARY", "CHOOSING", "DROPOUT", "LOSSES", "SCALAR", "unary"]
-
 DROPOUT = 0.1  # fraction set to zero, which does not affect the time
 BINARY = frozenset(("add", "sub", "mul", "div", "maximum", "minimum", "pow", "atan2", "fmod", "remainder"))
 CHOOSING = ("where", "masked_fill")  # functions of a mask, which stays in the cache

@@ -10,8 +10,6 @@ from validate.machine.measure.built.description import Layer
 from validate.machine.measure.built.shapes import Shape, seen_as
 from validate.machine.measure.case import Unavailable
 
-__all__ = ["Made", "Neighbours", "itself", "named", "seen"]
-
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:

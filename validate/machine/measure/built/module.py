@@ -18,8 +18,6 @@ from validate.machine.measure.built.shapes import Shape, View, part_of
 from validate.machine.measure.built.spans import Recompute, Step, end, spans
 from validate.machine.measure.case import Unavailable
 
-__all__ = ["Built", "BuiltNetwork", "build_network"]
-
 _BLOCK = re.compile(r"(?:[^.]+\.)*?\d+(?=\.)")  # the repeated block of a layer: blocks.3 in blocks.3.mlp.up
 _MIXES = frozenset(("MatMul", "Attention"))  # products of activations, not of parameters
 

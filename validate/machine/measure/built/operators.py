@@ -17,8 +17,6 @@ from validate.machine.measure.built.rare import experts, of_each_image, weighed_
 from validate.machine.measure.built.shapes import Shape, as_heads
 from validate.machine.measure.case import Unavailable
 
-__all__ = ["MAKERS", "needed"]
-
 
 def needed(layer: Layer, position: int, whole: int) -> int:
     """Return how many of the *whole* elements of input number *position* the layer reads."""

@@ -17,8 +17,6 @@ from torch.utils import _pytree as pytree
 from validate.machine.measure.built.module import Built
 from validate.machine.measure.case import Unavailable
 
-__all__ = ["build_own"]
-
 
 class _Own(nn.Module):  # type: ignore[misc]
     """The user's module followed by its loss, called with a flat list of tensors."""

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from validate.machine.measure.built.description import Description, Layer
 
-__all__ = ["Part", "parts_of"]
-
 Cells = dict[str, str | int]
 # Measured elementwise functions, with the number of tensors that they read.
 _FUNCTIONS = {"add": 2, "mul": 2, "div": 2, "relu": 1, "tanh": 1, "gelu": 1, "mul_scalar": 1, "add_scalar": 1}

@@ -15,8 +15,6 @@ from validate.machine.measure.built.made import Made, named
 from validate.machine.measure.built.shapes import Shape
 from validate.machine.measure.case import Unavailable
 
-__all__ = ["experts", "of_each_image", "weighed_rows", "weighed_sum"]
-
 
 class _Experts(nn.Module):  # type: ignore[misc]
     """A grouped product: consecutive groups of rows, one for each expert, times that expert's weights.

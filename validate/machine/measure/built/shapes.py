@@ -11,8 +11,6 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-__all__ = ["Shape", "View", "as_heads", "part_of", "seen_as"]
-
 Shape = tuple[int, ...]
 View = Callable[[Any], Any]
 

@@ -11,8 +11,6 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-__all__ = ["Recompute", "Span", "Step", "end", "spans"]
-
 Recompute = Literal["", "full", "selective", "operators"]
 
 

@@ -13,8 +13,6 @@ import torch.distributed as dist
 from validate.machine.measure.case import Unavailable
 from validate.machine.measure.cases.step_shapes import StepShape
 
-__all__ = ["across", "without_exchange"]
-
 _BLOCK = re.compile(r"(?:[^.]+\.)*?\d+")  # the name of a repeated block, such as layers.3
 
 

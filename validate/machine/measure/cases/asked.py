@@ -26,8 +26,6 @@ from validate.machine.measure.cases.steps import alone
 from validate.machine.measure.groups import ASKED
 from validate.machine.measure.launched import launch
 
-__all__ = ["cases", "read_asked", "write_asked"]
-
 _VERSION = 1
 _SOURCE = re.compile(r"(torch:[\w.]+:[\w.]+(:[\w,]+)?( \w+=\d+)*)?", re.ASCII)
 _CHOICES: Mapping[str, Any] = {

@@ -26,8 +26,6 @@ from validate.machine.measure.cases.sizes import ladder, spread
 from validate.machine.measure.statistics import Interval
 from validate.machine.measure.timing import Call
 
-__all__ = ["chase_cases", "cycle"]
-
 _CPU_LINE, _GPU_LINE = 64, 128
 _LEAST, _MOST = 4 << 10, 1 << 30
 _STEPS = 16384  # loads per call; a multiple of the unrolling

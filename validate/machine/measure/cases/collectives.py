@@ -26,8 +26,6 @@ from validate.machine.measure.statistics import Interval
 from validate.machine.measure.timing import Effort
 from validate.machine.measure.together import MOST_CALLS, time_together
 
-__all__ = ["Groups", "bus_factor", "cases", "figures_of", "group_cases"]
-
 _LEAST, _MOST, _FACTOR = 8, 1 << 30, 4
 _EFFORT = Effort(longest_s=0.5, warmup_s=0.01)
 _START_S, _TIMEOUT_S = 120.0, 40.0

@@ -7,8 +7,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["random_bytes"]
-
 _BLOCK = 4 << 20  # bytes; larger buffers repeat the block, as generating random bytes is slower than copying
 
 

@@ -25,8 +25,6 @@ from validate.machine.measure.statistics import Interval
 from validate.machine.measure.timing import Stopwatch
 from validate.machine.measure.watches import QueuedStopwatch, ThreadsStopwatch, WallStopwatch
 
-__all__ = ["cases"]
-
 _LEAST, _MOST, _CPU_MOST = 4 << 10, 1 << 30, 256 << 20
 _PAIRS_MOST = 256 << 20
 

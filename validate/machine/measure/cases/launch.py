@@ -14,8 +14,6 @@ from validate.machine.measure.case import Case, Mode, Work
 from validate.machine.measure.timing import Call, Stopwatch
 from validate.machine.measure.watches import HostStopwatch, ThreadsStopwatch
 
-__all__ = ["cases"]
-
 _ELEMENTS = 64  # few enough that the kernel's own time is negligible
 _CHAIN = 16  # operators in sequence, so that the fixed cost of a call hardly counts
 _PARAMETERS = 64

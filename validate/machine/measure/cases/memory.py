@@ -24,8 +24,6 @@ from validate.machine.measure.statistics import Interval
 from validate.machine.measure.timing import Call, Stopwatch
 from validate.machine.measure.watches import ThreadsStopwatch
 
-__all__ = ["cases", "usable_threads"]
-
 _LEAST, _ROW_LEAST, _ROW_MOST = 16 << 10, 64, 4096
 _BEYOND = 8  # working set in multiples of the last-level cache, at which streams hardly hit it
 _GPU_MOST = 4 << 30

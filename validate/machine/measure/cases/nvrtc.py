@@ -17,8 +17,6 @@ import torch
 
 from validate.machine.measure.case import Unavailable
 
-__all__ = ["Kernel", "compile_binary"]
-
 
 class Kernel:
     """The kernel *name* of *source*, with C linkage, for torch's current GPU.

@@ -19,8 +19,6 @@ from validate.machine.measure.cases.step_shapes import StepShape
 from validate.machine.measure.cases.stepping import set_precision
 from validate.machine.measure.watches import QueuedStopwatch
 
-__all__ = ["cases", "limits_of", "parts"]
-
 _COUNT = 700
 _COUNT_CPU = 160
 _SINGLE_EVERY = 6  # every sixth shape is also measured with host time

@@ -23,8 +23,6 @@ from validate.machine.measure.statistics import Interval
 from validate.machine.measure.timing import Call
 from validate.machine.measure.watches import QueuedStopwatch
 
-__all__ = ["cases"]
-
 Part = Literal["work", "copy", "both"]
 
 _SIZES = (64 << 20, 4 << 20)

@@ -23,8 +23,6 @@ from validate.machine.measure.cases.steps import alone
 from validate.machine.measure.groups import SCALING
 from validate.machine.measure.launched import launch
 
-__all__ = ["cases", "write_scaling"]
-
 _MOST_CPU_RANKS = 64
 
 

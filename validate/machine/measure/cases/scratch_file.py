@@ -14,8 +14,6 @@ from typing import Literal
 
 from validate.machine.measure.case import Unavailable
 
-__all__ = ["BLOCK", "Cache", "ScratchFile"]
-
 Cache = Literal["page cache", "dropped", "direct"]
 """What serves reads: the page cache; the disk, after dropping the pages; or the disk, bypassing the page cache."""
 

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
 
-__all__ = ["Limits", "Shape", "shapes"]
-
 _SEED = 20160730
 _BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}
 # Matrix products and convolutions appear more often: they run more kinds of kernels than passes over memory do.

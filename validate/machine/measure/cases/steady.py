@@ -12,9 +12,6 @@ import torch
 
 from validate.machine.measure.statistics import FEWEST, Interval, median_interval
 
-__all__ = ["Clock", "CpuClock", "CudaClock", "Patience", "Step", "agreed_samples", "steady_interval"]
-
-
 _WARMUP = 3  # fewest warm-up steps
 _PAUSE_S = 1e-3
 

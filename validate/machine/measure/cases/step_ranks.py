@@ -21,8 +21,6 @@ from validate.machine.measure.launched import LaunchedRanks, ranks_of
 from validate.machine.measure.ranks import Ranks
 from validate.machine.measure.statistics import Interval, median_interval
 
-__all__ = ["LazyRanks", "of_all", "parallel_cases", "rank_step"]
-
 _LONGEST_S = 120.0  # timeout for building the network on each rank and running its steps
 
 

@@ -12,8 +12,6 @@ from validate.machine.measure.built.description import Described
 from validate.machine.measure.built.spans import Recompute
 from validate.machine.measure.cases.networks.catalogue import ENTRIES, Sizes
 
-__all__ = ["CPU_STEPS", "Issue", "Optimizer", "Phase", "Policy", "StepShape", "gpu_steps", "parallel_steps"]
-
 Phase = Literal["train", "inference", "fwd", "bwd"]
 Issue = Literal["eager", "graph", "compile", "compile+graph"]
 Policy = Literal["torch", "fp32", "tf32", "fp16", "bf16", "fp64", "amp-fp16", "amp-bf16"]

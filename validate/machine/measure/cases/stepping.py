@@ -20,8 +20,6 @@ from validate.machine.measure.cases.step_shapes import StepShape
 from validate.machine.measure.recording import recorded
 from validate.machine.measure.statistics import Interval
 
-__all__ = ["Stepper", "make_step", "set_precision", "step_figures"]
-
 _FORMATS = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp64": torch.float64}
 _WARMUP, _WARMUP_OF_RANKS = 3, 11  # steps before a capture, as torch's notes on CUDA graphs recommend
 # torch starts at 65536 and halves the scale at each step that overflows, skipping its update: not a training step.

@@ -19,8 +19,6 @@ from validate.machine.measure.cases.stepping import make_step, step_figures
 from validate.machine.measure.faults import reason_of
 from validate.machine.measure.statistics import Interval
 
-__all__ = ["alone", "cases", "policies_of"]
-
 _FIRST = 10  # steps on one GPU before those on all GPUs
 _LENGTH = 160
 _ON_CPU = Patience(interval=0.02, longest_s=0.4, warmup_s=0.0)

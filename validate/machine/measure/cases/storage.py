@@ -27,8 +27,6 @@ from validate.machine.measure.case import Case, Columns, Unavailable, Work
 from validate.machine.measure.cases.scratch_file import BLOCK, Cache, ScratchFile
 from validate.machine.measure.statistics import FEWEST, Interval, median_interval
 
-__all__ = ["cases", "file_bytes"]
-
 _MOST_BYTES, _LEAST_BYTES = 256 << 20, 2 * BLOCK
 _SHARE = 10  # the file takes at most 1/10 of the free space
 _CACHED_BYTES = 64 << 20  # part of the file used for reads from the page cache

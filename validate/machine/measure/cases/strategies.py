@@ -31,8 +31,6 @@ from validate.machine.measure.timing import Call, Effort
 from validate.machine.measure.together import time_together
 from validate.machine.measure.watches import QueuedStopwatch
 
-__all__ = ["cases"]
-
 _FLOAT_BYTES = 4
 _MOST_ISSUE_S = 30e-3  # largest allowance for the host to issue a whole exchange
 _ROUND_S = 200e-6  # allowance for a rank's host to post one round with its adds

@@ -9,8 +9,6 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812  torch's own short name
 
-__all__ = ["Mask", "Rotation", "SelfAttention"]
-
 Mask = Literal["add-padding", "where-causal", "fused-causal"]
 
 

@@ -16,8 +16,6 @@ from validate.machine.measure.cases.networks.joined import densenet121, inceptio
 from validate.machine.measure.cases.networks.plain import Words, alexnet, lenet, perceptron, vgg
 from validate.machine.measure.cases.networks.residual import resnet, resnet_small_image
 
-__all__ = ["ENTRIES", "WITHOUT_BLOCKS", "Entry", "Example", "Sizes", "build_example"]
-
 Sample = Literal["images", "samples", "sequences"]
 
 

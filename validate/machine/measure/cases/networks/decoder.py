@@ -9,8 +9,6 @@ from torch import nn
 
 from validate.machine.measure.cases.networks.attention import Rotation, SelfAttention
 
-__all__ = ["Gpt", "Llama"]
-
 
 def _new_gelu(x: torch.Tensor) -> torch.Tensor:
     """Return the tanh approximation of GELU, one kernel per operation."""

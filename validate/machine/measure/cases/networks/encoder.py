@@ -7,8 +7,6 @@ from torch import nn
 
 from validate.machine.measure.cases.networks.attention import SelfAttention
 
-__all__ = ["Encoder"]
-
 
 class _Layer(nn.Module):  # type: ignore[misc]
     def __init__(self, hidden: int, heads: int, length: int) -> None:

@@ -7,8 +7,6 @@ from typing import Any
 import torch
 from torch import nn
 
-__all__ = ["densenet121", "inception3"]
-
 _GROWTH = 32
 Pair = int | tuple[int, int]
 

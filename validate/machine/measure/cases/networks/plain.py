@@ -8,8 +8,6 @@ from typing import Any
 import torch
 from torch import nn
 
-__all__ = ["Words", "alexnet", "conv_relu", "lenet", "perceptron", "vgg"]
-
 # Number of convolutions with 64, 128, 256, 512 and 512 channels before each pool (Simonyan and Zisserman, table 1).
 _VGG = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
 
