@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from simulator.console.style import Style
 from simulator.results.result import Result
-from simulator.topology.price import Price
+from simulator.topology.schema import Price
 
 if TYPE_CHECKING:
     from simulator.results.training import TrainingResult  # steps' results import devices, which an exchange does not

@@ -11,8 +11,7 @@ from simulator.errors import InputError, nearest
 from simulator.network.repeated import Repeated
 from simulator.topology.cluster import each
 from simulator.topology.parts import Part
-from simulator.topology.price import Price
-from simulator.topology.schema import NO_COSTS, MessagesSpec, TransportSpec
+from simulator.topology.schema import NO_COSTS, MessagesSpec, Price, TransportSpec
 from simulator.topology.topology import DeviceKind
 
 _OF_HOST = re.compile(r"node(0|[1-9][0-9]{0,6})\.(.+)", re.ASCII)

@@ -17,7 +17,7 @@ from simulator.results.confidence import BAND_HEAD, Confidence, confidence_of, o
 from simulator.results.notebook import html_table
 from simulator.results.rounded import rounded_share, whole_number
 from simulator.results.staging import staging_notes
-from simulator.topology.price import Price, price_entry
+from simulator.topology.schema import Price, price_entry
 from simulator.units import format_bandwidth, format_duration, format_size
 from simulator.workload.collective import Collective, bus_factor
 

@@ -19,7 +19,7 @@ from simulator.results.step import StepResult
 from simulator.results.step_confidence import step_confidence, step_trust
 from simulator.results.training_run import TrainingRun
 from simulator.step.memory import MemoryNeed
-from simulator.topology.price import price_entry
+from simulator.topology.schema import price_entry
 
 
 def steps_document(results: Sequence[TrainingRun], unfit: Mapping[str, str]) -> dict[str, Any]:

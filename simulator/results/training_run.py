@@ -15,7 +15,7 @@ from simulator.results.servers import ServerRun
 from simulator.results.step import StepResult
 from simulator.results.streams import StreamUse
 from simulator.step.memory import MemoryNeed
-from simulator.topology.price import Price
+from simulator.topology.schema import Price
 
 
 @dataclass(frozen=True, slots=True)

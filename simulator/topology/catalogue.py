@@ -6,12 +6,9 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
-
-from pydantic import TypeAdapter
 
 from simulator.errors import Fault, InputError, nearest, one_line
-from simulator.topology.parts import AnyPart, Part
+from simulator.topology.parts import Part, any_part
 from simulator.topology.validation import validate
 from simulator.topology.yaml_source import read_yaml
 
@@ -109,15 +106,10 @@ def gpus_with(precision: str) -> tuple[str, ...]:
     return tuple(name for name, path in files.items() if peak.search(path.read_text(encoding="utf-8")))
 
 
-@lru_cache(maxsize=1)
-def _adapter() -> TypeAdapter[Any]:
-    return TypeAdapter(AnyPart)
-
-
 @lru_cache(maxsize=256)
 def load_part(name: str) -> Part | None:
     """Return the catalogue's part called *name*, or None.  Raises InputError if its file is faulty."""
     path = _part_files().get(name)
     if path is None:
         return None
-    return validate(read_yaml(path, f"parts/{path.parent.name}/{path.name}"), Part, _adapter())
+    return validate(read_yaml(path, f"parts/{path.parent.name}/{path.name}"), Part, any_part())

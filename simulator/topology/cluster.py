@@ -9,8 +9,7 @@ from typing import Any, cast
 from simulator.errors import InputError, refused
 from simulator.spelling import mention
 from simulator.topology.parts import LinkPart, NicPart, SwitchPart
-from simulator.topology.price import Price, summed
-from simulator.topology.schema import MAX_NODES, NO_COSTS, MessagesSpec, TransportSpec
+from simulator.topology.schema import MAX_NODES, NO_COSTS, MessagesSpec, Price, TransportSpec, summed
 from simulator.topology.topology import Device, Topology, Wire
 from simulator.units import format_bandwidth
 

@@ -9,12 +9,9 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
-
-from pydantic import TypeAdapter
 
 from simulator.topology.catalogue import builtin_folder
-from simulator.topology.parts import AnyPart
+from simulator.topology.parts import any_part
 from simulator.topology.schema import TopologyFile
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -22,10 +19,9 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 def json_schemas() -> dict[str, str]:
     """Return the text of each schema, by file name."""
-    part: TypeAdapter[Any] = TypeAdapter(AnyPart)
     schemas = {
         "topology.schema.json": ("A machine or a cluster", TopologyFile.model_json_schema()),
-        "part.schema.json": ("A part of the catalogue", part.json_schema()),
+        "part.schema.json": ("A part of the catalogue", any_part().json_schema()),
     }
     return {
         name: json.dumps({"$schema": _DIALECT, **schema, "title": title}, indent=1, sort_keys=True) + "\n"

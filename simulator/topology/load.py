@@ -9,7 +9,6 @@ from simulator.errors import Fault, InputError, nearest, one_line, refused
 from simulator.spelling import mention
 from simulator.topology import catalogue
 from simulator.topology.cluster import compose_cluster, with_rate_note
-from simulator.topology.foreign import foreign_kind
 from simulator.topology.parts import NETWORK_LINKS, LinkPart, SwitchPart
 from simulator.topology.resolver import Resolver
 from simulator.topology.schema import ClusterSpec, TopologyFile
@@ -51,6 +50,8 @@ def _refuse_dump(path: Path, shown: str) -> None:
             text = stream.read(MAX_BYTES).decode("utf-8", "replace")
     except (InputError, OSError):
         return
+    from simulator.topology.foreign import foreign_kind
+
     kind = foreign_kind(text)
     if kind is not None:
         what = {"xml": "XML", "nccl-log": "a log of NCCL"}.get(kind, "a dump of a machine")

@@ -7,11 +7,12 @@ figure is left out, never guessed silently; if the simulator needs it, the error
 source that starts with ``UNVERIFIED`` marks a figure that was neither read in a document nor measured.
 """
 
-from __future__ import annotations
+from collections.abc import Callable
+from functools import cache
+from typing import Annotated, Any, Literal, Self
 
-from typing import Annotated, Literal
-
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+from pydantic_core.core_schema import CoreSchema, no_info_plain_validator_function
 
 from simulator.errors import one_line
 from simulator.units import Bandwidth, Density, Duration, FlopRate, Frequency, Length, Power, Rate, Size
@@ -23,9 +24,11 @@ Duplex = Literal["full", "half"]
 
 
 class Strict(BaseModel):
-    """Base of all models: frozen, without unknown keys or infinite numbers."""
+    """Base of all models: frozen, without unknown keys or infinite numbers; each is built when it is first used."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, str_strip_whitespace=True, allow_inf_nan=False, defer_build=True
+    )
 
 
 class Part(Strict):
@@ -37,7 +40,7 @@ class Part(Strict):
     sources: dict[str, str] = Field({}, description="Source of a single figure, by its key")
 
     @model_validator(mode="after")
-    def _sources_name_figures(self) -> Part:
+    def _sources_name_figures(self) -> Self:
         known = set(type(self).model_fields)
         for key in self.sources:
             if key.split(".")[0] not in known:
@@ -239,3 +242,26 @@ class LinkPart(Part):
 
 
 AnyPart = Annotated[GpuPart | CpuPart | SwitchPart | NicPart | StoragePart | LinkPart, Field(discriminator="kind")]
+
+
+@cache
+def any_part() -> TypeAdapter[Part]:
+    """Return what makes a part of any kind of the keys of a file."""
+    return TypeAdapter(AnyPart)
+
+
+class _WhenThereIsOne:
+    """Marks parts whose models are built when the first is there: most machines describe none of their own."""
+
+    @staticmethod
+    def __get_pydantic_core_schema__(_: object, __: object) -> CoreSchema:
+        return no_info_plain_validator_function(lambda value: any_part().validate_python(value))
+
+    @staticmethod
+    def __get_pydantic_json_schema__(
+        _schema: object, handler: Callable[[CoreSchema], dict[str, Any]]
+    ) -> dict[str, Any]:
+        return handler(any_part().core_schema)
+
+
+OwnPart = Annotated[AnyPart, _WhenThereIsOne()]

@@ -8,24 +8,29 @@ from typing import Any, TypeVar, cast
 
 from simulator.errors import FAULTS_SHOWN, Fault, InputError, nearest, one_line
 from simulator.topology import catalogue
-from simulator.topology.adapters import at_adapters, cable_notes
-from simulator.topology.hosts import on_hosts
-from simulator.topology.lanes import lane_notes
-from simulator.topology.matrix import read_matrix
-from simulator.topology.names import MAX_NAMES, count, expand
+from simulator.topology.notation import MAX_NAMES, count, expand, read_matrix
 from simulator.topology.parts import CpuPart, GpuPart, LinkPart, NicPart, Part, StoragePart, SwitchPart
 from simulator.topology.schema import DeviceSpec, LinkSpec, MeshSpec, TopologyFile
-from simulator.topology.topology import Device, DeviceKind, Topology, Wire
+from simulator.topology.topology import (
+    Device,
+    DeviceKind,
+    Topology,
+    Wire,
+    at_adapters,
+    cable_notes,
+    lane_notes,
+    on_hosts,
+)
 from simulator.topology.validation import kept_positions
 from simulator.topology.yaml_source import YamlSource
 
 _DEFAULTS: Mapping[str, Part] = {
-    "gpu": GpuPart(kind="gpu"),
-    "cpu": CpuPart(kind="cpu"),
-    "pcie-switch": SwitchPart(kind="switch", of="pcie"),
-    "nvlink-switch": SwitchPart(kind="switch", of="nvlink"),
-    "network-switch": SwitchPart(kind="switch", of="network"),
-    "storage": StoragePart(kind="storage"),
+    "gpu": GpuPart.model_construct(kind="gpu"),
+    "cpu": CpuPart.model_construct(kind="cpu"),
+    "pcie-switch": SwitchPart.model_construct(kind="switch", of="pcie"),
+    "nvlink-switch": SwitchPart.model_construct(kind="switch", of="nvlink"),
+    "network-switch": SwitchPart.model_construct(kind="switch", of="network"),
+    "storage": StoragePart.model_construct(kind="storage"),
 }
 AnyKind = TypeVar("AnyKind", bound=Part)
 _NAMED = 4  # the most names of a range to report

@@ -4,15 +4,71 @@ A file describes either one node (``devices``, ``links``, ``meshes``) or a clust
 explains the format; editors use the JSON Schema made from these models (``topologies/topology.schema.json``).
 """
 
-from __future__ import annotations
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Annotated, Literal, Self
 
-from typing import Literal
+from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
-from pydantic import Field, field_validator, model_validator
-
-from simulator.topology.parts import AnyPart, Duplex, LinkKind, Strict
-from simulator.topology.price import PriceField
+from simulator.errors import one_line
+from simulator.topology.parts import Duplex, LinkKind, OwnPart, Strict
 from simulator.units import Bandwidth, Duration, Size
+
+_WRITTEN = re.compile(r"(?P<amount>\d+(?:\.\d+)?)\s*(?P<currency>[^\W\d_]{1,8}|[$€£¥])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """An ``amount`` per hour in a ``currency``, which is empty if not stated."""
+
+    amount: float
+    currency: str = ""
+
+    def times(self, count: float) -> "Price":
+        """Return the price multiplied by *count*."""
+        return Price(self.amount * count, self.currency)
+
+    def words(self) -> str:
+        """Return the amount, with four digits, and its currency."""
+        digits = f"{self.amount:,.0f}" if self.amount >= 1000 else f"{self.amount:.4g}"
+        return f"{digits} {self.currency}".rstrip()
+
+
+def price_entry(price: Price | None) -> dict[str, float | str] | None:
+    """Return *price* in the form of ``--json``."""
+    return None if price is None else asdict(price)
+
+
+def summed(prices: Iterable[Price | None]) -> Price | None:
+    """Return the sum of *prices*; None if any is unknown, or if currencies differ."""
+    known = list(prices)
+    found = [price for price in known if price is not None]
+    if not found or len(found) < len(known) or len({price.currency for price in found}) > 1:
+        return None
+    return Price(sum(price.amount for price in found), found[0].currency)
+
+
+def _read(value: object) -> "Price":
+    text = str(value).strip() if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
+    match = _WRITTEN.fullmatch(text)
+    if match is None or not 0 < float(match["amount"]) < math.inf:
+        found = one_line(repr(value), 40)
+        raise ValueError(f"needs a number above 0, with its currency if you like, for example 31.22 USD; got {found}")
+    return Price(float(match["amount"]), match["currency"] or "")
+
+
+PriceField = Annotated[
+    Price,
+    BeforeValidator(lambda value: value if isinstance(value, Price) else _read(value)),
+    WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string", "pattern": r"^\d"}]}),
+]
+"""A number, or text such as ``31.22 USD``."""
+
+
+# -- files -----------------------------------------------------------------------------
+
 
 MAX_NODES = 16384  # 131,072 GPUs in nodes of 8
 PeerLevel = Literal["none", "pix", "pxb", "phb", "sys"]
@@ -105,7 +161,7 @@ class MessagesSpec(Strict):
     source: str = Field("", description="Where the figures come from")
 
 
-NO_COSTS = MessagesSpec()  # adapters do all the work
+NO_COSTS = MessagesSpec.model_construct()  # adapters do all the work
 
 
 class ClusterSpec(Strict):
@@ -126,7 +182,7 @@ class ClusterSpec(Strict):
     messages: MessagesSpec = Field(NO_COSTS, description="What messages cost the hosts; left out: nothing")
 
     @model_validator(mode="after")
-    def _says_which_nodes(self) -> ClusterSpec:
+    def _says_which_nodes(self) -> Self:
         """Refuse a cluster that states its nodes twice, or not at all."""
         if self.groups and (self.node is not None or self.nodes is not None):
             raise ValueError("groups say which nodes there are; leave out node and nodes")
@@ -152,9 +208,9 @@ class TopologyFile(Strict):
     price_per_hour: PriceField | None = Field(
         None, description="What an hour of it costs, a cluster as a whole, for example 31.22 USD; none is built in"
     )
-    parts: dict[str, AnyPart] = Field({}, description="Parts of your own, beside those of the catalogue")
+    parts: dict[str, OwnPart] = Field({}, description="Parts of your own, beside those of the catalogue")
     devices: dict[str, DeviceSpec] = Field({}, description="Name or range, for example gpu[0-7], and what it is")
     links: tuple[LinkSpec, ...] = ()
     meshes: tuple[MeshSpec, ...] = ()
-    transport: TransportSpec = TransportSpec()
+    transport: TransportSpec = TransportSpec.model_construct()
     cluster: ClusterSpec | None = None

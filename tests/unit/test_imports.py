@@ -99,6 +99,7 @@ LATE = {
     "simulator.console": "rich and typer are loaded to print errors and progress alone",
     "simulator.python": "torch modules load what traces them",
     "simulator.topology.catalogue": "the folder of built-in machines is found when one is named",
+    "simulator.topology.load": "dumps of machines are told apart once a file is refused",
     "simulator.workload.find": "the zoo, YAML and Hugging Face are read for networks that are there",
     "simulator.workload.parse": "sizes need no networks",
     "simulator.workload.torch_import.load": "torch need not be installed",
