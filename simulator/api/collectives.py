@@ -15,8 +15,7 @@ from simulator.constants import constants_file
 from simulator.engine.executor import execute
 from simulator.errors import InputError
 from simulator.network.machine import Machine
-from simulator.plan.merge import merge
-from simulator.plan.plan import Perturbation
+from simulator.plan.plan import Perturbation, merge
 from simulator.results.result import Result, make_result
 from simulator.workload.collective import Collective
 

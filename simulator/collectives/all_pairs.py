@@ -8,8 +8,8 @@ from itertools import product
 from simulator.collectives.equal import Equal
 from simulator.collectives.request import Request
 from simulator.network.machine import Link, Machine
+from simulator.plan.alike import Twins
 from simulator.plan.plan import Flow
-from simulator.plan.twins import Twins
 
 _MOST_SETS = 64  # of twins; the routes between them are found in seconds
 

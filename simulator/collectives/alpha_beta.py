@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simulator.collectives.communicator import Communicator
-from simulator.collectives.search.budget import Budget
+from simulator.collectives.search.packing import Budget
 from simulator.network.machine import Machine
 from simulator.network.routing import Router
 from simulator.workload.collective import Collective

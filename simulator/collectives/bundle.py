@@ -1,15 +1,102 @@
-"""Groups of ranks that run the same collective at the same time: :class:`Bundle`."""
+"""Collectives within a larger plan: groups that run the same one at once (:class:`Bundle`), and one as a part of it.
+
+A collective as a part is :class:`Exchanging`; what it loads on the GPUs that compute meanwhile, :class:`GpuLoads`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from simulator.collectives.communicator import Communicator
-from simulator.collectives.fragment import Exchanging, planned
-from simulator.collectives.gpu_loads import GpuLoads
-from simulator.collectives.request import Strategy
+from simulator.collectives.request import Request, Strategy
+from simulator.network.machine import Machine
+from simulator.plan.alike import Alike
+from simulator.plan.plan import Flow, Fragment, Plan, merge
+from simulator.topology.parts import GpuPart
 from simulator.workload.collective import Collective
+
+
+class GpuLoads:
+    """The loads of *plan* on each GPU of *machine*; counted on first use.
+
+    *stand_ins* returns nodes that do in an equal plan elsewhere what others do in this one.
+    """
+
+    def __init__(self, machine: Machine, plan: Plan, stand_ins: Callable[[], Mapping[int, int]]) -> None:
+        self.machine = machine
+        self._plan = plan
+        self._find_stand_ins = stand_ins
+        self._found: dict[Hashable, float] = {}
+
+    @cached_property
+    def _stand_ins(self) -> Mapping[int, int]:
+        return self._find_stand_ins()
+
+    @cached_property
+    def _moved(self) -> tuple[dict[int, float], dict[Alike, list[tuple[Flow, float]]]]:
+        """The bytes that cross the ports of each node; and the flows that stand for several, with their bytes."""
+        single: dict[int, float] = {}
+        several: dict[Alike, list[tuple[Flow, float]]] = {}
+        for task in self._plan.tasks:
+            for flow in task.parts:
+                if not isinstance(flow, Flow):
+                    continue
+                n_bytes = flow.bytes * flow.count * task.repeat
+                if flow.at is not None:
+                    several.setdefault(flow.at.sites, []).append((flow, n_bytes))
+                    continue
+                for node in {flow.route.src, flow.route.dst}:
+                    single[node] = single.get(node, 0.0) + n_bytes
+        return single, several
+
+    @property
+    def kind(self) -> Hashable:
+        """What :meth:`place` depends on: for equal kinds it is equal."""
+        single, several = self._moved
+        return id(self._stand_ins), bool(single), *several
+
+    def place(self, node: int) -> Hashable:
+        """Return a key that *node* shares only with nodes of equal load."""
+        single, several = self._moved
+        node = self._stand_ins.get(node, node)
+        return node if single else tuple([sites.place(node) for sites in several])
+
+    def on(self, node: int) -> tuple[float, float]:
+        """Return the share of *node*'s multiprocessors that is taken throughout, and seconds of its whole memory.
+
+        Each channel is a thread block on a multiprocessor of its own.  The seconds are those in which the memory moves
+        the bytes that cross its ports once.
+        """
+        node = self._stand_ins.get(node, node)
+        part = self.machine.nodes[node].part
+        crossing = self._crossing(node)
+        if not isinstance(part, GpuPart) or not crossing:
+            return 0.0, 0.0
+        channels = int(self._plan.facts.get("channels", 0))
+        taken = min(1.0, channels / part.sm_count) if part.sm_count else 0.0
+        return taken, crossing / part.memory_bandwidth if part.memory_bandwidth else 0.0
+
+    def most(self, nodes: Iterable[int]) -> tuple[float, float]:
+        """Return the greatest share, and the most seconds, of :meth:`on` any of *nodes*."""
+        found = [self.on(node) for node in {self.place(node): node for node in nodes}.values()]
+        return max(share for share, _ in found), max(seconds for _, seconds in found)
+
+    def _crossing(self, node: int) -> float:
+        """Return the bytes that cross the ports of *node*."""
+        single, several = self._moved
+        crossing = single.get(node, 0.0)
+        for sites, flows in several.items():
+            key = sites, sites.place(node)
+            if key not in self._found:
+                self._found[key] = sum(
+                    sites.times_at(flow.route, flow.at, node) * n_bytes
+                    for flow, n_bytes in flows
+                    if flow.at is not None
+                )
+            crossing += self._found[key]
+        return crossing
 
 
 class Bundle:
@@ -61,3 +148,31 @@ class Bundle:
         if not loads_on:
             return found
         return first.once((*key, tuple(loads_on.items())), lambda: found.loading(loads_on))
+
+
+@dataclass(frozen=True, eq=False)
+class Exchanging(Fragment):
+    """A collective that loads some GPUs; ``gpu_loads`` has its loads on any."""
+
+    gpu_loads: GpuLoads = field(kw_only=True)
+
+    def loading(self, nodes: Mapping[int, float]) -> Exchanging:
+        """Return the same collective, which loads *nodes*, as of :meth:`Bundle.collective`."""
+        machine = self.gpu_loads.machine
+        found = [(machine.nodes[node], passes, *self.gpu_loads.on(node)) for node, passes in nodes.items()]
+        loads = tuple((node.multiprocessors, taken) for node, _, taken, _ in found if taken)
+        used_s = tuple((node.memory, passes * seconds) for node, passes, _, seconds in found if seconds)
+        return Exchanging(self.plan, loads, used_s, gpu_loads=self.gpu_loads)
+
+
+def planned(groups: Sequence[Communicator], op: Collective, size_bytes: float, strategy: Strategy) -> Plan:
+    """Return the plan of the collective *op* of *size_bytes*, run by *strategy* in all *groups* at once.
+
+    The arguments are those of :meth:`simulator.collectives.bundle.Bundle.collective`, and so are the errors.
+    """
+    if op == "send-recv" and len(groups) > 1 and groups[0].n_ranks == 2:  # pairs: one exchange among all
+        ranks = [rank for group in groups for rank in group.ranks]
+        whole = Communicator(groups[0].machine, ranks, groups[0].router)
+        pairs = tuple((i ^ swap, i ^ 1 ^ swap) for i in range(0, whole.n_ranks, 2) for swap in (0, 1))
+        return strategy.plan(Request(whole, op, size_bytes, pairs=pairs))
+    return merge([strategy.plan(Request(group, op, size_bytes)) for group in groups])

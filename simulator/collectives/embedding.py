@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from simulator.collectives.chunks import estimate_s, overlapped_cost
+from simulator.collectives.lower import estimate_s, overlapped_cost
 from simulator.collectives.request import Request
 from simulator.collectives.schedule import Schedule
 from simulator.collectives.search.rings import FoundRing, find_rings

@@ -13,10 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulator.collectives.algorithms.ring import ring_all_reduce
-from simulator.collectives.host_messages import host_work
-from simulator.collectives.lower import lower
+from simulator.collectives.lower import host_work, lower
 from simulator.collectives.request import Request, Unsuitable
-from simulator.plan.carried import WHOLE, Carried
+from simulator.plan.flow import WHOLE, Carried
 from simulator.plan.plan import Flow, Plan, PlanBuilder
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulator.collectives.algorithms import halving_doubling as schedules
-from simulator.collectives.chunks import estimate_s
 from simulator.collectives.embedding import embed_order
-from simulator.collectives.lower import lower
+from simulator.collectives.lower import estimate_s, lower
 from simulator.collectives.request import MAX_RANKS, Request, Unsuitable, refuse_beyond
 from simulator.collectives.schedule import Schedule
-from simulator.plan.carried import block
+from simulator.plan.flow import block
 from simulator.plan.plan import Plan, PlanBuilder
 
 

@@ -18,16 +18,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import cast
 
-from simulator.collectives.chunks import best_chunk_count
 from simulator.collectives.embedding import rings_by_host, subset
 from simulator.collectives.equal import Equal
+from simulator.collectives.lower import best_chunk_count
 from simulator.collectives.request import Request, Unsuitable
 from simulator.collectives.rings import add_rings, first_lap
 from simulator.collectives.search.rings import FoundRing, find_rings, round_rates
 from simulator.plan.alike import Way
-from simulator.plan.carried import Carried, Region, block, joined
-from simulator.plan.merge import in_step
-from simulator.plan.plan import Activity, Flow, Plan, PlanBuilder
+from simulator.plan.flow import Carried, Region, block, joined
+from simulator.plan.plan import Activity, Flow, Plan, PlanBuilder, in_step
 from simulator.workload.collective import Collective
 
 # The collectives inside, between, and inside machines again; "" is none.  Scatter and gather: root's machine only.

@@ -1,16 +1,71 @@
-"""Map a schedule to a machine: ranks become nodes, and sends become flows along routes."""
+"""Map a schedule to a machine: ranks become nodes, and sends become flows along routes.
+
+Processor time that the messages of a round cost the hosts that send and receive them (:func:`host_work`) is the
+overhead of LogP (Culler et al., LogP: towards a realistic model of parallel computation, 1993): a processor is busy for
+each message that it sends or receives.  It works in parallel with the link, which transmits messages handed over
+earlier, so a round takes the longer of the two.  Hosts that share processors (namespaces of one computer) share this
+work too.
+
+Times by the alpha-beta model, and the number of chunks of a pipeline: a round takes L + bytes / B, where L is the
+latency of its slowest route and B follows from the most loaded resource when all flows of the round run at once.  The
+estimates only choose between equivalent schedules; the engine does not use them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import ceil, floor, sqrt
 
-from simulator.collectives.host_messages import BINDING, bind, host_work
 from simulator.collectives.request import Request
-from simulator.collectives.schedule import Round, Schedule
+from simulator.collectives.schedule import Round, Schedule, Send
+from simulator.network.machine import Machine
 from simulator.network.route import Route
-from simulator.plan.carried import Carried, Carries, Region, block, joined
-from simulator.plan.plan import Flow, PlanBuilder
+from simulator.plan.flow import Carried, Carries, Region, block, joined
+from simulator.plan.plan import Flow, PlanBuilder, Work
 from simulator.topology.parts import CpuPart, GpuPart
+
+BINDING = "messages keep the hosts' processors busy for longer than bytes keep the links"
+
+_SHARED = "the hosts' processors"
+
+
+def host_work(machine: Machine, pairs: Iterable[tuple[int, int]]) -> tuple[Work, ...]:
+    """Return the processor work of one message for each (source, target) pair of nodes; empty if messages cost nothing.
+
+    A host that sends and receives k messages in a round keeps one processor busy for ``round + k message`` seconds.
+    Messages within a host cost nothing.
+    """
+    costs = machine.messages
+    if not costs.message and not costs.round:
+        return ()
+    ends: dict[int, int] = {}
+    for pair in pairs:
+        src, dst = (machine.locate(node)[1] for node in pair)
+        if src != dst:
+            ends[src] = ends.get(src, 0) + 1
+            ends[dst] = ends.get(dst, 0) + 1
+    if not ends:
+        return ()
+    busy_s = {f"processor of host {host}": costs.round + count * costs.message for host, count in ends.items()}
+    if costs.processors is not None:
+        busy_s[_SHARED] = sum(busy_s.values()) / costs.processors
+    alone_s = max(busy_s.values())
+    return (Work(alone_s, tuple((name, seconds / alone_s) for name, seconds in busy_s.items())),)
+
+
+def bind(machine: Machine, work: Sequence[Work], flows: Sequence[Flow]) -> bool:
+    """Return whether the processors' *work* of a round takes longer than its *flows* take on their links."""
+    if not work:
+        return False
+    loads: dict[int, float] = {}
+    for flow in flows:
+        for resource, share in flow.route.loads:
+            loads[resource] = loads.get(resource, 0.0) + share * flow.wire_bytes * flow.count
+    wire_s = max((n_bytes / machine.capacity_Bps[resource] for resource, n_bytes in loads.items()), default=0.0)
+    return max(part.duration_s for part in work) > wire_s
+
+
+# -- rounds ----------------------------------------------------------------------------
 
 
 def lower(
@@ -112,3 +167,67 @@ def memory_s(request: Request, node: int, n_bytes: float) -> float:
     part = request.machine.nodes[node].part
     bandwidth = part.memory_bandwidth if isinstance(part, GpuPart | CpuPart) else None
     return n_bytes / bandwidth if bandwidth else 0.0
+
+
+# -- times by the alpha-beta model -----------------------------------------------------
+
+
+# Smaller chunks give no measurable gain and make unfolded runs long.
+_MIN_CHUNK_BYTES = 4096
+_MAX_CHUNKS = 65_536
+
+
+def best_chunk_count(size_bytes: float, n_fill: int, latency_s: float, s_per_byte: float) -> int:
+    """Return the chunk count m that minimises (m + n_fill)(latency_s + size_bytes s_per_byte / m).
+
+    The optimum, sqrt(n_fill size_bytes s_per_byte / latency_s), is rounded to the better neighbour.  A chunk has at
+    least 4 KiB, and there are at most 65,536 chunks.
+    """
+    most = max(1, min(_MAX_CHUNKS, int(size_bytes / _MIN_CHUNK_BYTES)))
+    if n_fill <= 0 or most == 1:
+        return 1
+    if latency_s <= 0:
+        return most
+
+    def time_s(m: int) -> float:
+        return (m + n_fill) * (latency_s + size_bytes * s_per_byte / m)
+
+    ideal = min(float(most), max(1.0, sqrt(n_fill * size_bytes * s_per_byte / latency_s)))
+    return min(floor(ideal), ceil(ideal), key=time_s)
+
+
+def pipeline_chunk_count(
+    request: Request, make: Callable[[int], Schedule], size_bytes: float, nodes: Sequence[int]
+) -> int:
+    """Return the best number of chunks for the pipeline ``make(n_chunks)`` of *size_bytes* over *nodes*."""
+    one = make(1)  # with one chunk, each round is one stage; in the steady state all stages are busy
+    latency_s, s_per_byte = overlapped_cost(request, one, nodes)
+    return best_chunk_count(size_bytes / one.n_chunks, len(one.rounds) - 1, latency_s, s_per_byte)
+
+
+def estimate_s(request: Request, schedule: Schedule, size_bytes: float, nodes: Sequence[int]) -> float:
+    """Return the approximate time of *schedule* over *nodes*, in seconds, without work in memory."""
+    chunk_bytes = size_bytes / schedule.n_chunks
+    total_s = 0.0
+    for step in schedule.rounds:
+        latency_s, s_per_byte = _round_cost(request, step.sends, nodes)
+        total_s += step.repeat * (latency_s + s_per_byte * chunk_bytes)
+    return total_s
+
+
+def overlapped_cost(request: Request, schedule: Schedule, nodes: Sequence[int]) -> tuple[float, float]:
+    """Return (latency in s, seconds per byte of a chunk) of one round that contains all sends of *schedule*."""
+    return _round_cost(request, (s for r in schedule.rounds for s in r.sends), nodes)
+
+
+def _round_cost(request: Request, sends: Iterable[Send], nodes: Sequence[int]) -> tuple[float, float]:
+    """Return (latency in s, seconds per byte of a chunk) of a round."""
+    loads: dict[int, float] = {}
+    latency_s = 0.0
+    for send in sends:
+        route = request.router.route(nodes[send.src], nodes[send.dst])
+        latency_s = max(latency_s, route.latency_s)
+        for resource, share in route.loads:
+            loads[resource] = loads.get(resource, 0.0) + share * send.width
+    capacity = request.machine.capacity_Bps
+    return latency_s, max((load / capacity[r] for r, load in loads.items()), default=0.0)

@@ -22,7 +22,7 @@ from simulator.collectives.request import MAX_RANKS, Request, Strategy, Unsuitab
 from simulator.collectives.rings import add_rings
 from simulator.collectives.search.rings import FoundRing
 from simulator.collectives.servers import WORKERS, place_servers, worker_cpu
-from simulator.plan.carried import Carried, Carries, block
+from simulator.plan.flow import Carried, Carries, block
 from simulator.plan.plan import Flow, Plan, PlanBuilder
 from simulator.workload.collective import Collective
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import re
 from functools import lru_cache
-from importlib import metadata
+from typing import TYPE_CHECKING
 
 from simulator.collectives.request import Strategy
 from simulator.constants import DEFAULT, Constants
@@ -18,6 +18,9 @@ from simulator.effects import effect, has_effects
 from simulator.errors import nearest, one_line, refused
 from simulator.questions.where import Software
 from simulator.spelling import mention
+
+if TYPE_CHECKING:
+    from importlib import metadata
 
 ENTRY_POINT_GROUP = "topocast.strategies"
 # In the order of the output of "simulate strategies".
@@ -123,6 +126,8 @@ def _registered() -> list[str]:
 
 
 def _plugins() -> dict[str, metadata.EntryPoint]:
+    from importlib import metadata  # built-in strategies need no packages
+
     return {point.name: point for point in metadata.entry_points(group=ENTRY_POINT_GROUP)}
 
 

@@ -15,6 +15,7 @@ from simulator.workload.collective import Collective
 
 # The most ranks that are simulated, by how many flows each rank has at once.  Keeps a run to seconds and 500 MB.
 MAX_RANKS = {"one": 16_384, "two": 8_192, "many": 4_096}
+MAX_DIRECT_RANKS = 256  # with a flow for each pair
 
 
 class Unsuitable(Exception):  # noqa: N818  an answer, not an error
@@ -35,6 +36,13 @@ def refuse_beyond(request: Request, most: int) -> None:
         parts = (node.part for node in request.group.unlike())
         runs = not any(isinstance(part, GpuPart) and part.vendor == "other" for part in parts)
         raise Unsuitable(f"{text}; {mention('strategy', 'nccl')} does it" if runs else text)
+
+
+def refuse_too_many(request: Request) -> None:
+    """Raise :class:`Unsuitable` if a flow for each pair of ranks would need too much memory."""
+    if request.n_ranks > MAX_DIRECT_RANKS:
+        most = f"more than is simulated (up to {MAX_DIRECT_RANKS} ranks)"
+        raise Unsuitable(f"a flow between any two of {request.n_ranks} ranks is {most}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,17 +20,15 @@ from simulator.collectives.algorithms.ring import (
     ring_all_reduce,
     ring_reduce_scatter,
 )
-from simulator.collectives.chunks import best_chunk_count
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.equal import Equal
-from simulator.collectives.lower import carried_in, lower
-from simulator.collectives.request import MAX_RANKS, Request, Unsuitable, refuse_beyond
+from simulator.collectives.lower import best_chunk_count, carried_in, lower
+from simulator.collectives.request import MAX_RANKS, Request, Unsuitable, refuse_beyond, refuse_too_many
 from simulator.collectives.schedule import Schedule
-from simulator.collectives.search.budget import say_ended
+from simulator.collectives.search.packing import say_ended
 from simulator.collectives.search.rings import FoundRing, find_rings, round_rates
-from simulator.collectives.sharded import refuse_too_many
 from simulator.network.route import Route
-from simulator.plan.carried import Carried, Region, block, cut, joined
+from simulator.plan.flow import Carried, Region, block, cut, joined
 from simulator.plan.plan import Flow, Plan, PlanBuilder
 
 # The label of a ring's rounds, and the number of passes of n - 1 rounds each.

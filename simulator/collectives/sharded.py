@@ -8,12 +8,11 @@ from simulator.collectives.algorithms import direct as schedules
 from simulator.collectives.all_pairs import between_equal, between_twins
 from simulator.collectives.equal import Equal
 from simulator.collectives.lower import carried_in, lower, memory_s
-from simulator.collectives.request import Request, Unsuitable
+from simulator.collectives.request import MAX_DIRECT_RANKS, Request, refuse_too_many
 from simulator.collectives.schedule import Schedule
-from simulator.plan.carried import Carried, Carries, block
+from simulator.plan.flow import Carried, Carries, block
 from simulator.plan.plan import Flow, Plan, PlanBuilder
 
-MAX_DIRECT_RANKS = 256  # with a flow for each pair
 _ONE_BY_ONE = 64  # ranks; more are folded where machines are equal
 _WITHOUT_ROOT = {  # rounds of each collective without a root
     "all-reduce": ("reduce-scatter", "all-gather"),
@@ -21,13 +20,6 @@ _WITHOUT_ROOT = {  # rounds of each collective without a root
     "all-gather": ("all-gather",),
     "all-to-all": ("all-to-all",),
 }
-
-
-def refuse_too_many(request: Request) -> None:
-    """Raise :class:`Unsuitable` if a flow for each pair of ranks would need too much memory."""
-    if request.n_ranks > MAX_DIRECT_RANKS:
-        most = f"more than is simulated (up to {MAX_DIRECT_RANKS} ranks)"
-        raise Unsuitable(f"a flow between any two of {request.n_ranks} ranks is {most}")
 
 
 def _direct(request: Request) -> Schedule:

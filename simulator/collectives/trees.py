@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from simulator.collectives.algorithms import binary_tree as schedules
-from simulator.collectives.chunks import pipeline_chunk_count
 from simulator.collectives.embedding import embed_order
-from simulator.collectives.lower import lower
+from simulator.collectives.lower import lower, pipeline_chunk_count
 from simulator.collectives.request import MAX_RANKS, Request, Unsuitable, refuse_beyond
 from simulator.collectives.schedule import Schedule
 from simulator.plan.plan import Plan, PlanBuilder

@@ -13,8 +13,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 
 from simulator.engine.kernel import Kernel, Queue
-from simulator.engine.lost import Lost
-from simulator.engine.room import is_alike, parts_of, roomy, stands_for_all
+from simulator.engine.resources import Lost, is_alike, parts_of, roomy, stands_for_all
 from simulator.engine.rounds import Amount, Rounds, Run
 from simulator.engine.timeline import Moved, Span, Timeline
 from simulator.errors import SimulationError

@@ -1,7 +1,7 @@
 """From a topology to a :class:`~simulator.network.machine.Machine`: :func:`compile_machine`.
 
 A topology describes the first of several equal hosts; the nodes, links and capacities of the others are made from its
-own on demand (:mod:`simulator.network.repeated`).
+own on demand (:mod:`simulator.network.machine`).
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from simulator.network.machine import Hosts, Link, Machine, Node
-from simulator.network.repeated import Repeated
+from simulator.network.machine import Hosts, Link, Machine, Node, Repeated
 from simulator.topology.parts import CpuPart, NicPart, Part, SwitchPart
 from simulator.topology.topology import Device, Topology, Wire
 

@@ -1,18 +1,106 @@
-"""A :class:`Machine`: nodes, directed links, and the capacities that flows share."""
+"""A :class:`Machine`: nodes, directed links, and the capacities that flows share.
+
+Devices and links of equal hosts are made on demand from the first host's: :class:`Repeated`.
+"""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from simulator.errors import InputError, nearest
-from simulator.network.repeated import Repeated
 from simulator.topology.cluster import each
 from simulator.topology.parts import Part
 from simulator.topology.schema import NO_COSTS, MessagesSpec, Price, TransportSpec
 from simulator.topology.topology import DeviceKind
+
+F = TypeVar("F")
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class Repeated(Sequence[T], Generic[F, T]):
+    """Elements in runs: within a run, every host has the same number of elements as the first.
+
+    Elements are created on first access, so thousands of unused hosts cost nothing.
+
+    Parameters
+    ----------
+    make : callable
+        Returns an element, given the first host's element in that place, the element's number, and the host's offset
+        from the first host of the run.
+    """
+
+    def __init__(self, make: Callable[[F, int, int], T]) -> None:
+        self._make = make
+        self._runs: list[tuple[int, int, list[F]]] = []  # first number, count of hosts, the first host's elements
+        self._hosts: list[int] = []  # the first host of each run
+        self._made: dict[int, T] = {}
+
+    def begin(self, hosts: int, first: int = 0) -> None:
+        """Begin a run of *hosts* equal hosts; *first* is the number of the first one."""
+        self._runs.append((len(self), hosts, []))
+        self._hosts.append(first)
+
+    def add(self, first: F) -> int:
+        """Add an element of the *first* host to the run; return its number."""
+        start, _, run = self._runs[-1]
+        run.append(first)
+        return start + len(run) - 1
+
+    def firsts(self) -> list[F]:
+        """Return, for every element, the first host's element in that place."""
+        return [first for _, hosts, run in self._runs for first in run * hosts]
+
+    def stride(self, number: int) -> int:
+        """Return the difference to the number of the next host's element; 0 if there is only one host."""
+        _, hosts, run = self._runs[self._at(number)]
+        return len(run) if hosts > 1 else 0
+
+    def hosts(self, number: int) -> range:
+        """Return the hosts that have an element corresponding to *number*."""
+        at = self._at(number)
+        return range(self._hosts[at], self._hosts[at] + self._runs[at][1])
+
+    def host(self, number: int) -> int:
+        """Return the host of element *number*."""
+        at = self._at(number)
+        start, _, run = self._runs[at]
+        return self._hosts[at] + (number - start) // len(run)
+
+    def otherwise(self, make: Callable[[F, int, int], U]) -> Repeated[F, U]:
+        """Return a sequence of the same shape with elements created by *make*."""
+        other = Repeated(make)
+        other._runs, other._hosts = self._runs, self._hosts
+        return other
+
+    def _at(self, number: int) -> int:
+        """Return the index of the run that contains element *number*.  Raises IndexError if there is none."""
+        for at in reversed(range(len(self._runs))):
+            if self._runs[at][0] <= number and self._runs[at][2]:
+                return at
+        raise IndexError(number)
+
+    def __len__(self) -> int:
+        start, hosts, run = self._runs[-1] if self._runs else (0, 0, [])
+        return start + hosts * len(run)
+
+    def __getitem__(self, number: int) -> T:  # type: ignore[override]  # nobody slices
+        made = self._made.get(number)
+        if made is None:
+            start, hosts, run = self._runs[self._at(number)]
+            host, place = divmod(number - start, len(run))
+            if host >= hosts:
+                raise IndexError(number)
+            made = self._made[number] = self._make(run[place], number, host)
+        return made
+
+
+# -- the machine -----------------------------------------------------------------------
+
 
 _OF_HOST = re.compile(r"node(0|[1-9][0-9]{0,6})\.(.+)", re.ASCII)
 
@@ -88,7 +176,7 @@ class Machine:
     are the ranks, in file order.
 
     Hosts form ``runs`` of equal ones; the network, host -1, comes last.  Within a run, corresponding elements of
-    consecutive hosts are one stride apart (:class:`~simulator.network.repeated.Repeated`).
+    consecutive hosts are one stride apart (:class:`~simulator.network.machine.Repeated`).
     """
 
     name: str
@@ -190,3 +278,48 @@ class Machine:
     def gpus_of(self, host: int) -> list[int]:
         """Return the GPUs of *host*, in order."""
         return [node.index for node in self.nodes_of(host) if node.kind == "gpu"]
+
+
+# -- an order of machines --------------------------------------------------------------
+
+
+def near_each_other(machine: Machine, hosts: Sequence[int]) -> list[int]:
+    """Return *hosts* switch by switch, each switch followed by the one with the fewest hops that is left.
+
+    Otherwise the order stays, and it does not change where the network has a single switch.
+    """
+    network = machine.runs[-1]
+    own = range(network.node, network.node + network.n_own)
+    switches = [node for node in own if machine.nodes[node].kind == "network-switch"]
+    if len(switches) < 2:
+        return list(hosts)
+    wanted = set(hosts)
+    below: dict[int, list[int]] = {}
+    placed: set[int] = set()
+    for switch in switches:
+        for link in machine.outgoing[switch]:
+            host = machine.nodes[link.dst].host
+            if host in wanted and host not in placed:
+                placed.add(host)
+                below.setdefault(switch, []).append(host)
+    left = dict.fromkeys(below)
+    found = [host for host in hosts if host not in placed]
+    at = next(iter(left), None)
+    while at is not None:
+        del left[at]
+        found += sorted(below[at], key=hosts.index)
+        at = _nearest(machine, at, left)
+    return found
+
+
+def _nearest(machine: Machine, switch: int, left: dict[int, None]) -> int | None:
+    """Return the switch of *left* with the fewest hops from *switch*, the first of several; None if none is left."""
+    seen, frontier = {switch}, [switch]
+    while frontier:
+        reached = {link.dst for at in frontier for link in machine.outgoing[at]} - seen
+        seen |= reached
+        frontier = sorted(node for node in reached if machine.nodes[node].kind == "network-switch")
+        near = next((each for each in left if each in reached), None)
+        if near is not None:
+            return near
+    return next(iter(left), None)

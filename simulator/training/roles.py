@@ -6,8 +6,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from simulator.collectives.fragment import Exchanging
-from simulator.collectives.gpu_loads import GpuLoads
+from simulator.collectives.bundle import Exchanging, GpuLoads
 from simulator.devices.contention import ContentionCosts
 from simulator.places import Place, Places
 from simulator.plan.plan import Plan

@@ -20,8 +20,7 @@ from simulator.cli.written import Written, check_read
 from simulator.collectives.request import Unsuitable
 from simulator.console.run import error_lines
 from simulator.errors import InputError, TopocastError
-from simulator.plan.merge import merge
-from simulator.plan.plan import Plan
+from simulator.plan.plan import Plan, merge
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.step import StepQuestion
 from simulator.workload.parse import parse_workload

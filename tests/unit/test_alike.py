@@ -13,9 +13,8 @@ from simulator.collectives.nccl.strategy import Nccl
 from simulator.collectives.request import Request, Strategy
 from simulator.collectives.rings import RING, SINGLE_RING
 from simulator.engine.executor import execute
-from simulator.plan.carried import Carried
-from simulator.plan.merge import merge
-from simulator.plan.plan import Activity, Flow, Plan
+from simulator.plan.flow import Carried
+from simulator.plan.plan import Activity, Flow, Plan, merge
 from simulator.workload.collective import Collective
 
 _CASES = [

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.api import load_machine
+from simulator.collectives import request as request_of_strategies
 from simulator.collectives import sharded
 from simulator.collectives.bundle import Bundle
 from simulator.collectives.communicator import Communicator
@@ -19,7 +20,7 @@ from simulator.engine.executor import execute
 from simulator.errors import InputError
 from simulator.network.machine import Machine
 from simulator.plan.alike import Pairs
-from simulator.plan.carried import Region
+from simulator.plan.flow import Region
 from simulator.plan.plan import Flow, Perturbation, Plan
 from simulator.workload.collective import Collective
 from tests.fat_trees import FatTree
@@ -62,7 +63,8 @@ def _sends(plan: Plan) -> list[set[tuple[int, int, Region, bool]]]:
 
 def _one_by_one_up_to(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharded, "_ONE_BY_ONE", most)
-    monkeypatch.setattr(sharded, "MAX_DIRECT_RANKS", most)
+    for module in (sharded, request_of_strategies):
+        monkeypatch.setattr(module, "MAX_DIRECT_RANKS", most)
 
 
 def _both(machine: Machine, collective: Collective, monkeypatch: pytest.MonkeyPatch) -> tuple[Plan, Plan]:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from simulator.collectives.host_messages import BINDING, host_work
+from simulator.collectives.lower import BINDING, host_work
 from simulator.network.machine import Machine
 from simulator.results.trace import chrome_trace
 from tests.asked import exchange_on

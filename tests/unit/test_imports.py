@@ -95,7 +95,7 @@ LATE = {
     "simulator.api.context": "exchanges need no device models and no networks",
     "simulator.api.session": "exchanges need no device models; steps, programs and single operations load their own",
     "simulator.cli": "a command loads what it runs; help, completion and refusals come at once",
-    "simulator.collectives.registry": "a strategy is loaded when it is named",
+    "simulator.collectives.registry": "a strategy is loaded when it is named; packages are looked through for others",
     "simulator.console": "rich and typer are loaded to print errors and progress alone",
     "simulator.python": "torch modules load what traces them",
     "simulator.topology.catalogue": "the folder of built-in machines is found when one is named",

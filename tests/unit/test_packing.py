@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.collectives.search.budget import Budget
-from simulator.collectives.search.packing import pack
+from simulator.collectives.search.packing import Budget, pack
 
 
 @pytest.mark.parametrize(

@@ -36,11 +36,12 @@ from simulator.collectives.algorithms.halving_doubling import (
     halving_doubling_reduce_scatter,
     recursive_doubling_all_reduce,
 )
-from simulator.collectives.algorithms.pipeline import Edge, pipelined
 from simulator.collectives.algorithms.ring import (
+    Edge,
     chain_broadcast,
     chain_reduce,
     naive_ring_all_reduce,
+    pipelined,
     ring_all_gather,
     ring_all_reduce,
     ring_reduce_scatter,

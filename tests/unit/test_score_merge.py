@@ -5,8 +5,7 @@ import pytest
 from simulator.api import load_machine
 from simulator.engine.executor import execute
 from simulator.network.routing import Router
-from simulator.plan.merge import merge
-from simulator.plan.plan import Flow, PlanBuilder
+from simulator.plan.plan import Flow, PlanBuilder, merge
 
 
 def plan(router, machine, src, dst, n_bytes=16e9, work_s=0.0):

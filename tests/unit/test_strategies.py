@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.api import load_machine
-from simulator.collectives.chunks import best_chunk_count
+from simulator.collectives.lower import best_chunk_count
 from simulator.collectives.registry import find_strategy, strategy_names
 from simulator.collectives.request import Unsuitable
 from simulator.engine.executor import execute

@@ -9,8 +9,7 @@ from simulator.collectives.algorithms.binary_tree import tree_all_reduce
 from simulator.collectives.embedding import embed_order
 from simulator.errors import InputError
 from simulator.network.machine import Machine
-from simulator.plan.merge import in_step
-from simulator.plan.plan import Flow, Plan, PlanBuilder
+from simulator.plan.plan import Flow, Plan, PlanBuilder, in_step
 from tests.asked import exchange_on, request_of
 from tests.machines import crossbar, machine_from
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from simulator.collectives.algorithms.pipeline import Edge, pipelined
+from simulator.collectives.algorithms.ring import Edge, pipelined
 from simulator.collectives.schedule import Schedule
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from simulator.collectives.nccl.paths import SeenMachine, rank_of
-from simulator.collectives.search.budget import Budget
+from simulator.collectives.search.packing import Budget
 
 _MAX_ORDERS = 120
 _MAX_STEPS = 20_000  # per enumeration of orders

@@ -10,7 +10,7 @@ from simulator.collectives.nccl.cost import NcclConstants, ProtocolCost
 from simulator.network.machine import Link, Machine
 from simulator.network.route import Route
 from simulator.plan.alike import added
-from simulator.plan.limits import Limit, Limits
+from simulator.plan.flow import Limit, Limits
 from simulator.plan.plan import Flow, PlanBuilder, crossed
 from simulator.topology.parts import GPU_LINKS, NETWORK_LINKS
 from simulator.units import format_bandwidth

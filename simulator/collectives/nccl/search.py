@@ -27,8 +27,7 @@ from itertools import pairwise
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.orders import closed_rings, rings_through_network
 from simulator.collectives.nccl.paths import SeenMachine, rank_of
-from simulator.collectives.search.budget import Budget
-from simulator.collectives.search.packing import pack
+from simulator.collectives.search.packing import Budget, pack
 
 _MAX_SEARCHED = t.MAX_CHANNELS // 2
 _NOTHING_FOUND = 0.1  # GB/s

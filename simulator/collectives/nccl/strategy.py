@@ -16,7 +16,7 @@ from simulator.collectives.nccl.rings import channel_rings, links_allow
 from simulator.collectives.nccl.rules import version_notes
 from simulator.collectives.nccl.tuning import choose
 from simulator.collectives.request import Request, Unsuitable
-from simulator.collectives.search.budget import say_ended
+from simulator.collectives.search.packing import say_ended
 from simulator.collectives.search.rings import FoundRing
 from simulator.plan.plan import Plan, PlanBuilder
 from simulator.questions.collective import ALGORITHMS, Algorithm, Protocol

@@ -27,10 +27,9 @@ from itertools import permutations
 from typing import overload
 
 from simulator.collectives.communicator import Communicator
-from simulator.collectives.search.cycles import LISTED_UP_TO, Cycle, cycles_beside_each_other
-from simulator.collectives.search.link_graph import LinkGraph, link_graph
+from simulator.collectives.search.cycles import LISTED_UP_TO, Cycle, LinkGraph, cycles_beside_each_other, link_graph
 from simulator.network.fairshare import fair_rates
-from simulator.network.near import near_each_other
+from simulator.network.machine import near_each_other
 from simulator.network.route import Route
 from simulator.network.routing import Router
 

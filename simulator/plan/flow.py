@@ -1,4 +1,4 @@
-"""The data that an activity's flows carry: parts of a collective's buffer.
+"""What a flow carries, parts of a collective's buffer, and what limits it, shares of links' rates (:class:`Limits`).
 
 The engine needs only byte counts.  To run a plan on real devices, one needs to know which bytes, and whether the
 receiver adds or stores them.  Parts are exact fractions of the buffer, so ranks agree on every boundary.
@@ -6,7 +6,7 @@ receiver adds or stores them.  Parts are exact fractions of the buffer, so ranks
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -62,3 +62,39 @@ def together(carries: Sequence[Carries | None]) -> Carries | None:
     if len(known) < len(carries):
         return None
     return lambda repetition: [carried for each in known for carried in each(repetition)]
+
+
+class Limit(NamedTuple):
+    """The seconds that a link takes at least: ``fixed_s``, and ``full_s`` at its rate ``rate_Bps``.
+
+    ``resource`` is the capacity that it draws on.
+    """
+
+    resource: int
+    fixed_s: float
+    full_s: float
+    rate_Bps: float
+
+    def seconds(self, lost_Bps: Mapping[int, float]) -> float:
+        """Return the seconds that it takes when the link gives *lost_Bps* less; a link that gives nothing counts not.
+
+        What waits for such a link is stopped by its capacity.
+        """
+        lost = lost_Bps.get(self.resource)
+        if lost is None:
+            return self.fixed_s + self.full_s
+        left_Bps = self.rate_Bps - lost
+        return self.fixed_s + self.full_s * self.rate_Bps / left_Bps if left_Bps > 0.0 else 0.0
+
+
+class Limits(NamedTuple):
+    """What limits a flow of ``wire_bytes``, all rounds together: its own rate, and each of ``links``."""
+
+    own_Bps: float
+    wire_bytes: float
+    links: tuple[Limit, ...]
+
+    def cap_Bps(self, lost_Bps: Mapping[int, float]) -> float:  # noqa: N802  units keep their case
+        """Return the largest rate while resources give *lost_Bps* less than they have, in B/s."""
+        longest_s = max((limit.seconds(lost_Bps) for limit in self.links), default=0.0)
+        return min(self.own_Bps, self.wire_bytes / longest_s) if longest_s > 0.0 else self.own_Bps
