@@ -188,8 +188,7 @@ class _Executor:
                 if part.at is None:
                     loads = [(r, w * part.count) for r, w in part.route.loads if r not in self.roomy]
                 else:  # all machines have one role, or all resources are roomy
-                    first = [(*load.keys[0], load.share) for load in crossed(part, of_links=False)]
-                    loads = [(r, w * times * part.count) for r, times, w in first if r not in self.roomy]
+                    loads = [(r, w * part.count) for r, w in _on_first(part).items() if r not in self.roomy]
                 return (Amount(part.wire_bytes, tuple(loads), self.lost.cap_Bps(part), latency_s),)
             return (Amount(part.wire_bytes, part.route.loads, self.lost.cap_Bps(part), latency_s),) * part.count
         pace = self.pace.get(task.place, 1.0)
@@ -260,6 +259,18 @@ class _Executor:
         self.pace[what.target] = what.factor
         for run in list(self.running.values()):
             self.rounds.pace(run, [each.cap for part in run.task.parts for each in self._amounts(run.task, part)])
+
+
+def _on_first(flow: Flow) -> dict[int, float]:
+    """Return the use, per unit of rate, that *flow* and those it represents make of the first role's resources.
+
+    The same resource may be used at both ends: where bytes pass through a host's memory on their way out and in.
+    """
+    loads: dict[int, float] = {}
+    for load in crossed(flow, of_links=False):
+        key, times = load.keys[0]
+        loads[key] = loads.get(key, 0.0) + times * load.share
+    return loads
 
 
 def _moved(machine: Machine, plan: Plan, fold: bool, of_links: bool) -> Moved:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -132,3 +133,31 @@ def _sent(task: Activity, repetition: int) -> set[tuple[int, int, float, Carried
     assert task.carries is not None
     carried = task.carries(repetition)
     return {(f.route.src, f.route.dst, f.bytes, c) for f, c in zip(task.flows, carried, strict=True)}
+
+
+_STAGED = """
+schema_version: 1
+name: staged
+devices:
+  gpu[0-1]: {part: h100-sxm5-80gb}
+  cpu0: {part: xeon-e5-2686-v4}
+  sw0: {kind: pcie-switch, latency: 0.1 us}
+  nvs0: {kind: nvlink-switch, latency: 0.3 us}
+  nic0: {part: ena-25g}
+links:
+  - {between: [sw0, cpu0], kind: pcie, bandwidth: 3 GB/s, latency: 0.5 us}
+  - {between: [gpu1, sw0], kind: pcie, bandwidth: 25 GB/s, latency: 0 us}
+  - {between: ["gpu[0-1]", nvs0], kind: nvlink, bandwidth: 300 GB/s, latency: 0.5 us}
+  - {between: [nic0, sw0], kind: pcie, bandwidth: 16 GB/s, latency: 0.5 us}
+"""
+
+
+@pytest.mark.parametrize("nodes", [2, 3])
+def test_a_link_that_a_flow_uses_at_both_ends_is_shared(nodes: int, tmp_path: Path) -> None:
+    (tmp_path / "m.yaml").write_text(_STAGED)
+    loaded = load_machine(str(tmp_path / "m.yaml"), n_nodes=nodes)
+    plan = RING.plan(Request(Communicator(loaded, loaded.gpus), "all-reduce", 1e6))
+    folded, each = (execute(loaded, plan, fold=fold).end_s for fold in (True, False))
+    assert folded == pytest.approx(each, rel=1e-9)
+    ranks = 2 * nodes  # bytes to and from the NIC pass sw0->cpu0, at 3 GB/s
+    assert folded > 2 * 2 * (ranks - 1) / ranks * 1e6 / 3e9
