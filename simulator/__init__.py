@@ -6,19 +6,21 @@ if TYPE_CHECKING:
     from simulator.api.session import Session
     from simulator.errors import InputError, TopocastError
     from simulator.python import compare, simulate
-    from simulator.questions.access import AccessQuestion
     from simulator.questions.calibration import Calibration
     from simulator.questions.collective import CollectiveQuestion
-    from simulator.questions.copy import CopyQuestion
-    from simulator.questions.core import CoreQuestion
-    from simulator.questions.disk import DiskQuestion
     from simulator.questions.input import InputQuestion
-    from simulator.questions.launch import LaunchQuestion
     from simulator.questions.layout import Layout
-    from simulator.questions.message import MessageQuestion
-    from simulator.questions.operator import OperatorQuestion
     from simulator.questions.options import StepOptions
     from simulator.questions.program import ProgramQuestion
+    from simulator.questions.single import (
+        AccessQuestion,
+        CopyQuestion,
+        CoreQuestion,
+        DiskQuestion,
+        LaunchQuestion,
+        MessageQuestion,
+        OperatorQuestion,
+    )
     from simulator.questions.step import CheckpointQuestion, StepQuestion
     from simulator.questions.where import Neighbour, SlowLink, Software, Where
     from simulator.results.program import ProgramResult
@@ -59,20 +61,20 @@ __all__ = [
 __version__ = "0.1.0"
 
 _WHERE = {
-    "AccessQuestion": "simulator.questions.access",
+    "AccessQuestion": "simulator.questions.single",
     "Calibration": "simulator.questions.calibration",
     "CheckpointQuestion": "simulator.questions.step",
     "CollectiveQuestion": "simulator.questions.collective",
-    "CopyQuestion": "simulator.questions.copy",
-    "CoreQuestion": "simulator.questions.core",
-    "DiskQuestion": "simulator.questions.disk",
+    "CopyQuestion": "simulator.questions.single",
+    "CoreQuestion": "simulator.questions.single",
+    "DiskQuestion": "simulator.questions.single",
     "InputError": "simulator.errors",
     "InputQuestion": "simulator.questions.input",
-    "LaunchQuestion": "simulator.questions.launch",
+    "LaunchQuestion": "simulator.questions.single",
     "Layout": "simulator.questions.layout",
-    "MessageQuestion": "simulator.questions.message",
+    "MessageQuestion": "simulator.questions.single",
     "Neighbour": "simulator.questions.where",
-    "OperatorQuestion": "simulator.questions.operator",
+    "OperatorQuestion": "simulator.questions.single",
     "ProgramQuestion": "simulator.questions.program",
     "ProgramResult": "simulator.results.program",
     "Result": "simulator.results.result",

@@ -12,8 +12,8 @@ from simulator.api.session import Question
 from simulator.cli.written import Written, spelt
 from simulator.errors import InputError
 from simulator.questions.collective import DTYPES, CollectiveQuestion
-from simulator.questions.disk import DiskQuestion
 from simulator.questions.layout import REPLICAS
+from simulator.questions.single import DiskQuestion
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.questions.where import NCCL_TODAY, Software, month_words
 from simulator.questions.words import question_words

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from simulator.api.context import Context
 from simulator.errors import InputError, refused
-from simulator.questions.disk import DiskQuestion
+from simulator.questions.single import DiskQuestion
 from simulator.results.checkpoints import Checkpoints, best_interval_s
 from simulator.results.training import TrainingResult
 from simulator.spelling import mention

@@ -12,12 +12,9 @@ from simulator.bands.composition import Composition, parts_of
 from simulator.bands.distance import Facts
 from simulator.devices.kernels import kernel_class
 from simulator.devices.predict import kernel_cost
-from simulator.questions.access import AccessQuestion
 from simulator.questions.calibration import Calibration
 from simulator.questions.collective import CollectiveQuestion
-from simulator.questions.copy import CopyQuestion
-from simulator.questions.launch import LaunchQuestion
-from simulator.questions.operator import OperatorQuestion
+from simulator.questions.single import AccessQuestion, CopyQuestion, LaunchQuestion, OperatorQuestion
 from simulator.questions.step import StepQuestion
 from simulator.results.composed import (
     collective_composition,
@@ -39,8 +36,7 @@ def composed(context: Context, question: Any) -> Composition:
     """
     known = COMPOSED.get(type(question))
     if known is None:
-        kind = type(question).__name__.removesuffix("Question").lower()
-        return Composition((), (), Facts(kind="host", place="", what=kind))
+        return Composition((), (), Facts(kind="host", place="", what=question.topic))
     return known(context, question)
 
 

@@ -14,16 +14,6 @@ from simulator.errors import InputError
 from simulator.network.circumstances import machine_of
 from simulator.network.machine import Machine
 from simulator.network.routing import Router
-from simulator.questions.access import AccessQuestion
-from simulator.questions.collective import CollectiveQuestion
-from simulator.questions.copy import CopyQuestion
-from simulator.questions.core import CoreQuestion
-from simulator.questions.disk import DiskQuestion
-from simulator.questions.launch import LaunchQuestion
-from simulator.questions.message import MessageQuestion
-from simulator.questions.operator import OperatorQuestion
-from simulator.questions.program import ProgramQuestion
-from simulator.questions.step import StepQuestion
 from simulator.questions.where import TODAY, Software, Where
 from simulator.topology.load import load_topology
 
@@ -31,6 +21,8 @@ if TYPE_CHECKING:  # device models are imported on first use
     from simulator.devices.predict import Device
     from simulator.places import Places
     from simulator.questions.calibration import Calibration
+    from simulator.questions.question import Question
+    from simulator.questions.step import StepQuestion
     from simulator.results.training import TrainingResult
     from simulator.topology.topology import Topology
     from simulator.workload.find import NetworkSource
@@ -38,18 +30,6 @@ if TYPE_CHECKING:  # device models are imported on first use
 else:
     Device = Any
 
-Question = (
-    CollectiveQuestion
-    | StepQuestion
-    | ProgramQuestion
-    | OperatorQuestion
-    | CopyQuestion
-    | AccessQuestion
-    | LaunchQuestion
-    | DiskQuestion
-    | MessageQuestion
-    | CoreQuestion
-)
 Q = TypeVar("Q")
 _WORDS = 128  # Megatron-LM's default of --make-vocab-size-divisible-by
 

@@ -16,8 +16,8 @@ from simulator.host.input_plan import Feeding, StepShape, plan_input
 from simulator.network.machine import Machine
 from simulator.plan.plan import PlanBuilder
 from simulator.questions.checks import changed
-from simulator.questions.copy import CopyQuestion
 from simulator.questions.input import HELD, MEMORY, InputQuestion
+from simulator.questions.single import CopyQuestion
 from simulator.questions.step import StepQuestion
 from simulator.results.alternatives import WORTH_SAYING
 from simulator.results.input import FED, Cure, InputRun, Limit, begins_of, ends_of

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from simulator.api.collectives import chosen_gpus, make_request, run_collective
-from simulator.api.context import Context, Question
+from simulator.api.context import Context
 from simulator.api.machines import perturbations_of, refuse_passing
 from simulator.api.recent import Recent
 from simulator.bands.composition import Composition
@@ -21,10 +21,6 @@ from simulator.constants import DEFAULT, Constants
 from simulator.engine.timeline import Timeline
 from simulator.errors import InputError
 from simulator.questions.checks import refuse_all
-from simulator.questions.collective import CollectiveQuestion
-from simulator.questions.operator import OperatorQuestion
-from simulator.questions.program import ProgramQuestion
-from simulator.questions.step import StepQuestion
 from simulator.results.changed import Changed, changes_of, unchanged
 from simulator.results.confidence import Confidence, confidence_of
 from simulator.results.result import Result
@@ -34,11 +30,16 @@ if TYPE_CHECKING:  # device models are imported on first use
     from simulator.host.answer import Answer
     from simulator.places import Place, Places
     from simulator.questions.calibration import Calibration, Shape
+    from simulator.questions.collective import CollectiveQuestion
+    from simulator.questions.program import ProgramQuestion
+    from simulator.questions.question import Question
+    from simulator.questions.single import OperatorQuestion
+    from simulator.questions.step import StepQuestion
     from simulator.results.account import Account
     from simulator.results.program import ProgramResult
     from simulator.results.training import TrainingResult
 else:
-    Device = Any
+    Device = Question = Any
 
 __all__ = ["Device", "Question", "Session"]
 
@@ -72,6 +73,7 @@ class Session(Context):
     def kernel_classes(self, question: Question) -> frozenset[str]:
         """Return the kernel classes of an operator, named as in calibrations; raises InputError."""
         from simulator.devices.kernels import kernel_class
+        from simulator.questions.single import OperatorQuestion
         from simulator.step.operator import operator_kernels
 
         assert isinstance(question, OperatorQuestion)
@@ -81,6 +83,7 @@ class Session(Context):
         """Return the variety, shape and seconds of each kernel of an operator; raises InputError."""
         from simulator.devices.neighbours import shape_of, variety_of
         from simulator.devices.predict import kernel_cost
+        from simulator.questions.single import OperatorQuestion
         from simulator.step.operator import operator_kernels
 
         assert isinstance(question, OperatorQuestion)
@@ -113,12 +116,12 @@ class Session(Context):
         return confidence_of(self.time_s(question), self.composed(question), question)
 
     def _answered(self, what: Literal["time", "bound"], question: Question) -> float:
-        if not isinstance(question, CollectiveQuestion | StepQuestion):
+        if question.topic not in ("collective", "step"):
             refuse_passing(question.where.slow_links, "a single operation or a program")
         key = what, question
         if key not in self._answers:
             try:
-                self._answers[key] = _function(what, type(question))(self, question)
+                self._answers[key] = _function(what, question.topic)(self, question)
             except InputError as error:
                 self._answers[key] = error
             except Unsuitable as error:
@@ -130,13 +133,13 @@ class Session(Context):
 
     def answer(self, question: Question) -> Answer:
         """Return the answer to *question*, with its time and its limiter; raises InputError."""
-        if type(question) in _TIMES:
+        if question.topic in _TIMES:
             raise InputError("only the time of this is known")
         from simulator.api.single import ANSWERS
 
         if question not in self._explained:
             try:
-                self._explained[question] = ANSWERS[type(question)](self, question)
+                self._explained[question] = ANSWERS[question.topic](self, question)
             except InputError as error:
                 self._explained[question] = error
         found = self._explained[question]
@@ -146,7 +149,7 @@ class Session(Context):
 
     def explained(self, question: Question) -> Answer | None:
         """Return :meth:`answer`, or None for questions that only have a time; raises InputError."""
-        return None if type(question) in _TIMES else self.answer(question)
+        return None if question.topic in _TIMES else self.answer(question)
 
     def collective(self, question: CollectiveQuestion, *, fold: bool = True) -> Result:
         """Return the result of a collective; raises InputError or Unsuitable.
@@ -247,6 +250,8 @@ class Session(Context):
 
         For other questions, return only the facts about the device.
         """
+        from simulator.questions.single import OperatorQuestion
+        from simulator.questions.step import StepQuestion
         from simulator.results.account import device_account, operator_account, step_account
 
         if isinstance(question, OperatorQuestion):
@@ -349,25 +354,25 @@ def _program_bound_s(_session: Session, _question: ProgramQuestion) -> float:
     raise InputError("a data sheet says nothing about programs")
 
 
-_TIMES: dict[type, Callable[[Session, Any], float]] = {
-    CollectiveQuestion: lambda session, question: session.collective(question).sync_time_s,
-    StepQuestion: _step_s,
-    ProgramQuestion: lambda session, question: session.program(question).done_s,
-    OperatorQuestion: _operator_s,
+_TIMES: dict[str, Callable[[Session, Any], float]] = {
+    "collective": lambda session, question: session.collective(question).sync_time_s,
+    "step": _step_s,
+    "program": lambda session, question: session.program(question).done_s,
+    "operator": _operator_s,
 }
-_BOUNDS: dict[type, Callable[[Session, Any], float]] = {
-    CollectiveQuestion: _collective_bound_s,
-    StepQuestion: _step_bound_s,
-    ProgramQuestion: _program_bound_s,
+_BOUNDS: dict[str, Callable[[Session, Any], float]] = {
+    "collective": _collective_bound_s,
+    "step": _step_bound_s,
+    "program": _program_bound_s,
 }
 
 
-def _function(what: Literal["time", "bound"], kind: type) -> Callable[[Session, Any], float]:
-    """Return the function for the time, or the bound, of questions of a *kind*."""
-    if kind in _TIMES and what == "time":
-        return _TIMES[kind]
-    if kind in _BOUNDS:
-        return _BOUNDS[kind]
+def _function(what: Literal["time", "bound"], topic: str) -> Callable[[Session, Any], float]:
+    """Return the function for the time, or the bound, of questions about *topic*."""
+    if topic in _TIMES and what == "time":
+        return _TIMES[topic]
+    if topic in _BOUNDS:
+        return _BOUNDS[topic]
     from simulator.api.single import LEAST
 
-    return LEAST[kind] if what == "bound" else lambda session, question: session.answer(question).time_s
+    return LEAST[topic] if what == "bound" else lambda session, question: session.answer(question).time_s

@@ -21,13 +21,11 @@ from simulator.host.launches import launch_answer, launch_kernels_s
 from simulator.host.memory import access_answer, access_bound_s
 from simulator.host.messages import message_answer, message_bound_s
 from simulator.host.unread import check_copy
-from simulator.questions.access import AccessQuestion
-from simulator.questions.copy import CopyQuestion
-from simulator.questions.core import CoreQuestion
-from simulator.questions.disk import DiskQuestion
-from simulator.questions.launch import LaunchQuestion
-from simulator.questions.message import MessageQuestion
-from simulator.questions.operator import OperatorQuestion
+from simulator.questions.single import (
+    CopyQuestion,
+    CoreQuestion,
+    DiskQuestion,
+)
 from simulator.step.operator import operator_roofline_s
 
 
@@ -54,20 +52,20 @@ def _no_least(_context: Context, _question: CoreQuestion) -> float:
     raise InputError("a latency has no rate")
 
 
-ANSWERS: dict[type, Callable[[Context, Any], Answer]] = {
-    CopyQuestion: _copy,
-    LaunchQuestion: lambda context, q: launch_answer(q, context.device(q.where, q.device)),
-    AccessQuestion: lambda context, q: access_answer(q, context.machine(q.where), context.places(q.where)),
-    DiskQuestion: _disk,
-    MessageQuestion: lambda context, q: message_answer(q, context.places(q.where), context.router(q.where)),
-    CoreQuestion: lambda context, q: core_answer(q, context.machine(q.where)),
+ANSWERS: dict[str, Callable[[Context, Any], Answer]] = {
+    "copy": _copy,
+    "launch": lambda context, q: launch_answer(q, context.device(q.where, q.device)),
+    "access": lambda context, q: access_answer(q, context.machine(q.where), context.places(q.where)),
+    "disk": _disk,
+    "message": lambda context, q: message_answer(q, context.places(q.where), context.router(q.where)),
+    "core": lambda context, q: core_answer(q, context.machine(q.where)),
 }
-LEAST: dict[type, Callable[[Context, Any], float]] = {
-    OperatorQuestion: lambda context, q: operator_roofline_s(q, context.device(q.where, q.device, q.threads)),
-    CopyQuestion: lambda context, q: copy_bound_s(q, context.places(q.where), context.group(q.where, None).router),
-    LaunchQuestion: lambda context, q: launch_kernels_s(q, context.device(q.where, q.device)),
-    AccessQuestion: lambda context, q: access_bound_s(q, context.device(q.where, q.device, q.threads)),
-    DiskQuestion: lambda context, q: disk_bound_s(q, context.machine(q.where)),
-    MessageQuestion: lambda context, q: message_bound_s(q, context.router(q.where)),
-    CoreQuestion: _no_least,
+LEAST: dict[str, Callable[[Context, Any], float]] = {
+    "operator": lambda context, q: operator_roofline_s(q, context.device(q.where, q.device, q.threads)),
+    "copy": lambda context, q: copy_bound_s(q, context.places(q.where), context.group(q.where, None).router),
+    "launch": lambda context, q: launch_kernels_s(q, context.device(q.where, q.device)),
+    "access": lambda context, q: access_bound_s(q, context.device(q.where, q.device, q.threads)),
+    "disk": lambda context, q: disk_bound_s(q, context.machine(q.where)),
+    "message": lambda context, q: message_bound_s(q, context.router(q.where)),
+    "core": _no_least,
 }

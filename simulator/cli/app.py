@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from simulator.cli import COMMANDS, complete
+from simulator.cli import COMMANDS
 from simulator.cli.option import with_options
 from simulator.cli.written import GROUPS, OPTIONS, written_of
 
@@ -62,7 +62,9 @@ def simulate(**given: Any) -> None:
         return
     shell = given.pop("completion")
     if shell is not None:
-        typer.echo(complete.script(shell))
+        from simulator.cli.complete import script
+
+        typer.echo(script(shell))
         return
     from simulator.cli.ask import run
 

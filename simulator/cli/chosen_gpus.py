@@ -7,23 +7,22 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from simulator.api.session import Session
-from simulator.api.subsets import fastest_gpus
 from simulator.cli.options import wants_best
 from simulator.cli.output import tell
 from simulator.cli.written import Written
 from simulator.console.progress import Progress
 from simulator.errors import InputError
-from simulator.questions.collective import CollectiveQuestion
-from simulator.questions.step import StepQuestion
 from simulator.results.columns import ranges
 from simulator.results.reason import TIE
 from simulator.results.result import Result
 from simulator.units import format_duration, whole_number
 
 if TYPE_CHECKING:
+    from simulator.questions.collective import CollectiveQuestion
+    from simulator.questions.step import StepQuestion
     from simulator.results.training import TrainingResult
 
-Question = TypeVar("Question", CollectiveQuestion, StepQuestion)
+Question = TypeVar("Question", "CollectiveQuestion", "StepQuestion")
 _MOST_LOOKED_AT = 16  # GPUs of a machine; beyond it, only best: searches for others
 
 
@@ -48,6 +47,8 @@ def on_fastest(written: Written, session: Session, questions: Sequence[Question]
     """
     if not wants_best(written.gpus):
         return list(questions)
+    from simulator.api.subsets import fastest_gpus
+
     found: list[Question] = []
     chosen: dict[object, tuple[int, ...]] = {}
     with Progress(0, "choosing GPUs", quiet=written.quiet) as progress:
@@ -75,8 +76,13 @@ def faster_gpus(written: Written, session: Session, best: Result | TrainingResul
 
     Also None if the GPUs were chosen in another way, or if the machine has too many to search.
     """
+    if written.gpus is None:
+        return None
+    from simulator.api.subsets import fastest_gpus
+    from simulator.questions.step import StepQuestion
+
     machine, count = session.machine(asked.where), len(asked.gpus or ())
-    if written.gpus is None or whole_number(written.gpus) is None or not 1 < count < len(machine.gpus):
+    if whole_number(written.gpus) is None or not 1 < count < len(machine.gpus):
         return None
     if len(machine.gpus) > _MOST_LOOKED_AT or (isinstance(asked, StepQuestion) and asked.input is not None):
         return None

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from simulator.cli.options import parse_choice, parse_count, parse_list, refuse
 from simulator.cli.written import Written
 from simulator.errors import InputError, one_line, refused
-from simulator.questions.step import CheckpointQuestion
 from simulator.questions.where import Neighbour, SlowLink
 from simulator.spelling import mention
 from simulator.units import parse_quantity
+
+if TYPE_CHECKING:
+    from simulator.questions.step import CheckpointQuestion
 
 ASYNC = "async"
 T = TypeVar("T")
@@ -85,6 +87,8 @@ def parse_checkpoints(written: Written) -> CheckpointQuestion | None:
         }
         refuse(others, f"is about failures; add {mention('mtbf_s')}, for example {mention('mtbf_s', '24h')}")
         return None
+    from simulator.questions.step import CheckpointQuestion
+
     every = None if written.checkpoint_every is None else parse_count("every_steps", written.checkpoint_every)
     return CheckpointQuestion(
         mtbf_s=_seconds("mtbf_s", written.mtbf),

@@ -10,7 +10,6 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from simulator.cli import complete
 from simulator.spelling import word_of
 
 _NAMED, _REST = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD
@@ -102,8 +101,20 @@ def _parameter(name: str, default: Any, said: Option, text: str | None) -> inspe
         metavar=said.metavar or None,
         help=text or said.help,
         show_default=(text is None and said.usual) or True,
-        autocompletion=getattr(complete, said.complete) if said.complete else None,
+        autocompletion=_completion(said.complete) if said.complete else None,
     )
     several = default == ()
     kind: Any = list[str] | None if several else str | None if default is None else type(default)
     return inspect.Parameter(name, _NAMED, default=None if several else default, annotation=Annotated[kind, shown])
+
+
+def _completion(name: str) -> Callable[[str], list[str]]:
+    """Return the function *name* of :mod:`simulator.cli.complete`, which is loaded when a shell asks."""
+
+    def complete(incomplete: str) -> list[str]:
+        from simulator.cli import complete as values
+
+        found: list[str] = getattr(values, name)(incomplete)
+        return found
+
+    return complete

@@ -19,7 +19,7 @@ from simulator.cli.written import Written
 from simulator.console.progress import Progress
 from simulator.console.style import choose_style
 from simulator.errors import InputError, refused
-from simulator.questions.launch import LaunchQuestion
+from simulator.questions.single import LaunchQuestion
 from simulator.questions.sweep import swept
 from simulator.questions.words import Single, parse_question, question_words
 from simulator.results.document import SCHEMA_VERSION, to_json

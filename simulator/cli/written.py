@@ -77,14 +77,16 @@ class Written(Output, Launched, Failures, Parallelism, Step, Exchange, What, Mac
     @property
     def kind(self) -> str:
         """The kind of question: a single operation or a program (by workload), a step (by batch), or an exchange."""
-        from simulator.programs.file import is_program  # neither help nor completion asks for the kind
-        from simulator.questions.words import KINDS
+        from simulator.workload.parse import OPERATIONS  # neither help nor completion asks for the kind
 
         scheme, colon, _ = self.what.partition(":")
-        if colon and scheme in KINDS:
+        if colon and scheme in OPERATIONS:
             return _SINGLE
-        if is_program(self.what):
-            return _PROGRAM
+        if self.what.endswith((".yaml", ".yml")):
+            from simulator.programs.file import is_program
+
+            if is_program(self.what):
+                return _PROGRAM
         return _STEP if self.batch is not None or self.global_batch is not None else _EXCHANGE
 
 

@@ -23,7 +23,7 @@ from simulator.network.route import Route, join
 from simulator.network.routing import Router
 from simulator.places import Places
 from simulator.plan.plan import Flow, Plan, PlanBuilder
-from simulator.questions.copy import CopyQuestion
+from simulator.questions.single import CopyQuestion
 
 PAGE_BYTES = 4096  # on Linux on x86
 _STAGED = "host-staged"

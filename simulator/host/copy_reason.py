@@ -13,7 +13,7 @@ from simulator.network.machine import Machine
 from simulator.network.route import Route
 from simulator.network.routing import Router
 from simulator.places import Places
-from simulator.questions.copy import CopyQuestion
+from simulator.questions.single import CopyQuestion
 from simulator.units import format_bandwidth, format_duration, format_size
 
 _OF = "a copy"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from simulator.errors import InputError
 from simulator.host.answer import Answer
 from simulator.network.machine import Machine
-from simulator.questions.core import CoreQuestion
+from simulator.questions.single import CoreQuestion
 from simulator.topology.parts import CpuPart
 from simulator.units import format_duration
 

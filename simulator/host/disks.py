@@ -20,7 +20,7 @@ from simulator.host.platters import track_figures, track_share
 from simulator.network.machine import Machine, Node
 from simulator.places import Places
 from simulator.plan.plan import Plan, PlanBuilder
-from simulator.questions.disk import DiskQuestion
+from simulator.questions.single import DiskQuestion
 from simulator.topology.parts import StoragePart
 from simulator.units import format_bandwidth, format_duration, format_size
 

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 from simulator.errors import InputError
-from simulator.questions.message import Protocol
+from simulator.questions.single import Protocol
 from simulator.units import format_size
 
 _AROUND_BYTES = 14 + 4 + 8 + 12

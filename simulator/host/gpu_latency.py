@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simulator.errors import InputError
 from simulator.host.answer import Answer
-from simulator.questions.access import AccessQuestion
+from simulator.questions.single import AccessQuestion
 from simulator.topology.parts import GpuPart
 from simulator.units import format_duration, format_size
 

@@ -16,8 +16,8 @@ from simulator.devices.cpu.memory import bandwidth
 from simulator.errors import nearest, refused
 from simulator.host.disks import block_time
 from simulator.network.machine import Machine, Node
-from simulator.questions.disk import DiskQuestion
 from simulator.questions.input import MEMORY, InputQuestion
+from simulator.questions.single import DiskQuestion
 from simulator.questions.where import Where
 from simulator.topology.parts import StoragePart
 

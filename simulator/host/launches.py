@@ -11,7 +11,7 @@ from simulator.devices.predict import Device, operator_costs
 from simulator.errors import InputError
 from simulator.host.answer import Answer
 from simulator.host.copies import CopyCosts
-from simulator.questions.launch import LaunchQuestion
+from simulator.questions.single import LaunchQuestion
 from simulator.units import format_duration
 from simulator.workload.operators import Phase
 

@@ -21,7 +21,7 @@ from simulator.host.starvation import starvation
 from simulator.host.unread import check_read
 from simulator.network.machine import Machine
 from simulator.places import Places
-from simulator.questions.access import AccessQuestion
+from simulator.questions.single import AccessQuestion
 from simulator.spelling import mention
 from simulator.topology.parts import GpuPart
 from simulator.units import format_bandwidth, format_duration

@@ -11,7 +11,7 @@ from simulator.host.frames import frames_of
 from simulator.network.machine import Link, Machine
 from simulator.network.routing import Router
 from simulator.places import Places
-from simulator.questions.message import MessageQuestion
+from simulator.questions.single import MessageQuestion
 from simulator.spelling import mention
 from simulator.topology.parts import NETWORK_LINKS
 from simulator.units import format_bandwidth, format_duration, format_size

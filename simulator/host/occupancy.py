@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from simulator.constants import constants
 from simulator.devices.gpu.gpu import Gpu
 from simulator.errors import InputError
-from simulator.questions.access import AccessQuestion
+from simulator.questions.single import AccessQuestion
 from simulator.topology.parts import GpuPart
 from simulator.units import format_bandwidth
 

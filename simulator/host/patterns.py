@@ -17,7 +17,7 @@ from simulator.errors import InputError
 from simulator.host.answer import Answer
 from simulator.host.latency import Chase, Stage, chase
 from simulator.host.near import Memory
-from simulator.questions.access import AccessQuestion
+from simulator.questions.single import AccessQuestion
 from simulator.topology.parts import CpuPart
 from simulator.units import format_bandwidth, format_duration, format_size
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from math import pi, sqrt
 
 from simulator.errors import InputError
-from simulator.questions.disk import Track
+from simulator.questions.single import Track
 from simulator.topology.parts import StoragePart
 
 _BITS = 8

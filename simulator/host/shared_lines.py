@@ -8,7 +8,7 @@ from __future__ import annotations
 from simulator.devices.cpu.cpu import LINE_BYTES
 from simulator.errors import InputError
 from simulator.host.answer import Answer
-from simulator.questions.access import AccessQuestion
+from simulator.questions.single import AccessQuestion
 from simulator.topology.parts import CpuPart
 from simulator.units import format_duration
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 from simulator.errors import InputError
-from simulator.questions.access import AccessKind, AccessQuestion
-from simulator.questions.copy import CopyKind, CopyQuestion
+from simulator.questions.single import AccessKind, AccessQuestion, CopyKind, CopyQuestion
 
 _ALWAYS = frozenset(("where", "kind", "size_bytes", "device", "threads", "in_graph"))
 _ON_CPU: dict[AccessKind, frozenset[str]] = {

@@ -18,8 +18,8 @@ from simulator.devices.predict import kernel_cost, steady_device
 from simulator.places import Place
 from simulator.plan.plan import Fragment, Plan
 from simulator.programs.statements import Exchanges, Run, Software, Times
-from simulator.questions.operator import OperatorQuestion
 from simulator.questions.options import StepOptions
+from simulator.questions.single import OperatorQuestion
 from simulator.step.issue import Issue, issues_of
 from simulator.step.operator import operator_kernels
 from simulator.workload.network import Network

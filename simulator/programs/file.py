@@ -12,9 +12,7 @@ _BEGINS = re.compile(rb"^[\"']?program[\"']?\s*:", re.MULTILINE)
 
 
 def is_program(path: str) -> bool:
-    """Return whether the file at *path* is YAML with a program; False where it cannot be read."""
-    if not path.endswith((".yaml", ".yml")):
-        return False
+    """Return whether the YAML file at *path* has a program; False where it cannot be read."""
     try:
         with open_user_file(path) as stream:
             return _BEGINS.search(stream.read(MAX_BYTES)) is not None

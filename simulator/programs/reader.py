@@ -11,8 +11,8 @@ from simulator.collectives.registry import strategy_names
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.programs import statements as s
 from simulator.programs.schema import MAX_COUNT, VERBS, ProgramFile, StatementSpec, TimesSpec
-from simulator.questions.operator import OperatorQuestion
 from simulator.questions.options import POLICIES, StepOptions
+from simulator.questions.single import OperatorQuestion
 from simulator.questions.where import Where
 from simulator.questions.words import parse_question
 from simulator.topology.validation import validate

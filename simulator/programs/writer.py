@@ -25,7 +25,7 @@ from simulator.programs.about import Did
 from simulator.programs.costs import Costs, Priced
 from simulator.programs.queues import StreamQueue
 from simulator.programs.state import Held, Noted, State, Stream, Tensor
-from simulator.questions.copy import CopyKind, CopyQuestion
+from simulator.questions.single import CopyKind, CopyQuestion
 from simulator.questions.where import Where
 
 HOST = "host"

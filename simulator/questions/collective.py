@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from simulator.questions.checks import WITHOUT_NCCL, From, check, gpu_faults, is_served, server_faults, unread_faults
 from simulator.questions.where import TODAY, Software, Where
@@ -62,6 +62,8 @@ class CollectiveQuestion:
 
     Raises InputError for what the command refuses, in its words.
     """
+
+    topic: ClassVar[Literal["collective"]] = "collective"
 
     where: Where
     size_bytes: float

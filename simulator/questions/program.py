@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 from simulator.questions.where import Where
 
@@ -15,6 +16,8 @@ class ProgramQuestion:
     CPU's.  ``compiled`` and ``captured`` apply to all its networks, whatever the file says.
     ``trust_code``: the file may run code (``run: torch:...``).
     """
+
+    topic: ClassVar[Literal["program"]] = "program"
 
     where: Where
     workload: str

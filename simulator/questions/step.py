@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, Literal
 
 from simulator.errors import one_line
 from simulator.questions.checks import MOST, From, check, gpu_faults, is_served, server_faults, unread_faults
@@ -100,6 +100,8 @@ class StepQuestion:
 
     Raises InputError for what the command refuses, in its words.
     """
+
+    topic: ClassVar[Literal["step"]] = "step"
 
     where: Where
     workload: str

@@ -14,13 +14,15 @@ from functools import lru_cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from simulator.errors import InputError, nearest, one_line, refused
-from simulator.questions.access import AccessQuestion
-from simulator.questions.copy import CopyQuestion
-from simulator.questions.core import CoreQuestion
-from simulator.questions.disk import DiskQuestion
-from simulator.questions.launch import LaunchQuestion
-from simulator.questions.message import MessageQuestion
-from simulator.questions.operator import OperatorQuestion
+from simulator.questions.single import (
+    AccessQuestion,
+    CopyQuestion,
+    CoreQuestion,
+    DiskQuestion,
+    LaunchQuestion,
+    MessageQuestion,
+    OperatorQuestion,
+)
 from simulator.questions.where import Where
 from simulator.spelling import mention
 from simulator.units import parse_quantity

@@ -10,7 +10,7 @@ from simulator.devices.gpu.clock import sustained_clock
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.predict import Device, kernel_cost, steady_device
 from simulator.errors import InputError
-from simulator.questions.operator import OperatorQuestion
+from simulator.questions.single import OperatorQuestion
 from simulator.results.step import StepResult
 from simulator.step.operator import operator_kernels
 from simulator.step.precision import product_precision

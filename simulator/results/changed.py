@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from simulator.questions.step import StepQuestion
 from simulator.questions.where import SlowLink
 from simulator.units import format_bandwidth, format_duration
 
@@ -66,7 +65,7 @@ def _changes(question: Any) -> Iterator[str]:
         yield _slow_words(slow)
     for neighbour in question.where.neighbours:
         yield f"another job moves {format_bandwidth(neighbour.rate_Bps)} over {neighbour.ends}"
-    if isinstance(question, StepQuestion):
+    if question.topic == "step":
         for name, factor in question.stragglers:
             yield f"{name} takes {factor:g} times as long"
         if question.lost is not None:
@@ -82,6 +81,6 @@ def unchanged(question: Q) -> Q:
     """Return *question* without its changes."""
     found: Any = question
     found = replace(found, where=replace(found.where, slow_links=(), neighbours=()))
-    if isinstance(found, StepQuestion):
+    if found.topic == "step":
         found = replace(found, stragglers=(), lost=None)
     return found  # type: ignore[no-any-return]

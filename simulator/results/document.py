@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from simulator.questions.options import StepOptions
 from simulator.results.result import Result
+
+if TYPE_CHECKING:
+    from simulator.questions.options import StepOptions
 
 SCHEMA_VERSION = 1
 

@@ -7,39 +7,36 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from simulator.bands.distance import Facts
-from simulator.questions.access import AccessQuestion
-from simulator.questions.collective import CollectiveQuestion
-from simulator.questions.copy import CopyQuestion
-from simulator.questions.launch import LaunchQuestion
-from simulator.questions.operator import OperatorQuestion
-from simulator.questions.options import USUAL
-from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.spelling import mention, spelt, word_of
 
-_GROUPS: Mapping[type, str] = {CopyQuestion: "copies", AccessQuestion: "memory", LaunchQuestion: "launch"}
+if TYPE_CHECKING:
+    from simulator.questions.collective import CollectiveQuestion
+    from simulator.questions.step import StepQuestion
+
+_GROUPS: Mapping[str, str] = {"copy": "copies", "access": "memory", "launch": "launch"}
 _OF_OTHERS = ("graph", "master", "int", "nvfp4")  # policies that need frameworks other than torch
 _SIZES = {"sequence_length": "seq_len", "image": "image"}
 _CALIBRATED = ", then validate calibrate measured/ --out mine.yaml and --calibration mine.yaml"
 
 
-def narrowing_of(question: object, facts: Facts) -> str:
+def narrowing_of(question: Any, facts: Facts) -> str:
     """Return the command that measures, and what to do with its result; empty if no measurement is known to help.
 
     *facts* are those of the answer.
     """
     device = "cpu" if facts.generation == "cpu" else "cuda:0"
-    if isinstance(question, StepQuestion):
+    topic = "" if question is None else str(question.topic)
+    if topic == "step":
         return _of_step(question, device, calibrated=facts.calibrated)
-    if isinstance(question, CollectiveQuestion):
+    if topic == "collective":
         return _of_exchange(question)
-    if isinstance(question, OperatorQuestion):
+    if topic == "operator":
         said = "" if question.device is None else f" --device {device}"
         return _command(question.where.topology, "--only ops" + said) + ("" if facts.calibrated else _CALIBRATED)
-    if isinstance(question, CopyQuestion | AccessQuestion | LaunchQuestion):
-        return _command(question.where.topology, f"--only {_GROUPS[type(question)]}")
-    return ""
+    return _command(question.where.topology, f"--only {_GROUPS[topic]}") if topic in _GROUPS else ""
 
 
 def _of_exchange(question: CollectiveQuestion) -> str:
@@ -60,6 +57,8 @@ def _of_step(question: StepQuestion, device: str, *, calibrated: bool) -> str:
 
 def _torch_runs(question: StepQuestion) -> bool:
     """Return whether ``validate run`` can measure this step: replicas or full shards, with features that torch has."""
+    from simulator.questions.options import USUAL
+
     layout, options = question.layout, question.options
     plain = not (question.servers or question.input or question.stragglers or question.programs > 1 or question.divided)
     return (
@@ -84,6 +83,9 @@ def _torch_runs(question: StepQuestion) -> bool:
 
 def _words(question: StepQuestion, device: str) -> Iterator[str]:
     """Yield the command-line options that describe the step; *device* is torch's name, used if the step names one."""
+    from simulator.questions.options import USUAL
+    from simulator.questions.step import BUCKET_BYTES
+
     options, nodes, shards = question.options, question.where.nodes, question.layout.shards
     bucket = f"bucket:{question.bucket_bytes / 2**20:g}MiB" if question.bucket_bytes else "none"
     if nodes is not None and nodes > 1:

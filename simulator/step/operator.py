@@ -14,8 +14,8 @@ from simulator.devices.lowering import lower_operator
 from simulator.devices.predict import Device, kernel_cost
 from simulator.devices.roofline import roofline_s
 from simulator.errors import InputError
-from simulator.questions.operator import OperatorQuestion
 from simulator.questions.options import StepOptions
+from simulator.questions.single import OperatorQuestion
 from simulator.step.precision import precision_of
 from simulator.workload.backward import backward_steps
 from simulator.workload.network import Network, once

@@ -12,7 +12,7 @@ from simulator.errors import InputError, nearest, one_line, refused
 from simulator.units import format_size, parse_quantity
 from simulator.workload.precision import ELEMENT_BYTES
 
-_OPERATIONS = ("op", "copy", "access", "launch", "disk", "message", "core")  # the words of simulator.questions.words
+OPERATIONS = ("op", "copy", "access", "launch", "disk", "message", "core")  # the words of simulator.questions.words
 _MAX_SIZES = 10_000
 # The zoo's counts for common networks, so that a command need not import the zoo.
 _KEPT: dict[str, int] = {
@@ -75,11 +75,11 @@ def parse_workload(text: str) -> Payload:
 
     if colon and rest.strip().endswith((".yaml", ".yml")):
         raise refused("workload", f"no such workload; a file goes alone: {one_line(rest, 60)}", one_line(text, 60))
-    schemes = [f"{name}:" for name in (*_SCHEMES, *_OPERATIONS)]
+    schemes = [f"{name}:" for name in (*_SCHEMES, *OPERATIONS)]
     hint = nearest(f"{scheme}:", schemes, listed=0) if colon else nearest_network(text, listed=0)
     forms = (
         "a network (such as resnet50 or gpt2; simulate networks), a YAML file of a network or a program, bytes:160MB, "
-        f"sweep:8B-8GB, or one operation ({' '.join(f'{name}:' for name in _OPERATIONS)})"
+        f"sweep:8B-8GB, or one operation ({' '.join(f'{name}:' for name in OPERATIONS)})"
     )
     found = "" if colon else " (simulate networks)"
     hint = f"{hint}{found}" if hint.startswith("did") else f"allowed: {forms}"

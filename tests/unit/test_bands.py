@@ -18,10 +18,9 @@ from simulator.cli import run
 from simulator.network.circumstances import machine_of
 from simulator.questions.calibration import Calibration
 from simulator.questions.collective import CollectiveQuestion
-from simulator.questions.disk import DiskQuestion
 from simulator.questions.layout import parse_layout
-from simulator.questions.operator import OperatorQuestion
 from simulator.questions.options import Mode, StepOptions
+from simulator.questions.single import DiskQuestion, OperatorQuestion
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 from simulator.topology.load import topology_from_text

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.questions.operator import OperatorQuestion
+from simulator.questions.single import OperatorQuestion
 from simulator.workload.operators import MatMul
 from simulator.workload.precision import PRECISIONS, precision_named
 from validate.kinds import KINDS, OPERATORS

@@ -12,7 +12,7 @@ import pytest
 from simulator.devices.cpu.cpu import Cpu, cpu_from_part
 from simulator.devices.dispatch import dispatch_time
 from simulator.devices.predict import operator_costs
-from simulator.questions.operator import OperatorQuestion
+from simulator.questions.single import OperatorQuestion
 from simulator.topology.catalogue import load_part
 from simulator.topology.parts import CpuPart
 from simulator.workload.operators import Phase

@@ -11,7 +11,7 @@ from simulator.engine.executor import execute
 from simulator.errors import InputError
 from simulator.host.disks import block_time, requests_plan
 from simulator.network.compiling import compile_machine
-from simulator.questions.disk import DiskQuestion
+from simulator.questions.single import DiskQuestion
 from simulator.questions.where import Where
 from simulator.questions.words import parse_question
 from simulator.topology.load import topology_from_text

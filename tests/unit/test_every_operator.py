@@ -33,8 +33,8 @@ from simulator.devices.neighbours import AXES, shape_of, variety_of
 from simulator.devices.predict import KERNEL_CLASSES, kernel_cost
 from simulator.devices.roofline import roofline_s
 from simulator.errors import InputError
-from simulator.questions.operator import OperatorQuestion
 from simulator.questions.options import Policy, StepOptions
+from simulator.questions.single import OperatorQuestion
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 from simulator.questions.words import parse_question, question_words

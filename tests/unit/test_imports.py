@@ -98,6 +98,7 @@ LATE = {
     "simulator.collectives.registry": "a strategy is loaded when it is named; packages are looked through for others",
     "simulator.console": "rich and typer are loaded to print errors and progress alone",
     "simulator.python": "torch modules load what traces them",
+    "simulator.results.narrowing": "exchanges need no options of steps",
     "simulator.topology.catalogue": "the folder of built-in machines is found when one is named",
     "simulator.topology.load": "dumps of machines are told apart once a file is refused",
     "simulator.workload.find": "the zoo, YAML and Hugging Face are read for networks that are there",

@@ -14,8 +14,8 @@ import pytest
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch")
 
-from simulator.api.session import Question  # noqa: E402
-from simulator.questions.launch import LaunchQuestion  # noqa: E402
+from simulator.questions.question import Question  # noqa: E402
+from simulator.questions.single import LaunchQuestion  # noqa: E402
 from validate.compare.rows import kind_of  # noqa: E402
 from validate.kinds import COPIES, KINDS, STEPS  # noqa: E402
 from validate.machine.measure.bench import Bench  # noqa: E402

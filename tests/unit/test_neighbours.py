@@ -30,7 +30,7 @@ from simulator.devices.neighbours import correction, known_share, left_out, shap
 from simulator.devices.predict import kernel_cost
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration, Neighbourhood
-from simulator.questions.operator import OperatorQuestion
+from simulator.questions.single import OperatorQuestion
 from simulator.questions.where import Where
 from simulator.workload.operators import Conv2d, Softmax
 from validate.cli.app import app

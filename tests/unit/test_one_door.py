@@ -12,13 +12,10 @@ import pytest
 from simulator.api import Question, Session
 from simulator.cli import run
 from simulator.errors import InputError
-from simulator.questions.access import AccessQuestion
 from simulator.questions.collective import CollectiveQuestion
-from simulator.questions.core import CoreQuestion
-from simulator.questions.disk import DiskQuestion
 from simulator.questions.layout import FSDP
-from simulator.questions.message import MessageQuestion
 from simulator.questions.options import StepOptions
+from simulator.questions.single import AccessQuestion, CoreQuestion, DiskQuestion, MessageQuestion
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Software, Where
 from tests import measured_folders

@@ -15,8 +15,8 @@ from simulator.devices.predict import steady_device
 from simulator.errors import InputError
 from simulator.programs import loops
 from simulator.programs.about import Passed
-from simulator.questions.operator import OperatorQuestion
 from simulator.questions.program import ProgramQuestion
+from simulator.questions.single import OperatorQuestion
 from simulator.questions.where import Where
 from simulator.results.program import ProgramResult
 from simulator.results.program_trace import program_trace

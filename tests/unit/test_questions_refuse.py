@@ -12,13 +12,12 @@ from simulator import Session, simulate
 from simulator.cli import run
 from simulator.cli.scenario_command import answer_scenario
 from simulator.errors import InputError
-from simulator.questions.access import AccessQuestion
 from simulator.questions.checks import changed
 from simulator.questions.collective import CollectiveQuestion
-from simulator.questions.copy import CopyQuestion
 from simulator.questions.input import InputQuestion
 from simulator.questions.layout import FSDP, Layout
 from simulator.questions.options import StepOptions
+from simulator.questions.single import AccessQuestion, CopyQuestion
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import SlowLink, Software, Where
 from simulator.scenarios.catalogue import find_scenario

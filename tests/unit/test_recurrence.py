@@ -13,7 +13,7 @@ from simulator.constants import DEFAULT
 from simulator.devices.gpu.recurrence import RecurrenceCosts, recurrence_cost
 from simulator.devices.kernels import Recurrence
 from simulator.errors import InputError
-from simulator.questions.operator import OperatorQuestion
+from simulator.questions.single import OperatorQuestion
 from tests.devices import find_gpu
 from validate.constants.families import FAMILIES
 from validate.constants.fit import errors_of, rows_of

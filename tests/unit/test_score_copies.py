@@ -8,7 +8,7 @@ from simulator.api import Session
 from simulator.constants import DEFAULT
 from simulator.host.copies import CopyCosts
 from simulator.questions.calibration import Calibration
-from simulator.questions.copy import CopyQuestion
+from simulator.questions.single import CopyQuestion
 from validate.cli.score import score_command
 from validate.kinds import COPIES
 from validate.kinds.kind import Asked

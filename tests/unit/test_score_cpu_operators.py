@@ -16,7 +16,7 @@ from simulator.devices.kernels import Convolution, Gemm, Streaming
 from simulator.devices.predict import kernel_cost
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration
-from simulator.questions.operator import OperatorQuestion
+from simulator.questions.single import OperatorQuestion
 from simulator.step.operator import operator_kernels
 from simulator.topology.catalogue import load_part
 from simulator.topology.parts import CpuPart

@@ -14,7 +14,7 @@ from simulator.devices.predict import kernel_cost, operator_costs
 from simulator.errors import InputError
 from simulator.host.copies import CopyCosts
 from simulator.host.disks import block_time
-from simulator.questions.disk import DiskQuestion
+from simulator.questions.single import DiskQuestion
 from simulator.topology.parts import StoragePart
 from simulator.workload.operators import Elementwise, LayerNorm, Linear
 from validate.cli.score import score_command

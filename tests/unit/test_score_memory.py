@@ -9,7 +9,7 @@ from simulator.devices.issuing import IssuingCosts, in_graph
 from simulator.devices.kernels import Streaming
 from simulator.devices.predict import kernel_cost
 from simulator.host.latency import chase, memory_place
-from simulator.questions.access import AccessQuestion
+from simulator.questions.single import AccessQuestion
 from simulator.topology.catalogue import load_part
 from simulator.topology.parts import CacheLevel, CpuPart
 from validate.cli.score import score_command

@@ -9,7 +9,7 @@ from simulator.devices.issuing import in_graph
 from simulator.devices.kernels import Streaming
 from simulator.devices.lowering import lower_operator
 from simulator.devices.predict import kernel_cost
-from simulator.questions.operator import OperatorQuestion
+from simulator.questions.single import OperatorQuestion
 from simulator.step.operator import operator_kernels
 from simulator.workload.operators import Attention, Copy
 from validate.constants.rows import countable, device_rows

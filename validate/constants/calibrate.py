@@ -11,7 +11,7 @@ from typing import NamedTuple
 from simulator.api import Session
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration
-from simulator.questions.operator import OperatorQuestion
+from simulator.questions.single import OperatorQuestion
 from validate.constants.least import Found, Prior, least_errors
 from validate.constants.neighbours import fit_neighbours
 from validate.kinds.kind import Asked

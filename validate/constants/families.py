@@ -6,7 +6,7 @@ Weights and exclusions have their reasons here, or in ``conventions.yaml`` if th
 
 from __future__ import annotations
 
-from simulator.questions.operator import OperatorQuestion
+from simulator.questions.single import OperatorQuestion
 from simulator.topology.parts import GpuPart
 from simulator.workload.operators import Attention
 from validate.constants.family import Family, Stage, drawn, within

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from simulator.api import Session
 from simulator.errors import one_line
-from simulator.questions.copy import CopyKind, CopyQuestion
+from simulator.questions.single import CopyKind, CopyQuestion
 from validate.kinds.kind import Asked, Cell, Kind
 from validate.kinds.overlap import beside_work
 from validate.tables.cells import NotScored, decade_of, measured_s, number, size_bytes

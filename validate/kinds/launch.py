@@ -13,7 +13,7 @@ from typing import Any
 
 from simulator.api import Session
 from simulator.errors import one_line
-from simulator.questions.launch import Call, Launched, LaunchQuestion
+from simulator.questions.single import Call, Launched, LaunchQuestion
 from simulator.topology.parts import CpuPart
 from simulator.workload.operators import (
     Attention,

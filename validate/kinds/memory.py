@@ -12,7 +12,7 @@ from functools import partial
 
 from simulator.api import Session
 from simulator.errors import one_line
-from simulator.questions.access import AccessQuestion
+from simulator.questions.single import AccessQuestion
 from simulator.topology.parts import CpuPart
 from validate.kinds.kind import Asked, Cell, Kind
 from validate.tables.cells import NotScored, measured_s, number, size_bytes, threads_of

@@ -12,7 +12,7 @@ from typing import cast, get_args
 
 from simulator.api.session import Question
 from simulator.errors import one_line
-from simulator.questions.operator import Issued, OperatorQuestion
+from simulator.questions.single import Issued, OperatorQuestion
 from simulator.topology.parts import CpuPart, GpuPart
 from simulator.workload.operators import (
     Attention,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from simulator.errors import one_line
-from simulator.questions.copy import CopyQuestion
 from simulator.questions.program import ProgramQuestion
+from simulator.questions.single import CopyQuestion
 from validate.kinds.kind import Cell
 from validate.tables.cells import NotScored, whole
 from validate.tables.names import Names

@@ -13,7 +13,6 @@ from typing import Any
 
 from simulator.api import Session
 from simulator.errors import InputError, nearest, one_line
-from simulator.questions.launch import LaunchQuestion
 from simulator.questions.options import (
     ACCUMULATIONS,
     FRAMEWORKS,
@@ -30,6 +29,7 @@ from simulator.questions.options import (
     RecomputedPart,
     StepOptions,
 )
+from simulator.questions.single import LaunchQuestion
 from simulator.questions.step import BUCKET_BYTES, StepQuestion, accumulating
 from simulator.questions.where import Month, Software, month_of
 from simulator.topology.parts import CpuPart

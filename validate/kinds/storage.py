@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulator.errors import one_line
-from simulator.questions.disk import DISK_ACCESSES, DiskQuestion
+from simulator.questions.single import DISK_ACCESSES, DiskQuestion
 from validate.kinds.kind import Asked, Cell, Kind
 from validate.tables.cells import NotScored, measured_s, size_bytes, threads_of
 from validate.tables.names import Names

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from simulator.api import Session
 from simulator.constants import constants
-from simulator.questions.launch import Call, LaunchQuestion
+from simulator.questions.single import Call, LaunchQuestion
 from simulator.questions.where import Where
 from simulator.workload.operators import (
     BatchNorm,
