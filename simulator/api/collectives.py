@@ -8,7 +8,6 @@ from functools import lru_cache
 
 from simulator.collectives.alpha_beta import ALPHA_S
 from simulator.collectives.communicator import Communicator
-from simulator.collectives.nccl.tables import planned_nvlink
 from simulator.collectives.registry import find_strategy, strategy_names
 from simulator.collectives.request import Request, Strategy
 from simulator.constants import constants_file
@@ -80,5 +79,7 @@ def machines_fitted_to() -> tuple[str, ...]:
 
 def planned_nvlink_bps(compute_capability: str | None) -> float:
     """Return the bandwidth in B/s that NCCL plans for one NVLink of a GPU of this compute capability (``9.0``)."""
+    from simulator.collectives.nccl.tables import planned_nvlink
+
     major, _, minor = (compute_capability or "8.0").partition(".")
     return planned_nvlink(int(major) * 10 + int(minor or 0)) * 1e9

@@ -7,9 +7,8 @@ from typing import Any
 
 from simulator.api.collectives import chosen_gpus
 from simulator.api.context import Context
-from simulator.bands.classes import host_chain, kernel_chain
-from simulator.bands.composition import Composition, parts_of
-from simulator.bands.distance import Facts
+from simulator.bands.composition import Composition, Facts, parts_of
+from simulator.bands.evidence import host_chain, kernel_chain
 from simulator.devices.kernels import kernel_class
 from simulator.devices.predict import kernel_cost
 from simulator.questions.calibration import Calibration

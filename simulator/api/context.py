@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from simulator.api.collectives import chosen_gpus
 from simulator.collectives.communicator import Communicator
 from simulator.constants import DEFAULT, Constants
-from simulator.errors import InputError
-from simulator.network.circumstances import machine_of
+from simulator.errors import InputError, refused
+from simulator.network.compiling import compile_machine
 from simulator.network.machine import Machine
 from simulator.network.routing import Router
-from simulator.questions.where import TODAY, Software, Where
+from simulator.plan.plan import Perturbation
+from simulator.questions.where import TODAY, Neighbour, SlowLink, Software, Where
 from simulator.topology.load import load_topology
 
 if TYPE_CHECKING:  # device models are imported on first use
@@ -30,6 +31,8 @@ if TYPE_CHECKING:  # device models are imported on first use
 else:
     Device = Any
 
+K = TypeVar("K")
+V = TypeVar("V")
 Q = TypeVar("Q")
 _WORDS = 128  # Megatron-LM's default of --make-vocab-size-divisible-by
 
@@ -80,7 +83,7 @@ class Context(ABC):
                     raise InputError(f"{known.name}: is compiled, and cannot be changed; its topology can")
                 return known
             topology = known or load_topology(where.topology, n_nodes=where.nodes, fabric=where.fabric)
-            return machine_of(topology, where.slow_links, where.neighbours)
+            return _compiled(topology, where.slow_links, where.neighbours)
 
         return self._once(self._machines, where, made)
 
@@ -164,3 +167,76 @@ class Context(ABC):
         if isinstance(found, InputError):
             raise found
         return found  # type: ignore[no-any-return]
+
+
+class Recent(Generic[K, V]):
+    """A mapping with the last *count* used entries and up to *count* older ones.
+
+    When *count* entries have been used, they become the older ones, and the previous older ones are dropped.  So no
+    access has to reorder entries.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._young: dict[K, V] = {}
+        self._old: dict[K, V] = {}
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._young or key in self._old
+
+    def __len__(self) -> int:
+        return len(self._young.keys() | self._old.keys())
+
+    def __getitem__(self, key: K) -> V:
+        if key not in self._young:
+            self[key] = self._old[key]
+        return self._young[key]
+
+    def __setitem__(self, key: K, value: V) -> None:
+        if len(self._young) >= self._count:
+            self._young, self._old = {}, self._young
+        self._young[key] = value
+
+
+def load_machine(
+    topology: str,
+    *,
+    n_nodes: int | None = None,
+    fabric: str | None = None,
+    slow_links: Sequence[SlowLink] = (),
+    neighbours: Sequence[Neighbour] = (),
+) -> Machine:
+    """Return the compiled machine of a topology file, a built-in name or a part.
+
+    Raises InputError with every fault of the file, if *fabric* is given for a single machine, or if *slow_links* or
+    *neighbours* name something that does not exist.
+    """
+    return _compiled(load_topology(topology, n_nodes=n_nodes, fabric=fabric), slow_links, neighbours)
+
+
+def _compiled(topology: Topology, slow_links: Sequence[SlowLink], neighbours: Sequence[Neighbour]) -> Machine:
+    if not slow_links and not neighbours:
+        return compile_machine(topology)
+    from simulator.network.circumstances import machine_of
+
+    return machine_of(topology, slow_links, neighbours)
+
+
+def perturbations_of(machine: Machine, slow_links: Sequence[SlowLink]) -> tuple[Perturbation, ...]:
+    """Return the perturbations of *machine* by *slow_links* that start or end during a run; raises InputError."""
+    if not slow_links:
+        return ()
+    from simulator.network.circumstances import passing
+
+    return tuple(Perturbation(at_s, target, factor) for at_s, target, factor in passing(machine, slow_links))
+
+
+def refuse_passing(slow_links: Sequence[SlowLink], what: str) -> None:
+    """Raise InputError if one of *slow_links* starts or ends during a run, as *what* is priced without one timeline."""
+    for slow in slow_links:
+        if slow.is_passing:
+            raise refused(
+                "slow_links",
+                f"with a time it applies to exchanges and to steps of replicas or shards, not to {what}",
+                slow.ends,
+            )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from simulator.api.machines import refuse_passing
+from simulator.api.context import refuse_passing
 from simulator.collectives.bundle import Bundle
 from simulator.collectives.request import Strategy
 from simulator.devices.contention import ContentionCosts

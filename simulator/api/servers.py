@@ -9,7 +9,7 @@ from math import ceil
 from typing import NamedTuple
 
 from simulator.api.alone import alone_s_of
-from simulator.api.machines import refuse_passing
+from simulator.api.context import refuse_passing
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.parameter_server import parameter_server
 from simulator.engine.executor import execute

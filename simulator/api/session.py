@@ -10,9 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from simulator.api.collectives import chosen_gpus, make_request, run_collective
-from simulator.api.context import Context
-from simulator.api.machines import perturbations_of, refuse_passing
-from simulator.api.recent import Recent
+from simulator.api.context import Context, Recent, perturbations_of, refuse_passing
 from simulator.bands.composition import Composition
 from simulator.collectives.alpha_beta import alpha_beta_ring_s
 from simulator.collectives.registry import strategy_of

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cache
 
 from simulator.api.alone import alone_s_of, alone_timeline, executed
-from simulator.api.machines import perturbations_of
+from simulator.api.context import perturbations_of
 from simulator.api.pipeline import run_pipeline
 from simulator.api.servers import run_servers
 from simulator.collectives.communicator import Communicator

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from simulator.console.collector import collect_rarely
+from simulator.console.run import collect_rarely, run_app
 
 if TYPE_CHECKING:
     import typer
@@ -29,8 +29,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
     If a shell asks for completions, they are printed instead.
     """
-    from simulator.console.run import run_app
-
     given = list(sys.argv[1:] if arguments is None else arguments)
     if arguments is None and "_SIMULATE_COMPLETE" in os.environ:
         from simulator.cli.complete import written_so_far

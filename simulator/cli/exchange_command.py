@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from simulator.api.nccl_choice import with_faster_algorithm
 from simulator.api.session import Session
 from simulator.cli import exchange_text as text
 from simulator.cli.chosen_gpus import Faster, faster_gpus, on_fastest
@@ -161,7 +160,9 @@ def answer_exchanges(
                     raise SimulationError(f"{question.strategy} on {machine}: {error}") from error
                 progress.advance(name)
             fitting = [(question, name) for question, name in fitting if name not in unfit]
-            if len(payload.sizes) == len(questions) == 1:
+            if len(payload.sizes) == len(questions) == 1 and questions[0].strategy == "nccl":
+                from simulator.api.nccl_choice import with_faster_algorithm
+
                 found = [with_faster_algorithm(session, result) for result in found]
             by_size.append(tuple(by_time(found)))
     if not fitting:

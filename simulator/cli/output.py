@@ -5,14 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from simulator.cli.options import check_outputs
 from simulator.cli.written import Written
-from simulator.console.files import OutputFile
-from simulator.console.streams import say
+from simulator.console.run import say
 from simulator.console.style import printable
 from simulator.errors import first_of
 from simulator.spelling import spelt
+
+if TYPE_CHECKING:
+    from simulator.console.files import OutputFile
 
 
 class Files:
@@ -20,7 +23,13 @@ class Files:
 
     def __init__(self, written: Written, stack: ExitStack) -> None:
         self._written = written
+        self._trace: OutputFile | None = None
+        self._plot: OutputFile | None = None
         check_outputs({"--topology": written.topology, "--trace": written.trace, "--plot": written.plot})
+        if written.trace is None and written.plot is None:
+            return
+        from simulator.console.files import OutputFile
+
         self._trace = stack.enter_context(OutputFile("--trace", written.trace)) if written.trace is not None else None
         self._plot = stack.enter_context(OutputFile("--plot", written.plot)) if written.plot is not None else None
 

@@ -20,7 +20,7 @@ from simulator.cli.output import show
 from simulator.cli.scenario_text import expected_words, list_lines, scenario_lines, value_words
 from simulator.console.files import OutputFile
 from simulator.console.progress import Progress
-from simulator.console.streams import say
+from simulator.console.run import say
 from simulator.console.style import choose_style
 from simulator.effects import data_file
 from simulator.errors import Fault, InputError, SimulationError, one_line

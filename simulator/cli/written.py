@@ -8,9 +8,8 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from simulator import spelling
+from simulator.cli.declarations import OVERLAP, Exchange, Failures, Machine, Parallelism, Step, What
 from simulator.cli.option import declared, option, switch
-from simulator.cli.options_of_exchanges import Exchange, Machine, What
-from simulator.cli.options_of_steps import OVERLAP, Failures, Parallelism, Step
 from simulator.errors import Fault, InputError, one_line
 from simulator.spelling import mention
 

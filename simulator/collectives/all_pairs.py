@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from itertools import product
 
-from simulator.collectives.equal import Equal
+from simulator.collectives.communicator import Equal
 from simulator.collectives.request import Request
 from simulator.network.machine import Link, Machine
 from simulator.plan.alike import Twins

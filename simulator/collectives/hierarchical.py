@@ -18,8 +18,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import cast
 
+from simulator.collectives.communicator import Equal
 from simulator.collectives.embedding import rings_by_host, subset
-from simulator.collectives.equal import Equal
 from simulator.collectives.lower import best_chunk_count
 from simulator.collectives.request import Request, Unsuitable
 from simulator.collectives.rings import add_rings, first_lap

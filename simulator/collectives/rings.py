@@ -20,8 +20,7 @@ from simulator.collectives.algorithms.ring import (
     ring_all_reduce,
     ring_reduce_scatter,
 )
-from simulator.collectives.communicator import Communicator
-from simulator.collectives.equal import Equal
+from simulator.collectives.communicator import Communicator, Equal
 from simulator.collectives.lower import best_chunk_count, carried_in, lower
 from simulator.collectives.request import MAX_RANKS, Request, Unsuitable, refuse_beyond, refuse_too_many
 from simulator.collectives.schedule import Schedule

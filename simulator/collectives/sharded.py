@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from simulator.collectives.algorithms import direct as schedules
 from simulator.collectives.all_pairs import between_equal, between_twins
-from simulator.collectives.equal import Equal
+from simulator.collectives.communicator import Equal
 from simulator.collectives.lower import carried_in, lower, memory_s
 from simulator.collectives.request import MAX_DIRECT_RANKS, Request, refuse_too_many
 from simulator.collectives.schedule import Schedule

@@ -1,22 +1,54 @@
 """Run a command line: one line per fault, an exit code, no traceback.
 
 Exit codes: 0 success; 1 the run failed; 2 wrong usage or input; 3 outside the requested tolerance; 4 an optional
-dependency is missing; 130 interrupted.  A reader that closes the pipe early (``| head``) is not an error.
+dependency is missing; 130 interrupted.  A reader that closes the pipe early (``| head``) is not an error.  Standard
+error may be closed or full: what is said there changes neither the answer nor the exit status.
 """
 
 from __future__ import annotations
 
+import gc
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from simulator.console.streams import abandon, say
-from simulator.errors import InputError, TopocastError, few, nearest, one_line
+from simulator.errors import InputError, TopocastError, escaped, few, nearest, one_line
 
 if TYPE_CHECKING:
     import typer
+
+
+def collect_rarely() -> None:
+    """Look for cycles less often: the objects of large plans live until the end, and looking takes up to a fourth."""
+    gc.set_threshold(100_000, 20, 20)
+
+
+def say(line: str) -> None:
+    """Print *line* on standard error, if that can be written."""
+    if sys.stderr is None:
+        return
+    try:
+        sys.stderr.write(escaped(line) + "\n")
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        abandon(sys.stderr)
+
+
+def abandon(stream: Any) -> None:
+    """Redirect *stream* to the null device, so that closing it at exit cannot fail again."""
+    try:
+        sink = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(sink, stream.fileno())
+        os.close(sink)
+    except (OSError, ValueError, AttributeError):
+        return
+
+
+# -- running ---------------------------------------------------------------------------
+
 
 FAILED = 1
 INTERRUPTED = 130

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from simulator.errors import InputError, nearest
-from simulator.topology.cluster import each
 from simulator.topology.parts import Part
 from simulator.topology.schema import NO_COSTS, MessagesSpec, Price, TransportSpec
-from simulator.topology.topology import DeviceKind
+from simulator.topology.topology import DeviceKind, each
 
 F = TypeVar("F")
 T = TypeVar("T")

@@ -6,9 +6,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from simulator.bands.band import LEVEL, Band, band_of
-from simulator.bands.composition import Composition, Estimate, estimate
-from simulator.bands.distance import Facts, State, distance
+from simulator.bands.composition import LEVEL, Band, Composition, Estimate, Facts, State, band_of, distance, estimate
 from simulator.bands.evidence import evidence
 from simulator.results.narrowing import narrowing_of
 from simulator.units import format_duration

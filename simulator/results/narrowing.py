@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from simulator.bands.distance import Facts
+from simulator.bands.composition import Facts
 from simulator.spelling import mention, spelt, word_of
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from simulator.bands.composition import Composition
-from simulator.bands.distance import Facts
+from simulator.bands.composition import Composition, Facts
 from simulator.engine.timeline import Timeline
 from simulator.programs.about import Did, Passed
 from simulator.programs.loops import busy_of

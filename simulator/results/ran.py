@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from simulator.bands.classes import kernel_chain
 from simulator.bands.composition import Part as BandPart
 from simulator.bands.composition import parts_of
+from simulator.bands.evidence import kernel_chain
 from simulator.devices.cost import Bound, KernelCost
 from simulator.engine.timeline import Timeline
 from simulator.places import Place

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from simulator.bands.band import Band
+from simulator.bands.composition import Band
 from simulator.host.answer import Answer
 from simulator.results.changed import Changed, said
 from simulator.results.confidence import BAND_HEAD, Confidence

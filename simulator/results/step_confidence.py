@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from simulator.bands.classes import exchange_chain
-from simulator.bands.composition import Composition, Part
-from simulator.bands.distance import Facts
+from simulator.bands.composition import Composition, Facts, Part
+from simulator.bands.evidence import exchange_chain
 from simulator.results.composed import exchange_facts, main_format, steps_alike
 from simulator.results.confidence import Confidence, confidence_of, of_a_bound
 from simulator.results.training_run import TrainingRun

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from simulator.bands.band import Band
+from simulator.bands.composition import Band
 from simulator.results.changed import said
 from simulator.results.confidence import BAND_HEAD, Confidence
 from simulator.results.notebook import html_table

@@ -14,7 +14,7 @@ from itertools import zip_longest
 from typing import Any, NamedTuple, Protocol
 
 from simulator.api.session import Session
-from simulator.bands.band import Band
+from simulator.bands.composition import Band
 from simulator.collectives.request import Unsuitable
 from simulator.errors import InputError
 from simulator.questions.layout import parse_layout

@@ -10,16 +10,11 @@ from simulator.errors import InputError, refused
 from simulator.spelling import mention
 from simulator.topology.parts import LinkPart, NicPart, SwitchPart
 from simulator.topology.schema import MAX_NODES, NO_COSTS, MessagesSpec, Price, TransportSpec, summed
-from simulator.topology.topology import Device, Topology, Wire
+from simulator.topology.topology import Device, Topology, Wire, each
 from simulator.units import format_bandwidth
 
 # One-way latency of a NIC that no file describes: kernel TCP takes 10 to 30 us (kentino.com), RDMA about 1 us.
 _ADDED_LATENCY_S = {"ethernet": 10e-6}
-
-
-def each(first: int) -> str:
-    """Return the name prefix of devices on equal machines numbered from *first*; the star stands for the offset."""
-    return f"node*{first or ''}."
 
 
 def compose_cluster(

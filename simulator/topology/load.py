@@ -8,7 +8,6 @@ from pathlib import Path
 from simulator.errors import Fault, InputError, nearest, one_line, refused
 from simulator.spelling import mention
 from simulator.topology import catalogue
-from simulator.topology.cluster import compose_cluster, with_rate_note
 from simulator.topology.parts import NETWORK_LINKS, LinkPart, SwitchPart
 from simulator.topology.resolver import Resolver
 from simulator.topology.schema import ClusterSpec, TopologyFile
@@ -93,8 +92,7 @@ def _resolve(source: YamlSource, folder: Path | None, n_nodes: int | None, fabri
             raise InputError(source.fault(("cluster",), "a file holds either a cluster or devices, not both", key=True))
         if spec.trays > 1:
             raise InputError(source.fault(("trays",), "trays belong to the file of the node", key=True))
-        made = _cluster(source, spec, spec.cluster, folder, n_nodes, fabric)
-        return with_rate_note(made, _given_fabric(fabric, spec)) if fabric is not None else made
+        return _cluster(source, spec, spec.cluster, folder, n_nodes, fabric)
     node = Resolver(source, spec, told).topology()
     if n_nodes is None:
         if fabric is not None:
@@ -105,6 +103,8 @@ def _resolve(source: YamlSource, folder: Path | None, n_nodes: int | None, fabri
                 else f"{mention('fabric')}: the file of {name} has the network between its {node.n_nodes} machines"
             )
         return node
+    from simulator.topology.cluster import compose_cluster, with_rate_note
+
     if fabric is None:
         return compose_cluster([(node, n_nodes)], fabric=None)
     part = _given_fabric(fabric, spec)
@@ -143,13 +143,15 @@ def _cluster(
         if node is not None:
             groups.append((node, count))
     lookup.raise_faults()
+    from simulator.topology.cluster import compose_cluster, with_rate_note
+
     fabric_part = _given_fabric(fabric, spec) if fabric is not None else own_fabric
     for node, _ in groups:
         if fabric_part is None and not any(device.kind == "nic" for device in node.devices):
             hint = "the cluster needs a fabric, for example ethernet-10g"
             raise InputError(source.fault(("cluster",), f"{node.name} has no NIC; {hint}", key=True))
     try:
-        return compose_cluster(
+        made = compose_cluster(
             groups,
             fabric=fabric_part,
             switch=switch,
@@ -165,6 +167,7 @@ def _cluster(
         if cluster.groups:
             raise InputError(source.fault(("cluster", "groups"), str(error), key=True)) from None
         raise
+    return with_rate_note(made, fabric_part) if fabric is not None and fabric_part is not None else made
 
 
 def _more(cluster: ClusterSpec, n_nodes: int | None) -> float:

@@ -18,6 +18,11 @@ from simulator.units import format_bandwidth
 DeviceKind = Literal["gpu", "cpu", "nic", "storage", "pcie-switch", "nvlink-switch", "network-switch"]
 
 
+def each(first: int) -> str:
+    """Return the name prefix of devices on equal machines numbered from *first*; the star stands for the offset."""
+    return f"node*{first or ''}."
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
     """A device.  ``node`` is the first of the equal machines that contain it, -1 for devices of the network."""

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.api.machines import load_machine
+from simulator.api.context import load_machine
 from simulator.collectives.registry import strategy_names
 from simulator.errors import InputError
 from simulator.network.machine import Machine

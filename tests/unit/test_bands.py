@@ -9,11 +9,8 @@ from dataclasses import replace
 import pytest
 
 from simulator.api import Session
-from simulator.bands.band import band_of
-from simulator.bands.classes import collective_chain, kernel_chain, step_chain
-from simulator.bands.composition import Composition, Part, estimate, parts_of
-from simulator.bands.distance import Facts, distance
-from simulator.bands.evidence import Evidence, Seen, Spread, evidence
+from simulator.bands.composition import Composition, Facts, Part, band_of, distance, estimate, parts_of
+from simulator.bands.evidence import Evidence, Seen, Spread, collective_chain, evidence, kernel_chain, step_chain
 from simulator.cli import run
 from simulator.network.circumstances import machine_of
 from simulator.questions.calibration import Calibration

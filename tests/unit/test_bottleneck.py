@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from simulator.api import Session
-from simulator.api.machines import load_machine as load
+from simulator.api.context import load_machine as load
 from simulator.plan.plan import Perturbation, Plan
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.layout import parse_layout

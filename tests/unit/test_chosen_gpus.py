@@ -8,7 +8,7 @@ from itertools import combinations
 import networkx
 import pytest
 
-from simulator.api.machines import load_machine
+from simulator.api.context import load_machine
 from simulator.api.session import Session
 from simulator.api.subsets import fastest_gpus
 from simulator.cli import run

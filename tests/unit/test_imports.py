@@ -11,6 +11,8 @@ from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("simulator", "validate", "reports")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -92,15 +94,17 @@ def test_circles_of_local_and_type_imports_are_found() -> None:
 # Modules, or all below a package, that import in functions, and what that saves.
 LATE = {
     "simulator.__init__": "import simulator loads no more than the names that are used",
+    "simulator.api.collectives": "most exchanges need no tables of NCCL's",
     "simulator.api.context": "exchanges need no device models and no networks",
     "simulator.api.session": "exchanges need no device models; steps, programs and single operations load their own",
     "simulator.cli": "a command loads what it runs; help, completion and refusals come at once",
+    "simulator.collectives.communicator": "a single machine has no trees of machines",
     "simulator.collectives.registry": "a strategy is loaded when it is named; packages are looked through for others",
     "simulator.console": "rich and typer are loaded to print errors and progress alone",
     "simulator.python": "torch modules load what traces them",
     "simulator.results.narrowing": "exchanges need no options of steps",
     "simulator.topology.catalogue": "the folder of built-in machines is found when one is named",
-    "simulator.topology.load": "dumps of machines are told apart once a file is refused",
+    "simulator.topology.load": "one machine is no cluster; dumps are told apart once a file is refused",
     "simulator.workload.find": "the zoo, YAML and Hugging Face are read for networks that are there",
     "simulator.workload.parse": "sizes need no networks",
     "simulator.workload.torch_import.load": "torch need not be installed",
@@ -146,12 +150,32 @@ def test_late_imports_are_listed_and_save_something() -> None:
     assert set(LATE) <= users, f"import nothing late: {sorted(set(LATE) - users)}"
 
 
-def test_an_exchange_loads_no_device_models() -> None:
+# -- what a question loads ---------------------------------------------------------------
+
+
+def loaded_by(*options: str) -> set[str]:
+    """Return our modules that ``simulate`` with *options* loads."""
     code = (
-        "import sys; from simulator.cli import run; "
-        "assert run(['--topology', 'p3.16xlarge', '--workload', 'bytes:1MB', '--quiet']) == 0; "
-        "print(sorted({n.split('.')[1] for n in sys.modules if n.startswith('simulator.')}), file=sys.stderr)"
+        f"import sys; from simulator.cli import run; assert run({list(options)!r}) == 0; "
+        f"print([name for name in sys.modules if name.partition('.')[0] in {ROOMS!r}], file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
-    loaded = set(ast.literal_eval(done.stderr))
-    assert not loaded & {"devices", "step", "training", "host", "launch", "scenarios", "search"}
+    return set(ast.literal_eval(done.stderr))
+
+
+def test_an_exchange_loads_no_device_models() -> None:
+    loaded = loaded_by("--topology", "p3.16xlarge", "--workload", "bytes:1MB", "--quiet")
+    rooms = {name.split(".")[1] for name in loaded if "." in name}
+    assert not rooms & {"devices", "step", "training", "host", "launch", "scenarios", "search"}
+
+
+@pytest.mark.parametrize(
+    ("most", "options"),
+    [
+        (100, ("--strategy", "ring", "--workload", "bytes:100MB")),
+        (304, ("--workload", "resnet50", "--batch", "64", "--quiet")),
+    ],
+)
+def test_a_question_loads_few_modules(most: int, options: tuple[str, ...]) -> None:
+    """Each costs start-up time: what a question does not need is loaded late, and one concept is one file."""
+    assert len(loaded_by("--topology", "p3.16xlarge", *options)) <= most

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from simulator.api.machines import load_machine
+from simulator.api.context import load_machine
 from simulator.cli import run
 from simulator.places import Places
 from simulator.questions.options import RECOMPUTED_PARTS, Recompute, RecomputedPart, StepOptions

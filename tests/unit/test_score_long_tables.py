@@ -10,7 +10,7 @@ import pytest
 
 import validate.score.score
 import validate.score.scores
-from simulator.api.recent import Recent
+from simulator.api.context import Recent
 from simulator.api.session import Session
 from simulator.errors import InputError
 from validate.cli.score import score_command

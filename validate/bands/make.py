@@ -17,10 +17,8 @@ from statistics import median
 
 from simulator.api import Session
 from simulator.api.session import Question
-from simulator.bands.band import LEVEL
-from simulator.bands.classes import Chain
-from simulator.bands.composition import Composition, of_parts
-from simulator.bands.evidence import Evidence, Seen, Spread
+from simulator.bands.composition import LEVEL, Composition, of_parts
+from simulator.bands.evidence import Chain, Evidence, Seen, Spread
 from simulator.errors import InputError
 from simulator.questions.step import StepQuestion
 from simulator.results.step_confidence import step_composition

@@ -15,7 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from simulator.bands.band import LEVEL
+from simulator.bands.composition import LEVEL
 from validate.bands.material import Measured
 from validate.tables.statistics import weighted_quantile
 

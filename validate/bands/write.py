@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from simulator.bands.band import LEVEL
+from simulator.bands.composition import LEVEL
 from simulator.bands.evidence import Evidence
 from simulator.console.files import OutputFile
 from simulator.errors import InputError

@@ -10,7 +10,7 @@ from typing import Literal
 
 from simulator.api import Session
 from simulator.api.settings import Applied, applied
-from simulator.bands.distance import distance
+from simulator.bands.composition import distance
 from simulator.bands.evidence import evidence
 from simulator.errors import Fault, InputError, few, one_line
 from simulator.questions.collective import CollectiveQuestion

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from simulator.console.collector import collect_rarely
-from simulator.console.run import run_app
+from simulator.console.run import collect_rarely, run_app
 from validate.cli.app import app
 
 __all__ = ["app", "main"]

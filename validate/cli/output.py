@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 
 from simulator.console.files import OutputFile
-from simulator.console.streams import say
+from simulator.console.run import say
 from simulator.console.style import printable
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from simulator.bands.band import Band
+from simulator.bands.composition import Band
 from simulator.errors import one_line
 from validate.compare.folder import Folder, key_of, row_name, value_of
 from validate.kinds import KINDS

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from simulator.api import Session
 from simulator.api.session import Question
-from simulator.bands.band import Band
+from simulator.bands.composition import Band
 from simulator.errors import InputError, nearest, one_line
 from simulator.results.confidence import confidence_of
 from validate.tables.cells import NotScored

@@ -14,8 +14,8 @@ from itertools import islice
 
 from simulator.api import Session
 from simulator.api.session import Question
-from simulator.bands.band import Band
-from simulator.console.collector import collect_rarely
+from simulator.bands.composition import Band
+from simulator.console.run import collect_rarely
 from simulator.errors import SimulationError
 from simulator.questions.calibration import Calibration
 from simulator.questions.step import StepQuestion

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import filterfalse
 
-from simulator.bands.band import Band
+from simulator.bands.composition import Band
 from simulator.errors import Fault, InputError, one_line
 from validate.kinds.kind import Asked, Cell, Kind
 from validate.kinds.row import whole_row

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import zip_longest
 
-from simulator.collectives.equal import Equal
+from simulator.collectives.communicator import Equal
 from simulator.collectives.request import Request, Unsuitable
 from simulator.collectives.search.rings import FoundRing
 from simulator.network.route import Copied, Route, route_along
