@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from simulator.cli.options import parse_choice, parse_count
+from simulator.cli.table import lines_of
 from simulator.collectives.registry import find_strategy, strategy_names
 from simulator.console.style import Style, choose_style, printable
 from simulator.errors import InputError, nearest, one_line
-from simulator.results.columns import lay_out
 from simulator.topology.catalogue import builtin_folder, builtin_topologies, description_of, load_part
 from simulator.topology.load import load_topology
 
@@ -147,7 +147,7 @@ def _cell(value: Any) -> str:
 
 
 def _text(rows: Sequence[Sequence[str]], style: Style) -> list[str]:
-    lines = lay_out(rows, [False] * len(rows[0]))
+    lines = lines_of(rows, [False] * len(rows[0]))
     if style.width is None or max(map(len, lines)) <= style.width:
         return lines
     stacked: list[str] = []

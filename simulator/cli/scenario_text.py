@@ -7,8 +7,8 @@ import textwrap
 from collections.abc import Sequence
 from itertools import zip_longest
 
+from simulator.cli.table import lines_of
 from simulator.console.style import Style
-from simulator.results.columns import lay_out
 from simulator.scenarios.answers import Answer
 from simulator.scenarios.catalogue import builtin_scenarios, needed_files
 from simulator.scenarios.file import Scenario
@@ -120,7 +120,7 @@ def _table(answers: Sequence[Answer], style: Style) -> list[str]:
     for row in broken:
         row[0] = _broken(row[0][0], room)
         rows += [list(line) for line in zip_longest(*row, fillvalue="")]
-    lines = lay_out(rows, [False, True, True, False, True])
+    lines = lines_of(rows, [False, True, True, False, True])
     lines[0] = style.mark(lines[0], "bold")
     return lines
 

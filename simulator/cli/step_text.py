@@ -9,12 +9,13 @@ from math import isfinite
 from simulator.cli.confidence_text import changed_lines, outside_lines
 from simulator.cli.input_text import input_lines
 from simulator.cli.server_text import checkpoint_lines, server_lines, share_lines
-from simulator.cli.table import Column, table_lines
+from simulator.cli.table import Column, lines_of, table_lines
+from simulator.collectives.nccl.strategy import KEPT
 from simulator.console.style import Style
 from simulator.questions.nccl import VersionNote
 from simulator.questions.where import month_words
 from simulator.results.alternatives import NOT_TRIED, Alternative
-from simulator.results.columns import lay_out, percent, rate_words
+from simulator.results.columns import percent, rate_words
 from simulator.results.confidence import BAND_HEAD
 from simulator.results.order import BARE
 from simulator.results.ran import KindTime, LayerTime
@@ -185,7 +186,7 @@ def _times(result: TrainingResult, style: Style) -> list[str]:
     marked = 1 if result.fits else 2
     hang = sum(max(len(row[i]) for row in rows) + 2 for i in (0, 1))
     lines: list[str] = []
-    for number, line in enumerate(lay_out(rows, [False, True, False])):
+    for number, line in enumerate(lines_of(rows, [False, True, False])):
         lines += style.wrap(line, *(("bold", colour) if number < marked else ()), hang=hang)
     rate = step.model_flop / step.step_time_s if step.step_time_s > 0 else 0.0
     peak = _digits(step.peak_flops_per_s / 1e12)
@@ -200,7 +201,7 @@ def _times(result: TrainingResult, style: Style) -> list[str]:
     if result.bottleneck is not None:
         facts.append(("slowest link", f"{result.bottleneck.name}, {percent(result.bottleneck.utilisation)} in use"))
     facts += [("staged", note) for note in result.notes if note.startswith(STAGED)]
-    facts += [("software", note) for note in result.notes if isinstance(note, VersionNote)]
+    facts += [("software", note) for note in result.notes if isinstance(note, VersionNote) or note == KEPT]
     facts += [("faster", note) for note in result.notes if note == NOT_TRIED]
     facts += [("servers", note) for note in (result.servers.notes if result.servers else ())]
     if result.is_bound:

@@ -42,6 +42,12 @@ class Column:
         return [piece.rjust(width) if self.right else piece.ljust(width) for piece in pieces]
 
 
+def lines_of(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
+    """Return *rows*, which have no heading, as lines of any width."""
+    columns = zip(zip(*rows, strict=True), right, strict=True)
+    return table_lines([Column("", cells, to_right) for cells, to_right in columns], Style())
+
+
 def table_of(
     rows: Sequence[Sequence[str]],
     right: Sequence[bool],

@@ -184,14 +184,25 @@ def _by_words(program: str, commands: Iterable[Any]) -> dict[str, Any]:
 def _no_option(error: BaseException, command: Any, commands: Mapping[str, Any]) -> str:
     """Return what to say of an option that *command* lacks, but perhaps not the others of *commands*."""
     name = str(getattr(error, "option_name", ""))
-    if having := [words for words, other in commands.items() if name in _options(other)]:
+    shown = one_line(name, 60)
+    if where := _having(name, commands):
         this = next((words for words, other in commands.items() if other.name == command.name), command.name)
-        others = " and ".join(having) if len(having) < 4 else few(having, 3)
-        return f"{one_line(name, 60)}: is an option of {others}, not of {this} (--help)"
+        return f"{shown}: is an option of {where}, not of {this} (--help)"
     # Compared without the hyphens, which all options share.
-    hint = nearest(name.lstrip("-"), [option.lstrip("-") for option in _options(command) if option.startswith("--")])
-    hint = f"; {hint.replace(chr(39), chr(39) + '--', 1)}" if hint.startswith("did you mean") else ""
-    return f"{one_line(name, 60)}: no such option{hint} (--help)"
+    known = {option.lstrip("-") for each in commands.values() for option in _options(each) if option.startswith("--")}
+    hint = nearest(name.lstrip("-"), known)
+    if not hint.startswith("did you mean"):
+        return f"{shown}: no such option (--help)"
+    hint = hint.replace("'", "'--", 1)
+    meant = hint.split("'")[1]
+    of = "" if meant in _options(command) else f" It is an option of {_having(meant, commands)}"
+    return f"{shown}: no such option; {hint}{of} (--help)"
+
+
+def _having(option: str, commands: Mapping[str, Any]) -> str:
+    """Return in words which of *commands* have *option*; empty if none."""
+    having = [words for words, command in commands.items() if option in _options(command)]
+    return " and ".join(having) if len(having) < 4 else few(having, 3)
 
 
 def _usage_words(error: BaseException, command: Any, commands: Sequence[str]) -> str:

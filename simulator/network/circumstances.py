@@ -198,5 +198,5 @@ def _slowed(wire: Wire, factor: float) -> list[Wire]:
     """Return *wire* at *factor* of its bandwidth; an empty list if the factor is 0."""
     if factor in (0.0, 1.0):
         return [wire] if factor else []
-    part = wire.part.model_copy(update={"efficiency": wire.part.efficiency * factor})
+    part = wire.part.model_copy(update={"bandwidth": wire.part.bandwidth * factor})
     return [replace(wire, part=part)]

@@ -6,7 +6,7 @@ receiver adds or stores them.  Parts are exact fractions of the buffer, so ranks
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -64,6 +64,9 @@ def together(carries: Sequence[Carries | None]) -> Carries | None:
     return lambda repetition: [carried for each in known for carried in each(repetition)]
 
 
+_NOTHING: Mapping[int, float] = {}
+
+
 class Limit(NamedTuple):
     """The seconds that a link takes at least: ``fixed_s``, and ``full_s`` at its rate ``rate_Bps``.
 
@@ -87,14 +90,45 @@ class Limit(NamedTuple):
         return self.fixed_s + self.full_s * self.rate_Bps / left_Bps if left_Bps > 0.0 else 0.0
 
 
+class Filling(NamedTuple):
+    """The seconds in which first chunks fill a pipeline: ``share`` of those that the slowest of links takes.
+
+    ``links`` has the limit of one of equal links, how far apart the numbers of their capacities are from host to host,
+    and these hosts, the first of which has that one.
+    """
+
+    share: float
+    links: tuple[tuple[Limit, int, Sequence[int]], ...]
+
+    def seconds(self, lost_Bps: Mapping[int, float]) -> float:
+        """Return the seconds that it takes when capacities give *lost_Bps* less."""
+        return self.share * max((s for each in self.links for s in self._each_s(*each, lost_Bps)), default=0.0)
+
+    @staticmethod
+    def _each_s(limit: Limit, stride: int, hosts: Sequence[int], lost_Bps: Mapping[int, float]) -> Iterator[float]:
+        slowed = 0
+        for resource in lost_Bps:
+            host, off = divmod(resource - limit.resource, stride) if stride else (0, resource - limit.resource)
+            if not off and hosts[0] + host in hosts:
+                slowed += 1
+                yield limit._replace(resource=resource).seconds(lost_Bps)
+        if slowed < len(hosts):
+            yield limit.seconds(_NOTHING)
+
+
 class Limits(NamedTuple):
-    """What limits a flow of ``wire_bytes``, all rounds together: its own rate, and each of ``links``."""
+    """What limits a flow of ``wire_bytes``, all rounds together: its own rate, and each of ``links``.
+
+    Each takes ``filling`` longer.
+    """
 
     own_Bps: float
     wire_bytes: float
     links: tuple[Limit, ...]
+    filling: Filling = Filling(0.0, ())
 
     def cap_Bps(self, lost_Bps: Mapping[int, float]) -> float:  # noqa: N802  units keep their case
         """Return the largest rate while resources give *lost_Bps* less than they have, in B/s."""
         longest_s = max((limit.seconds(lost_Bps) for limit in self.links), default=0.0)
+        longest_s += self.filling.seconds(lost_Bps)
         return min(self.own_Bps, self.wire_bytes / longest_s) if longest_s > 0.0 else self.own_Bps

@@ -56,32 +56,49 @@ def given_of(perturbations: Iterable[Perturbation], end_s: float) -> dict[str, G
     return {name: Given(s / end_s, s / up_s[name]) for name, s in whole_s.items() if s > 0}
 
 
-def binding(machine: Machine, plan: Plan, used: Mapping[int, float]) -> int:
-    """Return the resource that limits *plan*, given the seconds that each would be *used* at its full rate.
+def slowed_of(machine: Machine, perturbations: Sequence[Perturbation], end_s: float) -> dict[int, Given]:
+    """Return what the resources that *perturbations* slow give until *end_s*, by number."""
+    given = given_of(perturbations, end_s)
+    return {r: given[name] for r, name in enumerate(machine.resource_names) if name in given} if given else {}
+
+
+def binding(machine: Machine, plan: Plan, used: Mapping[int, float], slowed: Mapping[int, Given]) -> int:
+    """Return the resource that limits *plan*, given the seconds that each would be *used* at what it gives.
 
     It is the resource used longest.  A plan that stays below a link's bandwidth (NCCL on PCIe) names the link and the
-    fraction of its bandwidth that can be used; the link's seconds are divided by that fraction.
+    fraction of its bandwidth that can be used; the link's seconds are divided by that fraction.  Which link that is
+    changes where those in *slowed* give less than their capacity.
     """
-    least = {resource: round(seconds, 12) for resource, seconds in used.items()}
-    link = machine.link(str(plan.facts.get("bound_link")))
+    most_s = max(used.values()) * (1 - 1e-9)
+    least = _limited_s(machine, plan, slowed) if slowed else {}
+    link = None if least else machine.link(str(plan.facts.get("bound_link")))
     if link is not None and used.get(link.resource):
-        least[link.resource] = round(used[link.resource] / float(plan.facts.get("bound_share", 1.0)), 12)
-        most = max(least.values())
-        if least[link.resource] >= most * (1 - 1e-9):  # on a tie, the link that the plan names
-            return link.resource
-    return max(least, key=lambda resource: (least[resource], -resource))
+        least = {link.resource: used[link.resource] / float(plan.facts.get("bound_share", 1.0))}
+    longest = min(least, key=lambda r: (-round(least[r], 12), r), default=-1)
+    if longest >= 0 and least[longest] >= most_s:  # on a tie, what the plan names
+        return longest
+    return min(resource for resource, seconds in used.items() if seconds >= most_s)
 
 
-def limited_s(plan: Plan, given: Mapping[int, Given]) -> dict[int, float]:
-    """Return by resource the seconds that it limits a transfer of *plan* while those in *given* give less."""
+def _limited_s(machine: Machine, plan: Plan, slowed: Mapping[int, Given]) -> dict[int, float]:
+    """Return by resource the seconds that it limits a transfer of *plan* while those in *slowed* give less."""
+    everywhere = {_on_first(machine, r): r for r in sorted(slowed, key=lambda r: slowed[r].always, reverse=True)}
     least: dict[int, float] = {}
     for task in plan.tasks:
         for part in task.parts:
             if isinstance(part, Flow) and part.limits is not None:
                 for limit in part.limits.links:
-                    s = limit.fixed_s + limit.full_s / given.get(limit.resource, Given()).always
-                    least[limit.resource] = max(s, least.get(limit.resource, 0.0))
+                    of = limit.resource
+                    of = of if part.at is None else everywhere.get(_on_first(machine, of), of)
+                    s = limit.fixed_s + limit.full_s / slowed.get(of, Given()).always
+                    least[of] = max(s, least.get(of, 0.0))
     return least
+
+
+def _on_first(machine: Machine, resource: int) -> int:
+    """Return what corresponds to *resource* on the first of equal hosts."""
+    copies = machine.resource_copies
+    return resource - (copies.host(resource) - copies.hosts(resource)[0]) * copies.stride(resource)
 
 
 def bottleneck_of(
@@ -94,9 +111,8 @@ def bottleneck_of(
     times = Counter[Fragment]()
     for fragment, count in exchanges:
         times[fragment] += count
-    given = given_of(perturbations, end_s)
     names, capacity_Bps = machine.resource_names, machine.capacity_Bps
-    slowed = {r: given[name] for r, name in enumerate(names) if name in given} if given else {}
+    slowed = slowed_of(machine, perturbations, end_s)
     bound_s: dict[int, float] = {}
     for fragment, count in times.items():
         most = _bound_by(machine, fragment) if not slowed else _bound_amid(machine, fragment, slowed)
@@ -115,7 +131,7 @@ def _bound_amid(machine: Machine, fragment: Fragment, slowed: Mapping[int, Given
     moved = alone(machine, fragment).resource_bytes
     listed = moved.carried() if slowed else moved.firsts()
     used = {r: n_bytes / machine.capacity_Bps[r] / slowed.get(r, Given()).always for r, n_bytes in listed}
-    return binding(machine, fragment.plan, used) if used else -1
+    return binding(machine, fragment.plan, used, slowed) if used else -1
 
 
 @lru_cache(maxsize=4096)

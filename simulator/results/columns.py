@@ -52,19 +52,6 @@ def _column(values: Sequence[float], scales: Sequence[_Scale], *, by_least: bool
     return [f"{v / scale:.{digits}f} {unit}" for v in values]
 
 
-def lay_out(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
-    """Return *rows*, of which the first is the header, as lines of aligned columns."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        cells = [
-            text.rjust(width) if to_right else text.ljust(width)
-            for text, width, to_right in zip(row, widths, right, strict=True)
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return lines
-
-
 def shortened_ring(ring: Sequence[int]) -> str:
     """Return the numbers of *ring*, runs of four or more as ``first..last``, the middle of a long ring left out."""
     parts: list[str] = []

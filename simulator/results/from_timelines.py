@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from simulator.collectives.communicator import Communicator
+from simulator.collectives.nccl.strategy import KEPT
 from simulator.engine.executor import alone
 from simulator.engine.timeline import Timeline
 from simulator.network.machine import Machine
@@ -108,9 +109,11 @@ def _of_merged(roles: Sequence[Role]) -> tuple[str, ...]:
 
 
 def _notes(machine: Machine, largest: Fragment | None, fragments: Sequence[Fragment]) -> tuple[str, ...]:
-    """Return the notes of the largest exchange, and a note if any of *fragments* stages bytes in host memory."""
+    """Return the notes of the largest exchange, and those that any of *fragments* adds: on rates, on staging."""
     own = () if largest is None else largest.plan.notes
-    return (*own, *staging_notes(machine, [fragment.plan for fragment in dict.fromkeys(fragments)]))
+    plans = [fragment.plan for fragment in dict.fromkeys(fragments)]
+    kept = [KEPT] if KEPT not in own and any(KEPT in plan.notes for plan in plans) else []
+    return (*own, *kept, *staging_notes(machine, plans))
 
 
 def _pace(question: StepQuestion, roles: Sequence[Role], slowest: int) -> float:

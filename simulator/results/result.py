@@ -10,7 +10,7 @@ from simulator.bands.composition import Band
 from simulator.collectives.request import Request
 from simulator.engine.timeline import Timeline
 from simulator.questions.collective import CollectiveQuestion
-from simulator.results.bottleneck import Given, LinkUse, given_of, limited_s
+from simulator.results.bottleneck import Given, LinkUse, binding, slowed_of
 from simulator.results.changed import Changed, said
 from simulator.results.composed import collective_composition
 from simulator.results.confidence import BAND_HEAD, Confidence, confidence_of, of_a_bound
@@ -158,25 +158,15 @@ def make_result(strategy: str, request: Request, timeline: Timeline) -> Result:
     end_s = timeline.end_s
     ordinal = {node: i for i, node in enumerate(machine.gpus)}
 
-    given = given_of(timeline.plan.perturbations, end_s)
-    slowed = {r: given[name] for r, name in enumerate(machine.resource_names) if name in given} if given else {}
-
-    def given_by(resource: int) -> Given:
-        return given.get(machine.resource_names[resource], Given()) if given else Given()
+    slowed = slowed_of(machine, timeline.plan.perturbations, end_s)
 
     def use(names: Sequence[str], number: int, n_bytes: float, capacity_Bps: float, resource: int) -> LinkUse:
-        could = capacity_Bps * given_by(resource).in_use * end_s if given else capacity_Bps * end_s
+        could = capacity_Bps * slowed[resource].in_use * end_s if resource in slowed else capacity_Bps * end_s
         return LinkUse(names, number, n_bytes, n_bytes / could if end_s > 0 else 0.0)
-
-    def load(use: LinkUse) -> float:
-        if not given:
-            return use.utilisation
-        gives = given_by(use.number if use.names is machine.resource_names else machine.links[use.number].resource)
-        return use.utilisation * gives.in_use / gives.always
 
     names = machine.link_names
     moved = zip(timeline.link_bytes, machine.alike, strict=True)
-    at = [link.resource for link in machine.links] if given else range(len(names))
+    at = [link.resource for link in machine.links] if slowed else [-1] * len(names)
     capacity_Bps = machine.capacity_Bps  # of equal links, neighbours leave the same
     links = [use(names, i, n_bytes, capacity_Bps[like.resource], at[i]) for i, (n_bytes, like) in enumerate(moved)]
     shared = [
@@ -184,20 +174,13 @@ def make_result(strategy: str, request: Request, timeline: Timeline) -> Result:
         for r in sorted({*machine.memory_bus.values(), *machine.fabric.values(), *machine.half_duplex})
         if timeline.resource_bytes[r] > 0
     ]
-    used = [(round(load(u), 9), u) for u in [*links, *shared] if u.bytes > 0]
-    # On a tie the first counts, so that the order of the file decides.
-    most = max((loaded for loaded, _ in used), default=0.0)
-    busiest = next((u for loaded, u in used if loaded == most), None)
-    named = machine.link(str(timeline.plan.facts.get("bound_link")))
-    if slowed and (least := limited_s(timeline.plan, slowed)):
-        longest = min(least, key=lambda r: (-round(least[r], 12), r))
-        if busiest is not None and least[longest] >= load(busiest) * end_s * (1 - 1e-9):
-            busiest = next(u for u in links if machine.links[u.number].resource == longest)
-    elif busiest is not None and named is not None and links[named.index].bytes:
-        # A plan that stays below a link's bandwidth (NCCL on PCIe) names that link.
-        at_most = float(timeline.plan.facts.get("bound_share", 1.0))
-        if load(links[named.index]) / at_most >= load(busiest) * (1 - 1e-9):
-            busiest = links[named.index]
+    used_s = {
+        r: n_bytes / capacity_Bps[r] / slowed.get(r, Given()).always for r, n_bytes in timeline.resource_bytes.carried()
+    }
+    bound = binding(machine, timeline.plan, used_s, slowed) if used_s else -1
+    busiest = next((u for u in shared if u.number == bound), None) or next(
+        (u for u in links if machine.links[u.number].resource == bound), None
+    )
     algbw = request.size_bytes / end_s if end_s > 0 else 0.0
     return Result(
         strategy=strategy,

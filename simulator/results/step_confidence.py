@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from simulator.bands.composition import Composition, Facts, Part
+from collections.abc import Sequence
+
+from simulator.bands.composition import Composition, Facts
+from simulator.bands.composition import Part as Share
 from simulator.bands.evidence import exchange_chain
+from simulator.plan.plan import Flow, Fragment, Part
 from simulator.results.composed import exchange_facts, main_format, steps_alike
 from simulator.results.confidence import Confidence, confidence_of, of_a_bound
 from simulator.results.training_run import TrainingRun
 from simulator.results.trust import Trust
+from simulator.training.exchange import STREAM
 
 
 def step_confidence(result: TrainingRun) -> Confidence:
@@ -46,11 +51,12 @@ def step_composition(result: TrainingRun) -> Composition:
     time_s = result.step_time_s
     if time_s <= 0.0:
         return whole
-    parts = [Part(each.chain, each.share / time_s, each.alone / time_s) for each in step.kernel_parts]
+    parts = [Share(each.chain, each.share / time_s, each.alone / time_s) for each in step.kernel_parts]
     if result.exposed_s > 0.0:
-        hosts = result.timeline.machine.hosts_of(result.timeline.machine.gpus)
-        share = result.exposed_s / time_s
-        parts.append(Part(exchange_chain(several_nodes=len(hosts) > 1), share, share))
+        between = _between_nodes(result)
+        for several_nodes, of_exposed in ((False, 1.0 - between), (True, between)):
+            if share := of_exposed * result.exposed_s / time_s:
+                parts.append(Share(exchange_chain(several_nodes=several_nodes), share, share))
     return Composition(whole.chain, tuple(parts), whole.facts)
 
 
@@ -59,9 +65,38 @@ def _exchange(result: TrainingRun) -> Facts | None:
     strategy = result.question.exchanges_by(result.device_count)
     if strategy is None:
         return None
-    machine = result.timeline.machine
-    gpus = machine.gpus if result.question.gpus is None else [machine.gpus[gpu] for gpu in result.question.gpus]
-    return exchange_facts(machine, gpus, strategy)
+    return exchange_facts(result.timeline.machine, _gpus(result), strategy)
+
+
+def _gpus(result: TrainingRun) -> Sequence[int]:
+    """Return the nodes of the GPUs that take part."""
+    gpus, chosen = result.timeline.machine.gpus, result.question.gpus
+    return gpus if chosen is None else [gpus[gpu] for gpu in chosen]
+
+
+def _between_nodes(result: TrainingRun) -> float:
+    """Return the share of the exposed seconds in which groups exchange between nodes.
+
+    Exchanges within layers of a pipeline, which its timeline does not show, count as those.
+    """
+    if len(result.timeline.machine.hosts_of(_gpus(result))) < 2:
+        return 0.0
+    of_streams: dict[str, dict[Part, None]] = {}
+    for task in result.timeline.plan.tasks:
+        of_streams.setdefault(task.stream, {}).update(dict.fromkeys(task.parts))
+    inside = {stream for stream, parts in of_streams.items() if not any(map(_is_between, parts))}
+    mine = f"{result.step.device}/compute"
+    waits_s = result.streams[mine if mine in result.streams else "compute"].waits_s
+    exposed_s = {stream: waited_s for stream, waited_s in waits_s.items() if stream.endswith(STREAM)}
+    within_s = sum(waited_s for stream, waited_s in exposed_s.items() if stream in inside)
+    return 1.0 - within_s / sum(exposed_s.values()) if within_s else 1.0
+
+
+def _is_between(part: Part) -> bool:
+    """Return whether *part* sends bytes over a network."""
+    if isinstance(part, Fragment):
+        return any(_is_between(each) for task in part.plan.tasks for each in task.parts)
+    return isinstance(part, Flow) and part.route.path_class == "net"
 
 
 def _unmeasured(result: TrainingRun) -> str:

@@ -6,113 +6,18 @@ import json
 import math
 import random
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from simulator.units import format_duration
-from tests.property.anomalies import anomaly, choice_of_size, compiled_apart, contended, in_flight_rise, tie
+from tests.property.anomalies import compiled_apart, in_flight_rise, tie
 from tests.property.asking import Asker, RefusedError, in_python, time_s, trace_end_s
 from tests.property.questions import Made, Question
+from tests.property.rules_of_links import edited_link, faster_link, lower_latency, more_bytes, slowed_link
+from tests.property.ruling import Rule, SkipError, both, not_slower, told, trouble
 
-Rule = Callable[[Asker, Question, random.Random], str]
 REL = 1e-9
-NEVER_SLOWER = 1e-6
 MEMORY = 1e-9
-
-
-class SkipError(Exception):
-    """The rule says nothing of this question."""
-
-
-def _both(asker: Asker, one: Question, other: Question) -> tuple[Any, Any]:
-    """Return both answers; skip where the first is refused."""
-    try:
-        first = asker.answer(one)
-    except RefusedError as error:
-        raise SkipError(str(error)) from None
-    try:
-        return first, asker.answer(other)
-    except RefusedError as error:
-        raise SkipError(f"the other: {error}") from None
-
-
-def _told(asker: Asker, *each: tuple[Question, object]) -> str:
-    return "\n".join(f"  {asked.command(asker.folder)}\n    {found}" for asked, found in each)
-
-
-def _not_slower(asker: Asker, slow: Question, fast: Question) -> str:
-    """Return how *fast* takes longer than *slow*, which it must not."""
-    slower, faster = (time_s(found) for found in _both(asker, slow, fast))
-    if faster <= slower * (1 + NEVER_SLOWER):
-        return ""
-    found = anomaly(asker, slow, fast) if slow.kind == "exchange" else contended(asker, slow, fast)
-    return found or f"slower, not faster:\n{_told(asker, (slow, slower), (fast, faster))}"
-
-
-# -- links and bytes ------------------------------------------------------------------
-
-
-def _some(made: Made, rng: random.Random) -> frozenset[int]:
-    """Return the links of a kind, or one of them."""
-    one = rng.randrange(len(made.wires))
-    alike = (i for i, wire in enumerate(made.wires) if wire.kind == made.wires[one].kind)
-    return frozenset(alike) if rng.random() < 0.5 else frozenset({one})
-
-
-def faster_link(asker: Asker, asked: Question, rng: random.Random) -> str:
-    """A faster link is never slower."""
-    if not isinstance(asked.machine, Made):
-        raise SkipError
-    faster = asked.machine.scaled(_some(asked.machine, rng), rate=rng.choice((1.1, 2.0, 8.0)))
-    return _not_slower(asker, asked, replace(asked, machine=faster))
-
-
-def lower_latency(asker: Asker, asked: Question, rng: random.Random) -> str:
-    """A lower latency is never slower."""
-    if not isinstance(asked.machine, Made):
-        raise SkipError
-    faster = asked.machine.scaled(_some(asked.machine, rng), latency=rng.choice((0.0, 0.5)))
-    return _not_slower(asker, asked, replace(asked, machine=faster))
-
-
-def more_bytes(asker: Asker, asked: Question, rng: random.Random) -> str:
-    """More bytes are never faster."""
-    workload = asked.get("workload")
-    if asked.kind == "exchange":
-        n_bytes = asker.question(asked)[1].size_bytes  # type: ignore[union-attr]
-        more = f"bytes:{math.ceil(n_bytes * rng.choice((1.01, 1.5, 2.0, 10.0))) // 8 * 8 + 8}B"
-    elif workload.startswith(("copy:", "access:")):
-        size = workload.rpartition(",")[2]
-        number = int("".join(c for c in size if c.isdigit()))
-        more = workload.replace(size, size.replace(str(number), str(number * rng.choice((2, 3, 10)))))
-    else:
-        raise SkipError
-    larger = asked.having(workload=more)
-    told = _not_slower(asker, larger, asked)
-    return told and (choice_of_size(asker, larger, asked) or told)
-
-
-def slowed_link(asker: Asker, asked: Question, rng: random.Random) -> str:
-    """A link that is slow for good, or another job on the links, makes nothing faster."""
-    if asked.kind == "single":
-        raise SkipError
-    trouble = _trouble(asked, rng, passing=False)
-    return _not_slower(asker, asked.having(**trouble), asked.having(**dict.fromkeys(trouble)))
-
-
-def _trouble(asked: Question, rng: random.Random, *, passing: bool, whole_s: float = 0.0) -> dict[str, str]:
-    ends = rng.choice(("gpu0-gpu1", "gpu0-gpu1", "gpu0-cpu0", "gpu0-nvswitch0", "gpu0-plx0", "gpu0-sw0", "cpu0-cpu1"))
-    factor = rng.choice(("0.5", "0.1", "0.9"))
-    node = "node0." if asked.get("nodes") else ""
-    ends = "-".join(f"{node}{end}" for end in ends.split("-"))
-    if not passing:
-        if rng.random() < 0.3:
-            return {"neighbour": f"{node}gpu0-{node}gpu1:{rng.choice((1, 2))}GB/s"}
-        return {"slow_link": f"{ends}:{factor}x"}
-    begin = rng.choice((0.0, 0.1, 0.37, 0.5, 0.9)) * whole_s
-    end = begin + rng.choice((0.01, 0.2, 0.5, 3.0)) * whole_s + 1e-7
-    return {"slow_link": f"{ends}:{rng.choice(('0', '0', factor))}x@{begin * 1e6:.4f}us..{end * 1e6:.4f}us"}
 
 
 def folded(asker: Asker, asked: Question, rng: random.Random) -> str:
@@ -124,7 +29,7 @@ def folded(asker: Asker, asked: Question, rng: random.Random) -> str:
     except RefusedError as error:
         raise SkipError(str(error)) from None
     if rng.random() < 0.7:
-        asked = asked.having(**_trouble(asked, rng, passing=rng.random() < 0.7, whole_s=whole_s))
+        asked = asked.having(**trouble(asked, rng, passing=rng.random() < 0.7, whole_s=whole_s))
     try:
         first = asker.time(asked)
     except RefusedError as error:
@@ -139,7 +44,7 @@ def folded(asker: Asker, asked: Question, rng: random.Random) -> str:
         raise SkipError  # nodes that hold servers are kept in step where folded, as documented (Session.step)
     if math.isclose(first, second, rel_tol=REL):
         return ""
-    return f"folded {first}, unfolded {second}:\n{_told(asker, (asked, ''))}"
+    return f"folded {first}, unfolded {second}:\n{told(asker, (asked, ''))}"
 
 
 # -- devices --------------------------------------------------------------------------
@@ -175,23 +80,23 @@ def hash_of(text: str) -> int:
 def identity_calibration(asker: Asker, asked: Question, _: random.Random) -> str:
     """A calibration that changes no constant changes nothing."""
     other = _calibrated(asker, asked, "compute: 1.0, bandwidth: 1.0, dispatch: 1.0")
-    first, second = _both(asker, asked, other)
+    first, second = both(asker, asked, other)
     if time_s(first) == time_s(second) and _memory(first) == _memory(second):
         return ""
-    return f"an identity calibration changes it:\n{_told(asker, (asked, time_s(first)), (other, time_s(second)))}"
+    return f"an identity calibration changes it:\n{told(asker, (asked, time_s(first)), (other, time_s(second)))}"
 
 
 def faster_device(asker: Asker, asked: Question, rng: random.Random) -> str:
     """Devices, or their hosts, that are faster in everything or in one thing are never slower."""
     figures = rng.choice(("compute: 2.0", "bandwidth: 2.0", "dispatch: 0.5", "compute: 1.1, bandwidth: 1.1"))
-    return _not_slower(asker, asked, _calibrated(asker, asked, figures))
+    return not_slower(asker, asked, _calibrated(asker, asked, figures))
 
 
 def no_straggler(asker: Asker, asked: Question, rng: random.Random) -> str:
     """A straggler makes nothing faster."""
     if asked.kind != "step":
         raise SkipError
-    return _not_slower(asker, asked.having(straggler=f"gpu1:{rng.choice((1.1, 2, 5))}x"), asked.having(straggler=None))
+    return not_slower(asker, asked.having(straggler=f"gpu1:{rng.choice((1.1, 2, 5))}x"), asked.having(straggler=None))
 
 
 def larger_batch(asker: Asker, asked: Question, rng: random.Random) -> str:
@@ -203,7 +108,7 @@ def larger_batch(asker: Asker, asked: Question, rng: random.Random) -> str:
         other = asked.having(sizes=(f"layers={2 * layers}",))
     else:
         other = asked.having(batch=str(int(asked.get("batch")) * 2))
-    return _not_slower(asker, other, asked) or _not_more(asker, other, asked)
+    return not_slower(asker, other, asked) or _not_more(asker, other, asked)
 
 
 # -- memory ---------------------------------------------------------------------------
@@ -215,10 +120,10 @@ def _memory(result: Any) -> float:
 
 
 def _not_more(asker: Asker, asked: Question, less: Question) -> str:
-    first, second = (_memory(found) for found in _both(asker, asked, less))
+    first, second = (_memory(found) for found in both(asker, asked, less))
     if second <= first * (1 + MEMORY):
         return ""
-    return f"more memory, not less:\n{_told(asker, (asked, first), (less, second))}"
+    return f"more memory, not less:\n{told(asker, (asked, first), (less, second))}"
 
 
 def _layout(asked: Question) -> list[str]:
@@ -253,8 +158,8 @@ def recompute_memory(asker: Asker, asked: Question, rng: random.Random) -> str:
         raise SkipError
     how = rng.choice(("recompute", "recompute_attention", "recompute_operators"))
     without, recomputed = asked.having(recompute=None), asked.having(**{"recompute": None, how: True})
-    told = _not_more(asker, without, recomputed)
-    return told and (compiled_apart(asker, without, recomputed) or told)
+    found = _not_more(asker, without, recomputed)
+    return found and (compiled_apart(asker, without, recomputed) or found)
 
 
 def micro_batch_memory(asker: Asker, asked: Question, rng: random.Random) -> str:
@@ -304,11 +209,11 @@ def renamed(asker: Asker, asked: Question, rng: random.Random) -> str:
             found.append(str(error))
     if any(isinstance(each, str) for each in found):
         same = all(isinstance(each, str) for each in found)
-        return "" if same else f"refused but once:\n{_told(asker, (asked, found[0]), (other, found[1]))}"
+        return "" if same else f"refused but once:\n{told(asker, (asked, found[0]), (other, found[1]))}"
     first, second = map(time_s, found)
     if math.isclose(first, second, rel_tol=REL) and _memory(found[0]) == _memory(found[1]):
         return ""
-    return tie(asker, asked, other, new) or f"the same, and not:\n{_told(asker, (asked, first), (other, second))}"
+    return tie(asker, asked, other, new) or f"the same, and not:\n{told(asker, (asked, first), (other, second))}"
 
 
 def doors(asker: Asker, asked: Question, _: random.Random) -> str:
@@ -321,29 +226,29 @@ def doors(asker: Asker, asked: Question, _: random.Random) -> str:
     status, text, err = asker.said(asked, *more)
     json_status, out, json_err = asker.said(asked, "--json")
     python = asker.in_python(asked)
-    told = _told(asker, (asked, err))
+    said = told(asker, (asked, err))
     too_large = status == 1 and ": out of memory: " in err  # of the simulated device: an answer like others
     if (status not in (0, 2) and not too_large) or status != json_status:
-        return f"ends with {status} and {json_status}:\n{told}"
+        return f"ends with {status} and {json_status}:\n{said}"
     if status == 2:
         if err == json_err and python == in_python(err) and err:
             return ""
-        return f"refused in other words: {json_err} {python}\n{told}"
+        return f"refused in other words: {json_err} {python}\n{said}"
     if isinstance(python, list):
-        return f"only Python refuses: {python}\n{told}"
+        return f"only Python refuses: {python}\n{said}"
     if getattr(python, "fits", True) == too_large:
-        return f"out of memory for the command alone, or for Python alone:\n{told}"
+        return f"out of memory for the command alone, or for Python alone:\n{said}"
     [entry] = (json.loads(out).get("results") or [json.loads(out)])[:1]
     expected = time_s(python)
     theirs = next(entry[name] for name in ("sync_time_s", "step_time_s", "time_s") if name in entry)
     if theirs != expected:
-        return f"JSON {theirs}, Python {expected}:\n{told}"
+        return f"JSON {theirs}, Python {expected}:\n{said}"
     if asked.kind != "single" and time_s(asker.answer(asked)) != expected:
-        return f"a session that answered others says {time_s(asker.answer(asked))}, Python {expected}\n{told}"
+        return f"a session that answered others says {time_s(asker.answer(asked))}, Python {expected}\n{said}"
     if not _says(text, expected):
-        return f"the text does not say {format_duration(expected)}:\n{told}\n{text}"
+        return f"the text does not say {format_duration(expected)}:\n{said}\n{text}"
     if trace.exists() and not math.isclose(trace_end_s(trace), _last_s(python), rel_tol=1e-6, abs_tol=2e-9):
-        return f"the trace ends at {trace_end_s(trace)}, not {_last_s(python)}:\n{told}"
+        return f"the trace ends at {trace_end_s(trace)}, not {_last_s(python)}:\n{said}"
     return ""
 
 
@@ -383,9 +288,9 @@ def what_if(asker: Asker, asked: Question, rng: random.Random) -> str:
         try:
             second = asker.time(other)
         except RefusedError as error:
-            return f"{each.change} is refused:\n{_told(asker, (other, error))}"
+            return f"{each.change} is refused:\n{told(asker, (other, error))}"
         if not math.isclose(second, each.step_time_s, rel_tol=REL):
-            return f"{each.change} tells {each.step_time_s}:\n{_told(asker, (asked, time_s(found)), (other, second))}"
+            return f"{each.change} tells {each.step_time_s}:\n{told(asker, (asked, time_s(found)), (other, second))}"
     return ""
 
 
@@ -411,6 +316,7 @@ RULES: dict[str, tuple[Rule, int]] = {
     "lower latency": (lower_latency, 5),
     "more bytes": (more_bytes, 6),
     "slowed link": (slowed_link, 5),
+    "edited link": (edited_link, 5),
     "folded": (folded, 6),
     "identity calibration": (identity_calibration, 2),
     "faster device": (faster_device, 4),

@@ -22,7 +22,8 @@ from simulator.errors import InputError
 from tests.property.anomalies import ANOMALY
 from tests.property.asking import Asker
 from tests.property.questions import Question, drawn
-from tests.property.rules import RULES, SkipError, fitting
+from tests.property.rules import RULES, fitting
+from tests.property.ruling import SkipError
 
 _MOST_SIMPLER = 60
 _QUESTIONS_A_SESSION = 40  # a session keeps every machine it met

@@ -10,7 +10,8 @@ import pytest
 
 from tests.property.asking import Asker
 from tests.property.questions import Question, drawn
-from tests.property.rules import RULES, SkipError
+from tests.property.rules import RULES
+from tests.property.ruling import SkipError
 from tests.property.run import ask
 
 QUESTIONS = 500

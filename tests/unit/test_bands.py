@@ -20,6 +20,7 @@ from simulator.questions.options import Mode, StepOptions
 from simulator.questions.single import DiskQuestion, OperatorQuestion
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
+from simulator.results.step_confidence import step_composition
 from simulator.topology.load import topology_from_text
 from simulator.workload.operators import Linear, Softmax
 
@@ -165,6 +166,26 @@ def test_the_network_is_that_of_most_bandwidth_and_none_is_no_ethernet() -> None
     chain = session.composed(CollectiveQuestion(where=where, size_bytes=1e9)).chain
     assert chain[0] == "collective full few infiniband all-reduce"
     assert collective_chain("all-reduce", 1e9, "", 2)[0] == "collective full nodes"
+
+
+def test_an_exchange_within_a_node_is_none_between_nodes() -> None:
+    """Neither is that of GPUs in one of two nodes, nor that of tensor-parallel ranks within each."""
+    question = StepQuestion(where=Where("dgx-h100", 2), workload="gpt2", sizes=(("layers", 2),), batch=8)
+    shares = []
+    for asked in (
+        question,
+        replace(question, gpus=(0, 1, 2, 3)),
+        replace(question, layout=parse_layout("tp=8")),
+        replace(question, layout=parse_layout("tp=16")),
+    ):
+        found = Session().step(asked)
+        parts = {part.chain[0]: part.share for part in step_composition(found).parts}
+        shares.append([parts.get(f"collective large {where}", 0.0) for where in ("node", "nodes")])
+        assert sum(shares[-1]) == pytest.approx(found.exposed_s / found.step_time_s)
+    assert [[share > 0 for share in each] for each in shares] == [
+        *([False, True], [True, False], [True, True], [False, True])
+    ]
+    assert shares[2][0] > 2 * shares[2][1]
 
 
 def test_a_band_is_never_narrower_than_a_percent_either_way() -> None:

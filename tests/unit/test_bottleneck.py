@@ -20,6 +20,15 @@ from simulator.results.result import Result
 
 P3 = "p3.16xlarge"
 OVER = "schema_version: 1\nname: over\ncluster:\n  node: dgx-h100\n  nodes: 2\n  oversubscription: 4\n"
+DUAL = """
+schema_version: 1
+name: dual
+devices: {"gpu[0-3]": {part: a100-pcie-40gb}, "sw[0-1]": {part: broadcom-pex88000}, "cpu[0-1]": {part: xeon-gold-6230}}
+links:
+  - {between: ["gpu[0-3]", "sw[0,0,1,1]"], kind: pcie, bandwidth: 16 GB/s}
+  - {between: ["sw[0-1]", "cpu[0-1]"], kind: pcie, bandwidth: 16 GB/s}
+  - {between: [cpu0, cpu1], kind: socket, bandwidth: 20 GB/s}
+"""
 
 
 def of(strategy: str, *links: SlowLink, topology: str = P3, neighbours: tuple[Neighbour, ...] = ()) -> Result:
@@ -128,6 +137,18 @@ def test_a_step_says_how_long_a_link_is_used_that_was_out_of_use() -> None:
     assert found.bottleneck.utilisation < whole.bottleneck.utilisation / 5
 
 
+@pytest.mark.parametrize("factor", [0.5, 0.9])
+def test_a_step_names_the_link_that_is_slow_for_a_while_as_for_good(tmp_path: Path, factor: float) -> None:
+    path = tmp_path / "dual.yaml"
+    path.write_text(DUAL)
+    for when in ((), (0.0, 10.0)):
+        where = Where(str(path), slow_links=(SlowLink("gpu3-sw1", factor, *when),))
+        found = Session().step(StepQuestion(where=where, workload="alexnet", batch=8)).bottleneck
+        assert found is not None
+        assert found.name == "gpu3->sw1"
+        assert found.utilisation > 0.56
+
+
 def test_the_direction_that_a_neighbour_uses_binds() -> None:
     found = of("ring", topology="4gpu-pcie", neighbours=(Neighbour("gpu2-gpu3", 4e9),))
     assert found.bottleneck is not None
@@ -141,6 +162,6 @@ def test_what_binds_is_what_is_needed_longest() -> None:
     machine = load("4gpu-pcie")
     link, other = machine.links[0], machine.links[2]
     used = {link.resource: 0.5, other.resource: 0.8}
-    assert binding(machine, Plan(()), used) == other.resource
-    assert binding(machine, Plan((), facts={"bound_link": link.name, "bound_share": 0.5}), used) == link.resource
-    assert binding(machine, Plan((), facts={"bound_link": link.name, "bound_share": 0.9}), used) == other.resource
+    assert binding(machine, Plan(()), used, {}) == other.resource
+    assert binding(machine, Plan((), facts={"bound_link": link.name, "bound_share": 0.5}), used, {}) == link.resource
+    assert binding(machine, Plan((), facts={"bound_link": link.name, "bound_share": 0.9}), used, {}) == other.resource

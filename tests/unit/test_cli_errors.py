@@ -140,6 +140,14 @@ ERRORS = {
         ["best", "--straggler", "gpu3:2x"],
         "simulate: --straggler: is an option of simulate, not of simulate best (--help)",
     ),
+    "nearly an option of another command": (
+        ["best", "--stragler", "gpu0:2x"],
+        "simulate: --stragler: no such option; did you mean '--straggler'? It is an option of simulate (--help)",
+    ),
+    "nearer to an option of others than to its own": (
+        ["scale", "--stragler", "gpu0:2x"],
+        "simulate: --stragler: no such option; did you mean '--straggler'? It is an option of simulate (--help)",
+    ),
     "an option of two others": (
         ["machines", "--batch=3"],
         "simulate: --batch: is an option of simulate and simulate scale, not of simulate machines (--help)",

@@ -6,11 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from simulator.questions.message import MessageQuestion
 
 from simulator.api import Session
+from simulator.collectives.nccl.strategy import KEPT
 from simulator.engine.executor import execute
 from simulator.plan.plan import Fragment, Perturbation, PlanBuilder
 from simulator.questions.collective import CollectiveQuestion
+from simulator.questions.step import StepQuestion
 from simulator.questions.where import Neighbour, SlowLink, Where
 from simulator.topology.load import load_topology
 from simulator.workload.collective import Collective
@@ -144,3 +147,39 @@ def test_one_narrow_card_explains_the_times_of_a_machine_with_one(wide: Path) ->
         )
         assert SESSION.time_s(one) == pytest.approx(narrow_s, rel=1e-6)
         assert (every > 1.1 * narrow_s) == (collective == "all-to-all")
+
+
+@pytest.mark.parametrize("algorithm", ["nvls_tree", "tree", "ring"])
+@pytest.mark.parametrize("size_bytes", [1e6, 1e9])
+def test_between_machines_every_algorithm_follows_an_adapter_that_is_slow_for_a_while(
+    algorithm: str, size_bytes: float
+) -> None:
+    found = []
+    for when in ((), (0.0, 1000.0)):
+        there = Where("dgx-h100", 2, slow_links=(SlowLink("node0.ib0-network", 0.1, *when),))
+        found.append(SESSION.time_s(replace(asked(there), algorithm=algorithm, size_bytes=size_bytes)))
+    assert found[1] == pytest.approx(found[0], rel=1e-9)
+
+
+@pytest.mark.parametrize(("fabric", "ends"), [("ethernet-10g", "nic0"), ("infiniband-edr", "nic0")])
+def test_a_message_over_a_slow_cable_takes_as_long_as_over_a_narrow_one(fabric: str, ends: str) -> None:
+    where = Where("linux-host", 2, fabric)
+    cable = next(
+        link.name.replace("->", "-") for link in SESSION.machine(where).links if link.kind in ("ethernet", "infiniband")
+    )
+    whole_s = SESSION.time_s(MessageQuestion(where=where, size_bytes=1e9))
+    half = replace(where, slow_links=(SlowLink(cable, 0.5),))
+    assert SESSION.time_s(MessageQuestion(where=half, size_bytes=1e9)) == pytest.approx(2 * whole_s, rel=1e-3)
+    assert SESSION.bound_s(MessageQuestion(where=half, size_bytes=1e9)) == pytest.approx(
+        2 * SESSION.bound_s(MessageQuestion(where=where, size_bytes=1e9))
+    )
+
+
+def test_an_answer_says_that_nccl_keeps_a_choice_that_the_rate_would_change() -> None:
+    """NCCL's tables know PCIe by its rate, and NVLink by its generation."""
+    for ends, factor, is_kept in (("gpu0-plx0", 0.1, True), ("gpu0-plx0", 1.0, False), ("gpu0-gpu3", 0.1, False)):
+        topology = "8x-h100-pcie" if ends == "gpu0-plx0" else "p3.16xlarge"
+        where = Where(topology, slow_links=(SlowLink(ends, factor),))
+        assert (KEPT in SESSION.collective(replace(asked(where), algorithm=None)).notes) == is_kept
+        assert (KEPT in SESSION.step(StepQuestion(where=where, workload="alexnet", batch=8)).notes) == is_kept
+    assert KEPT.startswith("NCCL still chooses by the nominal rate")

@@ -10,7 +10,7 @@ from simulator.collectives.nccl.cost import NcclConstants, ProtocolCost
 from simulator.network.machine import Link, Machine
 from simulator.network.route import Route
 from simulator.plan.alike import added
-from simulator.plan.flow import Limit, Limits
+from simulator.plan.flow import Filling, Limit, Limits
 from simulator.plan.plan import Flow, PlanBuilder, crossed
 from simulator.topology.parts import GPU_LINKS, NETWORK_LINKS
 from simulator.units import format_bandwidth
@@ -57,19 +57,24 @@ class Paces:
         so that it ends exactly then.  The threads that drive a GPU's links also move its own part, and have to fill the
         pipeline first.
         """
-        needs = self._needs()
-        self._note_bound(builder, {key: max(found.seconds(_NOTHING), alone) for key, (found, alone) in needs.items()})
+        needs, filling = self._needs()
+        filling_s = filling.seconds(_NOTHING)
+        needed_s = {key: max(found.seconds(_NOTHING) + filling_s, alone) for key, (found, alone) in needs.items()}
+        self._note_bound(builder, needed_s)
         for stream, flows, repeat, _ in self.channels:
             paced = []
             for flow in flows:
-                limits = Limits(flow.cap_Bps, flow.wire_bytes * repeat, tuple(self._limits(flow, repeat, needs)))
+                limits = Limits(
+                    flow.cap_Bps, flow.wire_bytes * repeat, tuple(self._limits(flow, repeat, needs)), filling
+                )
                 paced.append(replace(flow, cap_Bps=limits.cap_Bps(_NOTHING), limits=limits))
             builder.transfer(label, paced, stream=stream, after=after, repeat=repeat)
 
-    def _needs(self) -> dict[int, tuple[Limit, float]]:
+    def _needs(self) -> tuple[dict[int, tuple[Limit, float]], Filling]:
         """Return by link, or by key for flows of equal machines, its limit for all flows, and the seconds of one alone.
 
-        The latter is that of the longest flow over it to which PCIe does not give all of its rate.
+        The latter is that of the longest flow over it to which PCIe does not give all of its rate.  Return too what
+        fills the pipeline between machines.
         """
         links, n = self._links, len(self._links)
         sent_s: dict[int, float] = {}
@@ -87,14 +92,21 @@ class Paces:
                         if through_cpu and link.kind == "pcie":
                             alone_s[key] = max(alone_s.get(key, 0.0), self._alone_s(flow, repeat, link, carried))
         first = self.channels[0][3]
-        stage_s = max((s for key, s in sent_s.items() if links[key % n].kind in NETWORK_LINKS), default=0.0)
-        filling_s = first.fill * self.windows[0].first * self.net_stages * stage_s
-        return {
-            key: (self._need(links[key % n], seconds, filling_s), alone_s.get(key, 0.0))
-            for key, seconds in sent_s.items()
-        }
+        needs = {key: (self._need(links[key % n], s), alone_s.get(key, 0.0)) for key, s in sent_s.items()}
+        share = first.fill * self.windows[0].first * self.net_stages
+        between = [key for key in sent_s if share and links[key % n].kind in NETWORK_LINKS]
+        return needs, Filling(share, tuple([self._at_all(key, needs[key][0]) for key in between]))
 
-    def _need(self, link: Link, sent_s: float, filling_s: float) -> Limit:
+    def _at_all(self, key: int, limit: Limit) -> tuple[Limit, int, Sequence[int]]:
+        """Return *limit* of the first link that *key* represents, with the stride to those of all its hosts."""
+        at = self.channels[0][1][0].at
+        if at is None:
+            return limit, 0, (0,)
+        hosts = at.sites.spread(key, of_links=True)[-1]
+        resource = self._machine.links[at.sites.first_of(key)].resource
+        return limit._replace(resource=resource), self._machine.resource_copies.stride(resource), hosts
+
+    def _need(self, link: Link, sent_s: float) -> Limit:
         """Return the limit of *link*, on which flows are *sent_s* under way at its share."""
         fixed_s, full_s = 0.0, sent_s
         if link.kind in GPU_LINKS:
@@ -102,7 +114,7 @@ class Paces:
             ways = [(sent_s * each.share * (1.0 + first.fill * each.first), each.rounds_s) for each in self.windows]
             full_s, fixed_s = min(ways, key=sum)
             fixed_s += first.own_passes * self.own_s
-        return Limit(link.resource, fixed_s + filling_s, full_s, link.bandwidth_Bps)
+        return Limit(link.resource, fixed_s, full_s, link.bandwidth_Bps)
 
     def _limits(self, flow: Flow, repeat: int, needs: Mapping[int, tuple[Limit, float]]) -> Iterator[Limit]:
         """Yield the limits of *flow* on each link that it crosses."""

@@ -18,13 +18,15 @@ from simulator.collectives.nccl.tuning import choose
 from simulator.collectives.request import Request, Unsuitable
 from simulator.collectives.search.packing import say_ended
 from simulator.collectives.search.rings import FoundRing
-from simulator.plan.plan import Plan, PlanBuilder
+from simulator.network.machine import Machine
+from simulator.plan.plan import Flow, Plan, PlanBuilder
 from simulator.questions.collective import ALGORITHMS, Algorithm, Protocol
 from simulator.questions.nccl import FEATURES, Version, has, version_words
 from simulator.questions.where import NCCL_TODAY
 from simulator.topology.parts import GpuPart
 from simulator.units import format_bandwidth
 
+KEPT = "NCCL still chooses by the nominal rate of the slow links; by their present rate it would choose otherwise"
 _TOLD_BELOW = 0.9  # of the rate for which the links have room
 
 
@@ -67,8 +69,18 @@ class Nccl:
         """
         if request.n_ranks < 2:
             return Plan(())
-        present = request.machine
-        request = replace(request, group=request.group.nominal)  # NCCL plans with nominal link rates
+        usual = request.group.nominal
+        plan = self._planned(replace(request, group=usual), request.machine)
+        if usual is request.group:
+            return plan
+        try:
+            otherwise = self._planned(request, request.machine)
+        except Unsuitable:
+            otherwise = Plan(())
+        return plan if _way(plan) == _way(otherwise) else replace(plan, notes=(*plan.notes, KEPT))
+
+    def _planned(self, request: Request, present: Machine) -> Plan:
+        """Return the plan of *request* by the rates of its machine, to run on *present*; raises as :meth:`plan`."""
         parts = [node.part for node in request.group.unlike()]
         if any(isinstance(part, GpuPart) and part.vendor == "other" for part in parts):
             raise Unsuitable("NCCL does not run on this hardware")
@@ -114,6 +126,17 @@ class Nccl:
         n_channels = f"{kernels.n_channels} {'channel' if kernels.n_channels == 1 else 'channels'}"
         builder.notes.insert(0, f"chosen: {algorithm}, {choice.protocol}, {n_channels}")
         return builder.build()
+
+
+def _way(plan: Plan) -> object:
+    """Return how *plan* moves its bytes: algorithm, protocol and channels, and the links and bytes of each flow."""
+    return [plan.facts.get(name) for name in ("algorithm", "protocol", "channels")], [
+        (task.repeat, float(f"{flow.bytes:.9g}"), flow.at and flow.at.number, [(n, round(s, 9)) for n, s in crossed])
+        for task in plan.tasks
+        for flow in task.parts
+        if isinstance(flow, Flow)
+        for crossed in (flow.route.links,)
+    ]
 
 
 def _say_what_could_be_won(builder: PlanBuilder, request: Request, rings: list[FoundRing]) -> None:
