@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from simulator.errors import InputError, one_line
 from simulator.launch.arguments import Arguments
-from simulator.topology.yaml_source import YamlSource, read_yaml
+from simulator.topology.yaml_source import YamlSource
 
 _FLAGS = {"DEEPSPEED": "use-deepspeed", "FSDP": "use-fsdp", "MEGATRON_LM": "use-megatron-lm"}
 # Sections of the file, and the flag without which Accelerate does not read them.
@@ -23,7 +22,7 @@ def add_config(launcher: Arguments) -> None:
     if path is None:
         return
     try:
-        source = read_yaml(Path(path), needs="a configuration of Accelerate")
+        source = launcher.files.yaml(path, "a configuration of Accelerate")
         if not isinstance(source.data, dict):
             raise InputError(source.fault((), "a configuration of Accelerate is a mapping: num_processes: 8"))
     except InputError as error:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.launch.files import Files
 from simulator.launch.switches import is_off, is_on
 from simulator.launch.words import Word
 from simulator.spelling import mention
@@ -26,11 +27,12 @@ class Arguments:
 
     ``_`` in a name is equivalent to ``-``.  Reading methods record faults, which :meth:`finish` raises together.
     ``read`` collects the names that were asked for; ``others`` are the words before the first name, and settings,
-    ``file`` is the script's.
+    ``file`` is the script's, and ``files`` those that it names.
     """
 
-    def __init__(self, words: Sequence[Word], file: str) -> None:
+    def __init__(self, words: Sequence[Word], file: str, files: Files | None = None) -> None:
         self.file = file
+        self.files = files or Files(file, {})
         self._values: dict[str, list[str]] = {}
         self._places: dict[str, tuple[str, int, int]] = {}
         self.faults: list[Fault] = []

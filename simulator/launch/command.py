@@ -10,6 +10,7 @@ from simulator.errors import Fault, InputError
 from simulator.launch.setting import set_by
 from simulator.launch.shell import Script, commands_of
 from simulator.launch.words import Word
+from simulator.launch.wrappers import bare, container_gpus
 
 _OTHERS = ("echo", "printf", "mkdir", "rm", "cp", "pip", "git", "tee", "cat", "set")
 _STARTERS = frozenset(
@@ -18,6 +19,7 @@ _STARTERS = frozenset(
         *("accelerate.commands.launch", "colossalai", "composer", "tune"),
     )
 )
+_OF_CLUSTERS = ("srun", "mpirun", "mpiexec", "horovodrun", "jsrun", "aprun")
 _PYTHON = re.compile(r"python[\d.]*")
 _ONE_UNLESS_TOLD = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
 # Programs without a .py that are followed by a command of theirs (llamafactory-cli train).
@@ -46,7 +48,8 @@ class Command:
 
     ``outer`` are the words before the launcher that starts the processes of a node (``srun ...``), ``launcher`` its own
     and ``arguments`` those of ``program``, which is "" if none is named; ``starter`` is "" without such a launcher.
-    ``environment`` are the variables that the script and the words before the program set.
+    ``environment`` are the variables that the script and the words before the program set; ``container`` says which
+    GPUs these show to a container, if they start it in one.
     """
 
     outer: Sequence[Word]
@@ -55,6 +58,12 @@ class Command:
     program: str
     arguments: Sequence[Word]
     environment: Mapping[str, Word] = field(default_factory=dict)
+    container: Word | None = None
+
+    @property
+    def is_launched(self) -> bool:
+        """Whether a launcher starts the program, and not the shell alone."""
+        return bool(self.starter) or any(_name(word) in _OF_CLUSTERS for word in self.launcher)
 
     @property
     def starts_one(self) -> bool:
@@ -67,21 +76,32 @@ def find_command(script: Script, file: str) -> Command:
 
     Raises InputError if there is none.
     """
-    unquoted = [(place, *_unquoted(outer, file)) for place, outer in enumerate(script.commands)]
-    found = [each for each in unquoted if _name(each[1][0]) not in _OTHERS]
+    found = []
+    for place, outer in enumerate(script.commands):
+        whole, inner = _unquoted(outer, file)
+        words = bare(whole, (*_OF_CLUSTERS, "env"), _is_last)
+        if words and _name(words[0]) not in _OTHERS:
+            found.append((place, words, inner, whole))
     programs = [each for each in found if _program_of(each[1]) is not None]
-    started = [each for each in programs if any(_name(word) in (*_STARTERS, "srun", "mpirun") for word in each[1])]
+    started = [each for each in programs if any(_name(word) in (*_STARTERS, *_OF_CLUSTERS) for word in each[1])]
     with_options = [each for each in programs if any(word.text.startswith("-") for word in each[1])]
     without_program = [each for each in found if any(word.text.startswith("--") for word in each[1])]
     for kind in (started, with_options, programs, without_program):
         if kind:
-            place, words, inner = kind[-1]
+            place, words, inner, whole = kind[-1]
             divided = _divided(words)
-            of_words = set_by([*divided.outer, *divided.launcher])
-            return replace(divided, environment={**script.environment(place), **of_words, **inner})
+            before = whole if divided.launcher is divided.arguments else whole[: len(whole) - len(divided.arguments)]
+            environment = {**script.environment(place), **set_by(before), **inner}
+            return replace(divided, environment=environment, container=container_gpus(before))
     raise InputError(
         Fault("no command with arguments is there; for example torchrun pretrain_gpt.py --num-layers 24 ...", file)
     )
+
+
+def _is_last(word: Word) -> bool:
+    """Return whether *word* is a launcher, an interpreter or a program, which runs no wrapper."""
+    is_file = word.text.endswith(".py") and ":" not in word.text  # not one that a container mounts
+    return is_file or _PYTHON.fullmatch(_name(word)) is not None or _name(word) in _STARTERS | _PROGRAMS
 
 
 def _divided(words: Sequence[Word]) -> Command:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from simulator.errors import Fault, InputError, few, one_line
+from simulator.launch.files import Files
 from simulator.launch.switches import divides, is_off, is_on
 from simulator.launch.timeless import OFFLOADS
-from simulator.topology.json_source import read_json
 from simulator.topology.yaml_source import YamlSource
 
 # Keys that do not affect the time of a step, by section; those of "" are the file's own.  A name with a final * matches
@@ -107,9 +106,9 @@ class DeepSpeed:
     notes: list[str] = field(default_factory=list)
 
 
-def read_deepspeed(path: str) -> DeepSpeed:
-    """Return the settings of the file at *path*; raises InputError if it cannot be read or a value is invalid."""
-    source = read_json(Path(path), "DeepSpeed configuration")
+def read_deepspeed(path: str, files: Files) -> DeepSpeed:
+    """Return the settings of *path* among *files*; raises InputError if it cannot be read or a value is invalid."""
+    source = files.json(path, "DeepSpeed configuration")
     data: Mapping[str, Any] = source.data
     found = DeepSpeed(is_there=True)
     faults: list[Fault] = []

@@ -9,6 +9,7 @@ from simulator.launch.accelerate import add_config
 from simulator.launch.arguments import Arguments
 from simulator.launch.command import find_command
 from simulator.launch.deepspeed import DeepSpeed, read_deepspeed
+from simulator.launch.files import Files
 from simulator.launch.layout import read_layout, read_overlap
 from simulator.launch.llm_c import is_llm_c, read_llm_c
 from simulator.launch.model import read_model
@@ -62,8 +63,9 @@ def read_launch(text: str, at_hand: int | None = None, own: int | None = None) -
     file = text[1:] if text.startswith("@") else mention("launch")
     script = commands_of(_content(file) if file != mention("launch") else text, file)
     command = find_command(script, file)
-    args = Arguments(command.arguments, file)
-    launcher = Arguments(command.launcher, file) if command.launcher is not command.arguments else args
+    files = Files(file, script.written)
+    args = Arguments(command.arguments, file, files)
+    launcher = Arguments(command.launcher, file, files) if command.launcher is not command.arguments else args
     if "num-layers" in args and _OTHER_MODELS.search(command.program):
         args.fault("num-layers", f"{command.program} trains no GPT; name the network by --workload without them")
     add_config(launcher)
@@ -72,9 +74,9 @@ def read_launch(text: str, at_hand: int | None = None, own: int | None = None) -
     ranks = read_ranks(command, launcher, script.comments, own, file, found.notes)
     args.faults += [] if launcher is args else launcher.faults
     if is_llm_c(command):
-        read_llm_c(command, args, ranks, found)
+        read_llm_c(command, args, ranks if command.is_launched else ranks.first, found)
     elif is_nanogpt(command, args):
-        read_nanogpt(args, ranks, found)
+        read_nanogpt(args, ranks if command.is_launched else ranks.first, found)
     else:
         ranks = started_ranks(command, args, ranks, found.notes)
         _read_general(args, launcher, ranks, at_hand, found)
@@ -95,7 +97,7 @@ def _read_general(args: Arguments, launcher: Arguments, ranks: Ranks, at_hand: i
     path = args.text("deepspeed-config") or args.value("deepspeed") or launcher.text("deepspeed-config-file")
     if path is not None:
         try:
-            deepspeed = read_deepspeed(path)
+            deepspeed = read_deepspeed(path, args.files)
         except InputError as error:
             args.faults += error.faults
     found.notes += deepspeed.notes

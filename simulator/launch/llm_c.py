@@ -53,7 +53,7 @@ def read_llm_c(command: Command, args: Arguments, ranks: Ranks, found: Launch) -
         "llm.c: simulated with cuDNN's attention (make USE_CUDNN=1), launches as cheap as a CUDA graph's, and without "
         "the loss, which is one kernel there (about 2 % of a step)"
     )
-    found.place(Ranks(1, 1, 1) if world == 1 else ranks)
+    found.place(ranks.first if world == 1 else ranks)
     options = found.options
     options |= {
         "workload": "gpt2", "precision": "tf32" if wide else "master-bf16" if master else "bf16", "cuda_graph": True,

@@ -19,7 +19,6 @@ from simulator.launch.named import NAMING
 from simulator.launch.ranks import Ranks
 from simulator.launch.result import Launch
 from simulator.launch.shell import whole_sum
-from simulator.user_files import read_user_file
 
 _MOST_BYTES = 100_000
 _MOST = 10**9
@@ -115,7 +114,7 @@ def read_nanogpt(args: Arguments, ranks: Ranks, found: Launch) -> None:
         "fused_optimizer": True, "global_batch": str(batch * max(1, count // world) * world), "micro_batch": str(batch),
     }  # fmt: skip
     options |= {"compiled": True} if said["compile"] is True else {}
-    found.place(ranks if ranks.whole else Ranks(1, 1, 1))  # python train.py is one process
+    found.place(ranks if ranks.whole else ranks.first)
     options |= {"parallel": f"dp={world}"} if world > 1 else {}
     found.sizes |= {
         "layers": layers, "hidden": hidden, "heads": heads, "vocabulary": words, "positions": max(length, 1),
@@ -126,14 +125,14 @@ def read_nanogpt(args: Arguments, ranks: Ranks, found: Launch) -> None:
 def _file(path: str, args: Arguments, found: Launch) -> dict[str, Any]:
     """Return the settings of the Python file *path*: of a file of the project that is not at hand, the known ones."""
     name = Path(path).name
-    if not Path(path).exists() and name in _OWN:
+    if not args.files.has(path) and name in _OWN:
         own = _OWN[name]
         what = ", ".join(f"{key}={value}" for key, value in own.items()) or "the defaults of train.py"
         found.notes.append(f"{path}: is not here; simulated as in nanoGPT: {what}")
         return own
     try:
-        text = read_user_file(path, _MOST_BYTES, needed="a Python file", usual="a configuration is a few kB").decode()
-        tree = ast.parse(text)
+        raw = args.files.read(path, _MOST_BYTES, needed="a Python file", usual="a configuration is a few kB")
+        tree = ast.parse(raw.decode())
     except InputError as error:
         args.faults += error.faults
         return {}

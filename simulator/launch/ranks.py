@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 from simulator.launch.arguments import Arguments
 from simulator.launch.command import Command
+from simulator.launch.hosts import read_hosts
 from simulator.launch.slurm import batch_arguments, gpus_per_node
 from simulator.launch.visible import EVERY_GPU, Visible, visible_gpus
 from simulator.launch.words import Word
@@ -28,6 +30,11 @@ class Ranks:
     whole: int | None = None
     visible: Visible = EVERY_GPU
 
+    @property
+    def first(self) -> Ranks:
+        """The one process of a program that no launcher starts."""
+        return Ranks(1, 1, 1, self.visible)
+
 
 def read_ranks(
     command: Command, launcher: Arguments, comments: Sequence[Word], own: int | None, file: str, notes: list[str]
@@ -37,9 +44,10 @@ def read_ranks(
     *own* is the number of GPUs of the machine.  Where nothing else is said, each visible GPU has a process.
     """
     outer, batch = Arguments(command.outer, file), batch_arguments(comments, file)
-    visible = visible_gpus(launcher, command.starter, command.environment, own, notes)
-    nodes = visible.hosts or _nodes(command, launcher) or outer.number(*_NODES)
-    each, whole = None, launcher.number(*_ALL)
+    visible = visible_gpus(launcher, command, own, notes)
+    whole = launcher.number(*_ALL)
+    nodes = visible.hosts or _nodes(command, launcher, whole, notes) or outer.number(*_NODES)
+    each = None
     for name in _EACH:
         if launcher.text(name) in ("gpu", "auto"):  # all visible GPUs of the node
             if visible.each is None:
@@ -84,8 +92,11 @@ def _checked(ranks: Ranks, launcher: Arguments) -> Ranks:
     return ranks
 
 
-def _nodes(command: Command, launcher: Arguments) -> int | None:
-    """Return the nodes that *launcher* names; of ``torchrun --nnodes 1:4`` the most."""
+def _nodes(command: Command, launcher: Arguments, whole: int | None, notes: list[str]) -> int | None:
+    """Return the nodes that *launcher* names; of ``torchrun --nnodes 1:4`` the most, of mpirun's those it fills."""
+    if _is_mpi(command) and (slots := read_hosts(launcher, notes)):
+        filled = [sum(list(slots.values())[:i]) for i in range(len(slots))]
+        return sum(before < (whole or inf) for before in filled)
     hosts = next((launcher.value(name) for name in _HOSTS if name in launcher), None)
     if hosts is not None and _is_mpi(command):
         launcher.has(*_HOSTS)

@@ -57,13 +57,15 @@ class Setting:
 class Script:
     """Commands in order, each as its words; ``twice`` names the variables that were set to several values.
 
-    ``comments`` are whole comments, with their ``#``.  ``settings`` are the assignments, in order.
+    ``comments`` are whole comments, with their ``#``.  ``settings`` are the assignments, in order.  ``written`` are the
+    here-documents that go to files, by path: their line and their text.
     """
 
     commands: tuple[tuple[Word, ...], ...]
     twice: tuple[str, ...]
     comments: tuple[Word, ...]
     settings: tuple[Setting, ...]
+    written: Mapping[str, tuple[int, str]]
 
     def environment(self, place: int) -> dict[str, Word]:
         """Return the variables that the command at *place* gets, each as its value where it was set."""
@@ -95,13 +97,28 @@ class _Reader:
         self._settings: list[Setting] = []
 
     def run(self) -> Script:
+        written: dict[str, tuple[int, str]] = {}
         for raw in self._scanner.commands():
+            written |= self._documents()
             first = len(self._settings)
             words = self._done(raw)
             if words:
                 self._settings[first:] = [replace(setting, alone=True) for setting in self._settings[first:]]
                 self._commands.append(tuple(words))
-        return Script(tuple(self._commands), tuple(self._twice), tuple(self._scanner.comments), tuple(self._settings))
+        written |= self._documents()
+        comments, settings = tuple(self._scanner.comments), tuple(self._settings)
+        return Script(tuple(self._commands), tuple(self._twice), comments, settings, written)
+
+    def _documents(self) -> dict[str, tuple[int, str]]:
+        """Return the here-documents since the last call, as they are written with the variables known so far."""
+        found = {}
+        for path, text, line, literal in self._scanner.documents:
+            found["".join(self._value(*piece) for piece in path.pieces)] = (
+                line,
+                self._value(text, "'" if literal else ""),
+            )
+        self._scanner.documents.clear()
+        return found
 
     # -- assignments and expansion ------------------------------------------------------
 

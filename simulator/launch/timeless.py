@@ -58,7 +58,7 @@ deepspeed-exclusion-filter deepspeed-hostfile deepspeed-inclusion-filter deepspe
 deepspeed-multinode-launcher distributed-type downcast-bf16 dynamo-use-* elastic-training enable-cpu-affinity
 enable-each-rank-log enable-elastic-training event-log-handler exclude force-multi fp8-*
 fsdp-cpu-ram-efficient-loading fsdp-limit-all-gathers fsdp-state-dict-type fsdp-sync-module-states
-fsdp-transformer-layer-cls-to-wrap fsdp-use-orig-params fsdp-version fsdp-xla* gradient-clipping hostfile ipex*
+fsdp-transformer-layer-cls-to-wrap fsdp-use-orig-params fsdp-version fsdp-xla* gradient-clipping ipex*
 launcher launcher-args local-addr local-ranks-filter logs-specs m machine-rank main-process-* main-training-function
 max-elastic-nodes min-elastic-nodes mpirun-* multi-gpu no-ssh no-ssh-check num-cpu-threads-per-process numa-binding
 offload-optimizer-nvme-path offload-param-nvme-path quiet same-network save-pid signals-to-handle ssh-port tpu-*

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from simulator.errors import InputError, one_line
 from simulator.launch.accelerate import take_key
 from simulator.launch.arguments import Arguments
 from simulator.launch.switches import divides, is_off
 from simulator.launch.timeless import OFFLOADS
-from simulator.topology.json_source import read_json
 
 _SHARDED = {"full_shard": 3, "hybrid_shard": 3, "shard_grad_op": 2, "hybrid_shard_zero2": 2, "no_shard": 0}
 _NUMBERED = {"1": "full_shard", "2": "shard_grad_op", "3": "no_shard", "4": "hybrid_shard", "5": "hybrid_shard_zero2"}
@@ -74,7 +72,7 @@ def read_trainer(args: Arguments, launcher: Arguments, notes: list[str]) -> Trai
     found.compiles = args.flag("torch-compile") or compiler.lower() == "inductor"
     if compiler.lower() not in ("no", "inductor", "eager"):
         notes.append(f"--dynamo-backend {one_line(compiler, 40)}: is not modelled; inductor is")
-    found.update = _update(args, notes)
+    found.update = _update(args, notes) or ({"optimizer": "adam"} if any(name in args for name in _BATCH) else {})
     _read_sharding(args, launcher, found)
     found.of_deepspeed = args.value("deepspeed") is not None or "deepspeed-config" in args
     if launcher.flag("use-deepspeed"):
@@ -135,7 +133,7 @@ def _take_fsdp_file(args: Arguments, launcher: Arguments) -> None:
         args.fault("fsdp-config", "is read from a file; write these settings to one")
         return
     try:
-        source = read_json(Path(path), "file of FSDP's settings")
+        source = args.files.json(path, "file of FSDP's settings")
     except InputError as error:
         args.faults += error.faults
         return

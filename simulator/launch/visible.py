@@ -10,16 +10,20 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from simulator.errors import Fault, InputError, one_line
+from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.launch.arguments import Arguments, spelt_flag
+from simulator.launch.command import Command
+from simulator.launch.hosts import read_hosts
 from simulator.launch.timeless import ON_CPU
 from simulator.launch.words import Word
 
+_CONTAINER = "NVIDIA_VISIBLE_DEVICES"  # of a container, within which all others count; docker's --gpus makes it
 _BASE = "ROCR_VISIBLE_DEVICES"  # of the driver below HIP, whose numbers count within it
 _NAMES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 GPU_LISTS = (*_NAMES, _BASE)
 _COUNTS = ("num-gpus", "num-nodes")  # of DeepSpeed
 _FILTERS = {"include": "include", "i": "include", "exclude": "exclude", "e": "exclude"}
+_HERE = {"localhost", "127.0.0.1"}
 _NUMBERS = re.compile(r"\d{1,6}(?:,\d{1,6})*", re.ASCII)
 
 
@@ -62,14 +66,16 @@ def written_gpus(gpus: Sequence[int]) -> str:
     return ",".join(map(str, gpus)) if len(gpus) > 1 else f"{gpus[0]}-{gpus[0]}"
 
 
-def visible_gpus(
-    launcher: Arguments, starter: str, environment: Mapping[str, Word], own: int | None, notes: list[str]
-) -> Visible:
+def visible_gpus(launcher: Arguments, command: Command, own: int | None, notes: list[str]) -> Visible:
     """Return the GPUs that processes see; *own* is the number of GPUs of the machine.
 
     Faults are added to those of *launcher*, and what is passed over to *notes*.
     """
-    if starter == "deepspeed":
+    environment = dict(command.environment)
+    environment.pop(_CONTAINER, None)
+    if command.container is not None:
+        environment[_CONTAINER] = command.container
+    if command.starter == "deepspeed":
         return _of_deepspeed(launcher, environment, own, notes)
     said = (launcher.text("gpu-ids") or "all").strip("[]").replace(" ", "")
     found = _of_environment(launcher, environment, notes)
@@ -90,8 +96,11 @@ def visible_gpus(
 def _of_deepspeed(launcher: Arguments, environment: Mapping[str, Word], own: int | None, notes: list[str]) -> Visible:
     """Return the GPUs that ``--include`` and ``--exclude`` leave; with these or counts, variables are passed over."""
     filters = [name for name in _FILTERS if launcher.text(name)]
+    hosts = read_hosts(launcher, notes)
     counted = next((name for name in _COUNTS if name in launcher), None)
     found = _of_environment(launcher, environment, notes)
+    if not filters and hosts:
+        return _of_hosts(launcher, hosts, found, notes)
     if not filters:
         if counted is None or not found.gpus:
             return Visible(found.gpus, found.said, of_launcher=True)
@@ -106,40 +115,67 @@ def _of_deepspeed(launcher: Arguments, environment: Mapping[str, Word], own: int
     if found.gpus:
         notes.append(f"{found.said}: DeepSpeed passes over it where {spelt_flag(name)} is given")
     try:
-        gpus = _filtered(_FILTERS[name], said, own)
+        gpus = _filtered(_FILTERS[name], said, hosts or {}, own)
     except InputError as error:
         launcher.fault(name, error.faults[0].message)
         return EVERY_GPU
-    hosts = len(said.split("@"))
-    return Visible(gpus, f"{spelt_flag(name)} {one_line(said, 60)}", hosts, of_launcher=True)
+    count = len(gpus) if hosts else len(said.split("@"))
+    return Visible(gpus, f"{spelt_flag(name)} {one_line(said, 60)}", count, of_launcher=True)
 
 
-def _filtered(name: str, said: str, own: int | None) -> tuple[tuple[int, ...], ...]:
-    """Return the GPUs of each host of ``a:0,1@b:2,3``; a host without a list has all of its *own*."""
+def _of_hosts(launcher: Arguments, hosts: Mapping[str, int], found: Visible, notes: list[str]) -> Visible:
+    """Return the GPUs of the first of *hosts*, as many as are asked for of each."""
+    if found.gpus:
+        notes.append(f"{found.said}: DeepSpeed passes over it where --hostfile is given")
+    slots = list(hosts.values())[: launcher.number("num-nodes")]
+    each = launcher.number("num-gpus")
+    gpus = tuple(tuple(range(each or count)) for count in slots)
+    return Visible(gpus, f"--hostfile {one_line(launcher.value('hostfile'), 60)}", len(gpus), of_launcher=True)
+
+
+def _filtered(name: str, said: str, hosts: Mapping[str, int], own: int | None) -> tuple[tuple[int, ...], ...]:
+    """Return the GPUs of each host of ``a:0,1@b:2,3``; a host without a list has all of its own.
+
+    *hosts* are those of the host file with their GPUs; without one, each has *own* GPUs.
+    """
     shown = one_line(said, 60)
-    specs = [host.partition(":") for host in said.split("@")]
-    for host, colon, listed in specs:
-        if not host or (colon and (not _NUMBERS.fullmatch(listed) or _distinct(listed) is None)):
+    listed_of: dict[str, tuple[int, ...] | None] = {}
+    for host, colon, listed in (part.partition(":") for part in said.split("@")):
+        gpus = _distinct(listed) if colon and _NUMBERS.fullmatch(listed) else None
+        if not host or (colon and gpus is None):
             raise InputError(f"{shown}: write hosts with numbers of their GPUs, each once: localhost:0,1")
-    if name == "include" and not any(colon for _, colon, _ in specs):
+        if hosts and (host not in hosts or max(gpus or (0,)) >= hosts[host]):
+            where = f"{hosts[host]} GPUs" if host in hosts else f"no host '{one_line(host, 40)}'"
+            raise InputError(
+                f"{shown}: the host file has {where}{'' if host in hosts else f'; {nearest(host, hosts)}'}"
+            )
+        listed_of[host] = gpus
+    if name == "include" and not hosts and not any(listed_of.values()):
         return ()
-    if own is None and (name == "exclude" or not all(colon for _, colon, _ in specs)):
+    if not hosts and own is None and (name == "exclude" or not all(listed_of.values())):
         raise InputError(f"{shown}: which GPUs are left depends on the machine; add --topology, of a single machine")
-    whole = tuple(range(own or 0))
-    listed_of = [_distinct(listed) if colon else whole for _, colon, listed in specs]
     if name == "include":
-        return tuple(listed or () for listed in listed_of)
-    if len(specs) > 1 or not specs[0][1] or (specs[0][0] not in ("localhost", "127.0.0.1")):
-        raise InputError(f"{shown}: the host file says what is left, and is not read; write --include with all hosts")
-    left = tuple(gpu for gpu in whole if gpu not in (listed_of[0] or ()))
-    if not left:
+        return tuple(gpus or tuple(range(hosts.get(host, own or 0))) for host, gpus in listed_of.items())
+    if not hosts and (len(listed_of) > 1 or not all(listed_of.values()) or not listed_of.keys() <= _HERE):
+        raise InputError(f"{shown}: the host file says what is left; add --hostfile, or write --include with all hosts")
+    there = hosts or dict.fromkeys(listed_of, own or 0)
+    gone = {host: gpus or range(there[host]) for host, gpus in listed_of.items()}
+    left = (tuple(gpu for gpu in range(count) if gpu not in gone.get(host, ())) for host, count in there.items())
+    found = tuple(gpus for gpus in left if gpus)
+    if not found:
         raise InputError(f"{shown}: no GPU is left")
-    return (left,)
+    return found
 
 
 def _of_environment(launcher: Arguments, environment: Mapping[str, Word], notes: list[str]) -> Visible:
     """Return the GPUs that the variables name."""
-    base = _of_variable(_BASE, launcher, environment, notes)
+    try:
+        base = _of_variable(_BASE, launcher, environment, notes)
+        shown = _of_variable(_CONTAINER, launcher, environment, notes)
+        base = shown.among(base.gpus[0], base.said) if base.gpus else shown
+    except InputError as error:
+        _fault(launcher, environment[_BASE], error.faults[0].message)
+        return EVERY_GPU
     found = [each for each in (_of_variable(name, launcher, environment, notes) for name in _NAMES) if each.gpus]
     if len(found) > 1 and found[0].gpus != found[1].gpus:
         _fault(launcher, environment[_NAMES[1]], f"{found[1].said}: contradicts {found[0].said}")
@@ -155,7 +191,7 @@ def _of_environment(launcher: Arguments, environment: Mapping[str, Word], notes:
 
 def _of_variable(name: str, launcher: Arguments, environment: Mapping[str, Word], notes: list[str]) -> Visible:
     word = environment.get(name)
-    if word is None or word.text.strip() == "all":
+    if word is None or word.text.strip() in ("all", "-1" if name == _CONTAINER else "all"):
         return EVERY_GPU
     value = word.text.replace(" ", "")
     said = f"{name}={one_line(word.text, 60)}"

@@ -1,7 +1,7 @@
 """Divide a shell script into commands and words, as bash quotes them: :class:`Scanner`.
 
 Read are line continuations, comments, redirections (left out), ``'...'``, ``"..."``, ``$'...'``, substitutions within
-each other, and here-documents, which are skipped unless a shell reads them (``sbatch <<EOF``).
+each other, and here-documents, which a shell reads as commands (``sbatch <<EOF``), or another command (``cat > FILE``).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
+from typing import NamedTuple
 
 from simulator.errors import Fault, InputError
 
@@ -46,8 +47,20 @@ class Raw:
         return "".join(piece for piece, _ in self.pieces)
 
 
+class Document(NamedTuple):
+    """A here-document that a command writes to the file *path*; one whose delimiter is quoted is *literal*."""
+
+    path: Raw
+    text: str
+    line: int
+    literal: bool
+
+
 class Scanner:
-    """Scans the script *text*, called *file* in faults; ``comments`` are those met so far, with their ``#``."""
+    """Scans the script *text*, called *file* in faults.
+
+    ``comments`` are those met so far, with their ``#``, and ``documents`` the here-documents that go to files.
+    """
 
     def __init__(self, text: str, file: str) -> None:
         self._text = text.replace("\r\n", "\n")
@@ -56,9 +69,11 @@ class Scanner:
         self._words = 0
         self._lines = [match.start() for match in re.finditer("\n", self._text)]
         self._ends_of: dict[str, list[int]] | None = None  # starts of lines by their text, without tabs before it
-        self._awaited: list[str] = []  # delimiters of here-documents that begin after this line
+        self._awaited: list[Raw] = []  # delimiters of here-documents that begin after this line
+        self._target: Raw | None = None  # the file to which this line writes
         self._of_line: set[str] = set()  # words of this line
         self.comments: list[Word] = []
+        self.documents: list[Document] = []
 
     def commands(self) -> Iterator[list[Raw | tuple[Raw, list[Raw]]]]:
         """Yield each command as its words; an array assignment is a pair of the name and the array's words.
@@ -74,7 +89,9 @@ class Scanner:
             elif (redirection := _REDIRECTS.match(self._text, self._at)) is not None:
                 self._at = redirection.end()
                 if not redirection["to"] and self._at < len(self._text) and self._text[self._at] not in _ENDS:
-                    self._word()  # the file
+                    file = self._word()
+                    if self._target is None and redirection[0].startswith((">", "1>", "&>")):
+                        self._target = file
             elif char in _ENDS:
                 self._at += 1
                 if found:
@@ -92,6 +109,8 @@ class Scanner:
                 self._document()
             else:
                 word = self._word()
+                if found and isinstance(found[-1], Raw) and found[-1].text == "tee":
+                    self._target = word
                 self._of_line.add(word.text.rpartition("/")[2])
                 found.append(word)
         if found:
@@ -108,13 +127,18 @@ class Scanner:
         while self._text.startswith((" ", "\t"), self._at):
             self._at += 1
         if self._at < len(self._text) and self._text[self._at] not in _ENDS and not self._is_document():
-            self._awaited.append(self._word().text)
+            self._awaited.append(self._word())
 
     def _skip_documents(self) -> None:
-        """Move past the here-documents that begin here, unless a shell reads them."""
+        """Move past the here-documents that begin here, unless a shell reads them; keep those that go to a file."""
         if not self._of_line & _SHELLS:
             for delimiter in self._awaited:
-                self._at = self._after(delimiter)
+                start, self._at = self._at, self._after(delimiter.text)
+                if self._target is not None and self._at > start:
+                    text = self._text[start : self._at].rstrip("\n").rpartition("\n")[0]
+                    literal = any(quote for _, quote in delimiter.pieces)
+                    self.documents.append(Document(self._target, f"{text}\n", self._place(start)[0], literal))
+        self._target = None
         self._awaited.clear()
         self._of_line.clear()
 
@@ -284,7 +308,7 @@ class Scanner:
         elif text[at] == "\n" and self._awaited:
             self._at += 1
             for delimiter in self._awaited:
-                self._at = self._after(delimiter)
+                self._at = self._after(delimiter.text)
             self._awaited = []
         else:
             self._at += 1

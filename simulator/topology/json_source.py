@@ -16,8 +16,11 @@ def read_json(path: Path, kind: str) -> YamlSource:
     Raises InputError if the file cannot be read, is larger than ``MAX_BYTES``, is not JSON, is not a mapping, or has a
     duplicate key.
     """
-    name = str(path)
-    raw = read_user_file(path, MAX_BYTES, name, usual=f"a {kind} is a few kB")
+    return parse_json(read_user_file(path, MAX_BYTES, str(path), usual=f"a {kind} is a few kB"), str(path), kind)
+
+
+def parse_json(raw: bytes, name: str, kind: str) -> YamlSource:
+    """Parse *raw* as the document called *name*; the other argument and errors are those of :func:`read_json`."""
     twice: list[str] = []
 
     def mapping(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -15,6 +15,7 @@ from simulator.cli import run
 from simulator.console.run import run_app
 from simulator.errors import InputError
 from simulator.launch.deepspeed import read_deepspeed
+from simulator.launch.files import Files
 from simulator.launch.shell import commands_of
 from simulator.topology.json_source import read_json
 from simulator.workload.hugging_face import read_config
@@ -97,13 +98,13 @@ def test_deepspeed_takes_no_key_twice_and_one_half(tmp_path: Path) -> None:
     file = tmp_path / "ds.json"
     file.write_text('{"train_batch_size": 8,\n"train_batch_size": 16}', encoding="utf-8")
     with pytest.raises(InputError, match=r"ds\.json:1:2: 'train_batch_size' is there twice"):
-        read_deepspeed(str(file))
+        read_deepspeed(str(file), Files("", {}))
     file.write_text('{"bf16": {"enabled": true},\n "fp16": {"enabled": true}}', encoding="utf-8")
     with pytest.raises(InputError, match=r"ds\.json:2:2: fp16: bf16 is enabled too"):
-        read_deepspeed(str(file))
+        read_deepspeed(str(file), Files("", {}))
     file.write_text('{"zero_optimization":\n {"stage": 4}}', encoding="utf-8")
     with pytest.raises(InputError, match=r"ds\.json:2:12: stage: must be a whole number, 0 to 3"):
-        read_deepspeed(str(file))
+        read_deepspeed(str(file), Files("", {}))
 
 
 def test_a_network_of_a_billion_layers_is_refused(tmp_path: Path) -> None:

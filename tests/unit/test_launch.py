@@ -268,6 +268,7 @@ TRAINER = (
 
 def test_a_line_of_hugging_faces_trainer() -> None:
     said = {"global_batch": "256", "micro_batch": "4", "precision": "amp-bf16"}
+    said["optimizer"] = "adam"
     assert options(TRAINER) == {"gpus": "8", "parallel": "dp=8,fsdp", "recompute": True, **said}
     of_trainer = TRAINER.replace(" --bf16 True", "").replace("torchrun --nproc-per-node 8", "")
     accelerated = f"accelerate launch --num_processes 8 --mixed_precision bf16 {of_trainer}"

@@ -129,7 +129,10 @@ def test_the_time_is_that_of_the_gpus_named(capsys: pytest.CaptureFixture[str]) 
     line = f"CUDA_VISIBLE_DEVICES={FOUR} torchrun --nproc-per-node 4 {PROGRAM}"
     common = ["--topology", "p3.16xlarge", "--workload", "vgg16"]
     times = []
-    for options in (["--launch", line], ["--batch", "32", "--precision", "fp32", "--gpus", FOUR]):
+    for options in (
+        ["--launch", line],
+        ["--batch", "32", "--precision", "fp32", "--optimizer", "adam", "--gpus", FOUR],
+    ):
         assert run([*common, *options]) == 0
         times.append([text for text in capsys.readouterr().out.splitlines() if text.startswith("step ")])
     assert times[0] == times[1]
