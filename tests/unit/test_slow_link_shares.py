@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from simulator.questions.message import MessageQuestion
 
 from simulator.api import Session
 from simulator.collectives.nccl.strategy import KEPT
 from simulator.engine.executor import execute
 from simulator.plan.plan import Fragment, Perturbation, PlanBuilder
 from simulator.questions.collective import CollectiveQuestion
+from simulator.questions.single import MessageQuestion
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Neighbour, SlowLink, Where
 from simulator.topology.load import load_topology
