@@ -20,8 +20,6 @@ _MOST_EVENTS = 5_000  # of an answer that is worth simulating with each other al
 _IN_NCCL_ALGO = {
     "ring": "Ring",
     "tree": "Tree",
-    "collnet_direct": "CollnetDirect",
-    "collnet_chain": "CollnetChain",
     "nvls": "NVLS",
     "nvls_tree": "NVLSTree",
     "pat": "PAT",

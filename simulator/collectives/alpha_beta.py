@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simulator.collectives.communicator import Communicator
-from simulator.collectives.search.packing import Budget
 from simulator.network.machine import Machine
 from simulator.network.routing import Router
 from simulator.workload.collective import Collective
@@ -13,7 +12,6 @@ from simulator.workload.collective import Collective
 # One message between two GPUs, launch included: a round number, not fitted.
 ALPHA_S = 2e-6
 _MAX_SEARCHED = 16  # the most GPUs of a node for which the best ring is searched
-_MAX_STEPS = 5_000  # of the backtracking search, before dynamic programming takes over
 
 
 def alpha_beta_ring_s(group: Communicator, collective: Collective, size_bytes: float) -> float:
@@ -70,47 +68,12 @@ def _widest(machine: Machine, router: Router, gpus: Sequence[int], *, closed: bo
     levels = sorted({value for row in rate for value in row if value > 0}, reverse=True)
     for level in levels:
         near = [[j for j in range(n) if rate[i][j] >= level] for i in range(n)]
-        if _connected(near) and _spans(near, closed=closed):
+        if _spans(near, closed=closed):
             return level
     return levels[-1]
 
 
-def _connected(near: list[list[int]]) -> bool:
-    seen = {0}
-    stack = [0]
-    while stack:
-        for following in near[stack.pop()]:
-            if following not in seen:
-                seen.add(following)
-                stack.append(following)
-    return len(seen) == len(near)
-
-
 def _spans(near: list[list[int]], *, closed: bool) -> bool:
-    """Return whether a path (a cycle if *closed*) visits all nodes.
-
-    Backtracking runs first; if it exceeds its budget, dynamic programming decides.
-    """
-    budget = Budget(_MAX_STEPS)
-    starts = [0] if closed else range(len(near))
-    if any(_joins(near, [start], budget, closed=closed) for start in starts):
-        return True
-    return budget.ended and _worked_out(near, closed=closed)
-
-
-def _joins(near: list[list[int]], path: list[int], budget: Budget, *, closed: bool) -> bool:
-    if len(path) == len(near):
-        return not closed or path[0] in near[path[-1]]
-    for following in near[path[-1]]:
-        if following not in path and budget.spend():
-            path.append(following)
-            if _joins(near, path, budget, closed=closed):
-                return True
-            path.pop()
-    return False
-
-
-def _worked_out(near: list[list[int]], *, closed: bool) -> bool:
     """Return whether a path or cycle visits all nodes, by dynamic programming over sets of nodes.
 
     It takes 2^n n steps (Held and Karp, 1962, section 2).

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from simulator.collectives.algorithms import star as schedules
@@ -10,25 +11,35 @@ from simulator.collectives.request import MAX_RANKS, Request, Unsuitable, refuse
 from simulator.collectives.schedule import Schedule
 from simulator.plan.plan import Plan, PlanBuilder
 
+_STARS: dict[str, Callable[[int, int, int], Schedule]] = {  # by collective: of n ranks, around a centre, for a root
+    "all-reduce": lambda n, centre, _root: schedules.star_all_reduce(n, centre),
+    "reduce-scatter": lambda n, centre, _root: schedules.star_reduce_scatter(n, centre),
+    "all-gather": lambda n, centre, _root: schedules.star_all_gather(n, centre),
+    "broadcast": schedules.star_broadcast,
+    "reduce": schedules.star_reduce,
+}
 
-def _star(request: Request, centre: int) -> Schedule:
-    """Return the star schedule around *centre*, a rank or (if equal to the number of ranks) a helper.
 
-    Raises Unsuitable for all-to-all and send-recv.
+def _plan(request: Request, find: Callable[[Request], int], runs_as: str, *, helps: bool = False) -> Plan:
+    """Return the plan around the node that *find* returns, a rank or one that only *helps*.
+
+    Raises Unsuitable for all-to-all and send-recv, and beyond 16,384 ranks.
     """
-    n, root = request.n_ranks, request.root
-    match request.collective:
-        case "all-reduce":
-            return schedules.star_all_reduce(n, centre)
-        case "reduce-scatter":
-            return schedules.star_reduce_scatter(n, centre)
-        case "all-gather":
-            return schedules.star_all_gather(n, centre)
-        case "broadcast":
-            return schedules.star_broadcast(n, centre, root)
-        case "reduce":
-            return schedules.star_reduce(n, centre, root)
-    raise Unsuitable(f"gathering on one device cannot do {request.collective}; sharded and ring can")
+    builder = PlanBuilder()
+    if request.n_ranks < 2:
+        return builder.build()
+    refuse_beyond(request, MAX_RANKS["one"])
+    if request.collective not in _STARS:
+        raise Unsuitable(f"gathering on one device cannot do {request.collective}; sharded and ring can")
+    centre = find(request)
+    nodes = request.ranks if not helps else (*request.ranks, centre)
+    at = request.n_ranks if helps else nodes.index(centre)
+    schedule = _STARS[request.collective](request.n_ranks, at, request.root)
+    lower(builder, request, schedule, size_bytes=request.size_bytes, nodes=nodes)
+    builder.facts["runs_as"] = runs_as
+    if helps:
+        builder.facts["centre"] = request.machine.nodes[centre].name
+    return builder.build()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,28 +54,21 @@ class GatherOnGpu:
     summary: str = "gather on one GPU, add there, send back (gpuN: on GPU N)"
 
     def plan(self, request: Request) -> Plan:
-        """Return the plan.
+        """Return the plan; raises Unsuitable as :func:`_plan`, and if the GPU does not take part."""
+        runs_as = "torch.nn.DataParallel, tf.distribute.ReductionToOneDevice"
+        return _plan(request, self._centre, runs_as)
 
-        Raises Unsuitable if the GPU does not take part, for all-to-all and send-recv, and beyond 16,384 ranks.
-        """
-        builder = PlanBuilder()
-        if request.n_ranks < 2:
-            return builder.build()
-        refuse_beyond(request, MAX_RANKS["one"])
-        centre = request.root if request.collective in ("broadcast", "reduce") else self._rank(request)
-        lower(builder, request, _star(request, centre), size_bytes=request.size_bytes)
-        builder.facts["runs_as"] = "torch.nn.DataParallel, tf.distribute.ReductionToOneDevice"
-        return builder.build()
-
-    def _rank(self, request: Request) -> int:
+    def _centre(self, request: Request) -> int:
+        if request.collective in ("broadcast", "reduce"):
+            return request.ranks[request.root]
         gpus = request.machine.gpus
         if self.gpu >= len(gpus):
             raise Unsuitable(f"there is no GPU {self.gpu}; it has GPUs 0 to {len(gpus) - 1}")
         if gpus[self.gpu] not in request.ranks:
             if self.name == "gpu0":  # the default: the first GPU that takes part
-                return 0
+                return request.ranks[0]
             raise Unsuitable(f"GPU {self.gpu} takes no part")
-        return request.ranks.index(gpus[self.gpu])
+        return gpus[self.gpu]
 
 
 def gather_on_gpu(name: str) -> GatherOnGpu:
@@ -80,19 +84,14 @@ class GatherOnCpu:
     summary: str = "gather on the CPU, add there, send back"
 
     def plan(self, request: Request) -> Plan:
-        """Return the plan.  Raises Unsuitable without a CPU, for all-to-all and send-recv, and beyond 16,384 ranks."""
-        builder = PlanBuilder()
-        if request.n_ranks < 2:
-            return builder.build()
-        refuse_beyond(request, MAX_RANKS["one"])
+        """Return the plan; raises Unsuitable as :func:`_plan`, and without a CPU."""
+        return _plan(request, self._centre, "MXNet's KVStore local", helps=True)
+
+    def _centre(self, request: Request) -> int:
         cpu = request.router.nearest_cpu(request.ranks[0])
         if cpu is None:
             raise Unsuitable("no CPU is linked to its GPUs")
-        nodes = (*request.ranks, cpu)
-        lower(builder, request, _star(request, request.n_ranks), size_bytes=request.size_bytes, nodes=nodes)
-        builder.facts["runs_as"] = "MXNet's KVStore local"
-        builder.facts["centre"] = request.machine.nodes[cpu].name
-        return builder.build()
+        return cpu
 
 
 GATHER_ON_CPU = GatherOnCpu()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from simulator.collectives.algorithms import halving_doubling as schedules
@@ -29,38 +30,30 @@ class HalvingDoubling:
         if request.n_ranks < 2:
             return builder.build()
         refuse_beyond(request, MAX_RANKS["many"])
-        order = embed_order(request, self.name, lambda n: _candidates(request, n)[0][1], pipelined=False)
+        if request.collective not in _SCHEDULES:
+            raise Unsuitable(f"halving and doubling cannot do {request.collective}; sharded and ring can")
+        known = _SCHEDULES[request.collective]
+        order = embed_order(request, self.name, next(iter(known.values())), pipelined=False)
         nodes = [request.ranks[rank] for rank in order]
         size = request.size_bytes
-        candidates = _candidates(request, request.n_ranks)
-        chosen, schedule = min(candidates, key=lambda named: estimate_s(request, named[1], size, nodes))
+        candidates = {name: make(request.n_ranks) for name, make in known.items()}
+        chosen = min(candidates, key=lambda name: estimate_s(request, candidates[name], size, nodes))
         parted = request.collective in ("reduce-scatter", "all-gather")  # chunk i belongs to the rank at position i
         region = (lambda chunk: block(order[chunk], len(order))) if parted else None
-        lower(builder, request, schedule, size_bytes=size, nodes=nodes, region=region)
+        lower(builder, request, candidates[chosen], size_bytes=size, nodes=nodes, region=region)
         builder.facts["algorithm"] = chosen
         return builder.build()
 
 
-def _candidates(request: Request, n: int) -> list[tuple[str, Schedule]]:
-    """Return (name, schedule) of each schedule of the request's collective for *n* ranks, the default first.
-
-    Raises Unsuitable for all-to-all and send-recv.
-    """
-    match request.collective:
-        case "all-reduce":
-            return [
-                ("halving-doubling", schedules.halving_doubling_all_reduce(n)),
-                ("recursive doubling", schedules.recursive_doubling_all_reduce(n)),
-            ]
-        case "reduce-scatter":
-            return [("recursive halving", schedules.halving_doubling_reduce_scatter(n))]
-        case "all-gather":
-            return [("recursive doubling", schedules.halving_doubling_all_gather(n))]
-        case "broadcast":
-            return [("binomial scatter, recursive doubling", schedules.halving_doubling_broadcast(n))]
-        case "reduce":
-            return [("recursive halving, binomial gather", schedules.halving_doubling_reduce(n))]
-    raise Unsuitable(f"halving and doubling cannot do {request.collective}; sharded and ring can")
-
-
+# By collective: its schedules for n ranks, by name, the default first.
+_SCHEDULES: dict[str, dict[str, Callable[[int], Schedule]]] = {
+    "all-reduce": {
+        "halving-doubling": schedules.halving_doubling_all_reduce,
+        "recursive doubling": schedules.recursive_doubling_all_reduce,
+    },
+    "reduce-scatter": {"recursive halving": schedules.halving_doubling_reduce_scatter},
+    "all-gather": {"recursive doubling": schedules.halving_doubling_all_gather},
+    "broadcast": {"binomial scatter, recursive doubling": schedules.halving_doubling_broadcast},
+    "reduce": {"recursive halving, binomial gather": schedules.halving_doubling_reduce},
+}
 HALVING_DOUBLING = HalvingDoubling()

@@ -131,20 +131,19 @@ def _region(
     return region
 
 
-def _schedule(request: Request, ring: FoundRing, n_chunks: int) -> Schedule:
-    n, at = request.n_ranks, ring.order.index(request.root)
-    match request.collective:
-        case "all-reduce":
-            return ring_all_reduce(n)
-        case "reduce-scatter":
-            return ring_reduce_scatter(n)
-        case "all-gather":
-            return ring_all_gather(n)
-        case "broadcast":
-            return chain_broadcast(n, n_chunks, at)
-        case "reduce":
-            return chain_reduce(n, n_chunks, at)
-    raise Unsuitable(f"{request.collective} does not go round a ring")
+_Made = Callable[[int, int, int], Schedule]  # of n ranks and m chunks, with the root at this position
+_SCHEDULES: dict[str, _Made] = {
+    "all-reduce": lambda n, _m, _at: ring_all_reduce(n),
+    "reduce-scatter": lambda n, _m, _at: ring_reduce_scatter(n),
+    "all-gather": lambda n, _m, _at: ring_all_gather(n),
+    "broadcast": chain_broadcast,
+    "reduce": chain_reduce,
+}
+_NAIVE: dict[str, _Made] = {**_SCHEDULES, "all-reduce": lambda n, _m, _at: naive_ring_all_reduce(n)}
+
+
+def _schedule(request: Request, ring: FoundRing, n_chunks: int, known: dict[str, _Made] = _SCHEDULES) -> Schedule:
+    return known[request.collective](request.n_ranks, n_chunks, ring.order.index(request.root))
 
 
 def _fastest(request: Request, rings: Sequence[FoundRing]) -> FoundRing:
@@ -233,18 +232,11 @@ class NaiveRing:
         if n < 2:
             return builder.build()
         refuse_beyond(request, MAX_RANKS["one"])
+        if request.collective not in ("all-reduce", "broadcast", "reduce"):
+            raise Unsuitable(f"it passes whole buffers on and cannot do {request.collective}; ring can")
         ring = _fastest(request, find_rings(request.group, both_directions=False))
         say_ended(builder.notes, [ring.whole])
-        at = ring.order.index(request.root)
-        if request.collective == "all-reduce":
-            schedule = naive_ring_all_reduce(n)
-        elif request.collective == "broadcast":
-            schedule = chain_broadcast(n, 1, at)
-        elif request.collective == "reduce":
-            schedule = chain_reduce(n, 1, at)
-        else:
-            raise Unsuitable(f"it passes whole buffers on and cannot do {request.collective}; ring can")
-        _lowered(builder, request, ring, schedule, request.size_bytes, "ring0")
+        _lowered(builder, request, ring, _schedule(request, ring, 1, _NAIVE), request.size_bytes, "ring0")
         return builder.build()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from simulator.collectives.algorithms import direct as schedules
@@ -22,23 +23,21 @@ _WITHOUT_ROOT = {  # rounds of each collective without a root
 }
 
 
+_DIRECT: dict[str, Callable[[int, int], Schedule]] = {  # by collective: of n ranks, for a root
+    "all-reduce": lambda n, _root: schedules.direct_all_reduce(n),
+    "reduce-scatter": lambda n, _root: schedules.direct_reduce_scatter(n),
+    "all-gather": lambda n, _root: schedules.direct_all_gather(n),
+    "broadcast": schedules.direct_broadcast,
+    "reduce": schedules.direct_reduce,
+    "all-to-all": lambda n, _root: schedules.direct_all_to_all(n),
+}
+
+
 def _direct(request: Request) -> Schedule:
     n = request.n_ranks
-    match request.collective:
-        case "all-reduce":
-            return schedules.direct_all_reduce(n)
-        case "reduce-scatter":
-            return schedules.direct_reduce_scatter(n)
-        case "all-gather":
-            return schedules.direct_all_gather(n)
-        case "broadcast":
-            return schedules.direct_broadcast(n, request.root)
-        case "reduce":
-            return schedules.direct_reduce(n, request.root)
-        case "all-to-all":
-            return schedules.direct_all_to_all(n)
-        case "send-recv":
-            return schedules.send_recv(n, request.pairs or schedules.neighbour_pairs(n))
+    if request.collective == "send-recv":
+        return schedules.send_recv(n, request.pairs or schedules.neighbour_pairs(n))
+    return _DIRECT[request.collective](n, request.root)
 
 
 def _folded(request: Request, shard_bytes: float) -> list[Flow] | None:

@@ -9,7 +9,7 @@ from typing import Any
 from simulator.errors import Fault, InputError, few, one_line
 from simulator.launch.files import Files
 from simulator.launch.switches import divides, is_off, is_on
-from simulator.launch.timeless import OFFLOADS
+from simulator.launch.timeless import OFFLOADS, Names
 from simulator.topology.yaml_source import YamlSource
 
 # Keys that do not affect the time of a step, by section; those of "" are the file's own.  A name with a final * matches
@@ -211,11 +211,9 @@ def _keys(data: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], object]]:
 
 
 def _is_known(section: str, key: str) -> bool:
-    known = _TIMELESS[section].split()
-    begin = tuple(name[:-1] for name in known if name.endswith("*"))
     refused = {place[: 2 if section else 1] for place in _REFUSED}
     own = not section and key in (*_TIMELESS, *_BATCHES)
-    return own or key in known or key.startswith(begin) or ((section, key) if section else (key,)) in refused
+    return own or key in Names(_TIMELESS[section]) or ((section, key) if section else (key,)) in refused
 
 
 def _refused(source: YamlSource) -> Iterator[Fault]:

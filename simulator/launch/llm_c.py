@@ -55,20 +55,16 @@ def read_llm_c(command: Command, args: Arguments, ranks: Ranks, found: Launch) -
     )
     found.place(ranks.first if world == 1 else ranks)
     options = found.options
-    options |= {
-        "workload": "gpt2", "precision": "tf32" if wide else "master-bf16" if master else "bf16", "cuda_graph": True,
-        "seq_len": str(length), "optimizer": "adam", "fused_optimizer": True, "micro_batch": str(micro),
-        "global_batch": str((tokens or micro * length * world) // length),
-    }  # fmt: skip
+    sizes = {"layers": layers, "hidden": hidden, "heads": heads, "vocabulary": 50304, "positions": positions}
+    step = (tokens or micro * length * world) // length, micro
+    precision = "tf32" if wide else "master-bf16" if master else "bf16"
+    found.take_gpt2({**sizes, "dropout": 0, "loss": 0}, length, step, precision)
+    options["cuda_graph"] = True
     if world > 1:
         # The gradients of a block go together as its backward pass ends.
         options["parallel"] = f"dp={world}" + (",zero=1" if stage == 1 else "")
         options["overlap"] = f"bucket:{12 * hidden * hidden * (4 if wide else 2)}B"
         options |= {"prefetch": False} if stage == 1 else {}
-    found.sizes |= {
-        "layers": layers, "hidden": hidden, "heads": heads, "vocabulary": 50304, "positions": positions,
-        "attention": "fused", "gelu": "fused", "dropout": 0, "loss": 0,
-    }  # fmt: skip
 
 
 def _model(args: Arguments) -> tuple[int, int, int, int]:

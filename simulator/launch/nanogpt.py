@@ -109,17 +109,13 @@ def read_nanogpt(args: Arguments, ranks: Ranks, found: Launch) -> None:
     words = _CHARACTERS.get(str(said["dataset"]), 50257 if said["init_from"] in _SIZES else 50304)
     if said["bias"] is not True and said["init_from"] == "scratch":
         found.notes.append("--bias=False: is not modelled; simulated with biases")
-    options |= {
-        "workload": "gpt2", "precision": _FORMATS.get(dtype, "fp32"), "seq_len": str(length), "optimizer": "adam",
-        "fused_optimizer": True, "global_batch": str(batch * max(1, count // world) * world), "micro_batch": str(batch),
-    }  # fmt: skip
+    sizes = {"layers": layers, "hidden": hidden, "heads": heads, "vocabulary": words, "positions": max(length, 1)}
+    sizes["dropout"] = int(bool(said["dropout"]))
+    step = batch * max(1, count // world) * world, batch
+    found.take_gpt2(sizes, length, step, _FORMATS.get(dtype, "fp32"))
     options |= {"compiled": True} if said["compile"] is True else {}
     found.place(ranks if ranks.whole else ranks.first)
     options |= {"parallel": f"dp={world}"} if world > 1 else {}
-    found.sizes |= {
-        "layers": layers, "hidden": hidden, "heads": heads, "vocabulary": words, "positions": max(length, 1),
-        "attention": "fused", "gelu": "fused", "dropout": int(bool(said["dropout"])),
-    }  # fmt: skip
 
 
 def _file(path: str, args: Arguments, found: Launch) -> dict[str, Any]:

@@ -64,64 +64,72 @@ max-elastic-nodes min-elastic-nodes mpirun-* multi-gpu no-ssh no-ssh-check num-c
 offload-optimizer-nvme-path offload-param-nvme-path quiet same-network save-pid signals-to-handle ssh-port tpu-*
 use-agent-store use-mps-device use-xpu venv-script virtual-local-rank vm zero3-*
 """
-_LAUNCHERS = frozenset(name for name in _OF_LAUNCHERS.split() if not name.endswith("*"))
-_LAUNCHERS_BEGIN = tuple(name[:-1] for name in _OF_LAUNCHERS.split() if name.endswith("*"))
-_EXACT = frozenset(name for name in _TIMELESS.split() if not name.endswith("*"))
-_BEGIN = tuple(name[:-1] for name in _TIMELESS.split() if name.endswith("*"))
 
-# What is simulated instead, by argument.
-NOT_MODELLED: dict[str, str] = {
-    "account-for-embedding-in-pipeline-split": "layers are shared out evenly among stages",
-    "account-for-loss-in-pipeline-split": "layers are shared out evenly among stages",
-    "cross-entropy-loss-fusion": "the loss is a kernel of its own",
-    "deterministic-mode": "kernels are those of the usual mode",
-    "decoder-first-pipeline-num-layers": "layers are shared out evenly among stages",
-    "decoder-last-pipeline-num-layers": "layers are shared out evenly among stages",
-    "defer-embedding-wgrad-compute": "gradients of the embedding are computed with the others",
-    "delay-wgrad-compute": "gradients of weights are computed with the others",
-    "enable-cuda-graph": "kernels are issued one by one",
-    "external-cuda-graph": "kernels are issued one by one",
-    "distribute-saved-activations": "each rank keeps the inputs of its layers whole",
-    "empty-unused-memory-level": "the allocator keeps what it has",
-    "first-last-layers-bf16": "all blocks multiply in the narrow format",
-    "fp4-param-gather": "parameters are gathered in 16 bits",
-    "fp8-param-gather": "parameters are gathered in 16 bits",
-    "hierarchical-context-parallel-sizes": "a sequence is split in one ring",
-    "high-priority-stream-groups": "streams have equal priority",
-    "microbatch-group-size-per-vp-stage": "micro-batches take turns in groups as large as the pipeline is long",
-    "moe-train-capacity-factor": "experts get equal numbers of tokens, and drop none",
-    "moe-expert-capacity-factor": "experts get equal numbers of tokens, and drop none",
-    "moe-pad-expert-input-to-capacity": "experts get equal numbers of tokens, and drop none",
-    "moe-shared-expert-overlap": "the shared expert runs after the others",
-    "no-gradient-accumulation-fusion": "gradients are added by the product that makes them, but with --accumulate add",
-    "no-masked-softmax-fusion": "attention runs as --attention-backend, or its default, has it",
-    "partition-activations": "each rank keeps the inputs of its layers whole",
-    "num-distributed-optimizer-instances": "shards of the optimiser's state go over all ranks with the same parameters",
-    "overlap-moe-expert-parallel-comm": "computing waits for the all-to-all of experts",
-    "overlap-p2p-communication-warmup-flush": "sends between stages are as 1F1B has them",
-    "no-overlap-p2p-communication": "sends of interleaved stages overlap with computing",
-    "pipeline-model-parallel-layout": "layers are shared out evenly among stages",
-    "pipeline-model-parallel-split-rank": "layers are shared out evenly among stages",
-    "rampup-batch-size": "the step is one of the full batch",
-    "context-parallel-ulysses-degree": "a sequence is split in one ring",
-    "use-checkpoint-args": "sizes are those of the line; no checkpoint is read",
-    "use-precision-aware-optimizer": "the optimiser's state is in fp32",
-    "window-attn-skip-freq": "attention reads all tokens",
-    "decrease-batch-size-if-needed": "the global batch is as it is written",
-    "cp-comm-type": "a sequence is split in one ring",
-    "no-contiguous-buffers-in-local-ddp": "gradients lie in one buffer",
-    "freeze-lm": "all parameters are trained",
-    "freeze-vit": "all parameters are trained",
-    "no-gradient-reduce-div-fusion": "gradients are divided in the exchange",
-    "fp16-allreduce": "gradients go in their own format",
-    "model-ema": "no average of the weights is kept",
-    "dynamo-mode": "compiled as by default, and kernels are issued one by one",
-    "fsdp-auto-wrap-policy": "FSDP's units are the network's blocks",
-    "fsdp-backward-prefetch": "parameters are gathered before the gradients of the unit before are computed",
-    "fsdp-backward-prefetch-policy": "parameters are gathered before the gradients of the unit before are computed",
-    "fsdp-forward-prefetch": "parameters are gathered as the host reaches their unit",
-    "fsdp-min-num-params": "FSDP's units are the network's blocks",
+
+class Names:
+    """The names in *text*; one with a final ``*`` stands for any that begins so."""
+
+    def __init__(self, text: str) -> None:
+        words = text.split()
+        self._whole = frozenset(words)
+        self._begin = tuple(word[:-1] for word in words if word.endswith("*"))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._whole or name.startswith(self._begin)
+
+
+_OF_LAUNCHER = Names(_OF_LAUNCHERS)
+_ANY = Names(_TIMELESS)
+
+# What is simulated instead of arguments.
+_INSTEAD = {
+    "layers are shared out evenly among stages": (
+        "account-for-embedding-in-pipeline-split account-for-loss-in-pipeline-split "
+        "decoder-first-pipeline-num-layers decoder-last-pipeline-num-layers pipeline-model-parallel-layout "
+        "pipeline-model-parallel-split-rank"
+    ),
+    "the loss is a kernel of its own": "cross-entropy-loss-fusion",
+    "kernels are those of the usual mode": "deterministic-mode",
+    "gradients of the embedding are computed with the others": "defer-embedding-wgrad-compute",
+    "gradients of weights are computed with the others": "delay-wgrad-compute",
+    "kernels are issued one by one": "enable-cuda-graph external-cuda-graph",
+    "each rank keeps the inputs of its layers whole": "distribute-saved-activations partition-activations",
+    "the allocator keeps what it has": "empty-unused-memory-level",
+    "all blocks multiply in the narrow format": "first-last-layers-bf16",
+    "parameters are gathered in 16 bits": "fp4-param-gather fp8-param-gather",
+    "a sequence is split in one ring": (
+        "hierarchical-context-parallel-sizes context-parallel-ulysses-degree cp-comm-type"
+    ),
+    "streams have equal priority": "high-priority-stream-groups",
+    "micro-batches take turns in groups as large as the pipeline is long": "microbatch-group-size-per-vp-stage",
+    "experts get equal numbers of tokens, and drop none": (
+        "moe-train-capacity-factor moe-expert-capacity-factor moe-pad-expert-input-to-capacity"
+    ),
+    "the shared expert runs after the others": "moe-shared-expert-overlap",
+    "gradients are added by the product that makes them, but with --accumulate add": "no-gradient-accumulation-fusion",
+    "attention runs as --attention-backend, or its default, has it": "no-masked-softmax-fusion",
+    "shards of the optimiser's state go over all ranks with the same parameters": "num-distributed-optimizer-instances",
+    "computing waits for the all-to-all of experts": "overlap-moe-expert-parallel-comm",
+    "sends between stages are as 1F1B has them": "overlap-p2p-communication-warmup-flush",
+    "sends of interleaved stages overlap with computing": "no-overlap-p2p-communication",
+    "the step is one of the full batch": "rampup-batch-size",
+    "sizes are those of the line; no checkpoint is read": "use-checkpoint-args",
+    "the optimiser's state is in fp32": "use-precision-aware-optimizer",
+    "attention reads all tokens": "window-attn-skip-freq",
+    "the global batch is as it is written": "decrease-batch-size-if-needed",
+    "gradients lie in one buffer": "no-contiguous-buffers-in-local-ddp",
+    "all parameters are trained": "freeze-lm freeze-vit",
+    "gradients are divided in the exchange": "no-gradient-reduce-div-fusion",
+    "gradients go in their own format": "fp16-allreduce",
+    "no average of the weights is kept": "model-ema",
+    "compiled as by default, and kernels are issued one by one": "dynamo-mode",
+    "FSDP's units are the network's blocks": "fsdp-auto-wrap-policy fsdp-min-num-params",
+    "parameters are gathered before the gradients of the unit before are computed": (
+        "fsdp-backward-prefetch fsdp-backward-prefetch-policy"
+    ),
+    "parameters are gathered as the host reaches their unit": "fsdp-forward-prefetch",
 }
+NOT_MODELLED = {name: why for why, names in _INSTEAD.items() for name in names.split()}
 # Values of such arguments with which the step is the simulated one.
 USUAL: dict[str, tuple[str, ...]] = {
     "dynamo-mode": ("default",),
@@ -152,6 +160,4 @@ REFUSED: dict[str, str] = {
 
 def is_timeless(name: str, of_launcher: bool = False) -> bool:
     """Return whether the argument *name* does not affect the time of a step; *of_launcher*: one of a launcher's."""
-    if of_launcher and (name in _LAUNCHERS or name.startswith(_LAUNCHERS_BEGIN)):
-        return True
-    return name in _EXACT or name.startswith(_BEGIN)
+    return name in _ANY or (of_launcher and name in _OF_LAUNCHER)

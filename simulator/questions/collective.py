@@ -12,7 +12,7 @@ from simulator.questions.where import TODAY, Software, Where
 from simulator.spelling import mention
 from simulator.workload.collective import Collective
 
-Algorithm = Literal["tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat"]
+Algorithm = Literal["tree", "ring", "nvls", "nvls_tree", "pat"]
 Protocol = Literal["LL", "LL128", "Simple"]
 ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)  # in NCCL's order: of two equally fast ones the first is chosen
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)

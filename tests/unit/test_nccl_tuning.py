@@ -62,7 +62,6 @@ TWO_H100 = replace(
     bw_intra_GBps=45,
     bw_inter_GBps=45,
     type_inter="pxn",
-    nics_per_node=8,
     nvls_bw_inter_GBps=48,
 )
 # One A100 with one 200 Gbit/s NIC in each of four nodes: only the network counts.
@@ -184,21 +183,6 @@ def test_enabled_pairs() -> None:
     assert pairs(CUBE_MESH, "all-to-all") == pairs(graph(n_ranks=1), "all-reduce") == set()
 
 
-def test_collnet_enabled_by_its_plugin_alone() -> None:
-    both = {("collnet_direct", "Simple"), ("collnet_chain", "Simple")}
-    with_plugin = replace(TWO_H100, collnet=True)
-    assert pairs(with_plugin, "all-reduce") - pairs(TWO_H100, "all-reduce") == both | {("nvls", "Simple")}
-    assert ("collnet_direct", "Simple") in pairs(with_plugin, "all-gather")
-    assert pairs(replace(with_plugin, nics_per_node=4), "all-gather") == RINGS
-    assert ("collnet_direct", "Simple") not in pairs(replace(with_plugin, has_nvlink_switch=False), "all-reduce")
-    # f = 8 / 8; 2 (3.7 + 7 x .4) + 31, and 2 x 7 x 2.8 + 30
-    assert model(with_plugin, "all-reduce", "collnet_direct", "Simple") == pytest.approx((44.0, 360 * 0.85 / 2))
-    assert model(with_plugin, "all-reduce", "collnet_chain", "Simple") == pytest.approx((69.2, 180.0))
-    assert model(with_plugin, "all-gather", "collnet_direct", "Simple") == pytest.approx((44.0, 8 * 45 * 0.9))
-    # 25 + 18; min(59.5, 48)
-    assert model(with_plugin, "all-reduce", "nvls", "Simple") == pytest.approx((43.0, 8 * 48 * 16 / 30))
-
-
 @pytest.mark.parametrize(
     ("changes", "enabled"),
     [
@@ -302,8 +286,6 @@ def test_nothing_to_choose_from() -> None:
         (H100, "nvls", "Simple", KIB, 16, 640),
         (replace(H100, compute_capability_min=100), "nvls", "Simple", KIB, 24, 640),
         (replace(TWO_H100, compute_capability_min=100), "nvls_tree", "Simple", KIB, 32, 640),
-        (replace(TWO_H100, collnet=True, comm_channels=8), "nvls", "Simple", KIB, 8, 640),
-        (replace(TWO_H100, collnet=True), "collnet_chain", "Simple", 640 * 512 * 4, 4, 640),
     ],
 )
 def test_channels_used(given: CommGraph, algorithm: Any, protocol: Any, size: int, channels: int, threads: int) -> None:

@@ -51,12 +51,10 @@ GRAPH = CommGraph(
     compute_capability_max=90,
     cpu="intel",
     comm_channels=8,
-    nics_per_node=1,
     has_nvlink_switch=True,
     nvls_channels=8,
     nvls_bw_intra_GBps=20.0,
     nvls_bw_inter_GBps=20.0,
-    collnet=True,
 )
 _INSIDE = replace(GRAPH, n_nodes=1, type_intra="nvl", n_channels=10, bw_intra_GBps=36.0)
 

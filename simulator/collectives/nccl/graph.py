@@ -92,7 +92,6 @@ def _searched(group: Communicator) -> CommGraph:
         comm_channels=channels,
         nic_latency_us=_stated_latency_us(nodes) if several else 0.0,
         flags_beside_data=all(node.part.in_order for node in nodes if isinstance(node.part, NicPart)),
-        nics_per_node=min(sum(node.kind == "nic" for node in each) for each in nodes_of.values()) if several else 0,
         has_nvlink_switch=any(node.kind == "nvlink-switch" for node in nodes),
         same_channels=agreed.same,
         tree_bw_intra_GBps=agreed.tree_intra if several else None,

@@ -29,8 +29,6 @@ def channels_used(graph: CommGraph, choice: Choice, size_bytes: float) -> Launch
     algorithm, protocol = choice.algorithm, choice.protocol
     if algorithm in ("nvls", "nvls_tree"):
         fixed = 16 if graph.compute_capability_min < 100 else 24 if graph.n_nodes == 1 else 32
-        if algorithm == "nvls" and graph.n_nodes > 1:
-            fixed = min(fixed, graph.comm_channels)
         return Launch(fixed, t.NVLS_THREADS, fixed)
     channels, threads = graph.comm_channels, t.THREADS[protocol]
     threshold = t.BYTES_PER_THREAD[protocol]
@@ -38,8 +36,6 @@ def channels_used(graph: CommGraph, choice: Choice, size_bytes: float) -> Launch
         threshold *= graph.n_ranks
     if algorithm == "ring" and protocol == "Simple" and graph.n_channels * graph.bw_intra_GBps <= t.PCIE3_X16:
         threads = t.FEW_THREADS
-    if algorithm.startswith("collnet"):
-        threads, threshold = t.NVLS_THREADS, t.COLLNET_BYTES_PER_THREAD
     filled = min(float(channels), max(1.0, size_bytes / (threads * threshold)))
     while channels > 1 and size_bytes < channels * threads * threshold:
         channels -= 1

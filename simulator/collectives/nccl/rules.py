@@ -140,14 +140,6 @@ _CORRECTION_2_6: Mapping[Protocol, tuple[float, ...]] = {
         *(0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.6, 0.6, 0.7, 0.8, 0.9),
     ),
 }
-_COLLNET: Mapping[Algorithm, Latencies] = {
-    "collnet_direct": Latencies(_NONE, (0.0, 0.0, 3.7), (0.0, 0.0, 3.7), (0.0, 0.0, 31.0)),
-    "collnet_chain": Latencies(_NONE, (0.0, 0.0, 2.8), (0.0, 0.0, 2.8), (0.0, 0.0, 30.0)),
-}
-_COLLNET_2_17: Mapping[Algorithm, Latencies] = {
-    "collnet_direct": Latencies((4.4, 4.4, 0.0), (0.0, 0.0, 8.0), (0.0, 0.0, 8.0), (0.0, 0.0, 10.7)),
-    "collnet_chain": Latencies((4.4, 4.4, 0.0), (0.0, 0.0, 8.0), (0.0, 0.0, 8.0), (0.0, 0.0, 10.7)),
-}
 _RING_LATENCIES = Latencies((6.6, 14.0, 8.4), (0.6, 1.9, 3.4), (1.0, 2.5, 5.7), (2.7, 4.0, 14.0))
 _PAT = Latencies((8.0, 8.0, 8.0), (0.0, 0.0, 4.0), (0.0, 0.0, 4.0), (0.0, 0.0, 14.0))
 
@@ -156,7 +148,6 @@ _2_30 = Rules(  # NVIDIA/nccl@5067397c (2.30.7)
     latencies={
         "tree": Latencies((6.8, 14.0, 8.4), (0.6, 1.25, 4.0), (1.0, 1.9, 4.0), (5.0, 8.5, 14.0)),
         "ring": _RING_LATENCIES,
-        **_COLLNET,
         "nvls": Latencies(_NONE, (0.0, 0.0, 25.0), _NONE, (0.0, 0.0, 18.0)),
         "nvls_tree": Latencies(_NONE, (0.0, 0.0, 25.0), _NONE, (0.0, 0.0, 20.9)),
         "pat": _PAT,
@@ -183,7 +174,6 @@ _2_20 = replace(  # NVIDIA/nccl@b6475625 (2.20.3)
     latencies={
         "tree": Latencies((6.8, 14.0, 0.0), (0.6, 1.25, 28.0), (1.0, 1.9, 28.0), (5.0, 8.5, 28.0)),
         "ring": _RING_LATENCIES,
-        **_COLLNET,
         "nvls": Latencies(_NONE, (0.0, 0.0, 23.0), _NONE, (0.0, 0.0, 18.0)),
         "nvls_tree": Latencies(_NONE, (0.0, 0.0, 23.0), _NONE, (0.0, 0.0, 14.0)),
         "pat": _PAT,  # 2.23 has it, with the figures of 2.24
@@ -200,8 +190,6 @@ _2_18 = replace(  # wfu-fb/nccl@1f220ee0 (2.18.3)
     latencies={
         "tree": Latencies((6.8, 14.0, 0.0), (0.6, 1.25, 4.0), (1.0, 1.9, 6.0), (5.0, 8.5, 14.0)),
         "ring": _RING_LATENCIES,
-        "collnet_direct": Latencies((6.8, 14.0, 0.0), (0.0, 0.0, 8.0), (0.0, 0.0, 8.0), (0.0, 0.0, 10.7)),
-        "collnet_chain": Latencies((6.8, 14.0, 0.0), (0.0, 0.0, 4.75), (0.0, 0.0, 8.0), (0.0, 0.0, 14.0)),
         "nvls": Latencies((0.0, 0.0, 23.0), _NONE, _NONE, (0.0, 0.0, 18.0)),
         "nvls_tree": Latencies((0.0, 0.0, 23.0), _NONE, _NONE, (0.0, 0.0, 19.0)),
     },
@@ -214,7 +202,6 @@ _2_17 = replace(  # NVIDIA/nccl@5d3ab08b (2.17.1)
     latencies={
         "tree": Latencies((4.4, 4.4, 0.0), (0.52, 1.25, 28.0), (1.0, 1.9, 28.0), (5.0, 8.5, 28.0)),
         "ring": Latencies((3.6, 10.0, 8.4), (0.47, 1.9, 3.4), (1.0, 2.5, 5.7), (2.7, 4.0, 9.6)),
-        **_COLLNET_2_17,
         "nvls": Latencies((0.0, 0.0, 40.0), _NONE, _NONE, _NONE),
     },
     tree_max=(*_TREE[:2], (38.7, 41.4, 33.0), (38.7, 41.4, 33.0)),
@@ -237,7 +224,6 @@ _2_13 = replace(  # Oneflow-Inc/occl@2f7b9326, a fork of 2.13.2
     latencies={
         "tree": _2_17.latencies["tree"],
         "ring": Latencies((3.6, 10.0, 8.4), (0.47, 1.9, 3.4), (1.0, 2.5, 5.7), (2.7, 4.0, 28.0)),
-        "collnet_direct": Latencies((4.4, 4.4, 0.0), (0.5, 1.2, 8.0), (1.0, 1.9, 8.0), (5.0, 5.0, 10.7)),
     },
     tree_max=(*_TREE[:2], _TREE[1], _TREE[1]),
     ring_ll128_max=((20.0,) * 3,) * 4,
@@ -259,7 +245,6 @@ _2_8 = replace(  # NVIDIA/nccl@920dbe5b (2.8.3)
     latencies={
         "tree": _2_17.latencies["tree"],
         "ring": _2_17.latencies["ring"],
-        "collnet_direct": Latencies((4.4, 4.4, 0.0), (0.5, 1.2, 4.0), (1.0, 1.9, 5.5), (5.0, 5.0, 10.7)),
     },
     tree_max=(_TREE[0], *((24.0, 22.5, 16.0),) * 3),
     tree_correction={
@@ -282,7 +267,6 @@ _2_6 = replace(  # yzs981130/nccl@543e9067, a fork of 2.6.2
     latencies={
         "tree": Latencies((4.4, 4.4, 0.0), (0.5, 1.9, 28.0), (1.0, 1.9, 28.0), (5.0, 7.5, 50.0)),
         "ring": Latencies((3.6, 3.6, 8.4), (0.4, 2.5, 5.7), (1.0, 2.5, 5.7), (0.9, 2.5, 6.6)),
-        "collnet_direct": Latencies((4.4, 4.4, 0.0), (0.5, 1.9, 4.0), (1.0, 1.9, 5.5), (5.0, 5.0, 10.7)),
     },
     ll_max=(_ANY,) * 4,
     tree_max=(_ANY,) * 4,

@@ -21,7 +21,6 @@ Triple = tuple[float, float, float]
 
 # -- tuning.cc: latencies (the rest, by version, is in rules.py) -------------------------
 
-COLLNET_ARITY_US = 0.4  # per additional GPU in a collnet_direct group
 PAT_LOG_SHARE = 3.5  # network hops of PAT overlap: each counts 1 / 3.5
 PAT_LINEAR_US = 2.8  # per rank
 
@@ -52,7 +51,6 @@ NVLS_THREADS = 640
 MAX_NVLS_HEADS = 32
 FEW_THREADS = 256  # for a Simple ring no faster than one PCIe 3 x16
 BYTES_PER_THREAD: Mapping[Protocol, int] = {"LL": 8, "LL128": 8, "Simple": 64}
-COLLNET_BYTES_PER_THREAD = 512
 NVLS_CHUNK = 128 * 1024  # bytes of one head in one channel (src/transport/nvls.cc)
 NVLS_CHUNK_EFA = 512 * 1024  # as the plugin for EFA sets it (aws/aws-ofi-nccl, log of issue 715)
 NVLS_TREE_CHUNK_FAR, NVLS_TREE_FAR_HOSTS = 64 * 1024, 4  # largest chunk in bytes, with this many machines or more

@@ -8,7 +8,7 @@ do otherwise is in :mod:`simulator.collectives.nccl.rules`.  Sizes are those of 
 
 Interpretations where the source leaves room:
 
-* NCCL searches a graph for each algorithm.  Here ring, tree, PAT and CollNet share one; a tree may
+* NCCL searches a graph for each algorithm.  Here ring, tree and PAT share one; a tree may
   have a higher ``tree_bw_intra_GBps``, which the search finds on slow networks, and NVLS has its own
   heads and speeds.
 * Inside a node, only ``nvl`` has NVLink's hop latency; a hop through another GPU (``nvb``) costs as
@@ -17,8 +17,7 @@ Interpretations where the source leaves room:
   latencies.
 * NVLS inside one node is capped by ``nvls_bw_inter_GBps`` too, although no data pass a NIC, because
   NCCL computes it so.
-* CollNet needs a network plugin, so it is off unless ``collnet`` is set, which also implies support
-  for all-gather and reduce-scatter.
+* CollNet, and NVLS over several nodes, need a plugin of the network and are left out.
 """
 
 from __future__ import annotations
@@ -39,13 +38,13 @@ from simulator.workload.collective import Collective
 _RING_ONLY = ("broadcast", "reduce")
 _GATHERING = ("all-gather", "reduce-scatter")
 _ALLOWED: dict[Collective, tuple[Algorithm, ...]] = {
-    "all-reduce": ("tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree"),
-    "all-gather": ("ring", "collnet_direct", "nvls", "pat"),
-    "reduce-scatter": ("ring", "collnet_direct", "nvls", "pat"),
+    "all-reduce": ("tree", "ring", "nvls", "nvls_tree"),
+    "all-gather": ("ring", "nvls", "pat"),
+    "reduce-scatter": ("ring", "nvls", "pat"),
     "broadcast": ("ring",),
     "reduce": ("ring",),
 }
-_SIMPLE_ONLY = ("collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat")
+_SIMPLE_ONLY = ("nvls", "nvls_tree", "pat")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +69,12 @@ class CommGraph:
     comm_channels: int
     nic_latency_us: float = 0.0
     flags_beside_data: bool = True  # the network delivers in order, as LL and LL128 require
-    nics_per_node: int = 0
     has_nvlink_switch: bool = False
     same_channels: bool = True  # all channels have the same ring inside a node
     tree_bw_intra_GBps: float | None = None  # None: same as the ring's
     nvls_channels: int = 0
     nvls_bw_intra_GBps: float = 0.0
     nvls_bw_inter_GBps: float = 0.0
-    collnet: bool = False
     version: Version = NCCL_TODAY  # of the NCCL that chooses
 
     @property
@@ -89,11 +86,6 @@ class CommGraph:
     def ranks_per_node(self) -> float:
         """The average number of ranks per node."""
         return self.n_ranks / self.n_nodes
-
-    @property
-    def one_nic_per_gpu(self) -> bool:
-        """Whether there is a NIC for each GPU of a node."""
-        return self.nics_per_node >= self.ranks_per_node
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,11 +176,6 @@ def _enabled(graph: CommGraph, collective: Collective, algorithm: Algorithm, pro
     several = graph.n_nodes > 1
     if protocol != "Simple" and (algorithm in _SIMPLE_ONLY or (several and not graph.flags_beside_data)):
         return False
-    if algorithm == "collnet_direct":
-        gathers = collective in _GATHERING
-        return graph.collnet and graph.has_nvlink_switch and not (gathers and several and not graph.one_nic_per_gpu)
-    if algorithm == "collnet_chain":
-        return graph.collnet
     if algorithm in ("nvls", "nvls_tree"):
         if not graph.has_nvlink_switch or graph.compute_capability_min < 90 or graph.nvls_channels < 2:
             return False
@@ -196,7 +183,7 @@ def _enabled(graph: CommGraph, collective: Collective, algorithm: Algorithm, pro
             return several
         if collective in _GATHERING and (graph.n_ranks > t.MAX_NVLS_HEADS or not graph.rules.nvls_gathers):
             return False
-        return not several or (graph.collnet and not (collective in _GATHERING and not graph.one_nic_per_gpu))
+        return not several
     if algorithm == "pat":
         return graph.n_ranks == graph.n_nodes and graph.compute_capability_min >= 60
     return protocol != "LL128" or (has(graph.version, "ll128") and _ll128(graph))
@@ -236,7 +223,7 @@ def _busbw(graph: CommGraph, collective: Collective, algorithm: Algorithm, proto
     if algorithm in ("nvls", "nvls_tree"):
         return _nvls_busbw(graph, collective, algorithm, row, column)
     rules, channels = graph.rules, graph.n_channels
-    near = algorithm.startswith("collnet") or graph.n_nodes <= 2
+    near = graph.n_nodes <= 2
     bus = min(channels * (graph.bw_intra_GBps if near else graph.bw_inter_GBps), rules.bus_max[row])
     alone = graph.n_ranks == graph.n_nodes
     ll_row = row if graph.n_nodes == 1 else int(graph.cpu in ("amd", "mixed"))
@@ -263,13 +250,6 @@ def _busbw(graph: CommGraph, collective: Collective, algorithm: Algorithm, proto
             bus *= rules.tree_alone
     elif algorithm == "pat":
         bus *= 0.75
-    elif algorithm == "collnet_direct":
-        if collective in _GATHERING:
-            return graph.ranks_per_node * min(graph.bw_intra_GBps, 0.9 * graph.bw_inter_GBps)
-        gpus_per_channel = graph.ranks_per_node / channels
-        bus /= (gpus_per_channel + 1) / 2
-        if graph.compute_capability_min >= 90:
-            bus *= 0.85
     return bus
 
 
@@ -326,12 +306,8 @@ def _latency_us(graph: CommGraph, collective: Collective, algorithm: Algorithm, 
         return base + (steps - crossing) * hop + crossing * network
     if algorithm == "tree":
         return base + 2 * (others * hop + log_nodes * network)
-    if algorithm == "collnet_direct":
-        return base + 2 * (min(1, others) * hop + others * t.COLLNET_ARITY_US) + network
-    if algorithm == "collnet_chain":
-        return base + 2 * others * hop + network
     if algorithm == "nvls":
-        return base + hop + (network if nodes > 1 else 0.0)
+        return base + hop
     if algorithm == "nvls_tree":
         return base + hop + 2 * (nodes - 1 if rules.nvls == "intra" else log_nodes) * network
     return base + log_nodes * network / t.PAT_LOG_SHARE + graph.n_ranks * t.PAT_LINEAR_US
