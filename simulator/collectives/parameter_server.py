@@ -22,7 +22,7 @@ from simulator.collectives.request import MAX_RANKS, Request, Strategy, Unsuitab
 from simulator.collectives.rings import add_rings
 from simulator.collectives.search.rings import FoundRing
 from simulator.collectives.servers import WORKERS, place_servers, worker_cpu
-from simulator.plan.flow import Carried, Carries, block
+from simulator.plan.flow import Carried, block
 from simulator.plan.plan import Flow, Plan, PlanBuilder
 from simulator.workload.collective import Collective
 
@@ -54,10 +54,11 @@ class ParameterServer:
         cpus = [worker_cpu(request.router, request.ranks[ranks[0]]) for ranks in hosts.values()]
         servers = place_servers(request.machine, cpus, self.n_servers, self.places)
         rings = rings_by_host(request)
-        ready = [
-            _collect(builder, request, host, ranks, rings[host], cpu)
+        workers = [
+            _Worker(builder, request, host, ranks, rings[host], cpu)
             for (host, ranks), cpu in zip(hosts.items(), cpus, strict=True)
         ]
+        ready = [worker.collect() for worker in workers]
         if len(hosts) > 1 or servers != tuple(cpus):
             nodes = list(dict.fromkeys((*cpus, *servers)))
             schedule = push_pull(len(hosts), [nodes.index(server) for server in servers])
@@ -65,62 +66,57 @@ class ParameterServer:
             ready = [lower(builder, request, schedule, size_bytes=size, nodes=nodes, stream="servers", after=ready)]
         else:
             builder.notes.append("one node: its GPUs' sum goes to the CPU and back, and no network is crossed")
-        for (host, ranks), cpu in zip(hosts.items(), cpus, strict=True):
-            _spread(builder, request, host, ranks, rings[host], cpu, ready)
+        for worker in workers:
+            worker.spread(ready)
         builder.facts["runs_as"] = "MXNet's KVStore dist_sync, BytePS"
         builder.facts["server_count"] = len(servers)
         return builder.build()
 
 
-def _collect(
-    builder: PlanBuilder, request: Request, host: int, ranks: list[int], rings: Sequence[FoundRing], cpu: int
-) -> int:
-    """Sum inside the node, one shard per GPU, and move the sum to the CPU; return the last task's number."""
-    gpus = [request.ranks[r] for r in ranks]
-    stream, size = f"node{host}", request.size_bytes
-    after = _inside(builder, request, "reduce-scatter", "local aggregation", host, ranks, rings, ())
-    flows = [Flow(request.router.route(gpu, cpu), size / len(gpus)) for gpu in gpus]
-    return builder.transfer("to the CPU", flows, stream=stream, after=after, carries=_shares(len(gpus)))
+@dataclass(frozen=True, slots=True)
+class _Worker:
+    """A node: its number, its ranks and their rings, and the CPU through which it pushes."""
 
+    builder: PlanBuilder
+    request: Request
+    host: int
+    ranks: list[int]
+    rings: Sequence[FoundRing]
+    cpu: int
 
-def _spread(
-    builder: PlanBuilder,
-    request: Request,
-    host: int,
-    ranks: list[int],
-    rings: Sequence[FoundRing],
-    cpu: int,
-    after: Sequence[int],
-) -> None:
-    """Move one shard of the total from the CPU to each GPU, and all-gather the shards."""
-    gpus = [request.ranks[r] for r in ranks]
-    flows = [Flow(request.router.route(cpu, gpu), request.size_bytes / len(gpus)) for gpu in gpus]
-    task = builder.transfer("to the GPUs", flows, stream=f"node{host}", after=after, carries=_shares(len(gpus)))
-    _inside(builder, request, "all-gather", "local all-gather", host, ranks, rings, [task])
+    def collect(self) -> int:
+        """Sum inside the node, one shard per GPU, and move the sum to the CPU; return the last task's number."""
+        after = self._inside("reduce-scatter", "local aggregation", ())
+        return self._shards("to the CPU", [(gpu, self.cpu) for gpu in self._gpus], after)
 
+    def spread(self, after: Sequence[int]) -> None:
+        """Move one shard of the total from the CPU to each GPU, and all-gather the shards."""
+        task = self._shards("to the GPUs", [(self.cpu, gpu) for gpu in self._gpus], after)
+        self._inside("all-gather", "local all-gather", [task])
 
-def _shares(n: int) -> Carries:
-    """Return the data carried by *n* flows: an equal part of the buffer each."""
-    return lambda _: [Carried(block(i, n)) for i in range(n)]
+    @property
+    def _gpus(self) -> list[int]:
+        return [self.request.ranks[rank] for rank in self.ranks]
 
+    def _shards(self, label: str, ends: list[tuple[int, int]], after: Sequence[int]) -> int:
+        """Add the moves of one shard between each of *ends*; return the task's number."""
+        n, size = len(ends), self.request.size_bytes
+        flows = [Flow(self.request.router.route(src, dst), size / n) for src, dst in ends]
 
-def _inside(
-    builder: PlanBuilder,
-    request: Request,
-    what: Collective,
-    label: str,
-    host: int,
-    ranks: list[int],
-    rings: Sequence[FoundRing],
-    after: Sequence[int],
-) -> list[int]:
-    """Add the collective *what* of the whole buffer inside node *host*, along its *rings*; return the last tasks."""
-    if len(ranks) < 2:
-        return list(after)
-    own = PlanBuilder()
-    add_rings(own, subset(request, ranks, collective=what), rings, size_bytes=request.size_bytes)
-    plan = replace(own.build(), tasks=tuple(task._replace(label=label) for task in own.tasks), rings=())
-    return builder.inline(plan, f"node{host}.", after)
+        def carries(_: int) -> list[Carried]:
+            return [Carried(block(i, n)) for i in range(n)]
+
+        return self.builder.transfer(label, flows, stream=f"node{self.host}", after=after, carries=carries)
+
+    def _inside(self, what: Collective, label: str, after: Sequence[int]) -> list[int]:
+        """Add the collective *what* of the whole buffer inside the node, along its rings; return the last tasks."""
+        if len(self.ranks) < 2:
+            return list(after)
+        own = PlanBuilder()
+        part = subset(self.request, self.ranks, collective=what)
+        add_rings(own, part, self.rings, size_bytes=self.request.size_bytes)
+        plan = replace(own.build(), tasks=tuple(task._replace(label=label) for task in own.tasks), rings=())
+        return self.builder.inline(plan, f"node{self.host}.", after)
 
 
 def parameter_server(name: str) -> ParameterServer:

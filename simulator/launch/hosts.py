@@ -14,13 +14,15 @@ _HOST = re.compile(
 _NAMES = ("hostfile", "machinefile", "default-hostfile")
 
 
-def read_hosts(launcher: Arguments, notes: list[str]) -> dict[str, int] | None:
+def read_hosts(launcher: Arguments, notes: list[str], *more: str) -> dict[str, int] | None:
     """Return the slots of each host in the file that *launcher* names, in order; a host without them has one.
+
+    *more* are names of that argument besides the usual ones.
 
     None if it names none, or one that is not at hand, which a note says.  Faults of the file are added to those of
     *launcher*.
     """
-    path = launcher.text(*_NAMES)
+    path = launcher.text(*_NAMES, *more)
     if path is None:
         return None
     if not launcher.files.has(path):

@@ -96,7 +96,7 @@ def visible_gpus(launcher: Arguments, command: Command, own: int | None, notes: 
 def _of_deepspeed(launcher: Arguments, environment: Mapping[str, Word], own: int | None, notes: list[str]) -> Visible:
     """Return the GPUs that ``--include`` and ``--exclude`` leave; with these or counts, variables are passed over."""
     filters = [name for name in _FILTERS if launcher.text(name)]
-    hosts = read_hosts(launcher, notes)
+    hosts = read_hosts(launcher, notes, "H")
     counted = next((name for name in _COUNTS if name in launcher), None)
     found = _of_environment(launcher, environment, notes)
     if not filters and hosts:
@@ -130,7 +130,7 @@ def _of_hosts(launcher: Arguments, hosts: Mapping[str, int], found: Visible, not
     slots = list(hosts.values())[: launcher.number("num-nodes")]
     each = launcher.number("num-gpus")
     gpus = tuple(tuple(range(each or count)) for count in slots)
-    return Visible(gpus, f"--hostfile {one_line(launcher.value('hostfile'), 60)}", len(gpus), of_launcher=True)
+    return Visible(gpus, "the host file", len(gpus), of_launcher=True)
 
 
 def _filtered(name: str, said: str, hosts: Mapping[str, int], own: int | None) -> tuple[tuple[int, ...], ...]:

@@ -33,11 +33,17 @@ def placed(line: str, program: str = PROGRAM) -> tuple[str | None, str | None]:
         ("docker run -e NVIDIA_VISIBLE_DEVICES=4,6 image torchrun --nproc-per-node 2", "4,6"),
         ("docker run --gpus all image torchrun --nproc-per-node 4", "4"),
         ("NVIDIA_VISIBLE_DEVICES=4,6 torchrun --nproc-per-node 2", "2"),
+        ("srun -N 1 docker run --gpus device=2,5 image numactl -N 0 torchrun --nproc-per-node gpu", "2,5"),
     ],
 )
 def test_a_container_has_the_gpus_that_it_is_shown(line: str, gpus: str) -> None:
     """Outside a container NVIDIA_VISIBLE_DEVICES hides nothing."""
     assert placed(line) == (None, gpus)
+
+
+def test_a_quoted_command_runs_in_its_container_too() -> None:
+    line = f'docker run --gpus "device=2,5" image bash -c "torchrun --nproc-per-node 2 {PROGRAM}"'
+    assert placed(line, "") == (None, "2,5")
 
 
 def test_more_processes_than_a_container_has_gpus_are_refused() -> None:
@@ -80,6 +86,7 @@ def hosts(tmp_path: Path) -> str:
     ("line", "nodes", "gpus"),
     [
         ("deepspeed --hostfile {hosts} --num_nodes 2", "2", None),
+        ("deepspeed -H {hosts} --num_nodes 2", "2", None),
         ("deepspeed --hostfile {hosts}", "3", "0-7,8-15,16-19"),
         ("deepspeed --hostfile {hosts} --num_nodes 2 --num_gpus 4", "2", "0-3,8-11"),
         ("deepspeed --hostfile {hosts} --include worker-3", None, "4"),

@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from simulator.collectives.algorithms.ring import Edge, pipelined
 from simulator.collectives.schedule import Schedule
 
+Stages = list[list[Edge]]
+
 
 @dataclass(frozen=True, slots=True)
 class Tree:
@@ -70,20 +72,17 @@ def in_order_tree(n: int) -> Tree:
     return Tree(tuple(parent), tuple(level))
 
 
-def _up(tree: Tree, depth: int, part: int = 0) -> list[list[Edge]]:
-    """Return the stages of a reduce up *tree*, the deepest of *depth* levels first."""
-    return [
-        [Edge(r, p, reduce=True, part=part) for r, p in enumerate(tree.parent) if tree.level[r] == level and p >= 0]
-        for level in range(depth, 0, -1)
-    ]
-
-
-def _down(tree: Tree, depth: int, part: int = 0) -> list[list[Edge]]:
+def _down(tree: Tree, part: int = 0) -> Stages:
     """Return the stages of a broadcast down *tree*, the root's edges first."""
     return [
         [Edge(p, r, part=part) for r, p in enumerate(tree.parent) if tree.level[r] == level and p >= 0]
-        for level in range(1, depth + 1)
+        for level in range(1, tree.depth + 1)
     ]
+
+
+def _up(down: Stages) -> Stages:
+    """Return the stages of a reduce, given those of the broadcast *down* the same tree."""
+    return [[Edge(e.dst, e.src, True, e.part) for e in stage] for stage in reversed(down)]
 
 
 def _rooted(n: int, root: int) -> Tree:
@@ -94,20 +93,18 @@ def _rooted(n: int, root: int) -> Tree:
 
 def tree_all_reduce(n: int, n_chunks: int = 1) -> Schedule:
     """Return the all-reduce over one tree; the reduce and the broadcast overlap."""
-    tree = in_order_tree(n)
-    return pipelined(n, _up(tree, tree.depth) + _down(tree, tree.depth), n_chunks, label="tree")
+    down = _down(in_order_tree(n))
+    return pipelined(n, _up(down) + down, n_chunks, label="tree")
 
 
 def tree_broadcast(n: int, n_chunks: int = 1, root: int = 0) -> Schedule:
     """Return the broadcast down one tree, rotated so that *root* is its root."""
-    tree = _rooted(n, root)
-    return pipelined(n, _down(tree, tree.depth), n_chunks, label="broadcast")
+    return pipelined(n, _down(_rooted(n, root)), n_chunks, label="broadcast")
 
 
 def tree_reduce(n: int, n_chunks: int = 1, root: int = 0) -> Schedule:
     """Return the reduce up one tree, rotated so that *root* is its root."""
-    tree = _rooted(n, root)
-    return pipelined(n, _up(tree, tree.depth), n_chunks, label="reduce")
+    return pipelined(n, _up(_down(_rooted(n, root))), n_chunks, label="reduce")
 
 
 def two_trees(n: int) -> tuple[Tree, Tree]:
@@ -119,39 +116,29 @@ def two_trees(n: int) -> tuple[Tree, Tree]:
 
 def double_tree_all_reduce(n: int, n_chunks: int = 1) -> Schedule:
     """Return the all-reduce over both trees, with *n_chunks* chunks per tree."""
-    trees = two_trees(n)
-    depth = trees[0].depth
-    ways = [_up(tree, depth, part) + _down(tree, depth, part) for part, tree in enumerate(trees)]
-    return pipelined(n, _beside(*ways), n_chunks, n_parts=2, label="double tree")
+    down = _beside(*(_down(tree, part) for part, tree in enumerate(two_trees(n))))
+    return pipelined(n, _up(down) + down, n_chunks, n_parts=2, label="double tree")
 
 
 def double_tree_broadcast(n: int, n_chunks: int = 1, root: int = 0) -> Schedule:
     """Return the broadcast in which *root* feeds the roots of two trees over the other ranks."""
-    others = _others(n, root)
-    ways = []
-    for part, tree in enumerate(two_trees(n - 1)):
-        feed = [Edge(root, others[tree.root], part=part)]
-        ways.append([feed, *_named(_down(tree, tree.depth, part), others)])
-    return pipelined(n, _beside(*ways), n_chunks, n_parts=2, label="broadcast")
+    return pipelined(n, _fed(n, root), n_chunks, n_parts=2, label="broadcast")
 
 
 def double_tree_reduce(n: int, n_chunks: int = 1, root: int = 0) -> Schedule:
     """Return the reduce in which the roots of two trees over the other ranks send to *root*."""
-    others = _others(n, root)
+    return pipelined(n, _up(_fed(n, root)), n_chunks, n_parts=2, label="reduce")
+
+
+def _fed(n: int, root: int) -> Stages:
+    """Return the stages in which *root* feeds two trees over the other ranks."""
+    others = [(root + 1 + r) % n for r in range(n - 1)]
     ways = []
     for part, tree in enumerate(two_trees(n - 1)):
-        last = [Edge(others[tree.root], root, reduce=True, part=part)]
-        ways.append([*_named(_up(tree, tree.depth, part), others), last])
-    return pipelined(n, _beside(*ways), n_chunks, n_parts=2, label="reduce")
+        down = [[Edge(others[e.src], others[e.dst], part=part) for e in stage] for stage in _down(tree, part)]
+        ways.append([[Edge(root, others[tree.root], part=part)], *down])
+    return _beside(*ways)
 
 
-def _others(n: int, root: int) -> list[int]:
-    return [(root + 1 + r) % n for r in range(n - 1)]
-
-
-def _named(stages: list[list[Edge]], names: list[int]) -> list[list[Edge]]:
-    return [[Edge(names[e.src], names[e.dst], e.reduce, e.part) for e in stage] for stage in stages]
-
-
-def _beside(first: list[list[Edge]], second: list[list[Edge]]) -> list[list[Edge]]:
+def _beside(first: Stages, second: Stages) -> Stages:
     return [a + b for a, b in zip(first, second, strict=True)]
