@@ -28,6 +28,7 @@ In flight
     Smaller micro-batches hold less while no more of them are in flight.  Where all m are (GPipe), their activations are
     A together however they are cut, and after the first backward pass A (m - 1)/m of them stand beside all gradients:
     this rises with m.  *Condition*: more are in flight, and the rise is at most one micro-batch's activations, A/m.
+    (With fewer, the peak may be the update, which holds no activations; then the rise is smaller.)
 
 Compiled blocks
     Blocks that are recomputed are compiled one by one, so that what one group would have kept inside is kept between
@@ -126,7 +127,8 @@ def in_flight_rise(asker: Asker, larger: Question, smaller: Question) -> str:
         return ""
     (was, is_now) = (max(first, key=_total), max(second, key=_total))
     rise = _total(is_now) - _total(was)
-    held = was.need.activations_bytes / max(1.0, before - 1.0)  # those that wait while one goes back
+    waiting = is_now.need.activations_bytes  # A (m' - 1)/m' or a little more, where the peak is in a backward pass
+    held = waiting * after / max(1.0, after - 1.0) / before
     return f"{ANOMALY}in flight" if 0 < rise <= held else ""
 
 
