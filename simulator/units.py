@@ -13,7 +13,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from pydantic import BeforeValidator, WithJsonSchema
+from pydantic_core.core_schema import CoreSchema, float_schema, no_info_before_validator_function
 
 from simulator.errors import nearest, one_line
 
@@ -188,18 +188,31 @@ def parse_quantity(value: object, dimension: str, *, minimum: float = 0.0, posit
     return result
 
 
-def _quantity_type(dimension: str, *, positive: bool) -> Any:
-    def validate(value: object) -> float:
-        return parse_quantity(value, dimension, positive=positive)
+class _Quantity:
+    """Marks a model's field of a *dimension*.  Pydantic takes its schema as it is, once for the many such fields."""
 
-    units = "|".join(sorted((re.escape(u) for u in _UNITS[dimension]), key=lambda u: (-len(u), u)))
-    schema = {
-        "type": "string",
-        "pattern": rf"^\s*{_NUMBER}\s*({units})\s*$",
-        "examples": [_EXAMPLE[dimension]],
-        "description": f"a {dimension} with its unit",
-    }
-    return Annotated[float, BeforeValidator(validate), WithJsonSchema(schema)]
+    def __init__(self, dimension: str, positive: bool) -> None:
+        def validate(value: object) -> float:
+            return parse_quantity(value, dimension, positive=positive)
+
+        self.dimension = dimension
+        self.schema = no_info_before_validator_function(validate, float_schema())
+
+    def __get_pydantic_core_schema__(self, _: object, __: object) -> CoreSchema:
+        return self.schema
+
+    def __get_pydantic_json_schema__(self, _: object, __: object) -> dict[str, Any]:
+        units = "|".join(sorted((re.escape(u) for u in _UNITS[self.dimension]), key=lambda u: (-len(u), u)))
+        return {
+            "type": "string",
+            "pattern": rf"^\s*{_NUMBER}\s*({units})\s*$",
+            "examples": [_EXAMPLE[self.dimension]],
+            "description": f"a {self.dimension} with its unit",
+        }
+
+
+def _quantity_type(dimension: str, *, positive: bool) -> Any:
+    return Annotated[float, _Quantity(dimension, positive)]
 
 
 # In a model each is a float in SI units; in a file it is text with a unit.

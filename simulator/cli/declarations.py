@@ -8,7 +8,7 @@ from typing import ClassVar
 from simulator.cli.option import option, switch
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Machine:
     """The machine, and what is unusual about it."""
 
@@ -57,7 +57,7 @@ class Machine:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class What:
     """What is asked, and by which strategy."""
 
@@ -91,7 +91,7 @@ class What:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Exchange:
     """An exchange alone."""
 
@@ -127,7 +127,7 @@ class Exchange:
 OVERLAP = "bucket:25MiB"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Step:
     """A step of a network."""
 
@@ -206,7 +206,7 @@ class Step:
     trust_code: bool = switch("Let a program file run code (run: torch:module:factory).", read_by=("program",))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Parallelism:
     """How devices divide a step."""
 
@@ -254,7 +254,7 @@ class Parallelism:
     lose: str | None = option("CPU@TIME", "For parameter servers: this server fails at this time in a step.")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Failures:
     """A run that fails now and then."""
 

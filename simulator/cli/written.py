@@ -18,7 +18,7 @@ __all__ = ["GROUPS", "OPTIONS", "OVERLAP", "Written", "check_read", "command", "
 _EXCHANGE, _STEP, _SINGLE, _PROGRAM = "exchange", "step", "single", "program"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Launched:
     """The launch line of another program."""
 
@@ -32,7 +32,7 @@ class Launched:
     show_options: bool = switch("Print --launch as a simulate command.")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Output:
     """What is shown, and where."""
 
@@ -51,7 +51,7 @@ class Output:
     quiet: bool = switch("Print only errors on standard error.", short="-q")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Program:
     """What is said of the program, not of the question."""
 
