@@ -1,11 +1,10 @@
-"""A step on one device alone, and how periodic micro-batches are executed.  Device models are imported on first use."""
+"""The timeline of a step on one device alone, and how periodic micro-batches are executed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from simulator.engine.executor import execute
 from simulator.engine.timeline import Timeline
@@ -13,24 +12,25 @@ from simulator.errors import InputError, refused
 from simulator.network.machine import Machine
 from simulator.places import Place
 from simulator.plan.plan import Perturbation, Plan
-from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
-from simulator.questions.where import Where
 from simulator.step.issue import issues_of
 from simulator.training.micro_batches import Batches, periods_s
 from simulator.training.plan import plan_alone
 from simulator.training.roles import Role
 from simulator.training.stragglers import check_stragglers, pace_of
-from simulator.workload.network import Network, once
+from simulator.workload.network import Network
 
 _EXPLICIT = (3, 6, 12)  # micro-batches simulated one by one, tried in turn until their times are periodic
 
 
-def asked_step(machine: Machine, network: Network, options: StepOptions, **more: Any) -> StepQuestion:
-    """Return the question of a step of *network* on *machine*, with the fields *more*."""
-    return StepQuestion(
-        where=Where(machine.name), workload=network.name, batch=network.samples, options=options, **more
-    )
+def check_place(place: Place, question: StepQuestion) -> None:
+    """Raise InputError if *place* is a CPU and *question* has options for GPUs."""
+    if place.name != place.host:
+        return
+    if question.options.cuda_graph or question.options.cuda_graph_blocks:
+        raise InputError(f"{place.name} is a CPU; a CUDA graph is for GPUs")
+    if question.programs > 1:
+        raise refused("programs", f"{place.name} is a CPU; programs share a GPU here", question.programs)
 
 
 def alone_timeline(
@@ -40,10 +40,7 @@ def alone_timeline(
 
     *host_scale* multiplies the host's launch times.
     """
-    if (question.options.cuda_graph or question.options.cuda_graph_blocks) and place.name == place.host:
-        raise InputError(f"{place.name} is a CPU; a CUDA graph is for GPUs")
-    if question.programs > 1 and place.name == place.host:
-        raise refused("programs", f"{place.name} is a CPU; programs share a GPU here", question.programs)
+    check_place(place, question)
     issues = issues_of(place.device, network, question.options)
     node = machine.find(place.name)
     check_stragglers(machine, () if node is None else (node.index,), question.stragglers)
@@ -52,20 +49,6 @@ def alone_timeline(
         issues = tuple(replace(issue, host_s=host_scale * issue.host_s) for issue in issues)
     role = Role(place, -1, 1, issues, pace)
     return executed(partial(plan_alone, machine, role, question), machine, question.micro_batches)
-
-
-def alone_s_of(machine: Machine, role: Role, network: Network, options: StepOptions, micro_batches: int) -> float:
-    """Return the seconds of a step on one device of *role* alone."""
-    return _alone_s(machine, role.place, role.pace, network, options, micro_batches)
-
-
-@once
-def _alone_s(
-    machine: Machine, place: Place, pace: float, network: Network, options: StepOptions, micro_batches: int
-) -> float:
-    slow = ((place.name, pace),) if pace != 1.0 else ()
-    question = asked_step(machine, network, options, micro_batches=micro_batches, stragglers=slow)
-    return alone_timeline(machine, place, network, question).end_s
 
 
 def executed(

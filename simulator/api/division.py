@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
 
-from simulator.api.alone import alone_timeline
+from simulator.api.alone import check_place
 from simulator.api.steps import run_together
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.request import Strategy, Unsuitable
+from simulator.devices.predict import Device
 from simulator.errors import refused
 from simulator.places import Place, Places
 from simulator.questions.layout import REPLICAS
@@ -17,6 +18,7 @@ from simulator.questions.step import StepQuestion
 from simulator.results.training import TrainingResult
 from simulator.spelling import mention
 from simulator.step.issue import issues_of
+from simulator.training.alone import alone_rate, alone_s_of
 from simulator.training.division import divide
 from simulator.training.roles import Role
 from simulator.training.stragglers import check_stragglers, pace_of
@@ -50,18 +52,16 @@ def run_divided(
         )
     members: list[tuple[int, Place]] = [(node, places.place(node)) for node in group.ranks]
     members += [(machine.node(place.name).index, place) for place in helpers]
+    for _, place in members:
+        check_place(place, question)
 
     @cache
-    def time_s(place: Place, pace: float, samples: int) -> float:
-        slow = ((place.name, pace),) if pace != 1.0 else ()
-        own = replace(question, stragglers=slow, micro_batches=1)
-        return alone_timeline(machine, place, build(samples), own).end_s
+    def time_s(device: Device, pace: float, samples: int) -> float:
+        return alone_s_of(device, build(samples), replace(question, micro_batches=1), pace)
 
     paces = [pace_of(machine, node, question.stragglers) for node, _ in members]
-    first: dict[object, Place] = {}  # equal devices are simulated once
-    asked = [first.setdefault((id(place.device), pace), place) for (_, place), pace in zip(members, paces, strict=True)]
     total = question.batch * group.n_ranks
-    times = [partial(time_s, place, pace) for place, pace in zip(asked, paces, strict=True)]
+    times = [partial(time_s, place.device, pace) for (_, place), pace in zip(members, paces, strict=True)]
     shares = divide(times, total)
     working = [i for i, share in enumerate(shares) if share]
     roles: dict[object, Role] = {}
@@ -81,4 +81,5 @@ def run_divided(
     network = build(question.batch)
     found = run_together(places, network, question, together, strategy, strategy, roles=list(roles.values()))
     divided = tuple((members[i][1].name, members[i][1].part, shares[i]) for i in range(len(members)))
-    return replace(found, shares=divided)
+    everyone = [Role(place, node, 1, ()) for node, place in members]  # with those that get no samples
+    return replace(found, shares=divided, alone_rate=alone_rate(everyone, network, question))

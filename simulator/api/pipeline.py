@@ -203,7 +203,7 @@ def _price(
 ) -> _Priced:
     """Return the cost of one micro-batch on *network* (a chunk of a stage) alone."""
     machine, device = places.machine, role.place.device
-    issues = tuple(issue for issue in issues_of(device, network, question.options) if issue.part != "update")
+    issues = tuple(issue for issue in issues_of(device, network, question.rank_options) if issue.part != "update")
     acting = replace(role, issues=issues)
     seconds: dict[Part, float] = {}
     loads: dict[Resource, float] = {}
@@ -245,7 +245,7 @@ def _update(
     layer_strategy: Strategy,
 ) -> tuple[Role, float]:
     """Return *role* with all issues of its stage, and the seconds of its update."""
-    issues = issues_of(role.place.device, network, question.options)
+    issues = issues_of(role.place.device, network, question.rank_options)
     acting = replace(role, issues=issues)
     plan = plan_chunk(places.machine, acting, question, placement, layer_strategy, "update")
     return acting, execute(places.machine, plan).end_s

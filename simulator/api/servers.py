@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from math import ceil
 from typing import NamedTuple
 
-from simulator.api.alone import alone_s_of
 from simulator.api.context import refuse_passing
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.parameter_server import parameter_server
@@ -23,6 +21,7 @@ from simulator.results.step import make_step_result
 from simulator.results.training import TrainingResult
 from simulator.results.training_run import DeviceMemory
 from simulator.spelling import mention
+from simulator.training.alone import alone_rate, alone_s_of
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.memory import device_memory
 from simulator.training.servers import pace_in, plan_servers
@@ -99,13 +98,8 @@ def run_servers(
         run = replace(run, lost_s=_lost_s(network, question, group, teams, servers, timeline, run.measured[0]))
     roles = [role for team in teams for role in team.roles]
 
-    @cache
-    def alone_s(device: int, pace: float) -> float:  # by the identity of the device, which sets what a role issues
-        alike = next(role for role in roles if id(role.place.device) == device)
-        return alone_s_of(machine, replace(alike, pace=pace), network, question.options, question.micro_batches)
-
     slowest = max(range(len(teams)), key=lambda number: run.paces[number].period_s)
-    role = max(teams[slowest].roles, key=lambda each: alone_s(id(each.place.device), each.pace))
+    role = max(teams[slowest].roles, key=lambda each: alone_s_of(each.place.device, network, question, each.pace))
     one = one_step(timeline, teams, slowest, run.measured[slowest])
     layout = question.layout.on(group.n_ranks)
     needs = {id(each): device_memory(network, question, each.place.device, layout) for each in roles}
@@ -123,9 +117,9 @@ def run_servers(
     step = replace(step, step_time_s=run.period_s)
     element = gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
     pace = pace_in(question, teams, teams[slowest], role)
-    usual_s = max(alone_s(id(each.place.device), 1.0) for each in roles)
+    rate = alone_rate(roles, network, question)
     n_bytes = float(network.trained_count * element)
-    return server_result(question, run, step, memory, usual_s, one, timeline, pace, n_bytes)
+    return server_result(question, run, step, memory, rate, one, timeline, pace, n_bytes)
 
 
 def _lost_s(

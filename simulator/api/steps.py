@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 
-from simulator.api.alone import alone_s_of, alone_timeline, executed
+from simulator.api.alone import alone_timeline, executed
 from simulator.api.context import perturbations_of
 from simulator.api.pipeline import run_pipeline
 from simulator.api.servers import run_servers
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.request import Strategy, Unsuitable
-from simulator.devices.predict import Device
 from simulator.engine.timeline import Timeline
 from simulator.network.machine import Machine
 from simulator.places import Place, Places
 from simulator.plan.plan import Plan
 from simulator.questions.layout import Layout
-from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.results.from_timelines import Seen, pipeline_result, together_result
 from simulator.results.step import StepResult, make_step_result, model_flop_of, of_programs
 from simulator.results.training import TrainingResult
-from simulator.step.issue import issues_of
 from simulator.step.memory import Shares, memory_need
+from simulator.training.alone import alone_rate, alone_s_of
 from simulator.training.divide import divided
 from simulator.training.memory import device_memory
 from simulator.training.micro_batches import Batches
@@ -32,8 +29,7 @@ from simulator.training.plan import PROGRAM, contend, plan_step
 from simulator.training.roles import Role, apart, roles_of
 from simulator.training.schedules import in_flight
 from simulator.training.stragglers import check_stragglers
-from simulator.workload.network import Network, once
-from simulator.workload.split.experts import expert_parameters
+from simulator.workload.network import Network
 
 
 def run_alone(machine: Machine, place: Place, network: Network, question: StepQuestion) -> StepResult:
@@ -72,7 +68,7 @@ def together_timeline(
         return [stage.role for stage in run.stages], run.timeline
     fold_roles = fold and not question.one_process  # it launches for one rank after the other
     acting = roles or roles_of(
-        places, group.ranks, part, question.options, stragglers=question.stragglers, fold=fold_roles
+        places, group.ranks, part, question.rank_options, stragglers=question.stragglers, fold=fold_roles
     )
     few = Batches(min(2, question.micro_batches))  # the last one exchanges more than the others
     known: Plan | None = None
@@ -110,7 +106,7 @@ def run_together(
         return run_servers(places, network, question, group, fold=fold)
     if question.strategy.startswith("parameter-server") and not question.layout.has_replicas:
         raise Unsuitable(f"servers keep the parameters of whole replicas; {question.layout.words} has none")
-    machine, options, count = places.machine, question.options, question.micro_batches
+    machine, options, count = places.machine, question.rank_options, question.micro_batches
     if question.layout.pp > 1:
         return _run_stages(places, network, question, group, strategy, layer_strategy, fold=fold)
     roles, timeline = together_timeline(
@@ -119,14 +115,6 @@ def run_together(
     layout = question.layout.on(group.n_ranks)
     part = divided(network, layout)
     memory = [device_memory(role.network or part, question, role.place.device, layout) for role in roles]
-
-    @cache
-    def alone_s(device: Device, pace: float, own: Network | None) -> float:
-        role = next(role for role in roles if role.place.device is device and role.network is own)
-        role = replace(role, pace=pace)
-        if layout.divides_network or layout.zero:
-            return _ideal_s(role, network, own or part, question, layout)
-        return alone_s_of(machine, role, own or part, options, count)
 
     def step_of(number: int) -> StepResult:
         role = roles[number]
@@ -142,9 +130,9 @@ def run_together(
         )
         return step if role.network else _of_whole(step, network, count, layout)
 
-    own_s = [alone_s(role.place.device, role.pace, role.network) for role in roles]
-    usual_s = max(alone_s(role.place.device, 1.0, role.network) for role in roles)
-    return together_result(question, group, roles, step_of, memory, own_s, usual_s, timeline)
+    alone_s = [alone_s_of(role.place.device, role.network or network, question, role.pace) for role in roles]
+    rate = alone_rate(roles, network, question)
+    return together_result(question, group, roles, step_of, memory, alone_s, rate, timeline)
 
 
 def _of_whole(step: StepResult, network: Network, micro_batches: int, layout: Layout) -> StepResult:
@@ -186,7 +174,7 @@ def _run_stages(
         machine=places.machine.name,
         place=run.stages[busiest].role.place,
         network=run.stages[busiest].network,
-        options=question.options,
+        options=question.rank_options,
         memory=memory[busiest],
         timeline=run.timeline,
         prefix=f"stage {busiest}/",
@@ -194,32 +182,8 @@ def _run_stages(
     )
     step = _of_whole(step, network, count, layout)
     roles = [stage.role for stage in run.stages]
-    alone_s = _ideal_s(replace(roles[0], pace=1.0), network, run.stages[0].network, question, layout)
+    rate = alone_rate(roles, network, question)
     chunks = run.stages[busiest].chunks
     sent = [issue.sent for chunk in chunks for issue in chunk.issues if issue.sent is not None]
     seen = Seen(busiest, run.within[busiest], sent, run.exchanged[busiest])
-    return pipeline_result(question, group, roles, step, memory, alone_s, run.timeline, seen, run.largest)
-
-
-@once
-def _computing_s(place: Place, pace: float, network: Network, options: StepOptions) -> tuple[float, float]:
-    """Return the seconds of a micro-batch and of an update on *place* alone, without any waiting."""
-    host_s, device_s = [0.0, 0.0], [0.0, 0.0]
-    for issue in issues_of(place.device, network, options):
-        host_s[issue.part == "update"] += issue.host_s
-        device_s[issue.part == "update"] += pace * issue.device_s
-    return max(host_s[0], device_s[0]), max(host_s[1], device_s[1])
-
-
-def _ideal_s(role: Role, network: Network, own: Network, question: StepQuestion, layout: Layout) -> float:
-    """Return the seconds of *role* for its part of a step if it waits for nothing; *own* is the rank's divided network.
-
-    The rank computes its share of the samples of *network*, and updates its share of its own parameters.
-    """
-    batch_s, _ = _computing_s(role.place, role.pace, network, question.options)
-    _, update_s = _computing_s(role.place, role.pace, own, question.options)
-    names = expert_parameters(own)
-    experts = sum(p.elements for p in own.parameters if p.trained and p.name in names)
-    return question.micro_batches * batch_s / layout.model_ranks + update_s * layout.kept_share(
-        own.trained_count, experts
-    )
+    return pipeline_result(question, group, roles, step, memory, rate, run.timeline, seen, run.largest)

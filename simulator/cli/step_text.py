@@ -145,6 +145,18 @@ def parameter_words(step: StepResult) -> str:
     return f"{_count(step.parameter_count)} parameters{trained}"
 
 
+def _saved_words(result: TrainingResult) -> str:
+    """Return why the devices together do more than all would alone, if they do."""
+    layout = result.question.layout
+    if result.scaling_efficiency <= 1.0:
+        return ""
+    if layout.ep > 1:
+        return ": one alone passes through all experts, each with few tokens"
+    if layout.zero:
+        return ": one alone updates all parameters"
+    return ": each alone has as many samples as the others" if result.shares else ""
+
+
 def _digits(number: float) -> str:
     """Return *number* with three digits, without an exponent."""
     return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
@@ -166,10 +178,9 @@ def _times(result: TrainingResult, style: Style) -> list[str]:
     if result.epoch_steps:
         rows.append(["epoch", format_duration(result.epoch_s), f"{result.epoch_steps:,} steps"])
     if result.device_count > 1:
-        words = f"efficiency {percent(result.scaling_efficiency)}"
-        if result.question.layout.ep > 1 and result.scaling_efficiency > 1.0:
-            words += ": one alone passes through all experts, each with few tokens"
-        rows.append(["one alone", format_duration(result.alone_s), words])
+        words = f"efficiency {percent(result.scaling_efficiency)}{_saved_words(result)}"
+        alike = len({device.part for device in result.memory}) == 1
+        rows.append(["one alone" if alike else "each alone", format_duration(result.alone_s), words])
     if result.strategy:
         of = f"of {format_duration(result.exchanging_s)} exchanging"
         rows.append(["exposed", format_duration(result.exposed_s), of])

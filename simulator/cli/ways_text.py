@@ -52,7 +52,8 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
     lines += changed_lines(first.changed, style, f"{first.way} on {first.machine}" if len(machines) > 1 else first.way)
     lines += outside_lines([result.confidence for result in ordered], style)
     named = len(machines) > 1
-    efficiencies, _ = _efficiencies(ordered)
+    most = {devices: max(rates) for devices, rates in _alone_rates(ordered).items()}
+    efficiencies = [r.throughput / rate if (rate := most[_devices(r)]) else 1.0 for r in ordered]
     unlike = len({result.samples for result in ordered}) > 1
     columns = [
         *([Column("machine", [result.machine for result in ordered], right=False)] if named else []),
@@ -94,22 +95,15 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
     return lines
 
 
-def _efficiencies(results: Sequence[TrainingResult]) -> tuple[list[float], dict[str, list[float]]]:
-    """Return the efficiency of each of *results*, and samples per second of a device alone in each, by machine.
+def _alone_rates(results: Sequence[TrainingResult]) -> dict[str, list[float]]:
+    """Return by machine and devices what the devices achieve that each step alone, in samples per second.
 
-    All on a machine's devices are compared with one device: that of the way whose devices, waiting for nothing, compute
-    most.  So a way that shares its update (ZeRO) has no baseline of its own, and more samples are more efficient.
+    Ways that share out the same samples differently are compared with the highest of these rates.
     """
-    alone: dict[str, list[float]] = {}
+    found: dict[str, list[float]] = {}
     for result in results:
-        own = result.scaling_efficiency * result.device_count
-        alone.setdefault(_devices(result), []).append(result.throughput / own if own > 0 else 0.0)
-    most = {devices: max(rates) for devices, rates in alone.items()}
-    found = [
-        result.throughput / result.device_count / rate if (rate := most[_devices(result)]) else 1.0
-        for result in results
-    ]
-    return found, alone
+        found.setdefault(_devices(result), []).append(result.alone_rate)
+    return found
 
 
 def _devices(result: TrainingResult) -> str:
@@ -117,13 +111,13 @@ def _devices(result: TrainingResult) -> str:
 
 
 def _baseline_words(results: Sequence[TrainingResult]) -> list[str]:
-    """Return the baseline of efficiencies in words, if ways on the same devices have different ones alone."""
-    _, alone = _efficiencies(results)
+    """Return the baseline of efficiencies in words, if devices that step alone would do it with different batches."""
+    alone = _alone_rates(results)
     if all(max(rates) - min(rates) < _SAME * max(rates) for rates in alone.values()):
         return []
     unit = results[0].step.sample
-    rate = f" ({rate_words(max(max(rates) for rates in alone.values()))} {unit}/s a device)" if len(alone) == 1 else ""
-    return [f"efficiency against the fastest way without waits{rate}"]
+    rate = f" ({rate_words(max(max(rates) for rates in alone.values()))} {unit}/s in all)" if len(alone) == 1 else ""
+    return [f"efficiency against the fastest devices that each step alone{rate}"]
 
 
 def _batch_words(results: Sequence[TrainingResult]) -> str:

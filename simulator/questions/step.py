@@ -197,6 +197,11 @@ class StepQuestion:
             yield "prefetches", f"is for {mention('layout', 'fsdp')}, or zero=1 or 2"
 
     @property
+    def rank_options(self) -> StepOptions:
+        """The options of a rank's work: to gradients that are scattered after every micro-batch it adds at no cost."""
+        return replace(self.options, accumulation="product") if self.layout.zero > 1 else self.options
+
+    @property
     def one_process(self) -> bool:
         """Whether one process launches for all GPUs."""
         return self.layout.process != "each"
@@ -258,11 +263,8 @@ def _parts(layout: Layout) -> list[str]:
 
 
 def accumulating(question: StepQuestion, said: Accumulation | None) -> StepQuestion:
-    """Return *question* with the way its gradients are accumulated: *said*, or by default its framework's.
-
-    If gradients are scattered after every micro-batch, each rank accumulates only a shard, whose cost is neglected.
-    """
-    options, parts = question.options, question.micro_batches > 1 and question.layout.zero < 2
+    """Return *question* with the way its gradients are accumulated: *said*, or by default its framework's."""
+    options = question.options
     usual: Accumulation = "product" if options.framework == "megatron" else "add"
-    how = (said or usual) if parts and options.mode in ("train", "backward") else "product"
-    return replace(question, options=replace(options, accumulation=how))
+    adds = question.micro_batches > 1 and options.mode in ("train", "backward")
+    return replace(question, options=replace(options, accumulation=(said or usual) if adds else "product"))

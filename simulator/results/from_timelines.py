@@ -35,7 +35,7 @@ def alone_result(question: StepQuestion, step: StepResult) -> TrainingResult:
         question=question,
         step=step,
         device_count=1,
-        alone_s=step.step_time_s,
+        alone_rate=step.throughput,
         exposed_s=0.0,
         exchanging_s=0.0,
         bottleneck=None,
@@ -54,14 +54,13 @@ def together_result(
     step_of: Callable[[int], StepResult],
     memory: Sequence[MemoryNeed],
     alone_s: Sequence[float],
-    usual_s: float,
+    alone_rate: float,
     timeline: Timeline,
 ) -> TrainingResult:
     """Return the result of *timeline*, in which the ranks of *group* had *roles*.
 
-    *step_of* returns a role's view of the step; *memory* and *alone_s* are by role: its memory, and its seconds alone.
-    *usual_s*: the seconds of the slowest role alone, at the usual pace of its part.  Of equally slow roles, the one
-    that exchanges slow most is shown.
+    *step_of* returns a role's view of the step; *memory* and *alone_s* are by role: its memory, and its seconds
+    alone at its pace.  Of equally slow roles, the one that exchanges slow most is shown.
     """
     uses = dict(sorted(stream_uses(timeline).items(), key=lambda use: use[0].endswith(STREAM)))  # compute streams first
     prefixes = [f"{role.place.name}/" if len(roles) > 1 else "" for role in roles]
@@ -83,7 +82,7 @@ def together_result(
         question=question,
         step=step_of(slowest),
         device_count=group.n_ranks,
-        alone_s=usual_s,
+        alone_rate=alone_rate,
         exposed_s=min(exposed_s, exchanging_s),
         exchanging_s=exchanging_s,
         bottleneck=bottleneck_of(timeline.machine, fragments, timeline.end_s, timeline.plan.perturbations),
@@ -132,7 +131,7 @@ def server_result(
     run: ServerRun,
     step: StepResult,
     memory: Sequence[DeviceMemory],
-    alone_s: float,
+    alone_rate: float,
     one: Timeline,
     timeline: Timeline,
     pace: float,
@@ -152,7 +151,7 @@ def server_result(
         question=question,
         step=step,
         device_count=sum(pace.gpu_count for pace in run.paces),
-        alone_s=alone_s,
+        alone_rate=alone_rate,
         exposed_s=exposed_s,
         exchanging_s=exchanging_s,
         bottleneck=run.bottleneck,
@@ -204,7 +203,7 @@ def pipeline_result(
     roles: Sequence[Role],
     step: StepResult,
     memory: Sequence[MemoryNeed],
-    alone_s: float,
+    alone_rate: float,
     timeline: Timeline,
     seen: Seen,
     largest: Fragment | None,
@@ -245,7 +244,7 @@ def pipeline_result(
         question=question,
         step=step,
         device_count=group.n_ranks,
-        alone_s=alone_s,
+        alone_rate=alone_rate,
         exposed_s=exposed_s,
         exchanging_s=exchanging_s,
         bottleneck=bottleneck_of(timeline.machine, exchanges, timeline.end_s),

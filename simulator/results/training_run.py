@@ -32,19 +32,19 @@ class DeviceMemory:
 class TrainingRun:
     """What a step does and how long it takes.
 
-    ``step`` is the view of the first device of the slowest role, or of the busiest pipeline stage.  ``alone_s`` is that
-    device's time for its part of the samples alone, at the usual pace of its part.  ``exposed_s`` is exposed
-    communication, ``exchanging_s`` (never less) all communication, ``bubble_s`` a stage's wait for other stages.
-    ``tied_s``, a part of ``exposed_s``, is the sum of gradients of parameters that two stages hold (a tied embedding).
-    ``exchanges`` is the number of exchanges of a rank in a step, of ``exchanged_bytes`` in all as nccl-tests counts
-    them.  ``counts_software``: the times of exchanges include launches and protocols; otherwise they are the least that
-    the links allow.  ``is_bound``: they are those of an ideal schedule, which users cannot select.
+    ``step`` is the view of the first device of the slowest role, or of the busiest pipeline stage.  ``alone_rate`` is
+    the sum of the devices' samples per second if each steps alone, at the usual pace of its part.  ``exposed_s`` is
+    exposed communication, ``exchanging_s`` (never less) all communication, ``bubble_s`` a stage's wait for other
+    stages.  ``tied_s``, a part of ``exposed_s``, is the sum of gradients of parameters that two stages hold (a tied
+    embedding).  ``exchanges`` is the number of exchanges of a rank in a step, of ``exchanged_bytes`` in all as
+    nccl-tests counts them.  ``counts_software``: the times of exchanges include launches and protocols; otherwise they
+    are the least that the links allow.  ``is_bound``: they are those of an ideal schedule, which users cannot select.
     """
 
     question: StepQuestion
     step: StepResult
     device_count: int
-    alone_s: float
+    alone_rate: float
     exposed_s: float
     exchanging_s: float
     bottleneck: LinkUse | None
@@ -83,6 +83,12 @@ class TrainingRun:
         """The price of a million samples, if the machine's file has one."""
         price = self.price_per_hour
         return price.times(1e6 / 3600.0 / self.throughput) if price is not None and self.throughput > 0 else None
+
+    @property
+    def alone_s(self) -> float:
+        """Seconds in which the devices do as many samples as in a step if each steps alone."""
+        samples = self.samples if self.servers is None else self.step.samples * self.device_count
+        return samples / self.alone_rate if self.alone_rate else self.step_time_s
 
     @property
     def strategy(self) -> str:
@@ -148,10 +154,8 @@ class TrainingRun:
 
     @property
     def scaling_efficiency(self) -> float:
-        """Throughput relative to that of as many devices without any exchange or straggler."""
-        if self.servers is not None:
-            return self.alone_s * self.servers.devices_per_s / self.device_count
-        return self.alone_s / self.step_time_s if self.step_time_s > 0 else 1.0
+        """Throughput relative to that of the devices if each steps alone."""
+        return self.throughput / self.alone_rate if self.alone_rate else 1.0
 
     @property
     def fits(self) -> bool:

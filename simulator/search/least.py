@@ -30,7 +30,7 @@ def least_s(session: Session, question: StepQuestion) -> float:
     part = divided(session.network(question), layout)
     if not most_needed(part, question, device, layout).fits:
         return 0.0
-    issues = [issue for issue in issues_of(device, part, question.options) if issue.part != "update"]
+    issues = [issue for issue in issues_of(device, part, question.rank_options) if issue.part != "update"]
     batch_s = sum(issue.device_s for issue in issues if not issue.adds)  # the first micro-batch accumulates nothing
     pace = slowest_of(group.n_ranks, device.constants) if contend(question) else 1.0
     return question.micro_batches * pace * batch_s * _ROUNDED

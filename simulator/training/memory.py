@@ -30,7 +30,7 @@ def device_memory(
     are cast for each step are not (torch's ``ZeroRedundancyOptimizer`` leaves them whole).  Experts are sharded over
     fewer ranks (:attr:`Layout.expert_shards`).
     """
-    options = question.options
+    options = question.rank_options
     if layout.vp > 1 and options.recompute_blocks is not None:  # of each chunk; *network* holds all of a stage
         options = replace(options, recompute_blocks=options.recompute_blocks * layout.vp)
     held = _held(network, options)
@@ -78,7 +78,7 @@ def held_memory(
     """
     if question.has_servers:  # the servers hold the optimiser state
         return need_of(held, replace(question.options, optimizer="none"), device)
-    need = need_of(held, question.options, device, shares_of(held, gathered, question, layout, in_flight))
+    need = need_of(held, question.rank_options, device, shares_of(held, gathered, question, layout, in_flight))
     return replace(need, working_bytes=need.working_bytes + bucket_bytes_of(held, question, layout))
 
 

@@ -57,7 +57,7 @@ def test_products_add_for_nothing() -> None:
     ],
 )
 def test_who_adds_them(changes: dict[str, object], said: Accumulation | None, how: str) -> None:
-    assert accumulating(replace(QUESTION, **changes), said).options.accumulation == how  # type: ignore[arg-type]
+    assert accumulating(replace(QUESTION, **changes), said).rank_options.accumulation == how  # type: ignore[arg-type]
 
 
 def step_s(options: StepOptions, micro_batches: int, words: str = "tp=8") -> float:
