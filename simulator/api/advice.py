@@ -8,6 +8,7 @@ from functools import partial
 
 from simulator.api.context import Context
 from simulator.api.input import with_input_cures
+from simulator.api.outcome import need_on, outcome
 from simulator.devices.predict import Device
 from simulator.errors import InputError
 from simulator.questions.checks import changed
@@ -20,9 +21,9 @@ from simulator.results.training import TrainingResult
 from simulator.spelling import word_of
 from simulator.step.changes import changes_of
 from simulator.step.fitting import larger_device, what_would_fit
-from simulator.step.memory import MemoryNeed, Shares, memory_need
+from simulator.step.memory import MemoryNeed
 from simulator.training.divide import divided
-from simulator.training.memory import device_memory, most_needed
+from simulator.training.memory import device_memory
 from simulator.workload.network import Network
 
 _DEGREES = (1, 2, 4, 8)  # degrees of tensor parallelism to try
@@ -61,11 +62,7 @@ def advised(context: Context, question: StepQuestion) -> TrainingResult:
 
 def _ways(context: Context, question: StepQuestion, device: Device, *, several: bool) -> Iterator[Way]:
     def way(words: str, asked: StepQuestion) -> Way:
-        def run() -> tuple[float, bool]:
-            found = context.step(asked)
-            return found.step_time_s, found.fits
-
-        return Way(words, asked.programs * asked.batch, run)
+        return Way(words, asked.programs * asked.batch, partial(outcome, context, asked))
 
     if question.layout.pp > 1:  # each would simulate all stages
         return
@@ -140,10 +137,7 @@ def _remedies(context: Context, question: StepQuestion, device: Device, count: i
         return lambda batch: context.network(replace(of, batch=batch))
 
     def need(of: StepQuestion, ranks: int, network: Network, options: StepOptions) -> MemoryNeed:
-        if ranks == 1:
-            return memory_need(network, options, device, Shares(accumulates=of.micro_batches > 1)).times(of.programs)
-        layout = of.layout.on(ranks)
-        return most_needed(divided(network, layout), replace(of, options=options), device, layout)
+        return need_on(device, ranks, network, replace(of, options=options))
 
     def fitting(of: StepQuestion) -> list[str]:
         variants = [(words, builder(replace(of, sizes=sizes))) for words, sizes in _variants(context, of)]

@@ -15,12 +15,13 @@ from simulator.network.compiling import compile_machine
 from simulator.network.machine import Machine
 from simulator.network.routing import Router
 from simulator.plan.plan import Perturbation
+from simulator.questions.checks import refuse_all
 from simulator.questions.where import TODAY, Neighbour, SlowLink, Software, Where
 from simulator.topology.load import load_topology
 
 if TYPE_CHECKING:  # device models are imported on first use
     from simulator.devices.predict import Device
-    from simulator.places import Places
+    from simulator.places import Place, Places
     from simulator.questions.calibration import Calibration
     from simulator.questions.question import Question
     from simulator.questions.step import StepQuestion
@@ -94,6 +95,20 @@ class Context(ABC):
         whole: Communicator = self._once(self._machines, (where, "all"), lambda: Communicator(machine, machine.gpus))
         place = {node: number for number, node in enumerate(machine.gpus)}
         return whole if ranks == machine.gpus else whole.part([place[node] for node in ranks])
+
+    def single(self, question: StepQuestion) -> Place | None:
+        """Return the place of the only device of *question*, or None if several take part; raises InputError."""
+        places = self.places(question.where, question.software)
+        gpus = places.machine.gpus
+        if question.device is None and question.helpers and gpus:
+            return None
+        if question.device is None and len(gpus) > 1 and (question.gpus is None or len(question.gpus) > 1):
+            refuse_all(question.device_faults(len(gpus if question.gpus is None else question.gpus)))
+            return None
+        name = question.device
+        if name is None and question.gpus:
+            name = places.machine.nodes[chosen_gpus(places.machine, question.gpus)[0]].name
+        return places.find(name, threads=question.threads, library=question.software.cpu_library)
 
     def router(self, where: Where) -> Router:
         """Return the router of the machine of *where*, with or without GPUs; raises InputError."""

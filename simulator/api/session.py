@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from simulator.api.collectives import chosen_gpus, make_request, run_collective
+from simulator.api.collectives import make_request, run_collective
 from simulator.api.context import Context, Recent, perturbations_of, refuse_passing
 from simulator.bands.composition import Composition
 from simulator.collectives.alpha_beta import alpha_beta_ring_s
@@ -26,7 +26,6 @@ from simulator.results.result import Result
 if TYPE_CHECKING:  # device models are imported on first use
     from simulator.devices.predict import Device
     from simulator.host.answer import Answer
-    from simulator.places import Place, Places
     from simulator.questions.calibration import Calibration, Shape
     from simulator.questions.collective import CollectiveQuestion
     from simulator.questions.program import ProgramQuestion
@@ -219,7 +218,7 @@ class Session(Context):
         from simulator.results.from_timelines import alone_result
 
         places, network = self.places(question.where, question.software), self.network(question)
-        place = self._single(question, places)
+        place = self.single(question)
         if place is not None:
             refuse_passing(question.where.slow_links, "a step on one device")
             return alone_result(question, run_alone(places.machine, place, network, question))
@@ -266,8 +265,7 @@ class Session(Context):
         """
         from simulator.step.memory import Shares, memory_need
 
-        places = self.places(question.where, question.software)
-        place = self._single(question, places)
+        place = self.single(question)
         if place is not None:
             shares = Shares(accumulates=question.micro_batches > 1)
             needs = [memory_need(self.network(question), question.options, place.device, shares)]
@@ -280,7 +278,7 @@ class Session(Context):
         from simulator.api.alone import alone_timeline
 
         places, network = self.places(question.where, question.software), self.network(question)
-        place = self._single(question, places)
+        place = self.single(question)
         if place is None:
             raise InputError("the hosts of several devices are not slowed one by one")
         return alone_timeline(places.machine, place, network, question, host_scale=scale).end_s
@@ -291,7 +289,7 @@ class Session(Context):
         from simulator.api.steps import together_timeline
 
         places, network = self.places(question.where, question.software), self.network(question)
-        place = self._single(question, places)
+        place = self.single(question)
         if place is not None:
             refuse_passing(question.where.slow_links, "a step on one device")
             return alone_timeline(places.machine, place, network, question)
@@ -306,19 +304,6 @@ class Session(Context):
         if question.strategy == "nccl" or not question.layout.divides_network:
             return chosen, chosen
         return chosen, strategy_of("nccl", question.software, constants=self.constants)
-
-    def _single(self, question: StepQuestion, places: Places) -> Place | None:
-        """Return the place of the only participating device, or None if there are several."""
-        gpus = places.machine.gpus
-        if question.device is None and question.helpers and gpus:
-            return None
-        if question.device is None and len(gpus) > 1 and (question.gpus is None or len(question.gpus) > 1):
-            refuse_all(question.device_faults(len(gpus if question.gpus is None else question.gpus)))
-            return None
-        name = question.device
-        if name is None and question.gpus:
-            name = places.machine.nodes[chosen_gpus(places.machine, question.gpus)[0]].name
-        return places.find(name, threads=question.threads, library=question.software.cpu_library)
 
 
 def _collective_bound_s(session: Session, question: CollectiveQuestion) -> float:

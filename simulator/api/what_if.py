@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from simulator.api.outcome import outcome
 from simulator.api.session import Session
 from simulator.collectives.request import Unsuitable
 from simulator.errors import InputError
@@ -34,11 +35,11 @@ def what_if(session: Session, question: StepQuestion, step_time_s: float) -> tup
     found = []
     for words, other, asked in _changes(session, question):
         try:
-            result = other.step(asked)
+            result = outcome(other, asked, step_time_s * (1.0 - _LEAST))
         except (InputError, Unsuitable):
             continue
-        if result.step_time_s < step_time_s * (1.0 - _LEAST):
-            found.append(Alternative(words, result.step_time_s, result.fits, question.batch))
+        if result is not None and result[0] < step_time_s * (1.0 - _LEAST):
+            found.append(Alternative(words, *result, question.batch))
     return tuple(sorted(found, key=lambda each: (round(each.step_time_s, 12), each.change)))
 
 

@@ -24,11 +24,14 @@ class Alternative:
 
 
 class Way(NamedTuple):
-    """A change in words, its batch, and a function that simulates it and returns its seconds and whether it fits."""
+    """A change in words, its batch, and a function of the most seconds that are of interest.
+
+    It returns the seconds of a step and whether it fits in memory, or None if it takes longer.
+    """
 
     words: str
     batch: int
-    run: Callable[[], tuple[float, bool]]
+    run: Callable[[float], tuple[float, bool] | None]
 
 
 def faster(step_time_s: float, batch: int, ways: Iterable[Way]) -> tuple[Alternative, ...]:
@@ -40,10 +43,12 @@ def faster(step_time_s: float, batch: int, ways: Iterable[Way]) -> tuple[Alterna
     found: list[Alternative] = []
     for way in ways:
         try:
-            time_s, fits = way.run()
+            outcome = way.run(step_time_s / WORTH_SAYING * way.batch / batch)
         except InputError:
             continue
-        time_s *= batch / way.batch
+        if outcome is None:
+            continue
+        time_s, fits = outcome[0] * batch / way.batch, outcome[1]
         if time_s * WORTH_SAYING < step_time_s:
             found.append(Alternative(way.words, time_s, fits, way.batch))
     return tuple(sorted(found, key=lambda other: round(other.step_time_s, 12)))

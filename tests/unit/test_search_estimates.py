@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from simulator.api.outcome import least_s
 from simulator.api.session import Session
 from simulator.cli import run
 from simulator.questions.layout import parse_layout
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
-from simulator.search.least import least_s
 from simulator.search.parts import Divided
 from simulator.search.price import Pricer
 from simulator.search.run import _chosen, find_best

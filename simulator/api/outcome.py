@@ -1,0 +1,80 @@
+"""The time of a step and whether it fits in memory, without an account of it: :func:`outcome`."""
+
+from __future__ import annotations
+
+from math import inf
+
+from simulator.api.context import Context
+from simulator.devices.predict import Device
+from simulator.questions.step import StepQuestion
+from simulator.step.issue import issues_of
+from simulator.step.memory import MemoryNeed, Shares, memory_need
+from simulator.training.divide import divided
+from simulator.training.memory import most_needed
+from simulator.training.plan import contend
+from simulator.training.slowest import slowest_of
+from simulator.workload.network import Network
+
+_ROUNDED = 1 - 1e-9  # allows for rounding when the same seconds are added in another order
+
+
+def outcome(context: Context, question: StepQuestion, most_s: float = inf) -> tuple[float, bool] | None:
+    """Return the seconds of a step and whether it fits in memory, or None if it takes longer than *most_s*.
+
+    Raises InputError or Unsuitable if it cannot be simulated.
+    """
+    if least_s(context, question) > most_s:
+        return None
+    return context.time_s(question), fits(context, question)
+
+
+def fits(context: Context, question: StepQuestion) -> bool:
+    """Return whether the step of *question* fits in the memory of each device; raises as :meth:`Context.step`."""
+    devices, count = _devices(context, question)
+    if question.divided or (question.layout.pp > 1 and len(devices) > 1):  # who computes what must be found first
+        return context.step(question).fits
+    network = context.network(question)
+    return all(need_on(device, count, network, question).fits for device in devices)
+
+
+def need_on(device: Device, n_ranks: int, network: Network, question: StepQuestion) -> MemoryNeed:
+    """Return what a step of the undivided *network* needs on *device*, the one of *n_ranks* that holds most.
+
+    Raises InputError if the network cannot be divided.
+    """
+    if n_ranks == 1:
+        shares = Shares(accumulates=question.micro_batches > 1)
+        return memory_need(network, question.options, device, shares).times(question.programs)
+    layout = question.layout.on(n_ranks)
+    return most_needed(divided(network, layout), question, device, layout)
+
+
+def least_s(context: Context, question: StepQuestion) -> float:
+    """Return a lower bound of the step time of *question*, in seconds; raises InputError where it cannot be divided.
+
+    The slowest device runs the kernels of all micro-batches one after the other, each for at least its time alone, and
+    its host launches them one after the other.  The bound is 0 for pipelines, unlike devices, parameter servers, and
+    processes that share a device or feed several.
+    """
+    devices, count = _devices(context, question)
+    shared = question.one_process or question.programs > 1 or question.has_servers or question.divided
+    if question.layout.pp > 1 or len(devices) > 1 or shared:
+        return 0.0
+    network, options = context.network(question), question.rank_options
+    part = divided(network, question.layout.on(count)) if count > 1 else network
+    issues = [issue for issue in issues_of(devices[0], part, options) if issue.part != "update"]
+    once = [issue for issue in issues if not issue.adds]  # the first micro-batch accumulates nothing
+    pace = slowest_of(count, devices[0].constants) if contend(question) else 1.0
+    host_s = 0.0 if options.cuda_graph else sum(issue.host_s for issue in once)
+    return question.micro_batches * max(host_s, pace * sum(issue.device_s for issue in once)) * _ROUNDED
+
+
+def _devices(context: Context, question: StepQuestion) -> tuple[list[Device], int]:
+    """Return the unlike devices of *question*, and how many there are of all; raises InputError."""
+    places = context.places(question.where, question.software)
+    place = context.single(question)
+    if place is not None:
+        return [place.device], 1
+    group = context.group(question.where, question.gpus)
+    unlike = group.machine.unlike(group.ranks)
+    return list(dict.fromkeys(places.place(node.index).device for node in unlike)), group.n_ranks
