@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from simulator.constants import DEFAULT, Constants
@@ -10,6 +10,7 @@ from simulator.devices.cpu.cpu import Cpu, cpu_from_part
 from simulator.devices.gpu.gpu import Gpu, gpu_from_part
 from simulator.devices.predict import Device
 from simulator.errors import InputError, nearest, refused
+from simulator.kept import Kept
 from simulator.network.machine import Machine, Node
 from simulator.questions.calibration import Calibration
 from simulator.questions.where import CpuLibrary, Month
@@ -46,7 +47,7 @@ class Places:
         self.constants = constants
         self._libraries = libraries
         self._calibrations = calibrations or {}
-        self._kept: dict[tuple[object, ...], Gpu | Cpu] = {}
+        self._made = Kept()
 
     def find(self, name: str | None = None, *, threads: int | None = None, library: CpuLibrary = "onednn") -> Place:
         """Return the place called *name*; by default the machine's first GPU, or its CPUs if it has none.
@@ -96,27 +97,20 @@ class Places:
         part, shown = node.part, node.part_name or node.name
         assert isinstance(part, GpuPart)
         known = self._calibrations.get(node.part_name)
-        made = self._made((shown, id(part)), lambda: gpu_from_part(shown, part, known, self.constants, self._libraries))
-        assert isinstance(made, Gpu)
-        return made
+        return self._made.once(
+            (shown, id(part)), lambda: gpu_from_part(shown, part, known, self.constants, self._libraries)
+        )
 
     def _cpu(self, node: Node, sockets: int, threads: int | None, library: CpuLibrary) -> Cpu:
         part, shown = node.part, node.part_name or node.name
         assert isinstance(part, CpuPart)
         known = self._calibrations.get(node.part_name)
-        made = self._made(
+        return self._made.once(
             (shown, id(part), sockets, threads, library),
             lambda: cpu_from_part(
                 shown, part, sockets, threads, library=library, calibration=known, constants=self.constants
             ),
         )
-        assert isinstance(made, Cpu)
-        return made
-
-    def _made(self, key: tuple[object, ...], make: Callable[[], Gpu | Cpu]) -> Gpu | Cpu:
-        if key not in self._kept:
-            self._kept[key] = make()
-        return self._kept[key]
 
 
 def _nodes(machine: Machine, name: str | None) -> list[Node]:

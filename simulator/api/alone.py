@@ -64,7 +64,7 @@ def executed(
         plan = write(batches=Batches(count))
         return execute(machine, replace(plan, perturbations=(*plan.perturbations, *perturbations)), fold=fold)
     for explicit in _EXPLICIT if fold else ():
-        if count <= explicit + 1:
+        if count <= 2 * (explicit + 1):  # to find the period takes as long
             break
         first = execute(machine, write(batches=Batches(explicit + 1)), fold=fold)
         ends_s = [span.end_s for span in first.spans]

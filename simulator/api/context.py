@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from simulator.api.collectives import chosen_gpus
 from simulator.collectives.communicator import Communicator
 from simulator.constants import DEFAULT, Constants
 from simulator.errors import InputError, refused
+from simulator.kept import Kept
 from simulator.network.compiling import compile_machine
 from simulator.network.machine import Machine
 from simulator.network.routing import Router
@@ -47,8 +48,9 @@ class Context(ABC):
     def __init__(self, calibrations: Mapping[str, Calibration] | None = None, constants: Constants = DEFAULT) -> None:
         self.calibrations = dict(calibrations or {})
         self.constants = constants
-        self._machines: dict[object, Any] = {}  # machines, their routes, networks: what no constant changes
-        self._kept: dict[object, Any] = {}
+        self._machines = Kept()  # machines, their routes, networks: what no constant changes
+        self._kept = Kept()
+        self._known: dict[Where, Topology | Machine] = {}
         self._networks: dict[str, NetworkSource] = {}
 
     @abstractmethod
@@ -67,8 +69,8 @@ class Context(ABC):
         A topology is used whatever is changed of it; a compiled machine has no slow links or neighbours but its own.
         """
         known = replace(where, slow_links=(), neighbours=())
-        others = {key: held for key, held in self._machines.items() if key != where}
-        self._machines = {**others, ("known", known): made}  # sessions that share the others keep theirs
+        self._known = {**self._known, known: made}
+        self._machines = self._machines.without(where, (where, "all"), (where, "router"))  # others keep theirs
 
     def know_network(self, workload: str, source: NetworkSource) -> None:
         """Use *source* for the network named *workload*, instead of a file or a built-in network."""
@@ -78,21 +80,23 @@ class Context(ABC):
         """Return the machine of *where*; raises InputError."""
 
         def made() -> Machine:
-            known = self._machines.get(("known", replace(where, slow_links=(), neighbours=())))
+            unchanged = replace(where, slow_links=(), neighbours=())
+            known = self._known.get(unchanged)
             if isinstance(known, Machine):
                 if where.slow_links or where.neighbours:
                     raise InputError(f"{known.name}: is compiled, and cannot be changed; its topology can")
                 return known
             topology = known or load_topology(where.topology, n_nodes=where.nodes, fabric=where.fabric)
-            return _compiled(topology, where.slow_links, where.neighbours)
+            compiled = self.machine(unchanged) if where != unchanged else None
+            return _compiled(topology, where.slow_links, where.neighbours, compiled)
 
-        return self._once(self._machines, where, made)
+        return self._machines.once(where, made)
 
     def group(self, where: Where, gpus: tuple[int, ...] | None) -> Communicator:
         """Return the communicator of *gpus* (None: all) of the machine of *where*; raises InputError."""
         machine = self.machine(where)
         ranks = chosen_gpus(machine, gpus)
-        whole: Communicator = self._once(self._machines, (where, "all"), lambda: Communicator(machine, machine.gpus))
+        whole = self._machines.once((where, "all"), lambda: Communicator(machine, machine.gpus))
         place = {node: number for number, node in enumerate(machine.gpus)}
         return whole if ranks == machine.gpus else whole.part([place[node] for node in ranks])
 
@@ -115,14 +119,13 @@ class Context(ABC):
         machine = self.machine(where)
         if machine.gpus:
             return self.group(where, None).router
-        return self._once(self._machines, (where, "router"), lambda: Router(machine))
+        return self._machines.once((where, "router"), lambda: Router(machine))
 
     def places(self, where: Where, software: Software = TODAY) -> Places:
         """Return the devices of the machine of *where* with *software*, and their hosts; raises InputError."""
         from simulator.places import Places
 
-        return self._once(
-            self._kept,
+        return self._kept.once(
             (where, "places", software.libraries),
             lambda: Places(self.machine(where), self.calibrations, self.constants, software.libraries),
         )
@@ -153,8 +156,7 @@ class Context(ABC):
         key = question.workload, question.sizes, question.options.trains, multiple
         sizes = dict(question.sizes)
         length, image = sizes.pop("sequence_length", None), sizes.pop("image", None)
-        return self._once(
-            self._machines,
+        return self._machines.once(
             ("source", key),
             lambda: find_network(
                 question.workload,
@@ -169,48 +171,6 @@ class Context(ABC):
     def network(self, question: StepQuestion) -> Network:
         """Return the network of *question*; raises InputError."""
         return self.source(question).build(question.batch)
-
-    @staticmethod
-    def _once(kept: dict[object, Any], key: object, make: Callable[[], Q]) -> Q:
-        """Return the result of *make* for *key* that is *kept*, or raise its kept error."""
-        if key not in kept:
-            try:
-                kept[key] = make()
-            except InputError as error:
-                kept[key] = error
-        found = kept[key]
-        if isinstance(found, InputError):
-            raise found
-        return found  # type: ignore[no-any-return]
-
-
-class Recent(Generic[K, V]):
-    """A mapping with the last *count* used entries and up to *count* older ones.
-
-    When *count* entries have been used, they become the older ones, and the previous older ones are dropped.  So no
-    access has to reorder entries.
-    """
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-        self._young: dict[K, V] = {}
-        self._old: dict[K, V] = {}
-
-    def __contains__(self, key: K) -> bool:
-        return key in self._young or key in self._old
-
-    def __len__(self) -> int:
-        return len(self._young.keys() | self._old.keys())
-
-    def __getitem__(self, key: K) -> V:
-        if key not in self._young:
-            self[key] = self._old[key]
-        return self._young[key]
-
-    def __setitem__(self, key: K, value: V) -> None:
-        if len(self._young) >= self._count:
-            self._young, self._old = {}, self._young
-        self._young[key] = value
 
 
 def load_machine(
@@ -229,12 +189,17 @@ def load_machine(
     return _compiled(load_topology(topology, n_nodes=n_nodes, fabric=fabric), slow_links, neighbours)
 
 
-def _compiled(topology: Topology, slow_links: Sequence[SlowLink], neighbours: Sequence[Neighbour]) -> Machine:
+def _compiled(
+    topology: Topology,
+    slow_links: Sequence[SlowLink],
+    neighbours: Sequence[Neighbour],
+    unchanged: Machine | None = None,
+) -> Machine:
     if not slow_links and not neighbours:
         return compile_machine(topology)
     from simulator.network.circumstances import machine_of
 
-    return machine_of(topology, slow_links, neighbours)
+    return machine_of(topology, slow_links, neighbours, usual)
 
 
 def perturbations_of(machine: Machine, slow_links: Sequence[SlowLink]) -> tuple[Perturbation, ...]:

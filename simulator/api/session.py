@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from simulator.api.collectives import make_request, run_collective
-from simulator.api.context import Context, Recent, perturbations_of, refuse_passing
+from simulator.api.context import Context, perturbations_of, refuse_passing
 from simulator.bands.composition import Composition
 from simulator.collectives.alpha_beta import alpha_beta_ring_s
 from simulator.collectives.registry import strategy_of
@@ -18,6 +18,7 @@ from simulator.collectives.request import Request, Strategy, Unsuitable
 from simulator.constants import DEFAULT, Constants
 from simulator.engine.timeline import Timeline
 from simulator.errors import InputError
+from simulator.kept import Kept
 from simulator.questions.checks import refuse_all
 from simulator.results.changed import Changed, changes_of, unchanged
 from simulator.results.confidence import Confidence, confidence_of
@@ -40,7 +41,6 @@ else:
 
 __all__ = ["Device", "Question", "Session"]
 
-_Answer = float | InputError  # seconds, or why there is no prediction
 _ANSWERS = 4096  # cached answers, a few kB each
 
 
@@ -57,13 +57,13 @@ class Session(Context):
 
     def __init__(self, calibrations: Mapping[str, Calibration] | None = None, constants: Constants = DEFAULT) -> None:
         super().__init__(calibrations, constants)
-        self._answers: Recent[tuple[str, Question], _Answer] = Recent(_ANSWERS)
-        self._explained: Recent[Question, Answer | InputError] = Recent(_ANSWERS)
+        self._answers = Kept(_ANSWERS)
 
     def calibrated(self, calibrations: Mapping[str, Calibration], constants: Constants | None = None) -> Session:
         """Return a session with other *calibrations* and *constants*; it shares this one's machines."""
         other = Session(calibrations, constants or self.constants)
         other._machines = self._machines
+        other._known = self._known
         other._networks = dict(self._networks)
         return other
 
@@ -106,7 +106,7 @@ class Session(Context):
         """Return the error classes that the answer to *question* is composed of; raises InputError."""
         from simulator.api.composed import composed
 
-        return self._once(self._kept, ("composed", question), lambda: composed(self, question))
+        return self._kept.once(("composed", question), lambda: composed(self, question))
 
     def confidence(self, question: Question) -> Confidence:
         """Return the uncertainty of :meth:`time_s` for *question*; raises as it does."""
@@ -115,18 +115,14 @@ class Session(Context):
     def _answered(self, what: Literal["time", "bound"], question: Question) -> float:
         if question.topic not in ("collective", "step"):
             refuse_passing(question.where.slow_links, "a single operation or a program")
-        key = what, question
-        if key not in self._answers:
+
+        def answer_s() -> float:
             try:
-                self._answers[key] = _function(what, question.topic)(self, question)
-            except InputError as error:
-                self._answers[key] = error
+                return _function(what, question.topic)(self, question)
             except Unsuitable as error:
-                self._answers[key] = InputError(f"{getattr(question, 'strategy', '')} does not fit: {error.why}")
-        answer = self._answers[key]
-        if isinstance(answer, InputError):
-            raise answer.changed(lambda fault: fault)
-        return answer
+                raise InputError(f"{getattr(question, 'strategy', '')} does not fit: {error.why}") from None
+
+        return self._answers.once((what, question), answer_s)
 
     def answer(self, question: Question) -> Answer:
         """Return the answer to *question*, with its time and its limiter; raises InputError."""
@@ -134,15 +130,7 @@ class Session(Context):
             raise InputError("only the time of this is known")
         from simulator.api.single import ANSWERS
 
-        if question not in self._explained:
-            try:
-                self._explained[question] = ANSWERS[question.topic](self, question)
-            except InputError as error:
-                self._explained[question] = error
-        found = self._explained[question]
-        if isinstance(found, InputError):
-            raise found
-        return found
+        return self._answers.once(("explained", question), lambda: ANSWERS[question.topic](self, question))
 
     def explained(self, question: Question) -> Answer | None:
         """Return :meth:`answer`, or None for questions that only have a time; raises InputError."""

@@ -5,10 +5,11 @@ Roles of equal machines in rings and trees are in :class:`Equal`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import TypeVar, cast
+from typing import TypeVar
 
+from simulator.kept import Kept
 from simulator.network.machine import Machine, Node
 from simulator.network.routing import Router
 from simulator.plan.alike import Pairs, Sites
@@ -16,7 +17,7 @@ from simulator.plan.alike import Pairs, Sites
 T = TypeVar("T")
 
 
-class Communicator:
+class Communicator(Kept):
     """A group of ranks: rank i is the node ``ranks[i]`` of ``machine``, a GPU or a CPU.
 
     Routes, rings, trees and NCCL's channels do not depend on message sizes; each is found on first use and cached.
@@ -24,10 +25,10 @@ class Communicator:
     """
 
     def __init__(self, machine: Machine, ranks: Sequence[int], router: Router | None = None) -> None:
+        super().__init__()
         self.machine = machine
         self.ranks = tuple(ranks)
         self.router = router or Router(machine)
-        self._found: dict[Hashable, object] = {}
 
     @property
     def n_ranks(self) -> int:
@@ -86,12 +87,6 @@ class Communicator:
         """Return the subgroup of the given *ranks*, renumbered from 0; the same object each time."""
         nodes = tuple(self.ranks[rank] for rank in ranks)
         return self.once(("part", nodes), lambda: Communicator(self.machine, nodes, self.router))
-
-    def once(self, key: Hashable, find: Callable[[], T]) -> T:
-        """Return the value of *find()* from the first call with this *key*."""
-        if key not in self._found:
-            self._found[key] = find()
-        return cast(T, self._found[key])
 
 
 # -- equal machines --------------------------------------------------------------------

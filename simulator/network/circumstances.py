@@ -18,9 +18,14 @@ from simulator.units import format_bandwidth
 
 
 def machine_of(
-    topology: Topology, slow_links: Sequence[SlowLink] = (), neighbours: Sequence[Neighbour] = ()
+    topology: Topology,
+    slow_links: Sequence[SlowLink] = (),
+    neighbours: Sequence[Neighbour] = (),
+    compiled: Machine | None = None,
 ) -> Machine:
     """Return the machine of *topology*, compiled for simulation, with *slow_links* and *neighbours*.
+
+    *compiled* is the machine without them, if it is known.
 
     A slow link carries a fraction of its bandwidth.  With factor 0 it is absent (``down``), and bytes take another
     route if there is one.  A neighbour takes its rate from every capacity on its route, before all others.  NCCL, which
@@ -32,7 +37,7 @@ def machine_of(
     Raises InputError if a device or link does not exist, a link has two factors at one time, a neighbour's end is
     neither a GPU nor a CPU, or a capacity is too small for a neighbour's rate.
     """
-    machine = compile_machine(topology)
+    whole, machine = topology, compiled or compile_machine(topology)
     slowed = [(slow, ways) for slow, ways in _joined(machine, slow_links) if not slow.is_passing]
     busy = [(neighbour, pairs(mention("neighbours"), neighbour.ends, machine)) for neighbour in neighbours]
     if not slowed and not busy:
@@ -50,8 +55,9 @@ def machine_of(
         wires = [made for wire, is_slow in known for made in _slowed(wire, slow.factor if is_slow else 1.0)]
         if not slow.factor:
             nominal = [wire for wire in nominal if frozenset((wire.a, wire.b)) not in joined]
+    unslowed = replace(topology, wires=tuple(nominal))
+    usual = machine if unslowed == whole else compile_machine(unslowed)
     machine = compile_machine(replace(topology, wires=tuple(wires)))
-    usual = compile_machine(replace(topology, wires=tuple(nominal)))
     failed = [ends for slow, ways in slowed if not slow.factor for ends in ways]
     machine = replace(machine, nominal=usual, down=_down(topology, failed))
     machine = replace(machine, capacity_Bps=_left(machine, busy))

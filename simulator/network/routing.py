@@ -14,12 +14,13 @@ searches request that with :meth:`Router.relay` and, towards a NIC of the neighb
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from simulator.errors import InputError, few
+from simulator.kept import Kept
 from simulator.network.machine import Link, Machine, Node
 from simulator.network.route import CLASSES, Copied, Route, join, route_along, striped
 from simulator.spelling import mention
@@ -31,10 +32,11 @@ _MAX_STRIPES = 64
 T = TypeVar("T")
 
 
-class Router:
-    """Routes over one machine, found on first use and cached."""
+class Router(Kept):
+    """Routes over one machine, found on first use, and what is kept for all groups on it."""
 
     def __init__(self, machine: Machine) -> None:
+        super().__init__()
         self.machine = machine
         self._kept: dict[tuple[int, int], Route] = {}
         self._nics_of = cache(self._find_nics)
@@ -42,16 +44,6 @@ class Router:
         self._nearest_nics = cache(self._find_nearest_nics)
         self._cpus: dict[int, int | None] = {}
         self._models = cache(lambda src, dst: Copied(machine, self.route(src, dst)))
-        self._found: dict[Hashable, object] = {}
-
-    def once(self, key: Hashable, find: Callable[[], T]) -> T:
-        """Return the value of *find()* from the first call with this *key*.
-
-        This cache is for results shared by all groups on the machine.
-        """
-        if key not in self._found:
-            self._found[key] = find()
-        return cast(T, self._found[key])
 
     def route(self, src: int, dst: int) -> Route:
         """Return the route from node *src* to node *dst*, each a GPU or a CPU.

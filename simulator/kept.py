@@ -1,0 +1,52 @@
+"""Results that are found once: :class:`Kept`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from copy import copy
+from math import inf
+from typing import TypeVar
+
+from simulator.errors import InputError
+
+T = TypeVar("T")
+
+
+class Kept:
+    """Results by key, each found on first use; InputErrors are kept too, and raised anew.
+
+    Of more than *most* results, the last *most* that were used stay and up to as many older ones: when *most* have been
+    used, they become the older ones, and the previous older ones are dropped.  So no access has to reorder them.
+    """
+
+    def __init__(self, most: float = inf) -> None:
+        self._most = most
+        self._young: dict[Hashable, object] = {}
+        self._old: dict[Hashable, object] = {}
+
+    def once(self, key: Hashable, find: Callable[[], T]) -> T:
+        """Return the value of *find()* from the first call with this *key*, or raise its InputError."""
+        found = self._young.get(key, self)
+        if found is self:
+            found = self._old[key] if key in self._old else _outcome(find)
+            if len(self._young) >= self._most:
+                self._young, self._old = {}, self._young
+            self._young[key] = found
+        if isinstance(found, InputError):
+            raise copy(found)
+        return found  # type: ignore[return-value]
+
+    def without(self, *keys: Hashable) -> Kept:
+        """Return a copy without the results for *keys*."""
+        other = Kept(self._most)
+        other._young, other._old = (
+            {key: found for key, found in held.items() if key not in keys} for held in (self._young, self._old)
+        )
+        return other
+
+
+def _outcome(find: Callable[[], object]) -> object:
+    try:
+        return find()
+    except InputError as error:
+        return error
