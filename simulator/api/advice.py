@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 
 from simulator.api.context import Context
-from simulator.api.input import with_input_cures
 from simulator.api.outcome import need_on, outcome
 from simulator.devices.predict import Device
 from simulator.errors import InputError
@@ -41,7 +40,11 @@ def advised(context: Context, question: StepQuestion) -> TrainingResult:
     InputError, Unsuitable
         As :meth:`Context.step`.
     """
-    result = with_input_cures(context, question, context.step(question))
+    result = context.step(question)
+    if result.input is not None:
+        from simulator.api.input import with_input_cures
+
+        result = with_input_cures(context, question, result)
     count = result.device_count
     device = context.device(question.where, result.step.device, question.threads, question.software)
     ways = _ways(context, question, device, several=count > 1)

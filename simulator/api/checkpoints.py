@@ -20,8 +20,7 @@ def with_checkpoints(context: Context, result: TrainingResult) -> TrainingResult
     InputError if its time is not given and that disk has no write rate.
     """
     asked = result.question.checkpoints
-    if asked is None:
-        return result
+    assert asked is not None
     write_s = asked.write_s
     if write_s is None:
         question = result.question

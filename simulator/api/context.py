@@ -193,7 +193,7 @@ def _compiled(
     topology: Topology,
     slow_links: Sequence[SlowLink],
     neighbours: Sequence[Neighbour],
-    unchanged: Machine | None = None,
+    usual: Machine | None = None,
 ) -> Machine:
     if not slow_links and not neighbours:
         return compile_machine(topology)

@@ -36,8 +36,7 @@ _SHORT_SIDE = 256.0  # pixels: images resized beforehand for networks that read 
 def check_input(context: Context, question: StepQuestion) -> None:
     """Raise InputError if the input does not go with the step of *question*."""
     asked = question.input
-    if asked is None:
-        return
+    assert asked is not None
     if question.has_servers:
         raise refused("input", "is for steps that all devices do together, not for parameter servers")
     network = context.network(question)
@@ -48,16 +47,16 @@ def check_input(context: Context, question: StepQuestion) -> None:
 
 
 def with_input(context: Context, question: StepQuestion, result: TrainingResult) -> TrainingResult:
-    """Return *result* with the input of *question*, if it has one; raises InputError."""
-    if question.input is None:
-        return result
+    """Return *result* with the input of *question*; raises InputError."""
+    assert question.input is not None
     return replace(result, input=_Input(context, question, result).run(question.input))
 
 
 def with_input_cures(context: Context, question: StepQuestion, result: TrainingResult) -> TrainingResult:
-    """Return *result* with changes that would feed the step, if it waits for its input."""
+    """Return *result*, of a step with an input, with changes that would feed the step if it waits for that."""
     run = result.input
-    if run is None or run.bound == "step":
+    assert run is not None
+    if run.bound == "step":
         return result
     own = _Input(context, question, replace(result, input=None))
     cures = []

@@ -53,18 +53,19 @@ def least_s(context: Context, question: StepQuestion) -> float:
     """Return a lower bound of the step time of *question*, in seconds; raises InputError where it cannot be divided.
 
     The slowest device runs the kernels of all micro-batches one after the other, each for at least its time alone, and
-    its host launches them one after the other.  The bound is 0 for pipelines, unlike devices, parameter servers, and
-    processes that share a device or feed several.
+    its host launches them one after the other.  The bound is 0 for pipelines, unlike devices, and processes that share
+    a device or feed several.
     """
     devices, count = _devices(context, question)
-    shared = question.one_process or question.programs > 1 or question.has_servers or question.divided
+    shared = question.one_process or question.programs > 1 or question.divided
     if question.layout.pp > 1 or len(devices) > 1 or shared:
         return 0.0
     network, options = context.network(question), question.rank_options
     part = divided(network, question.layout.on(count)) if count > 1 else network
     issues = [issue for issue in issues_of(devices[0], part, options) if issue.part != "update"]
     once = [issue for issue in issues if not issue.adds]  # the first micro-batch accumulates nothing
-    pace = slowest_of(count, devices[0].constants) if contend(question) else 1.0
+    waits = contend(question) and not question.has_servers
+    pace = slowest_of(count, devices[0].constants) if waits else 1.0
     host_s = 0.0 if options.cuda_graph else sum(issue.host_s for issue in once)
     return question.micro_batches * max(host_s, pace * sum(issue.device_s for issue in once)) * _ROUNDED
 

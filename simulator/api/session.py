@@ -195,11 +195,18 @@ class Session(Context):
         two exceptions, which ``notes`` of the result name.  Of equal ranks that exchanges load in more than 32 ways,
         those with the nearest loads are simulated as one.  And too many nodes with parameter servers are kept in step.
         """
-        from simulator.api.checkpoints import with_checkpoints
-        from simulator.api.input import check_input, with_input
+        if question.input is not None:
+            from simulator.api.input import check_input, with_input
 
-        check_input(self, question)
-        return with_checkpoints(self, with_input(self, question, self._step(question, fold=fold)))
+            check_input(self, question)
+            result = with_input(self, question, self._step(question, fold=fold))
+        else:
+            result = self._step(question, fold=fold)
+        if question.checkpoints is None:
+            return result
+        from simulator.api.checkpoints import with_checkpoints
+
+        return with_checkpoints(self, result)
 
     def _step(self, question: StepQuestion, *, fold: bool = True) -> TrainingResult:
         from simulator.api.steps import run_alone, run_together

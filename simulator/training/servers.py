@@ -24,6 +24,7 @@ from simulator.collectives.bundle import Bundle
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.request import Unsuitable
 from simulator.collectives.rings import RING
+from simulator.kept import Kept
 from simulator.network.machine import Machine
 from simulator.network.route import Route
 from simulator.plan.plan import Flow, Perturbation, Plan, PlanBuilder, Resource
@@ -133,6 +134,7 @@ class _Writer:
         loss: Loss | None,
     ) -> None:
         self.builder = PlanBuilder()
+        self.bare = Kept()
         self.loss = loss
         self.group = group
         self.machine = group.machine
@@ -350,7 +352,7 @@ class _Writer:
         if not flows:
             return after
         latency_s = max(flow.route.latency_s for flow in flows)
-        bare = [replace(flow, route=_without_latency(flow.route)) for flow in flows]
+        bare = [Flow(self._without_latency(flow.route), flow.bytes) for flow in flows]
         about, place = Served(stage, number, step, k), self.machine.nodes[self.teams[number].cpus[0]].name
         label = f"{stage} {self.keys[k].layer}" if k >= 0 else stage
         stream = self._stream(number, stage)
@@ -361,12 +363,11 @@ class _Writer:
             self.builder.work(f"{label} arrives", "", latency_s, stream=f"{stream} {k}", after=[end], about=ARRIVES)
         ]
 
+    def _without_latency(self, route: Route) -> Route:
+        return self.bare.once(id(route), lambda: (route, replace(route, latency_s=0.0)))[1]
+
     def _stream(self, number: int, stage: str) -> str:
         return prefix_of(self.machine, self.teams[number], self.teams) + stage
-
-
-def _without_latency(route: Route) -> Route:
-    return replace(route, latency_s=0.0)
 
 
 def _input_bytes(network: Network) -> float:
