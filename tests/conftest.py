@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +27,27 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 _ROOT = Path(__file__).resolve().parent.parent
 _MUCH_BYTES = 100_000_000
+
+# What a file says that needs another program: torch and what stands on it, SimGrid, Chromium, or a network of its own.
+_NEEDS_AN_ORACLE = re.compile(
+    r"""(importorskip|find_spec)\("(torch|transformers)|mark\.(simgrid|torch)|"chromium"|check_rights\("""
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Choose files by whether they need an oracle: CI runs the others while oracles are installed."""
+    parser.addoption(
+        "--oracles", choices=("only", "without"), help="files that need torch, SimGrid, ..., or all others"
+    )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out the files that ``--oracles`` does not choose."""
+    wanted = config.getoption("--oracles")
+    if wanted is None or not collection_path.is_file() or not collection_path.name.startswith("test_"):
+        return None
+    needs_one = _NEEDS_AN_ORACLE.search(collection_path.read_text(encoding="utf-8")) is not None
+    return None if needs_one == (wanted == "only") else True
 
 
 @pytest.fixture(scope="session")
