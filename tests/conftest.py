@@ -59,6 +59,15 @@ def corpus() -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def answered_once() -> Iterator[None]:
+    """Let the tests of a file share machines and steps of built-in names (:mod:`tests.answered_once`)."""
+    from tests.answered_once import answers_shared  # the tests of the lowest versions do without
+
+    with answers_shared():
+        yield
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _memory_is_given_back() -> Iterator[None]:
     """Collect the garbage of a file that left much: by the rare collections above it would stay for a hundred files."""

@@ -24,6 +24,8 @@ from simulator.results.step_confidence import step_composition
 from simulator.topology.load import topology_from_text
 from simulator.workload.operators import Linear, Softmax
 
+pytestmark = pytest.mark.usefixtures("answered_once")
+
 GEMM = kernel_chain("gemm", "compute", "fp32")
 ROWWISE = kernel_chain("rowwise", "memory", "fp32")
 SEEN = Seen(

@@ -17,6 +17,8 @@ from simulator.console.style import PLAIN
 from simulator.scenarios.answers import Answer
 from simulator.scenarios.catalogue import builtin_scenarios, find_scenario, in_order
 
+pytestmark = pytest.mark.usefixtures("answered_once")
+
 ROOT = Path(__file__).resolve().parents[2]
 AGAIN = "run python -m docs.make_pages"
 

@@ -14,6 +14,8 @@ from simulator import Session, TopocastError, compare, simulate
 from simulator.cli import run
 from simulator.console.run import error_lines
 
+pytestmark = pytest.mark.usefixtures("answered_once")
+
 ANSWERED = """
 --topology p3.2xlarge --workload resnet50 --batch 64
 --topology p3.16xlarge --workload resnet50 --batch 64 --gpus 1

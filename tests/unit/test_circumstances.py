@@ -17,7 +17,7 @@ from simulator.questions.step import CheckpointQuestion, StepQuestion
 from simulator.questions.where import Neighbour, SlowLink, Where
 from simulator.results.checkpoints import Checkpoints, best_interval_s
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("answered_once")]
 
 PCIE = Where("4gpu-pcie")  # all links 16 GB/s, no latency
 S = 160e6

@@ -27,7 +27,7 @@ from simulator.topology.yaml_source import parse_yaml
 from tests.asked import exchange_on
 from validate.cli.app import app as validate_app
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("answered_once")]
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -29,6 +29,8 @@ from simulator.questions.where import Where
 from simulator.results.input import ends_of
 from tests.machines import machine_from, ring_machine
 
+pytestmark = pytest.mark.usefixtures("answered_once")
+
 GB = 1e9
 
 

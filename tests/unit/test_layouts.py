@@ -33,6 +33,8 @@ from simulator.workload.zoo.registry import build_network
 from tests.asked import step_on
 from validate.tables.names import Names
 
+pytestmark = pytest.mark.usefixtures("answered_once")
+
 MACHINE = load_machine("dgx-a100-40gb")
 BATCH, LENGTH, HIDDEN, LAYERS = 2, 512, 1024, 4
 GPT = build_network(

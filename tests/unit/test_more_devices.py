@@ -13,6 +13,8 @@ from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 
+pytestmark = pytest.mark.usefixtures("answered_once")
+
 SESSION = Session()
 OPTIONS = StepOptions(precision="master-bf16", optimizer="adam", fused_optimizer=True)
 

@@ -25,7 +25,7 @@ from validate.tables.cells import NotScored
 from validate.tables.names import DeviceNames, MachineNames, Names
 from validate.tables.table import read_table
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("answered_once")]
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "validate" / "measurements"
 TABLES = {

@@ -20,6 +20,8 @@ from tests.unit.test_dumps import NV12
 from tests.unit.test_trace import document, two_steps
 from validate.cli.app import app as validate
 
+pytestmark = pytest.mark.usefixtures("answered_once")
+
 _P3 = "--topology p3.16xlarge --workload"
 _STEP = f"{_P3} resnet18 --batch 2 --gpus 1"
 _DP = f"{_P3} resnet18 --batch 2 --gpus 2"

@@ -29,6 +29,8 @@ from simulator.workload.network import Network
 from simulator.workload.zoo.registry import build_network
 from tests.asked import step_on
 
+pytestmark = pytest.mark.usefixtures("answered_once")
+
 MACHINE = load_machine("dgx-a100-40gb")
 PLACES = Places(MACHINE)
 HALF = StepOptions(precision="master-bf16", optimizer="adam", fused_optimizer=True)

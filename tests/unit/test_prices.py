@@ -11,6 +11,8 @@ from simulator.api.session import Session
 from simulator.cli import run
 from simulator.questions.where import Where
 
+pytestmark = pytest.mark.usefixtures("answered_once")
+
 STEP = ["--workload", "resnet50", "--batch", "64"]
 
 

@@ -12,6 +12,8 @@ import pytest
 import simulator
 from simulator import InputError, compare, simulate
 
+pytestmark = pytest.mark.usefixtures("answered_once")
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from simulator.cli import run
 
+pytestmark = pytest.mark.usefixtures("answered_once")
+
 STEP = ["--topology", "p3.16xlarge", "--workload", "alexnet", "--batch", "4"]
 BARE = "on the bare links: launches and protocols add to these times"
 BOUNDS = "lower bound of each schedule: bare links, without launches and protocols"

@@ -13,6 +13,8 @@ from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 
+pytestmark = pytest.mark.usefixtures("answered_once")
+
 ADAM = StepOptions(precision="amp-fp16", optimizer="adam")
 
 

@@ -24,7 +24,7 @@ from simulator.search.run import Kept, find_best
 from simulator.search.space import Space, parse_fixed
 from simulator.topology.load import load_topology
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("answered_once")]
 
 SESSION = Session()
 BEST = ["best", "--topology", "dgx-a100-80gb", "--workload", "gpt3-125m", "--global-batch", "16", "--jobs", "1", "-q"]

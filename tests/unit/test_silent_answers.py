@@ -21,6 +21,8 @@ from simulator.network.machine import Machine
 from simulator.network.routing import Router
 from simulator.topology.load import load_topology, topology_from_text
 
+pytestmark = pytest.mark.usefixtures("answered_once")
+
 HEAD = "schema_version: 1\nname: t\n"
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from simulator.cli import run
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("answered_once")]
 
 P3 = ["--topology", "p3.2xlarge.yaml"]
 STEP = [*P3, "--workload", "resnet50", "--batch", "16"]

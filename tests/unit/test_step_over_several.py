@@ -10,7 +10,7 @@ import pytest
 
 from simulator.cli import run
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("answered_once")]
 
 P3 = ["--topology", "p3.16xlarge"]
 RESNET = ["--workload", "resnet50", "--batch", "64"]

@@ -13,6 +13,8 @@ from simulator.questions.layout import parse_layout
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 
+pytestmark = pytest.mark.usefixtures("answered_once")
+
 ASKED = StepQuestion(where=Where("p3.16xlarge"), workload="resnet18", batch=8)
 
 

@@ -9,6 +9,8 @@ import pytest
 from simulator.cli import run
 from simulator.workload.zoo.registry import find_entry
 
+pytestmark = pytest.mark.usefixtures("answered_once")
+
 GPT = ["--workload", "gpt2", "--batch", "1", "--seq-len", "64", "--set", "layers=1", "--json"]
 
 
