@@ -13,6 +13,9 @@ from hypothesis import HealthCheck, settings
 
 # The same examples in every run, and no deadline: test machines are shared and slow.
 settings.register_profile("ci", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "fresh", deadline=None, suppress_health_check=list(HealthCheck), print_blob=True, database=None
+)
 settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 

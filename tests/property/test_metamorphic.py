@@ -14,8 +14,8 @@ from tests.property.rules import RULES
 from tests.property.ruling import SkipError
 from tests.property.run import ask
 
-QUESTIONS = 500
-PARTS = 5
+QUESTIONS = 150
+PARTS = 2
 
 
 @pytest.mark.parametrize("part", range(PARTS))

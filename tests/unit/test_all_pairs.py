@@ -78,7 +78,12 @@ def _both(machine: Machine, collective: Collective, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("collective", _WITHOUT_ROOT)
 @pytest.mark.parametrize(
-    ("name", "nodes", "fabric"), [("dgx-h100", 3, None), ("p3.16xlarge", 4, "ethernet-10g"), ("gcp-8xk80", 5, None)]
+    ("name", "nodes", "fabric"),
+    [
+        ("dgx-h100", 2, None),
+        pytest.param("p3.16xlarge", 3, "ethernet-10g", marks=pytest.mark.slow),
+        pytest.param("gcp-8xk80", 3, None, marks=pytest.mark.slow),
+    ],
 )
 def test_of_equal_machines(
     name: str, nodes: int, fabric: str | None, collective: Collective, monkeypatch: pytest.MonkeyPatch
@@ -124,11 +129,11 @@ links:
     _check_the_same(machine, folded, single)
 
 
-def test_a_fat_tree_of_1024_hosts_takes_what_its_links_take() -> None:
-    """Every host link is busy throughout; with half of the spines, 992 of 1,023 shards of 32 hosts share 16 links."""
-    rounds = 2 * 256e6 / 1024 / 10e9
-    assert FatTree(32, 32, 32).ours_s("sharded") == pytest.approx(rounds * 1023 + 8e-6, rel=1e-9)
-    assert FatTree(32, 32, 16).ours_s("sharded") == pytest.approx(rounds * 992 * 32 / 16 + 8e-6, rel=1e-9)
+def test_a_fat_tree_of_324_hosts_takes_what_its_links_take() -> None:
+    """Every host link is busy throughout; with half of the spines, 306 of 323 shards of 18 hosts share 9 links."""
+    rounds = 2 * 256e6 / 324 / 10e9
+    assert FatTree(18, 18, 18).ours_s("sharded") == pytest.approx(rounds * 323 + 8e-6, rel=1e-9)
+    assert FatTree(18, 18, 9).ours_s("sharded") == pytest.approx(rounds * 306 * 18 / 9 + 8e-6, rel=1e-9)
 
 
 @pytest.mark.parametrize("strategy", [SHARDED, Nccl()])

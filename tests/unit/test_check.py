@@ -190,7 +190,7 @@ def test_smaller_sizes_alone_make_a_log_slow() -> None:
         ),
         ("dgx-h100", 1, without_nvlink, "PCIe in place of NVLink", "slow"),
         ("dgx-1-v100-16gb", 1, without_nvlink, "PCIe in place of NVLink", "slow"),
-        ("dgx-1-v100-16gb", 2, without_gpudirect, "no GPUDirect RDMA", "slow"),
+        pytest.param("dgx-1-v100-16gb", 2, without_gpudirect, "no GPUDirect RDMA", "slow", marks=pytest.mark.slow),
         pytest.param(
             *("dgx-1-v100-16gb", 4, lambda t: slower_adapters(t, 0.5), "adapters at half of their rate", "slow"),
             marks=pytest.mark.slow,

@@ -427,11 +427,13 @@ def test_the_plugin_for_efa_makes_the_chunks_of_nvls_four_times_as_large() -> No
     assert time_s(1.0) - time_s(0.0) == pytest.approx(filled_s, rel=0.05)
 
 
-@pytest.mark.parametrize("name", ["dgx-h100", "dgx-h200", "p5.48xlarge", "dgx-b200", "gb200-nvl72"])
+@pytest.mark.parametrize(
+    "name", ["dgx-h100", "p5.48xlarge", "dgx-b200", pytest.param("gb200-nvl72", marks=pytest.mark.slow)]
+)
 def test_two_machines_are_no_faster_than_one_for_the_same_bytes(name: str) -> None:
     """Measured: 480 GB/s (busbw) on one DGX H200, 274 of the buffer; 468 on two, 250 of it (nebius-8xh100)."""
     one, two = (load_machine(name, n_nodes=n) for n in (1, 2))
-    for size in (64e6, 1e9, 1.073e9, 16e9):
+    for size in (64e6, 1.073e9):
         times = [execute(m, Nccl().plan(request_of(m, size))).end_s for m in (one, two)]
         assert times[0] <= times[1]
 

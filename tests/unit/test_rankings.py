@@ -114,7 +114,7 @@ def test_what_does_not_fit_is_said_at_any_width_and_ends_as_alone(capsys, monkey
         alone[machine] = run(["--topology", machine, *question[2:]])
         capsys.readouterr()
     assert alone == {"p3.8xlarge": 1, "dgx-h100": 0}
-    for width in ("60", "80", "100", "120"):
+    for width in ("60", "120"):
         monkeypatch.setenv("COLUMNS", width)
         assert run(question) == 1
         out, err = capsys.readouterr()

@@ -18,6 +18,7 @@ from simulator.workload.zoo.registry import build_network, network_names
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch")
 
+from tests.cover import one_of_each_code  # noqa: E402
 from tests.oracles import torch_memory, torch_networks  # noqa: E402  they import torch
 
 _FIGURES = json.loads((Path(__file__).parents[1] / "oracles" / "network_figures.json").read_text(encoding="utf-8"))
@@ -27,14 +28,9 @@ def test_there_is_an_oracle_for_every_network() -> None:
     assert sorted(torch_networks.NAMES) == sorted(network_names())
 
 
-_ALL = [
-    pytest.param(name, marks=[] if library == "torch" else [pytest.mark.slow])
-    for name, (library, _) in torch_networks.NAMES.items()
-]
-
-
-@pytest.mark.parametrize("name", _ALL)
+@pytest.mark.parametrize("name", one_of_each_code())
 def test_the_kept_figures_are_what_torch_counts(name: str) -> None:
+    """``python -m tests.oracles.make_network_figures`` counts all networks again: its file must not change."""
     library = torch_networks.NAMES[name][0]
     if importlib.util.find_spec(library) is None:
         pytest.skip(f"{library} is not installed; the figures that it gave are kept")
