@@ -41,14 +41,14 @@ def check(folder, again=None, *, page=True):
         assert "<i>" not in text
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(record=st.dictionaries(st.sampled_from(KEYS), ANY, max_size=4))
 def test_any_record(tmp_path, record):
     folder = write(tmp_path / "any", {"ops.csv": OPERATORS[:2]}, **record)
     check(folder, read_folder(str(write(tmp_path / "plain", {"ops.csv": OPERATORS[:2]}))))
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
 def test_any_cells(tmp_path, data):
     tables = {"ops.csv": [dict(row) for row in OPERATORS], "training.csv": [dict(row) for row in STEPS]}
@@ -59,7 +59,7 @@ def test_any_cells(tmp_path, data):
     check(write(tmp_path / "any", tables), page=data.draw(st.integers(0, 4)) == 0)
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(cut=st.integers(0, 400), name=st.sampled_from(["ops.csv", "run.json"]))
 def test_files_cut_anywhere(tmp_path, cut, name):
     folder = write(tmp_path / "any", {"ops.csv": OPERATORS[:3]}, environment=ENVIRONMENT)

@@ -45,7 +45,7 @@ def plans(draw: st.DrawFn, machine: Machine) -> Plan:
     return builder.build()
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(st.data())
 def test_folded_equals_unfolded(data: st.DataObject) -> None:
     machine = data.draw(machines())
@@ -80,7 +80,7 @@ def disturbed_rounds(draw: st.DrawFn, machine: Machine) -> Plan:
     return builder.build()
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(st.data())
 def test_folded_rounds_wake_where_they_are(data: st.DataObject) -> None:
     machine = data.draw(machines(max_gpus=4))

@@ -24,8 +24,9 @@ def simgrid() -> str:
     return python_of_simgrid()
 
 
-@pytest.mark.parametrize("n_hosts", _FULL)
-@pytest.mark.parametrize("strategy", ["ring", "halving-doubling"])
+@pytest.mark.parametrize(
+    ("strategy", "n_hosts"), [("ring", 64), ("ring", 1024), ("halving-doubling", 64), ("halving-doubling", 256)]
+)
 def test_as_long_as_on_the_fat_tree_of_simgrid(simgrid: str, n_hosts: int, strategy: str) -> None:
     tree = _FULL[n_hosts]
     if strategy == "ring" and n_hosts == 1024:  # all rounds of a ring are equal

@@ -37,7 +37,7 @@ def exchange_s(
 
 
 @given(st.floats(1e3, 1e9), st.floats(1.0, 10.0), st.sampled_from(["ring", "tree", "halving-doubling", "hierarchical"]))
-@settings(max_examples=25)
+@settings(max_examples=8)
 def test_a_larger_message_is_never_cheaper_on_one_algorithm(size: float, factor: float, strategy: str) -> None:
     gpus = tuple(range(16))
     assert exchange_s(size, gpus=gpus, strategy=strategy) <= exchange_s(factor * size, gpus=gpus, strategy=strategy) * (
@@ -46,7 +46,7 @@ def test_a_larger_message_is_never_cheaper_on_one_algorithm(size: float, factor:
 
 
 @given(st.integers(1, 7), st.floats(1e6, 1e9))
-@settings(max_examples=20)
+@settings(max_examples=8)
 def test_a_group_over_two_nodes_never_beats_its_physical_cut(inside: int, size: float) -> None:
     gpus = (*range(inside), *range(8, 8 + 8 - inside))
     machine = SESSION.machine(A100)
@@ -94,20 +94,20 @@ def step_s(layout: Layout, gpus: tuple[int, ...] = tuple(range(16)), part: str =
 
 
 @given(LAYOUTS)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_nodes_in_another_order_change_nothing(layout: Layout) -> None:
     gpus = (*range(8, 16), *range(8))
     assert step_s(layout, gpus) == pytest.approx(step_s(layout), rel=1e-6)
 
 
 @given(LAYOUTS)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_a_faster_device_never_slows_a_step(layout: Layout) -> None:
     assert step_s(layout, part="dgx-h100") <= step_s(layout) * (1 + 1e-9)
 
 
 @given(LAYOUTS)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_no_layout_beats_what_its_devices_could_do_that_wait_for_nothing(layout: Layout) -> None:
     question = StepQuestion(
         where=A100, workload="llama3-8b", batch=1, micro_batches=BATCHES, sizes=SIZES, options=OPTIONS, layout=layout

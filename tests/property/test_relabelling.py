@@ -55,7 +55,7 @@ def symmetry(name: str, first: int, second: int) -> tuple[int, ...] | None:
 
 @pytest.mark.parametrize("strategy", sorted({*strategy_names()} - BY_NUMBER))
 @given(st.data())
-@settings(max_examples=25)
+@settings(max_examples=8)
 def test_a_symmetry_of_the_machine_changes_no_time(strategy: str, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(MACHINES))
     machine = machine_of(name)

@@ -39,6 +39,8 @@ NETWORKS: dict[str, dict[str, int | str]] = {
     "bloom-560m": {**TINY, "attention": "fused", "vocabulary": 96},
     "gpt": {**TINY, "attention": "eager", "dropout": 0},
 }
+_QUICK = ("lenet", "mlp", "resnet20", "gpt2", "llama-7b", "bloom-560m", "gpt")
+_ALL = [pytest.param(name, marks=() if name in _QUICK else pytest.mark.slow) for name in NETWORKS]
 # cuDNN saves its own data; torch's RMSNorm is one kernel on a GPU and several elsewhere.
 KEPT_OTHERWISE = ("lstm-shi2016", "llama-7b", "t5-small")
 LAYERS = """
@@ -143,7 +145,7 @@ def again(network: Network) -> int:
     return sum(operator.backward_flop - 2 * operator.flop for operator in operators)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", _ALL)
 def test_parameters_and_flop_are_those_that_the_simulator_reads(name: str, tmp_path: Path) -> None:
     for training in (True, False) if name in ("lenet", "gpt2") else (True,):
         network = network_of(name, training)
@@ -157,7 +159,7 @@ def test_parameters_and_flop_are_those_that_the_simulator_reads(name: str, tmp_p
 
 
 @pytest.mark.usefixtures("_bytes_for_masks")
-@pytest.mark.parametrize("name", [name for name in NETWORKS if name not in KEPT_OTHERWISE])
+@pytest.mark.parametrize("name", [each for each in _ALL if each.values[0] not in KEPT_OTHERWISE])
 def test_what_is_kept_for_the_backward_pass_is_what_the_simulator_counts(name: str, tmp_path: Path) -> None:
     network = network_of(name)
     fused = any(isinstance(layer.operator, Attention) for layer in network.layers)

@@ -152,17 +152,17 @@ def test_the_real_command_knows_all_circumstances(capsys) -> None:
 
 
 def test_b8_a_lost_server_costs_what_is_sent_again() -> None:
-    session = Session()
-    plain = session.step(VGG)
-    for after_s in (0.001, 0.1, 0.2):
-        result = session.step(replace(VGG, lost=("node1.cpu0", after_s)))
+    session, asked = Session(), replace(VGG, where=Where("p3.16xlarge", 2))
+    plain = session.step(asked)
+    for after_s in (0.001, 0.2):
+        result = session.step(replace(asked, lost=("node1.cpu0", after_s)))
         assert result.step_time_s == plain.step_time_s
         assert result.servers is not None
         assert result.servers.lost_s is not None
-        # At least a quarter of the parameters goes from one node to the others; at most one step is repeated, and
-        # three servers in place of four exchange all keys again.
-        quarter_s = 4 * result.step.parameter_count / 4 / 2.94e9
-        assert quarter_s / 2 < result.servers.lost_s < quarter_s + 4 / 3 * 2 * plain.step_time_s
+        # At least half of the parameters goes from one node to the other; at most one step is repeated, and one
+        # server in place of two exchanges all keys again.
+        half_s = 4 * result.step.parameter_count / 2 / 2.94e9
+        assert half_s / 2 < result.servers.lost_s < half_s + 2 / 1 * 2 * plain.step_time_s
     for lost, told in [
         (("node7.cpu0", 0.1), "lost='node7.cpu0': no server stands there"),
         (("node1.cpu0", 9.0), "9 s after the start of a step is after its end"),

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from types import ModuleType
-from typing import ClassVar
 
 import pytest
 
-from simulator.api.session import Question
-from simulator.errors import InputError
-from simulator.questions.step import StepQuestion
 from simulator.results.trust import Trust
+from tests.remembered import AGAIN, Remembering, tables
 from validate.kinds import OPERATORS, Kind
 from validate.score.groups import group_rows, whole
 from validate.score.markdown import operator_table, percent, published_table, step_table
@@ -30,62 +25,12 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 ACCURACY = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
-AGAIN = "run python docs/make_tables.py"
-
-
-def _make_tables() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_tables", ROOT / "docs" / "make_tables.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-tables = _make_tables()
 
 
 def shown(what: str) -> dict[str, list[str]]:
     """Return the cells of a table, by row label."""
     body = ACCURACY.partition(f"<!-- {what} -->\n")[2].partition(f"<!-- /{what} -->")[0]
     return {cells[0]: cells[1:] for cells in tables.table_cells(body)}
-
-
-class Remembering(tables.Answers):  # type: ignore[misc,name-defined]
-    """Answers recorded when the documents were made; one in eight is computed again.
-
-    Of steps over several ranks it is one in 32, of the slowest steps one in 80.
-
-    Recomputed answers must equal the recorded ones.
-    """
-
-    written_down: ClassVar[Mapping[str, list[float | str]]] = json.loads(tables.PREDICTED.read_text(encoding="utf-8"))
-
-    def time_s(self, question: Question) -> float:
-        return self._answer(question, 0, super().time_s)
-
-    def bound_s(self, question: Question) -> float:
-        return self._answer(question, 1, super().bound_s)
-
-    def _answer(self, question: Question, which: int, ask: Callable[[Question], float]) -> float:
-        digest = tables.question_digest(question)
-        assert digest in self.written_down, AGAIN
-        known = self.written_down[digest][which]
-        assert isinstance(question, StepQuestion)
-        takes_long = question.layout.divides_network or question.layout.pp > 1 or question.workload == "tacotron2"
-        over_several = question.gpus is None or len(question.gpus) > 1
-        if int(digest, 16) % (80 if takes_long else 32 if over_several else 8):
-            if isinstance(known, str):
-                raise InputError(known)
-            return known
-        if isinstance(known, str):
-            with pytest.raises(InputError) as refused:
-                ask(question)
-            assert str(refused.value) == known, AGAIN
-            raise refused.value
-        found = ask(question)
-        assert found == pytest.approx(known, rel=1e-9), AGAIN
-        return found
 
 
 def scored(
