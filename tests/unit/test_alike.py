@@ -43,6 +43,7 @@ def _apart(plan: Plan) -> Plan:
     return replace(plan, tasks=tuple(task.apart() for task in plan.tasks))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("machine", "nodes", "collective", "algorithm"), _CASES)
 def test_alike_is_as_one_by_one(machine: str, nodes: int, collective: str, algorithm: str) -> None:
     request, plan = _plan(machine, nodes, collective, algorithm)
@@ -58,6 +59,7 @@ def test_alike_is_as_one_by_one(machine: str, nodes: int, collective: str, algor
     assert stepped.end_s == pytest.approx(single.end_s, rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("machine", "nodes", "collective", "algorithm"), _CASES)
 def test_planned_by_roles_is_as_planned_rank_by_rank(
     machine: str, nodes: int, collective: str, algorithm: str, monkeypatch: pytest.MonkeyPatch
@@ -105,6 +107,7 @@ def test_two_groups_at_once_are_as_one_by_one() -> None:
     assert list(together.resource_bytes) == pytest.approx(list(single.resource_bytes), rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", [RING, SINGLE_RING, HIERARCHICAL])
 @pytest.mark.parametrize("collective", ["all-reduce", "all-gather", "reduce-scatter"])
 @pytest.mark.parametrize(("name", "nodes"), [("dgx-h100", 3), ("p3.16xlarge", 4), ("gcp-8xk80", 5)])

@@ -96,6 +96,7 @@ def test_of_equal_machines(
     _check_the_same(machine, folded, single)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=25)
 @given(
     hosts=st.lists(st.integers(1, 4), min_size=2, max_size=4),

@@ -75,6 +75,7 @@ def test_time_grows_with_the_square_of_the_length() -> None:
     assert times[1] == pytest.approx(4 * times[0], rel=0.07)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [64, 128, 256])
 @pytest.mark.parametrize("window", [1, 100, 128, 1000, 4096])
 def test_a_window_visits_the_tiles_that_hold_a_seen_score(rows: int, window: int) -> None:

@@ -150,6 +150,7 @@ def test_programs_are_answered_and_refused_alike(tmp_path, capsys: pytest.Captur
             assert json.loads(json.dumps(python_of(words))) == json.loads(out)["results"]
 
 
+@pytest.mark.slow
 def test_a_step_that_does_not_fit_is_answered_by_both(capsys: pytest.CaptureFixture[str]) -> None:
     """The command line says so by its status, Python by ``fits``."""
     words = shlex.split("--topology p3.2xlarge --workload gpt2-xl --batch 1")

@@ -168,6 +168,7 @@ def test_what_is_kept_for_the_backward_pass_is_what_the_simulator_counts(name: s
     assert kept == pytest.approx(saved_tensors(network, "fp32").total_bytes, rel=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attention", ["eager", "fused"])
 def test_a_file_of_layers_and_a_torch_module_are_built_with_their_sizes(
     attention: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -211,6 +212,7 @@ def test_what_is_not_kept_runs_again_and_gradients_stay_the_same(recompute: str,
         torch.testing.assert_close(a, b)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "settings", "why"),
     [
@@ -285,6 +287,7 @@ def test_rows_go_to_experts_and_come_back_weighed_as_they_are_written(tmp_path: 
 # -- operators by themselves -----------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["resnet50", "bert-base", "mpt-125m", "lstm-shi2016"])
 def test_parts_ask_for_the_operators_of_the_network_and_no_other(name: str, tmp_path: Path) -> None:
     network = network_of(name)

@@ -59,6 +59,7 @@ def test_the_first_lines_say_what_was_changed(words: list[str], what: str, capsy
     assert lines(words, capsys)[1].removeprefix("# ").startswith(f"changed: {what}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [[*RING, *SLOW], [*STEP, "--straggler", "gpu3:1.5x"]])
 def test_documents_and_python_say_the_same(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     (entry,) = json.loads("\n".join(lines([*words, "--json"], capsys)))["results"]

@@ -180,7 +180,10 @@ def test_smaller_sizes_alone_make_a_log_slow() -> None:
 @pytest.mark.parametrize(
     ("machine", "nodes", "fault", "words", "verdict"),
     [
-        ("dgx-h100", 2, lambda t: fewer_adapters(t, range(4)), "4 of 8 adapters used", "healthy"),
+        pytest.param(
+            *("dgx-h100", 2, lambda t: fewer_adapters(t, range(4)), "4 of 8 adapters used", "healthy"),
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             "dgx-h100", 2, lambda t: fewer_adapters(t, range(1)), "1 of 8 adapters used", "slow", marks=pytest.mark.slow
         ),
@@ -325,6 +328,7 @@ def test_half_of_the_expected_bandwidth_between_two_machines_is_slow() -> None:
 # -- the command -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_command_answers_first_in_80_columns(tmp_path, capsys) -> None:
     good, bad = tmp_path / "good.log", tmp_path / "bad.log"
     topology = load_topology("dgx-h100", n_nodes=2)

@@ -95,6 +95,7 @@ def test_nothing_is_said_where_all_are_alike_or_were_named(which: str, capsys):
     assert "faster" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_step_takes_the_gpus_whose_exchange_is_fastest(capsys):
     step = ["--topology", "p3.16xlarge", "--workload", "vgg16", "--batch", "1", "--json"]
     times = {}

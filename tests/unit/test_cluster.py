@@ -87,6 +87,7 @@ def test_more_servers_than_hosts_are_left_out() -> None:
         make_cases("2", ["1Gbit/s"], "1MB", "parameter-server-3", None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -46,6 +46,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     return compare(read_folder(str(folder)), Asked())
 
 
+@pytest.mark.slow
 def test_what_was_asked_is_predicted_from_the_file_that_was_measured(found: Comparison) -> None:
     assert len(found.own) == len(BATCHES)
     for row in found.own:

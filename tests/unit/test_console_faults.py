@@ -58,6 +58,7 @@ def test_an_end_of_file_inside_is_no_interrupt(monkeypatch, capsys) -> None:
     assert capsys.readouterr().err.strip() == "simulate: EOFError: marshal data too short (--debug shows where)"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
 @pytest.mark.parametrize(
     ("words", "status"),

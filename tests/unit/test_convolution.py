@@ -255,6 +255,7 @@ def test_the_convolutions_of_a_network_fill_most_of_a_published_step(
     assert 0.55 < total_s / (batch / images_per_s) < 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.corpus
 def test_errors_against_measurements(corpus: Path) -> None:
     names = Names()
@@ -292,6 +293,7 @@ def test_bytes_come_in_packs_and_whole_waves_before_ampere(device: str) -> None:
     assert cost_s(gpu, spread, precision="int8") < cost_s(gpu, small, precision="int8")
 
 
+@pytest.mark.slow
 def test_errors_of_bytes_against_measurements(corpus: Path) -> None:
     """Mean errors were 28 and 30 % while these products were cut like those of fp32."""
     names = Names()

@@ -1,5 +1,6 @@
 """Any output of system and driver gives a draft that is a valid machine."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -58,6 +59,7 @@ def matrices(draw, count: int) -> str:
     return "\n".join(lines)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(data=st.data(), processor=processors, boards=st.lists(cards, max_size=5), alike=st.booleans())
 def test_a_draft_is_a_machine(data, processor, boards, alike) -> None:

@@ -101,15 +101,29 @@ def test_every_page_is_listed() -> None:
     assert [name for name in pages if f"({name})" not in listed] == []
 
 
+# Words of commands that take long, and others in their place: the options are the same.
+SHORTER = (
+    ("--nodes 4 --workload vgg16", "--nodes 2 --workload alexnet"),
+    ("--nodes 2 --workload gpt3-1.3b --global-batch 64", "--workload gpt3-125m --global-batch 16"),
+    ("gpt3-1.3b --global-batch 32", "gpt3-125m --global-batch 16"),
+)
+
+
+def test_every_longer_command_is_there() -> None:
+    assert [longer for longer, _ in SHORTER if not any(longer in command for _, command in commands())] == []
+
+
 @pytest.mark.parametrize(("document", "command"), commands())
 def test_a_command_runs(document: str, command: str, here, capsys) -> None:
+    for longer, shorter in SHORTER:
+        command = command.replace(longer, shorter)
     words = shlex.split(command)
     tables.write_files(DOCUMENTS[document], here)
     for other, earlier in commands():  # the calibration that it would write, for the device that it names
         calibrated = re.match(r"validate calibrate --device (\S+) .*--out (\S+)", earlier)
         if other == document and calibrated is not None:
             Path(calibrated[2]).write_text(f"schema_version: 1\ndevices:\n  {calibrated[1]}: {{compute: 1.02}}\n")
-    if words[0] == "validate":  # needs a table, so only its options are checked
+    if words[0] == "validate":  # needs a table: its options are checked here; test_docs_validate.py runs it
         assert run_app(validate_app, "validate", [*words[1:2], "--help"]) == 0
         shown = capsys.readouterr().out
         assert [w for w in words[2:] if w.startswith("--") and w not in shown] == []

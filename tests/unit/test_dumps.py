@@ -418,6 +418,7 @@ PUBLISHED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "gpu", "nic", "built_in", "networked"), PUBLISHED, ids=[row[0] for row in PUBLISHED])
 def test_published_dumps_are_the_built_in_machines(name, gpu, nic, built_in, networked) -> None:
     if not (DUMPS / name).exists():
@@ -433,6 +434,7 @@ def test_published_dumps_are_the_built_in_machines(name, gpu, nic, built_in, net
         assert mine.sync_time_s == pytest.approx(theirs.sync_time_s, rel=2e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(12))
 def test_every_published_xml_is_a_machine_or_says_what_it_lacks(number, tmp_path) -> None:
     files = sorted((DUMPS / "nccl-xml").glob("*.xml")) if DUMPS.exists() else []

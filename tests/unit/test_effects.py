@@ -63,6 +63,7 @@ def _has_effect(call: ast.Call) -> bool:
     return name in _CALLS
 
 
+@pytest.mark.slow
 def test_every_module_with_an_effect_asks_for_it() -> None:
     """A new option that writes, runs or connects is covered once its module asks; this fails where it does not."""
     folder = Path(simulator.__file__).parent
@@ -211,6 +212,7 @@ _ASKED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", _ASKED)
 def test_no_option_of_a_run_writes(name: str, tmp_path: Path, monkeypatch) -> None:
     """Every option that takes a value is given the name of a file that does not exist, and none appears."""

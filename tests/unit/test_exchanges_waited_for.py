@@ -19,6 +19,7 @@ SHORT = {"batch": 1, "loss": True, "sequence_length": 256, "layers": 4}
 TRAINED = StepOptions(precision="master-bf16", optimizer="adam")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framework", ["pytorch", "megatron"])
 @pytest.mark.parametrize("mode", ["train", "inference"])
 @pytest.mark.parametrize(

@@ -92,6 +92,7 @@ def test_shards_of_gradients_are_scattered_in_every_micro_batch(words: str) -> N
     assert each["all-gather"] == once["all-gather"]
 
 
+@pytest.mark.slow
 def test_shards_of_gradients_need_a_share_of_them_and_a_bucket() -> None:
     autocast = StepOptions(precision="amp-bf16", optimizer="adam", fused_optimizer=True)
     first, second = (

@@ -71,6 +71,7 @@ def test_what_is_exchanged_follows_from_degrees(words: str) -> None:
     assert found == expected
 
 
+@pytest.mark.slow
 def test_optimisers_share_experts_among_those_that_hold_the_same_part() -> None:
     for words, n_ranks in (("tp=2,sp,ep=8,etp=1,zero=1", 16), ("tp=2,sp,ep=4,zero=1", 16), ("tp=4,sp,etp=1,zero=1", 8)):
         layout = layout_of(words, n_ranks)
@@ -134,6 +135,7 @@ def test_columns_that_do_not_share_out_are_told() -> None:
 # -- the whole step ------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", ["tp=2,sp,ep=4", "tp=2,sp,ep=8,etp=1,zero=1", "pp=2,tp=2,sp,ep=4,etp=1", "tp=2,ep=2"])
 def test_folded_and_unfolded_steps_take_as_long(words: str) -> None:
     network = build_network("mixtral-8x7b", batch=1, loss=True, sequence_length=TOKENS, layers=2)

@@ -66,6 +66,7 @@ def test_a_configuration_names_its_function(function: str | None, kernels: int, 
     assert sum(".gelu" in layer.name for layer in network.layers) == kernels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "shown"),
     [

@@ -45,6 +45,7 @@ def test_attention_checks_its_heads(heads: int, kv_heads: int, told: str) -> Non
         self_attention(b, (x, x, x), "a", heads=heads, kv_heads=kv_heads, kind="fused", mask="none")
 
 
+@pytest.mark.slow
 def test_a_layer_as_wide_as_a_country_costs_no_more(tmp_path: Path, capsys) -> None:
     """The advice on tensor parallelism lists what would divide a size; it once tried each number up to it."""
     with at_most_calls(15_000_000):

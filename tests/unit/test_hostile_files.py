@@ -47,6 +47,7 @@ def test_variables_of_a_usual_script_are_as_before() -> None:
     assert " ".join(word.text for word in script.commands[-1]) == "run.py --tp 2 --pp 8 --n 16 $((1+8))"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     ["9" * 200_000, 'run.py "' + "$((" * 60_000 + '"', "#c\n" * 60_000, "<a " * 60_000],
@@ -125,6 +126,7 @@ def test_what_is_no_event_is_refused_where_it_stands(tmp_path: Path) -> None:
         read_trace(str(file))
 
 
+@pytest.mark.slow
 def test_spaces_in_a_packed_trace_cost_next_to_nothing(tmp_path: Path) -> None:
     file = tmp_path / "t.json.gz"
     file.write_bytes(gzip.compress(b'{"traceEvents":[' + b" " * 100_000_000, compresslevel=1))

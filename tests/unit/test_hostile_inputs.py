@@ -8,6 +8,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,6 +37,7 @@ _CALLS = 3_000_000  # function calls, about a second
 # -- topologies ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REFUSED)
 def test_faults_cost_as_much_as_the_file_is_long(name: str) -> None:
     text, line = REFUSED[name]
@@ -114,6 +116,7 @@ def test_all_rings_of_16_gpus_that_are_all_linked_are_found_though_not_all_can_b
     assert plan.facts["ring_count"] == 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "strategy",
     [
@@ -157,6 +160,7 @@ def _command(program: str, arguments: list[str], text: str = "") -> subprocess.C
 _COLUMNS = b"machine,n_gpus,collective,bytes,time_s\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("raw", "words"),
     [
@@ -312,51 +316,54 @@ def test_names_too_long_for_a_file_are_refused(words: list[str]) -> None:
     assert not fault_of(words)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(p.name for p in _REPORTED.glob("*")) or ["none"])
-def test_reported_files_are_answered_or_refused_within_bounds(name: str, tmp_path: Path) -> None:
-    path = _REPORTED / name
-    if not path.exists():
-        pytest.skip(f"no reported files at {_REPORTED}")
-    command = ["simulator", "--topology", str(path), "--strategy", "ring,nccl"]
-    if name.startswith("net-"):
-        command = ["simulator", "--topology", "p3.16xlarge", "--workload", str(path)]
-    elif path.is_dir():
-        command = ["validate", "compare", str(path)]
-    elif path.suffix == ".whl":
-        command = ["validate", "import", "aiconfigurator", str(path), "--out", str(tmp_path)]
-    elif path.suffix == ".csv":
-        command = ["validate", "score", str(path), "--topology", str(path.with_suffix(".yaml"))]
-    code = (
-        "import resource, runpy, sys\n"
-        f"resource.setrlimit(resource.RLIMIT_CPU, ({_HANG_S}, {_HANG_S}))\n"
-        "calls = 0\n"
-        "def count(_, event, __):\n"
-        "    global calls\n"
-        "    calls += event in ('call', 'c_call')\n"
-        "def said(*_):\n"
-        "    sys.setprofile(None)\n"
-        "    status = open('/proc/self/status').read()\n"  # ru_maxrss would include the parent's memory
-        "    peak = status.partition('VmHWM:')[2].split()[0]\n"
-        "    print(f'used {calls} {peak}', file=sys.stderr)\n"
-        "import atexit; atexit.register(said)\n"
-        "sys.argv = sys.argv[1:]; sys.setprofile(count); runpy.run_module(sys.argv[0], run_name='__main__')"
-    )
+_NAMES = sorted(p.name for p in _REPORTED.glob("*"))
+
+
+def _asked_about(path: Path, folder: Path) -> list[str]:
+    """Return the command that reads the file *path*."""
+    if path.name.startswith("net-"):
+        return ["simulate", "--topology", "p3.16xlarge", "--workload", str(path)]
+    if path.is_dir():
+        return ["validate", "compare", str(path)]
+    if path.suffix == ".whl":
+        return ["validate", "import", "aiconfigurator", str(path), "--out", str(folder)]
+    if path.suffix == ".csv":
+        return ["validate", "score", str(path), "--topology", str(path.with_suffix(".yaml"))]
+    return ["simulate", "--topology", str(path), "--strategy", "ring,nccl"]
+
+
+@pytest.fixture(scope="module")
+def used(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """Return what the command about each reported file did and used."""
+    commands = [_asked_about(_REPORTED / name, tmp_path_factory.mktemp("imported")) for name in _NAMES]
     done = subprocess.run(
-        [sys.executable, "-c", code, *command], capture_output=True, text=True, check=False, timeout=10 * _HANG_S
+        [sys.executable, "-m", "tests.within_bounds", str(_HANG_S)],
+        input=json.dumps(commands),
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).resolve().parents[2],
     )
-    *said, used = done.stderr.splitlines()
-    assert done.returncode in (0, 2), done.stderr[-500:]
-    assert all(c.isprintable() or c == "\n" for c in done.stdout + done.stderr)
-    assert all(len(line) < 700 for line in said)
-    _, calls, kilobytes = used.split()
-    assert int(calls) < 2 * _CALLS
-    assert int(kilobytes) < 300 * 1024
+    return dict(zip(_NAMES, json.loads(done.stdout), strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _NAMES or ["none"])
+def test_reported_files_are_answered_or_refused_within_bounds(name: str, used: dict[str, dict[str, Any]]) -> None:
+    if name not in used:
+        pytest.skip(f"no reported files at {_REPORTED}")
+    found = used[name]
+    assert found["status"] in (0, 2), found
+    assert all(c.isprintable() or c == "\n" for c in found["out"] + found["err"])
+    assert all(len(line) < 700 for line in found["err"].splitlines())
+    assert found["calls"] < 2 * _CALLS
+    assert found["kB"] < 240 * 1024
 
 
 # -- dumps of machines ---------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piece", ["\n", " ", "GPU0 ", "GPU0\n", "<!--", "-[0000:00]-", "+-00.0-[01]-", "1 "])
 def test_a_piece_of_a_dump_repeated_often_costs_what_the_file_is_long(tmp_path: Path, piece: str) -> None:
     file = tmp_path / "long.txt"

@@ -56,6 +56,7 @@ def test_what_takes_too_long_is_told(body: str, told: str, calls: int, tmp_path:
     assert said.endswith(f"{told}\n")
 
 
+@pytest.mark.slow
 def test_two_periodic_streams_are_answered(tmp_path: Path, capsys) -> None:
     two = "      - {run: {issue: 10 us, compute: 20 us}}\n      - {run: {issue: 3 us, compute: 7 us}, stream: s}\n"
     assert run([*_program(tmp_path, f"  - repeat: 30000\n    do:\n{two}"), "-q"]) == 0

@@ -365,6 +365,7 @@ def test_the_same_input_gives_the_same_bytes(session: Session) -> None:
     assert [s.end_s for s in first.timeline.spans] == [s.end_s for s in second.timeline.spans]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("network", "words", "resized"),
     [

@@ -118,6 +118,7 @@ def test_two_streams_share_a_link_while_both_move(fold: bool) -> None:
 # -- closed forms ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [8, 16, 33, 64, 100, 256, 1024, 4096])
 def test_a_ring_of_equal_links_takes_what_the_formula_says(n: int) -> None:
     """2 (n-1) (S / (n B) + L), with B of 54 GB/s and L of 1 us."""
@@ -152,6 +153,7 @@ def test_a_ring_of_unequal_links_goes_as_fast_as_its_slowest(n: int) -> None:
 # -- events ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [8, 64, 512, 1024, 4096])
 def test_a_ring_of_equal_links_costs_the_same_at_any_size(n: int) -> None:
     assert exchange_on(ring_machine(n), "single-ring", SIZE).simulation_events == 7

@@ -103,6 +103,7 @@ def test_a_path_in_latin_1_is_read(tmp_path: Path, capsys) -> None:
         read_launch(f"@{script}")
 
 
+@pytest.mark.slow
 def test_many_variables_set_twice_are_counted(tmp_path: Path) -> None:
     script = tmp_path / "s.sh"
     twice = "".join(f"V{i}={j}\n" for j in (1, 2) for i in range(20_000))
@@ -114,6 +115,7 @@ def test_many_variables_set_twice_are_counted(tmp_path: Path) -> None:
     assert not any("$V" in note for note in notes[1:])
 
 
+@pytest.mark.slow
 def test_documents_without_an_end_cost_no_more() -> None:
     with at_most_calls(6_000_000):
         commands_of("".join(f"a <<E{i}\n" for i in range(40_000)), "s.sh")

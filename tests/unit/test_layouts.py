@@ -108,6 +108,7 @@ def test_degrees_that_do_not_multiply_are_told_with_what_would_do(text: str) -> 
 DEGREES = st.sampled_from([1, 2, 4])
 
 
+@pytest.mark.slow
 @given(DEGREES, DEGREES, DEGREES, st.permutations(AXES))
 def test_groups_of_each_axis_hold_every_rank_once(tp: int, cp: int, pp: int, order: list[Any]) -> None:
     machine = load_machine("dgx-a100-40gb", n_nodes=8)
@@ -253,6 +254,7 @@ def step_s(layout: Layout, network: Network = GPT, **asked: Any) -> float:
     return step_on(MACHINE, network, HALF, layout=layout, **asked).step_time_s
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words", ["tp=8", "tp=4,sp", "cp=2,tp=2", "tp=2,zero=1", "zero=2,shards=4", "tp=2,fsdp", "fsdp=4"]
 )
@@ -274,6 +276,7 @@ def test_tokens_that_do_not_divide_are_refused_with_what_does() -> None:
         Session().step(question)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words", ["tp=2", "tp=2,sp", "cp=2,zero=1", "pp=2", "zero=1", "zero=2", "fsdp=4", "tp=2,pp=2,zero=1"]
 )
@@ -326,6 +329,7 @@ def test_dividing_is_composed() -> None:
     assert divided(LLAMA, REPLICAS.on(8)) is LLAMA
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", ["cp=2", "cp=4", "tp=2", "pp=2", "cp=2,pp=2"])
 def test_utilisation_is_as_many_sequences_a_second_whoever_computes_them(words: str) -> None:
     layout = parse_layout(words)

@@ -40,6 +40,7 @@ def _rows(folder: Path, table: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_rows_fit_their_tables_and_a_second_run_finds_them_there(
     gpu: ClockedBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

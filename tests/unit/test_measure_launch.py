@@ -55,6 +55,7 @@ def test_a_gpu_has_graphs_and_events_besides(tmp_path: Path, monkeypatch: pytest
     assert not any(isinstance(case.build(bench).watch, GraphStopwatch) for case in replays)
 
 
+@pytest.mark.slow
 def test_what_a_graph_writes_to_lives_as_long_as_its_replays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A CUDA graph stores addresses and keeps no tensors alive."""
     bench = clocked_bench(monkeypatch, tmp_path)

@@ -29,6 +29,7 @@ def cpu_bench(tmp_path: Path) -> benches.Bench:
     return replace(bench, cache_bytes=min(bench.cache_bytes, 16 << 20))  # cold cases need three times the cache
 
 
+@pytest.mark.slow
 def test_every_class_of_operator_runs(cpu_bench: benches.Bench) -> None:
     """Run one case of each operator, phase and mode, with warm and cold caches."""
     seen: set[tuple[str, ...]] = set()

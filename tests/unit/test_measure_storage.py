@@ -50,6 +50,7 @@ def test_a_file_takes_a_tenth_of_what_is_free_in_whole_blocks(monkeypatch: pytes
     assert storage.file_bytes(0) == 0
 
 
+@pytest.mark.slow
 @needs_linux
 def test_every_access_is_measured_and_nothing_is_left(bench: Bench, tmp_path: Path) -> None:
     before = _descriptors()

@@ -47,6 +47,7 @@ def asked(folder: Path, *questions: CollectiveQuestion) -> list[Case]:
 # -- cases -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["ring", "sharded", "gpu0", "double-tree"])
 def test_an_exchange_between_gpus_is_timed_without_the_hosts_part(monkeypatch, tmp_path, strategy):
     clock = clocked_gpus(monkeypatch, 4, issue_s=5e-6)

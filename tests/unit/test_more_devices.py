@@ -51,6 +51,7 @@ def test_where_a_change_helps_no_devices_are_added() -> None:
     assert not any("such devices" in words or "--nodes" in words for words in remedies)
 
 
+@pytest.mark.slow
 def test_more_of_one_device_are_no_machines() -> None:
     asked = replace(question("llama3-8b"), where=Where("a100-pcie-40gb"))
     assert re.fullmatch(r"4 such devices with --parallel \S*fsdp", SESSION.advised(asked).remedies[0])

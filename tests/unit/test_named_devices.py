@@ -32,6 +32,7 @@ def test_a_range_of_links_is_each_of_them() -> None:
     assert time_s(P3, neighbours=(Neighbour("gpu[1-3]-gpu0", 8e9),)) == time_s(P3, neighbours=jobs) > time_s(P3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [{}, {"from_s": 1e-3, "until_s": 3e-3}])
 def test_all_nodes_are_each_of_them_and_stay_equal(more: dict[str, float]) -> None:
     every = SlowLink("node*.ib[4-7]-network", 0.5, **more)

@@ -235,6 +235,7 @@ def test_adapters_behind_a_neighbour() -> None:
     assert seen.paths[0, second].bandwidth == 48_000
 
 
+@pytest.mark.slow
 @given(machines())
 def test_any_machine_has_a_plan_within_what_its_links_carry(machine: Machine) -> None:
     graph = found(machine)
@@ -272,6 +273,7 @@ links:
     assert len(Sight(machine, machine.nodes, network=False).of(machine.gpus).paths[0, 1].hops) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("topology", "taking_part"),
     [("gb200-nvl72", range(0, 72, 9)), ("gb200-nvl72", (3, 4, 5, 70)), ("p2.16xlarge", (0, 3)), ("dgx-h100", (1, 6))],

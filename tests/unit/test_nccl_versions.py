@@ -29,6 +29,7 @@ def plan(version: Version, nodes: int = 1, size: float = 1e9, collective: Collec
     return Nccl(version=version).plan(request_of(machine, size, collective=collective))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", sorted(_ALL))
 @pytest.mark.parametrize(("nodes", "since"), [(1, (2, 17)), (2, (2, 18))])
 def test_reducing_in_the_switch_is_chosen_from_the_version_on_that_has_it(
@@ -150,6 +151,7 @@ def test_every_feature_names_its_source() -> None:
     assert all(since.source and since.version >= (2, 0) for since in FEATURES.values())
 
 
+@pytest.mark.slow
 def test_commands_show_it(capsys) -> None:
     run(["--topology", "dgx-h100", "--workload", "bytes:1GB", "--strategy", "nccl", "--nccl", "2.4"])
     shown = capsys.readouterr().out

@@ -235,6 +235,7 @@ def varying(m: int) -> float:
     return 1.25 if m >= 2048 else 0.85
 
 
+@pytest.mark.slow
 def test_calibrate_writes_neighbours_that_score_and_steps_use(tmp_path, capsys) -> None:
     pytest.importorskip("scipy")
     file, out = table(tmp_path, varying), str(tmp_path / "mine.yaml")

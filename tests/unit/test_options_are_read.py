@@ -30,10 +30,10 @@ _SERVED = "--topology p3.8xlarge --nodes 2 --gpus 0,4 --fabric 10Gbit/s --worklo
 _SERVED += " --strategy parameter-server"
 _LOST = f"{_SERVED}-sharded --servers node0.cpu0,node1.cpu0"
 _FAILS = f"{_STEP} --mtbf 1h --checkpoint-time 5s"
-_BEST = "--topology p3.16xlarge --gpus 2 --workload resnet18 --global-batch 8 --jobs 1"
+_BEST = "--topology p3.16xlarge --gpus 2 --workload alexnet --global-batch 8 --jobs 1"
 _BEST += " --parallel tp=1,pp=1 --recompute none"  # few layouts
-_SCALE = "--topology p3.16xlarge --workload resnet18 --gpus 2,4"
-_SCALE_BERT = _SCALE.replace("resnet18", "bert-base") + " --set layers=2 --seq-len 64 --batch 1"
+_SCALE = "--topology p3.16xlarge --workload alexnet --gpus 2,4"
+_SCALE_BERT = _SCALE.replace("alexnet", "bert-base") + " --set layers=2 --seq-len 64 --batch 1"
 
 # For each option: a question, and a value that changes its answer when added or replaced.
 SIMULATE: dict[str, tuple[str, str]] = {
@@ -110,7 +110,7 @@ SIMULATE: dict[str, tuple[str, str]] = {
     "--completion": (_STEP, "bash"),
     "--version": (_STEP, ""),
     "best --topology": (_BEST, "p3.8xlarge"),
-    "best --workload": (_BEST, "resnet34"),
+    "best --workload": (_BEST, "alexnet-owt"),
     "best --nodes": (f"{_BEST} --nodes 2 --fabric 10Gbit/s".replace("--gpus 2 ", "--gpus 0,8 "), "3"),
     "best --gpus": (_BEST, "4"),
     "best --fabric": (f"{_BEST} --nodes 2 --fabric 10Gbit/s".replace("--gpus 2 ", "--gpus 0,8 "), "100Gbit/s"),
@@ -118,29 +118,29 @@ SIMULATE: dict[str, tuple[str, str]] = {
     "best --micro-batch": (_BEST, "1"),
     "best --parallel": (_BEST, "tp=1,pp=1,zero=1"),
     "best --recompute": (
-        _BEST.replace("resnet18", "bert-base") + " --set layers=2 --seq-len 64",
+        _BEST.replace("alexnet", "bert-base") + " --set layers=2 --seq-len 64",
         "full",
     ),
     "best --top": (_BEST, "2"),
     "best --resume": (_BEST, "{here}/out.json"),
     "best --precision": (_BEST, "amp-fp16"),
     "best --optimizer": (_BEST, "adam"),
-    "best --seq-len": (_BEST.replace("resnet18", "bert-base") + " --set layers=2 --seq-len 64", "128"),
+    "best --seq-len": (_BEST.replace("alexnet", "bert-base") + " --set layers=2 --seq-len 64", "128"),
     "best --image": (_BEST, "64"),
     "best --set": (_BEST, "classes=10"),
     "best --compile": (_BEST, ""),
     "best --fused-optimizer": (_BEST, ""),
     "best --framework": (
-        _BEST.replace("resnet18", "bert-base") + " --set layers=2 --seq-len 64",
+        _BEST.replace("alexnet", "bert-base") + " --set layers=2 --seq-len 64",
         "megatron",
     ),
     "best --nccl": (_BEST, "2.7"),
     "best --calibration": (_BEST, "{here}/calibration.yaml"),
     "scale --topology": (f"{_SCALE} --batch 2", "p3.8xlarge"),
-    "scale --workload": (f"{_SCALE} --batch 2", "resnet34"),
-    "scale --nodes": ("--topology p3.2xlarge --fabric 10Gbit/s --workload resnet18 --batch 2 --nodes 1,2", "1,3"),
+    "scale --workload": (f"{_SCALE} --batch 2", "alexnet-owt"),
+    "scale --nodes": ("--topology p3.2xlarge --fabric 10Gbit/s --workload alexnet --batch 2 --nodes 1,2", "1,3"),
     "scale --gpus": (f"{_SCALE} --batch 2", "2,3"),
-    "scale --fabric": ("--topology p3.2xlarge --fabric 10Gbit/s --workload resnet18 --batch 2 --nodes 1,2", "25Gbit/s"),
+    "scale --fabric": ("--topology p3.2xlarge --fabric 10Gbit/s --workload alexnet --batch 2 --nodes 1,2", "25Gbit/s"),
     "scale --batch": (f"{_SCALE} --batch 2", "4"),
     "scale --global-batch": (f"{_SCALE} --global-batch 4", "8"),
     "scale --micro-batches": (f"{_SCALE} --batch 2", "2"),
@@ -150,7 +150,7 @@ SIMULATE: dict[str, tuple[str, str]] = {
     "scale --overlap": (f"{_SCALE} --batch 2", "none"),
     "scale --precision": (f"{_SCALE} --batch 2", "amp-fp16"),
     "scale --optimizer": (f"{_SCALE} --batch 2", "adam"),
-    "scale --seq-len": (_SCALE.replace("resnet18", "bert-base") + " --batch 1 --seq-len 64", "128"),
+    "scale --seq-len": (_SCALE.replace("alexnet", "bert-base") + " --batch 1 --seq-len 64", "128"),
     "scale --image": (f"{_SCALE} --batch 2", "64"),
     "scale --set": (f"{_SCALE} --batch 2", "classes=10"),
     "scale --compile": (f"{_SCALE} --batch 2", ""),

@@ -94,7 +94,7 @@ def hidden(figure: Figure) -> set[Text]:
 @pytest.mark.parametrize(
     "machine",
     [
-        pytest.param(m, id=f"{m[0]}x{m[1] or 1}", marks=pytest.mark.slow if i > 3 else ())
+        pytest.param(m, id=f"{m[0]}x{m[1] or 1}", marks=pytest.mark.slow if i > 1 else ())
         for i, m in enumerate(MACHINES)
     ],
 )
@@ -118,6 +118,7 @@ def test_a_server_that_binds_is_drawn_beside_a_worker():
 CROSSING = [*MACHINES, ("4x-l40s-2x400g", 2, None), ("dgx-b300", None, None), ("oci-bm.gpu4.8", 2, None)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machine", CROSSING, ids=lambda machine: f"{machine[0]}x{machine[1] or 1}")
 def test_no_line_is_behind_a_device_that_it_does_not_lead_to(machine: tuple):
     name, n_nodes, fabric = machine
@@ -158,6 +159,7 @@ STEPS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", STEPS)
 def test_texts_of_a_step_stay_apart(which: str):
     session = Session()
@@ -243,6 +245,7 @@ def test_products_lie_under_the_roofs():
     assert sum(point.time_s for point in points) == pytest.approx(computing, rel=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("where", "asked"),
     [

@@ -56,6 +56,7 @@ def pipeline_s(layout: Layout, count: int, *, sent_s: float = 0.0, slow: dict[in
     return execute(MACHINE, plan).end_s
 
 
+@pytest.mark.slow
 @given(st.integers(1, 8), st.integers(1, 24), st.sampled_from(["1f1b", "gpipe"]))
 def test_the_fill_is_a_pass_for_each_other_stage(pp: int, count: int, schedule: Schedule) -> None:
     layout = Layout(pp=pp, schedule=schedule if pp > 1 else "1f1b")
@@ -68,6 +69,7 @@ def test_virtual_stages_divide_the_fill(pp: int, turns: int, vp: int) -> None:
     assert pipeline_s(Layout(pp=pp, vp=vp), count) == pytest.approx((count + (pp - 1) / vp) * (F + B))
 
 
+@pytest.mark.slow
 @given(st.integers(2, 6), st.integers(0, 12))
 def test_gradients_of_parameters_fill_the_bubble(pp: int, more: int) -> None:
     count = 2 * pp + more

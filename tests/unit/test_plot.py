@@ -62,6 +62,7 @@ def test_many_nics_share_a_symbol() -> None:
     assert len(labels) == 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["svg", "png", "pdf"])
 def test_the_same_results_give_the_same_file(kind: str) -> None:
     found = [[result_of("p3.16xlarge"), result_of("p3.16xlarge", "tree")]]

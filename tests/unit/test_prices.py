@@ -41,6 +41,7 @@ def test_the_price_of_a_million_samples_is_that_of_the_hours_they_take(tmp_path:
     assert none["price_per_million_samples"] is None
 
 
+@pytest.mark.slow
 def test_the_cheapest_machine_that_fits_is_named(tmp_path: Path, capsys):
     slow = priced(tmp_path, "slow", "p3.2xlarge", "1 USD")
     fast = priced(tmp_path, "fast", "dgx-h100", "100 USD")
@@ -55,6 +56,7 @@ def test_the_cheapest_machine_that_fits_is_named(tmp_path: Path, capsys):
     assert "million" not in free
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_not_the_cheapest(tmp_path: Path, capsys):
     small = priced(tmp_path, "small", "p3.16xlarge", "0.01 USD")
     large = priced(tmp_path, "large", "dgx-h100", "100 USD")

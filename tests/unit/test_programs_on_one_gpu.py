@@ -51,6 +51,7 @@ def test_the_path_of_programs_adds_up(session: Session) -> None:
     assert sum(found.step.limits_s.values()) == pytest.approx(found.step_time_s)
 
 
+@pytest.mark.slow
 def test_too_many_do_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--topology", "p3.2xlarge", "--workload", "resnet50", "--batch", "64", "--programs", "4"]
     assert run([*words, "--json"]) == 1

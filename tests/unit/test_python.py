@@ -77,6 +77,7 @@ def test_an_exchange_is_the_command_s():
     assert answer.to_dict() == _command("--topology", "p3.16xlarge", *words)["results"][0]
 
 
+@pytest.mark.slow
 def test_a_step_is_the_command_s():
     asked = {"global_batch": 64, "parallel": "tp=2,dp=4", "sizes": {"layers": 2}, "seq_len": 128}
     answer = simulate("p3.16xlarge", workload="gpt2", **asked)
@@ -199,6 +200,7 @@ def test_tied_weights_of_a_module_are_exchanged_once():
     assert simulate("p3.16xlarge", "ring", Tied(), inputs=tokens).size_bytes == 4 * 1600
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("document", "count", "lines"), [("README.md", 1, 2), ("docs/results.md", 3, 7)])
 def test_the_examples_of_the_docs_run(document, count, lines):
     pytest.importorskip("torch")

@@ -27,6 +27,7 @@ def table_of(lines: list[str], first: str) -> list[str]:
     return lines[start + 1 : lines.index("", start)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("question", [STEP, ["--topology", "p3.16xlarge"]])
 def test_what_users_can_select_stands_above_the_bounds(question: list[str], capsys) -> None:
     lines = shown([*question, "--strategy", "all"], capsys)
@@ -39,6 +40,7 @@ def test_what_users_can_select_stands_above_the_bounds(question: list[str], caps
     assert not any(re.search(r"\d to \d", row) for row in rows[bounds:])  # an ideal schedule has no band
 
 
+@pytest.mark.slow
 def test_the_verdict_recommends_what_can_be_selected(capsys) -> None:
     """Over two nodes NCCL is faster than servers, which users can run too."""
     question = ["--topology", "p3.16xlarge", "--nodes", "2", "--workload", "alexnet", "--batch", "4"]
@@ -48,6 +50,7 @@ def test_the_verdict_recommends_what_can_be_selected(capsys) -> None:
     assert "ring" not in verdict
 
 
+@pytest.mark.slow
 def test_steps_through_servers_are_no_bounds(capsys) -> None:
     assert run([*STEP, "--strategy", "parameter-server,ring,gpu0", "--json"]) == 0
     found = {each["strategy"]: each for each in json.loads(capsys.readouterr().out)["results"]}
@@ -106,6 +109,7 @@ def test_machines_have_one_order(capsys) -> None:
     assert not any("time of a step" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_said_at_any_width_and_ends_as_alone(capsys, monkeypatch) -> None:
     question = ["--topology", "p3.8xlarge,dgx-h100", "--workload", "gpt2-xl", "--batch", "2", "--parallel", "fsdp"]
     question += ["--precision", "fp32", "--quiet"]
@@ -122,6 +126,7 @@ def test_what_does_not_fit_is_said_at_any_width_and_ends_as_alone(capsys, monkey
         assert err.startswith("simulate: out of memory: p3.8xlarge lacks ")
 
 
+@pytest.mark.slow
 def test_a_curve_says_what_does_not_fit(capsys) -> None:
     words = ["--topology", "p3.16xlarge", "--workload", "gpt2-xl", "--batch", "1", "--parallel", "fsdp", "--quiet"]
     assert run(["scale", "--gpus", "1,8", *words]) == 1

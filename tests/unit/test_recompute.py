@@ -141,6 +141,7 @@ def test_the_first_blocks_alone(how: Recompute) -> None:
     assert saved[0] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("how", ["selective", "operators", "full"])
 @pytest.mark.parametrize("workload", ["llama3-8b", "gpt2", "qwen3-30b-a3b", "resnet50"])

@@ -98,6 +98,7 @@ def test_no_batch_beats_the_peak(direction: Literal["fwd", "bwd_data"], precisio
     assert wide.flop / cost_s("v100-sxm2-16gb", wide) < find_gpu("v100-sxm2-16gb").peak(precision)
 
 
+@pytest.mark.slow
 @pytest.mark.corpus
 def test_errors_against_measurements(corpus: Path) -> None:
     names = Names()

@@ -32,18 +32,21 @@ def _run(network: str, batch: int, words: str) -> bool:
     return simulate("p3.16xlarge", workload=network, **asked).fits
 
 
+@pytest.mark.slow
 def test_shards_come_first_where_they_do():
     found = _remedies("llama2-7b", 1)
     assert found[0] == "--parallel fsdp"
     assert _run("llama2-7b", 1, found[0])
 
 
+@pytest.mark.slow
 def test_shards_with_what_they_need_besides():
     found = _remedies("llama2-7b", 12)
     assert found[0].startswith("--parallel fsdp --")
     assert all(_run("llama2-7b", 12, words) for words in found[:-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layout", "layers", "nodes", "remedy"),
     [

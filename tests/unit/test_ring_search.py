@@ -184,6 +184,7 @@ def test_where_all_must_cross_a_slow_link_the_ring_has_its_speed() -> None:
     assert [ring.bandwidth_Bps for ring in rings_of(meshed(3, links), (0, 1, 2), both=False)] == [2e9]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["ring", "tree", "nccl"])
 def test_a_dense_mesh_of_sixteen_is_searched_in_bounded_steps(strategy: str) -> None:
     links = "".join(link(a, b, f"{1 + (a * b) % 3} GB/s", 1 + (a + b) % 4) for a in range(16) for b in range(a))

@@ -453,6 +453,7 @@ def walk(machine: Machine, found: Route) -> list[int]:
     return nodes
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_ways_are_the_shortest_that_the_rules_allow(data: st.DataObject) -> None:
     machine = data.draw(machines())

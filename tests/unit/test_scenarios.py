@@ -244,6 +244,7 @@ def test_the_answer_is_a_table_of_80_columns_with_the_commands(capsys) -> None:
     assert all(run.words in commands for run in find_scenario(FOUR).runs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "marked", "why"),
     [

@@ -30,6 +30,7 @@ def _table(path: Path, n_rows: int) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_memory_grows_with_the_file_and_little_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     peaks = []
     files = [_table(tmp_path / f"{n}.csv", n) for n in (500, 5_500)]

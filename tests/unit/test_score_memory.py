@@ -161,6 +161,7 @@ def test_a_table_is_grouped_by_what_holds_its_sets(tmp_path, capsys) -> None:
     assert {"work": "stream", "level": "memory"} in groups
 
 
+@pytest.mark.slow
 @pytest.mark.corpus
 def test_errors_of_published_streams(corpus, capsys) -> None:
     score_command([str(corpus / "memory.csv")], as_json=True)

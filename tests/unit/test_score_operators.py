@@ -196,6 +196,7 @@ def test_a_factor_on_all_rows_is_found_and_judged_on_the_others(tmp_path, capsys
     assert scored["overall"]["median_ape"] < 0.1  # shrunk slightly towards 1
 
 
+@pytest.mark.slow
 def test_rows_that_are_judged_have_no_say(tmp_path, capsys, scipy):
     rows = many()
     _, before = calibrated(capsys, tmp_path, rows)
@@ -208,6 +209,7 @@ def test_rows_that_are_judged_have_no_say(tmp_path, capsys, scipy):
     assert [i for i, row in enumerate(after) if not row["skipped"]] == judged
 
 
+@pytest.mark.slow
 def test_the_choice_does_not_depend_on_order_or_time(tmp_path, capsys, scipy):
     rows = many()
     key = ("m", "n", "k")
@@ -240,6 +242,7 @@ def test_devices_are_calibrated_apart(tmp_path, capsys, scipy):
     assert errors["v100-pcie-32gb"] < 0.1
 
 
+@pytest.mark.slow
 def test_grades_that_do_not_count_are_not_calibrated_on(tmp_path, capsys, scipy):
     rows = [{**row, "trust": "C" if i % 2 else "A"} for i, row in enumerate(many())]
     scored, rows = calibrated(capsys, tmp_path, rows)
@@ -247,6 +250,7 @@ def test_grades_that_do_not_count_are_not_calibrated_on(tmp_path, capsys, scipy)
     assert scored["skipped"]["calibrated on"] == 20
 
 
+@pytest.mark.slow
 def test_the_file_of_a_calibration(tmp_path, capsys, scipy):
     file, out = table(tmp_path, *many(40), *many(3, device="t4")), tmp_path / "c.yaml"
     calibrate_command(file, device="v100-pcie-32gb", out=str(out))

@@ -23,6 +23,7 @@ SESSION = Session()
 BEST = ["best", "--topology", "dgx-h100", "--global-batch", "16", "--jobs", "1", "-q"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("micro_batches", [1, 4])
 def test_shards_of_parameters_are_priced_as_simulated_where_exchanges_dominate(micro_batches: int) -> None:
     question = StepQuestion(
@@ -98,6 +99,7 @@ SMALL = StepQuestion(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layout", "micro_batches", "tight"),
     [

@@ -47,10 +47,10 @@ def test_many_equal_nodes_are_as_many_flows_and_events_as_a_few(session: Session
     [
         {},
         {"staleness": 1},
-        {"staleness": None, "stragglers": (("node3", 1.5),)},
-        {"bucket_bytes": 0},
+        pytest.param({"staleness": None, "stragglers": (("node3", 1.5),)}, marks=pytest.mark.slow),
+        pytest.param({"bucket_bytes": 0}, marks=pytest.mark.slow),
         {"lost": ("node1.cpu0", 1e-3)},
-        {"options": StepOptions(optimizer="adam")},
+        pytest.param({"options": StepOptions(optimizer="adam")}, marks=pytest.mark.slow),
     ],
 )
 def test_a_bundle_is_as_each_node_by_itself(
@@ -92,6 +92,7 @@ def test_nodes_that_are_not_equal_are_not_bundled(session: Session) -> None:
     assert not bundled(group, rest, [server, first, rest[1]], [server])  # a node's own device serves others too
 
 
+@pytest.mark.slow
 def test_too_many_flows_are_refused_with_what_would_do(session: Session) -> None:
     told = "64 servers: 4,096 flows a key, and 600 at most are simulated; take at most 24 nodes, or parameter-server-9$"
     with pytest.raises(Unsuitable, match=told):
@@ -100,6 +101,7 @@ def test_too_many_flows_are_refused_with_what_would_do(session: Session) -> None
     assert session.step(asked(64, "-9")).step_time_s > 0
 
 
+@pytest.mark.slow
 def test_a_long_simulation_is_not_repeated_for_each_change(monkeypatch: pytest.MonkeyPatch) -> None:
     session = Session()
     found: list[StepQuestion] = []

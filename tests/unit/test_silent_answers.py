@@ -77,6 +77,7 @@ def test_options_that_could_change_nothing_are_refused(
     assert captured.out == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "option"),
     [
@@ -113,6 +114,7 @@ program:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "option", "reads"),
     [
@@ -276,6 +278,7 @@ def test_of_equal_ways_only_the_widest_are_taken() -> None:
 # -- the order of ranks --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "n_nodes"), [("p3.16xlarge", None), ("8gpu-pcie-dual-root", None), ("p3.16xlarge", 2), ("dgx-h100", 2)]
 )

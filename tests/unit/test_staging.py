@@ -36,6 +36,7 @@ def step(tmp_path: Path, capsys):
     return asked
 
 
+@pytest.mark.slow
 def test_a_step_says_that_bytes_are_staged_and_why(step) -> None:
     told = "bytes go to the NIC through host memory: the NIC has no GPUDirect"
     assert told in step(OWN)
@@ -52,6 +53,7 @@ def test_gpudirect_under_devices_is_of_adapters_alone(tmp_path: Path, capsys) ->
     assert "gpudirect does not apply to a cpu" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_what_binds_a_staged_exchange_is_among_what_is_tried(step) -> None:
     tried = json.loads(step(OWN, "--what-if", "--json"))["what_if"]
     gains = {each["change"]: each["gain"] for each in tried}

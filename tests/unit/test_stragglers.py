@@ -18,6 +18,7 @@ pytestmark = pytest.mark.usefixtures("answered_once")
 ASKED = StepQuestion(where=Where("p3.16xlarge"), workload="resnet18", batch=8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", ["dp", "fsdp", "tp=2,dp"])
 def test_a_straggler_lowers_the_efficiency_by_what_it_costs(words: str) -> None:
     workload = "gpt2" if "tp" in words else "resnet18"

@@ -23,6 +23,7 @@ def faults_of(path: str) -> list[str]:
     return caught.value.spelt("command").splitlines()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_lines(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text, lines = CASES[name]
@@ -102,6 +103,7 @@ _LAUGHS = "".join(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "line"),
     [
@@ -200,6 +202,7 @@ def test_unknown_names_are_answered_by_the_machine() -> None:
         machine.node("gpu2")
 
 
+@pytest.mark.slow
 def test_lines_do_not_depend_on_the_hash_of_text() -> None:
     text = devices("gpu[0-7]: {kind: gpu}").replace("gpu0, gpu1", "'gpu[0-7]', 'gpu[0-7]'")
     code = (

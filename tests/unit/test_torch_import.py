@@ -250,6 +250,7 @@ def test_attention_inside_torchs_own_layers_is_seen(monkeypatch: pytest.MonkeyPa
     assert F.has_torch_function is torch.overrides.has_torch_function  # restored
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cell", ["LSTM", "GRU", "RNN"])
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_recurrent_layers_have_the_flop_of_their_steps(

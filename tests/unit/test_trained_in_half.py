@@ -22,6 +22,7 @@ def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[str, str
     return document["options"]["precision"], result["sizes"].get("attention")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("machine", "precision"),
     [
@@ -47,6 +48,7 @@ def test_what_is_written_counts(capsys: pytest.CaptureFixture[str]) -> None:
     assert asked(capsys, *native) == ("torch", "fused-native")
 
 
+@pytest.mark.slow
 def test_others_are_as_they_were(capsys: pytest.CaptureFixture[str]) -> None:
     h100 = ["--topology", "dgx-h100", "--device", "gpu0", "--batch", "2", "--json"]
     assert asked(capsys, *h100, "--workload", "resnet18") == ("torch", None)

@@ -48,6 +48,7 @@ def rows(places: int, each: int, *, between: float, within: float, source: str =
     return found
 
 
+@pytest.mark.slow
 def test_quantiles_and_the_shared_part_are_those_of_what_was_drawn() -> None:
     own = make_evidence(rows(40, 40, between=0.0, within=0.1)).spreads["collective full node nvlink"]
     assert (own.low, own.high) == pytest.approx((-0.128, 0.128), rel=0.1)
@@ -73,6 +74,7 @@ def widths(measured: list[Measured]) -> tuple[float, float]:
     return tuple(spreads[name].high - spreads[name].low for name in ("collective full node nvlink", "collective"))  # type: ignore[return-value]
 
 
+@pytest.mark.slow
 def test_a_class_that_few_sources_know_is_partly_what_the_wider_one_is() -> None:
     def of(chain_from: int, *, number: int, half: float) -> list[Measured]:
         own = rows(number, 40, between=0.0, within=half)

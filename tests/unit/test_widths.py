@@ -108,7 +108,13 @@ def words_of(text: str) -> set[str]:
 
 
 @pytest.mark.usefixtures("answered_once")
-@pytest.mark.parametrize("line", [line for line in QUESTIONS.splitlines() if line])
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(line, marks=() if i % 4 == 0 else pytest.mark.slow)
+        for i, line in enumerate(QUESTIONS.split("\n")[1:-1])
+    ],
+)
 def test_at_any_width(line: str, tables: list[Sequence[Column]], monkeypatch, capsys) -> None:
     words = shlex.split(line)
     given = words if words[0] in (*LISTS, "scenario") else [*words, "--quiet"]

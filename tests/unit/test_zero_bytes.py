@@ -91,6 +91,7 @@ def test_gradients_at_the_peak(policy: str, zero: int) -> None:
     assert need.gradients_bytes == pytest.approx((replica * kept + copy * shard) * N)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["fp32", "bf16", "amp-bf16", "graph-fp16", "master-bf16"])
 @pytest.mark.parametrize("words", ["zero=1", "zero=2", "pp=2,zero=1", "pp=2,zero=2"])
 @pytest.mark.parametrize("bucket_bytes", [0.0, 25 * 2.0**20])

@@ -75,6 +75,7 @@ def test_numbers_of_tensors_are_sound(name: str) -> None:
     assert losses == (5 if name == "mask-rcnn" else 2 if name in two else 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", network_names())
 def test_flop_grow_with_the_batch_and_parameters_do_not(name: str) -> None:
     one, eight = build_network(name, batch=1), build_network(name, batch=8)
