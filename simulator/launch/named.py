@@ -6,7 +6,7 @@ import re
 
 from simulator.errors import InputError
 from simulator.launch.arguments import Arguments
-from simulator.workload.hugging_face import is_config
+from simulator.workload.find import is_config
 from simulator.workload.zoo.registry import find_entry
 
 _MADE = re.compile(r"(-(hf|instruct|chat|it|sft|dpo|v\d+(\.\d+)?|\d{4}))+$")

@@ -6,6 +6,7 @@ data (:mod:`simulator.workload.described`).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -93,12 +94,15 @@ def find_network(
             return read_described(text, batch=batch, training=training)
 
         return NetworkSource(text, cache(written))
-    from simulator.workload.hugging_face import is_config, read_config
     from simulator.workload.zoo.attention import FUSED
     from simulator.workload.zoo.registry import find_entry
 
     sizes = {"sequence_length": sequence_length, "image": image, **(settings or {})}
-    model = read_config(text, sequence_length=sequence_length) if is_config(text) else None
+    model = None
+    if is_config(text):
+        from simulator.workload.hugging_face import read_config
+
+        model = read_config(text, sequence_length=sequence_length)
     find: Callable[[], Entry] = partial(find_entry, text)
     if model is not None:
         find = partial(_same, model.entry)
@@ -119,6 +123,21 @@ def find_network(
             attention=own if own in FUSED else FUSED[0],
         )
     return source
+
+
+def is_config(text: str) -> bool:
+    """Return whether *text* is a JSON file, or a folder with a ``config.json`` that is not also a zoo name."""
+    if text.endswith(".json"):
+        return True
+    if not text or not os.path.isfile(os.path.join(text, "config.json")):
+        return False
+    from simulator.workload.zoo.registry import find_entry
+
+    try:
+        find_entry(text)
+    except InputError:
+        return True
+    return False
 
 
 def _same(entry: Entry) -> Entry:

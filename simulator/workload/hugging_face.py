@@ -16,7 +16,6 @@ from simulator.topology.json_source import read_json
 from simulator.workload.hugging_face_config import Config
 from simulator.workload.hugging_face_families import FAMILIES
 from simulator.workload.zoo.entry import Entry
-from simulator.workload.zoo.registry import find_entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,19 +24,6 @@ class Model:
 
     entry: Entry
     notes: tuple[Fault, ...]
-
-
-def is_config(text: str) -> bool:
-    """Return whether *text* is a JSON file, or a folder with a ``config.json`` that is not also a zoo name."""
-    if text.endswith(".json"):
-        return True
-    if not text or not os.path.isfile(os.path.join(text, "config.json")):
-        return False
-    try:
-        find_entry(text)
-    except InputError:
-        return True
-    return False
 
 
 def read_config(text: str, *, sequence_length: int | None = None) -> Model:

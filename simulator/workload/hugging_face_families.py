@@ -14,10 +14,10 @@ from simulator.workload.hugging_face_config import Config
 from simulator.workload.zoo.bert import Encoder, encoder
 from simulator.workload.zoo.entry import Entry
 from simulator.workload.zoo.language import tokens_entry
-from simulator.workload.zoo.registry import vit_entry
 from simulator.workload.zoo.sizes import Decoder, Latent, Mixture
 from simulator.workload.zoo.t5 import T5, t5
 from simulator.workload.zoo.transformer import decoder
+from simulator.workload.zoo.vit import vit_entry
 
 
 def _drops(c: Config, *names: str, default: float = 0.1) -> int:

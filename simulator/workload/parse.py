@@ -109,7 +109,7 @@ def gradient_count(name: str) -> int | None:
 def _is_config(text: str) -> bool:
     if text in _KEPT:
         return False
-    from simulator.workload.hugging_face import is_config
+    from simulator.workload.find import is_config
 
     return is_config(text)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from simulator.workload.zoo.entry import Entry
@@ -13,7 +13,7 @@ _SHAPE = ("layers", "hidden", "heads", "experts", "chosen", "expert_inner", "sha
 _PADDED = 0.05
 
 
-def called(name: str, entry: Entry, sizes: Mapping[str, Any], entries: Mapping[str, Entry]) -> str:
+def called(name: str, entry: Entry, sizes: Mapping[str, Any], entries: Callable[[], Mapping[str, Entry]]) -> str:
     """Return *name* if *sizes* leave the shape of *entry* as it is; else the name of the network with this shape.
 
     It is the one of *entries* with the same code, shape and vocabulary; if there is none, the answer is a description.
@@ -24,7 +24,7 @@ def called(name: str, entry: Entry, sizes: Mapping[str, Any], entries: Mapping[s
     words = sizes.get("vocabulary", 0)
     same = {
         abs(words / each.defaults["vocabulary"] - 1.0): other
-        for other, each in entries.items()
+        for other, each in entries().items()
         if each.code is not None and each.code == entry.code and _shape(each.defaults) == shape
     }
     if same and min(same) <= _PADDED:

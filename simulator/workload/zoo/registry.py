@@ -3,42 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
+from importlib import import_module
 from typing import Any
 
 from simulator.errors import InputError, nearest, one_line
-from simulator.workload.lora import LORA_LAYERS, with_lora
 from simulator.workload.network import Network
-from simulator.workload.zoo import alexnet as alexnets
-from simulator.workload.zoo import small
-from simulator.workload.zoo.attention import ATTENTIONS
-from simulator.workload.zoo.bert import HEADS
 from simulator.workload.zoo.builder import NetworkBuilder, SizeError
 from simulator.workload.zoo.called import called
-from simulator.workload.zoo.densenet import DENSENET_SIZES, densenet
 from simulator.workload.zoo.entry import Entry, Outputs
-from simulator.workload.zoo.gnmt import gnmt
-from simulator.workload.zoo.googlenet import googlenet, inception_bn
-from simulator.workload.zoo.inception3 import inception3
-from simulator.workload.zoo.language import LANGUAGE, LANGUAGE_ALIASES
-from simulator.workload.zoo.maskrcnn import mask_rcnn
-from simulator.workload.zoo.ncf import neumf
-from simulator.workload.zoo.resnet import RESNET_BLOCKS, resnet, resnet_cifar, resnet_small_image
-from simulator.workload.zoo.sizes import GELUS
-from simulator.workload.zoo.ssd import ssd300
-from simulator.workload.zoo.tacotron2 import tacotron2
-from simulator.workload.zoo.transformer_xl import transformer_xl
-from simulator.workload.zoo.unet import unet, unet3d
-from simulator.workload.zoo.vgg import VGG_BLOCKS, vgg
-from simulator.workload.zoo.vit import VIT_SIZES, Sizes, vit
-from simulator.workload.zoo.waveglow import waveglow
 
-__all__ = ["Entry", "build_entry", "build_network", "find_entry", "nearest_network", "network_names", "vit_entry"]
+__all__ = ["Entry", "build_entry", "build_network", "find_entry", "nearest_network", "network_names"]
+
+
+def _model(where: str) -> Any:
+    """Return the function of the file of this folder that *where* names (``vgg.vgg``); it is loaded when it builds."""
+    module, _, name = where.partition(".")
+    return getattr(import_module(f"simulator.workload.zoo.{module}"), name)
 
 
 def _images(
-    model: Callable[..., Outputs],
+    model: str,
     *,
     image: int | tuple[int, int] = 224,
     channels: int = 3,
@@ -48,7 +35,8 @@ def _images(
     def make(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
         size = options["image"]
         height, width = (size, size) if isinstance(size, int) else size
-        return model(b, b.input(batch, channels, height, width), options["classes"], **fixed)
+        found: Outputs = _model(model)(b, b.input(batch, channels, height, width), options["classes"], **fixed)
+        return found
 
     return Entry("images", {"image": image, "classes": classes}, make)
 
@@ -57,40 +45,33 @@ def _volumes(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outpu
     side = options["image"]
     if not isinstance(side, int):
         raise SizeError("a volume has one side; got height and width")
+    from simulator.workload.zoo.unet import unet3d
+
     return unet3d(b, b.input(batch, 1, side, side, side), options["classes"])
 
 
-def vit_entry(sizes: Sizes, image: int = 224, channels: int = 3, classes: int = 1000, dropout: int = 0) -> Entry:
-    """Return the vision transformer of *sizes*, by default for square images with sides of *image* pixels.
-
-    *dropout*: 1 where its rate is above 0.
-    """
-
-    def make(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
-        image = options["image"]
-        height, width = (image, image) if isinstance(image, int) else image
-        x = b.input(batch, channels, height, width)
-        given = {"attention": options["attention"], "dropout": bool(options["dropout"])}
-        return vit(b, x, options["classes"], sizes=sizes, **given)
-
-    defaults = {"image": image, "classes": classes, "attention": "fused", "dropout": dropout}
-    return Entry("images", defaults, make)
-
-
 def _ncf(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
+    from simulator.workload.zoo.ncf import neumf
+
     return neumf(b, batch, **options)
 
 
 def _waveglow(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
+    from simulator.workload.zoo.waveglow import waveglow
+
     return waveglow(b, batch, **options)
 
 
 def _tacotron2(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
+    from simulator.workload.zoo.tacotron2 import tacotron2
+
     return tacotron2(b, batch, **options)
 
 
 def _with_memory(hidden: int, heads: int, layers: int, inner: int, length: int) -> Entry:
     def make(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
+        from simulator.workload.zoo.transformer_xl import transformer_xl
+
         given = {k: v for k, v in options.items() if k != "sequence_length"}
         return transformer_xl(b, b.input(batch, options["sequence_length"]), **given)
 
@@ -99,6 +80,8 @@ def _with_memory(hidden: int, heads: int, layers: int, inner: int, length: int) 
 
 
 def _translation(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
+    from simulator.workload.zoo.gnmt import gnmt
+
     return gnmt(
         b, b.input(batch, options["sequence_length"]), **{k: options[k] for k in options if k != "sequence_length"}
     )
@@ -106,49 +89,55 @@ def _translation(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> O
 
 def _widths(default: tuple[int, ...], inputs: int, activation: str = "relu") -> Entry:
     def make(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
+        from simulator.workload.zoo.small import perceptron
+
         widths = options["widths"]
         widths = widths if isinstance(widths, tuple) else (widths,)
-        return small.perceptron(b, b.input(batch, options["inputs"]), widths, activation)
+        return perceptron(b, b.input(batch, options["inputs"]), widths, activation)
 
     return Entry("samples", {"inputs": inputs, "widths": default}, make)
 
 
 def _words(length: int, **sizes: int) -> Entry:
     def make(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
+        from simulator.workload.zoo.small import lstm_language_model
+
         given = {k: v for k, v in options.items() if k != "sequence_length"}
-        return small.lstm_language_model(b, b.input(batch, options["sequence_length"]), **given)
+        return lstm_language_model(b, b.input(batch, options["sequence_length"]), **given)
 
     return Entry("sequences", {"sequence_length": length, **sizes}, make, length_known=True)
 
 
-_ENTRIES: dict[str, Entry] = {
-    "lenet": _images(small.lenet, image=28, channels=1, classes=10),
-    "lenet-d2l": _images(small.lenet_d2l, image=28, channels=1, classes=10),
+_VGG = (11, 13, 16, 19)
+_RESNET = (18, 34, 50, 101, 152, 200)
+_OWN: dict[str, Entry] = {
+    "lenet": _images("small.lenet", image=28, channels=1, classes=10),
+    "lenet-d2l": _images("small.lenet_d2l", image=28, channels=1, classes=10),
     "mlp": _widths((256, 128, 2), 512),
-    "alexnet": _images(alexnets.alexnet),
-    "alexnet-owt": _images(alexnets.alexnet_owt),
-    "overfeat-fast": _images(alexnets.overfeat_fast, image=231),
-    "googlenet": _images(googlenet),
-    "inception-bn": _images(inception_bn),
-    "inception3": _images(inception3, image=299),
-    **{f"vgg{depth}": _images(vgg, depth=depth) for depth in VGG_BLOCKS},
-    **{f"resnet{depth}": _images(resnet, depth=depth) for depth in RESNET_BLOCKS},
-    "resnet18-28x28": _images(resnet_small_image, image=28, channels=1, classes=10),
-    "resnet18-cifar": _images(resnet_small_image, image=32, classes=10),
-    **{f"resnet{d}": _images(resnet_cifar, image=32, classes=10, depth=d) for d in (20, 32, 44, 56, 110)},
-    "resnext101-32x4d": _images(resnet, depth=101, groups=32, group_width=4),
-    **{f"densenet{depth}": _images(densenet, depth=depth) for depth in DENSENET_SIZES},
-    "mask-rcnn": _images(mask_rcnn, image=(800, 1344), classes=91),
-    "unet": _images(unet, image=572, channels=1, classes=2),
+    "alexnet": _images("alexnet.alexnet"),
+    "alexnet-owt": _images("alexnet.alexnet_owt"),
+    "overfeat-fast": _images("alexnet.overfeat_fast", image=231),
+    "googlenet": _images("googlenet.googlenet"),
+    "inception-bn": _images("googlenet.inception_bn"),
+    "inception3": _images("inception3.inception3", image=299),
+    **{f"vgg{depth}": _images("vgg.vgg", depth=depth) for depth in _VGG},
+    **{f"resnet{depth}": _images("resnet.resnet", depth=depth) for depth in _RESNET},
+    "resnet18-28x28": _images("resnet.resnet_small_image", image=28, channels=1, classes=10),
+    "resnet18-cifar": _images("resnet.resnet_small_image", image=32, classes=10),
+    **{f"resnet{d}": _images("resnet.resnet_cifar", image=32, classes=10, depth=d) for d in (20, 32, 44, 56, 110)},
+    "resnext101-32x4d": _images("resnet.resnet", depth=101, groups=32, group_width=4),
+    **{f"densenet{depth}": _images("densenet.densenet", depth=depth) for depth in (121, 161, 169, 201)},
+    "mask-rcnn": _images("maskrcnn.mask_rcnn", image=(800, 1344), classes=91),
+    "unet": _images("unet.unet", image=572, channels=1, classes=2),
     "unet3d": Entry("images", {"image": 128, "classes": 3}, _volumes),
-    **{f"ssd-resnet{depth}": _images(ssd300, image=300, classes=81, depth=depth) for depth in (34, 50)},
+    **{f"ssd-resnet{depth}": _images("ssd.ssd300", image=300, classes=81, depth=depth) for depth in (34, 50)},
     "fcn-s": _widths((2048, 2048, 2048, 26752), 26752, "sigmoid"),
     "fcn-r": _widths((2048, 4096, 1024, 10), 784, "sigmoid"),
-    "alexnet-s": _images(small.alexnet_s),
-    "alexnet-r": _images(small.alexnet_r, image=32, classes=10),
+    "alexnet-s": _images("small.alexnet_s"),
+    "alexnet-r": _images("small.alexnet_r", image=32, classes=10),
     "lstm-shi2016": _words(32, hidden=256, layers=2, vocabulary=10000),
-    **LANGUAGE,
-    **{name: vit_entry(sizes) for name, sizes in VIT_SIZES.items()},
+}
+_OTHERS: dict[str, Entry] = {
     "gnmt": Entry("sequences", {"sequence_length": 50, "hidden": 1024, "layers": 4, "vocabulary": 32320}, _translation),
     "tacotron2": Entry("samples", {"characters": 170, "frames": 860}, _tacotron2),
     "transformer-xl-base": _with_memory(512, 8, 16, 2048, 192),
@@ -156,16 +145,17 @@ _ENTRIES: dict[str, Entry] = {
     "waveglow": Entry("samples", {"samples": 8000, "channels": 512}, _waveglow),
     "ncf": Entry("samples", {"users": 138493, "items": 26744, "factors": 64, "widths": (256, 256, 128, 64)}, _ncf),
 }
-_ALIASES = {
-    **{f"resnet-{depth}": f"resnet{depth}" for depth in (*RESNET_BLOCKS, 56)},
-    **{f"vgg-{depth}": f"vgg{depth}" for depth in VGG_BLOCKS},
+_OWN_ALIASES = {
+    **{f"resnet-{depth}": f"resnet{depth}" for depth in (*_RESNET, 56)},
+    **{f"vgg-{depth}": f"vgg{depth}" for depth in _VGG},
     "inception-v3": "inception3",
     "inceptionv3": "inception3",
     "lenet-5": "lenet",
     "lenet-fashion-mnist": "lenet-d2l",
     "resnet18-fashion-mnist": "resnet18-28x28",
     "densenet-161": "densenet161",
-    **LANGUAGE_ALIASES,
+}
+_OTHER_ALIASES = {
     **{f"vit-{x}-{n}": f"vit-{x}{n}" for x, n in (("b", 16), ("b", 32), ("l", 16), ("l", 32), ("h", 14))},
     "neumf": "ncf",
     "maskrcnn": "mask-rcnn",
@@ -173,12 +163,7 @@ _ALIASES = {
     "unet-medical": "unet",
     "3d-unet": "unet3d",
 }
-_CHOICES: Mapping[str, tuple[str, ...]] = {
-    "attention": ATTENTIONS,
-    "gelu": GELUS,
-    "head": HEADS,
-    "lora_layers": LORA_LAYERS,
-}
+_WORDED = ("attention", "gelu", "head", "lora_layers")
 _WIDTHS = re.compile(r"\s*\d{1,18}\s*(,\s*\d{1,18}\s*)*", re.ASCII)
 _MAX_SIZE = 10**9
 _MOST = {"layers": 1024, "frames": 1024, "tied": 1, "dropout": 1, "mtp_layers": 64}
@@ -188,15 +173,42 @@ _MAY_BE_ZERO = (
 )
 
 
+@cache
+def _entries() -> Mapping[str, Entry]:
+    """Return all networks by name, for which transformers are loaded."""
+    from simulator.workload.zoo.language import LANGUAGE
+    from simulator.workload.zoo.vit import VIT
+
+    return {**_OWN, **LANGUAGE, **VIT, **_OTHERS}
+
+
+@cache
+def _aliases() -> Mapping[str, str]:
+    from simulator.workload.zoo.language import LANGUAGE_ALIASES
+
+    return {**_OWN_ALIASES, **LANGUAGE_ALIASES, **_OTHER_ALIASES}
+
+
+@cache
+def _choices() -> Mapping[str, tuple[str, ...]]:
+    """Return the words that options of transformers may have."""
+    from simulator.workload.lora import LORA_LAYERS
+    from simulator.workload.zoo.attention import ATTENTIONS
+    from simulator.workload.zoo.bert import HEADS
+    from simulator.workload.zoo.sizes import GELUS
+
+    return {"attention": ATTENTIONS, "gelu": GELUS, "head": HEADS, "lora_layers": LORA_LAYERS}
+
+
 def network_names() -> list[str]:
     """Return the names of the zoo, without aliases."""
-    return list(_ENTRIES)
+    return list(_entries())
 
 
 def find_entry(name: str) -> Entry:
     """Return the entry for *name* or an alias; raises InputError, with the nearest name, if there is none."""
     lowered = name.lower().replace("_", "-")
-    entry = _ENTRIES.get(_ALIASES.get(lowered, lowered))
+    entry = _OWN.get(_OWN_ALIASES.get(lowered, lowered)) or _entries().get(_aliases().get(lowered, lowered))
     if entry is None:
         raise InputError(f"no network is called '{one_line(name, 60)}'; {nearest_network(name, listed=8)}")
     return entry
@@ -204,7 +216,7 @@ def find_entry(name: str) -> Entry:
 
 def nearest_network(name: str, listed: int) -> str:
     """Return a hint at the networks of the zoo in place of *name*, as :func:`simulator.errors.nearest` does."""
-    return nearest(name, _ENTRIES, listed, aliases=_ALIASES)
+    return nearest(name, _entries(), listed, aliases=_aliases())
 
 
 def build_network(name: str, *, batch: int, training: bool = True, loss: bool = False, **options: Any) -> Network:
@@ -242,8 +254,10 @@ def build_entry(
     if loss:
         for i, output in enumerate(outputs if isinstance(outputs, tuple) else (outputs,)):
             builder.cross_entropy(output, f"loss{i or ''}")
-    network = replace(builder.build(batch, entry.sample), own_name=called(name, entry, sizes, _ENTRIES))
+    network = replace(builder.build(batch, entry.sample), own_name=called(name, entry, sizes, _entries))
     if given.get("lora"):
+        from simulator.workload.lora import with_lora
+
         network = with_lora(network, given["lora"], given.get("lora_layers", entry.defaults["lora_layers"]))
     return network
 
@@ -257,9 +271,10 @@ def _numbers(key: str, value: Any) -> Any:
 
 def _check(name: str, key: str, value: Any) -> None:
     """Raise InputError if *value* is neither a valid size nor a valid choice for the option *key*."""
-    if key in _CHOICES:
-        if value not in _CHOICES[key]:
-            raise InputError(f"{name}: {key} '{one_line(value, 60)}'; {nearest(str(value), _CHOICES[key])}")
+    if key in _WORDED:
+        allowed = _choices()[key]
+        if value not in allowed:
+            raise InputError(f"{name}: {key} '{one_line(value, 60)}'; {nearest(str(value), allowed)}")
         return
     least, most = 0 if key in _MAY_BE_ZERO else 1, _MOST.get(key, _MAX_SIZE)
     sizes = value if isinstance(value, tuple) else (value,)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from simulator.workload.network import Parameter
 from simulator.workload.operators import Copy, Elementwise
 from simulator.workload.zoo.attention import AttentionKind, self_attention
 from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
+from simulator.workload.zoo.entry import Entry, Outputs
 
 Sizes = tuple[int, int, int, int]
 # Side of a patch, hidden size, heads, layers; the feed-forward layer is 4 x hidden wide.
-VIT_SIZES: dict[str, Sizes] = {
+_SIZES: dict[str, Sizes] = {
     "vit-b16": (16, 768, 12, 12),
     "vit-b32": (32, 768, 12, 12),
     "vit-l16": (16, 1024, 16, 24),
@@ -61,3 +65,23 @@ def _block(b: NetworkBuilder, x: Tensor, name: str, heads: int, attention: Atten
         y = b.elementwise(f"{name}.gelu", "gelu", b.linear(y, f"{name}.up", 4 * hidden, split="columns"))
         y = b.linear(dropped(y, "gelu"), f"{name}.down", hidden, split="rows")
     return b.add(dropped(y, "down"), x, f"{name}.add2")
+
+
+def vit_entry(sizes: Sizes, image: int = 224, channels: int = 3, classes: int = 1000, dropout: int = 0) -> Entry:
+    """Return the vision transformer of *sizes*, by default for square images with sides of *image* pixels.
+
+    *dropout*: 1 where its rate is above 0.
+    """
+
+    def make(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
+        image = options["image"]
+        height, width = (image, image) if isinstance(image, int) else image
+        x = b.input(batch, channels, height, width)
+        given = {"attention": options["attention"], "dropout": bool(options["dropout"])}
+        return vit(b, x, options["classes"], sizes=sizes, **given)
+
+    defaults = {"image": image, "classes": classes, "attention": "fused", "dropout": dropout}
+    return Entry("images", defaults, make)
+
+
+VIT: dict[str, Entry] = {name: vit_entry(sizes) for name, sizes in _SIZES.items()}
