@@ -6,16 +6,15 @@ tests change the simulator itself, such as a constant or a limit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from simulator.api.context import Context
-from simulator.api.recent import Recent
 from simulator.api.session import Session
 from simulator.constants import DEFAULT
+from simulator.kept import Kept
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 from simulator.topology.catalogue import builtin_topologies
@@ -27,12 +26,10 @@ _STEPS = 32  # the last results, some MB each with their timelines
 @contextmanager
 def answers_shared() -> Iterator[None]:
     """Share machines, networks and steps of built-in names among all sessions of this process."""
-    machines: dict[object, Any] = {}
-    steps: Recent[object, Any] = Recent(_STEPS)
-    once = Context._once
+    machines, steps, once = Kept(), Kept(_STEPS), Kept.once
 
-    def made_once(kept: dict[object, Any], key: object, make: Callable[[], Any]) -> Any:
-        return once(machines if _is_of_built_ins(key) else kept, key, make)
+    def made_once(self: Kept, key: Hashable, find: Callable[[], Any]) -> Any:
+        return once(machines if _is_of_built_ins(key) else self, key, find)
 
     def shared(answer: Callable[..., Any]) -> Callable[..., Any]:
         def known(self: Session, question: StepQuestion, **more: Any) -> Any:
@@ -40,14 +37,12 @@ def answers_shared() -> Iterator[None]:
             if not usual or not _is_built_in(question.where) or question.workload not in network_names():
                 return answer(self, question, **more)
             key = answer.__name__, question, *more.items()
-            if key not in steps:
-                steps[key] = answer(self, question, **more)
-            return steps[key]
+            return steps.once(key, lambda: answer(self, question, **more))
 
         return known
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Context, "_once", staticmethod(made_once))
+        patch.setattr(Kept, "once", made_once)
         for name in ("_step", "step_timeline"):
             patch.setattr(Session, name, shared(getattr(Session, name)))
         yield
