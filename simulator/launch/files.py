@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from os.path import normpath
+from os.path import exists, normpath
 from pathlib import Path
 
 from simulator.spelling import mention
@@ -21,7 +21,7 @@ class Files:
 
     def has(self, path: str) -> bool:
         """Return whether there is a file *path*."""
-        return normpath(path) in self._written or Path(path).exists()
+        return normpath(path) in self._written or exists(path)
 
     def read(self, path: str, most: int, *, needed: str, usual: str) -> bytes:
         """Return the content of *path*; raises InputError as :func:`read_user_file` does."""

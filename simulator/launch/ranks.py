@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
 
 from simulator.launch.arguments import Arguments
 from simulator.launch.command import Command
@@ -46,7 +45,12 @@ def read_ranks(
     outer, batch = Arguments(command.outer, file), batch_arguments(comments, file)
     visible = visible_gpus(launcher, command, own, notes)
     whole = launcher.number(*_ALL)
-    nodes = visible.hosts or _nodes(command, launcher, whole, notes) or outer.number(*_NODES)
+    if _is_mpi(command) and not visible.gpus and (slots := read_hosts(launcher, notes)):
+        visible, there = _filled(slots, whole), sum(slots.values())
+        if whole is not None and whole > there:
+            name = next(name for name in _ALL if name in launcher)
+            launcher.fault(name, f"{whole} processes, and the host file has {there} slots")
+    nodes = visible.hosts or _nodes(command, launcher) or outer.number(*_NODES)
     each = None
     for name in _EACH:
         if launcher.text(name) in ("gpu", "auto"):  # all visible GPUs of the node
@@ -92,11 +96,19 @@ def _checked(ranks: Ranks, launcher: Arguments) -> Ranks:
     return ranks
 
 
-def _nodes(command: Command, launcher: Arguments, whole: int | None, notes: list[str]) -> int | None:
-    """Return the nodes that *launcher* names; of ``torchrun --nnodes 1:4`` the most, of mpirun's those it fills."""
-    if _is_mpi(command) and (slots := read_hosts(launcher, notes)):
-        filled = [sum(list(slots.values())[:i]) for i in range(len(slots))]
-        return sum(before < (whole or inf) for before in filled)
+def _filled(slots: Mapping[str, int], whole: int | None) -> Visible:
+    """Return a GPU for each of *whole* processes, with which mpirun fills the *slots* of one host after the other."""
+    found = []
+    left = sum(slots.values()) if whole is None else whole
+    for count in slots.values():
+        if left > 0:
+            found.append(tuple(range(min(count, left))))
+            left -= count
+    return Visible(tuple(found), "the host file", len(found))
+
+
+def _nodes(command: Command, launcher: Arguments) -> int | None:
+    """Return the nodes that *launcher* names; of ``torchrun --nnodes 1:4`` the most."""
     hosts = next((launcher.value(name) for name in _HOSTS if name in launcher), None)
     if hosts is not None and _is_mpi(command):
         launcher.has(*_HOSTS)

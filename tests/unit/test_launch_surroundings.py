@@ -94,6 +94,8 @@ def hosts(tmp_path: Path) -> str:
         ("deepspeed --hostfile {hosts} --exclude worker-3@worker-1:0", "2", "1,2,3,4,5,6,7,8-15"),
         ("mpirun --hostfile {hosts} -np 16 python", "2", None),
         ("mpirun --hostfile {hosts} -np 8 python", None, "8"),
+        ("mpirun --hostfile {hosts} -np 12 python", "2", "0-7,8-11"),
+        ("mpirun --hostfile {hosts} python", "3", "0-7,8-15,16-19"),
     ],
 )
 def test_a_host_file_says_how_many_machines_and_gpus_there_are(
@@ -129,6 +131,8 @@ def test_a_host_file_is_read_as_other_files_are(tmp_path: Path, hosts: str) -> N
         placed(f"deepspeed --hostfile {tmp_path / 'large'}")
     with pytest.raises(InputError, match="the host file has no host 'worker-9'; did you mean 'worker-"):
         placed(f"deepspeed --hostfile {hosts} --include worker-9")
+    with pytest.raises(InputError, match="-np: 24 processes, and the host file has 20 slots"):
+        placed(f"mpirun --hostfile {hosts} -np 24 python")
     with pytest.raises(InputError, match="worker-3:4: the host file has 4 GPUs"):
         placed(f"deepspeed --hostfile {hosts} --include worker-3:4")
     _, notes = with_launch(
