@@ -10,7 +10,6 @@ import pytest
 
 import validate.score.score
 import validate.score.scores
-from simulator.api.context import Recent
 from simulator.api.session import Session
 from simulator.errors import InputError
 from validate.cli.score import score_command
@@ -129,13 +128,3 @@ def test_ranges_are_looked_for_as_far_as_they_are_shown() -> None:
     lines = (seen.append(line) or line for line in range(0, 1_000_000, 2))
     assert ranges(lines) == "0, 2, 4, 6, 8, 10, ..."  # type: ignore[arg-type]
     assert len(seen) < 10
-
-
-def test_the_last_entries_are_kept_and_as_many_older_ones() -> None:
-    recent: Recent[int, int] = Recent(10)
-    for number in range(1_000):
-        recent[number] = -number
-        assert recent[0] == 0  # queried again and again
-        assert len(recent) <= 20
-    assert all(number in recent and recent[number] == -number for number in range(992, 1_000))
-    assert 500 not in recent
