@@ -9,38 +9,32 @@ from functools import cache, partial
 from simulator.api.alone import check_place
 from simulator.api.steps import run_together
 from simulator.collectives.communicator import Communicator
-from simulator.collectives.request import Strategy, Unsuitable
+from simulator.collectives.request import Unsuitable
 from simulator.devices.predict import Device
 from simulator.errors import refused
-from simulator.places import Place, Places
+from simulator.places import Place
 from simulator.questions.layout import REPLICAS
-from simulator.questions.step import StepQuestion
 from simulator.results.training import TrainingResult
 from simulator.spelling import mention
 from simulator.step.issue import issues_of
 from simulator.training.alone import alone_rate, alone_s_of
 from simulator.training.division import divide
+from simulator.training.plan import SharedStep
 from simulator.training.roles import Role
 from simulator.training.stragglers import check_stragglers, pace_of
 from simulator.workload.network import Network
 
 
-def run_divided(
-    places: Places,
-    build: Callable[[int], Network],
-    question: StepQuestion,
-    group: Communicator,
-    strategy: Strategy,
-) -> TrainingResult:
-    """Return the step in which the GPUs of *group* and the question's helper CPUs share ``batch`` samples per GPU.
+def run_divided(shared: SharedStep, build: Callable[[int], Network]) -> TrainingResult:
+    """Return the step in which the GPUs of *shared* and the question's helper CPUs share ``batch`` samples per GPU.
 
-    The samples are divided so that all devices finish at the same time, each computing alone.  Raises Unsuitable or
-    InputError.
+    *build* makes the network of so many samples, which are divided so that all devices finish at the same time, each
+    computing alone.  Raises Unsuitable or InputError.
     """
-    machine = places.machine
-    if not question.layout.on(group.n_ranks).has_replicas:
-        raise Unsuitable(f"a batch is divided over whole replicas; {question.layout.words} has none")
-    question = replace(question, layout=REPLICAS)  # ranks gain CPUs and lose idle GPUs
+    places, machine, group = shared.places, shared.machine, shared.group
+    if not shared.layout.has_replicas:
+        raise Unsuitable(f"a batch is divided over whole replicas; {shared.question.layout.words} has none")
+    question = replace(shared.question, layout=REPLICAS)  # ranks gain CPUs and lose idle GPUs
     check_stragglers(machine, group.ranks, question.stragglers)
     helpers = [places.find(name) for name in question.helpers]
     for name, place in zip(question.helpers, helpers, strict=True):
@@ -78,8 +72,7 @@ def run_divided(
         raise Unsuitable(
             f"{members[working[0]][1].name} is faster alone than with the others; choose it with {mention('device')}"
         )
-    network = build(question.batch)
-    found = run_together(places, network, question, together, strategy, strategy, roles=list(roles.values()))
+    found = run_together(replace(shared, question=question, group=together), list(roles.values()))
     divided = tuple((members[i][1].name, members[i][1].part, shares[i]) for i in range(len(members)))
     everyone = [Role(place, node, 1, ()) for node, place in members]  # with those that get no samples
-    return replace(found, shares=divided, alone_rate=alone_rate(everyone, network, question))
+    return replace(found, shares=divided, alone_rate=alone_rate(everyone, shared.network, question))

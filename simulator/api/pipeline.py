@@ -21,6 +21,7 @@ from simulator.step.precision import storage_of
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.pipeline import Chunk, Priced, StageWork, plan_chunk, plan_pipeline
 from simulator.training.placement import Placement
+from simulator.training.plan import SharedStep
 from simulator.training.roles import Role
 from simulator.training.stragglers import check_stragglers, pace_of
 from simulator.workload.collective import Collective
@@ -52,29 +53,21 @@ class _Priced:
     exchanges: tuple[tuple[Fragment, int], ...]
 
 
-def run_pipeline(
-    places: Places,
-    network: Network,
-    question: StepQuestion,
-    placement: Placement,
-    strategy: Strategy,
-    layer_strategy: Strategy,
-    *,
-    fold: bool = True,
-) -> PipelineRun:
-    """Return a step of *network*, which is the work of all stages of one rank; raises InputError or Unsuitable."""
+def run_pipeline(shared: SharedStep) -> PipelineRun:
+    """Return the step of *shared*, whose layers are divided among stages; raises InputError or Unsuitable."""
+    places, question, placement = shared.places, shared.question, shared.placement
     layout = placement.layout
     refuse_passing(question.where.slow_links, "a pipeline")
     if layout.zero == 3:
         why = "a stage needs its parameters in every pass; zero=1 or zero=2 goes with pp"
         raise refused("layout", f"fsdp does not go with pp={layout.pp}: {why}")
-    parts = stages_of(network, layout.pp * layout.vp)
+    parts = stages_of(shared.part, layout.pp * layout.vp)
     priced: dict[object, _Priced] = {}
     updates: dict[object, tuple[Role, float]] = {}
     wholes: dict[object, Network] = {}
     element = ELEMENT_BYTES[storage_of(question.options.precision)]
-    shared = parts[0].shared_elements * gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
-    sends = _Prices(places, layer_strategy)
+    tied_bytes = parts[0].shared_elements * gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
+    sends = _Prices(places, shared.layer_strategy)
     paces = _paces(places, question, placement)
     stages, within, exchanged = [], [], []
     for number in range(layout.pp):
@@ -86,12 +79,12 @@ def run_pipeline(
         for part in mine:
             key = place.device, role.pace, shape_of(part.network)
             if key not in priced:
-                priced[key] = _price(places, role, part.network, question, placement, layer_strategy, fold=fold)
+                priced[key] = _price(shared, role, part.network)
             found.append(priced[key])
         whole = joined(mine)
         key = place.device, role.pace, shape_of(whole)
         if key not in updates:
-            updates[key] = _update(places, role, whole, question, placement, layer_strategy)
+            updates[key] = _update(shared, role, whole)
             wholes[key] = whole
         issues = updates[key][0].issues
         work = StageWork(
@@ -100,7 +93,7 @@ def run_pipeline(
             chunks=tuple(each.chunk for each in found),
             received_s=tuple(_received_s(sends, placement, number, part.received_elements * element) for part in mine),
             received_bytes=tuple(float(part.received_elements * element) for part in mine),
-            shared_bytes=float(shared),
+            shared_bytes=float(tied_bytes),
             update_s=updates[key][1],
             node=places.machine.nodes[role.node],
         )
@@ -109,10 +102,10 @@ def run_pipeline(
         received = sum(bool(part.received_elements) for part in mine)
         before = [(sends.largest, received)] if received and sends.largest is not None else []
         exchanged.append((*before, *(exchange for each in found for exchange in each.exchanges)))
-    prices = _Prices(places, strategy)
+    prices = _Prices(places, shared.strategy)
     plan = plan_pipeline(stages, question, placement, prices)
     return PipelineRun(
-        tuple(stages), execute(places.machine, plan, fold=fold), tuple(within), tuple(exchanged), prices.largest
+        tuple(stages), execute(places.machine, plan, fold=shared.fold), tuple(within), tuple(exchanged), prices.largest
     )
 
 
@@ -191,18 +184,9 @@ def _received_s(sends: _Prices, placement: Placement, stage: int, size_bytes: fl
     return seconds
 
 
-def _price(
-    places: Places,
-    role: Role,
-    network: Network,
-    question: StepQuestion,
-    placement: Placement,
-    layer_strategy: Strategy,
-    *,
-    fold: bool,
-) -> _Priced:
+def _price(shared: SharedStep, role: Role, network: Network) -> _Priced:
     """Return the cost of one micro-batch on *network* (a chunk of a stage) alone."""
-    machine, device = places.machine, role.place.device
+    machine, device, question = shared.machine, role.place.device, shared.question
     issues = tuple(issue for issue in issues_of(device, network, question.rank_options) if issue.part != "update")
     acting = replace(role, issues=issues)
     seconds: dict[Part, float] = {}
@@ -211,7 +195,7 @@ def _price(
     exchanges: list[tuple[Fragment, int]] = []
     parts: tuple[Part, ...] = ("forward", "backward")
     for part in parts:
-        timeline = execute(machine, plan_chunk(machine, acting, question, placement, layer_strategy, part), fold=fold)
+        timeline = execute(machine, plan_chunk(shared, acting, part), fold=shared.fold)
         seconds[part] = timeline.end_s
         uses.append(stream_uses(timeline))
         for task in timeline.plan.tasks:
@@ -223,7 +207,7 @@ def _price(
     mean = tuple((resource, used_s / whole_s) for resource, used_s in loads.items() if whole_s > 0)
     of_weights = weights_s(device, network, question.options) if question.layout.schedule == "zero-bubble" else 0.0
     trained = [p for p in network.parameters if p.trained]
-    apart = expert_parameters(network) if placement.layout.has_experts_apart else frozenset()
+    apart = expert_parameters(network) if shared.layout.has_experts_apart else frozenset()
     chunk = Chunk(
         seconds["forward"],
         seconds["backward"],
@@ -236,19 +220,10 @@ def _price(
     return _Priced(chunk, _summed(uses), tuple(exchanges))
 
 
-def _update(
-    places: Places,
-    role: Role,
-    network: Network,
-    question: StepQuestion,
-    placement: Placement,
-    layer_strategy: Strategy,
-) -> tuple[Role, float]:
+def _update(shared: SharedStep, role: Role, network: Network) -> tuple[Role, float]:
     """Return *role* with all issues of its stage, and the seconds of its update."""
-    issues = issues_of(role.place.device, network, question.rank_options)
-    acting = replace(role, issues=issues)
-    plan = plan_chunk(places.machine, acting, question, placement, layer_strategy, "update")
-    return acting, execute(places.machine, plan).end_s
+    acting = replace(role, issues=issues_of(role.place.device, network, shared.question.rank_options))
+    return acting, execute(shared.machine, plan_chunk(shared, acting, "update")).end_s
 
 
 def _summed(uses: Sequence[dict[str, StreamUse]]) -> dict[str, StreamUse]:

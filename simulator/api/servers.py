@@ -13,7 +13,6 @@ from simulator.collectives.parameter_server import parameter_server
 from simulator.engine.executor import execute
 from simulator.engine.timeline import Timeline
 from simulator.errors import refused
-from simulator.places import Places
 from simulator.questions.step import StepQuestion
 from simulator.results.from_timelines import server_result
 from simulator.results.servers import ends_of, loss_at, one_step, server_run
@@ -24,6 +23,7 @@ from simulator.spelling import mention
 from simulator.training.alone import alone_rate, alone_s_of
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.memory import device_memory
+from simulator.training.plan import SharedStep
 from simulator.training.servers import pace_in, plan_servers
 from simulator.training.teams import Team, servers_of, teams_of
 from simulator.workload.network import Network
@@ -43,12 +43,13 @@ class _Ran(NamedTuple):
     apart: int | None
 
 
-def _ran(places: Places, network: Network, question: StepQuestion, group: Communicator, *, fold: bool) -> _Ran:
+def _ran(shared: SharedStep) -> _Ran:
     """Return the run of enough steps, with the last as long as those before if possible.
 
     Raises Unsuitable if there are fewer places than servers, or too many flows between nodes and servers; InputError
     for a wrong option.
     """
+    question, network, group = shared.question, shared.network, shared.group
     refuse_passing(question.where.slow_links, "training through servers")
     late = question.staleness
     count = _FEW + (late or 0)
@@ -56,7 +57,7 @@ def _ran(places: Places, network: Network, question: StepQuestion, group: Commun
         raise refused("staleness", f"from 0 to {_MOST - _FEW}, or async", late)
     strategy = parameter_server(question.strategy)
     servers = servers_of(group, strategy.n_servers, strategy.places or question.servers)
-    teams, apart = teams_of(places, group, network, question, servers, count, fold=fold)
+    teams, apart = teams_of(shared.places, group, network, question, servers, count, fold=shared.fold)
 
     def run(steps: Sequence[int]) -> tuple[Timeline, list[list[float]]]:
         timeline = execute(group.machine, plan_servers(group, teams, servers, network, question, steps))
@@ -85,14 +86,13 @@ def _steady(ends: Sequence[Sequence[float]]) -> bool:
     return max(lengths) - min(lengths) <= _SAME * max(lengths)
 
 
-def run_servers(
-    places: Places, network: Network, question: StepQuestion, group: Communicator, *, fold: bool = True
-) -> TrainingResult:
-    """Return the result of *network*'s steps on *group* through servers; raises as :func:`_ran`."""
+def run_servers(shared: SharedStep) -> TrainingResult:
+    """Return the result of steps of *shared* through servers; raises as :func:`_ran`."""
+    question, network, group = shared.question, shared.network, shared.group
     if question.options.cuda_graph:
         raise refused("cuda_graph", "parameters are pulled between the layers of a step, which is one graph")
     machine = group.machine
-    teams, servers, timeline, steady, apart = _ran(places, network, question, group, fold=fold)
+    teams, servers, timeline, steady, apart = _ran(shared)
     run = replace(server_run(timeline, teams, servers, staleness=question.staleness, is_steady=steady), apart=apart)
     if question.lost is not None:
         run = replace(run, lost_s=_lost_s(network, question, group, teams, servers, timeline, run.measured[0]))
@@ -101,8 +101,7 @@ def run_servers(
     slowest = max(range(len(teams)), key=lambda number: run.paces[number].period_s)
     role = max(teams[slowest].roles, key=lambda each: alone_s_of(each.place.device, network, question, each.pace))
     one = one_step(timeline, teams, slowest, run.measured[slowest])
-    layout = question.layout.on(group.n_ranks)
-    needs = {id(each): device_memory(network, question, each.place.device, layout) for each in roles}
+    needs = {id(each): device_memory(network, question, each.place.device, shared.layout) for each in roles}
     memory = [DeviceMemory(each.place.part, each.count, needs[id(each)]) for each in roles]
     step = make_step_result(
         machine=machine.name,

@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # device models are imported on first use
     from simulator.results.account import Account
     from simulator.results.program import ProgramResult
     from simulator.results.training import TrainingResult
+    from simulator.training.plan import SharedStep
 else:
     Device = Question = Any
 
@@ -212,17 +213,17 @@ class Session(Context):
         from simulator.api.steps import run_alone, run_together
         from simulator.results.from_timelines import alone_result
 
-        places, network = self.places(question.where, question.software), self.network(question)
         place = self.single(question)
         if place is not None:
             refuse_passing(question.where.slow_links, "a step on one device")
-            return alone_result(question, run_alone(places.machine, place, network, question))
-        group = self.group(question.where, question.gpus)
+            step = run_alone(self.machine(question.where), place, self.network(question), question)
+            return alone_result(question, step)
+        shared = self._shared(question, fold=fold)
         if question.divided:
             from simulator.api.division import run_divided
 
-            return run_divided(places, self.source(question).build, question, group, self._strategies(question)[0])
-        return run_together(places, network, question, group, *self._strategies(question), fold=fold)
+            return run_divided(shared, self.source(question).build)
+        return run_together(shared)
 
     def program(self, question: ProgramQuestion) -> ProgramResult:
         """Return the result of a program; raises InputError with every fault of its file."""
@@ -272,26 +273,31 @@ class Session(Context):
         """Return the seconds of a step on one device if its host takes *scale* times as long; raises InputError."""
         from simulator.api.alone import alone_timeline
 
-        places, network = self.places(question.where, question.software), self.network(question)
         place = self.single(question)
         if place is None:
             raise InputError("the hosts of several devices are not slowed one by one")
-        return alone_timeline(places.machine, place, network, question, host_scale=scale).end_s
+        machine, network = self.machine(question.where), self.network(question)
+        return alone_timeline(machine, place, network, question, host_scale=scale).end_s
 
     def step_timeline(self, question: StepQuestion) -> Timeline:
         """Return the timeline of a step, without the analysis of :meth:`step`; raises as it does."""
         from simulator.api.alone import alone_timeline
         from simulator.api.steps import together_timeline
 
-        places, network = self.places(question.where, question.software), self.network(question)
         place = self.single(question)
         if place is not None:
             refuse_passing(question.where.slow_links, "a step on one device")
-            return alone_timeline(places.machine, place, network, question)
+            return alone_timeline(self.machine(question.where), place, self.network(question), question)
         if question.has_servers or question.divided:
             return self._step(question).timeline
-        group = self.group(question.where, question.gpus)
-        return together_timeline(places, network, question, group, *self._strategies(question))[1]
+        return together_timeline(self._shared(question))[1]
+
+    def _shared(self, question: StepQuestion, *, fold: bool = True) -> SharedStep:
+        """Return the step of *question* with what several devices do it with; raises InputError."""
+        from simulator.training.plan import SharedStep
+
+        places, group = self.places(question.where, question.software), self.group(question.where, question.gpus)
+        return SharedStep(places, self.network(question), question, group, *self._strategies(question), fold)
 
     def _strategies(self, question: StepQuestion) -> tuple[Strategy, Strategy]:
         """Return the strategies for gradients and for exchanges within layers."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from simulator.collectives.communicator import Communicator
 from simulator.collectives.nccl.strategy import KEPT
 from simulator.engine.executor import alone
 from simulator.engine.timeline import Timeline
@@ -24,6 +23,7 @@ from simulator.step.issue import Sent
 from simulator.step.memory import MemoryNeed
 from simulator.training.exchange import STREAM, Exchanged
 from simulator.training.pipeline import ChunkRun
+from simulator.training.plan import SharedStep
 from simulator.training.roles import MOST_ROLES, Role
 from simulator.training.servers import Served
 from simulator.training.slowest import slowest_of
@@ -48,8 +48,7 @@ def alone_result(question: StepQuestion, step: StepResult) -> TrainingResult:
 
 
 def together_result(
-    question: StepQuestion,
-    group: Communicator,
+    shared: SharedStep,
     roles: Sequence[Role],
     step_of: Callable[[int], StepResult],
     memory: Sequence[MemoryNeed],
@@ -57,11 +56,12 @@ def together_result(
     alone_rate: float,
     timeline: Timeline,
 ) -> TrainingResult:
-    """Return the result of *timeline*, in which the ranks of *group* had *roles*.
+    """Return the result of *timeline*, in which the ranks of *shared* had *roles*.
 
     *step_of* returns a role's view of the step; *memory* and *alone_s* are by role: its memory, and its seconds
     alone at its pace.  Of equally slow roles, the one that exchanges slow most is shown.
     """
+    question = shared.question
     uses = dict(sorted(stream_uses(timeline).items(), key=lambda use: use[0].endswith(STREAM)))  # compute streams first
     prefixes = [f"{role.place.name}/" if len(roles) > 1 else "" for role in roles]
     busy_s = [uses.get(f"{prefix}compute", StreamUse()).busy_s for prefix in prefixes]
@@ -81,7 +81,7 @@ def together_result(
     return TrainingResult(
         question=question,
         step=step_of(slowest),
-        device_count=group.n_ranks,
+        device_count=shared.group.n_ranks,
         alone_rate=alone_rate,
         exposed_s=min(exposed_s, exchanging_s),
         exchanging_s=exchanging_s,
@@ -198,8 +198,7 @@ class Seen(NamedTuple):
 
 
 def pipeline_result(
-    question: StepQuestion,
-    group: Communicator,
+    shared: SharedStep,
     roles: Sequence[Role],
     step: StepResult,
     memory: Sequence[MemoryNeed],
@@ -212,7 +211,7 @@ def pipeline_result(
 
     *memory* is by stage; *largest* is the reduction of gradients that takes longest.
     """
-    mine = f"stage {seen.stage}/"
+    mine, question = f"stage {seen.stage}/", shared.question
     within_layers = [(question.micro_batches, float(question.micro_batches * each.size_bytes)) for each in seen.sent]
     exchanged = [*_exchanged(timeline, mine), *within_layers]
     uses = {stream.removeprefix(mine): use for stream, use in stream_uses(timeline).items() if stream.startswith(mine)}
@@ -243,7 +242,7 @@ def pipeline_result(
     return TrainingResult(
         question=question,
         step=step,
-        device_count=group.n_ranks,
+        device_count=shared.group.n_ranks,
         alone_rate=alone_rate,
         exposed_s=exposed_s,
         exchanging_s=exchanging_s,

@@ -16,6 +16,7 @@ from simulator.collectives.registry import strategy_of
 from simulator.engine.executor import alone, execute
 from simulator.errors import refused
 from simulator.network.machine import Machine
+from simulator.questions.checks import changed
 from simulator.questions.layout import Layout
 from simulator.questions.step import StepQuestion
 from simulator.search.repeats import KEPT, Shortened, part_of, shortened
@@ -24,7 +25,7 @@ from simulator.step.memory import Held, held_in
 from simulator.training.divide import divided
 from simulator.training.memory import gathered_elements
 from simulator.training.pipeline import plan_chunk
-from simulator.training.placement import Placement
+from simulator.training.plan import SharedStep
 from simulator.training.roles import Role
 from simulator.workload.collective import Collective
 from simulator.workload.network import Network, block_name, shape_of
@@ -150,15 +151,13 @@ class Divided:
         places = self.session.places(self.question.where, self.question.software)
         node = self.group.ranks[0]
         place = places.place(node)
-        issues = issues_of(place.device, network, self.question.options)
-        role = Role(place, node, self.group.n_ranks, issues)
+        role = Role(place, node, self.group.n_ranks, issues_of(place.device, network, self.question.options))
         layout = replace(self.question.layout, dp=None, pp=1, vp=1, zero=0, shards=None, schedule="1f1b")
-        placement = Placement(self.group, layout.on(role.count))
         nccl = strategy_of("nccl", self.question.software, constants=self.session.constants)
+        shared = SharedStep(places, network, changed(self.question, layout=layout), self.group, nccl, nccl)
 
         def part_s(part: Part) -> float:
-            plan = plan_chunk(places.machine, role, self.question, placement, nccl, part)
-            return execute(places.machine, plan).end_s
+            return execute(places.machine, plan_chunk(shared, role, part)).end_s
 
         return part_s("forward"), part_s("backward"), part_s("update")
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from simulator.collectives.bundle import Bundle
-from simulator.collectives.request import Strategy
-from simulator.network.machine import Machine, Node
+from simulator.network.machine import Node
 from simulator.plan.plan import Plan, PlanBuilder, Resource
 from simulator.questions.step import StepQuestion
 from simulator.step.issue import Issue, Part
@@ -22,7 +21,7 @@ from simulator.training.buckets import least_elements
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.exchange import STREAM, Exchanged
 from simulator.training.placement import Placement
-from simulator.training.plan import crew_of, layer_exchanges
+from simulator.training.plan import SharedStep, crew_of, layer_exchanges
 from simulator.training.roles import Role, loaded
 from simulator.training.schedules import Pass, order_of
 from simulator.workload.collective import Collective
@@ -98,19 +97,12 @@ class StageWork:
         return (self.node.multiprocessors, shares[0]), (self.node.memory, shares[1])
 
 
-def plan_chunk(
-    machine: Machine,
-    role: Role,
-    question: StepQuestion,
-    placement: Placement,
-    layer_strategy: Strategy,
-    part: Part,
-) -> Plan:
+def plan_chunk(shared: SharedStep, role: Role, part: Part) -> Plan:
     """Return the plan of one *part* of *role*'s issues; raises Unsuitable."""
-    builder = PlanBuilder()
+    builder, question = PlanBuilder(), shared.question
     contends = question.contention and question.options.trains
-    exchanges = layer_exchanges(builder, placement, layer_strategy, loaded([role]) if contends else {})
-    crew = crew_of(builder, machine, [role], question, contends=contends, exchanges=exchanges)
+    exchanges = layer_exchanges(builder, shared, loaded([role]) if contends else {})
+    crew = crew_of(builder, shared.machine, [role], question, contends=contends, exchanges=exchanges)
     for issue in role.issues:
         if issue.part == part:
             crew.issue([issue], micro_batch=1)  # not the first micro-batch, so gradients accumulate

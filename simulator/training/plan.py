@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 from simulator.collectives.bundle import Bundle
+from simulator.collectives.communicator import Communicator
 from simulator.collectives.request import Strategy, Unsuitable
 from simulator.devices.predict import Device
 from simulator.network.machine import Machine
+from simulator.places import Places
 from simulator.plan.plan import Plan, PlanBuilder
+from simulator.questions.layout import Layout
 from simulator.questions.step import StepQuestion
 from simulator.spelling import mention
 from simulator.training.buckets import bucket_size
 from simulator.training.crew import Crew
 from simulator.training.data_parallel import Sums, gradient_bytes, write_data_parallel
+from simulator.training.divide import divided
 from simulator.training.exchange import Exchange
 from simulator.training.micro_batches import Batches
 from simulator.training.one_process import HOST, write_data_parallel_module, write_loop
@@ -26,6 +32,43 @@ from simulator.training.worker import Worker
 from simulator.workload.network import Network
 
 PROGRAM = "program"
+
+
+@dataclass(frozen=True)
+class SharedStep:
+    """A step of ``question`` that the ranks of ``group`` share; ``network`` is the undivided one of a micro-batch.
+
+    ``strategy`` exchanges gradients or shards, ``layer_strategy`` tensors within layers.  Without ``fold``, equal ranks
+    and micro-batches that repeat are simulated one by one.
+    """
+
+    places: Places
+    network: Network
+    question: StepQuestion
+    group: Communicator
+    strategy: Strategy
+    layer_strategy: Strategy
+    fold: bool = True
+
+    @property
+    def machine(self) -> Machine:
+        """The machine of the ranks."""
+        return self.group.machine
+
+    @cached_property
+    def placement(self) -> Placement:
+        """Where the ranks are in the layout; raises InputError if it does not fit so many."""
+        return Placement(self.group, self.question.layout.on(self.group.n_ranks))
+
+    @property
+    def layout(self) -> Layout:
+        """The layout with all degrees."""
+        return self.placement.layout
+
+    @cached_property
+    def part(self) -> Network:
+        """The work of one rank, in a pipeline of one of each stage; raises InputError if it cannot be divided so."""
+        return divided(self.network, self.layout)
 
 
 def plan_alone(machine: Machine, role: Role, question: StepQuestion, batches: Batches) -> Plan:
@@ -43,35 +86,18 @@ def plan_alone(machine: Machine, role: Role, question: StepQuestion, batches: Ba
     return builder.build()
 
 
-def plan_step(
-    machine: Machine,
-    roles: Sequence[Role],
-    network: Network,
-    question: StepQuestion,
-    placement: Placement,
-    strategy: Strategy,
-    layer_strategy: Strategy,
-    batches: Batches,
-) -> Plan:
-    """Return the plan of a step with *roles*.
-
-    *network* is one rank's part.  *strategy* exchanges gradients or shards, *layer_strategy* tensors within layers.
-    *batches* are the micro-batches.
+def plan_step(shared: SharedStep, roles: Sequence[Role], batches: Batches) -> Plan:
+    """Return the plan of *shared* with *roles*, of the micro-batches *batches*.
 
     Raises Unsuitable if a strategy does not fit.
     """
     builder = PlanBuilder()
-    options, layout = question.options, question.layout
+    question, network, placement, strategy = shared.question, shared.part, shared.placement, shared.strategy
+    options, layout = question.options, shared.layout
     contends = contend(question)
     loads_on = loaded(roles) if contends else {}
-    crew = crew_of(
-        builder,
-        machine,
-        roles,
-        question,
-        contends=contends,
-        exchanges=layer_exchanges(builder, placement, layer_strategy, loads_on),
-    )
+    exchanges = layer_exchanges(builder, shared, loads_on)
+    crew = crew_of(builder, shared.machine, roles, question, contends=contends, exchanges=exchanges)
 
     if question.one_process:
         if options.mode != "train":
@@ -90,8 +116,6 @@ def plan_step(
 
     def exchange(bundles: Sequence[Bundle]) -> Exchange | None:
         return Exchange(builder, bundles, strategy, loads_on) if bundles[0].n_ranks > 1 else None
-
-    layout = placement.layout
 
     def sums_of(*, experts: bool) -> Sums:
         among = placement.shard_groups, placement.replica_groups
@@ -188,11 +212,9 @@ def _programs(builder: PlanBuilder, machine: Machine, role: Role, question: Step
     )
 
 
-def layer_exchanges(
-    builder: PlanBuilder, placement: Placement, strategy: Strategy, loads_on: Mapping[int, float]
-) -> dict[str, Exchange]:
+def layer_exchanges(builder: PlanBuilder, shared: SharedStep, loads_on: Mapping[int, float]) -> dict[str, Exchange]:
     """Return the exchanges within layers, by axis, each on its own stream."""
-    layout = placement.layout
+    layout, placement = shared.layout, shared.placement
     bundles = {axis: placement.layer_groups(axis) for axis in ("tp", "cp") if getattr(layout, axis) > 1}
     if layout.ep > 1:
         bundles["ep"] = placement.expert_groups()
@@ -200,7 +222,12 @@ def layer_exchanges(
         bundles["etp"] = placement.split_expert_groups()
     return {
         axis: Exchange(
-            builder, found, strategy, loads_on, stream=f"{axis} communication", once=layout.flex and axis == "ep"
+            builder,
+            found,
+            shared.layer_strategy,
+            loads_on,
+            stream=f"{axis} communication",
+            once=layout.flex and axis == "ep",
         )
         for axis, found in bundles.items()
     }

@@ -14,6 +14,7 @@ from simulator.questions.step import StepQuestion
 from simulator.questions.where import TODAY, Where
 from simulator.results.training import TrainingResult
 from simulator.training.placement import Placement
+from simulator.training.plan import SharedStep
 from simulator.training.roles import MOST_ROLES
 
 SESSION = Session()
@@ -59,7 +60,7 @@ def answer(
     )
     places, group = SESSION.places(asked.where), SESSION.group(asked.where, asked.gpus)
     ways = SESSION._strategies(asked) if isinstance(strategy, str) else (strategy, SESSION._strategies(asked)[1])
-    return run_together(places, SESSION.network(asked), asked, group, *ways, fold=fold)
+    return run_together(SharedStep(places, SESSION.network(asked), asked, group, *ways, fold))
 
 
 def hosts(result: TrainingResult) -> list[str]:
