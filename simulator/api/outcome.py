@@ -30,11 +30,16 @@ def outcome(context: Context, question: StepQuestion, most_s: float = inf) -> tu
 
 def fits(context: Context, question: StepQuestion) -> bool:
     """Return whether the step of *question* fits in the memory of each device; raises as :meth:`Context.step`."""
+    return all(need.fits for need in needs(context, question))
+
+
+def needs(context: Context, question: StepQuestion) -> list[MemoryNeed]:
+    """Return what the step of *question* needs on each of its unlike devices; raises as :meth:`Context.step`."""
     devices, count = _devices(context, question)
     if question.divided or (question.layout.pp > 1 and len(devices) > 1):  # who computes what must be found first
-        return context.step(question).fits
+        return [device.need for device in context.step(question).memory]
     network = context.network(question)
-    return all(need_on(device, count, network, question).fits for device in devices)
+    return [need_on(device, count, network, question) for device in devices]
 
 
 def need_on(device: Device, n_ranks: int, network: Network, question: StepQuestion) -> MemoryNeed:

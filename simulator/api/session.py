@@ -259,15 +259,9 @@ class Session(Context):
 
         With several devices, on the one that holds most.  Raises InputError or Unsuitable.
         """
-        from simulator.step.memory import Shares, memory_need
+        from simulator.api.outcome import needs
 
-        place = self.single(question)
-        if place is not None:
-            shares = Shares(accumulates=question.micro_batches > 1)
-            needs = [memory_need(self.network(question), question.options, place.device, shares)]
-        else:
-            needs = [each.need for each in self._step(question).memory]
-        return max(need.total_bytes - need.context_bytes for need in needs)
+        return max(need.total_bytes - need.context_bytes for need in needs(self, question))
 
     def slowed_host_s(self, question: StepQuestion, scale: float) -> float:
         """Return the seconds of a step on one device if its host takes *scale* times as long; raises InputError."""

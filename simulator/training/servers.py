@@ -21,7 +21,6 @@ from math import isqrt
 from typing import NamedTuple
 
 from simulator.collectives.bundle import Bundle
-from simulator.collectives.communicator import Communicator
 from simulator.collectives.request import Unsuitable
 from simulator.collectives.rings import RING
 from simulator.kept import Kept
@@ -35,11 +34,11 @@ from simulator.training.bundles import bundled
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.keys import Key, keys_of
 from simulator.training.loss import Loss, Progress
+from simulator.training.plan import SharedStep
 from simulator.training.roles import Role, loaded
 from simulator.training.slowest import slowest_of
 from simulator.training.teams import Team
 from simulator.training.worker import Worker
-from simulator.workload.network import Network
 
 READ, INSIDE, TO_CPU, PUSH, UPDATE, PULL, TO_GPUS, SPREAD = (
     "read and split",
@@ -85,20 +84,14 @@ def pace_in(question: StepQuestion, teams: Sequence[Team], team: Team, role: Rol
 
 
 def plan_servers(
-    group: Communicator,
-    teams: Sequence[Team],
-    servers: Sequence[int],
-    network: Network,
-    question: StepQuestion,
-    steps: Sequence[int],
-    loss: Loss | None = None,
+    shared: SharedStep, teams: Sequence[Team], servers: Sequence[int], steps: Sequence[int], loss: Loss | None = None
 ) -> Plan:
-    """Return the plan of *teams* that exchange through *servers*, each over its number of *steps*.
+    """Return the plan of *teams* of *shared* that exchange through *servers*, each over its number of *steps*.
 
     *loss*: one of the servers is lost.  Raises Unsuitable if there are too many flows between nodes and servers to
     simulate.
     """
-    writer = _Writer(group, teams, servers, network, question, loss)
+    writer = _Writer(shared, teams, servers, loss)
     for step in range(max(steps)):
         going = [number for number, count in enumerate(steps) if step < count]
         for number in going:
@@ -124,24 +117,16 @@ class _State:
 
 
 class _Writer:
-    def __init__(
-        self,
-        group: Communicator,
-        teams: Sequence[Team],
-        servers: Sequence[int],
-        network: Network,
-        question: StepQuestion,
-        loss: Loss | None,
-    ) -> None:
+    def __init__(self, shared: SharedStep, teams: Sequence[Team], servers: Sequence[int], loss: Loss | None) -> None:
         self.builder = PlanBuilder()
         self.bare = Kept()
         self.loss = loss
-        self.group = group
-        self.machine = group.machine
+        self.group = group = shared.group
+        self.machine = shared.machine
         self.teams = teams
         self.servers = servers
-        self.question = question
-        self.input_bytes = _input_bytes(network)
+        self.question = question = shared.question
+        self.input_bytes = float(shared.network.fed_elements * (8 if shared.network.tokens else 4))  # fp32, or tokens
         several_roles = sum(len(team.roles) for team in teams) > 1
         element = gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
         nodes = [cpu for team in teams for cpu in team.cpus]
@@ -175,7 +160,7 @@ class _Writer:
                     )
                 )
                 passes = [issue for issue in role.issues if issue.part != "update"]
-                keys.append(keys_of(network, passes, element, len(servers)))
+                keys.append(keys_of(shared.network, passes, element, len(servers)))
             self.states.append(_State(workers, keys, [[] for _ in workers]))
         self.keys = self.states[0].keys[0]
         self.recovered = self._recovered()
@@ -368,10 +353,3 @@ class _Writer:
 
     def _stream(self, number: int, stage: str) -> str:
         return prefix_of(self.machine, self.teams[number], self.teams) + stage
-
-
-def _input_bytes(network: Network) -> float:
-    """Return the bytes of one GPU's batch: fp32 numbers, or tokens as 64-bit integers."""
-    written = {layer.output for layer in network.layers}
-    fed = sum(size for number, size in enumerate(network.elements) if number not in written)
-    return float(fed * (8 if network.tokens else 4))

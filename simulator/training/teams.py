@@ -14,13 +14,11 @@ from typing import NamedTuple
 
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.servers import place_servers, worker_cpu
-from simulator.places import Places
-from simulator.questions.step import StepQuestion
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.keys import Key, keys_of
+from simulator.training.plan import SharedStep
 from simulator.training.roles import Role, roles_of
 from simulator.training.stragglers import check_stragglers
-from simulator.workload.network import Network
 
 _MOST_ACTIVITIES = 500_000  # times teams, as sharing the links takes longer with more of them: up to 20 s to simulate
 _OF_KEY = 11  # activities of a team for each key of a step
@@ -49,31 +47,22 @@ def servers_of(group: Communicator, count: int | None, places: tuple[str, ...]) 
     return place_servers(group.machine, cpus, count, places)
 
 
-def teams_of(
-    places: Places,
-    group: Communicator,
-    network: Network,
-    question: StepQuestion,
-    servers: Sequence[int],
-    n_steps: int,
-    *,
-    fold: bool = True,
-) -> tuple[list[Team], int | None]:
-    """Return the teams of *group* in *n_steps* steps through *servers*; without *fold*, each node is one.
+def teams_of(shared: SharedStep, servers: Sequence[int], n_steps: int) -> tuple[list[Team], int | None]:
+    """Return the teams of *shared* in *n_steps* steps through *servers*; without its ``fold``, each node is one.
 
     If there are too many teams to simulate, nodes with as many servers form one, though their servers hold different
     keys; then the second value is the largest number of teams that is simulated, otherwise None.
 
     Raises InputError if a device lacks a figure, or a straggler takes no part; Unsuitable if a node has no CPU.
     """
-    machine = group.machine
+    machine, group, network, question = shared.machine, shared.group, shared.network, shared.question
     check_stragglers(machine, group.ranks, question.stragglers)
     nodes: dict[int, _Node] = {}
     for host, ranks in group.by_host().items():
         gpus = [group.ranks[rank] for rank in ranks]
-        roles = roles_of(places, gpus, network, question.options, stragglers=question.stragglers)
+        roles = roles_of(shared.places, gpus, network, question.options, stragglers=question.stragglers)
         nodes[host] = _Node(worker_cpu(group.router, gpus[0]), ranks, roles)
-    if not fold:
+    if not shared.fold:
         return [_team([node]) for node in nodes.values()], None
     passes = [issue for issue in next(iter(nodes.values())).roles[0].issues if issue.part != "update"]
     element = gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
