@@ -20,7 +20,7 @@ from validate.machine.describe.graphics import Card, ask_driver, parse_cards, pa
 from validate.machine.describe.links import place_gpus
 from validate.machine.describe.processor import CacheFacts, Processor
 from validate.machine.describe.topo import parse_topo
-from validate.machine.measure.slug import slug
+from validate.machine.measure.host import slug
 from validate.tables.names import find_cpu
 
 AVX512 = frozenset(("sse2", "avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16"))

@@ -13,7 +13,6 @@ from simulator.results.trust import Trust
 from tests.remembered import AGAIN, Remembering, tables
 from validate.kinds import OPERATORS, Kind
 from validate.score.groups import group_rows, whole
-from validate.score.markdown import operator_table, percent, published_table, step_table
 from validate.score.score import ScoredRow
 from validate.score.scores import Scores
 from validate.score.scoring import Scoring, ScoringOptions
@@ -79,9 +78,9 @@ def test_the_tables_of_operators_are_current(corpus: Path) -> None:
         assert sum(found[label].errors.n for label in shown(what)) == 2 * found["all"].errors.n, AGAIN
         for label, cells in shown(what).items():
             group = found[label]
-            expected = [str(group.errors.n), percent(group.errors.median_ape), percent(group.errors.mean_ape)]
+            expected = [str(group.errors.n), *tables.cells_of(group.errors)]
             assert cells[:3] == expected, (label, AGAIN)
-            assert cells[7:] == [percent(group.baseline.median_ape), percent(group.baseline.mean_ape)], (label, AGAIN)
+            assert cells[7:] == list(tables.cells_of(group.baseline)), (label, AGAIN)
 
 
 @pytest.mark.corpus
@@ -91,7 +90,8 @@ def test_the_tables_of_steps_are_current_and_keep_what_is_promised(corpus: Path)
     rows = tables.step_rows(corpus, session)
     assert len(session.given) > 150
     assert_complete(next(m["body"] for m in tables._MARKED.finditer(ACCURACY) if m["what"] == "steps"))
-    for what, text in (("steps", step_table(rows, tables.SHOWN_STEPS)), ("published", published_table(rows))):
+    texts = {"steps": tables.step_table(rows, tables.SHOWN_STEPS), "published": tables.published_table(rows)}
+    for what, text in texts.items():
         assert shown(what) == {cells[0]: cells[1:] for cells in tables.table_cells(text)}, AGAIN
     assert tables.TRUST.read_text(encoding="utf-8") == tables.trust_json(rows), AGAIN
 
@@ -126,7 +126,7 @@ def row(op: str, error: float, device: str = "t4", **more) -> ScoredRow:
 def test_operators_stand_by_their_number_of_rows() -> None:
     plain = [row("a", 0.1)] * 5 + [row("b", -0.2)] * 6 + [row("rare", 9.0)]
     after = [row("a", 0.05)] * 5 + [row("b", 0.1)]
-    text = operator_table(plain, after, {"all": ("1 %", "2 %"), "`a`": ("3 %", "4 %")}, "op")
+    text = tables.operator_table(plain, after, {"all": ("1 %", "2 %"), "`a`": ("3 %", "4 %")}, "op")
     cells = {line[0]: line[1:] for line in tables.table_cells(text)}
     assert list(cells) == ["all", "`b`", "`a`", "1 of fewer than 5 rows"]
     assert cells["`a`"] == ["5", "10.0 %", "10.0 %", "3 %", "4 %", "5.0 %", "5.0 %", "20.0 %", "20.0 %"]
@@ -137,7 +137,7 @@ def test_operators_stand_by_their_number_of_rows() -> None:
 
 def test_steps_stand_by_their_labels() -> None:
     rows = [row("x", 0.1, family="CNN"), row("x", 0.3, family="CNN"), row("x", 5.0, family="other")]
-    text = step_table(rows, [("CNNs", {"family": "CNN"}), ("none", {"family": "no such"})])
+    text = tables.step_table(rows, [("CNNs", {"family": "CNN"}), ("none", {"family": "no such"})])
     cells = {line[0]: line[1:] for line in tables.table_cells(text)}
     assert cells["CNNs"][:4] == ["2", "20.0 %", "20.0 %", "28.0 %"]
     assert cells["none"][:2] == ["0", "-"]

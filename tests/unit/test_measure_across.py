@@ -27,7 +27,6 @@ from validate.machine.measure.built.module import build_network  # noqa: E402
 from validate.machine.measure.case import Unavailable  # noqa: E402
 from validate.machine.measure.cases.across import _blocks, across  # noqa: E402
 from validate.machine.measure.cases.asked import read_asked  # noqa: E402
-from validate.machine.measure.cases.networks.catalogue import ENTRIES, WITHOUT_BLOCKS, build_example  # noqa: E402
 from validate.machine.measure.cases.step_shapes import StepShape  # noqa: E402
 from validate.machine.measure.cases.stepping import Stepper  # noqa: E402
 from validate.machine.measure.ranks import Ranks  # noqa: E402
@@ -58,17 +57,7 @@ def written_out(folder: Path, name: str = "gpt2", **settings: int | str) -> Desc
 # -- the units of shards ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ENTRIES)
-def test_the_blocks_that_are_sharded_are_those_that_the_simulator_gathers(name: str) -> None:
-    module = build_example(name, 2, torch.device("meta")).module
-    theirs = Counter(count for block, count in unit_elements(find_network(name).build(2)).items() if block)
-    if name in WITHOUT_BLOCKS:
-        assert not theirs
-        return
-    assert Counter(sum(p.numel() for p in block.parameters()) for block in _blocks(module)) == theirs
-
-
-def test_so_are_those_of_a_network_that_is_written_out(tmp_path: Path) -> None:
+def test_the_blocks_that_are_sharded_are_those_that_the_simulator_gathers(tmp_path: Path) -> None:
     found = written_out(tmp_path).read()
     module = build_network(found, torch.device("meta"), in_blocks=True).module
     network = find_network("gpt2", training=True, sequence_length=8, settings=TINY).build(2)

@@ -19,9 +19,9 @@ from simulator.questions.options import StepOptions  # noqa: E402
 from simulator.questions.step import StepQuestion  # noqa: E402
 from validate.kinds import STEPS  # noqa: E402
 from validate.machine.measure.bench import Bench, open_bench  # noqa: E402
+from validate.machine.measure.built.builtin import Sizes, facts_of, names  # noqa: E402
 from validate.machine.measure.case import Unavailable  # noqa: E402
 from validate.machine.measure.cases import stepping, steps  # noqa: E402  they import torch
-from validate.machine.measure.cases.networks.catalogue import ENTRIES, Sizes  # noqa: E402
 from validate.machine.measure.cases.steady import Patience, Step  # noqa: E402
 from validate.machine.measure.cases.step_shapes import CPU_STEPS, StepShape, gpu_steps, parallel_steps  # noqa: E402
 from validate.machine.measure.cases.stepping import Stepper, make_step  # noqa: E402
@@ -35,7 +35,7 @@ from validate.tables.table import tabulate  # noqa: E402
 CPU = torch.device("cpu")
 HOPPER = ("fp32", "fp16", "amp-fp16", "bf16", "amp-bf16", "tf32")
 LENET = StepShape("lenet", 2)
-TINY = Sizes(8, 16, 2, 1, 50)
+TINY = Sizes(64, 256, 4, 2, 5000)
 
 
 @pytest.fixture(autouse=True)
@@ -67,8 +67,8 @@ def test_a_row_id_says_the_step_and_the_machine_and_nothing_else() -> None:
 def test_any_beginning_is_a_sample_of_all(count: int) -> None:
     first = list(itertools.islice(gpu_steps(HOPPER), count))
     models = Counter(shape.model for shape in first)
-    assert len(models) >= min(count, len(ENTRIES)) - 2
-    assert max(models.values()) <= 2 * (count // len(ENTRIES) + 1)  # two networks occur in two sizes
+    assert len(models) >= min(count, len(names())) - 2
+    assert max(models.values()) <= 2 * (count // len(names()) + 1)  # two networks occur in two sizes
     policies = Counter(shape.policy.removeprefix("amp-") for shape in first)
     assert set(policies) >= {"fp32", "tf32", "bf16"}
     assert max(policies.values()) <= 0.7 * count
@@ -146,8 +146,7 @@ def test_a_prediction_is_asked_for_what_was_measured(shapes: list[StepShape], th
         assert query.threads == (threads or None)
         sizes = dict(query.sizes)
         assert sizes["loss"] == (shape.phase != "inference")
-        own = shape.sizes.over(ENTRIES[shape.model].own)
-        assert sizes.get("sequence_length") == (own.length or None)
+        assert sizes.get("sequence_length") == (shape.sizes.length or facts_of(shape.model).length or None)
         assert [sizes.get(name) for name in ("hidden", "heads", "layers", "vocabulary")] == [
             size or None for size in (shape.sizes.hidden, shape.sizes.heads, shape.sizes.layers, shape.sizes.vocabulary)
         ]
@@ -220,7 +219,9 @@ def test_parts_of_a_step_change_no_parameters() -> None:
 def test_inference_keeps_nothing_and_drops_nothing() -> None:
     stepper = Stepper(StepShape("alexnet", 1, "bf16", "inference"), CPU)
     seen = []
-    stepper.example.module.register_forward_hook(lambda m, _, y: seen.append((m.training, y.requires_grad, y.dtype)))
+    stepper.example.module.register_forward_hook(
+        lambda m, _, y: seen.append((m.training, y[0].requires_grad, y[0].dtype))
+    )
     stepper.infer()
     assert seen == [(False, False, torch.bfloat16)]
 
@@ -229,7 +230,8 @@ def test_inference_keeps_nothing_and_drops_nothing() -> None:
 def test_autocast_computes_products_in_half_precision(policy: Any, dtype: Any) -> None:
     stepper = Stepper(StepShape("gpt2", 2, policy, optimizer="adam", sizes=TINY), CPU)
     seen = set()
-    stepper.example.module.layers[0].up.register_forward_hook(lambda m, x, y: seen.add(y.dtype))
+    linear = next(m for m in stepper.example.module.modules() if isinstance(m, torch.nn.Linear))
+    linear.register_forward_hook(lambda m, x, y: seen.add(y.dtype))
     stepper.train()
     assert seen == {dtype}
 
@@ -239,8 +241,8 @@ def test_images_lie_pixel_by_pixel_where_asked() -> None:
     weights = [p for p in stepper.example.module.parameters() if p.dim() == 4 and p.shape[2] > 1 and p.shape[1] > 1]
     assert all(w.is_contiguous(memory_format=torch.channels_last) for w in weights)
     seen = set()
-    block = stepper.example.module[4]
-    block.register_forward_hook(lambda m, x, y: seen.add(y.is_contiguous(memory_format=torch.channels_last)))
+    convolutions = [m for m in stepper.example.module.modules() if isinstance(m, torch.nn.Conv2d)]
+    convolutions[3].register_forward_hook(lambda m, x, y: seen.add(y.is_contiguous(memory_format=torch.channels_last)))
     stepper.train()
     assert seen == {True}
 

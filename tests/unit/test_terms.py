@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
+from simulator.api import Session
 from simulator.constants import Constants
 from simulator.devices.gpu.gemm_tiles import tiles_for
+from simulator.topology.parts import GpuPart
 from tests.devices import find_gpu
 from validate.constants.families import FAMILIES
 from validate.constants.rows import read_rows
-from validate.constants.terms import TERMS, seen_on
+from validate.constants.terms import TERMS, Term
 from validate.kinds.row import MeasuredRow
+from validate.tables.cells import NotScored
 from validate.tables.names import Names
 
 DEVICES = {
@@ -60,6 +63,22 @@ def _lines() -> Iterator[str]:
             if "fp16" in find_gpu(device).peak_flops_per_s:
                 yield f"{device},linear,,fwd,fp16,{m},{n},{k},,,1"
         yield f"{device},elementwise,add,fwd,fp32,,,,65536,4096,1"
+
+
+def seen_on(term: Term, rows: Sequence[MeasuredRow], session: Session) -> dict[str, int]:
+    """Return the number of *rows* whose prediction the term changes, by generation of their GPU."""
+    off = session.calibrated(session.calibrations, Constants(dict(term.off)))
+    found: dict[str, int] = {}
+    for row in rows:
+        if not isinstance(row.part, GpuPart):
+            continue
+        try:
+            if row.asked.time_s(session) != row.asked.time_s(off):
+                generation = row.part.architecture.split()[0].lower()
+                found[generation] = found.get(generation, 0) + 1
+        except NotScored:
+            continue
+    return dict(sorted(found.items()))
 
 
 @pytest.mark.parametrize("name", ACTS)

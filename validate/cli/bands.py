@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Annotated
 
 from simulator.api.session import Question
 from simulator.cli.table import table_of
@@ -17,8 +18,10 @@ from validate.bands.judge import LEFT_OUT, Coverage, coverage
 from validate.bands.make import After, make_evidence
 from validate.bands.material import Measured, measured, thinned
 from validate.bands.write import bands_document, bands_text, write_bands
+from validate.cli.command import command
+from validate.cli.options import Jobs, Json, Quiet, Texts, Trust, argument, switch
 from validate.cli.output import show
-from validate.cli.words import TRUSTED, grades_in, jobs_in
+from validate.cli.words import grades_in, jobs_in
 from validate.constants.rows import calibrate_devices
 from validate.kinds import OPERATORS
 from validate.kinds.kind import Kind, recognise
@@ -31,19 +34,22 @@ from validate.tables.table import Table, tabulate
 _CALIBRATED_ON = 50  # rows per device
 
 
+@command("bands")
 def bands_command(
-    files: Sequence[str],
-    *,
-    trust: str = TRUSTED,
-    judge: bool = False,
-    write: bool = False,
-    as_json: bool = False,
-    quiet: bool = False,
-    jobs: str | None = None,
+    files: Annotated[Texts, argument("TABLE.csv", "Tables of measurements, as validate score reads them.")] = None,
+    judge: Annotated[
+        bool, switch("--judge", "Leave out each place, source, generation; show how often the other bands hold.")
+    ] = False,
+    write: Annotated[bool, switch("--write", "Write the bands to the file that answers read.")] = False,
+    trust: Trust = "A,B",
+    jobs: Jobs = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Derive the error classes from the tables *files*, and print or write them; with *judge*, print their coverage.
+    """Derive the 80 % bands of answers from errors on measured rows.
 
-    Raises InputError if an option or a table is invalid, MissingDependency if SciPy is not installed.
+    Prints the quantiles of log(measured / predicted) for each class of answers, and how much wider bands must be for
+    unmeasured devices.  docs/decisions/bands.md explains the method.
     """
     if not files:
         raise InputError("tables are needed, for example: validate bands ops.csv collectives.csv training.csv")

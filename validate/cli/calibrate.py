@@ -8,14 +8,17 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
 from simulator.console.style import choose_style
 from simulator.errors import Fault, InputError, one_line
 from simulator.topology.catalogue import load_part
 from simulator.user_files import read_user_file
 from validate.cli.calibrate_folder import calibrate_folder, is_folder
+from validate.cli.command import command
+from validate.cli.options import Quiet, Text, argument, option
 from validate.cli.output import opened, tell
-from validate.cli.words import TRUSTED, grades_in
+from validate.cli.words import grades_in
 from validate.compare.folder import RECORD
 from validate.compare.reported import contradiction
 from validate.constants.calibrate import Calibrated, fit_calibration
@@ -33,20 +36,22 @@ from validate.tables.table import read_table
 _REASONS = 8  # most reasons in one message
 
 
+@command("calibrate")
 def calibrate_command(
-    measurements: str | None,
-    *,
-    device: str | None,
-    topology: str | None = None,
-    out: str | None = None,
-    trust: str = TRUSTED,
-    quiet: bool = False,
+    measurements: Annotated[
+        Text,
+        argument("MEASUREMENTS", "A folder from validate run, or a table of operators; - is standard input."),
+    ] = None,
+    device: Annotated[Text, option("PART", "The measured part; needed for a folder only if it names none.")] = None,
+    topology: Annotated[Text, option("FILE", "For a folder: the measured machine.")] = None,
+    out: Annotated[Text, option("FILE", "Write the YAML to FILE.")] = None,
+    trust: Annotated[str, option("A,B", "Trust grades of the rows to use.")] = "A,B",
+    quiet: Quiet = False,
 ) -> None:
-    """Fit the constants of *device* to *measurements*, a table of operators or a folder, and write them as YAML.
+    """Fit the constants of one device to measurements of it.
 
-    *topology* is the machine that a folder was measured on.
-
-    Raises InputError if an option or the measurements are invalid, MissingDependency if SciPy is not installed.
+    Writes a YAML file for simulate --calibration that includes the measured points.  A table calibrates operators;
+    a folder also calibrates the host, from launches and steps.
     """
     file = measurements
     if is_folder(file) or topology is not None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Sequence
 from contextlib import ExitStack
+from typing import Annotated
 
 from simulator.api import Session
 from simulator.cli.options import gpus_among, parse_count, parse_software
@@ -17,6 +17,8 @@ from simulator.errors import InputError, one_line
 from validate.check.causes import MOST_CAUSES
 from validate.check.check import check, judged
 from validate.check.report import as_document, as_text, headline
+from validate.cli.command import command
+from validate.cli.options import CHECK_EPILOG, Json, Quiet, Text, Texts, argument, option
 from validate.cli.output import show, tell
 from validate.importing.nccl_tests import read_nccl_tests
 from validate.kinds.collectives import MAX_RANKS
@@ -26,23 +28,27 @@ SLOW = 3  # exit status "outside the requested tolerance", see simulator/console
 _PLOTS = re.compile(r".*\.(svg|png|pdf)", re.IGNORECASE)
 
 
+@command("check", epilog=CHECK_EPILOG)
 def check_command(
-    files: Sequence[str],
-    *,
-    topology: str | None,
-    nodes: str | None = None,
-    fabric: str | None = None,
-    gpus: str | None = None,
-    collective: str | None = None,
-    nccl: str | None = None,
-    plot: str | None = None,
-    as_json: bool = False,
-    quiet: bool = False,
+    files: Annotated[Texts, argument("LOG", "Output of nccl-tests, printed or written with -J.")] = None,
+    topology: Annotated[Text, option("FILE", "The machine it ran on: a path or a built-in name.")] = None,
+    nodes: Annotated[Text, option("COUNT", "Number of nodes.  [default: as in the log]")] = None,
+    fabric: Annotated[Text, option("PART", "Network between nodes, instead of the adapters' own.")] = None,
+    gpus: Annotated[Text, option("COUNT|LIST", "GPUs that ran, if the log does not list them: 8, 0-3 or 0,2.")] = None,
+    collective: Annotated[Text, option("NAME", "The collective, if the log names none or several.")] = None,
+    nccl: Annotated[Text, option("VERSION", "NCCL version, if the log names none: 2.18.")] = None,
+    plot: Annotated[Text, option("FILE", "Plot measured and expected: .svg, .png or .pdf.")] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
 ) -> int:
-    """Check one log; return 0, or :data:`SLOW` if it is slow, its results are wrong or the test failed.
+    """Say whether an nccl-tests log is normal, and if not, why.
 
-    Raises InputError if a file or an option is invalid.
+    Compares measured with expected bus bandwidth at each size. If the log is slower than healthy logs are, simulates
+    the machine with faulty links, adapters and settings, and names the faults that fit.  docs/check.md explains it.
+
+    validate check --topology dgx-h100 all_reduce.log --plot check.svg
     """
+    files = files or []
     if len(files) != 1:
         raise InputError("a log of nccl-tests is needed, one: validate check --topology dgx-h100 all_reduce.log")
     if topology is None:

@@ -8,12 +8,15 @@ import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from typing import Annotated
 
 from simulator.cli.options import refuse
 from simulator.console.progress import Progress
 from simulator.console.style import choose_style
 from simulator.errors import InputError, one_line
 from simulator.units import format_duration
+from validate.cli.command import command
+from validate.cli.options import Json, Quiet, Text, Texts, option, switch
 from validate.cli.output import show, tell
 from validate.machine.cluster.cases import Case, make_cases, read_duration
 from validate.machine.cluster.commands import (
@@ -36,26 +39,35 @@ from validate.machine.cluster.rights import check_machine, check_rights, check_t
 from validate.machine.cluster.run import Measured, least_s, run_cases
 
 
+@command("cluster")
 def cluster_command(
-    *,
-    nodes: str,
-    rates: Sequence[str],
-    sizes: str,
-    strategies: str,
-    delay: str | None = None,
-    repeat: str = "15",
-    budget: str = "10 min",
-    calibrate: bool = False,
-    out: str | None = None,
-    topology: str | None = None,
-    as_json: bool = False,
-    dry_run: bool = False,
-    clean: bool = False,
-    quiet: bool = False,
+    nodes: Annotated[str, option("N,...", "Hosts: 4, 2,4 or 2-6.")] = "4",
+    rates: Annotated[
+        Texts,
+        option("RATE,...", "Rate of each link and direction, for example 1Gbit/s.  [default: 100Mbit/s]", "--rate"),
+    ] = None,
+    delay: Annotated[Text, option("TIME", "Added one-way delay between hosts: 1ms.")] = None,
+    sizes: Annotated[str, option("SIZE,...", "Bytes that each host exchanges.")] = "1MB,4MB,16MB",
+    strategies: Annotated[
+        str,
+        option("NAME,...", "Any schedule of simulate --strategy, or torch's own gloo and broadcast."),
+    ] = "ring,halving-doubling,sharded,parameter-server,gloo,broadcast",
+    repeat: Annotated[str, option("COUNT", "Most repetitions of a case.")] = "15",
+    budget: Annotated[str, option("TIME", "Approximate time to measure.")] = "10 min",
+    calibrate: Annotated[bool, switch("--calibrate", "Predict with the measured rate of a plain TCP stream.")] = False,
+    out: Annotated[Text, option("DIR", "Write collectives.csv, cluster.json and one topology per rate.")] = None,
+    topology: Annotated[Text, option("FILE", "Write the topology, for simulate --topology.")] = None,
+    as_json: Json = False,
+    dry_run: Annotated[bool, switch("--dry-run", "Print the commands without running them.")] = False,
+    clean: Annotated[bool, switch("--clean", "Remove leftovers of a crashed run, and exit.")] = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Build the network, measure, predict and print; *dry_run* only prints commands, *clean* only removes leftovers.
+    """Measure and predict a real network of hosts on this machine.
 
-    Raises TopocastError if an option is invalid, this machine cannot run the network, or a host fails.
+    Hosts are Linux network namespaces connected by veth pairs and a bridge, with rate-limited links (tc tbf).
+    Strategies run on them send by send over torch's gloo, as do gloo's own collectives; the simulator predicts the same
+    from the link rate alone. Everything is removed at the end.
+    Needs ip, tc, permission to create namespaces, and torch. docs/cluster.md explains the setup.
     """
     if clean or dry_run:
         others = {"--dry-run": clean and dry_run, "--json": as_json, "--out": out is not None, "--calibrate": calibrate}

@@ -1,49 +1,40 @@
-"""The commands of ``validate`` as they are declared: options here, work in a file of its own, imported when it runs."""
+"""A command of ``validate``: a function whose annotated parameters are its options, and its docstring the help."""
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections.abc import Callable
 from functools import wraps
-from importlib import import_module
-from typing import Any, get_type_hints
+from typing import Any, TypeVar
 
 import typer
 
-from validate.cli.options import EPILOG, Texts
+from validate.cli.options import EPILOG, SETTINGS, Debug
 
-app = typer.Typer(
-    name="validate",
-    help="Compare predicted times with measured ones, and measure them.",
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    epilog=EPILOG,
-)
-_Options = Callable[..., None]
+F = TypeVar("F", bound=Callable[..., int | None])
 
 
-def command(name: str, runs: str, epilog: str = EPILOG, **settings: Any) -> Callable[[_Options], _Options]:
-    """Return a decorator for the options of the command *name*; *runs* (file:function) gets them by name.
+def command(name: str, epilog: str = EPILOG, **settings: Any) -> Callable[[F], F]:
+    """Return a decorator for the function of the command *name*: its file's ``app`` runs it.
 
-    That function is imported when it runs.  A repeatable option that was not given is an empty list; words that are no
-    options, where *settings* allow them, come as ``others``.  It returns the exit status, or None.
+    The function returns the exit status, or None.  ``--debug`` is added; console/run.py reads it from the arguments.
     """
 
-    def declared(options: _Options) -> _Options:
-        @wraps(options)
+    def declared(function: F) -> F:
+        @wraps(function)
         def run(**given: Any) -> None:
-            del given["debug"]  # console/run.py reads it from the arguments
-            repeatable = (option for option, kind in get_type_hints(options).items() if kind == Texts)
-            given.update((option, given[option] or []) for option in repeatable)
-            if "context" in given:
-                given["others"] = given.pop("context").args
-            file, _, function = runs.partition(":")
-            status = getattr(import_module(f"validate.cli.{file}"), function)(**given)
-            if status:
+            given.pop("debug", None)
+            if status := function(**given):
                 raise typer.Exit(status)
 
+        debug = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Debug)
+        parameters = {**inspect.signature(function, eval_str=True).parameters, "debug": debug}
+        run.__signature__ = inspect.Signature([*parameters.values()])  # type: ignore[attr-defined]
+        run.__annotations__ = {**function.__annotations__, "debug": Debug}
+        app = typer.Typer(**SETTINGS)
         app.command(name, epilog=epilog, **settings)(run)
-        return options
+        vars(sys.modules[function.__module__])["app"] = app
+        return function
 
     return declared

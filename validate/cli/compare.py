@@ -4,36 +4,45 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from typing import Annotated
 
 from simulator.console.style import choose_style
 from simulator.errors import InputError, one_line
+from validate.cli.command import command
+from validate.cli.options import Calibration, Json, Quiet, Text, Texts, Trust, argument, option
 from validate.cli.output import opened, show, tell
-from validate.cli.words import TRUSTED, grades_in
+from validate.cli.words import grades_in
 from validate.compare.comparison import Asked, compare
 from validate.compare.document import comparison_document
 from validate.compare.folder import read_folder
 from validate.compare.text import comparison_text
 
 
+@command("compare")
 def compare_command(
-    folder: str | None,
-    *,
-    topology: str | None = None,
-    devices: Sequence[str] = (),
-    calibration: str | None = None,
-    calibrate: str | None = None,
-    calibrated_by: str | None = None,
-    trust: str = TRUSTED,
-    again: str | None = None,
-    report: str | None = None,
-    as_json: bool = False,
-    quiet: bool = False,
+    folder: Annotated[Text, argument("MEASURED/", "The folder that validate run wrote.")] = None,
+    topology: Annotated[Text, option("FILE", "The measured machine: a path or a built-in name.")] = None,
+    devices: Annotated[Texts, option("[NAME=]PART", "Part of a device in the tables; repeatable.", "--device")] = None,
+    calibration: Calibration = None,
+    calibrate: Annotated[
+        Text,
+        option(
+            "ROWS|TIME", "Calibrate on this many operators (50) or as many as take this long (120s); judge on the rest."
+        ),
+    ] = None,
+    calibrated_by: Annotated[Text, option("SHORT/", "Calibrate on this folder; judge on the cases it lacks.")] = None,
+    again: Annotated[
+        Text, option("AGAIN/", "Show the drift against another measurement of this machine.", "--with")
+    ] = None,
+    report: Annotated[Text, option("FILE.html", "Write everything as one HTML page with plots.")] = None,
+    trust: Trust = "A,B",
+    as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Compare the measurements in *folder* with their predictions and print the result.
+    """Compare a folder of measurements with predictions.
 
-    Raises InputError if an option or the folder is invalid, MissingDependency if calibrating needs SciPy and it is
-    not installed.
+    Shows the error of each class with its uncertainty and the spread of the measurement, outliers and likely causes,
+    the rows with the largest errors, and what calibration would gain.  docs/compare.md explains the output.
     """
     if folder is None:
         raise InputError("a folder is needed, for example: validate compare measured/")
@@ -45,7 +54,7 @@ def compare_command(
     if calibration is not None and (calibrate is not None or calibrated_by is not None):
         raise InputError("--calibration is predicted with; what would be fitted here is judged from the data sheet on")
     short = read_folder(calibrated_by, "--calibrated-by") if calibrated_by is not None else None
-    asked = Asked(topology, tuple(devices), calibration, calibrate, grades)
+    asked = Asked(topology, tuple(devices or ()), calibration, calibrate, grades)
     with opened(report, "--report") as output:
         found = compare(measured, asked, second, short)
         document = comparison_document(found)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from typing import Annotated
 
 from simulator.errors import InputError, nearest, one_line
 from simulator.topology.catalogue import load_part, part_names
 from simulator.topology.load import topology_from_text
 from simulator.topology.parts import NicPart
+from validate.cli.command import command
+from validate.cli.options import Quiet, Text, Texts, option
 from validate.cli.output import opened, tell
 from validate.machine.describe.disk import disk_part
 from validate.machine.describe.draft import draft
@@ -20,17 +22,25 @@ from validate.machine.describe.processor import Processor, read_processor
 from validate.machine.describe.topo import Matrix, parse_topo, without_peers
 
 
+@command("describe")
 def describe_command(
-    *,
-    files: Sequence[str] = (),
-    gpu: str | None = None,
-    nic: str | None = None,
-    out: str | None = None,
-    quiet: bool = False,
+    files: Annotated[
+        Texts, option("FILE", "A dump of another machine; repeat it for several dumps of that machine.", "--from")
+    ] = None,
+    gpu: Annotated[Text, option("NAME", "With --from: the GPU model, if no dump names it: h100.")] = None,
+    nic: Annotated[Text, option("PART", "With --from: the network adapters: connectx-7-ndr.")] = None,
+    out: Annotated[Text, option("FILE", "Write the draft to FILE instead of standard output.")] = None,
+    quiet: Quiet = False,
 ) -> None:
-    """Draft a topology of this machine, or of the machine that the dumps *files* describe, to *out* or standard output.
+    """Draft a topology of this machine, or of another from dumps.
 
-    Raises InputError if a file cannot be read or written, or lacks needed information.
+    Reads what the system and the driver report.  What they do not report, CPU memory bandwidth above all, is an
+    estimate marked UNVERIFIED.  simulate, validate run and validate compare take the draft with --topology.
+
+    --from takes the output of nvidia-smi topo -m and -L, NCCL's topology XML, lspci -tv, hwloc's XML and NCCL's log;
+    docs/dumps.md explains each.
+
+    validate describe --from topo.txt --gpu h100 --out mine.yaml
     """
     if not files and (gpu is not None or nic is not None):
         raise InputError(

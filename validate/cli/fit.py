@@ -9,12 +9,14 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 
 from simulator.cli.table import table_of
 from simulator.console.progress import Progress
 from simulator.console.style import Style, choose_style
 from simulator.errors import InputError, nearest, one_line
+from validate.cli.command import command
+from validate.cli.options import Json, Quiet, Text, Texts, argument, option, switch
 from validate.cli.output import tell
 from validate.cli.words import jobs_in
 from validate.constants.families import FAMILIES
@@ -74,33 +76,51 @@ class _Done:
     errors: tuple[tuple[str, str, str, float], ...]  # the row's role in the fit, operator and place; its error
 
 
+@command("fit")
 def fit_tables(
-    files: Sequence[str],
-    *,
-    hold_out: Sequence[str] = (),
-    leave_one_out: str | None = None,
-    leave_one_generation_out: bool = False,
-    terms: bool = False,
-    share: str | None = None,
-    only: str | None = None,
-    jobs: str = "1",
-    write: bool = False,
-    as_json: bool = False,
-    quiet: bool = False,
+    files: Annotated[Texts, argument("TABLE.csv", "Tables of measured collectives or operators.")] = None,
+    hold_out: Annotated[
+        Texts, option("NAME", "A machine or device to leave out of the fit and judge on; repeatable.")
+    ] = None,
+    leave_one_out: Annotated[
+        Text,
+        option("place|generation", "Judge each device or machine, or each GPU generation, by a fit to all others."),
+    ] = None,
+    leave_one_generation_out: Annotated[
+        bool, switch("--leave-one-generation-out", "Same as --leave-one-out generation.")
+    ] = False,
+    terms: Annotated[
+        bool, switch("--terms", "Turn off each term in turn, and show its worth on what was left out.")
+    ] = False,
+    share: Annotated[
+        Text, option("SHARE", "Fit to this share of the rows, for example 0.2, to judge faster.", "--rows")
+    ] = None,
+    only: Annotated[
+        Text,
+        option(
+            "FAMILY,...", "Families to fit: gemm, matrix_product, memory_bound, convolution, nccl, ...  [default: all]"
+        ),
+    ] = None,
+    jobs: Annotated[str, option("COUNT", "Parallel processes.")] = "1",
+    write: Annotated[bool, switch("--write", "Write the constants to the files that the models read.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Fit the shared constants to the tables *files*, and print them with their errors.
+    """Fit the shared constants to tables of measurements.
 
-    Raises InputError if an option or a table is invalid, MissingDependency if SciPy is not installed.
+    Tables of collectives fit the constants of NCCL's protocols; tables of operators fit the device models.
+    Prints each constant with its uncertainty, and the error on fitted and on held-out rows.
+    docs/constants.md lists the constants and the rows that count.
     """
     if not files:
         raise InputError("a table is needed, for example: validate fit ops.csv")
     if STDIN in files:
         raise InputError("-: a file is needed, as each process that fits reads the tables")
-    processes = jobs_in(jobs)
+    processes, held_out = jobs_in(jobs), hold_out or []
     if leave_one_generation_out and leave_one_out is None:
         leave_one_out = "generation"
     of_rows = _share(share)
-    _check_judging(leave_one_out, hold_out, of_rows, terms=terms, write=write)
+    _check_judging(leave_one_out, held_out, of_rows, terms=terms, write=write)
     families = _families(only)
     _read.cache_clear()
     _lines.cache_clear()
@@ -108,7 +128,7 @@ def fit_tables(
     families = [family for family in families if rows_of(family, rows)]
     if not families:
         raise InputError("no row is left to fit to")
-    held = [("place", name) for name in _checked(hold_out, rows)]
+    held = [("place", name) for name in _checked(held_out, rows)]
     tasks = [task for family in families for task in _tasks(family, rows, tuple(files), tuple(held), leave_one_out)]
     tasks = [replace(task, share=of_rows) for task in tasks]
     if terms:
@@ -121,7 +141,7 @@ def fit_tables(
     if not any(item.fitted.rows for item in done):
         raise InputError("no row is left to fit to")
     if as_json:
-        sys.stdout.write(json.dumps(_document(done, hold_out), indent=2, allow_nan=False) + "\n")
+        sys.stdout.write(json.dumps(_document(done, held_out), indent=2, allow_nan=False) + "\n")
     else:
         sys.stdout.write(_report(done, choose_style(sys.stdout)))
     for item in done if write else ():

@@ -6,9 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Annotated
 
 from simulator.console.files import OutputFile
 from simulator.errors import InputError, nearest, one_line
+from validate.cli.command import command
+from validate.cli.options import Quiet, Text, argument, option
 from validate.cli.output import tell
 from validate.importing.aiconfigurator import Source, Table
 from validate.importing.attention import attention_rows
@@ -20,19 +23,20 @@ from validate.tables.share import Share
 FORMATS = ("aiconfigurator",)
 
 
+@command("import")
 def import_command(
-    collection: str,
-    source: str,
-    *,
-    out: str | None,
-    device: str | None = None,
-    sample: str | None = None,
-    sample_attention: str | None = None,
-    quiet: bool = False,
+    collection: Annotated[str, argument("COLLECTION", "The collection: aiconfigurator.")],
+    source: Annotated[str, argument("WHEEL|FOLDER", "The package, as a wheel or unpacked.")],
+    out: Annotated[Text, option("DIR", "Create one folder per device in DIR.")] = None,
+    device: Annotated[Text, option("PART,...", "Only these devices.  [default: all]")] = None,
+    sample: Annotated[Text, option("1/N", "Take one of N shapes, chosen by hash.")] = None,
+    sample_attention: Annotated[Text, option("1/N", "The same for attention.  [default: --sample]")] = None,
+    quiet: Quiet = False,
 ) -> None:
-    """Convert the measurements in *source* to tables, in one folder of *out* per device.
+    """Turn published measurements into tables for validate score.
 
-    Raises InputError if an option or a file is invalid; nothing is written then.
+    aiconfigurator: NVIDIA's package on PyPI, with GEMMs, attention and collectives measured on its data-centre GPUs.
+    Nothing is downloaded.  Skipped rows are counted on standard error, with the reason.  docs/published.md explains it.
     """
     if collection not in FORMATS:
         raise InputError(f"no such collection: '{one_line(collection, 60)}'; {nearest(collection, FORMATS)}")

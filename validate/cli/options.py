@@ -11,6 +11,12 @@ EPILOG = (
     "Exit codes: 0 ok, 1 the run failed, 2 usage or input, 4 an optional dependency is missing."
 )
 CHECK_EPILOG = EPILOG.replace("2 usage or input,", "2 usage or input, 3 slower than healthy logs,")
+SETTINGS: dict[str, Any] = {
+    "add_completion": False,
+    "rich_markup_mode": None,
+    "pretty_exceptions_enable": False,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
 Text = str | None
 Texts = list[str] | None  # a repeatable option
 
@@ -28,9 +34,14 @@ def option(metavar: str, text: str, *names: str) -> Any:
     return typer.Option(*names, metavar=metavar, help=text)
 
 
+def switch(name: str, text: str) -> Any:
+    """Return the switch *name*, described by *text*."""
+    return typer.Option(name, help=text)
+
+
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors on standard error.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+Debug = Annotated[bool, switch("--debug", "Show the traceback of an error.")]
 Jobs = Annotated[Text, option("COUNT", "Parallel processes.  [default: one for each core]")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document; errors are fractions.")]
+Json = Annotated[bool, switch("--json", "Print one JSON document; errors are fractions.")]
 Trust = Annotated[str, option("A,B", "Trust grades that count in errors; others are only predicted.")]
 Calibration = Annotated[Text, option("FILE", "Use a calibration that validate calibrate wrote.")]

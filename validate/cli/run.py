@@ -10,16 +10,19 @@ from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Annotated, Any
 
 from simulator.api import load_machine
-from simulator.cli.written import Written, spelt
+from simulator.cli.option import with_options
+from simulator.cli.written import OPTIONS, Written, spelt
 from simulator.console.files import OutputFile
 from simulator.errors import InputError, MissingDependency, TopocastError, nearest, one_line
 from simulator.topology.catalogue import find_topology
 from simulator.topology.load import load_topology
 from validate.cli.asking import Asked, ask, check_twin, keep
 from validate.cli.asking_strategies import ask_exchanges, is_exchange
+from validate.cli.command import command
+from validate.cli.options import Text, option, switch
 from validate.cli.output import tell
 from validate.compare.folder import RECORD, TOPOLOGY
 from validate.machine.measure.duration import duration_s, fraction
@@ -27,29 +30,56 @@ from validate.machine.run.checks import has_rows, load_warning, machine_name, re
 from validate.machine.run.strategies import write_exchanges
 
 
+@command("run")
+@with_options(
+    OPTIONS,
+    *("topology", "out", "only", "device", "budget", "machine", "within"),
+    # -- for a step of your own, as in simulate
+    *("workload", "batch", "global_batch", "micro_batches", "micro_batch", "gpus", "nodes", "parallel", "overlap"),
+    *("reduce_fp32", "mode", "precision", "optimizer", "seq_len", "image", "sizes", "compiled", "cuda_graph"),
+    *("recompute", "recompute_attention", "recompute_operators", "channels_last", "fused_optimizer", "threads"),
+    *("parts", "prepare"),
+    # -- for an exchange, as in simulate
+    *("strategy", "collective", "root", "servers", "quiet", "debug"),
+    topology="This machine: a path or a built-in name.",
+    workload="Measure only this step: a built-in network, layers.yaml, torch:package.module:factory, ...",
+    gpus="Use the first COUNT GPUs.  [default: all of the topology]",
+    nodes="Number of nodes, for --prepare.",
+    parallel="dp: replicas (DDP); fsdp: shards (FSDP2), fsdp=8 in groups of 8.",
+    precision="torch, fp32, tf32, fp16, bf16, fp64, amp-fp16, amp-bf16.",
+    optimizer="momentum, adam, adam-loop, sgd, none.",
+    compiled="Compile with torch.compile.",
+    recompute="Checkpoint repeated blocks.",
+    recompute_attention="Checkpoint attention.",
+    recompute_operators="Checkpoint all but attention and every second product.",
+    strategy="With bytes:160MB or a network: measure these strategies, as sends and adds of each rank.",
+    collective="all-reduce, all-gather, reduce-scatter, broadcast, reduce.",
+)
 def run_command(
-    *,
-    out: str,
-    topology: str | None,
-    only: str | None,
-    device: str | None,
-    budget: str | None,
-    machine: str | None,
-    within: str | None,
-    quiet: bool,
-    parts: bool = False,
-    prepare: bool = False,
-    **own: Any,
+    out: Annotated[str, option("DIR", "Folder for the tables; existing rows are kept.")] = "measured",
+    only: Annotated[
+        Text, option("GROUP,...", "ops, launch, memory, copies, overlap, steps, storage, collectives.")
+    ] = None,
+    device: Annotated[Text, option("NAME", "cuda:0 or cpu.  [default: the first GPU]")] = None,
+    budget: Annotated[Text, option("TIME", "Start no case after this time: 120s, 5min.")] = None,
+    machine: Annotated[Text, option("NAME", "Name of the machine in the tables.")] = None,
+    within: Annotated[Text, option("PART", "Repeat until the median is this certain.  [default: 1%]")] = None,
+    parts: Annotated[bool, switch("--parts", "Also measure the step's operators one by one.")] = False,
+    prepare: Annotated[bool, switch("--prepare", "Write the plan into --out, and measure nothing.")] = False,
+    **given: Any,
 ) -> int:
-    """Measure this machine into the folder *out* and return the exit status.
+    """Measure this machine: operators, steps, copies, collectives.
 
-    With the options *own* of a step or an exchange, measure only that.  With *prepare*, write its plan into the folder
-    and measure nothing.
+    Also measures memory, launches and storage.  Needs torch.  Each row is saved as soon as it is measured, and the same
+    command resumes an interrupted run.  run.json describes the machine and lists what was not measured, with reasons.
+    Where only torch is installed, python -m validate.measure does the same, without --topology.  A topology that
+    contradicts the machine is refused before anything is measured.
 
-    Raises InputError if an option is invalid, mostly before anything is measured, and MissingDependency if torch is
-    not installed.
+    validate run --topology mine.yaml --workload my_net.yaml --batch 64 measures the step that simulate predicts with
+    the same options; --workload bytes:160MB --strategy ring,gpu0,nccl measures exchanges.
     """
-    written = _written({**own, "topology": topology, "quiet": quiet})
+    topology, quiet = given["topology"], given["quiet"]
+    written = _written(given)
     if not out:
         raise InputError("--out needs the name of a folder")
     budget_s = None if budget is None else _parsed("--budget", duration_s, budget)
@@ -102,7 +132,7 @@ def _written(given: Mapping[str, Any]) -> Written | None:
     Raises InputError if one is given that only applies to it.
     """
     own = {field.name: given[field.name] for field in fields(Written) if field.name in given}
-    own |= {name: tuple(own[name]) for name in ("sizes", "parallel")}
+    own |= {name: tuple(own[name] or ()) for name in ("sizes", "parallel")}
     if given["workload"] is not None:
         return Written(**own)
     for field in fields(Written):

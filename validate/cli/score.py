@@ -9,10 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from typing import Annotated
 
 from simulator.console.progress import Progress
 from simulator.console.style import choose_style
 from simulator.errors import InputError, nearest, one_line
+from validate.cli.command import command
+from validate.cli.options import Calibration, Jobs, Json, Quiet, Text, Texts, Trust, argument, option, switch
 from validate.cli.output import opened, show, tell
 from validate.cli.words import TRUSTED, grades_in, jobs_in, words_in
 from validate.constants.rows import calibrate_devices
@@ -28,25 +31,41 @@ from validate.tables.files import STDIN, read_bytes, same_file, shown_as
 from validate.tables.table import Table, tabulate
 
 
+@command("score")
 def score_command(
-    files: Sequence[str],
-    *,
-    out: str | None = None,
-    as_json: bool = False,
-    trust: str = TRUSTED,
-    by: str | None = None,
-    scaling: bool = False,
-    quiet: bool = False,
-    topology: str | None = None,
-    machines: Sequence[str] = (),
-    strategy: str | None = None,
-    devices: Sequence[str] = (),
-    calibrate: str | None = None,
-    calibration: str | None = None,
-    baselines: str | None = None,
-    jobs: str | None = None,
+    files: Annotated[Texts, argument("TABLE.csv", "Tables of measurements; - is standard input.")] = None,
+    out: Annotated[Text, option("FILE", "Write every row with its prediction and error as CSV.")] = None,
+    as_json: Json = False,
+    topology: Annotated[Text, option("FILE", "The machine of every row: a path or a built-in name.")] = None,
+    machines: Annotated[
+        Texts, option("NAME=FILE", "Topology of one machine in the tables; repeatable.", "--machine")
+    ] = None,
+    strategy: Annotated[Text, option("NAME", "Strategy that predicts collectives.  [default: nccl]")] = None,
+    devices: Annotated[
+        Texts,
+        option("[NAME=]PART", "GPU part of one device in the tables, or of every device; repeatable.", "--device"),
+    ] = None,
+    calibrate: Annotated[
+        Text, option("ROWS", "Fit each device's constants to this many of its rows, and show the error on the rest.")
+    ] = None,
+    calibration: Calibration = None,
+    baselines: Annotated[Text, option("FILE", "Other predictions, by row_id, to compare with.")] = None,
+    trust: Trust = "A,B",
+    by: Annotated[Text, option("COLUMN,...", "Group by machine, collective, decade, size, op or any column.")] = None,
+    scaling: Annotated[
+        bool, switch("--scaling", "For steps: error of the scaling efficiency, in percentage points.")
+    ] = False,
+    jobs: Jobs = None,
+    quiet: Quiet = False,
 ) -> None:
-    """Score the tables *files* and print the result; raises InputError if an option or a table is invalid."""
+    """Predict every row of measured tables and show the error.
+
+    The columns tell what a table holds.  Collectives: machine, n_gpus, collective, bytes and time_s.
+    Operators: device, op, dtype, time_s and the operator's sizes.
+    Training steps: machine, model, batch_per_gpu and step_time_s.
+    A machine is a built-in topology by name or alias, a device a built-in part.
+    docs/scoring.md lists all columns.
+    """
     grades = grades_in(trust)
     axes = words_in("--by", by, "names of columns such as machine,collective") if by is not None else []
     if not files:
@@ -56,7 +75,9 @@ def score_command(
     count, processes = _count(calibrate), jobs_in(jobs)
     if count and calibration:
         raise InputError("--calibrate fits what --calibration reads; one of the two")
-    scoring = Scoring(ScoringOptions(topology, tuple(machines), strategy, tuple(devices), calibration, baselines))
+    scoring = Scoring(
+        ScoringOptions(topology, tuple(machines or ()), strategy, tuple(devices or ()), calibration, baselines)
+    )
     with ExitStack() as stack:
         output = stack.enter_context(opened(out))
         for file in files:

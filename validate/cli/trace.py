@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from simulator.cli.captured import captured
 from simulator.cli.options import parse_count
 from simulator.console.style import choose_style
 from simulator.errors import InputError, one_line
+from validate.cli.command import command
+from validate.cli.options import Json, Quiet, Text, argument, option
 from validate.cli.output import show, tell
 from validate.compare.trace import compare_traces
 from validate.compare.trace_text import trace_document, trace_text
@@ -21,17 +25,26 @@ _OURS = ("--trace", "--plot", "--show-options")
 _BEYOND = ("--what-if", "--epoch", "--mtbf", "--checkpoint-every", "--checkpoint-time", "--restart-time")
 
 
+@command("trace", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def trace_command(
-    file: str, others: Sequence[str], *, steps: str | None = None, as_json: bool = False, quiet: bool = False
+    context: typer.Context,
+    file: Annotated[str, argument("TRACE.json[.gz]", "Trace of PyTorch's profiler (export_chrome_trace).")],
+    steps: Annotated[Text, option("COUNT", "Number of steps, if profiler.step() marked none.")] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
 ) -> int:
-    """Compare the trace in *file* with the step that ``simulate`` predicts from the options *others*; return 0.
+    """Compare a PyTorch profiler trace with the predicted step.
 
-    Raises InputError if a file or an option is invalid.
+    All other options are simulate's and describe the step. Shows kernels by class, exposed communication,
+    device idle time, and the ten largest differences. docs/trace.md explains it.
+
+    validate trace trace.json.gz --topology p3.2xlarge --workload resnet50 --batch 64
     """
-    for option in (*_OURS, *_BEYOND):
-        if any(word == option or word.startswith(f"{option}=") for word in others):
-            of = "simulate's output" if option in _OURS else "the analysis of a step"
-            raise InputError(f"{option}: belongs to {of}; give only the options of the step")
+    others = context.args
+    for name in (*_OURS, *_BEYOND):
+        if any(word == name or word.startswith(f"{name}=") for word in others):
+            of = "simulate's output" if name in _OURS else "the analysis of a step"
+            raise InputError(f"{name}: belongs to {of}; give only the options of the step")
     if not any(word.startswith(("--batch", "--global-batch")) for word in others):
         raise InputError("the step is needed in simulate's words: --topology p3.2xlarge --workload resnet50 --batch 64")
     count = parse_count("steps", steps) if steps is not None else None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 
 from simulator.errors import InputError, nearest, one_line
 from validate.compare.folder import Folder
+from validate.machine.measure.host import usable_threads
 
 TRUSTED = "A,B"
 
@@ -37,7 +37,7 @@ def grades_in(text: str, folder: Folder | None = None) -> tuple[str, ...]:
 def jobs_in(text: str | None) -> int:
     """Return the processes in *text*, the value of ``--jobs``; one for each core for None.  Raises InputError."""
     if text is None:
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return usable_threads()
     if not re.fullmatch(r"0*[1-9][0-9]?", text.strip(), re.ASCII):
         raise InputError(f"--jobs: a number of processes such as 2 is needed; got '{one_line(text, 60)}'")
     return int(text)

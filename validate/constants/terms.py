@@ -7,14 +7,8 @@ left out, and compares the errors on these devices: a term that does not lower t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-
-from simulator.api import Session
-from simulator.constants import Constants
-from simulator.topology.parts import GpuPart
-from validate.kinds.row import MeasuredRow
-from validate.tables.cells import NotScored
 
 _NEVER, _FREE = 1e-12, 1e15  # rates of a way that is never the fastest, and of an effect that takes no time
 
@@ -78,19 +72,3 @@ TERMS: tuple[Term, ...] = (
     Term("recurrence", "waves kept", {"recurrence.residency": _NEVER}),
 )
 """The terms of all families, in the order of reports."""
-
-
-def seen_on(term: Term, rows: Sequence[MeasuredRow], session: Session) -> dict[str, int]:
-    """Return the number of *rows* whose prediction the term changes, by generation of their GPU."""
-    off = session.calibrated(session.calibrations, Constants(dict(term.off)))
-    found: dict[str, int] = {}
-    for row in rows:
-        if not isinstance(row.part, GpuPart):
-            continue
-        try:
-            if row.asked.time_s(session) != row.asked.time_s(off):
-                generation = row.part.architecture.split()[0].lower()
-                found[generation] = found.get(generation, 0) + 1
-        except NotScored:
-            continue
-    return dict(sorted(found.items()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass
 from statistics import median
@@ -12,6 +11,7 @@ from validate.machine.cluster.cases import Case
 from validate.machine.cluster.commands import Shape
 from validate.machine.cluster.crew import Crew, WorkerFailed
 from validate.machine.cluster.topology import MessageCosts
+from validate.machine.measure.host import usable_threads
 from validate.machine.measure.statistics import Interval, median_interval
 
 LEAST_REPEATS = 3
@@ -71,7 +71,7 @@ def message_costs(crew: Crew, n_nodes: int) -> MessageCosts:
     n / min(p, n) times ``round_s + 2 k message_s`` a round.  Two values of k separate the two terms.  At 64 B per
     message the time on the wire is negligible.
     """
-    processors = len(os.sched_getaffinity(0))
+    processors = usable_threads()
     busy_s = {}
     for k in _MESSAGES:
         moves = [

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from validate.machine.measure.host import text_of
+
 _OVER_A_NETWORK = ("elastic block store", "persistentdisk", "virtual disk")  # as Amazon, Google and Microsoft call them
 
 
@@ -16,7 +18,7 @@ def disk_part(root: Path = Path("/")) -> tuple[str, str] | None:
         name = folder.name
         if not name.startswith(("nvme", "sd", "vd", "xvd", "mmcblk", "hd")) or _number(folder / "size") == 0:
             continue
-        model = _text(folder / "device/model").lower()
+        model = text_of(folder / "device/model").lower()
         if any(words in model for words in _OVER_A_NETWORK):
             return "ebs-gp2", "pcie3-x4"
         if name.startswith("nvme"):
@@ -27,13 +29,6 @@ def disk_part(root: Path = Path("/")) -> tuple[str, str] | None:
     return None
 
 
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="ascii", errors="replace").strip()
-    except OSError:
-        return ""
-
-
 def _number(file: Path) -> int:
-    text = _text(file)
+    text = text_of(file)
     return int(text) if text.isascii() and text.isdigit() else 0

@@ -16,7 +16,7 @@ from validate.machine.describe.links import Placement, nvlink_parts, place_gpus
 from validate.machine.describe.processor import Processor
 from validate.machine.describe.topo import Matrix
 from validate.machine.describe.words import quoted, size_words
-from validate.machine.measure.slug import slug
+from validate.machine.measure.host import slug
 from validate.tables.names import find_cpu
 
 _LONGEST_NAME = 60

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from simulator.topology.catalogue import load_part, part_names
 from simulator.topology.parts import CpuPart
 from validate.machine.describe.processor import Processor
-from validate.machine.measure.slug import slug
+from validate.machine.measure.host import slug
 
 # Processor designs by family and model (Intel: Linux, arch/x86/include/asm/intel-family.h; AMD: util-linux and
 # WikiChip).
@@ -19,6 +19,7 @@ _INTEL = {
     79: "Broadwell",
     85: "Skylake-SP",
     106: "Ice Lake",
+    108: "Ice Lake",
     143: "Sapphire Rapids",
     207: "Emerald Rapids",
 }
@@ -76,16 +77,19 @@ def flop_per_cycle(vendor: str, family: int, flags: Collection[str]) -> dict[str
     return found
 
 
+def designs(vendor: str, family: int, model: int) -> tuple[str, ...]:
+    """Return the designs of server processors with these numbers of the *vendor*; two where they share a number."""
+    if vendor == "intel" and family == _INTEL_FAMILY and model in _INTEL:
+        return (_INTEL[model], "Cascade Lake") if _INTEL[model] == "Skylake-SP" else (_INTEL[model],)
+    if vendor != "amd":
+        return ()
+    return tuple(name for (of, low, high), name in _AMD.items() if family == of and low <= model <= high)
+
+
 def architecture(processor: Processor) -> str:
     """Return the design of a server's *processor*, by vendor, family, model and stepping; empty where unknown."""
-    if processor.vendor == "intel" and processor.family == _INTEL_FAMILY:
-        found = _INTEL.get(processor.model_number, "")
-        return "Cascade Lake" if found == "Skylake-SP" and processor.stepping >= _CASCADE_LAKE else found
-    if processor.vendor == "amd":
-        for (family, low, high), name in _AMD.items():
-            if processor.family == family and low <= processor.model_number <= high:
-                return name
-    return ""
+    found = designs(processor.vendor, processor.family, processor.model_number)
+    return found[-1 if processor.stepping >= _CASCADE_LAKE else 0] if found else ""
 
 
 def nearest_cpu(processor: Processor) -> str:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from dataclasses import dataclass
 
 from simulator.topology.catalogue import load_part
 from simulator.topology.parts import GpuPart, LinkPart, NicPart
-from validate.machine.measure.slug import slug
+from validate.machine.measure.host import nvidia_smi, slug
 from validate.tables.names import gpu_names
 
 _FIELDS = "name,memory.total,pcie.link.gen.max,pcie.link.width.max"
@@ -18,7 +16,6 @@ _BESIDE_CPU = frozenset(("gh200-480gb", "gb200", "gb300"))  # attached to their 
 # PCIe generation of data-centre GPUs by architecture; 4 is assumed for others.
 _PCIE_OF = {"Kepler": 3, "Maxwell": 3, "Pascal": 3, "Volta": 3, "Turing": 3, "Hopper": 5, "Blackwell": 5, "CDNA3": 5}
 _MAKERS = ("nvidia-", "amd-", "tesla-", "geforce-")
-_WAIT_S = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +30,10 @@ class Card:
 
 def ask_driver() -> tuple[tuple[Card, ...], str, str]:
     """Return the GPUs and the output of ``nvidia-smi topo -m`` and ``topo -p2p r``; all empty without a driver."""
-    listed = _nvidia_smi(f"--query-gpu={_FIELDS}", "--format=csv,noheader,nounits")
+    listed = nvidia_smi(f"--query-gpu={_FIELDS}", "--format=csv,noheader,nounits")
     cards = parse_cards(listed)
-    matrix = _nvidia_smi("topo", "-m") if cards else ""
-    return cards, matrix, _nvidia_smi("topo", "-p2p", "r") if len(cards) > 1 else ""
+    matrix = nvidia_smi("topo", "-m") if cards else ""
+    return cards, matrix, nvidia_smi("topo", "-p2p", "r") if len(cards) > 1 else ""
 
 
 def parse_cards(text: str) -> tuple[Card, ...]:
@@ -91,22 +88,3 @@ def slot_for(nic: str) -> str:
         if isinstance(part, NicPart) and isinstance(slot, LinkPart) and (slot.bandwidth or 0.0) >= part.bandwidth:
             return f"pcie{generation}-x16"
     return "pcie5-x16"
-
-
-def _nvidia_smi(*arguments: str) -> str:
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return ""
-    try:
-        done = subprocess.run(
-            [program, *arguments],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_WAIT_S,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""

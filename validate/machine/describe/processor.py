@@ -8,6 +8,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from validate.machine.measure.host import text_of
+
 _VENDORS = {"GenuineIntel": "intel", "AuthenticAMD": "amd"}
 _IN_NAME = re.compile(r"@\s*([0-9.]+)\s*GHz", re.IGNORECASE | re.ASCII)
 _SCALES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -90,17 +92,10 @@ def read_processor(root: Path = Path("/"), usable: Collection[int] | None = None
     )
 
 
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
-
-
 def _cpuinfo(root: Path) -> dict[int, dict[str, str]]:
     """Return the fields of ``/proc/cpuinfo`` for each logical processor."""
     found: dict[int, dict[str, str]] = {}
-    for block in _text(root / "proc/cpuinfo").split("\n\n"):
+    for block in text_of(root / "proc/cpuinfo").split("\n\n"):
         pairs = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in block.splitlines())}
         number = pairs.get("processor", "")
         if number.isdigit():
@@ -111,8 +106,8 @@ def _cpuinfo(root: Path) -> dict[int, dict[str, str]]:
 def _place(root: Path, number: int, block: Mapping[str, str]) -> tuple[int, int]:
     """Return the package and the core of a logical processor; without data, package 0 and a core of its own."""
     folder = root / f"sys/devices/system/cpu/cpu{number}/topology"
-    package = _text(folder / "physical_package_id") or block.get("physical id", "0")
-    core = _text(folder / "core_id") or block.get("core id", str(number))
+    package = text_of(folder / "physical_package_id") or block.get("physical id", "0")
+    core = text_of(folder / "core_id") or block.get("core id", str(number))
     return _integer(package, 0), _integer(core, number)
 
 
@@ -122,7 +117,7 @@ def _integer(text: str, default: int) -> int:
 
 def _quota(root: Path) -> int | None:
     """Return a container's CPU time limit in whole processors, at least one; None where it has none."""
-    words = _text(root / "sys/fs/cgroup/cpu.max").split()
+    words = text_of(root / "sys/fs/cgroup/cpu.max").split()
     if len(words) != 2 or not all(re.fullmatch(r"[1-9]\d{0,12}", word, re.ASCII) for word in words):
         return None
     return max(1, int(words[0]) // int(words[1]))
@@ -131,7 +126,7 @@ def _quota(root: Path) -> int | None:
 def _clocks(root: Path, model: str, first: Mapping[str, str]) -> tuple[float | None, float | None]:
     """Return the base clock, from the driver, the model name or the current clock, and the highest one, in Hz."""
     folder = root / "sys/devices/system/cpu/cpu0/cpufreq"
-    base_kHz, most_kHz = (_integer(_text(folder / name), 0) for name in ("base_frequency", "cpuinfo_max_freq"))
+    base_kHz, most_kHz = (_integer(text_of(folder / name), 0) for name in ("base_frequency", "cpuinfo_max_freq"))
     named = _IN_NAME.search(model)
     now = re.fullmatch(r"\d{2,5}(?:\.\d+)?", first.get("cpu MHz", ""), re.ASCII)
     clock_Hz = base_kHz * 1e3 or (float(named[1]) * 1e9 if named else 0.0)
@@ -145,13 +140,13 @@ def _caches(root: Path, usable: set[int], threads_per_core: int, n_cores: int) -
     found: dict[int, CacheFacts] = {}
     first = min(usable, default=0)
     for folder in sorted((root / f"sys/devices/system/cpu/cpu{first}/cache").glob("index*")):
-        level = _integer(_text(folder / "level"), 0)
-        size = re.fullmatch(r"(\d{1,9})([KMG]?)", _text(folder / "size"), re.ASCII)
-        if not level or size is None or not int(size[1]) or _text(folder / "type") == "Instruction":
+        level = _integer(text_of(folder / "level"), 0)
+        size = re.fullmatch(r"(\d{1,9})([KMG]?)", text_of(folder / "size"), re.ASCII)
+        if not level or size is None or not int(size[1]) or text_of(folder / "type") == "Instruction":
             continue
-        sharing = _numbers(_text(folder / "shared_cpu_list")) & usable
+        sharing = _numbers(text_of(folder / "shared_cpu_list")) & usable
         cores = max(1, min(n_cores, len(sharing) // threads_per_core))
-        ways = _integer(_text(folder / "ways_of_associativity"), 0)
+        ways = _integer(text_of(folder / "ways_of_associativity"), 0)
         found[level] = CacheFacts(level, int(size[1]) * _SCALES.get(size[2], 1), cores, ways)
     return tuple(found[level] for level in sorted(found))
 
@@ -166,9 +161,9 @@ def _numbers(text: str) -> set[int]:
 
 def _memory(root: Path) -> int | None:
     """Return the memory in bytes, or a container's limit if that is lower; None where neither is known."""
-    total = re.search(r"^MemTotal:\s+(\d{1,15}) kB", _text(root / "proc/meminfo"), re.MULTILINE | re.ASCII)
+    total = re.search(r"^MemTotal:\s+(\d{1,15}) kB", text_of(root / "proc/meminfo"), re.MULTILINE | re.ASCII)
     sizes = [int(total[1]) * 1024] if total else []
-    limit = _text(root / "sys/fs/cgroup/memory.max")
+    limit = text_of(root / "sys/fs/cgroup/memory.max")
     if re.fullmatch(r"[1-9]\d{0,17}", limit, re.ASCII):
         sizes.append(int(limit))
     return min(sizes, default=None)

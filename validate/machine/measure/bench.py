@@ -11,14 +11,14 @@ from typing import Any
 import torch
 
 from validate.machine.measure.hold import time_queued
+from validate.machine.measure.host import cache_bytes as host_cache_bytes
+from validate.machine.measure.host import cpu_slug, host_bytes, slug
 from validate.machine.measure.recording import recorded
 from validate.machine.measure.sensors import Sensors
-from validate.machine.measure.slug import slug
 from validate.machine.measure.timing import Call, Stopwatch
 
 _LAUNCH_S = 100e-6  # initial allowance for the host to launch a graph
 _MOST_LAUNCH_S = 10e-3
-_CPU_CACHE_BYTES = 64 << 20  # size of a CPU's caches where the system does not report it
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ def open_bench(device: str, scratch: Path) -> Bench:
             raise ValueError(
                 f"a GPU is here that this torch ({torch.__version__}) cannot use; --device cpu measures the CPU"
             )
-        return Bench(torch.device("cpu"), cpu_slug(), _free_bytes() // 2, _cpu_cache_bytes(), scratch)
+        return Bench(torch.device("cpu"), cpu_slug(), host_bytes() // 2, host_cache_bytes(), scratch)
     found = torch.device(chosen)
     torch.cuda.set_device(found)
     properties = torch.cuda.get_device_properties(found)
@@ -183,41 +183,3 @@ def open_bench(device: str, scratch: Path) -> Bench:
 def _gpu_is_there() -> bool:
     """Return whether the driver shows a GPU, whether or not torch can use it."""
     return any(Path("/dev").glob("nvidia[0-9]*"))
-
-
-def cpu_slug() -> str:
-    """Return the CPU's name in lower case with hyphens; ``cpu`` where the system gives none."""
-    for key, value in cpu_facts():
-        if key in ("model name", "Model name"):
-            return slug(value)
-    return "cpu"
-
-
-def cpu_facts() -> list[tuple[str, str]]:
-    """Return the first processor's lines of ``/proc/cpuinfo`` as key-value pairs; empty without that file."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return []
-    lines = text.split("\n\n", maxsplit=1)[0].splitlines()
-    return [(key.strip(), value.strip()) for key, _, value in (line.partition(":") for line in lines)]
-
-
-def _free_bytes() -> int:
-    try:
-        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except (OSError, ValueError):
-        pass
-    return 4 << 30
-
-
-def _cpu_cache_bytes() -> int:
-    folder = Path("/sys/devices/system/cpu/cpu0/cache")
-    largest = 0
-    for file in folder.glob("index*/size"):
-        text = file.read_text(encoding="ascii").strip()
-        scale = {"K": 1 << 10, "M": 1 << 20}.get(text[-1:], 0)
-        largest = max(largest, int(text[:-1] or 0) * scale)
-    return largest or _CPU_CACHE_BYTES

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import platform
-import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from validate.machine.measure.bench import Bench, cpu_facts
+from validate.machine.measure.bench import Bench
+from validate.machine.measure.host import caches, cpu_facts, nvidia_smi, usable_threads
 
 SAME = ("device", "driver", "torch", "cuda", "threads", "cores", "power_limit_W", "mig")
 """Facts that two runs must share to put their rows in one table."""
@@ -36,43 +34,27 @@ def environment(bench: Bench) -> dict[str, Any]:
     }
     if bench.is_cuda:
         facts |= _gpu(bench)
-        facts |= {"power_limit_W": facts["gpu"].get("power_limit_W"), "mig": _nvidia_smi(*_MIG)}
+        facts |= {"power_limit_W": facts["gpu"].get("power_limit_W"), "mig": nvidia_smi(*_MIG)}
     else:
         facts |= {"threads": torch.get_num_threads(), "cores": facts["cpu"]["usable_cores"]}
     return facts
 
 
 def _cpu() -> dict[str, Any]:
-    facts = dict(cpu_facts())
+    facts = cpu_facts()
     flags = set((facts.get("flags") or facts.get("Features") or "").split())
     vectors = [name for name in ("avx2", "fma", "avx512f", "amx_tile", "sve", "asimd") if name in flags]
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "model": facts.get("model name", platform.processor()),
         "logical_cores": os.cpu_count(),
-        "usable_cores": usable,
+        "usable_cores": usable_threads(),
         "cores_per_socket": int(facts["cpu cores"]) if facts.get("cpu cores", "").isdigit() else None,
         "reported_MHz": facts.get("cpu MHz"),
         "vectors": vectors,
         "torch_threads": torch.get_num_threads(),
-        "caches": _caches(),
+        "caches": caches(),
         "numa_nodes": len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))) or None,
     }
-
-
-def _caches() -> list[dict[str, Any]]:
-    found = []
-    for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        try:
-            level, kind, size, shared = (
-                (folder / name).read_text(encoding="ascii").strip()
-                for name in ("level", "type", "size", "shared_cpu_list")
-            )
-        except OSError:
-            continue
-        if kind != "Instruction":
-            found.append({"level": int(level), "size": size, "shared_by": shared})
-    return found
 
 
 def _total_memory() -> int | None:
@@ -96,7 +78,7 @@ def _variables() -> dict[str, str]:
 def _gpu(bench: Bench) -> dict[str, Any]:
     properties = torch.cuda.get_device_properties(bench.device)
     return {
-        "driver": _nvidia_smi("--query-gpu=driver_version", "--format=csv,noheader").split("\n", maxsplit=1)[0],
+        "driver": nvidia_smi("--query-gpu=driver_version", "--format=csv,noheader").split("\n", maxsplit=1)[0],
         "cuda": str(torch.version.cuda or torch.version.hip or ""),
         "cudnn": torch.backends.cudnn.version(),
         "nccl": ".".join(map(str, torch.cuda.nccl.version())) if _has_nccl() else None,
@@ -109,26 +91,13 @@ def _gpu(bench: Bench) -> dict[str, Any]:
             "l2_bytes": bench.cache_bytes,
             **bench.sensors.limits(),
         },
-        "settings": _nvidia_smi(
+        "settings": nvidia_smi(
             "--query-gpu=ecc.mode.current,mig.mode.current,persistence_mode,compute_mode,vbios_version",
             "--format=csv",
         ).splitlines(),
-        "links": _nvidia_smi("topo", "-m").splitlines(),
+        "links": nvidia_smi("topo", "-m").splitlines(),
     }
 
 
 def _has_nccl() -> bool:
     return bool(torch.distributed.is_available() and torch.distributed.is_nccl_available())
-
-
-def _nvidia_smi(*arguments: str) -> str:
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return ""
-    try:
-        done = subprocess.run(
-            [program, *arguments], capture_output=True, text=True, timeout=20, check=False, stdin=subprocess.DEVNULL
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return re.sub(r"\x1b\[[0-9;]*m", "", done.stdout).strip()  # nvidia-smi underlines column headers

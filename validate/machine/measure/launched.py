@@ -19,6 +19,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from validate.machine.measure.host import usable_threads
 from validate.machine.measure.ranks import Ranks, RanksFailed
 
 _JOIN_S = 300.0
@@ -87,8 +88,7 @@ class Launch:
         if self.rank >= count:
             return
         if not cuda:
-            usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-            torch.set_num_threads(max(1, usable // min(count, self.local_world)))
+            torch.set_num_threads(max(1, usable_threads() // min(count, self.local_world)))
         dist.init_process_group(
             "nccl" if cuda else "gloo",
             store=dist.PrefixStore(f"group/{number}", self.store),

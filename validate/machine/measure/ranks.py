@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 
 from validate.machine.measure.case import Unavailable
+from validate.machine.measure.host import usable_threads
 
 _POLL_S = 0.02
 _GRACE_S = 0.5
@@ -211,6 +212,5 @@ def _join(rank: int, count: int, cuda: bool, meeting: str, timeout_s: float) -> 
         return
     if Path("/sys/class/net/lo").exists():
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    torch.set_num_threads(max(1, usable // count))
+    torch.set_num_threads(max(1, usable_threads() // count))
     dist.init_process_group("gloo", init_method=where, rank=rank, world_size=count, timeout=limit)

@@ -10,6 +10,7 @@ from typing import Any
 
 from simulator.errors import InputError, one_line
 from simulator.user_files import open_user_file, read_user_file
+from validate.machine.measure.host import cpu_facts
 
 _MOST_BYTES = 64_000_000  # of a record
 SHARE = 0.25
@@ -23,8 +24,6 @@ def reported(device: str) -> dict[str, Any]:
     """
     import torch
 
-    from validate.machine.measure.bench import cpu_facts
-
     if device.startswith("cuda") or (not device and torch.cuda.device_count()):
         try:
             properties = torch.cuda.get_device_properties("cuda:0" if device in ("", "cuda") else device)
@@ -32,7 +31,7 @@ def reported(device: str) -> dict[str, Any]:
             return {}  # the run itself refuses the device, with the reason
         gpu = {"name": properties.name, "sm_count": properties.multi_processor_count}
         return {"device": properties.name, "gpu": gpu | {"memory_bytes": properties.total_memory}}
-    return {"device": dict(cpu_facts()).get("model name") or "of this machine"} if device in ("", "cpu") else {}
+    return {"device": cpu_facts().get("model name") or "of this machine"} if device in ("", "cpu") else {}
 
 
 def machine_name(out: Path, asked: str, topology: str, before: str) -> str:

@@ -12,15 +12,11 @@ from simulator.topology.catalogue import builtin_topologies, load_part, part_nam
 from simulator.topology.load import load_topology
 from simulator.topology.parts import CpuPart
 from simulator.topology.topology import Topology
+from validate.machine.describe.estimates import designs
 from validate.machine.describe.topo import Matrix
 
-# cpuid's family and model of server CPUs as NCCL writes them; for AMD, 16 times the extended family plus the family.
-_INTEL = {45: "Sandy Bridge", 62: "Ivy Bridge", 63: "Haswell", 79: "Broadwell", 85: "Skylake-SP", 106: "Ice Lake",
-          108: "Ice Lake", 143: "Sapphire Rapids", 207: "Emerald Rapids"}  # fmt: skip
-_AMD = {(23, 49): "Rome", (25, 1): "Milan", (25, 17): "Genoa", (26, 2): "Turin", (26, 17): "Turin"}
-_AMD_FAMILY = {143: 23, 175: 25, 191: 26}
+_AMD_FAMILY = {143: 23, 175: 25, 191: 26}  # as NCCL writes them: 16 times the extended family plus the family
 _SOCKET_LINK = re.compile(r"between: \[cpu0, cpu1\], part: ([\w.-]+)")
-_ALIKE = {"Skylake-SP": ("Skylake-SP", "Cascade Lake")}  # these share a model number
 
 
 @lru_cache(maxsize=64)
@@ -96,7 +92,7 @@ def cpu_like(vendor: str, family: int, model: int, threads: int, gpu: str, count
     built-in machine with as many of the same GPUs, the first with so many threads or cores, else the first; the
     vendor's CPU in most built-in machines; a generic server CPU.
     """
-    names = _generations(vendor, family, model)
+    names = designs(vendor, _AMD_FAMILY.get(family, family) if vendor == "amd" else family, model)
     parts = [(name, part) for name in part_names("cpu") if isinstance(part := load_part(name), CpuPart)]
     if names:
         near = [
@@ -124,13 +120,3 @@ def cpu_like(vendor: str, family: int, model: int, threads: int, gpu: str, count
         usual = max(made, key=lambda name: (sum(f"part: {name}" in text for text in texts), name))
         return usual, f"the CPU of {vendor} that most built-in machines have"
     return "generic-server-cpu", "nothing says which CPU"
-
-
-def _generations(vendor: str, family: int, model: int) -> tuple[str, ...]:
-    if vendor == "intel" and family == 6:
-        name = _INTEL.get(model, "")
-    elif vendor == "amd":
-        name = _AMD.get((_AMD_FAMILY.get(family, family), model), "")
-    else:
-        name = ""
-    return _ALIKE.get(name, (name,)) if name else ()

@@ -71,17 +71,21 @@ class Described:
 def read_description(path: str) -> Description:
     """Return the network in the file *path*; raises ValueError where it is invalid, OSError where it is unreadable."""
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
-        if found["schema_version"] != _VERSION:
-            raise ValueError(f"schema_version must be {_VERSION}")
-        layers = tuple(_layer(raw) for raw in found["layers"])
-        elements = tuple(int(n) for n in found["elements"])
-        written = {layer.output for layer in layers}
-        read = {number for layer in layers for number in layer.inputs}
-        fed = tuple(sorted(read - written))
-        return Description(str(found["network"]), layers, elements, int(found["samples"]), str(found["sample"]), fed)
+        return description_of(json.loads(Path(path).read_text(encoding="utf-8")))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: is no network that is written out ({type(error).__name__}: {error})") from None
+
+
+def description_of(found: Mapping[str, Any]) -> Description:
+    """Return the network in the document *found*; raises ValueError, KeyError, TypeError or AttributeError."""
+    if found["schema_version"] != _VERSION:
+        raise ValueError(f"schema_version must be {_VERSION}")
+    layers = tuple(_layer(raw) for raw in found["layers"])
+    elements = tuple(int(n) for n in found["elements"])
+    written = {layer.output for layer in layers}
+    read = {number for layer in layers for number in layer.inputs}
+    fed = tuple(sorted(read - written))
+    return Description(str(found["network"]), layers, elements, int(found["samples"]), str(found["sample"]), fed)
 
 
 def _layer(raw: Mapping[str, Any]) -> Layer:

@@ -297,7 +297,8 @@ def _copy(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
         return Made(lambda x: x.reshape(rows, batch, cols).transpose(0, 1).contiguous(), (batch, rows, cols))
     if before is not None and before.operator == "MatMul" and len(have) == 3:
         batch, rows, cols = have
-        return Made(lambda x: x.transpose(0, 1).contiguous(), (rows, batch * cols)) if batch > 1 else _cloned(have)
+        merged = rows, batch * cols
+        return Made(lambda x: x.transpose(0, 1).reshape(merged), merged) if batch > 1 else _cloned(have)
     if layer.sizes.get("transposed") and len(have) > 1:
         return Made(lambda x: x.transpose(-1, -2).contiguous(), (*have[:-2], have[-1], have[-2]))
     return _cloned(have)

@@ -9,7 +9,6 @@ about a microsecond of launch time.  All caches are warm.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -20,6 +19,7 @@ from validate.machine.measure.bench import Bench
 from validate.machine.measure.case import Case, Columns, Work
 from validate.machine.measure.cases.chase import chase_cases
 from validate.machine.measure.cases.sizes import ladder, spread
+from validate.machine.measure.host import usable_threads
 from validate.machine.measure.statistics import Interval
 from validate.machine.measure.timing import Call, Stopwatch
 from validate.machine.measure.watches import ThreadsStopwatch
@@ -49,11 +49,6 @@ def cases(bench: Bench, machine: str) -> Iterator[Case]:
     if bench.is_cuda:  # sizes between, if time is left
         between = spread(ladder(2 * _LEAST, largest))
         yield from (_stream_case(kernel, size, "") for size in between for kernel in _STREAMS)
-
-
-def usable_threads() -> int:
-    """Return how many threads this process may run at once."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _largest(bench: Bench) -> int:

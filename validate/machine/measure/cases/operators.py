@@ -62,8 +62,7 @@ def cases(bench: Bench, machine: str) -> Iterator[Case]:
 
 def parts(shape: StepShape, bench: Bench) -> Iterator[Case]:
     """Yield the operators of the network of *shape*, each by itself; those that cannot be measured raise the reason."""
-    assert shape.network is not None
-    description = shape.network.read()
+    description = shape.description()
     mode: Mode = "graph" if bench.is_cuda else "stream"
     for part in parts_of(description, shape.policy, shape.phase, channels_last=shape.channels_last):
         columns: dict[str, str | int | float] = {**part.cells, "includes_dispatch": int(not bench.is_cuda)}

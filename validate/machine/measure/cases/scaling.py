@@ -15,8 +15,8 @@ from typing import get_args
 import torch
 
 from validate.machine.measure.bench import Bench
+from validate.machine.measure.built.builtin import names
 from validate.machine.measure.case import Case, Unavailable
-from validate.machine.measure.cases.networks.catalogue import ENTRIES, WITHOUT_BLOCKS
 from validate.machine.measure.cases.step_ranks import parallel_cases
 from validate.machine.measure.cases.step_shapes import Policy, StepShape
 from validate.machine.measure.cases.steps import alone
@@ -40,14 +40,12 @@ def write_scaling(
     *parallel*: ``dp`` for replicas, ``fsdp`` for shards, or both in turn.  Raises ValueError for unknown names or
     invalid numbers, OSError where the file cannot be written.
     """
-    if model not in ENTRIES:
-        raise ValueError(f"--workload: no network '{model[:60]}'; {', '.join(ENTRIES)}")
+    if model not in names():
+        raise ValueError(f"--workload: no network '{model[:60]}'; {', '.join(names())}")
     if precision not in get_args(Policy):
         raise ValueError(f"--precision: no policy '{precision[:60]}'; {', '.join(get_args(Policy))}")
     if not parallel or set(parallel) - {"dp", "fsdp"}:
         raise ValueError(f"--parallel {','.join(parallel)[:60]}: dp, fsdp or both with a comma between")
-    if "fsdp" in parallel and model in WITHOUT_BLOCKS:
-        raise ValueError(f"--parallel fsdp: {model} has no repeated blocks to shard; validate run --prepare writes one")
     if batch < 1 or not counts or min(counts) < 1:
         raise ValueError("--batch and --gpus are whole numbers from 1 on")
     steps = {"model": model, "batch": batch, "gpus": counts, "precision": precision}

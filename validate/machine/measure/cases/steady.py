@@ -110,61 +110,43 @@ class CudaClock:
 
 
 def steady_interval(clock: Clock, step: Step, patience: Patience) -> Interval:
-    """Return the median time of one step, in seconds, with its interval.
-
-    A burst of steps is issued without waiting.  Its first ``clock.transient`` steps do not count, as the device still
-    waits for the host.
-    """
-    started_s = time.perf_counter()
-    one_s = math.inf
-    for count in range(1, 1000):  # warm-up: libraries choose kernels, memory is allocated, clocks rise
-        before_s = time.perf_counter()
-        _burst(clock, step, 1)
-        one_s = min(one_s, time.perf_counter() - before_s)
-        if count >= _WARMUP and time.perf_counter() - started_s >= patience.warmup_s:
-            break
-        if count > 1 and one_s > patience.longest_s:
-            break
-    fewest = FEWEST if one_s * FEWEST <= 4 * patience.longest_s else 3  # for very long steps three must do
-    n = max(fewest, _count(one_s, patience))
-    samples: list[float] = []
-    step.begin()
-    started_s = time.perf_counter()
-    while True:
-        samples += _burst(clock, step, n + clock.transient, watched=True)[clock.transient :]
-        known = median_interval(samples)
-        if known.relative <= patience.interval or len(samples) >= patience.most_samples:
-            break
-        if time.perf_counter() - started_s + n * one_s > 2 * patience.longest_s:
-            break
-    step.end()
-    return known
+    """Return the median time of one step on one device, in seconds, with its interval."""
+    return median_interval(agreed_samples(clock, step, patience))
 
 
-def agreed_samples(clock: Clock, step: Step, patience: Patience, greatest: Callable[[float], float]) -> list[float]:
+def agreed_samples(
+    clock: Clock, step: Step, patience: Patience, greatest: Callable[[float], float] | None = None
+) -> list[float]:
     """Return the seconds of each timed step on this rank; all ranks of a group call this together.
 
-    All decisions depend on *greatest*, the maximum over ranks, so that all ranks run equally many steps.  Warm-up and
-    repetition are as on one device (:func:`steady_interval`).
+    A burst of steps is issued without waiting.  Its first ``clock.transient`` steps do not count, as the device still
+    waits for the host.  All decisions depend on *greatest*, the maximum over ranks, so that all run equally many steps;
+    None for one device, whose sensors are read meanwhile.
     """
+    agreed = greatest or (lambda seconds: seconds)
+
+    def burst(count: int, *, watched: bool = False) -> tuple[list[float], float]:
+        began_s = time.perf_counter()
+        found = _burst(clock, step, count, watched=watched)
+        return found, agreed(time.perf_counter() - began_s)
+
     one_s, spent_s = math.inf, 0.0
-    for count in range(1, 1000):
-        before_s = time.perf_counter()
-        _burst(clock, step, 1)
-        took_s = greatest(time.perf_counter() - before_s)
+    for count in range(1, 1000):  # warm-up: libraries choose kernels, memory is allocated, clocks rise
+        _, took_s = burst(1)
         spent_s += took_s
         one_s = min(one_s, took_s)
         if (count >= _WARMUP and spent_s >= patience.warmup_s) or (count > 1 and one_s > patience.longest_s):
             break
-    n = max(FEWEST, _count(one_s, patience))
+    fewest = FEWEST if one_s * FEWEST <= 4 * patience.longest_s else 3  # for very long steps three must do
+    n = max(fewest, _count(one_s, patience))
     samples: list[float] = []
     spent_s = 0.0
     step.begin()
     while True:
-        before_s = time.perf_counter()
-        samples += _burst(clock, step, n + clock.transient)[clock.transient :]
-        spent_s += greatest(time.perf_counter() - before_s)
-        known = greatest(median_interval(samples).relative) <= patience.interval
+        found, took_s = burst(n + clock.transient, watched=greatest is None)
+        samples += found[clock.transient :]
+        spent_s += took_s
+        known = agreed(median_interval(samples).relative) <= patience.interval
         if known or len(samples) >= patience.most_samples or spent_s + n * one_s > 2 * patience.longest_s:
             break
     step.end()

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Literal
 
-from validate.machine.measure.built.description import Described
+from validate.machine.measure.built.builtin import Sizes, described, facts_of
+from validate.machine.measure.built.description import Described, Description
 from validate.machine.measure.built.spans import Recompute
-from validate.machine.measure.cases.networks.catalogue import ENTRIES, Sizes
 
 Phase = Literal["train", "inference", "fwd", "bwd"]
 Issue = Literal["eager", "graph", "compile", "compile+graph"]
@@ -68,7 +68,13 @@ class StepShape:
     @property
     def sample(self) -> str:
         """Return the unit that throughput counts: images, sequences or samples."""
-        return self.network.read().sample if self.network is not None else ENTRIES[self.model].sample
+        return self.network.read().sample if self.network is not None else facts_of(self.model).sample
+
+    def description(self) -> Description:
+        """Return the network as it is run: the user's, or a built-in one."""
+        if self.network is not None:
+            return self.network.read()
+        return described(self.model, self.sizes, self.batch, training=self.phase != "inference")
 
     def cells(self, threads: int = 0) -> dict[str, str | int]:
         """Return the identifying cells of ``training.csv``; *threads* is the number of CPU threads, 0 on a GPU.
@@ -106,15 +112,10 @@ class StepShape:
         return {"sync": "ddp", "overlap": overlap}
 
     def _own_sizes(self) -> dict[str, str | int]:
-        entry, sizes = ENTRIES[self.model], self.sizes
-        found: dict[str, str | int] = {}
-        if entry.sample == "sequences":
-            found["seq_len"] = sizes.over(entry.own).length
-            given = {"hidden": sizes.hidden, "heads": sizes.heads, "layers": sizes.layers, "vocab": sizes.vocabulary}
-            found |= {name: size for name, size in given.items() if size}
-        elif entry.sample == "images":
-            found["image"] = entry.shape[-1]
-        return found
+        facts, sizes = facts_of(self.model), self.sizes
+        given = {"seq_len": sizes.length or facts.length, "hidden": sizes.hidden, "heads": sizes.heads}
+        given |= {"layers": sizes.layers, "vocab": sizes.vocabulary, "image": facts.image}
+        return {name: size for name, size in given.items() if size}
 
     def _asked(self) -> dict[str, str | int]:
         """Return the cells of a described network, whose sizes the description holds."""
@@ -148,7 +149,7 @@ class _Way:
     plain: bool = False  # SGD without momentum
 
 
-_NETWORKS: tuple[tuple[str, tuple[int, int, int], Sizes], ...] = (
+NETWORKS: tuple[tuple[str, tuple[int, int, int], Sizes], ...] = (
     ("resnet50", (8, 32, 128), OWN),
     ("bert-base", (4, 16, 32), OWN),
     ("gpt2", (1, 4, 12), OWN),
@@ -203,7 +204,7 @@ _STRIDE = 7  # offset between the ways of successive networks; coprime to the nu
 def gpu_steps(policies: Sequence[Policy]) -> Iterator[StepShape]:
     """Yield steps in formats that a GPU supports: all networks in turn, each time run in another way."""
     queues = []
-    for i, (model, batches, sizes) in enumerate(_NETWORKS):
+    for i, (model, batches, sizes) in enumerate(NETWORKS):
         turned = [_WAYS[(i * _STRIDE + r) % len(_WAYS)] for r in range(len(_WAYS))]
         found = [_shape(model, batches, sizes, way) for way in turned if way.policy in policies]
         queues.append(list(dict.fromkeys(found)))
@@ -216,8 +217,8 @@ def gpu_steps(policies: Sequence[Policy]) -> Iterator[StepShape]:
 
 
 def _shape(model: str, batches: tuple[int, int, int], sizes: Sizes, way: _Way) -> StepShape:
-    entry = ENTRIES[model]
-    usual: Optimizer = "adam" if entry.sample == "sequences" else "momentum"
+    sample = facts_of(model).sample
+    usual: Optimizer = "adam" if sample == "sequences" else "momentum"
     return StepShape(
         model,
         batches[way.batch],
@@ -226,7 +227,7 @@ def _shape(model: str, batches: tuple[int, int, int], sizes: Sizes, way: _Way) -
         way.issue,
         "sgd" if way.plain else usual,
         fused=way.fused,
-        channels_last=way.channels_last and entry.sample == "images",
+        channels_last=way.channels_last and sample == "images",
         each=way.each,
         sizes=sizes,
     )
@@ -262,7 +263,7 @@ def parallel_steps(n_gpus: int, policies: Sequence[Policy]) -> Iterator[StepShap
         yield StepShape("resnet18-28x28", 8, n_gpus=n_gpus)
         return
     for batch in (1, 2):
-        for model, batches, sizes in _NETWORKS[:6]:
+        for model, batches, sizes in NETWORKS[:6]:
             for policy in ("tf32", "amp-bf16", "fp32", "amp-fp16"):
                 if policy in policies:
                     way = _Way(batch, policy)

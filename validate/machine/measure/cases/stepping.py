@@ -14,7 +14,6 @@ from validate.machine.measure.built.module import Built, build_network
 from validate.machine.measure.built.own import build_own
 from validate.machine.measure.case import Unavailable
 from validate.machine.measure.cases.across import without_exchange
-from validate.machine.measure.cases.networks.catalogue import Example, build_example
 from validate.machine.measure.cases.steady import Step
 from validate.machine.measure.cases.step_shapes import StepShape
 from validate.machine.measure.recording import recorded
@@ -79,7 +78,7 @@ class Stepper:
         if not shape.shards and wrap is not None:
             with _aside(device) if shape.issue.endswith("graph") else nullcontext():
                 module = wrap(module)
-        self.example: Example | Built = replace(example, module=module)
+        self.example = replace(example, module=module)
         self.optimizer = _optimizer(shape, module) if shape.phase == "train" else None
         self.scaler = None
         if shape.policy == "amp-fp16" and shape.phase == "train":
@@ -219,16 +218,13 @@ def _aside(device: Any) -> Iterator[None]:
     torch.cuda.current_stream().wait_stream(stream)
 
 
-def _example(shape: StepShape, device: Any, dtype: Any) -> Example | Built:
-    """Return the network of *shape*: the user's module, one built from a description, or one of the catalogue."""
+def _example(shape: StepShape, device: Any, dtype: Any) -> Built:
+    """Return the user's own module where *shape* asks for it, else the network of *shape*, built in torch."""
     training = shape.phase != "inference"
-    if shape.network is None:
-        return build_example(shape.model, shape.batch, device, training=training, sizes=shape.sizes, dtype=dtype)
     if shape.source:
         return build_own(shape.source, device, dtype=dtype, training=training)
-    built = build_network(
-        shape.network.read(), device, dtype=dtype, recompute=shape.recompute, in_blocks=shape.shards > 0
-    )
+    how: dict[str, Any] = {"recompute": shape.recompute, "in_blocks": shape.shards > 0}
+    built = build_network(shape.description(), device, dtype=dtype, **how)
     built.module.train(training)
     return built
 

@@ -25,7 +25,8 @@ from typing import Literal
 from validate.machine.measure.bench import Bench
 from validate.machine.measure.case import Case, Columns, Unavailable, Work
 from validate.machine.measure.cases.scratch_file import BLOCK, Cache, ScratchFile
-from validate.machine.measure.statistics import FEWEST, Interval, median_interval
+from validate.machine.measure.statistics import Interval
+from validate.machine.measure.timing import Effort, repeated
 
 _MOST_BYTES, _LEAST_BYTES = 256 << 20, 2 * BLOCK
 _SHARE = 10  # the file takes at most 1/10 of the free space
@@ -120,17 +121,10 @@ def _measure(file: ScratchFile, access: _Access) -> Interval:
     sample = {"read_sequential": _read_sequential, "read_random": _read_random, "write_sequential": _write_sequential}[
         access.kind
     ](file, access)
-    began_s = time.monotonic()
     sample()
-    samples: list[float] = []
-    while len(samples) < _MOST_SAMPLES:
-        samples.append(sample())
-        if len(samples) >= FEWEST:
-            if time.monotonic() - began_s > _LONGEST_S or median_interval(samples).relative <= _INTERVAL:
-                break
-        elif time.monotonic() - began_s > 4 * _LONGEST_S:
-            break
-    return median_interval(samples)
+    began_s = time.monotonic()
+    effort = Effort(_INTERVAL, longest_s=_LONGEST_S, most_samples=_MOST_SAMPLES)
+    return repeated(sample, lambda: time.monotonic() - began_s, effort)
 
 
 def _opened(file: ScratchFile, access: _Access) -> tuple[int, int]:

@@ -1,0 +1,93 @@
+"""What the system and the driver report of the host: processor, caches, usable threads and memory; without torch."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+_GROUPS = (  # limit and usage files of a control group, versions 2 and 1
+    ("memory.max", "memory.current"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+)
+_UNKNOWN_BYTES = 4 << 30
+_CACHE_BYTES = 64 << 20  # size of a CPU's caches where the system does not report it
+_SCALES = {"K": 1 << 10, "M": 1 << 20}
+_AVAILABLE = re.compile(r"^MemAvailable:\s*(\d+)", re.MULTILINE | re.ASCII)
+_WAIT_S = 30
+
+
+def slug(name: str) -> str:
+    """Return *name*, as a driver or the system reports it, in lower case with single hyphens, as tables have it."""
+    plain = name.lower().replace("(r)", "").replace("(tm)", "")
+    return "-".join("".join(c if c.isalnum() else " " for c in plain).split())
+
+
+def usable_threads() -> int:
+    """Return how many threads this process may run at once."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cpu_facts() -> dict[str, str]:
+    """Return the first processor's lines of ``/proc/cpuinfo`` by key; empty without that file."""
+    lines = text_of(Path("/proc/cpuinfo")).split("\n\n", maxsplit=1)[0].splitlines()
+    return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+
+
+def cpu_slug() -> str:
+    """Return the CPU's name in lower case with hyphens; ``cpu`` where the system gives none."""
+    facts = cpu_facts()
+    return slug(facts.get("model name") or facts.get("Model name") or "cpu")
+
+
+def caches() -> list[dict[str, Any]]:
+    """Return the first processor's data caches: level, size as the system writes it, and the processors sharing it."""
+    found = []
+    for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        level, kind, size, shared = (text_of(folder / name) for name in ("level", "type", "size", "shared_cpu_list"))
+        if level.isdigit() and kind != "Instruction":
+            found.append({"level": int(level), "size": size, "shared_by": shared})
+    return found
+
+
+def cache_bytes() -> int:
+    """Return the size of the largest cache; 64 MiB where the system does not report it."""
+    sizes = [re.fullmatch(r"(\d+)([KM])", cache["size"], re.ASCII) for cache in caches()]
+    return max((int(size[1]) * _SCALES[size[2]] for size in sizes if size), default=0) or _CACHE_BYTES
+
+
+def host_bytes(root: Path = Path("/")) -> int:
+    """Return the bytes of memory available to this process, by the system and its control group.
+
+    4 GiB where the system does not report it.
+    """
+    known = [int(found[1]) * 1024] if (found := _AVAILABLE.search(text_of(root / "proc/meminfo"))) else []
+    for limit, used in _GROUPS:
+        most, taken = (text_of(root / "sys/fs/cgroup" / name) for name in (limit, used))
+        if most.isdigit() and taken.isdigit():  # "max" means no limit
+            known.append(max(0, int(most) - int(taken)))
+    return min(known, default=_UNKNOWN_BYTES)
+
+
+def text_of(path: Path) -> str:
+    """Return the text of the file *path*, stripped; empty where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def nvidia_smi(*arguments: str) -> str:
+    """Return what ``nvidia-smi`` prints for *arguments*; empty without a driver and where it fails."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return ""
+    how: dict[str, Any] = {"capture_output": True, "text": True, "errors": "replace", "stdin": subprocess.DEVNULL}
+    try:
+        done = subprocess.run([program, *arguments], timeout=_WAIT_S, check=False, **how)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return re.sub(r"\x1b\[[0-9;]*m", "", done.stdout).strip() if done.returncode == 0 else ""  # headers are underlined
