@@ -57,8 +57,8 @@ from simulator.workload.family import Family
 from validate.cli.app import app as validate_app
 from validate.constants.rows import calibrate_devices
 from validate.kinds import COLLECTIVES, OPERATORS, STEPS, Kind
+from validate.kinds.row import MeasuredRow
 from validate.score.groups import Group, beside_published, group_rows, whole
-from validate.score.score import ScoredRow
 from validate.score.scores import Scores
 from validate.score.scoring import Scoring, ScoringOptions
 from validate.tables.statistics import Errors, summarise
@@ -148,12 +148,12 @@ def cells_of(errors: Errors | None) -> Cells:
     return _NONE if errors is None else (percent(errors.median_ape), percent(errors.mean_ape))
 
 
-def _counted(rows: Sequence[ScoredRow], axis: str) -> dict[str, Errors]:
+def _counted(rows: Sequence[MeasuredRow], axis: str) -> dict[str, Errors]:
     return {g.by[axis]: g.errors for g in group_rows(Scores(rows, (axis,)), (axis,)) if g.errors.n}
 
 
 def operator_table(
-    plain: Sequence[ScoredRow], calibrated: Sequence[ScoredRow], left_out: Mapping[str, Cells], axis: str
+    plain: Sequence[MeasuredRow], calibrated: Sequence[MeasuredRow], left_out: Mapping[str, Cells], axis: str
 ) -> str:
     """Return the table of errors by *axis* (op or device); labels with few rows are joined.
 
@@ -179,11 +179,11 @@ def operator_table(
     return "\n".join(lines) + "\n"
 
 
-def _errors(rows: Sequence[ScoredRow]) -> list[float]:
+def _errors(rows: Sequence[MeasuredRow]) -> list[float]:
     return [row.error for row in rows if not row.skipped and row.error is not None]
 
 
-def step_table(rows: Sequence[ScoredRow], groups: Sequence[tuple[str, Mapping[str, str]]]) -> str:
+def step_table(rows: Sequence[MeasuredRow], groups: Sequence[tuple[str, Mapping[str, str]]]) -> str:
     """Return the table of errors of the rows with the labels of each of *groups*, by the group's name."""
     lines = [
         "| steps of | rows | median | mean | 90th percentile | bias | roofline: median | mean |",
@@ -197,7 +197,7 @@ def step_table(rows: Sequence[ScoredRow], groups: Sequence[tuple[str, Mapping[st
     return "\n".join(lines) + "\n"
 
 
-def published_table(rows: Sequence[ScoredRow]) -> str:
+def published_table(rows: Sequence[MeasuredRow]) -> str:
     """Return the table of errors of other predictors and of this one, on the rows that both predict."""
     lines = ["| predictor | rows | its median | its mean | Topocast: median | mean |", "|---|" + "--:|" * 5]
     for name, theirs, ours in beside_published(Scores(rows)):
@@ -253,7 +253,7 @@ def with_outputs(text: str) -> str:
 
 def scored(
     table: Path, kind: Kind, calibrate: int = 0, trust: Sequence[str] = ("A", "B"), **options: str
-) -> list[ScoredRow]:
+) -> list[MeasuredRow]:
     """Return the rows of *table* as ``validate score`` scores them with *options*.
 
     *calibrate* is the number of rows per device to calibrate on, 0 for none; *trust* holds the grades that count.
@@ -270,7 +270,7 @@ def _read(table: Path, kind: Kind) -> Table:
     return read_table(table.read_bytes(), table.name, kind.needed, kind.columns, kind.name)
 
 
-def _is_large(row: ScoredRow) -> bool:
+def _is_large(row: MeasuredRow) -> bool:
     return row.labels["size"] == ">=1MiB"
 
 
@@ -278,7 +278,7 @@ def error_table(table: Path) -> str:
     """Return the Markdown table of errors of the collectives in *table*."""
     fitted_to = machines_fitted_to()
     rows = [row for row in scored(table, COLLECTIVES) if not row.skipped]
-    by_machine: dict[str, list[ScoredRow]] = {}
+    by_machine: dict[str, list[MeasuredRow]] = {}
     for row in rows:
         by_machine.setdefault(row.labels["machine"], []).append(row)
     groups = [
@@ -301,7 +301,7 @@ def error_table(table: Path) -> str:
     return "\n".join([*_HEADER, *(_line(label, group) for label, group in groups)]) + "\n"
 
 
-def _topology(row: ScoredRow) -> str:
+def _topology(row: MeasuredRow) -> str:
     assert row.asked is not None
     question = row.asked.question
     assert isinstance(question, CollectiveQuestion)
@@ -411,7 +411,7 @@ def own_step_tables(session: Session) -> dict[str, str]:
     return {what: step_table(_steps_in(file, session), lines) for what, (file, lines) in shown.items()}
 
 
-def divided_table(rows: Sequence[ScoredRow]) -> str:
+def divided_table(rows: Sequence[MeasuredRow]) -> str:
     """Return the table of errors of steps over several devices, by data set."""
     names = dict.fromkeys(row.labels["dataset"] for row in rows if row.labels.get("ranks") in ("several", "divided"))
     lines = tuple(
@@ -421,11 +421,11 @@ def divided_table(rows: Sequence[ScoredRow]) -> str:
     return step_table(rows, (("all steps", {}), *there))
 
 
-def _has(row: ScoredRow, labels: Mapping[str, str]) -> bool:
+def _has(row: MeasuredRow, labels: Mapping[str, str]) -> bool:
     return all(row.labels.get(name) == value for name, value in labels.items())
 
 
-def step_rows(folder: Path, session: Session) -> list[ScoredRow]:
+def step_rows(folder: Path, session: Session) -> list[MeasuredRow]:
     """Return the scored steps of *folder*, with the predictions in ``baselines.csv`` if it has that file.
 
     *session* answers the questions.
@@ -434,7 +434,7 @@ def step_rows(folder: Path, session: Session) -> list[ScoredRow]:
     return _steps_in(folder / "training.csv", session, str(baselines) if baselines.is_file() else None)
 
 
-def _steps_in(file: Path, session: Session, baselines: str | None = None) -> list[ScoredRow]:
+def _steps_in(file: Path, session: Session, baselines: str | None = None) -> list[MeasuredRow]:
     scoring = Scoring(ScoringOptions(baselines=baselines))
     scoring.names = replace(scoring.names, session=session)
     return list(scoring.score(_read(file, STEPS), STEPS, ("A", "B")))
@@ -539,13 +539,13 @@ class Answers(Session):
         return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def trust_json(rows: Sequence[ScoredRow]) -> str:
+def trust_json(rows: Sequence[MeasuredRow]) -> str:
     """Return errors of steps as JSON, by processor, family, format, and whether several devices share or divide it.
 
     For software before 2019, only the fastest framework counts.
     """
     formats = {"fp32": "fp32", "tf32": "tf32", "fp16": "half", "bf16": "half", "fp8": "fp8"}
-    groups: dict[tuple[str, str, str, bool, bool], list[ScoredRow]] = {}
+    groups: dict[tuple[str, str, str, bool, bool], list[MeasuredRow]] = {}
     for row in rows:
         labels = row.labels
         counts = labels.get("era") == "since 2019" or labels.get("framework_rank") == "best"

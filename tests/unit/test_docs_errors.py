@@ -12,11 +12,10 @@ import pytest
 from simulator.results.trust import Trust
 from tests.remembered import AGAIN, Remembering, tables
 from validate.kinds import OPERATORS, Kind
+from validate.kinds.row import MeasuredRow
 from validate.score.groups import group_rows, whole
-from validate.score.score import ScoredRow
 from validate.score.scores import Scores
 from validate.score.scoring import Scoring, ScoringOptions
-from validate.tables.csv_text import Record
 from validate.tables.statistics import Errors
 from validate.tables.table import read_table
 
@@ -37,7 +36,7 @@ def scored(
     file: Path,
     trust: list[str],
     baselines: Path | None = None,
-) -> list[ScoredRow]:
+) -> list[MeasuredRow]:
     table = read_table(file.read_bytes(), file.name, kind.needed, kind.columns, kind.name)
     scoring = Scoring(ScoringOptions(baselines=str(baselines) if baselines is not None else None))
     return list(scoring.score(table, kind, trust))
@@ -118,9 +117,9 @@ def test_the_tables_of_steps_are_current_and_keep_what_is_promised(corpus: Path)
 # -- how they are written --------------------------------------------------------------
 
 
-def row(op: str, error: float, device: str = "t4", **more) -> ScoredRow:
+def row(op: str, error: float, device: str = "t4", **more) -> MeasuredRow:
     labels = {"op": op, "device": device, **more}
-    return ScoredRow(Record(2, ()), labels, predicted_s=1.0, error=error, baseline_error=2 * error)
+    return MeasuredRow(None, 1.0, labels, labels=labels, predicted_s=1.0 + error, baseline_s=1.0 + 2 * error)
 
 
 def test_operators_stand_by_their_number_of_rows() -> None:
@@ -143,7 +142,7 @@ def test_steps_stand_by_their_labels() -> None:
     assert cells["none"][:2] == ["0", "-"]
 
 
-def lines_of(row: ScoredRow, lines: Sequence[tuple[str, Mapping[str, str]]]) -> list[str]:
+def lines_of(row: MeasuredRow, lines: Sequence[tuple[str, Mapping[str, str]]]) -> list[str]:
     return [name for name, labels in lines if all(row.labels.get(key) == value for key, value in labels.items())]
 
 
@@ -166,7 +165,7 @@ def test_every_step_that_is_scored_is_in_a_line_besides_that_of_all() -> None:
 
 
 def test_trust_tells_one_device_and_several_apart() -> None:
-    def steps(n: int, error: float, ranks: str, dtype: str, **more: str) -> list[ScoredRow]:
+    def steps(n: int, error: float, ranks: str, dtype: str, **more: str) -> list[MeasuredRow]:
         labels = {"processor": "GPU", "family": "CNN", "era": "since 2019", "ranks": ranks, "dtype": dtype}
         return [row("x", error, **{**labels, **more})] * n
 

@@ -14,7 +14,7 @@ import pytest
 from simulator.console.run import run_app
 from validate.cli.app import app
 from validate.kinds.kind import recognise
-from validate.score.score import ScoredRow
+from validate.kinds.row import MeasuredRow
 from validate.score.scoring import Scoring, ScoringOptions
 from validate.tables.csv_text import read_records
 from validate.tables.table import tabulate
@@ -37,7 +37,7 @@ PINS = {
 
 
 @cache
-def scored(path: Path) -> list[ScoredRow]:
+def scored(path: Path) -> list[MeasuredRow]:
     records = read_records(path.read_bytes(), path.name)
     scoring = Scoring(ScoringOptions())
     kind = recognise(records[0].fields, scoring.kinds)

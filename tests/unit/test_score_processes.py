@@ -4,8 +4,10 @@ import multiprocessing
 
 import pytest
 
+from simulator.api import Session
 from simulator.errors import SimulationError
 from validate.kinds import STEPS
+from validate.kinds.kind import Asked
 from validate.score import scoring as module
 from validate.score.predict import in_processes
 from validate.score.scoring import Scoring, ScoringOptions
@@ -36,20 +38,14 @@ def test_processes_give_the_same_rows_in_order(monkeypatch) -> None:
     assert not multiprocessing.active_children()
 
 
+def _asked(**said: str) -> Asked:
+    return STEPS.question(lambda column: said.get(column, ""), Names())
+
+
 def test_no_process_stays_where_the_rows_are_left_early() -> None:
-    cells = [
-        (
-            "1x-rtx-3090"
-            if name == "machine"
-            else "resnet18"
-            if name == "model"
-            else "8"
-            if name == "batch_per_gpu"
-            else ""
-        )
-        for name in STEPS.asked
-    ]
-    rows = in_processes(STEPS, Names(), 2)([tuple(cells), ("",) * len(STEPS.asked), tuple(cells)])
+    known = _asked(machine="1x-rtx-3090", model="resnet18", batch_per_gpu="8")
+    refused = _asked(machine="1x-rtx-3090", model="resnet18", batch_per_gpu="8", channels_last="1", seq_len="7")
+    rows = in_processes(Session(), 2)([known, refused, known])
     assert next(rows).predicted_s
     assert next(rows).skipped
     rows.close()
@@ -59,8 +55,7 @@ def test_no_process_stays_where_the_rows_are_left_early() -> None:
 def test_a_process_that_is_killed_is_told() -> None:
     said = {"machine": "1x-rtx-3090", "model": "resnet18"}
     batches = map(str, range(8, 400))
-    cells = [tuple({**said, "batch_per_gpu": batch}.get(name, "") for name in STEPS.asked) for batch in batches]
-    rows = in_processes(STEPS, Names(), 1)(cells)
+    rows = in_processes(Session(), 1)([_asked(**said, batch_per_gpu=batch) for batch in batches])
     assert next(rows).predicted_s
     (child,) = multiprocessing.active_children()
     child.kill()

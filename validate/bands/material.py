@@ -16,7 +16,7 @@ from simulator.bands.evidence import FORMATS, Chain
 from simulator.errors import InputError
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.step import StepQuestion
-from validate.score.score import ScoredRow
+from validate.kinds.row import MeasuredRow
 
 _MOST = 100  # rows of a class per place and source: more add time, but no information on the class
 
@@ -47,7 +47,7 @@ class Measured:
 
 
 def measured(
-    rows: Iterable[ScoredRow], session: Session, advance: Callable[[], None] = lambda: None
+    rows: Iterable[MeasuredRow], session: Session, advance: Callable[[], None] = lambda: None
 ) -> Iterator[Measured]:
     """Yield the *rows* that count; for software before 2019, only those of the fastest framework."""
     for row in rows:
@@ -81,7 +81,7 @@ def thinned(rows: Iterable[Measured]) -> list[Measured]:
     return kept
 
 
-def _source(row: ScoredRow) -> str:
+def _source(row: MeasuredRow) -> str:
     """Return the data set and publisher of a row; the publisher is its source up to the first ``@``, ``:`` or ``#``."""
     publisher = re.split("[@:#]", row.labels.get("source", ""), maxsplit=1)[0]
     return " ".join(filter(None, (row.labels.get("dataset", ""), publisher.strip())))
@@ -104,7 +104,7 @@ def _alike(question: Question) -> Hashable:
     return None
 
 
-def _group(row: ScoredRow, chain: Chain) -> str:
+def _group(row: MeasuredRow, chain: Chain) -> str:
     """Return the group under which coverage is reported."""
     assert row.asked is not None
     question = row.asked.question

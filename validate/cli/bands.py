@@ -24,12 +24,11 @@ from validate.cli.output import show
 from validate.cli.words import grades_in, jobs_in
 from validate.constants.rows import calibrate_devices
 from validate.kinds import OPERATORS
-from validate.kinds.kind import Kind, recognise
+from validate.kinds.kind import Kind, read_measurements
 from validate.score.predictions import ADDED
 from validate.score.scoring import Scoring, ScoringOptions
-from validate.tables.csv_text import read_records
-from validate.tables.files import STDIN, read_bytes, shown_as
-from validate.tables.table import Table, tabulate
+from validate.tables.files import STDIN
+from validate.tables.table import Table
 
 _CALIBRATED_ON = 50  # rows per device
 
@@ -59,7 +58,7 @@ def bands_command(
         raise InputError("--judge leaves places out and writes nothing; one of the two")
     grades, processes = grades_in(trust), jobs_in(jobs)
     scoring = Scoring(ScoringOptions())
-    tables = [_read(file, scoring) for file in files]
+    tables = [read_measurements(file, scoring.kinds) for file in files]
     session = scoring.names.session
     rows: list[Measured] = []
     after: dict[Question, After] = {}
@@ -86,12 +85,6 @@ def bands_command(
         path = write_bands(bands_text(document))
         if not quiet and sys.stderr is not None:
             sys.stderr.write(f"wrote {one_line(path)}\n")
-
-
-def _read(file: str, scoring: Scoring) -> tuple[Table, Kind]:
-    records = read_records(read_bytes(file), shown_as(file))
-    kind = recognise(records[0].fields, scoring.kinds)
-    return tabulate(records, shown_as(file), kind.needed, kind.columns, kind.name), kind
 
 
 def _calibrated(scoring: Scoring, table: Table, kind: Kind, grades: Sequence[str]) -> dict[Question, After]:

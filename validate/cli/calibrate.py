@@ -17,7 +17,7 @@ from simulator.user_files import read_user_file
 from validate.cli.calibrate_folder import calibrate_folder, is_folder
 from validate.cli.command import command
 from validate.cli.options import Quiet, Text, argument, option
-from validate.cli.output import opened, tell
+from validate.cli.output import give, opened, tell
 from validate.cli.words import grades_in
 from validate.compare.folder import RECORD
 from validate.compare.reported import contradiction
@@ -74,10 +74,7 @@ def calibrate_command(
         rows = calibrating_rows(found, {row.digest for row in found})
         fitted = fit_calibration(names.session, part, rows)
         text = calibration_yaml(part, Path(file).name if file != STDIN else "standard input", rows, fitted)
-        if output is not None:
-            output.write(text.encode())
-    if out is None:
-        sys.stdout.write(text)
+        give(text, output)
     where = "" if out is None else f"; wrote {one_line(out)}"
     tell(
         [f"{part}: {_summary(rows, fitted)}{where}", *skipped_table("not used", skipped, choose_style(sys.stderr))],

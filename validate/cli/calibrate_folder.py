@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from pathlib import Path
 
 from simulator.errors import InputError, one_line
-from validate.cli.output import opened, tell
+from validate.cli.output import give, opened, tell
 from validate.cli.words import TRUSTED, grades_in
 from validate.compare.calibrating import Bench, Fitted
-from validate.compare.comparison import Asked, asked_digest, fit_folder
+from validate.compare.comparison import Asked, fit_folder
 from validate.compare.folder import read_folder
 from validate.compare.places import find_places
 from validate.constants.calibrate import Calibrated
 from validate.constants.calibration_text import calibration_yaml
-from validate.kinds import STEPS
 from validate.score.scoring import Scoring, ScoringOptions
 from validate.tables.files import STDIN
 from validate.tables.statistics import summarise
@@ -53,10 +51,7 @@ def calibrate_folder(
         bench = Bench(places.part, Scoring(ScoringOptions(topology=places.topology, devices=places.devices)).names)
         fitted, rows = fit_folder(bench, folder, asked)
         text = folder_yaml(places.part, Path(name).resolve().name, bench, fitted)
-        if output is not None:
-            output.write(text.encode())
-    if out is None:
-        sys.stdout.write(text)
+        give(text, output)
     where = "" if out is None else f"; wrote {one_line(out)}"
     skipped = Counter(row.skipped for row in rows if row.skipped).most_common()
     unused = (f"not used: {count} rows: {reason}" for reason, count in skipped)
@@ -65,17 +60,16 @@ def calibrate_folder(
 
 def folder_yaml(part: str, table: str, bench: Bench, fitted: Fitted) -> str:
     """Return the calibration file of the device *part* as YAML: *fitted*, and the rows of the folder *table* used."""
-    rows = [row.measured for row in fitted.rows if row.measured is not None]
     spread = dict(fitted.operators.spread) if fitted.operators is not None else {}
     left = tuple(row.error for row in bench.again([*fitted.rows, *fitted.steps], fitted.calibration))
     others = {"launches": fitted.launches, "steps": len(fitted.steps)}
     return calibration_yaml(
         part,
         table,
-        rows,
+        fitted.rows,
         Calibrated(fitted.calibration, spread, left or (0.0,)),
         others={name: count for name, count in others.items() if count},
-        asked=[asked_digest(row, STEPS) for row in fitted.steps],
+        asked=[row.digest for row in fitted.steps],
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import Annotated
 
 from simulator.errors import InputError, nearest, one_line
@@ -12,7 +11,7 @@ from simulator.topology.load import topology_from_text
 from simulator.topology.parts import NicPart
 from validate.cli.command import command
 from validate.cli.options import Quiet, Text, Texts, option
-from validate.cli.output import opened, tell
+from validate.cli.output import give, opened, tell
 from validate.machine.describe.disk import disk_part
 from validate.machine.describe.draft import draft
 from validate.machine.describe.dumps.combine import combined
@@ -55,10 +54,7 @@ def describe_command(
         else:
             usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
             text, remarks = described(read_processor(usable=usable), *ask_driver(), disk=disk_part())
-        if output is not None:
-            output.write(text.encode())
-    if out is None:
-        sys.stdout.write(text)
+        give(text, output)
     estimates = sum("UNVERIFIED" in line for line in text.splitlines()[1:])
     said = [*remarks]
     if estimates:

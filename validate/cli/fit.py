@@ -132,7 +132,9 @@ def fit_tables(
     tasks = [task for family in families for task in _tasks(family, rows, tuple(files), tuple(held), leave_one_out)]
     tasks = [replace(task, share=of_rows) for task in tasks]
     if terms:
-        tasks += [replace(task, term=term) for task in tasks if task.judged for term in _terms(task.family)]
+        tasks += [
+            replace(task, term=term) for task in tasks if task.judged for term in TERMS if term.family == task.family
+        ]
     with Progress(len(tasks), "fitting", quiet=quiet) as progress:
         done = []
         for item in _run(tasks, processes):
@@ -264,10 +266,6 @@ class _Group:
     place: str | None
     errors: Errors
 
-    @property
-    def name(self) -> str:
-        return ", ".join(filter(None, (self.op or "all", self.place, self.rows)))
-
 
 def _groups(done: Sequence[_Done]) -> list[_Group]:
     """Return the errors by role and by operator; for rows left out of the fit also by place."""
@@ -294,10 +292,6 @@ def _share(text: str | None) -> float:
     return share
 
 
-def _terms(family: str) -> list[Term]:
-    return [term for term in TERMS if term.family == family]
-
-
 @dataclass(frozen=True, slots=True)
 class _Worth:
     """The worth of a term on one left-out group: mean absolute errors of its ``n`` rows with and without the term."""
@@ -308,10 +302,10 @@ class _Worth:
     mean_with: float
     mean_without: float
 
-    @property
-    def worth(self) -> float:
-        """Reduction of the mean absolute error by the term."""
-        return self.mean_without - self.mean_with
+
+def _gain(worth: _Worth) -> float:
+    """Return the reduction of the mean absolute error by a term."""
+    return worth.mean_without - worth.mean_with
 
 
 def _worths(done: Sequence[_Done]) -> list[_Worth]:
@@ -340,8 +334,8 @@ def _worth_lines(done: Sequence[_Done], style: Style) -> list[str]:
         if not of_term:
             continue
         on, off = (sum(getattr(worth, side) for worth in of_term) / len(of_term) for side in _SIDES)
-        ends = [f(of_term, key=lambda worth: worth.worth) for f in (min, max)]
-        said = [f"{100 * end.worth:+.1f} on {end.left_out}" for end in ends]
+        ends = [f(of_term, key=_gain) for f in (min, max)]
+        said = [f"{100 * _gain(end):+.1f} on {end.left_out}" for end in ends]
         table.append([term.name, str(len(of_term)), f"{100 * on:.1f} %", f"{100 * off:.1f} %", *said])
     return ["", *table_of(table, [False, True, True, True, False, False], style)] if found else []
 
@@ -361,7 +355,8 @@ def _report(done: Sequence[_Done], style: Style) -> str:
         e = group.errors
         if e.median_ape is not None and e.p90_ape is not None and e.mean_ape is not None and e.bias is not None:
             percents = [f"{100 * v:.1f} %" for v in (e.median_ape, e.p90_ape, e.mean_ape)]
-            table.append([group.name, str(e.n), *percents, f"{100 * e.bias:+.1f} %"])
+            name = ", ".join(filter(None, (group.op or "all", group.place, group.rows)))
+            table.append([name, str(e.n), *percents, f"{100 * e.bias:+.1f} %"])
     table += _of_places(done)
     shown = [*lines, *table_of(table, [False, True, True, True, True, True], style), *_worth_lines(done, style)]
     return "\n".join(shown) + "\n"

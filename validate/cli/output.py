@@ -19,6 +19,14 @@ def opened(path: str | None, option: str = "--out") -> AbstractContextManager[Ou
     return nullcontext() if path is None else OutputFile(option, path)
 
 
+def give(text: str, output: OutputFile | None) -> None:
+    """Write *text* to the file *output*, else to standard output."""
+    if output is not None:
+        output.write(text.encode())
+    else:
+        sys.stdout.write(text)
+
+
 def show(text: str) -> None:
     """Print a result; characters that standard output cannot encode are escaped."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"

@@ -20,15 +20,15 @@ from validate.cli.output import opened, show, tell
 from validate.cli.words import TRUSTED, grades_in, jobs_in, words_in
 from validate.constants.rows import calibrate_devices
 from validate.kinds import OPERATORS
-from validate.kinds.kind import Kind, recognise
+from validate.kinds.kind import Kind, read_measurements
+from validate.kinds.row import MeasuredRow
 from validate.score.document import ScoredTable, document, scores_for
 from validate.score.predictions import Predictions
 from validate.score.report import report
-from validate.score.score import ScoredRow
 from validate.score.scoring import Scoring, ScoringOptions
-from validate.tables.csv_text import MAX_HELD, MAX_ROWS, read_records
-from validate.tables.files import STDIN, read_bytes, same_file, shown_as
-from validate.tables.table import Table, tabulate
+from validate.tables.csv_text import MAX_HELD, MAX_ROWS
+from validate.tables.files import STDIN, same_file
+from validate.tables.table import Table
 
 
 @command("score")
@@ -83,7 +83,7 @@ def score_command(
         for file in files:
             if output is not None and same_file(file, out or ""):
                 raise InputError(f"--out {one_line(out)}: is one of the tables; name another file")
-        tables = [_read(file, scoring, MAX_HELD if count else MAX_ROWS) for file in files]
+        tables = [read_measurements(file, scoring.kinds, MAX_HELD if count else MAX_ROWS) for file in files]
         scoring.check(tables, count)
         _check_axes(axes, tables)
         progress = stack.enter_context(Progress(sum(len(table.rows) for table, _ in tables), "scoring", quiet=quiet))
@@ -91,7 +91,7 @@ def score_command(
         scored = []
         for table, kind in tables:
             found = ScoredTable(table.file, scores_for(kind, axes, table.file), kind, scoring.method(kind))
-            seen: list[Callable[[ScoredRow], None]] = [found.rows.add]
+            seen: list[Callable[[MeasuredRow], None]] = [found.rows.add]
             if scaling:
                 seen.append(found.efficiencies.add)
             if written is not None:
@@ -114,7 +114,7 @@ def _scored(
     found: ScoredTable,
     grades: Sequence[str],
     count: int,
-    seen: Collection[Callable[[ScoredRow], None]],
+    seen: Collection[Callable[[MeasuredRow], None]],
     advance: Callable[[], None],
     jobs: int,
 ) -> ScoredTable:
@@ -158,12 +158,6 @@ def _count(text: str | None) -> int:
     if not re.fullmatch(r"0*[1-9][0-9]{0,5}", text.strip(), re.ASCII):
         raise InputError(f"--calibrate: a number of rows such as 50 is needed; got '{one_line(text, 60)}'")
     return int(text)
-
-
-def _read(file: str, scoring: Scoring, most: int) -> tuple[Table, Kind]:
-    records = read_records(read_bytes(file), shown_as(file), most)
-    kind = recognise(records[0].fields, scoring.kinds)
-    return tabulate(records, shown_as(file), kind.needed, kind.columns, kind.name), kind
 
 
 def _check_axes(axes: Sequence[str], tables: Sequence[tuple[Table, Kind]]) -> None:

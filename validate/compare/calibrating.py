@@ -67,11 +67,10 @@ class Bench:
         Raises InputError if there are too few rows to fit anything.
         """
         rows = [row for row in operators if row.counts]
-        points = [row.measured for row in rows if row.measured is not None]
         found: Calibrated | None = None
         calibration = Calibration()
-        if len(points) >= _FEWEST:
-            found = fit_calibration(self._bare, self.part, points)
+        if len(rows) >= _FEWEST:
+            found = fit_calibration(self._bare, self.part, rows)
             calibration = found.calibration
         else:
             rows = []

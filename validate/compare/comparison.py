@@ -20,11 +20,9 @@ from validate.compare.judge import Judged, judge_by, judge_within, question
 from validate.compare.outliers import Outlier, find_outliers, worst_rows
 from validate.compare.places import SEVERAL, Places, find_places
 from validate.compare.rows import ComparedRow, compare_folder
-from validate.kinds import STEPS, Kind
 from validate.machine.measure.duration import duration_s
 from validate.machine.run.checks import load_notes
 from validate.score.scoring import CALIBRATED_ON, Scoring, ScoringOptions
-from validate.tables.sample import digest
 
 __all__ = ["CALIBRATED_ON", "Asked", "Comparison", "Worst", "compare", "fit_folder"]
 
@@ -183,14 +181,9 @@ def share_of(text: str, folder: Folder, rows: Sequence[ComparedRow]) -> float:
 
 def set_aside(row: ComparedRow, seen: frozenset[str]) -> ComparedRow:
     """Return *row*, skipped if it is a step that a calibration was fitted to; the scorer skips such operators."""
-    if row.counts and row.kind == "training" and seen and asked_digest(row, STEPS) in seen:
+    if row.counts and row.kind == "training" and seen and row.digest in seen:
         return replace(row, skipped=CALIBRATED_ON)
     return row
-
-
-def asked_digest(row: ComparedRow, kind: Kind) -> str:
-    """Return the digest of the question that a row of *kind* asks."""
-    return digest({column: row.cells.get(column, "") for column in kind.asked})
 
 
 def _notes(folder: Folder, places: Places) -> Sequence[str]:

@@ -3,57 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 
-from simulator.bands.composition import Band
 from simulator.errors import one_line
-from validate.compare.folder import Folder, key_of, row_name, value_of
-from validate.kinds import KINDS
-from validate.kinds.kind import Asked, Kind
+from validate.compare.folder import Folder, key_of, row_name
+from validate.kinds.kind import Kind
 from validate.kinds.row import MeasuredRow
 from validate.score.scoring import Scoring
 from validate.tables.cells import figure
 from validate.tables.conventions import filled_columns
-from validate.tables.csv_text import Record
-from validate.tables.sample import digest
 from validate.tables.table import Table
 
 MEASURED_ONLY = "measured only: no scorer predicts this table"
 
 
-@dataclass(frozen=True, slots=True)
-class ComparedRow:
-    """A row of a folder, with its prediction."""
+@dataclass(slots=True)
+class ComparedRow(MeasuredRow):
+    """A row of a folder; ``kind`` is empty if nothing predicts its table, and ``cells`` are its labels."""
 
-    # table, line, name: where the row is, and what it asks in a few words
-    table: str
-    line: int
-    name: str
-    kind: str  # the kind of table: operators, training, ...; empty if nothing predicts it
-    cells: Mapping[str, str]  # non-empty cells and the labels of the table's kind, by column in lower case
-    key: tuple[tuple[str, str], ...]  # what it asks, to find the same row in another folder
-    value: tuple[str, float] | None  # the measured column and its value
-    asked: Asked | None = None  # the question to the simulator
-    predicted_s: float | None = None
+    table: str = ""  # the file in the folder
+    name: str = ""  # what it asks in a few words
+    key: tuple[tuple[str, str], ...] = ()  # what it asks, to find the same row in another folder
     measured_s: float | None = None
-    band: Band | None = None  # 80 % band of the predicted time
     interval: float | None = None  # half-width of the measured median's 95 % interval, as a fraction of the median
-    skipped: str = ""  # why it does not count; empty if it does
 
     @property
     def counts(self) -> bool:
         """Whether the row counts in statistics."""
         return not self.skipped and self.predicted_s is not None and self.measured_s is not None
-
-    @property
-    def measured(self) -> MeasuredRow | None:
-        """The row without its prediction, as constants are fitted to it; None without a question or a time."""
-        if self.asked is None or not self.measured_s:
-            return None
-        kind = next(kind for kind in KINDS if kind.name == self.kind)
-        key = digest({column: self.cells.get(column, "") for column in kind.asked})
-        return MeasuredRow(self.asked, self.measured_s, self.cells, self.kind, self.table, self.line, key)
 
     @property
     def in_band(self) -> bool | None:
@@ -90,36 +68,25 @@ def compare_folder(folder: Folder, scoring: Scoring, trust: Collection[str] = ("
     return rows
 
 
-def _row(name: str, table: Table, record: Record, kind: str, cells: Mapping[str, str]) -> ComparedRow:
-    """Return a row without its prediction."""
-    interval = _interval(table.cell(record, "interval"))
-    key, value = key_of(table, record), value_of(table, record)
-    return ComparedRow(name, record.line, row_name(table, record), kind, cells, key, value, interval=interval)
+def _unpredicted(name: str, table: Table) -> Iterator[ComparedRow]:
+    for record in table.rows:
+        cells = {column: text for column in table.position if (text := table.written(record, column))}
+        yield _row(name, table, MeasuredRow(None, math.nan, cells, record=record, labels=cells, skipped=MEASURED_ONLY))
 
 
-def _unpredicted(name: str, table: Table) -> list[ComparedRow]:
-    rows = [_row(name, table, record, "", _cells(table, record.fields)) for record in table.rows]
-    return [replace(row, skipped=MEASURED_ONLY) for row in rows]
-
-
-def _predicted(name: str, table: Table, kind: Kind, scoring: Scoring, trust: Collection[str]) -> list[ComparedRow]:
-    rows = []
+def _predicted(name: str, table: Table, kind: Kind, scoring: Scoring, trust: Collection[str]) -> Iterator[ComparedRow]:
     known = replace(table, kind=kind.name, conventions=frozenset(filled_columns(kind.name)))
     for scored in scoring.score(known, kind, tuple(trust)):
-        row = _row(name, table, scored.record, kind.name, scored.labels)
-        row = replace(row, asked=scored.asked, predicted_s=scored.predicted_s, band=scored.band)
-        row = replace(row, skipped=one_line(scored.skipped, 200))
+        row = _row(name, table, scored)
         if scored.predicted_s is not None and scored.error is not None:
-            row = replace(row, measured_s=scored.predicted_s / (1 + scored.error))
-        rows.append(row)
-    return rows
+            row.measured_s = scored.predicted_s / (1 + scored.error)
+        yield row
 
 
-def _cells(table: Table, fields: Sequence[str]) -> dict[str, str]:
-    found = {name: fields[i].strip() for name, i in table.position.items() if i < len(fields)}
-    return {name: text for name, text in found.items() if text}
-
-
-def _interval(text: str) -> float | None:
-    value = figure(text)
-    return value if value is not None and value >= 0 else None
+def _row(name: str, table: Table, row: MeasuredRow) -> ComparedRow:
+    own = {each.name: getattr(row, each.name) for each in fields(MeasuredRow)}
+    own |= {"cells": row.labels, "skipped": one_line(row.skipped, 200)}
+    interval = figure(table.cell(row.record, "interval"))
+    found = ComparedRow(**own, table=name, name=row_name(table, row.record), key=key_of(table, row.record))
+    found.interval = interval if interval is not None and interval >= 0 else None
+    return found

@@ -48,10 +48,10 @@ def fit_calibration(session: Session, part: str, rows: Sequence[MeasuredRow]) ->
     Raises InputError if no row can be predicted on the device, MissingDependency if SciPy is not installed.
     """
     bare = session.calibrated({})
-    usable = [row for row in rows if _predictable(bare, row.asked)]
+    usable = [row for row in rows if _predictable(bare, row.asks)]
     if not usable:
         raise InputError(f"{part}: no row can be calibrated on")
-    classes = frozenset(name for row in usable for name in bare.kernel_classes(row.asked.question))
+    classes = frozenset(name for row in usable for name in bare.kernel_classes(row.asks.question))
     kept: frozenset[str] = frozenset()
     calibration, spread = Calibration(), dict[str, float]()
     while kept < classes:  # drop classes that gain nothing until all others gain
@@ -65,14 +65,14 @@ def fit_calibration(session: Session, part: str, rows: Sequence[MeasuredRow]) ->
         calibration = Calibration()
     corrected = fit_neighbours(bare, part, usable, calibration)
     trial = session.calibrated({part: calibration})
-    errors = [row.asked.time_s(trial) / row.time_s - 1.0 for row in usable]
+    errors = [row.asks.time_s(trial) / row.time_s - 1.0 for row in usable]
     calibration = replace(calibration, neighbours=corrected.neighbours)
     return Calibrated(calibration, spread, tuple(corrected.unseen.get(i, error) for i, error in enumerate(errors)))
 
 
 def _without(session: Session, rows: Sequence[MeasuredRow], kept: frozenset[str]) -> list[MeasuredRow]:
     """Return the *rows* without kernels of the classes *kept* at the data sheet's rates."""
-    return [row for row in rows if kept.isdisjoint(session.kernel_classes(row.asked.question))]
+    return [row for row in rows if kept.isdisjoint(session.kernel_classes(row.asks.question))]
 
 
 def _fitted(
@@ -84,11 +84,11 @@ def _fitted(
     """
     bare = session.calibrated({})
     mine = _without(bare, rows, kept)
-    names = _free(bare, [row.asked for row in mine])
-    if any(_shows_host(r.asked) and not kept.isdisjoint(bare.kernel_classes(r.asked.question)) for r in rows):
+    names = _free(bare, [row.asks for row in mine])
+    if any(_shows_host(r.asks) and not kept.isdisjoint(bare.kernel_classes(r.asks.question)) for r in rows):
         names = [name for name in names if name != "dispatch"]
     priors = {name: Prior(1.0, _PRIOR[name.partition(".")[0]], 1.0 / _BOUND, _BOUND) for name in names}
-    own = [[name for name in names if _moves(name, _all_classes(bare, row.asked))] for row in mine]
+    own = [[name for name in names if _moves(name, _all_classes(bare, row.asks))] for row in mine]
     known: list[dict[tuple[float, ...], float]] = [{} for _ in mine]
 
     def errors(values: Mapping[str, float]) -> list[float]:
@@ -98,7 +98,7 @@ def _fitted(
         for row, free, answers in zip(mine, own, known, strict=True):
             factors = tuple(values[name] for name in free)
             if factors not in answers:
-                answers[factors] = math.log(row.asked.time_s(trial) / row.time_s)
+                answers[factors] = math.log(row.asks.time_s(trial) / row.time_s)
             found.append(answers[factors])
         return found
 
@@ -112,8 +112,8 @@ def _lost(session: Session, rows: Sequence[MeasuredRow], unseen: Sequence[float]
     judged = [
         _Judged(
             row.op,
-            session.kernel_classes(row.asked.question),
-            abs(row.asked.time_s(session) / row.time_s - 1.0),
+            session.kernel_classes(row.asks.question),
+            abs(row.asks.time_s(session) / row.time_s - 1.0),
             abs(math.expm1(error)),
         )
         for row, error in zip(rows, unseen, strict=True)

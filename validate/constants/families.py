@@ -247,7 +247,7 @@ _NCCL_TIED = {
 
 def _on_matrix_units(row: MeasuredRow) -> bool:
     """Whether a 16-bit product runs on NVIDIA tensor cores before Ampere, whose operands come through registers."""
-    question, part = row.asked.question, row.part
+    question, part = row.asks.question, row.part
     assert isinstance(question, OperatorQuestion)
     of_16_bit = question.precision in ("fp16", "bf16") and not _pipelined(row)
     return of_16_bit and isinstance(part, GpuPart) and question.precision in part.peak and part.vendor == "nvidia"
@@ -261,7 +261,7 @@ def _checked(row: MeasuredRow) -> bool:
 
 def _pipelined(row: MeasuredRow) -> bool:
     """Whether a product runs on NVIDIA tensor cores from Ampere on, which have their own model."""
-    question, part = row.asked.question, row.part
+    question, part = row.asks.question, row.part
     assert isinstance(question, OperatorQuestion)
     since_ampere = isinstance(part, GpuPart) and float(part.compute_capability or 0.0) >= 8.0
     return since_ampere and question.precision not in ("fp32", "fp64")
@@ -289,7 +289,7 @@ def _trained_on(row: MeasuredRow) -> bool:
     With fewer blocks than multiprocessors, keys are split among blocks, which kernels for training do not do.
     Up to Ada, SGLang packs heads that share keys into one tile, which FlashAttention 2 does not do.
     """
-    question, part = row.asked.question, row.part
+    question, part = row.asks.question, row.part
     if not row.cells.get("software", "").startswith("sglang") or not isinstance(part, GpuPart):
         return False
     assert isinstance(question, OperatorQuestion)

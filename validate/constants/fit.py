@@ -55,7 +55,7 @@ def counts(family: Family, row: MeasuredRow) -> bool:
 
 def is_held_out(family: Family, row: MeasuredRow) -> bool:
     """Return whether the shape of *row* is one of those that no fit may use."""
-    operator: Any = getattr(row.asked.question, "operator", None)
+    operator: Any = getattr(row.asks.question, "operator", None)
     if not family.held_out or not all(hasattr(operator, name) for name in family.held_out):
         return False
     sizes = {name: getattr(operator, name) for name in family.held_out}
@@ -164,7 +164,7 @@ def _times(rows: Sequence[MeasuredRow], session: Session) -> list[tuple[Measured
     found: list[tuple[MeasuredRow, float | None]] = []
     for row in rows:
         try:
-            found.append((row, row.asked.time_s(session)))
+            found.append((row, row.asks.time_s(session)))
         except NotScored:
             found.append((row, None))
     return found
@@ -226,7 +226,7 @@ def _log_errors(
 
     def log_errors(values: Mapping[str, float]) -> list[float]:
         trial = session.calibrated({}, Constants({**known, **_tied(stage, values)}))
-        return [math.log(row.asked.time_s(trial) / row.time_s) for row in rows]
+        return [math.log(row.asks.time_s(trial) / row.time_s) for row in rows]
 
     return log_errors
 

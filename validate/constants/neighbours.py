@@ -72,7 +72,7 @@ def _points(session: Session, part: str, rows: Sequence[MeasuredRow], factors: C
     """Return the usable *rows* by variety: those of one variety whose time follows that of their kernels."""
     found: dict[str, list[_Point]] = {}
     for number, row in enumerate(rows):
-        kernels = session.kernel_shapes(row.asked.question)
+        kernels = session.kernel_shapes(row.asks.question)
         varieties = {variety for variety, _, _ in kernels}
         if len(varieties) != 1:
             continue
@@ -82,8 +82,8 @@ def _points(session: Session, part: str, rows: Sequence[MeasuredRow], factors: C
             continue
         everywhere = Neighbourhood(variety, 1e9, 1.0, 1e-3, ((shape, _PROBE),))
         slower = session.calibrated({part: replace(factors, neighbours=(everywhere,))})
-        predicted_s = row.asked.time_s(session)
-        follows = row.asked.time_s(slower) - predicted_s >= _FOLLOWS * (_PROBE - 1.0) * kernels_s
+        predicted_s = row.asks.time_s(session)
+        follows = row.asks.time_s(slower) - predicted_s >= _FOLLOWS * (_PROBE - 1.0) * kernels_s
         if follows:
             found.setdefault(variety, []).append(_Point(number, shape, kernels_s, predicted_s, row.time_s))
     return {variety: _kept(points) for variety, points in found.items()}

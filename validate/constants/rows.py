@@ -11,7 +11,7 @@ from validate.kinds import KINDS, OPERATORS
 from validate.kinds.kind import recognise
 from validate.kinds.row import MeasuredRow, Skip, ignore, measured_rows
 from validate.kinds.serving import replays
-from validate.tables.cells import NotScored, measured_time
+from validate.tables.cells import NotScored
 from validate.tables.csv_text import read_records
 from validate.tables.files import read_bytes, shown_as
 from validate.tables.names import Names
@@ -64,8 +64,7 @@ def countable(
         try:
             if row.untimed:
                 raise NotScored(row.untimed)
-            measured_time(row.time_s)
-            row.asked.time_s(session)
+            row.asks.time_s(session)
             if row.grade and row.grade not in trust:
                 raise NotScored(f"trust {one_line(row.grade, 20)}")
             if row.op == "attention" and replays(row.cells.get("software", "")):

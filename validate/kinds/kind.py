@@ -16,7 +16,10 @@ from simulator.bands.composition import Band
 from simulator.errors import InputError, nearest, one_line
 from simulator.results.confidence import confidence_of
 from validate.tables.cells import NotScored
+from validate.tables.csv_text import MAX_HELD, read_records
+from validate.tables.files import read_bytes, shown_as
 from validate.tables.names import Names
+from validate.tables.table import Table, tabulate
 
 Cell = Callable[[str], str]
 """Returns the text of a row's cell by column name; empty if the row has none."""
@@ -105,6 +108,13 @@ class Kind:
         place = "machine" if "machine" in self.needed else "device"
         book = names.machines if place == "machine" else names.devices
         return self if book.are_needed else replace(self, needed=tuple(c for c in self.needed if c != place))
+
+
+def read_measurements(file: str, kinds: Sequence[Kind], most: int = MAX_HELD) -> tuple[Table, Kind]:
+    """Return the table *file*, of at most *most* rows, and its kind; raises InputError as its readers do."""
+    records = read_records(read_bytes(file), shown_as(file), most)
+    kind = recognise(records[0].fields, kinds)
+    return tabulate(records, shown_as(file), kind.needed, kind.columns, kind.name), kind
 
 
 def _positive(time_s: float, what: str) -> float:

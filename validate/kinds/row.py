@@ -1,41 +1,70 @@
-"""A measured row of a table with what it asks: :class:`MeasuredRow`, and the one reader of such rows."""
+"""A measured row of a table with what it asks and predicts: :class:`MeasuredRow`, and the one reader of such rows."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 
+from simulator.bands.composition import Band
 from simulator.topology.parts import CpuPart, GpuPart
 from validate.kinds.kind import Asked, Kind
-from validate.tables.cells import NotScored
+from validate.tables.cells import NotScored, measured_time
+from validate.tables.csv_text import Record
 from validate.tables.names import Names
 from validate.tables.sample import digest
+from validate.tables.statistics import relative_error
 from validate.tables.table import Table
 
 Skip = Callable[[int, str], None]
 """Called with the line of each unused row and the reason."""
 
+_NOWHERE = Record(0, ())
+_KEPT = 4096  # distinct rows whose questions are cached
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class MeasuredRow:
-    """A row: its question, its measured seconds, and where it is.
+    """A row: its question, its measured seconds, where it is, and its prediction once it has one.
 
-    ``time_s`` is NaN, and ``untimed`` the reason, if the row has no valid time.  ``cells`` are the non-empty ones, with
-    what empty ones stand for and the labels of its ``kind``.  ``digest`` is that of its question.  ``place`` is a
-    device or a machine, ``part`` the device's part.
+    ``asked`` is None, and ``skipped`` the reason, if it cannot be read as a question.  ``time_s`` is NaN, and
+    ``untimed`` the reason, if it has no valid time.  ``cells`` are the non-empty ones, with what empty ones stand for
+    and the labels of its ``kind``; ``labels`` the cells as written, with the same labels: what rows are grouped by.
+    ``digest`` is that of its question.  ``place`` is a device or a machine, ``part`` the device's part.
+
+    ``skipped`` is empty where a predicted row counts in statistics, otherwise the reason why not; ``is_context`` where
+    its grade is the reason.  ``published`` are the predicted seconds of other predictors.
     """
 
-    asked: Asked
+    asked: Asked | None
     time_s: float
     cells: Mapping[str, str]
     kind: str = ""
     file: str = ""
-    line: int = 0
+    record: Record = _NOWHERE
     digest: str = ""
     place: str = ""
     part: GpuPart | CpuPart | None = None
     untimed: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    predicted_s: float | None = None
+    band: Band | None = None
+    baseline_s: float | None = None
+    published: Mapping[str, float] = field(default_factory=dict)
+    skipped: str = ""
+    is_context: bool = False
+
+    @property
+    def line(self) -> int:
+        """The line of the table."""
+        return self.record.line
+
+    @property
+    def asks(self) -> Asked:
+        """What it asks; only for rows that ask something."""
+        assert self.asked is not None
+        return self.asked
 
     @property
     def op(self) -> str:
@@ -52,6 +81,16 @@ class MeasuredRow:
         """The table's ``fit_weight``."""
         return float(self.cells.get("fit_weight") or 1.0)
 
+    @property
+    def error(self) -> float | None:
+        """(predicted - measured) / measured; None without a prediction or a valid time."""
+        return self.error_of(self.predicted_s)
+
+    def error_of(self, time_s: float | None) -> float | None:
+        """Return the relative error of a predicted *time_s*, in seconds; None where the row is not predicted."""
+        known = time_s is not None and self.predicted_s is not None and not self.untimed
+        return relative_error(time_s, self.time_s) if known and time_s is not None else None
+
 
 def whole_row(found: int, columns: int) -> str:
     """Return why a row of *found* fields does not count in a table of *columns*; empty if it does."""
@@ -63,8 +102,17 @@ def ignore(line: int, reason: str) -> None:
     del line, reason
 
 
-def measured_rows(table: Table, kind: Kind, names: Names, skip: Skip = ignore) -> Iterator[MeasuredRow]:
-    """Yield the rows of *table* that can be read as questions, in order."""
+def every_row(table: Table, kind: Kind, names: Names) -> Iterator[MeasuredRow]:
+    """Yield the rows of *table* in order, also those that cannot be read as questions."""
+
+    @lru_cache(maxsize=_KEPT)
+    def question(asked: tuple[str, ...]) -> Asked | str:
+        """Return what a row asks, which sees no other column, or why it asks nothing."""
+        try:
+            return kind.question(dict(zip(kind.asked, asked, strict=True)).__getitem__, names)
+        except NotScored as reason:
+            return str(reason)
+
     columns = dict.fromkeys((*table.position, *table.conventions))
     for record in table.rows:
         cells = {name: text for name in columns if (text := table.cell(record, name))}
@@ -72,21 +120,31 @@ def measured_rows(table: Table, kind: Kind, names: Names, skip: Skip = ignore) -
         def cell(column: str, cells: Mapping[str, str] = cells) -> str:
             return cells.get(column, "")
 
-        time_s, untimed = math.nan, ""
+        time_s, untimed, part = math.nan, "", None
+        asked: Asked | str = whole_row(len(record.fields), len(table.header))
+        asked = asked or question(tuple(map(cell, kind.asked)))
+        place = cell(kind.place)
+        if kind.place in kind.asked and kind.place == "device" and not isinstance(asked, str):
+            part = names.devices.described(place)
         try:
-            if lacking := whole_row(len(record.fields), len(table.header)):
-                raise NotScored(lacking)
-            asked, place = kind.question(cell, names), cell(kind.place)
-            part = names.devices.described(place) if kind.place == "device" else None
-            labels = kind.labelled(cell, names, names.session)
-        except NotScored as reason:
-            skip(record.line, str(reason))
-            continue
-        try:
-            time_s = kind.measured_s(cell, names)
+            time_s = measured_time(kind.measured_s(cell, names))
         except NotScored as reason:
             untimed = str(reason)
-        key = digest({column: cell(column) for column in kind.asked})
-        yield MeasuredRow(
-            asked, time_s, {**labels, **cells}, kind.name, table.file, record.line, key, place, part, untimed
-        )
+        own = kind.labelled(cell, names, names.session)
+        written = {name: text for name in table.position if (text := table.written(record, name))}
+        found = MeasuredRow(
+            None if isinstance(asked, str) else asked, time_s, {**own, **cells}, kind.name, table.file, record,
+            digest({column: cell(column) for column in kind.asked}), place, part, untimed,
+            {name: text for name, text in {**written, **own}.items() if text},
+        )  # fmt: skip
+        found.skipped = asked if isinstance(asked, str) else ""
+        yield found
+
+
+def measured_rows(table: Table, kind: Kind, names: Names, skip: Skip = ignore) -> Iterator[MeasuredRow]:
+    """Yield the rows of *table* that can be read as questions, in order."""
+    for row in every_row(table, kind, names):
+        if row.asked is not None:
+            yield row
+        else:
+            skip(row.line, row.skipped)

@@ -36,14 +36,14 @@ from simulator.topology.parts import CpuPart
 from simulator.units import parse_quantity
 from simulator.workload.described import is_described
 from simulator.workload.family import family_of
-from simulator.workload.lora import LORA_LAYERS, LoraLayers
+from simulator.workload.lora import LORA_LAYERS
 from simulator.workload.zoo.registry import Entry, build_network, find_entry
 from validate.kinds.kind import Asked, Cell, Kind
 from validate.kinds.layouts import ALONE, COLUMNS, ranks_and_layout
 from validate.kinds.serving import attention_library
 from validate.kinds.step_times import step_measured_s
 from validate.kinds.timing import FromStart, ReadBack
-from validate.tables.cells import NotScored, whole
+from validate.tables.cells import NotScored, one_of, whole
 from validate.tables.names import Names
 from validate.tables.software import nccl_of
 
@@ -52,19 +52,8 @@ _COLUMNS_ASKED = (
     *("global_batch", "micro_batch", "grad_accum", "seq_len", "hidden", "heads", "layers", "vocab", "image"),
     *("recompute", "optimizer", "fused_optimizer", "loss", "attention", "predicted", "channels_last", "compiled"),
     *("issue", "era", "unclear", "fsdp_prefetch", "overlap", "modules", "network", "lora", "dropout", "mtp_layers"),
-    *(
-        "gelu",
-        "launch_blocking",
-        "accumulate",
-        "recompute_parts",
-        "recompute_blocks",
-        "inner",
-        "kv_heads",
-        "tied",
-        "lora_layers",
-        "first_steps",
-        "libraries",
-    ),
+    *("gelu", "launch_blocking", "accumulate", "recompute_parts", "recompute_blocks", "inner", "kv_heads", "tied"),
+    *("lora_layers", "first_steps", "libraries"),
     *(column for column in COLUMNS if column not in ("n_gpus", "n_nodes")),
 )
 _MAX_SIZE = 1e8
@@ -224,7 +213,8 @@ def _sizes(cell: Cell, entry: Entry, options: StepOptions) -> tuple[tuple[str, i
         if value is not None and (name != "predicted" or "predicted" in entry.defaults):
             sizes[name] = value
     if cell("lora_layers"):
-        sizes["lora_layers"] = _lora_layers(cell("lora_layers"))
+        refusal = f"lora_layers '{one_line(cell('lora_layers'), 20)}' is not modelled; {', '.join(LORA_LAYERS)}"
+        sizes["lora_layers"] = one_of(cell("lora_layers"), LORA_LAYERS, refusal)
     attention = cell("attention")
     if (attention or entry.defaults.get("attention")) == "fused" and attention_library(cell("software")) == "native":
         attention = "fused-native"
@@ -235,14 +225,6 @@ def _sizes(cell: Cell, entry: Entry, options: StepOptions) -> tuple[tuple[str, i
     loss = cell("loss") or ("1" if entry.sample == "sequences" and options.mode == "train" else "0")
     sizes["loss"] = int(loss == "1")
     return tuple(sizes.items())
-
-
-def _lora_layers(text: str) -> LoraLayers:
-    """Return which linear layers have adapters; raises NotScored."""
-    known = next((layers for layers in LORA_LAYERS if layers == text), None)
-    if known is None:
-        raise NotScored(f"lora_layers '{one_line(text, 20)}' is not modelled; {', '.join(LORA_LAYERS)}")
-    return known
 
 
 def _options(cell: Cell) -> StepOptions:
@@ -276,9 +258,8 @@ def _options(cell: Cell) -> StepOptions:
 def _recompute(cell: Cell) -> tuple[Recompute, tuple[RecomputedPart, ...], int | None]:
     """Return what a row recomputes, which parts, and in how many blocks of a stage; raises NotScored."""
     said = cell("recompute").split(" ")[0] or "none"  # details follow the first word
-    how = next((each for each in RECOMPUTES if each == said), None)
-    if how is None:
-        raise NotScored(f"recompute '{one_line(said, 20)}' is not modelled; {', '.join(RECOMPUTES)} are")
+    refusal = f"recompute '{one_line(said, 20)}' is not modelled; {', '.join(RECOMPUTES)} are"
+    how: Recompute = one_of(said, RECOMPUTES, refusal)
     named = cell("recompute_parts").split()
     parts = tuple(part for part in RECOMPUTED_PARTS if part in named)
     if len(parts) != len(set(named)) or (named and how != "selective"):
@@ -293,10 +274,8 @@ def _recompute(cell: Cell) -> tuple[Recompute, tuple[RecomputedPart, ...], int |
 
 def _accumulation(text: str) -> Accumulation | None:
     """Return how gradients of micro-batches are accumulated, None if a row does not say; raises NotScored."""
-    known = next((how for how in ACCUMULATIONS if how == text), None)
-    if text and known is None:
-        raise NotScored(f"accumulate '{one_line(text, 20)}' is not modelled; {', '.join(ACCUMULATIONS)}")
-    return known
+    refusal = f"accumulate '{one_line(text, 20)}' is not modelled; {', '.join(ACCUMULATIONS)}"
+    return one_of(text, ACCUMULATIONS, refusal) if text else None
 
 
 def _optimizer(cell: Cell) -> Optimizer:
@@ -304,10 +283,7 @@ def _optimizer(cell: Cell) -> Optimizer:
     text = cell("optimizer").lower()
     if not text:
         return "adam" if cell("seq_len") else "momentum"
-    known = next((optimizer for optimizer in OPTIMIZERS if optimizer == text), None)
-    if known is None:
-        raise NotScored(f"no optimizer '{one_line(text, 20)}'; {nearest(text, OPTIMIZERS)}")
-    return known
+    return one_of(text, OPTIMIZERS, f"no optimizer '{one_line(text, 20)}'; {nearest(text, OPTIMIZERS)}")
 
 
 # -- labels ----------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -19,12 +18,8 @@ from simulator.console.run import collect_rarely
 from simulator.errors import SimulationError
 from simulator.questions.calibration import Calibration
 from simulator.questions.step import StepQuestion
-from validate.kinds.kind import Asked, Kind
+from validate.kinds.kind import Asked
 from validate.tables.cells import NotScored
-from validate.tables.names import Names
-
-Cells = tuple[str, ...]
-"""What a row says under the columns that its kind asks: a prediction sees nothing else."""
 
 _KEPT = 4096  # distinct rows whose predictions are cached
 _AHEAD = 8192  # rows that are read ahead of the one whose prediction is due
@@ -33,25 +28,16 @@ _AT_ONCE = 8  # questions in a task
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """The question of a row, its prediction with its band, its baseline, and the reason where it has none."""
+    """The prediction of a row with its band, its baseline, and the reason where it has none."""
 
-    asked: Asked | None = None
     predicted_s: float | None = None
     band: Band | None = None
     baseline_s: float | None = None
     skipped: str = ""
 
 
-Predict = Callable[[Iterable[Cells]], Iterator[Predicted]]
-"""Yields a prediction for each row, in order."""
-
-
-def read(cells: Cells, kind: Kind, names: Names) -> Asked | str:
-    """Return the question of a row of *kind* with *cells*, or the reason why it has none."""
-    try:
-        return kind.question(dict(zip(kind.asked, cells, strict=True)).__getitem__, names)
-    except NotScored as reason:
-        return str(reason)
+Predict = Callable[[Iterable[Asked]], Iterator[Predicted]]
+"""Yields a prediction for each row that asks something, in order."""
 
 
 def predicted(asked: Asked, session: Session) -> Predicted:
@@ -60,36 +46,31 @@ def predicted(asked: Asked, session: Session) -> Predicted:
         predicted_s = asked.time_s(session)
         band = asked.band(session, predicted_s)
     except NotScored as reason:
-        return Predicted(asked, skipped=str(reason))
+        return Predicted(skipped=str(reason))
     try:
-        return Predicted(asked, predicted_s, band, asked.bound_s(session))
+        return Predicted(predicted_s, band, asked.bound_s(session))
     except NotScored:
-        return Predicted(asked, predicted_s, band)
+        return Predicted(predicted_s, band)
 
 
-def in_turn(kind: Kind, names: Names) -> Predict:
-    """Return the predictions of rows of *kind* in this process."""
-
-    @lru_cache(maxsize=_KEPT)
-    def known(cells: Cells) -> Predicted:
-        asked = read(cells, kind, names)
-        return Predicted(skipped=asked) if isinstance(asked, str) else predicted(asked, names.session)
-
+def in_turn(session: Session) -> Predict:
+    """Return the predictions of rows in this process."""
+    known = lru_cache(maxsize=_KEPT)(lambda asked: predicted(asked, session))
     return lambda rows: map(known, rows)
 
 
 # -- in several processes --------------------------------------------------------------
 
 
-def in_processes(kind: Kind, names: Names, jobs: int) -> Predict:
-    """Return the predictions of rows of *kind* in *jobs* processes; each question is asked once."""
+def in_processes(session: Session, jobs: int) -> Predict:
+    """Return the predictions of rows in *jobs* processes; each question is asked once."""
 
-    def predict(rows: Iterable[Cells]) -> Iterator[Predicted]:
+    def predict(rows: Iterable[Asked]) -> Iterator[Predicted]:
         context = multiprocessing.get_context("spawn")  # others would copy a process with threads
         before = set(multiprocessing.active_children())
-        with ProcessPoolExecutor(jobs, context, _begin, (names.session.calibrations,)) as pool:
+        with ProcessPoolExecutor(jobs, context, _begin, (session.calibrations,)) as pool:
             try:
-                yield from _in_order(pool, rows, lru_cache(maxsize=_AHEAD)(lambda cells: read(cells, kind, names)))
+                yield from _in_order(pool, rows)
             except BrokenProcessPool:
                 reason = "a process ended before it had answered, as for want of memory; fewer --jobs need less"
                 raise SimulationError(reason) from None
@@ -103,27 +84,19 @@ def in_processes(kind: Kind, names: Names, jobs: int) -> Predict:
     return predict
 
 
-def _in_order(
-    pool: ProcessPoolExecutor, rows: Iterable[Cells], read: Callable[[Cells], Asked | str]
-) -> Iterator[Predicted]:
+def _in_order(pool: ProcessPoolExecutor, rows: Iterable[Asked]) -> Iterator[Predicted]:
     """Yield the prediction of each row in turn, with some rows in work ahead of it."""
     rest = iter(rows)
-    while ahead := [read(cells) for cells in islice(rest, _AHEAD)]:
+    while ahead := list(islice(rest, _AHEAD)):
         together: dict[Hashable, list[Asked]] = {}
         for asked in dict.fromkeys(ahead):
-            if not isinstance(asked, str):
-                together.setdefault(_work(asked.question), []).append(asked)
+            together.setdefault(_work(asked.question), []).append(asked)
         done: dict[Asked, tuple[Future[list[Predicted]], int]] = {}
         for alike in together.values():
             for task in (alike[i : i + _AT_ONCE] for i in range(0, len(alike), _AT_ONCE)):
                 future = pool.submit(_task, task)
                 done.update((asked, (future, place)) for place, asked in enumerate(task))
-        due = deque(ahead)
-        while due:
-            asked = due.popleft()
-            if isinstance(asked, str):
-                yield Predicted(skipped=asked)
-                continue
+        for asked in ahead:
             future, place = done[asked]
             yield future.result()[place]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Sequence
 
-from validate.score.score import ScoredRow
+from validate.kinds.row import MeasuredRow
 from validate.tables.table import Table
 
 ADDED = ("predicted_s", "low_s", "high_s", "error", "skipped")
@@ -32,12 +32,12 @@ class Predictions:
         self._several = len(tables) > 1
         self._line([*(columns[name] for name in self._kept), *(["table"] if self._several else []), *ADDED])
 
-    def begin(self, table: Table) -> Callable[[ScoredRow], None]:
+    def begin(self, table: Table) -> Callable[[MeasuredRow], None]:
         """Return the function that writes a row of *table*."""
         names = _names(table)
         own = [table.file] if self._several else []
 
-        def write(row: ScoredRow) -> None:
+        def write(row: MeasuredRow) -> None:
             cells = dict(zip(names, _fitted(row.record.fields, len(names)), strict=True))
             self._line([*[cells.get(name, "") for name in self._kept], *own, *_added(row)])
 
@@ -87,7 +87,7 @@ def _fitted(fields: Sequence[str], n: int) -> list[str]:
     return [*fields, *[""] * (n - len(fields))]
 
 
-def _added(row: ScoredRow) -> list[str]:
+def _added(row: MeasuredRow) -> list[str]:
     predicted = "" if row.predicted_s is None else repr(row.predicted_s)
     error = "" if row.error is None else repr(row.error)
     band = ["", ""] if row.band is None else [repr(row.band.low_s), repr(row.band.high_s)]

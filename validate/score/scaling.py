@@ -16,7 +16,8 @@ from simulator.cli.table import table_of
 from simulator.console.style import Style
 from simulator.errors import InputError
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
-from validate.score.score import MOST_DIFFERENT, ScoredRow
+from validate.kinds.row import MeasuredRow
+from validate.score.score import MOST_DIFFERENT
 from validate.tables.statistics import percentile
 
 _SAME = ("framework", "software", "model", "data")
@@ -44,7 +45,7 @@ class Efficiencies:
     def __init__(self) -> None:
         self._found: dict[tuple[str, Hashable], dict[int, tuple[array[float], array[float]]]] = {}
 
-    def add(self, row: ScoredRow) -> None:
+    def add(self, row: MeasuredRow) -> None:
         """Add *row* if it is a scored row of a step; raises InputError where configurations are too many."""
         question = row.asked.question if row.asked is not None else None
         if row.skipped or row.error is None or row.predicted_s is None or not isinstance(question, StepQuestion):

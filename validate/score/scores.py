@@ -7,7 +7,9 @@ from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from simulator.errors import Fault, InputError
-from validate.score.score import MOST_DIFFERENT, ScoredRow
+from validate.kinds.row import MeasuredRow
+from validate.score.score import MOST_DIFFERENT
+from validate.tables.statistics import relative_error
 
 Errors = tuple[Sequence[float], Sequence[float]]
 """Signed relative errors of the rows that count, and those of the baseline on them."""
@@ -21,7 +23,7 @@ class Scores:
     Raises InputError where the rows of *file* have too many different combinations of labels.
     """
 
-    def __init__(self, rows: Iterable[ScoredRow] = (), labels: Iterable[str] = (), file: str = "") -> None:
+    def __init__(self, rows: Iterable[MeasuredRow] = (), labels: Iterable[str] = (), file: str = "") -> None:
         self.names = tuple(dict.fromkeys(labels))
         self.context = 0
         self.published: dict[str, tuple[array[float], array[float]]] = {}  # (their errors, ours) on the same rows
@@ -37,7 +39,7 @@ class Scores:
     def __len__(self) -> int:
         return len(self._code)
 
-    def add(self, row: ScoredRow) -> None:
+    def add(self, row: MeasuredRow) -> None:
         """Add *row*; raises InputError where the labels differ too much."""
         labels = tuple([row.labels.get(name) for name in self.names])
         code = self._codes.setdefault(labels, len(self._codes))
@@ -49,14 +51,16 @@ class Scores:
         self._code.append(code)
         self._reason.append(self._reasons.setdefault(skipped, len(self._reasons)))
         self._line.append(row.record.line)
-        self._error.append(math.nan if row.error is None else row.error)
-        self._baseline.append(math.nan if row.baseline_error is None else row.baseline_error)
+        error = row.error
+        self._error.append(math.nan if error is None else error)
+        baseline = row.error_of(row.baseline_s)
+        self._baseline.append(math.nan if baseline is None else baseline)
         self.context += row.is_context
-        if not skipped and row.error is not None:
-            for name, error in row.published_errors.items():
+        if not skipped and error is not None:
+            for name, time_s in row.published.items():
                 theirs, ours = self.published.setdefault(name, (array("d"), array("d")))
-                theirs.append(error)
-                ours.append(row.error)
+                theirs.append(relative_error(time_s, row.time_s))
+                ours.append(error)
 
     def found(self, name: str) -> set[str]:
         """Return the values of the label *name* among the rows."""

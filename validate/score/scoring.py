@@ -10,12 +10,11 @@ from simulator.api import Session
 from simulator.api.calibrations import Calibration, read_calibration
 from simulator.errors import InputError
 from validate.kinds import KINDS, OPERATORS, Kind
+from validate.kinds.row import MeasuredRow, every_row
 from validate.score.predict import in_processes, in_turn
-from validate.score.score import ScoredRow, score_table
-from validate.tables.csv_text import Record
+from validate.score.score import ranked, score_rows
 from validate.tables.names import DeviceNames, MachineNames, Names, machines_named
 from validate.tables.published import read_published
-from validate.tables.sample import digest
 from validate.tables.table import Table
 
 CALIBRATED_ON = "calibrated on"
@@ -86,7 +85,7 @@ class Scoring:
         as_written: bool = False,
         jobs: int = 1,
         advance: Callable[[], None] = lambda: None,
-    ) -> Iterator[ScoredRow]:
+    ) -> Iterator[MeasuredRow]:
         """Yield the rows of *table* with their predictions.
 
         Rows of operators whose question is among *seen*, the digests to which calibrations were fitted, do not count;
@@ -95,18 +94,18 @@ class Scoring:
         """
         fitted_to = (seen | self._seen) if kind.name == OPERATORS.name else frozenset()
 
-        def aside(record: Record) -> str:
-            asked = {column: table.cell(record, column) for column in OPERATORS.asked} if fitted_to else {}
-            return CALIBRATED_ON if fitted_to and digest(asked) in fitted_to else ""
-
         names = replace(names or self.names, folder=str(Path(table.file).parent))
-        predict = None if as_written else in_turn(kind, names)
+        predict = None if as_written else in_turn(names.session)
         if predict and kind.is_simulated and jobs > 1 and len(table.rows) >= _MANY:
-            predict = in_processes(kind, names, min(jobs, _MOST_JOBS))
-        return score_table(
-            table, kind, names, trust,
-            published=self._published, set_aside=aside, predict=predict, advance=advance,
-        )  # fmt: skip
+            predict = in_processes(names.session, min(jobs, _MOST_JOBS))
+        return score_rows(
+            ranked(every_row(table, kind, names), table, kind, names),
+            trust,
+            published=self._published,
+            set_aside=lambda row: CALIBRATED_ON if row.digest in fitted_to else "",
+            predict=predict,
+            advance=advance,
+        )
 
     def check(self, tables: Sequence[tuple[Table, Kind]], calibrate: int = 0) -> None:
         """Raise InputError for options that apply to none of *tables*, and for names that no row has."""

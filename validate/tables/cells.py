@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
+from typing import TypeVar
 
 from simulator.errors import one_line
 
 NOMINAL_BYTES = 256 << 20
 """Stands in for a size that a table does not give: so large that only bandwidth counts."""
 
+T = TypeVar("T", bound=str)
 _MOST_BYTES = 1e15
 _MOST_THREADS = 4096
 
@@ -52,6 +54,14 @@ def whole(column: str, text: str, most: float = math.inf) -> int:
     if value > most:
         raise NotScored(f"{column} is more than {most:g}")
     return int(value)
+
+
+def one_of(text: str, known: Sequence[T], refusal: str) -> T:
+    """Return which of *known* the *text* is; raises NotScored, with the *refusal*, where it is none."""
+    found = next((each for each in known if each == text), None)
+    if found is None:
+        raise NotScored(refusal)
+    return found
 
 
 def measured_time(seconds: float) -> float:

@@ -20,13 +20,8 @@ _OUT_OF_MEMORY = tuple(  # exported by torch itself since 2.5
 # those of a capture.  Bench.alive detects any that are missing here.
 _STICKY = (
     *("illegal memory access", "illegal instruction", "illegal address", "misaligned address"),
-    *(
-        "invalid program counter",
-        "unspecified launch failure",
-        "launch timed out",
-        "device-side assert",
-        "hardware stack error",
-    ),
+    *("invalid program counter", "unspecified launch failure", "launch timed out", "device-side assert"),
+    "hardware stack error",
     *("uncorrectable ecc", "device is lost", "fallen off the bus", "no longer accessible", "nvlink error"),
 )
 

@@ -25,22 +25,8 @@ _OPERATOR = (
 _STEP = (
     *("row_id", "machine", "fabric", "n_nodes", "n_gpus", "framework", "model", "network"),
     *("phase", "dtype", "policy", "batch_per_gpu", "grad_accum", "recompute", "channels_last", "fused_optimizer"),
-    *(
-        "global_batch",
-        "seq_len",
-        "hidden",
-        "heads",
-        "layers",
-        "vocab",
-        "image",
-        "optimizer",
-        "schedule",
-        "sync",
-        "overlap",
-        "fsdp",
-        "shards",
-        "modules",
-    ),
+    *("global_batch", "seq_len", "hidden", "heads", "layers", "vocab", "image", "optimizer", "schedule", "sync"),
+    *("overlap", "fsdp", "shards", "modules"),
     *("issue", "step_time_s", "throughput", "throughput_unit", "peak_bytes"),
 )
 COLUMNS: Mapping[str, tuple[str, ...]] = {

@@ -8,37 +8,28 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import torch
 
 from validate.machine.measure.bench import Bench
 from validate.machine.measure.built.description import Described
-from validate.machine.measure.built.spans import Recompute
 from validate.machine.measure.case import Case, Unavailable
 from validate.machine.measure.cases.operators import parts
 from validate.machine.measure.cases.step_ranks import parallel_cases
-from validate.machine.measure.cases.step_shapes import Issue, Optimizer, Phase, Policy, StepShape
+from validate.machine.measure.cases.step_shapes import StepShape
 from validate.machine.measure.cases.steps import alone
 from validate.machine.measure.groups import ASKED
 from validate.machine.measure.launched import launch
 
 _VERSION = 1
 _SOURCE = re.compile(r"(torch:[\w.]+:[\w.]+(:[\w,]+)?( \w+=\d+)*)?", re.ASCII)
-_CHOICES: Mapping[str, Any] = {
-    "phase": Phase,
-    "issue": Issue,
-    "policy": Policy,
-    "optimizer": Optimizer,
-    "recompute": Recompute,
-}
-_COUNTS = ("batch", "micro_batches", "n_gpus", "threads", "bucket", "shards")
-_MAY_BE_ZERO = ("threads", "bucket", "shards")
 _NOT_ASKED = ("sizes", "n_nodes")  # sizes are the network's own; the launcher determines the nodes
-_SWITCHES = ("fused", "channels_last", "each", "parts", "overlaps", "sums_in_fp32")
+_MAY_BE_ZERO = ("threads", "bucket", "shards")
+_KINDS = {name: kind for name, kind in get_type_hints(StepShape).items() if name not in _NOT_ASKED}
 
 
 def cases(bench: Bench, machine: str) -> Iterator[Case]:
@@ -99,19 +90,17 @@ def _shape(raw: Any, folder: str) -> StepShape:
     name = PurePosixPath(raw["network"])
     if name.is_absolute() or ".." in name.parts:
         raise ValueError(f"{name} is not in this folder")
-    known = {"model", "network", "source", *_CHOICES, *_COUNTS, *_SWITCHES}
-    if set(raw) - known:
-        raise ValueError(f"a step has no '{min(set(raw) - known)}'")
+    if set(raw) - set(_KINDS):
+        raise ValueError(f"a step has no '{min(set(raw) - set(_KINDS))}'")
     if not _SOURCE.fullmatch(source := raw.get("source", "")):
         raise ValueError(f"source '{source}' is no factory")
-    for key, choices in _CHOICES.items():
-        if key in raw and raw[key] not in get_args(choices):
-            raise ValueError(f"{key} '{raw[key]}'; {', '.join(filter(None, get_args(choices)))}")
-    for key in _COUNTS:
-        if key in raw and (type(raw[key]) is not int or raw[key] < (key not in _MAY_BE_ZERO)):
+    for key, value in raw.items():
+        choices = get_args(_KINDS[key]) if get_origin(_KINDS[key]) is Literal else ()
+        if choices and value not in choices:
+            raise ValueError(f"{key} '{value}'; {', '.join(filter(None, choices))}")
+        if _KINDS[key] is int and (type(value) is not int or value < (key not in _MAY_BE_ZERO)):
             raise ValueError(f"{key} must be a whole number")
-    for key in _SWITCHES:
-        if key in raw and type(raw[key]) is not bool:
+        if _KINDS[key] is bool and type(value) is not bool:
             raise ValueError(f"{key} must be true or false")
     count, shards = raw.get("n_gpus", 1), raw.get("shards", 0)
     if shards and (shards > count or count % shards):
