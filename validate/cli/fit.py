@@ -18,7 +18,7 @@ from simulator.errors import InputError, nearest, one_line
 from validate.cli.command import command
 from validate.cli.options import Json, Quiet, Text, Texts, argument, option, switch
 from validate.cli.output import tell
-from validate.cli.words import jobs_in
+from validate.cli.words import jobs_in, share_in
 from validate.constants.families import FAMILIES
 from validate.constants.family import Family
 from validate.constants.fit import (
@@ -119,7 +119,7 @@ def fit_tables(
     processes, held_out = jobs_in(jobs), hold_out or []
     if leave_one_generation_out and leave_one_out is None:
         leave_one_out = "generation"
-    of_rows = _share(share)
+    of_rows = share_in(share)
     _check_judging(leave_one_out, held_out, of_rows, terms=terms, write=write)
     families = _families(only)
     _read.cache_clear()
@@ -279,17 +279,6 @@ def _groups(done: Sequence[_Done]) -> list[_Group]:
                 groups.setdefault((what, *key), []).append(error)
     ordered = sorted(groups.items(), key=lambda group: tuple(word or "" for word in group[0]))
     return [_Group(*key, summarise(errors)) for key, errors in ordered]
-
-
-def _share(text: str | None) -> float:
-    """Return the value of ``--rows`` as a fraction; raises InputError."""
-    try:
-        share = 1.0 if text is None else float(text)
-    except ValueError:
-        share = 0.0
-    if not 0.0 < share <= 1.0:
-        raise InputError(f"--rows: a share above 0 and at most 1 is needed, such as 0.2; got '{one_line(text, 60)}'")
-    return share
 
 
 @dataclass(frozen=True, slots=True)

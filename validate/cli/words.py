@@ -41,3 +41,14 @@ def jobs_in(text: str | None) -> int:
     if not re.fullmatch(r"0*[1-9][0-9]?", text.strip(), re.ASCII):
         raise InputError(f"--jobs: a number of processes such as 2 is needed; got '{one_line(text, 60)}'")
     return int(text)
+
+
+def share_in(text: str | None) -> float:
+    """Return the value of ``--rows`` as a fraction; raises InputError."""
+    try:
+        share = 1.0 if text is None else float(text)
+    except ValueError:
+        share = 0.0
+    if not 0.0 < share <= 1.0:
+        raise InputError(f"--rows: a share above 0 and at most 1 is needed, such as 0.2; got '{one_line(text, 60)}'")
+    return share
