@@ -28,8 +28,7 @@ from simulator.topology.load import load_topology
 from simulator.topology.topology import Topology
 from tests.nccl_logs import as_json_log, as_log
 from validate.check.check import Checked, check
-from validate.check.healthy import healthy_range
-from validate.check.pace import large_from
+from validate.check.pace import healthy_range, large_from
 from validate.check.report import as_document, as_text
 from validate.cli import main
 from validate.importing.nccl_tests import read_nccl_tests

@@ -21,7 +21,7 @@ from simulator.topology.load import topology_from_text
 from validate.cli.app import app
 from validate.machine.cluster import network as left
 from validate.machine.cluster import rights
-from validate.machine.cluster.cases import Case, make_cases, read_duration
+from validate.machine.cluster.cases import Case, find_strategy, make_cases, read_duration
 from validate.machine.cluster.commands import (
     Shape,
     limit_commands,
@@ -31,16 +31,13 @@ from validate.machine.cluster.commands import (
     steer_commands,
 )
 from validate.machine.cluster.document import document
-from validate.machine.cluster.files import Files
-from validate.machine.cluster.measure import message_costs
+from validate.machine.cluster.files import COLUMNS, Files, table
 from validate.machine.cluster.names import PREFIX, Names, owner_of, process_start
 from validate.machine.cluster.network import Network
 from validate.machine.cluster.outcome import Outcome, Predictor, orders
 from validate.machine.cluster.report import limited, limited_words, report
-from validate.machine.cluster.run import Measured
+from validate.machine.cluster.run import Measured, message_costs
 from validate.machine.cluster.shell import CommandFailed
-from validate.machine.cluster.strategies import find_strategy
-from validate.machine.cluster.table import COLUMNS, table
 from validate.machine.cluster.topology import EFFICIENCY, MessageCosts, machine_name, topology_text
 from validate.machine.measure.exchange import read_exchange
 from validate.machine.measure.statistics import median_interval

@@ -20,8 +20,7 @@ from simulator.errors import InputError
 from simulator.questions.words import KINDS
 from tests.unit.test_docs import DOCUMENTS, tables
 from tests.unit.test_own_workloads import options_of_run
-from validate.cli.asking import NOT_MEASURED, WITHOUT_TWIN, ask, check_twin
-from validate.cli.asking_strategies import is_exchange
+from validate.cli.asking import NOT_MEASURED, WITHOUT_TWIN, ask, check_twin, is_exchange
 
 pytest.importorskip("torch", reason="torch is not installed: pip install torch")
 

@@ -31,10 +31,9 @@ from simulator.workload.zoo.registry import build_network
 from tests.asked import alone_on
 from tests.measured_folders import DEVICE, PART, TOPOLOGY, constant, operators, scattered, steps, timed, write
 from validate.cli.app import app
-from validate.compare.calibrating import Bench
+from validate.compare.calibrating import Bench, host_seconds, scale_of_steps
 from validate.compare.comparison import Asked, compare
 from validate.compare.folder import read_folder
-from validate.compare.host import host_seconds, scale_of_steps
 from validate.compare.judge import judge_by, judge_within, question
 from validate.score.scoring import Scoring, ScoringOptions
 

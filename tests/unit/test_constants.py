@@ -21,7 +21,7 @@ from simulator.devices.gpu.streaming import StreamingCosts
 from simulator.workload.operators import Attention, Linear, Operator, Recurrent, Softmax
 from simulator.workload.precision import Precision
 from validate.constants.families import FAMILIES
-from validate.constants.write import constants_text
+from validate.constants.fit import constants_text
 
 PROJECT = Path(__file__).resolve().parents[2]
 PACKAGES = (PROJECT / "simulator", PROJECT / "validate")

@@ -16,7 +16,7 @@ from simulator.errors import InputError  # noqa: E402
 from simulator.questions.collective import CollectiveQuestion  # noqa: E402
 from simulator.questions.where import Where  # noqa: E402
 from tests.clocked_cuda import clocked_gpus  # noqa: E402
-from validate.cli.asking_strategies import ask_exchanges, is_exchange  # noqa: E402
+from validate.cli.asking import ask_exchanges, is_exchange  # noqa: E402
 from validate.machine.measure.bench import Bench  # noqa: E402
 from validate.machine.measure.case import Case, Unavailable  # noqa: E402
 from validate.machine.measure.cases.strategies import cases  # noqa: E402

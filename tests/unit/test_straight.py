@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from validate.constants.least import Prior, least_errors
+from validate.constants.least import Prior, draw_lines, fit_along, least_errors
 from validate.constants.rows import read_rows
-from validate.constants.straight import draw_lines, fit_along
 from validate.kinds.row import MeasuredRow
 from validate.tables.names import Names
 

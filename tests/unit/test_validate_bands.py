@@ -17,9 +17,8 @@ from simulator.console.run import run_app
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Where
 from validate.bands.judge import LEFT_OUT, coverage
-from validate.bands.make import make_evidence
+from validate.bands.make import bands_document, bands_text, make_evidence
 from validate.bands.material import Measured, thinned
-from validate.bands.write import bands_document, bands_text
 from validate.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[2]

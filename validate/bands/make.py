@@ -8,17 +8,22 @@ leaving out generations gives the factor for devices outside all of them.
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from importlib.resources import files
 from itertools import pairwise
+from pathlib import Path
 from statistics import median
+from typing import Any
 
 from simulator.api import Session
 from simulator.api.session import Question
 from simulator.bands.composition import LEVEL, Composition, of_parts
 from simulator.bands.evidence import Chain, Evidence, Seen, Spread
+from simulator.console.files import OutputFile
 from simulator.errors import InputError
 from simulator.questions.step import StepQuestion
 from simulator.results.step_confidence import step_composition
@@ -245,3 +250,37 @@ def seen_in(rows: Iterable[Measured]) -> Seen:
         exchanging=tuple(sorted(name for name, rows in exchanging.items() if rows >= LEAST_ROWS)),
         hosts={name: tuple(sorted(hosts[name])) for name in sorted(hosts)},
     )
+
+
+def bands_document(evidence: Evidence, tables: Sequence[str]) -> dict[str, Any]:
+    """Return *evidence*, made from *tables*, as plain data."""
+    classes = [
+        {name: value for name, value in asdict(spread).items() if value is not None}
+        for spread in evidence.spreads.values()
+    ]
+    return {
+        "schema_version": 1,
+        "summary": "log(measured / predicted) by class, for the bands of answers; docs/decisions/bands.md",
+        "level": LEVEL,
+        "command": " ".join(["validate bands", *tables]),
+        "seen": asdict(evidence.seen),
+        "classes": classes,
+    }
+
+
+def bands_text(document: dict[str, Any]) -> str:
+    """Return *document* in the layout of the file."""
+    head = {name: value for name, value in document.items() if name != "classes"}
+    lines = [f"  {json.dumps(name)}: {json.dumps(value)}," for name, value in head.items()]
+    entries = ",\n".join(f"    {json.dumps(entry)}" for entry in document["classes"])
+    return "\n".join(["{", *lines, '  "classes": [', entries, "  ]", "}"]) + "\n"
+
+
+def write_bands(text: str) -> str:
+    """Write *text* to the package's ``bands.json`` and return the path; raises InputError if it cannot be written."""
+    path = files("simulator.bands").joinpath("bands.json")
+    if not isinstance(path, Path):
+        raise InputError("--write: the classes are no file here; run it in a clone")
+    with OutputFile("--write", str(path)) as output:
+        output.write(text.encode())
+    return str(path)

@@ -20,8 +20,7 @@ from simulator.topology.load import load_topology
 from simulator.topology.topology import Topology
 from simulator.workload.collective import bus_factor
 from validate.check.causes import causes_of
-from validate.check.healthy import healthy_range
-from validate.check.pace import FEW, Compared, Group, Pace, groups_of, is_slow, large_from, pace_of
+from validate.check.pace import FEW, Compared, Group, Pace, groups_of, healthy_range, is_slow, large_from, pace_of
 from validate.check.shape import Cliff, cliff_in, dips_in
 from validate.importing.nccl_tests import NcclLog, Point
 from validate.kinds.collectives import MAX_RANKS

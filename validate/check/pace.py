@@ -6,13 +6,34 @@ does not decide alone; if no group has three, all sizes are judged together.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal, NamedTuple
 
-from validate.check.healthy import Healthy
+from simulator.bands.composition import Composition, estimate
+from simulator.bands.evidence import evidence
+from simulator.errors import InputError
+
+
+class Healthy(NamedTuple):
+    """The healthy range of measured over predicted time, which holds 80 % of ``rows`` like it on ``machines``."""
+
+    slowest: float
+    fastest: float
+    rows: int
+    machines: int
+
+
+def healthy_range(exchange: Composition) -> Healthy:
+    """Return the healthy range of *exchange*; raises InputError if no similar exchange was measured."""
+    found = estimate(replace(exchange, facts=replace(exchange.facts, place="")), evidence())
+    if found is None:
+        raise InputError("no published measurement has such an exchange, so no healthy range is known")
+    return Healthy(math.exp(found.high), math.exp(found.low), found.rows, found.places)
+
 
 Pace = Literal["healthy", "slow", "faster"]
 FEW = 3  # sizes from which a group decides

@@ -15,9 +15,8 @@ from simulator.console.progress import Progress
 from simulator.console.style import choose_style
 from simulator.errors import InputError, one_line
 from validate.bands.judge import LEFT_OUT, Coverage, coverage
-from validate.bands.make import After, make_evidence
+from validate.bands.make import After, bands_document, bands_text, make_evidence, write_bands
 from validate.bands.material import Measured, measured, thinned
-from validate.bands.write import bands_document, bands_text, write_bands
 from validate.cli.command import command
 from validate.cli.options import Jobs, Json, Quiet, Texts, Trust, argument, switch
 from validate.cli.output import show

@@ -28,8 +28,7 @@ from validate.machine.cluster.commands import (
     steer_commands,
 )
 from validate.machine.cluster.crew import worker_command
-from validate.machine.cluster.document import document
-from validate.machine.cluster.environment import environment
+from validate.machine.cluster.document import document, environment
 from validate.machine.cluster.files import Files
 from validate.machine.cluster.names import Names
 from validate.machine.cluster.network import leftovers, remove_leftovers, removed_on_signals

@@ -32,11 +32,11 @@ from validate.constants.fit import (
     is_held_out,
     lines_of,
     rows_of,
+    write_constants,
 )
+from validate.constants.least import Lines
 from validate.constants.rows import read_rows
-from validate.constants.straight import Lines
 from validate.constants.terms import TERMS, Term
-from validate.constants.write import write_constants
 from validate.kinds.row import MeasuredRow
 from validate.tables.files import STDIN
 from validate.tables.names import Names

@@ -19,8 +19,7 @@ from simulator.console.files import OutputFile
 from simulator.errors import InputError, MissingDependency, TopocastError, nearest, one_line
 from simulator.topology.catalogue import find_topology
 from simulator.topology.load import load_topology
-from validate.cli.asking import Asked, ask, check_twin, keep
-from validate.cli.asking_strategies import ask_exchanges, is_exchange
+from validate.cli.asking import Asked, ask, ask_exchanges, check_twin, is_exchange, keep
 from validate.cli.command import command
 from validate.cli.options import Text, option, switch
 from validate.cli.output import tell

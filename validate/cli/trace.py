@@ -17,8 +17,7 @@ from simulator.errors import InputError, one_line
 from validate.cli.command import command
 from validate.cli.options import Json, Quiet, Text, argument, option
 from validate.cli.output import show, tell
-from validate.compare.trace import compare_traces
-from validate.compare.trace_text import trace_document, trace_text
+from validate.compare.trace import compare_traces, trace_document, trace_text
 from validate.importing.kineto import read_trace
 
 _OURS = ("--trace", "--plot", "--show-options")

@@ -32,7 +32,7 @@ class Family:
     ``kind`` is the kind of table; ``ops`` are operators or collectives, empty for all; ``grades`` maps trust grades to
     weights; ``held_out`` names the sizes that make up a shape, of which one in 16 is never fitted to; ``predicts``
     selects the rows that this model predicts, if other models share the operators.  ``straight``: the fit is linearised
-    at the constants in use (:mod:`validate.constants.straight`).
+    at the constants in use (:mod:`validate.constants.least`).
     """
 
     name: str

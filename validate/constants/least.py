@@ -10,11 +10,12 @@ that the influence of outliers stays small.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from simulator.errors import MissingDependency
+from validate.kinds.row import MeasuredRow
 from validate.tables.statistics import percentile
 
 Loss = Callable[[Any, Any, int], Any]
@@ -30,6 +31,7 @@ _SCATTER, _OPINION_ROWS, _LEAST_SCATTER = 0.15, 3.0, 0.02
 # each device: 1.5 and 2 leave the least error of linear layers, products and convolutions, 0.2 points below soft L1.
 _DEGREES = 2.0
 _STEP = 1e-3  # step of a constant's logarithm, for slopes
+_LINE_STEP = 0.02  # the same where errors are linearised: above rounding errors, below the moves of fits
 _AT_BOUND = 1e-3  # distance from a bound, in logarithms, below which a constant counts as at its bound
 
 
@@ -174,3 +176,51 @@ def _scipy() -> tuple[Any, Any]:
     except ImportError:
         raise MissingDependency("fitting needs SciPy; in the clone: pip install -e '.[fit]'") from None
     return np, least_squares
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Linearised errors of rows: ``errors`` are log(predicted / measured) at the constants ``at``.
+
+    ``slopes`` holds by constant the derivative of each row's error by the constant's logarithm.
+    """
+
+    rows: tuple[MeasuredRow, ...]
+    at: dict[str, float]
+    errors: tuple[float, ...]
+    slopes: dict[str, tuple[float, ...]]
+
+
+def draw_lines(
+    rows: Sequence[MeasuredRow], at: Mapping[str, float], log_errors: Callable[[Mapping[str, float]], Sequence[float]]
+) -> Lines:
+    """Return *rows* linearised at the constants *at*; *log_errors* returns all errors for constants by name."""
+    errors = tuple(log_errors(at))
+    slopes = {}
+    for name, value in at.items():
+        moved = log_errors({**at, name: value * math.exp(_LINE_STEP)})
+        slopes[name] = tuple((new - old) / _LINE_STEP for new, old in zip(moved, errors, strict=True))
+    return Lines(tuple(rows), dict(at), errors, slopes)
+
+
+def fit_along(lines: Lines, free: Mapping[str, Prior], kept: Collection[int], weights: Sequence[float]) -> Found:
+    """Return the constants *free* that minimise the linearised errors of the rows with the indices *kept*.
+
+    *weights* are those of the kept rows, in rising order of indices.
+
+    Raises MissingDependency if SciPy is not installed.
+    """
+    numbers = sorted(kept)
+    table: Any = None
+
+    def log_errors(values: Mapping[str, float]) -> Sequence[float]:
+        nonlocal table
+        import numpy as np  # imported here, so that least_errors reports a missing SciPy
+
+        if table is None:
+            table = np.array([lines.errors, *(lines.slopes[name] for name in free)])[:, numbers]
+        moves = [1.0, *(math.log(values[name] / lines.at[name]) for name in free)]
+        found: Sequence[float] = np.array(moves) @ table
+        return found
+
+    return least_errors(free, log_errors, [lines.rows[i].op for i in numbers], weights)

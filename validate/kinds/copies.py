@@ -12,11 +12,41 @@ from contextlib import suppress
 
 from simulator.api import Session
 from simulator.errors import one_line
+from simulator.questions.program import ProgramQuestion
 from simulator.questions.single import CopyKind, CopyQuestion
 from validate.kinds.kind import Asked, Cell, Kind
-from validate.kinds.overlap import beside_work
-from validate.tables.cells import NotScored, decade_of, measured_s, number, size_bytes
+from validate.tables.cells import NotScored, decade_of, measured_s, number, size_bytes, whole
 from validate.tables.names import Names
+
+_ALONE, _BESIDE = " alone", "copy and "
+_MOST = 1e6
+
+
+def beside_work(cell: Cell, names: Names, copy: CopyQuestion) -> ProgramQuestion:
+    """Return the program that a row timed: ``work`` run ``repeats`` times, with *copy* beside it or alone.
+
+    Raises NotScored if the row does not give the work and its repeats, or if the machine lacks the GPU.
+    """
+    note, work = cell("note"), cell("work")
+    if not work or not cell("repeats"):
+        raise NotScored("work beside a copy, and how much of it is not said (work, repeats)")
+    if not (note.startswith(_BESIDE) or note.endswith(_ALONE)):
+        raise NotScored(f"'{one_line(note, 40)}' says neither what runs alone nor what beside a copy")
+    machine = names.machine(copy.where)
+    if copy.src >= len(machine.gpus):
+        raise NotScored(f"{machine.name} has no GPU {copy.src}")
+    gpu = machine.nodes[machine.gpus[copy.src]].name
+    first, last = ("cpu", gpu) if copy.kind == "h2d" else (gpu, "cpu")
+    lines = ["schema_version: 1", "name: work and a copy", "program:"]
+    if note.startswith(_BESIDE):
+        lines += [
+            f"- {{tensor: copied, size: {copy.size_bytes:.0f} B, device: {first}}}",
+            f"- {{copy: copied, to: {last}, pinned: {str(copy.pinned).lower()}, blocking: false}}",
+        ]
+    run = f'{{run: "{work}", device: {gpu}}}'
+    lines += [f"- {{repeat: {whole('repeats', cell('repeats'), _MOST)}, do: [{run}]}}", "- wait: all"]
+    return ProgramQuestion(where=copy.where, workload="", text="\n".join(lines) + "\n", device=gpu)
+
 
 _KINDS: dict[str, tuple[CopyKind, bool]] = {
     "h2d": ("h2d", False),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import platform
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from validate.machine.cluster.commands import Shape
 from validate.machine.cluster.outcome import Outcome, by, orders
+from validate.machine.cluster.shell import CommandFailed, run
 from validate.machine.cluster.topology import EFFICIENCY, MessageCosts, machine_name
+from validate.machine.measure.host import cpu_facts, usable_threads
 from validate.machine.measure.statistics import FEWEST
 from validate.tables.statistics import Errors, summarise
 
@@ -93,3 +97,23 @@ def _errors(errors: Errors) -> dict[str, float | int | None]:
         "mean": errors.mean_ape,
         "bias": errors.bias,
     }
+
+
+def environment() -> dict[str, str | int | float]:
+    """Return facts about this machine that a reader of the results needs."""
+    return {
+        "kernel": f"{platform.system()} {platform.release()}",
+        "architecture": platform.machine(),
+        "cpu": cpu_facts().get("model name", ""),
+        "cpu_count": usable_threads(),
+        "load_average": round(os.getloadavg()[0], 2),
+        "python": platform.python_version(),
+        "iproute2": _iproute2(),
+    }
+
+
+def _iproute2() -> str:
+    try:
+        return run(("ip", "-V")).strip().removeprefix("ip utility, ")
+    except CommandFailed:
+        return ""

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from simulator.console.files import OutputFile
 from simulator.errors import InputError, one_line
+from simulator.workload.collective import bus_factor
 from validate.machine.cluster.commands import Shape
 from validate.machine.cluster.document import document
 from validate.machine.cluster.outcome import Outcome
 from validate.machine.cluster.report import limited
 from validate.machine.cluster.run import Measured
-from validate.machine.cluster.table import table
 from validate.machine.cluster.topology import MessageCosts, machine_name, topology_text
+from validate.machine.measure.statistics import FEWEST
 
 
 class Files:
@@ -76,3 +79,45 @@ class Files:
     def _write(self, path: str, content: str) -> None:
         self._files[path].write(content.encode())
         self.written.append(path)
+
+
+COLUMNS = (
+    *("machine", "fabric", "n_nodes", "n_gpus", "gpu_set", "group_size", "n_groups_concurrent", "collective"),
+    *("bytes", "dtype", "placement", "strategy", "time_s", "algbw_GBps", "busbw_GBps", "dataset"),
+    *("source", "software", "trust", "note"),
+)
+
+
+def table(outcomes: Sequence[Outcome], torch_version: str, limited: Collection[Shape] = ()) -> str:
+    """Return the rows as CSV text; rows at *limited* links, where the machine is the bottleneck, have grade C."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
+    writer.writeheader()
+    for outcome in outcomes:
+        case, measured = outcome.case, outcome.measured
+        algbw = case.size_bytes / measured.median / 1e9
+        known = f", 95 % interval +-{measured.relative:.1%}" if measured.samples >= FEWEST else ""
+        writer.writerow(
+            {
+                "machine": machine_name(case.shape),
+                "fabric": f"veth, tbf {case.shape.rate_Bps * 8 / 1e6:g} Mbit/s",
+                "n_nodes": case.n_nodes,
+                "n_gpus": case.n_nodes,
+                "group_size": case.n_nodes,
+                "n_groups_concurrent": 1,
+                "collective": case.strategy.collective.replace("-", "_"),
+                "bytes": case.size_bytes,
+                "dtype": "fp32",
+                "placement": "in-place",
+                "strategy": case.strategy.predictor,
+                "time_s": f"{measured.median:.6g}",
+                "algbw_GBps": f"{algbw:.6g}",
+                "busbw_GBps": f"{algbw * bus_factor(case.strategy.collective, case.n_nodes):.6g}",
+                "dataset": "validate_cluster",
+                "source": "validate cluster",
+                "software": f"torch {torch_version}, gloo",
+                "trust": "C" if case.shape in limited else "A",
+                "note": f"{case.strategy.name}; median of {measured.samples}{known}",
+            }
+        )
+    return text.getvalue()

@@ -2,18 +2,110 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 from validate.machine.cluster.cases import Case
 from validate.machine.cluster.commands import Shape
-from validate.machine.cluster.crew import Crew
-from validate.machine.cluster.measure import LEAST_REPEATS, Limits, measure_case, message_costs, probe
+from validate.machine.cluster.crew import Crew, WorkerFailed
 from validate.machine.cluster.names import Names
 from validate.machine.cluster.network import Network
 from validate.machine.cluster.topology import MessageCosts
-from validate.machine.measure.statistics import Interval
+from validate.machine.measure.host import usable_threads
+from validate.machine.measure.statistics import Interval, median_interval
+
+LEAST_REPEATS = 3
+_NARROW = 0.02  # stop once half the width of the median's interval is below this fraction of the median
+_LEAD_S = 0.01  # delay of the common start: longer than a question takes to reach a worker
+_PATIENCE = 20  # timeout: this many times the predicted time, plus a minute
+_PROBE_S = 0.5
+_MESSAGES, _SHORT, _ROUNDS, _TIMES = (1, 8), 16, 50, 5  # messages per round, elements of each, rounds, repetitions
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The most repetitions, and the approximate time budget in seconds; at least ``LEAST_REPEATS`` are made."""
+
+    repeats: int
+    spend_s: float
+
+
+def measure_case(crew: Crew, case: Case, limits: Limits, about_s: float, exchange: dict[str, Any] | None) -> Interval:
+    """Return the median time of *case*, in seconds with its interval, from the common start to the last host's end.
+
+    *exchange* lists what the hosts send and add; it is None where torch's own collective is measured.  A first run
+    warms up and is not counted.  *about_s*, the predicted time, only sets the timeout.
+
+    Raises WorkerFailed where a host fails or its result is wrong.
+    """
+    within_s = 60 + _PATIENCE * about_s
+    case_is = {"strategy": case.strategy.name, "nodes": case.n_nodes, "bytes": case.size_bytes}
+    crew.ask({"do": "prepare", "exchange": exchange, **case_is}, within_s)
+    question = {"do": "go", **case_is}
+    end_s = time.monotonic() + limits.spend_s
+    _go(crew, question, within_s)
+    samples: list[float] = []
+    while True:
+        samples.append(_go(crew, question, within_s))
+        found = median_interval(samples)
+        if len(samples) >= LEAST_REPEATS and (
+            len(samples) >= limits.repeats or found.relative <= _NARROW or time.monotonic() + found.median > end_s
+        ):
+            return found
+
+
+def probe(crew: Crew, shape: Shape, n_nodes: int) -> float:
+    """Return the payload rate of the slowest plain TCP stream, in B/s: each host sends to the next, all at once.
+
+    The best of three runs counts.
+    """
+    size_bytes = max(1_000_000, round(shape.rate_Bps * _PROBE_S))
+    question = {"do": "go", "strategy": "probe", "nodes": n_nodes, "bytes": size_bytes}
+    return size_bytes / min(_go(crew, question, 60 + _PATIENCE * _PROBE_S) for _ in range(3))
+
+
+def message_costs(crew: Crew, n_nodes: int) -> MessageCosts:
+    """Return what messages cost the processors, from rounds of short messages in which each host sends to the next.
+
+    A host sends k messages to the next host and receives k from the previous one.  On p processors, n hosts take
+    n / min(p, n) times ``round_s + 2 k message_s`` a round.  Two values of k separate the two terms.  At 64 B per
+    message the time on the wire is negligible.
+    """
+    processors = usable_threads()
+    busy_s = {}
+    for k in _MESSAGES:
+        moves = [
+            (host, (host + 1) % n_nodes, (host * k + i) * _SHORT, _SHORT, 0)
+            for host in range(n_nodes)
+            for i in range(k)
+        ]
+        exchange = {
+            "strategy": "rounds",
+            "collective": "all-reduce",
+            "n_ranks": n_nodes,
+            "root": 0,
+            "n_elements": n_nodes * k * _SHORT,
+            "stands": [{"name": f"host{i}", "kind": "gpu", "host": i, "index": 0} for i in range(n_nodes)],
+            "rounds": [moves] * _ROUNDS,
+        }
+        question = {"strategy": "rounds", "nodes": n_nodes, "bytes": 0}
+        crew.ask({"do": "prepare", "exchange": exchange, **question}, 60)
+        times = [_go(crew, {"do": "go", **question}, 60, sums=False) for _ in range(1 + _TIMES)][1:]
+        busy_s[k] = median(times) / _ROUNDS * min(processors, n_nodes) / n_nodes
+    few, many = _MESSAGES
+    message_s = max(0.0, (busy_s[many] - busy_s[few]) / (2 * (many - few)))
+    return MessageCosts(message_s, max(0.0, busy_s[few] - 2 * few * message_s), processors, is_measured=True)
+
+
+def _go(crew: Crew, question: dict[str, Any], within_s: float, *, sums: bool = True) -> float:
+    answers = crew.ask({**question, "at": time.monotonic() + _LEAD_S}, within_s)[: question["nodes"]]
+    for host, answer in enumerate(answers):
+        if sums and not answer.get("right", True):
+            raise WorkerFailed(f"the result of {question['strategy']} on host {host} is wrong")
+    return float(max(answer["end"] for answer in answers) - min(answer["begin"] for answer in answers))
 
 
 @dataclass(slots=True)

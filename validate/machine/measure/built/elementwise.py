@@ -11,11 +11,37 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812  torch's own short name
 
 from validate.machine.measure.built.description import Layer
-from validate.machine.measure.built.functions import BINARY, CHOOSING, DROPOUT, LOSSES, unary
-from validate.machine.measure.built.made import Made, Neighbours, named, seen
 from validate.machine.measure.built.rare import weighed_rows
-from validate.machine.measure.built.shapes import Shape
+from validate.machine.measure.built.shapes import Made, Neighbours, Shape, named, seen
 from validate.machine.measure.case import Unavailable
+
+DROPOUT = 0.1  # fraction set to zero, which does not affect the time
+BINARY = frozenset(("add", "sub", "mul", "div", "maximum", "minimum", "pow", "atan2", "fmod", "remainder"))
+CHOOSING = ("where", "masked_fill")  # functions of a mask, which stays in the cache
+LOSSES = ("mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "soft_margin_loss")
+SCALAR: dict[str, Callable[[Any], Any]] = {
+    "add_scalar": lambda x: x + 1.0,
+    "sub_scalar": lambda x: x - 1.0,
+    "mul_scalar": lambda x: x * 0.5,
+    "div_scalar": lambda x: x / 8.0,
+    "pow_scalar": lambda x: torch.pow(x, 3.0),
+}
+_RENAMED = {"log_sigmoid_forward": "logsigmoid"}
+_LEFT = frozenset(("dropout", "dropout_add", "topk", "nll_loss", "lstm_cell", "fill", "random", "sort", "cast"))
+
+
+def unary(function: str, *, in_place: bool) -> Callable[[Any], Any] | None:
+    """Return torch's *function* of one tensor; None where it has none of that name."""
+    if function in SCALAR:
+        return SCALAR[function]
+    name = _RENAMED.get(function, function)
+    if name in _LEFT or name in BINARY or not name.isidentifier() or name.startswith("_"):
+        return None
+    if in_place:
+        in_places = [getattr(place, f"{name}_", None) for place in (torch, F, torch.Tensor)]
+        return next((found for found in in_places if found is not None), None)
+    return getattr(F, name, None) or getattr(torch, name, None)
+
 
 _NOT_IN_TORCH = {
     "lstm_cell": "the fused cell of an LSTM without its products is no public function of torch",

@@ -12,9 +12,8 @@ import torch
 from torch import nn
 
 from validate.machine.measure.built.description import Description, Layer
-from validate.machine.measure.built.made import Made, Neighbours
 from validate.machine.measure.built.operators import MAKERS, needed
-from validate.machine.measure.built.shapes import Shape, View, part_of
+from validate.machine.measure.built.shapes import Made, Neighbours, Shape, View, part_of
 from validate.machine.measure.built.spans import Recompute, Step, end, spans
 from validate.machine.measure.case import Unavailable
 

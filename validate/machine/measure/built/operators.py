@@ -12,9 +12,8 @@ from torch.nn import functional as F  # noqa: N812  torch's own short name
 
 from validate.machine.measure.built.description import Layer
 from validate.machine.measure.built.elementwise import elementwise
-from validate.machine.measure.built.made import Made, Neighbours, itself, named, seen
 from validate.machine.measure.built.rare import experts, of_each_image, weighed_sum
-from validate.machine.measure.built.shapes import Shape, as_heads
+from validate.machine.measure.built.shapes import Made, Neighbours, Shape, as_heads, itself, named, seen
 from validate.machine.measure.case import Unavailable
 
 

@@ -11,8 +11,7 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812  torch's own short name
 
 from validate.machine.measure.built.description import Layer
-from validate.machine.measure.built.made import Made, named
-from validate.machine.measure.built.shapes import Shape
+from validate.machine.measure.built.shapes import Made, Shape, named
 from validate.machine.measure.case import Unavailable
 
 

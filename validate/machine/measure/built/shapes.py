@@ -1,4 +1,4 @@
-"""Views of tensors: one shape as another, and the parts of a tensor that several operators share.
+"""A layer as torch runs it (:class:`Made`), and views of tensors: one as another, and parts that operators share.
 
 A description says how many elements an operator reads, and a view keeps the number of the tensor it views.  Where a
 tensor is larger than what its readers need, as with a joint projection of queries, keys and values, the readers get
@@ -8,8 +8,12 @@ its columns in turn.  Readers that together cover the tensor share one ``split``
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
+
+from validate.machine.measure.built.description import Layer
+from validate.machine.measure.case import Unavailable
 
 Shape = tuple[int, ...]
 View = Callable[[Any], Any]
@@ -66,3 +70,56 @@ def as_heads(have: Shape, batch: int, rows: int, cols: int) -> View | None:
             return lambda x: x.view(have[0], rows, heads, cols).transpose(1, 2).reshape(batch, rows, cols)
         return lambda x: x.reshape(rows, batch, cols).transpose(0, 1)
     return lambda x: x.reshape(batch, rows, cols)
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """The neighbours of a layer: the layers that write its inputs, and those that read its output."""
+
+    before: tuple[Layer | None, ...] = ()
+    after: tuple[Layer, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A layer as torch runs it: ``call`` on its input tensors, and the ``shape`` of the result.
+
+    ``module`` holds its parameters; ``names`` maps the module's parameter names to the description's.
+    """
+
+    call: Callable[..., Any]
+    shape: Shape
+    module: Any = None
+    names: dict[str, str] = field(default_factory=dict)
+
+
+def named(layer: Layer, sizes: dict[str, int]) -> dict[str, str]:
+    """Return the description's name for each parameter of a module, given their element counts *sizes*.
+
+    Raises Unavailable where the two do not match.
+    """
+    left = list(layer.parameters)
+    found = {}
+    for name, size in sizes.items():
+        match = next((p for p in left if p.elements == size), None)
+        if match is None:
+            raise Unavailable(f"{layer.name}: no parameter of {size} elements for its {name}")
+        left.remove(match)
+        found[name] = match.name
+    if left:
+        raise Unavailable(f"{layer.name}: nothing takes its parameter {left[0].name}")
+    return found
+
+
+def seen(have: Shape, want: Shape, layer: Layer) -> Callable[[Any], Any]:
+    """Return the view of a tensor of shape *have* as *want*; raises Unavailable where there is none."""
+    try:
+        view = seen_as(have, want)
+    except ValueError as error:
+        raise Unavailable(f"{layer.name}: {error}") from None
+    return view or itself
+
+
+def itself(x: Any) -> Any:
+    """Return *x*: the view of a tensor that already has the right shape."""
+    return x
