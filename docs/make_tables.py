@@ -58,8 +58,7 @@ from validate.cli.app import app as validate_app
 from validate.constants.rows import calibrate_devices
 from validate.kinds import COLLECTIVES, OPERATORS, STEPS, Kind
 from validate.kinds.row import MeasuredRow
-from validate.score.groups import Group, beside_published, group_rows, whole
-from validate.score.scores import Scores
+from validate.score.scores import Group, Scores, beside_published, group_rows, whole
 from validate.score.scoring import Scoring, ScoringOptions
 from validate.tables.statistics import Errors, summarise
 from validate.tables.table import Table, read_table

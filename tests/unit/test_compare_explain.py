@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from tests.measured_folders import DEVICE, ENVIRONMENT, TOPOLOGY, constant, operators, steps, timed, write
 from validate.compare.comparison import Asked, compare
 from validate.compare.drift import compare_runs, differences
-from validate.compare.explain import NO_EXPLANATION, explain, in_words
-from validate.compare.facts import Facts, facts_of
+from validate.compare.explain import NO_EXPLANATION, Facts, explain, facts_of, in_words
 from validate.compare.folder import read_folder
 from validate.compare.rows import compare_folder
 from validate.score.scoring import Scoring, ScoringOptions

@@ -13,8 +13,7 @@ from simulator.results.trust import Trust
 from tests.remembered import AGAIN, Remembering, tables
 from validate.kinds import OPERATORS, Kind
 from validate.kinds.row import MeasuredRow
-from validate.score.groups import group_rows, whole
-from validate.score.scores import Scores
+from validate.score.scores import Scores, group_rows, whole
 from validate.score.scoring import Scoring, ScoringOptions
 from validate.tables.statistics import Errors
 from validate.tables.table import read_table

@@ -25,10 +25,10 @@ from validate.kinds import KINDS, STEPS
 from validate.kinds.kind import Asked
 from validate.kinds.step_times import step_measured_s
 from validate.kinds.timing import FromStart, TimingCosts
+from validate.score.scoring import read_published
 from validate.tables.cells import NotScored
 from validate.tables.csv_text import Record
 from validate.tables.names import Names, builtin_names
-from validate.tables.published import read_published
 from validate.tables.table import tabulate
 
 NAMES = Names()

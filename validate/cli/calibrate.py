@@ -23,8 +23,7 @@ from validate.compare.comparison import Asked, fit_folder
 from validate.compare.folder import RECORD, read_folder
 from validate.compare.places import find_places
 from validate.compare.reported import contradiction
-from validate.constants.calibrate import Calibrated, fit_calibration
-from validate.constants.calibration_text import calibration_yaml
+from validate.constants.calibrate import Calibrated, calibration_yaml, fit_calibration
 from validate.constants.rows import calibrating_rows, countable, device_rows
 from validate.kinds import OPERATORS
 from validate.kinds.row import MeasuredRow

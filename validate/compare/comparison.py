@@ -5,17 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from statistics import median
 
+from simulator.api import Session
 from simulator.api.calibrations import read_calibration
-from simulator.errors import InputError, one_line
+from simulator.errors import InputError, TopocastError, one_line
+from simulator.questions.step import StepQuestion
 from validate.compare.calibrating import Bench as CalibratingBench
 from validate.compare.calibrating import Fitted
 from validate.compare.classes import ClassErrors, classes_of
 from validate.compare.drift import Drift, compare_runs
-from validate.compare.explain import Explanation, explain
-from validate.compare.facts import facts_of
+from validate.compare.explain import Explanation, explain, facts_of
 from validate.compare.folder import Folder
-from validate.compare.held import HeldRow, held_rows
 from validate.compare.judge import Judged, judge_by, judge_within, question
 from validate.compare.outliers import Outlier, find_outliers, worst_rows
 from validate.compare.places import SEVERAL, Places, find_places
@@ -23,6 +24,44 @@ from validate.compare.rows import ComparedRow, compare_folder
 from validate.machine.measure.duration import duration_s
 from validate.machine.run.checks import load_notes
 from validate.score.scoring import CALIBRATED_ON, Scoring, ScoringOptions
+from validate.tables.cells import figure
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRow:
+    """A step with its measured and predicted peak tensor memory; CUDA context and libraries are excluded."""
+
+    row: ComparedRow
+    predicted_bytes: float
+    measured_bytes: float
+
+    @property
+    def error(self) -> float:
+        """(predicted - measured) / measured."""
+        return self.predicted_bytes / self.measured_bytes - 1
+
+
+def held_rows(rows: Sequence[ComparedRow], session: Session) -> list[HeldRow]:
+    """Return the steps among *rows* whose memory was both measured and predicted."""
+    found = []
+    for row in rows:
+        measured = figure(row.cells.get("peak_bytes", ""))
+        question = row.asked.question if row.asked is not None else None
+        if not measured or measured < 0 or not isinstance(question, StepQuestion):
+            continue
+        try:
+            predicted = session.held_bytes(question)
+        except TopocastError:
+            continue
+        if predicted > 0:
+            found.append(HeldRow(row, predicted, measured))
+    return found
+
+
+def median_error(held: Sequence[HeldRow]) -> float:
+    """Return the median absolute error of *held*, which must not be empty."""
+    return median(abs(each.error) for each in held)
+
 
 __all__ = ["CALIBRATED_ON", "Asked", "Comparison", "Worst", "compare", "fit_folder"]
 

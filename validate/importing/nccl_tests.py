@@ -13,17 +13,18 @@ from typing import Any, cast
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.questions.collective import Dtype, Reduction
 from simulator.workload.collective import COLLECTIVES, Collective, bus_factor
-from validate.importing.nccl_agree import Printed, contradiction
 from validate.importing.nccl_settings import settings_in
 from validate.importing.nccl_table import (
     MOST_BYTES,
     MOST_ROWS,
     NOT_MEASURED,
     PROGRAM,
+    Printed,
     Rank,
     Row,
     Run,
     Unread,
+    contradiction,
     dtype_named,
     number_of,
     reduction_named,

@@ -9,9 +9,8 @@ from typing import Any
 from simulator.api.collectives import ALPHA_S
 from simulator.errors import one_line
 from validate.kinds.kind import Kind
-from validate.score.groups import Group, beside_published, group_rows, median_of, whole
 from validate.score.scaling import Efficiencies, scaling_document
-from validate.score.scores import Scores
+from validate.score.scores import Group, Scores, beside_published, group_rows, median_of, whole
 from validate.tables.lines import by_frequency
 
 SCHEMA_VERSION = 1

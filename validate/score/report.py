@@ -8,9 +8,8 @@ from simulator.cli.table import table_of
 from simulator.console.style import PLAIN, Style
 from simulator.errors import one_line
 from validate.score.document import ScoredTable, skipped_lines
-from validate.score.groups import Group, beside_published, group_rows, median_of, whole, without
 from validate.score.scaling import scaling_lines
-from validate.score.scores import Scores
+from validate.score.scores import Group, Scores, beside_published, group_rows, median_of, whole, without
 from validate.tables.lines import skipped_table
 
 _HEADER = ["", "rows", "scored", "median", "p90", "mean", "bias"]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from simulator.errors import Fault, InputError
 from validate.kinds.row import MeasuredRow
 from validate.score.score import MOST_DIFFERENT
-from validate.tables.statistics import relative_error
+from validate.tables.statistics import Errors, percentile, relative_error, summarise
 
-Errors = tuple[Sequence[float], Sequence[float]]
+RowErrors = tuple[Sequence[float], Sequence[float]]
 """Signed relative errors of the rows that count, and those of the baseline on them."""
 
 _OTHER = f"another of more than {MOST_DIFFERENT:,} reasons"
@@ -75,11 +76,11 @@ class Scores:
                 lines[number].append(line)
         yield from ((reason, lines[number]) for reason, number in self._reasons.items() if number)
 
-    def errors(self) -> tuple[int, Errors]:
+    def errors(self) -> tuple[int, RowErrors]:
         """Return the number of rows, and their errors."""
         return self._by(dict.fromkeys(self._codes, ())).get((), (0, ((), ())))
 
-    def grouped(self, axes: Sequence[str]) -> Mapping[tuple[str, ...], tuple[int, Errors]]:
+    def grouped(self, axes: Sequence[str]) -> Mapping[tuple[str, ...], tuple[int, RowErrors]]:
         """Return row counts and errors of rows with equal labels along *axes*; rows that lack one are in no group."""
         places = [self.names.index(axis) for axis in axes]
         groups = {}
@@ -89,7 +90,7 @@ class Scores:
                 groups[labels] = along
         return self._by(groups)
 
-    def without(self, axes: Sequence[str]) -> tuple[list[str], tuple[int, Errors]]:
+    def without(self, axes: Sequence[str]) -> tuple[list[str], tuple[int, RowErrors]]:
         """Return those of *axes* that some rows lack, with the count and errors of those rows."""
         places = {axis: self.names.index(axis) for axis in axes}
         lacking = {labels: () for labels in self._codes if any(labels[at] is None for at in places.values())}
@@ -98,7 +99,7 @@ class Scores:
 
     def _by(
         self, groups: Mapping[tuple[str | None, ...], tuple[str, ...]]
-    ) -> dict[tuple[str, ...], tuple[int, Errors]]:
+    ) -> dict[tuple[str, ...], tuple[int, RowErrors]]:
         numbers = {key: number for number, key in enumerate(dict.fromkeys(groups.values()))}
         of = [numbers[groups[labels]] if labels in groups else -1 for labels in self._codes]
         rows = [0] * len(numbers)
@@ -119,3 +120,72 @@ class Scores:
 
 def _listed(names: Collection[str]) -> str:
     return f"combinations of {', '.join(names)}; score it in parts" if names else "rows"
+
+
+_SIZE_ORDER = {">=1MiB": "0", "<1MiB": "1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """``rows`` rows that share the labels ``by``, of which ``errors.n`` are scored.
+
+    ``baseline`` holds the errors of the baseline over the same scored rows.
+    """
+
+    by: dict[str, str]
+    rows: int
+    errors: Errors
+    baseline: Errors
+
+    @property
+    def coverage(self) -> float | None:
+        """Share of the rows that are scored; None for no rows."""
+        return self.errors.n / self.rows if self.rows else None
+
+
+def whole(rows: Scores) -> Group:
+    """Return *rows* as one group."""
+    return _group({}, *rows.errors())
+
+
+def without(rows: Scores, axes: Sequence[str]) -> tuple[list[str], Group]:
+    """Return those of *axes* for which some of *rows* have no label, and those rows as one group."""
+    missing, found = rows.without(axes)
+    return missing, _group({}, *found)
+
+
+def _group(by: dict[str, str], rows: int, errors: RowErrors) -> Group:
+    return Group(by, rows, summarise(errors[0]), summarise(errors[1]))
+
+
+def median_of(place: str, rows: Scores) -> float | None:
+    """Return the median over machines (or devices: *place*) of each one's median absolute error; None for no errors."""
+    medians = [group.errors.median_ape for group in group_rows(rows, (place,))]
+    ordered = sorted(m for m in medians if m is not None)
+    return percentile(ordered, 0.5) if ordered else None
+
+
+def group_rows(rows: Scores, axes: Sequence[str]) -> list[Group]:
+    """Return the groups of *rows* with equal labels along *axes*, sorted.
+
+    Rows that lack one of the labels are in no group.
+    """
+    found = rows.grouped(axes)
+    return [_group(dict(zip(axes, labels, strict=True)), *found[labels]) for labels in sorted(found, key=_order)]
+
+
+def _order(labels: tuple[str, ...]) -> list[tuple[int, float, str]]:
+    """Return a sort key that orders numbers by value, before words."""
+    keys = []
+    for label in labels:
+        try:
+            keys.append((0, float(label), label))
+        except ValueError:
+            keys.append((1, 0.0, _SIZE_ORDER.get(label, label)))
+    return [key if math.isfinite(key[1]) else (1, 0.0, key[2]) for key in keys]
+
+
+def beside_published(rows: Scores) -> list[tuple[str, Errors, Errors]]:
+    """Return (name, its errors, ours) for each published predictor, over the scored rows that it also predicts."""
+    found = sorted(rows.published.items())
+    return [(name, summarise(theirs), summarise(ours)) for name, (theirs, ours) in found]

@@ -8,14 +8,34 @@ from pathlib import Path
 
 from simulator.api import Session
 from simulator.api.calibrations import Calibration, read_calibration
-from simulator.errors import InputError
+from simulator.errors import Fault, InputError
 from validate.kinds import KINDS, OPERATORS, Kind
 from validate.kinds.row import MeasuredRow, every_row
 from validate.score.predict import in_processes, in_turn
 from validate.score.score import ranked, score_rows
+from validate.tables.cells import NotScored, number
+from validate.tables.files import read_bytes, shown_as
 from validate.tables.names import DeviceNames, MachineNames, Names, machines_named
-from validate.tables.published import read_published
-from validate.tables.table import Table
+from validate.tables.table import Table, read_table
+
+_NEEDED = ("row_id", "predictor", "predicted_s")
+
+
+def read_published(file: str) -> dict[str, dict[str, float]]:
+    """Return the predicted seconds in the table *file*, by row and predictor.
+
+    Raises InputError where it cannot be read, lacks a column, or has a prediction that is not a positive number.
+    """
+    table = read_table(read_bytes(file), shown_as(file), _NEEDED, _NEEDED, "published predictions")
+    found: dict[str, dict[str, float]] = {}
+    for record in table.rows:
+        try:
+            predicted_s = number("predicted_s", table.cell(record, "predicted_s"))
+        except NotScored as reason:
+            raise InputError(Fault(str(reason), shown_as(file), record.line, 1)) from None
+        found.setdefault(table.cell(record, "row_id"), {})[table.cell(record, "predictor")] = predicted_s
+    return found
+
 
 CALIBRATED_ON = "calibrated on"
 _MANY = 100  # rows that are worth the start of more processes

@@ -17,8 +17,7 @@ import torch
 
 from validate.machine.measure.bench import Bench
 from validate.machine.measure.case import Case, Columns, Work
-from validate.machine.measure.cases.contents import random_bytes
-from validate.machine.measure.cases.sizes import ladder, spread
+from validate.machine.measure.cases.sizes import ladder, random_bytes, spread
 from validate.machine.measure.host import host_bytes, usable_threads
 from validate.machine.measure.statistics import Interval
 from validate.machine.measure.timing import Stopwatch

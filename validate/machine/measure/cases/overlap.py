@@ -18,7 +18,7 @@ import torch
 
 from validate.machine.measure.bench import Bench
 from validate.machine.measure.case import Case, Columns, Unavailable, Work
-from validate.machine.measure.cases.contents import random_bytes
+from validate.machine.measure.cases.sizes import random_bytes
 from validate.machine.measure.statistics import Interval
 from validate.machine.measure.timing import Call
 from validate.machine.measure.watches import QueuedStopwatch
