@@ -28,7 +28,11 @@ class Healthy(NamedTuple):
 
 
 def healthy_range(exchange: Composition) -> Healthy:
-    """Return the healthy range of *exchange*; raises InputError if no similar exchange was measured."""
+    """Return the healthy range of *exchange*: the band of its prediction on an unmeasured machine.
+
+    A log comes from a new source, and from a machine that may have a fault (docs/decisions/bands.md).  Raises
+    InputError if no similar exchange was measured.
+    """
     found = estimate(replace(exchange, facts=replace(exchange.facts, place="")), evidence())
     if found is None:
         raise InputError("no published measurement has such an exchange, so no healthy range is known")

@@ -1,4 +1,4 @@
-"""Likely causes of errors: rules, each for one effect that the model leaves out.
+"""Facts of a row, and likely causes of its error: rules, each for one effect that the model leaves out.
 
 A rule applies only if the row's facts show the cause and if the cause moves the time in the direction of the error:
 a low clock explains a time longer than predicted, never a shorter one.  Where possible, a rule gives the factor on the

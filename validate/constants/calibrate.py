@@ -1,4 +1,4 @@
-"""Fit the calibration factors of one device to measured operators, by :mod:`validate.constants.least`."""
+"""Fit the calibration factors of one device to measured operators (:mod:`validate.constants.least`); their YAML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fit the shared constants of a family to measured rows, and judge them on rows left out of the fit."""
+"""Fit the shared constants of a family to measured rows, judge them on rows left out, and write them."""
 
 from __future__ import annotations
 

@@ -182,7 +182,9 @@ def _scipy() -> tuple[Any, Any]:
 class Lines:
     """Linearised errors of rows: ``errors`` are log(predicted / measured) at the constants ``at``.
 
-    ``slopes`` holds by constant the derivative of each row's error by the constant's logarithm.
+    ``slopes`` holds by constant the derivative of each row's error by the constant's logarithm.  A time is a sum of
+    parts that grow or shrink with the constants, so near ``at`` its logarithm is almost linear in theirs: the slopes
+    take one prediction of all rows per constant, and serve all leave-one-out fits without another.
     """
 
     rows: tuple[MeasuredRow, ...]

@@ -1,4 +1,4 @@
-"""Compact storage of scored rows, some 30 bytes each: :class:`Scores`."""
+"""Compact storage of scored rows, some 30 bytes each (:class:`Scores`), and the errors of groups of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turn the command's options into the list of cases to measure."""
+"""The strategies that can be measured, and the command's options as the list of cases to measure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The result as one JSON document; errors are fractions, not percent."""
+"""The result, with the environment, as one JSON document; errors are fractions, not percent."""
 
 from __future__ import annotations
 

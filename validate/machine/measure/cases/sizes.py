@@ -1,4 +1,4 @@
-"""Ladders of sizes, and an order that covers their range early."""
+"""Ladders of sizes, an order that covers their range early, and random contents of buffers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ _BLOCK = 4 << 20  # bytes; larger buffers repeat the block, as generating random
 
 
 def random_bytes(size: int, device: Any, *, pinned: bool = False) -> Any:
-    """Return *size* random bytes on *device*; *pinned*: in page-locked host memory."""
+    """Return *size* random bytes on *device*; *pinned*: in page-locked host memory.
+
+    Equal values would lower a device's power draw and so change its clock.
+    """
     buffer = torch.empty(size, dtype=torch.uint8, device=device, pin_memory=pinned)
     block = _block()
     if buffer.device.type != "cpu":
