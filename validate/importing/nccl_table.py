@@ -33,8 +33,8 @@ class Printed(NamedTuple):
 def contradiction(size_bytes: int, halves: Sequence[Printed], factor: float) -> str:
     """Return which figures of a row of *size_bytes* contradict each other; empty if none do.
 
-    ``algbw`` is size / time, and ``busbw`` is algbw times *factor* (NVIDIA/nccl-tests ``doc/PERFORMANCE.md``).  A figure
-    is known to one unit of its last printed digit.  Figures that are absent contradict nothing.
+    ``algbw`` is size / time, and ``busbw`` is algbw times *factor* (NVIDIA/nccl-tests ``doc/PERFORMANCE.md``).  A
+    figure is known to one unit of its last printed digit.  Figures that are absent contradict nothing.
     """
     for half in halves:
         time_us, algbw, busbw = (_span(text) for text in half)
