@@ -26,7 +26,7 @@ from tests.hostile import ESCAPES, MESHES, REFUSED
 from tests.unit.test_dumps import LISTED, LSPCI, NV12
 from validate.compare.folder import read_folder
 from validate.importing.aiconfigurator import Package, Source, release
-from validate.importing.tables import latency_s
+from validate.importing.formats import latency_s
 from validate.machine.measure.lock import alone_in
 from validate.tables.csv_text import read_records
 

@@ -28,7 +28,7 @@ from tests.published_wheels import (
 )
 from validate.cli.app import app
 from validate.importing.aiconfigurator import release
-from validate.importing.products import is_cold
+from validate.importing.formats import is_cold
 from validate.kinds import COLLECTIVES, OPERATORS, Kind
 from validate.kinds.kind import Asked
 from validate.tables.names import Names

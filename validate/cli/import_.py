@@ -14,10 +14,16 @@ from validate.cli.command import command
 from validate.cli.options import Quiet, Text, argument, option
 from validate.cli.output import tell
 from validate.importing.aiconfigurator import Source, Table
-from validate.importing.attention import attention_rows
-from validate.importing.nccl import collective_rows
-from validate.importing.products import product_rows, read_products
-from validate.importing.tables import COLLECTIVES, OPERATORS, LeftOut, csv_of
+from validate.importing.formats import (
+    COLLECTIVES,
+    OPERATORS,
+    LeftOut,
+    attention_rows,
+    collective_rows,
+    csv_of,
+    product_rows,
+    read_products,
+)
 from validate.tables.share import Share
 
 FORMATS = ("aiconfigurator",)
