@@ -36,13 +36,8 @@ class Coverage:
     half_width: float
 
 
-def coverage(
-    rows: Sequence[Measured], by: By = LEFT_OUT["place"], advance: Callable[[], None] = lambda: None
-) -> list[Coverage]:
-    """Return by group the coverage of bands: *rows* are divided by the key *by*, each part judged by bands of the rest.
-
-    *advance* is called after each part.
-    """
+def coverage(rows: Sequence[Measured], by: By = LEFT_OUT["place"]) -> list[Coverage]:
+    """Return by group the coverage of bands: *rows* are divided by the key *by*, each judged by bands of the rest."""
     held: list[tuple[Measured, bool, float]] = []
     for part in sorted({by(row) for row in rows}, key=str):
         mine = [row for row in rows if by(row) == part]
@@ -50,7 +45,6 @@ def coverage(
         others = [row for row in rows if by(row) != part and classes.intersection(row.chain)]
         chains = {part.chain for row in mine for part in row.composition.parts} | {row.chain for row in mine}
         held += held_by(make_evidence(others, wanted=chains), mine)
-        advance()
     return summary(held)
 
 

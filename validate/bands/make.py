@@ -53,7 +53,6 @@ def make_evidence(
     calibrated: Mapping[Question, After] | None = None,
     session: Session | None = None,
     wanted: Iterable[Chain] | None = None,
-    advance: Callable[[], None] = lambda: None,
 ) -> Evidence:
     """Return the evidence of *rows*: the error classes with enough rows, and what was measured.
 
@@ -74,7 +73,7 @@ def make_evidence(
     found = Evidence(spreads, seen_in(rows))
     if session is None:
         return found
-    return replace(found, spreads={**spreads, **_with_parts(found, by_class, session, advance)})
+    return replace(found, spreads={**spreads, **_with_parts(found, by_class, session)})
 
 
 def _is_enough(rows: Sequence[Measured]) -> bool:
@@ -174,9 +173,7 @@ def _calibrated(rows: Sequence[Measured], calibrated: Mapping[Question, After]) 
 # -- steps -----------------------------------------------------------------------------
 
 
-def _with_parts(
-    found: Evidence, by_class: Mapping[str, Sequence[Measured]], session: Session, advance: Callable[[], None]
-) -> dict[str, Spread]:
+def _with_parts(found: Evidence, by_class: Mapping[str, Sequence[Measured]], session: Session) -> dict[str, Spread]:
     """Return the classes of steps, with the half-widths that kernels and exchanges of a few steps explain."""
     made: dict[StepQuestion, tuple[float, float] | None] = {}
     changed = {}
@@ -189,7 +186,6 @@ def _with_parts(
         for question in few[:: max(1, len(few) // _MOST_STEPS)][:_MOST_STEPS]:
             if question not in made:
                 made[question] = _explained(session, question, found)
-                advance()
             explained = made[question]
             if explained is not None:
                 halves.append(explained)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -46,12 +46,9 @@ class Measured:
         return self.question.where.topology
 
 
-def measured(
-    rows: Iterable[MeasuredRow], session: Session, advance: Callable[[], None] = lambda: None
-) -> Iterator[Measured]:
+def measured(rows: Iterable[MeasuredRow], session: Session) -> Iterator[Measured]:
     """Yield the *rows* that count; for software before 2019, only those of the fastest framework."""
     for row in rows:
-        advance()
         if row.skipped or row.asked is None or row.error is None or row.error <= -1.0:
             continue
         if row.labels.get("era") == "before 2019" and row.labels.get("framework_rank") != "best":

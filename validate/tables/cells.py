@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import TypeVar
 
-from simulator.errors import one_line
-
 NOMINAL_BYTES = 256 << 20
 """Stands in for a size that a table does not give: so large that only bandwidth counts."""
 
@@ -82,14 +80,14 @@ def size_bytes(cell: Callable[[str], str], column: str = "bytes") -> float:
     return value
 
 
-def threads_of(cell: Callable[[str], str], column: str = "threads") -> int | None:
-    """Return the number of threads under *column*, None where it is empty; raises NotScored on no valid number."""
-    text = cell(column)
+def threads_of(cell: Callable[[str], str]) -> int | None:
+    """Return the number under ``threads``, None where it is empty; raises NotScored on no valid number."""
+    text = cell("threads")
     if not text:
         return None
-    value = number(column, text)
+    value = number("threads", text)
     if value != int(value) or value > _MOST_THREADS:
-        raise NotScored(f"{one_line(column, 20)} is not a whole number up to {_MOST_THREADS}")
+        raise NotScored(f"threads is not a whole number up to {_MOST_THREADS}")
     return int(value)
 
 

@@ -145,9 +145,9 @@ def _size(word: str) -> float:
     return _quantity("--sizes", word, "size")
 
 
-def _quantity(option: str, text: str, dimension: str, *, positive: bool = False) -> float:
+def _quantity(option: str, text: str, dimension: str) -> float:
     try:
-        return parse_quantity(text, dimension, positive=positive)
+        return parse_quantity(text, dimension)
     except ValueError as error:
         raise InputError(f"{option}: {error}") from None
 

@@ -65,9 +65,9 @@ class ScratchFile:
             raise Unavailable("the system has no preadv")
         return self._direct if cache == "direct" else self._plain
 
-    def forget(self, offset: int = 0, length: int = 0) -> None:
-        """Drop the cached pages of *length* bytes from *offset*; 0 means to the end."""
-        os.posix_fadvise(self._plain, offset, length, os.POSIX_FADV_DONTNEED)
+    def forget(self) -> None:
+        """Drop the cached pages."""
+        os.posix_fadvise(self._plain, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def write(self, offset: int, cache: Cache) -> None:
         """Write a block at *offset*; raises Unavailable where the disk is full, OSError on other faults."""
