@@ -220,7 +220,11 @@ def test_what_is_judged_has_no_say_in_what_is_fitted(measured, monkeypatch):
     folder = read_folder(str(measured))
     judge_within(bench(), folder, rows, 0.3)
     chosen, before = seen[0]
-    false = [row if (row.table, row.line) in chosen else replace(row, measured_s=row.measured_s * 7) for row in rows]
+
+    def wrong(row):
+        return replace(row, measured_s=row.measured_s * 7, time_s=row.time_s * 7)
+
+    false = [row if (row.table, row.line) in chosen else wrong(row) for row in rows]
     seen.clear()
     judge_within(bench(), folder, list(reversed(false)), 0.3)
     assert seen[0] == (chosen, before)
