@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from validate.tables.sample import choose, digest
+from validate.tables.share import choose, digest
 
 NAMES = st.sampled_from(["device", "op", "m", "n", "k", "rows"])
 ASKED = st.dictionaries(NAMES, st.text(max_size=6))

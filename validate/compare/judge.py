@@ -15,7 +15,7 @@ from validate.compare.calibrating import Bench, Fitted
 from validate.compare.classes import ClassErrors, errors_of
 from validate.compare.folder import Folder
 from validate.compare.rows import ComparedRow
-from validate.tables.sample import digest
+from validate.tables.share import digest
 
 # Columns on how a row was run: the same shape with a cold cache or on another machine is not a new question.
 _HOW = frozenset(("device", "machine", "includes_dispatch", "cache", "threads", "schedule", "issue"))

@@ -15,7 +15,7 @@ from validate.tables.cells import NotScored
 from validate.tables.csv_text import read_records
 from validate.tables.files import read_bytes, shown_as
 from validate.tables.names import Names
-from validate.tables.sample import choose
+from validate.tables.share import choose
 from validate.tables.table import Table, tabulate
 
 

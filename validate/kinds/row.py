@@ -13,7 +13,7 @@ from validate.kinds.kind import Asked, Kind
 from validate.tables.cells import NotScored, measured_time
 from validate.tables.csv_text import Record
 from validate.tables.names import Names
-from validate.tables.sample import digest
+from validate.tables.share import digest
 from validate.tables.statistics import relative_error
 from validate.tables.table import Table
 

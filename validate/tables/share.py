@@ -1,8 +1,15 @@
-"""A share of shapes chosen by hash: the same shapes on every device and in every framework."""
+"""Choices by hash: a share of shapes, the same on all devices and in all frameworks; rows that calibrate a device.
+
+The latter are chosen from their questions before any measured time is read: the rows of a device are ordered by the
+SHA-256 of their question (every column that a prediction reads), and the first distinct ones are taken.  The choice
+thus depends neither on measured times nor on the order of the table, is the same on every run, and is random in operator
+and size.  It is not stratified, as that would require a choice of strata.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -31,3 +38,18 @@ class Share:
 
 
 HELD_OUT = Share(16)  # shapes of matrix products and attention that no constant is fitted to
+
+
+_DIGITS = 16  # of the digest: 64 bits are plenty for tables of 10^5 rows
+
+
+def digest(asked: Mapping[str, str]) -> str:
+    """Return the first digits of the SHA-256 of a row's question; the order of its columns does not matter."""
+    text = "\x1e".join(f"{column}\x1f{asked[column].strip()}" for column in sorted(asked) if asked[column].strip())
+    return sha256(text.encode()).hexdigest()[:_DIGITS]
+
+
+def choose(digests: Iterable[str], count: int) -> frozenset[str]:
+    """Return the digests of *count* distinct questions, but of at most half of them."""
+    distinct = sorted(set(digests))
+    return frozenset(distinct[: min(count, len(distinct) // 2)])

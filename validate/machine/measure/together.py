@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 import torch.distributed as dist
 
-from validate.machine.measure.hold import hold_up
+from validate.machine.measure.recording import hold_up
 from validate.machine.measure.statistics import Interval
 from validate.machine.measure.timing import Effort, repeated
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from validate.machine.measure.bench import Bench, CpuStopwatch
-from validate.machine.measure.hold import time_queued
+from validate.machine.measure.recording import time_queued
 from validate.machine.measure.timing import Call
 
 _ISSUE_S = 15e-6  # initial allowance for the host to issue a call
