@@ -2,8 +2,8 @@
 
 The latter are chosen from their questions before any measured time is read: the rows of a device are ordered by the
 SHA-256 of their question (every column that a prediction reads), and the first distinct ones are taken.  The choice
-thus depends neither on measured times nor on the order of the table, is the same on every run, and is random in operator
-and size.  It is not stratified, as that would require a choice of strata.
+thus depends neither on measured times nor on the order of the table, is the same on every run, and is random in
+operator and size.  It is not stratified, as that would require a choice of strata.
 """
 
 from __future__ import annotations
