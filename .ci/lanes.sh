@@ -6,8 +6,9 @@ declare -A group_of=()
 
 # Start the command $2... beside the others, in a process group of its own; the lane is called $1.
 lane() {
+    : >"$room/$1.out"  # it is shown from now on, whenever the command starts
     set -m
-    "${@:2}" >"$room/$1.out" 2>&1 &
+    "${@:2}" >>"$room/$1.out" 2>&1 &
     group_of[$1]=$!
     set +m
     lanes+=("$1")
