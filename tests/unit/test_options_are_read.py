@@ -155,7 +155,7 @@ SIMULATE: dict[str, tuple[str, str]] = {
     "scale --set": (f"{_SCALE} --batch 2", "classes=10"),
     "scale --compile": (f"{_SCALE} --batch 2", ""),
     "scale --fused-optimizer": (f"{_SCALE} --batch 2", ""),
-    "scale --recompute": (f"{_SCALE} --batch 2", ""),
+    "scale --recompute": (f"{_SCALE} --batch 2".replace("alexnet", "resnet18"), ""),
     "scale --recompute-attention": (_SCALE_BERT, ""),
     "scale --recompute-operators": (_SCALE_BERT, ""),
     "scale --recompute-parts": (_SCALE_BERT, "layernorm"),
