@@ -93,20 +93,33 @@ def sent_bytes(plan: Plan) -> float:
     return sum(flow.bytes * flow.count * task.repeat for task in plan.tasks for flow in task.flows)
 
 
+def check_bytes(plan: Plan, buffer_bytes: float) -> None:
+    """Check that each flow has the bytes of the part of the buffer that it carries."""
+    for task in plan.tasks:
+        for repetition in range(task.repeat if task.flows else 0):
+            assert task.carries is not None
+            for flow, carried in zip(task.flows, task.carries(repetition), strict=True):
+                part = sum(stop - start for start, stop in carried.region)
+                assert flow.bytes * flow.count == pytest.approx(float(part) * buffer_bytes, rel=1e-9), task.label
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("collective", COLLECTIVES)
 def test_every_rank_ends_with_what_the_collective_gives_it(strategy: str, collective: Collective) -> None:
     planned = 0
     for where, gpus in PLACES:
         asked = question(where, gpus, collective, strategy)
+        of, (request,) = SESSION.planned(asked)
+        n = request.n_ranks
         try:
-            check(exchange_of(SESSION, asked))
+            found = exchange_of(SESSION, asked)
         except InputError as error:
             if "does not say who sends what" not in str(error):
                 continue  # it does not fit
-            of, (request,) = SESSION.planned(asked)
-            n = request.n_ranks
             assert sent_bytes(of.plan(request)) >= least_bytes(collective, n, asked.size_bytes) * (1 - 1e-9)
+        else:
+            check(found)
+            check_bytes(of.plan(request), 4.0 * found.n_elements)
         planned += 1
     assert planned or collective != "all-reduce"
 
