@@ -15,7 +15,6 @@ from simulator.questions.layout import FSDP, REPLICAS, Layout
 from simulator.questions.options import StepOptions
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.results.alternatives import NOT_TRIED, Way, faster
-from simulator.results.input import STEP
 from simulator.results.training import TrainingResult
 from simulator.spelling import word_of
 from simulator.step.changes import changes_of
@@ -48,7 +47,7 @@ def advised(context: Context, question: StepQuestion) -> TrainingResult:
     count = result.device_count
     device = context.device(question.where, result.step.device, question.threads, question.software)
     ways = _ways(context, question, device, several=count > 1)
-    is_fed = result.input is None or result.input.bound == STEP  # otherwise only a faster input makes the step faster
+    is_fed = result.input is None or not result.input.is_slower  # otherwise only a faster input makes the step faster
     most_events = _MOST_EVENTS_OF_SERVERS if question.has_servers else _MOST_EVENTS
     is_small = result.step.simulation_events <= most_events
     alternatives = faster(result.step_time_s, question.programs * question.batch, ways) if is_fed and is_small else ()

@@ -6,8 +6,6 @@ from dataclasses import replace
 
 from simulator.api.alone import alone_timeline, executed
 from simulator.api.context import perturbations_of
-from simulator.api.pipeline import run_pipeline
-from simulator.api.servers import run_servers
 from simulator.collectives.request import Unsuitable
 from simulator.engine.timeline import Timeline
 from simulator.network.machine import Machine
@@ -48,6 +46,8 @@ def together_timeline(shared: SharedStep, roles: list[Role] | None = None) -> tu
     machine, question, fold = shared.machine, shared.question, shared.fold
     check_stragglers(machine, shared.group.ranks, question.stragglers)
     if shared.layout.pp > 1:
+        from simulator.api.pipeline import run_pipeline
+
         run = run_pipeline(shared)
         return [stage.role for stage in run.stages], run.timeline
     acting = roles or roles_of(
@@ -80,6 +80,8 @@ def run_together(shared: SharedStep, roles: list[Role] | None = None) -> Trainin
     """
     question, network = shared.question, shared.network
     if question.has_servers:
+        from simulator.api.servers import run_servers
+
         return run_servers(shared)
     if question.strategy.startswith("parameter-server") and not question.layout.has_replicas:
         raise Unsuitable(f"servers keep the parameters of whole replicas; {question.layout.words} has none")
@@ -136,6 +138,8 @@ def _of_whole(step: StepResult, shared: SharedStep) -> StepResult:
 def _run_stages(shared: SharedStep) -> TrainingResult:
     """Return the step of *shared* with its layers divided among pipeline stages; raises Unsuitable or InputError."""
     question, layout, count = shared.question, shared.layout, shared.question.micro_batches
+    from simulator.api.pipeline import run_pipeline
+
     run = run_pipeline(shared)
     memory = [
         device_memory(stage.network, question, stage.role.place.device, layout, in_flight(layout, number, count))

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from math import isfinite
 
 from simulator.cli.confidence_text import changed_lines, outside_lines
-from simulator.cli.input_text import input_lines
-from simulator.cli.server_text import checkpoint_lines, server_lines, share_lines
 from simulator.cli.table import Column, lines_of, table_lines
 from simulator.collectives.nccl.strategy import KEPT
 from simulator.console.style import Style
@@ -51,13 +49,15 @@ def step_lines(result: TrainingResult, style: Style) -> list[str]:
         lines += ["", *_account(result, style)]
         lines += ["", *_streams(result, style)]
     if result.input is not None:
+        from simulator.cli.input_text import input_lines
+
         lines += ["", *input_lines(result.input, result.samples, step.sample, rate_words, style)]
-    if result.servers is not None:
-        lines += ["", *server_lines(result.servers, style)]
-    if result.shares:
-        lines += ["", *share_lines(result.shares, style)]
-    if result.checkpoints is not None:
-        lines += ["", *checkpoint_lines(result.checkpoints, style)]
+    if result.servers is not None or result.shares or result.checkpoints is not None:
+        from simulator.cli.server_text import checkpoint_lines, server_lines, share_lines
+
+        lines += ["", *server_lines(result.servers, style)] if result.servers is not None else []
+        lines += ["", *share_lines(result.shares, style)] if result.shares else []
+        lines += ["", *checkpoint_lines(result.checkpoints, style)] if result.checkpoints is not None else []
     lines += ["", *_kinds(step, style)]
     lines += ["", *_layers(step, style)]
     for part in dict.fromkeys(device.part for device in result.memory):

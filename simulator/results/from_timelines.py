@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from simulator.collectives.nccl.strategy import KEPT
 from simulator.engine.executor import alone
@@ -13,7 +13,6 @@ from simulator.plan.plan import Fragment
 from simulator.questions.step import StepQuestion
 from simulator.results.bottleneck import bottleneck_of
 from simulator.results.result import counts_software, is_bound
-from simulator.results.servers import COMPUTE, ServerRun
 from simulator.results.staging import staging_notes
 from simulator.results.step import StepResult
 from simulator.results.streams import StreamUse, stream_uses, times_of
@@ -25,8 +24,10 @@ from simulator.training.exchange import STREAM, Exchanged
 from simulator.training.pipeline import ChunkRun
 from simulator.training.plan import SharedStep
 from simulator.training.roles import MOST_ROLES, Role
-from simulator.training.servers import Served
 from simulator.training.slowest import slowest_of
+
+if TYPE_CHECKING:
+    from simulator.results.servers import ServerRun
 
 
 def alone_result(question: StepQuestion, step: StepResult) -> TrainingResult:
@@ -145,6 +146,9 @@ def server_result(
     prefix = f"{step.device}/" if f"{step.device}/compute" in uses else ""
     waits_s = uses.get(f"{prefix}compute", StreamUse()).waits_s
     exposed_s = sum(seconds for stream, seconds in waits_s.items() if not stream.endswith("host"))
+    from simulator.results.servers import COMPUTE
+    from simulator.training.servers import Served
+
     exchanging_s = max(exposed_s, sum(seconds for stage, seconds in run.stages_s.items() if stage != COMPUTE))
     keys = {task.about.key for task in one.plan.tasks if isinstance(task.about, Served) and task.about.key >= 0}
     return TrainingResult(

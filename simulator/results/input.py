@@ -70,6 +70,11 @@ class InputRun:
         return next(limit.name for limit in self.limits if limit.name != STEP)
 
     @property
+    def is_slower(self) -> bool:
+        """Whether a step waits for its input."""
+        return self.bound != STEP
+
+    @property
     def idle_share(self) -> float:
         """Fraction of the time in which the devices wait for input."""
         return max(0.0, 1.0 - self.step_s / self.period_s) if self.period_s else 0.0

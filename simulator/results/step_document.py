@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from simulator.questions.where import month_words
-from simulator.results.checkpoints import Checkpoints
 from simulator.results.document import SCHEMA_VERSION, options_document
-from simulator.results.input import InputRun
 from simulator.results.order import best_of
 from simulator.results.rounded import rounded_share
-from simulator.results.servers import ServerRun
 from simulator.results.shares import shares_of
 from simulator.results.step import StepResult
 from simulator.results.step_confidence import step_confidence, step_trust
 from simulator.results.training_run import TrainingRun
 from simulator.step.memory import MemoryNeed
 from simulator.topology.schema import price_entry
+
+if TYPE_CHECKING:
+    from simulator.results.checkpoints import Checkpoints
+    from simulator.results.input import InputRun
+    from simulator.results.servers import ServerRun
 
 
 def steps_document(results: Sequence[TrainingRun], unfit: Mapping[str, str]) -> dict[str, Any]:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from simulator.engine.timeline import Timeline
 from simulator.questions.step import StepQuestion
 from simulator.results.alternatives import Alternative
 from simulator.results.bottleneck import LinkUse
 from simulator.results.changed import Changed
-from simulator.results.checkpoints import Checkpoints
-from simulator.results.input import STEP, InputRun
-from simulator.results.servers import ServerRun
 from simulator.results.step import StepResult
 from simulator.results.streams import StreamUse
 from simulator.step.memory import MemoryNeed
 from simulator.topology.schema import Price
+
+if TYPE_CHECKING:
+    from simulator.results.checkpoints import Checkpoints
+    from simulator.results.input import InputRun
+    from simulator.results.servers import ServerRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,4 +176,4 @@ class TrainingRun:
 
         That is ``host``, ``compute``, ``memory``, ``latency``, ``copies``, ``exchange`` or a pipeline's ``fill``.
         """
-        return "input" if self.input is not None and self.input.bound != STEP else self.step.bound
+        return "input" if self.input is not None and self.input.is_slower else self.step.bound
