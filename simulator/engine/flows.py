@@ -9,7 +9,7 @@ relative to the rate alone, so that units do not matter.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import partial
 
 from simulator.engine.kernel import Kernel
@@ -17,6 +17,7 @@ from simulator.errors import SimulationError
 from simulator.network.fairshare import fair_rates
 from simulator.plan.plan import Resource
 
+_MOST_KNOWN = 1024  # sets of flows whose rates are kept
 _SAME_INSTANT = 1e-12  # relative difference of end times that is due to rounding
 
 
@@ -47,7 +48,7 @@ class ActiveFlow:
         batch: Batch,
         position: int,
         amount: float,
-        loads: Sequence[tuple[Resource, float]],
+        loads: tuple[tuple[Resource, float], ...],
         cap_Bps: float,
         latency_s: float,
         in_seconds: bool,
@@ -99,6 +100,7 @@ class FlowNetwork:
         self._freed: dict[Resource, None] = {}
         self._solving = False
         self._armed_s = float("inf")
+        self._known: dict[Hashable, list[float]] = {}  # rates of flows that share, which repeat from round to round
 
     def start(self, batch: Batch) -> None:
         """Start (or resume) the flows of *batch* now."""
@@ -123,6 +125,7 @@ class FlowNetwork:
 
     def change(self, resource: Resource) -> None:
         """Recompute the rates on *resource*, whose capacity has changed."""
+        self._known.clear()
         self._end_due()  # what ends at this instant is not stopped by a capacity that is gone from now on
         self._freed[resource] = None
         self._request()
@@ -225,8 +228,21 @@ class FlowNetwork:
             heapq.heappush(self._ends, (end, self._pushed, flow.version, flow))
 
     def _rates(self, part: list[ActiveFlow]) -> list[float]:
+        if len(part) == 1:
+            return self._found(part)
+        first: dict[Batch, int] = {}
+        key = tuple(
+            [(flow.loads, flow.cap_Bps, flow.in_seconds, first.setdefault(flow.batch, len(first))) for flow in part]
+        )
+        if key not in self._known:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[key] = self._found(part)
+        return self._known[key]
+
+    def _found(self, part: list[ActiveFlow]) -> list[float]:
         caps = [flow.cap_Bps for flow in part]
-        if len(part) == 1 or len({flow.in_seconds for flow in part}) == 1:
+        if len({flow.in_seconds for flow in part}) == 1:
             return fair_rates([flow.loads for flow in part], caps, self._capacity)
         alone = self._alone(part)
         loads = [[(r, w * rate) for r, w in flow.loads if rate] for flow, rate in zip(part, alone, strict=True)]

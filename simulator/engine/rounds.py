@@ -24,7 +24,7 @@ class Amount(NamedTuple):
     """A part of a round as the engine sees it: bytes on the wire or seconds, and loads per unit of rate."""
 
     amount: float
-    loads: Sequence[tuple[Resource, float]]
+    loads: tuple[tuple[Resource, float], ...]
     cap: float
     latency_s: float = 0.0
     in_seconds: bool = False
