@@ -10,10 +10,9 @@ from simulator.api.session import Session
 from simulator.collectives.request import Unsuitable
 from simulator.errors import InputError
 from simulator.network.symmetry import Symmetry
-from simulator.questions.checks import changed
 from simulator.questions.collective import CollectiveQuestion
-from simulator.questions.layout import REPLICAS
 from simulator.questions.step import StepQuestion
+from simulator.training.alone import alone_s_of
 from simulator.workload.precision import ELEMENT_BYTES
 
 _MOST_KINDS = ((16, 48), (64, 12), (10**9, 4))  # GPUs of the machine up to, kinds of sets tried at most
@@ -95,13 +94,11 @@ def _exchange_seconds(
 
 def _alone_s(session: Session, question: StepQuestion, chosen: Chosen) -> float:
     """Return the seconds of the step on the slowest of *chosen* alone, or 0 if all GPUs of the machine are equal."""
-    machine = session.machine(question.where)
-    of_part = {machine.nodes[node].part_name: gpu for gpu, node in reversed(list(enumerate(machine.gpus)))}
-    if len(of_part) == 1:
+    machine, places = session.machine(question.where), session.places(question.where, question.software)
+    if len({node.part_name for node in machine.unlike(machine.gpus)}) == 1:
         return 0.0
-    there = {machine.nodes[machine.gpus[gpu]].part_name for gpu in chosen}
-    alone = changed(question, layout=REPLICAS, input=None, checkpoints=None, divided=False, helpers=())
-    return max(session.step(changed(alone, gpus=(of_part[part],))).step_time_s for part in there)
+    devices = {places.place(node.index).device for node in machine.unlike(machine.gpus[gpu] for gpu in chosen)}
+    return max(alone_s_of(device, session.network(question), question) for device in devices)
 
 
 def _step_s(session: Session, question: StepQuestion, tried: Callable[[str], None]) -> float:
