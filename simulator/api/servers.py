@@ -13,7 +13,7 @@ from simulator.engine.executor import execute
 from simulator.engine.timeline import Timeline
 from simulator.errors import refused
 from simulator.results.from_timelines import server_result
-from simulator.results.servers import ends_of, loss_at, one_step, server_run
+from simulator.results.servers import cycle_of, ends_of, loss_at, one_step, periods_of, server_run
 from simulator.results.step import make_step_result
 from simulator.results.training import TrainingResult
 from simulator.results.training_run import DeviceMemory
@@ -27,72 +27,87 @@ from simulator.training.teams import Team, servers_of, teams_of
 
 _FEW, _MOST = 5, 40  # steps simulated: at first, and at most
 _MORE = 1_000_000  # activities times teams of a simulation that is not repeated with twice as many steps
-_SAME = 1e-3  # relative difference of step times that counts as steady; the sharing of links still varies a little
 
 
 class _Ran(NamedTuple):
-    """Several steps of *teams* through *servers*; ``apart`` as in :class:`~simulator.results.servers.ServerRun`."""
+    """Steps of *teams* through *servers*, their ends by team, and after how many they repeat; None if they do not."""
 
     teams: list[Team]
     servers: tuple[int, ...]
     timeline: Timeline
-    is_steady: bool
-    apart: int | None
+    ends: list[list[float]]
+    cycle: int | None
+
+    @property
+    def nodes_per_s(self) -> float:
+        """Steps a second, summed over all nodes."""
+        periods = periods_of(self.ends, self.cycle)
+        return sum(len(team.cpus) / period_s for team, (_, _, period_s) in zip(self.teams, periods, strict=True))
 
 
-def _ran(shared: SharedStep) -> _Ran:
-    """Return the run of enough steps, with the last as long as those before if possible.
+def _ran(
+    shared: SharedStep, teams: list[Team], servers: tuple[int, ...], counts: Sequence[int], starts_s: Sequence[float]
+) -> _Ran:
+    """Return so many steps of each team, which begin at *starts_s*, or all at once."""
+    timeline = execute(shared.machine, plan_servers(shared, teams, servers, counts, starts_s=starts_s))
+    ends = ends_of(timeline, teams)
+    return _Ran(teams, servers, timeline, ends, cycle_of(ends) if shared.question.staleness is not None else None)
+
+
+def _steady(shared: SharedStep, teams: list[Team], servers: tuple[int, ...], starts_s: Sequence[float] = ()) -> _Ran:
+    """Return the run of *teams* from *starts_s*; with a bound on staleness, with more steps until they repeat."""
+    late = shared.question.staleness
+    count = _FEW + (late or 0)
+    found = _ran(shared, teams, servers, [count] * len(teams), starts_s)
+    if late is None and len(teams) > 1:
+        paces = [own[-1] - own[-2] for own in found.ends]
+        few = max(2, min(_FEW, int(_MOST * min(paces) / max(paces))))
+        counts = [min(_MOST, ceil(few * max(paces) / pace)) for pace in paces]
+        return _ran(shared, teams, servers, counts, starts_s)
+    while late is not None and found.cycle is None:
+        if count == _MOST or len(found.timeline.plan.tasks) * len(teams) >= _MORE:
+            break
+        count = min(_MOST, 2 * count)
+        found = _ran(shared, teams, servers, [count] * len(teams), starts_s)
+    return found
+
+
+def _best(shared: SharedStep, teams: list[Team], servers: tuple[int, ...]) -> _Ran:
+    """Return a run of enough steps that they repeat at its end, if possible.
+
+    Nodes that do not wait for each other in every step may share links and servers in several ways for ever.  They are
+    run from two starts, all at once and evenly spread over a step; the faster run counts, as links and servers are
+    ideal.
+    """
+    found = _steady(shared, teams, servers)
+    if shared.question.staleness == 0 or len(teams) == 1:
+        return found
+    whole_s = max(own[-1] - own[-2] for own in found.ends)
+    spread_s = [number / len(teams) * whole_s for number in range(len(teams))]
+    return max(found, _steady(shared, teams, servers, spread_s), key=lambda ran: ran.nodes_per_s)
+
+
+def run_servers(shared: SharedStep) -> TrainingResult:
+    """Return the result of steps of *shared* through servers.
 
     Raises Unsuitable if there are fewer places than servers, or too many flows between nodes and servers; InputError
     for a wrong option.
     """
-    question = shared.question
+    question, network, late = shared.question, shared.network, shared.question.staleness
+    if question.options.cuda_graph:
+        raise refused("cuda_graph", "parameters are pulled between the layers of a step, which is one graph")
     refuse_passing(question.where.slow_links, "training through servers")
-    late = question.staleness
-    count = _FEW + (late or 0)
-    if count > _MOST:
+    if late is not None and late > _MOST - _FEW:
         raise refused("staleness", f"from 0 to {_MOST - _FEW}, or async", late)
     strategy = parameter_server(question.strategy)
     servers = servers_of(shared.group, strategy.n_servers, strategy.places or question.servers)
-    teams, apart = teams_of(shared, servers, count)
-
-    def run(steps: Sequence[int]) -> tuple[Timeline, list[list[float]]]:
-        timeline = execute(shared.machine, plan_servers(shared, teams, servers, steps))
-        return timeline, ends_of(timeline, teams)
-
-    timeline, ends = run([count] * len(teams))
-    if late is None:
-        paces = [own[-1] - own[-2] for own in ends]
-        slowest = max(paces)
-        few = max(2, min(_FEW, int(_MOST * min(paces) / slowest)))
-        counts = [min(_MOST, ceil(few * slowest / pace)) for pace in paces]
-        timeline, ends = run(counts) if len(teams) > 1 else (timeline, ends)
-        return _Ran(teams, servers, timeline, True, apart)
-    while not (steady := _steady(ends)) and count < _MOST and len(timeline.plan.tasks) * len(teams) < _MORE:
-        count = min(_MOST, 2 * count)
-        timeline, ends = run([count] * len(teams))
-    return _Ran(teams, servers, timeline, steady, apart)
-
-
-def _steady(ends: Sequence[Sequence[float]]) -> bool:
-    """Return whether the last three steps before the final one took equally long for every team.
-
-    Two equal steps are not enough: they also occur while the host runs ahead of its GPU, until its queue is full.
-    """
-    lengths = [own[-i] - own[-i - 1] for own in ends for i in (2, 3, 4)]
-    return max(lengths) - min(lengths) <= _SAME * max(lengths)
-
-
-def run_servers(shared: SharedStep) -> TrainingResult:
-    """Return the result of steps of *shared* through servers; raises as :func:`_ran`."""
-    question, network = shared.question, shared.network
-    if question.options.cuda_graph:
-        raise refused("cuda_graph", "parameters are pulled between the layers of a step, which is one graph")
-    ran = _ran(shared)
-    teams, servers, timeline, steady, apart = ran
-    run = replace(server_run(timeline, teams, servers, staleness=question.staleness, is_steady=steady), apart=apart)
+    teams, apart = teams_of(shared, servers, _FEW + (late or 0))
+    ran = _best(shared, teams, servers)
+    timeline = ran.timeline
+    run = replace(server_run(timeline, teams, servers, staleness=late, cycle=ran.cycle), apart=apart)
     if question.lost is not None:
-        run = replace(run, lost_s=_lost_s(shared, ran, run.measured[0]))
+        lost_s, then_s = _lost_s(shared, ran, run.measured[0])
+        run = replace(run, lost_s=lost_s, then_s=then_s)
     roles = [role for team in teams for role in team.roles]
     slowest = max(range(len(teams)), key=lambda number: run.paces[number].period_s)
     role = max(teams[slowest].roles, key=lambda each: alone_s_of(each.place.device, network, question, each.pace))
@@ -117,12 +132,13 @@ def run_servers(shared: SharedStep) -> TrainingResult:
     return server_result(question, run, step, memory, rate, one, timeline, pace, n_bytes)
 
 
-def _lost_s(shared: SharedStep, ran: _Ran, step: int) -> float:
-    """Return the delay in seconds of the whole run if a server fails in *step* of *ran*.
+def _lost_s(shared: SharedStep, ran: _Ran, step: int) -> tuple[float, float]:
+    """Return the delay by a server's failure in *step* of *ran*, and the time of a step after that, in seconds.
 
-    Raises InputError if the name is no server or the only one, or if nodes do not wait for each other.
+    The delay is that of the step which waits for what is sent again: *step* or the next one.  Raises InputError if the
+    name is no server or the only one, or if nodes do not wait for each other.
     """
-    teams, timeline = ran.teams, ran.timeline
+    teams, ends = ran.teams, ran.ends
     assert shared.question.lost is not None
     name, after_s = shared.question.lost
     names = [shared.machine.nodes[server].name for server in ran.servers]
@@ -132,11 +148,12 @@ def _lost_s(shared: SharedStep, ran: _Ran, step: int) -> float:
         raise refused("lost", "is the only server, and no other could take over its keys", name)
     if shared.question.staleness != 0:
         raise refused("lost", f"is for {mention('staleness', 0)}, where all wait for all", name)
-    ends = ends_of(timeline, teams)
-    loss = loss_at(timeline, teams, step, names.index(name), after_s)
+    loss = loss_at(ran.timeline, teams, step, names.index(name), after_s)
     if loss.at_s >= min(own[-1] for own in ends):
         raise refused("lost", f"{after_s:g} s after the start of a step is after its end", name)
-    steps = [len(own) for own in ends]
-    plan = plan_servers(shared, teams, ran.servers, steps, loss)
+    steps = [len(own) + _FEW for own in ends]
+    plan = plan_servers(shared, teams, ran.servers, steps, loss=loss)
     later = ends_of(execute(shared.machine, plan), teams)
-    return max(own[-1] for own in later) - max(own[-1] for own in ends)
+    delay_s = max(max(own[at] for own in later) - max(own[at] for own in ends) for at in (step, step + 1))
+    first_s, last_s = (max(own[at] for own in later) for at in (-4, -2))  # the last step is shorter, as none follows it
+    return delay_s, (last_s - first_s) / 2

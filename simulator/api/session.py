@@ -147,18 +147,18 @@ class Session(Context):
         result = run_collective(strategy, requests, fold=fold, perturbations=perturbations)
         return replace(result, asked=question)
 
-    def changed(self, question: Question, time_s: float, delay_s: float | None = None) -> Changed | None:
+    def changed(self, question: Question, time_s: float) -> Changed | None:
         """Return what *question*, answered with *time_s*, changes of its machine; None if it changes nothing.
 
-        The question is answered once more, without its changes.  *delay_s*: that of a step by a server's loss.
+        The question is answered once more, without its changes.
         """
         what = changes_of(question)
         if not what:
             return None
         try:
-            return Changed(what, time_s, self.time_s(unchanged(question)), delay_s)
+            return Changed(what, time_s, self.time_s(unchanged(question)))
         except InputError:
-            return Changed(what, time_s, None, delay_s)
+            return Changed(what, time_s, None)
 
     def planned(self, question: CollectiveQuestion) -> tuple[Strategy, list[Request]]:
         """Return the strategy of *question* and one request for each of its groups; raises InputError."""

@@ -83,8 +83,9 @@ def answer_steps(written: Written, session: Session, questions: Sequence[StepQue
             try:
                 # Advice takes longer than the step itself, so only a single question gets it.
                 result = session.advised(question) if len(questions) == 1 else session.step(question)
-                delay_s = None if result.servers is None else result.servers.lost_s
-                changed = session.changed(question, result.step_time_s, delay_s)
+                changed = session.changed(question, result.step_time_s)
+                if changed is not None and result.servers is not None:
+                    changed = replace(changed, delay_s=result.servers.lost_s, then_s=result.servers.then_s)
                 found.append(replace(result, changed=changed))
             except Unsuitable as reason:
                 of = f" on {session.machine(question.where).name}" if several else ""

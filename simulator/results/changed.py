@@ -18,26 +18,29 @@ _THEN = {False: "later", True: "earlier"}
 class Changed:
     """What was changed, in words, the time with it, and that of the same question without, if it has an answer.
 
-    ``delay_s``: how much later the step after the loss of a server ends; the loss changes no other step.
+    ``delay_s``: how much later the next step ends after the loss of a server, which changes none before; each step
+    after that takes ``then_s``.
     """
 
     what: tuple[str, ...]
     time_s: float
     without_s: float | None
     delay_s: float | None = None
+    then_s: float | None = None
 
     def said(self, of: str = "") -> str:
         """Return the line that an answer begins with; *of* names what took the time, where that is not clear."""
         line = f"changed: {'; '.join(self.what)}"
-        if self.delay_s is not None:
-            line += f"; the next step ends {format_duration(abs(self.delay_s))} {_THEN[self.delay_s < 0]}"
+        if self.delay_s is not None and self.then_s is not None:
+            late = f"{format_duration(abs(self.delay_s))} {_THEN[self.delay_s < 0]}"
+            line += f"; the next step ends {late}, and those after it take {format_duration(self.then_s)}"
         if self.without_s is None:
             return f"{line}; without that there is no answer"
         takes = f"{of or 'it'} takes {format_duration(self.without_s)}"
         if not math.isclose(self.without_s, self.time_s, rel_tol=1e-9):
             return f"{line}; without that {takes} instead of {format_duration(self.time_s)}"
         if self.delay_s is not None:
-            return f"{line}; all others take {format_duration(self.without_s)}, as without that"
+            return f"{line} instead of {format_duration(self.without_s)}"
         return f"{line}; without that {takes} too"
 
     def to_dict(self) -> dict[str, Any]:

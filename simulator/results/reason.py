@@ -77,7 +77,8 @@ def _ranked(ranked: Sequence[Result], among: Sequence[Result]) -> str:
     other = next(result for result in ranked if result not in tied)
     ratio = other.sync_time_s / best.sync_time_s if best.sync_time_s > 0 else math.inf
     called = _name(other, among)
-    return f"{_first(names, called, ratio, noun, close)}: {_because(best, other, names[0], called)}"
+    first = _first(names, called + _unmeasured(best, other), ratio, noun, close)
+    return f"{first}: {_because(best, other, names[0], called)}"
 
 
 def _close_words(ratio: float) -> str:
@@ -101,6 +102,12 @@ def _first(names: Sequence[str], other: str, ratio: float, noun: str, close: str
         has = "has" if len(names) == 1 else "have"
         return f"{joined(names)} {has} the lowest {noun}{close}, and that of {other} is {_times(ratio)} as high"
     return f"{joined(names)} {'is' if len(names) == 1 else 'are'} fastest{close}, {_times(ratio)} as fast as {other}"
+
+
+def _unmeasured(*results: Answer) -> str:
+    """Return that *results* are not sure if one has no band, as nobody measured such; bounds need none."""
+    sure = all(result.is_bound or result.confidence.estimate is not None for result in results)
+    return "" if sure else " by figures without a band"
 
 
 def _beside(best: Result, bounds: Sequence[Result], among: Sequence[Result]) -> str:
@@ -253,7 +260,7 @@ def steps_verdict(results: Sequence[TrainingResult]) -> str:
     if len(tied) < len(ranked):
         other = next(result for result in ranked if result not in tied)
         ratio = best.throughput / other.throughput
-        said.append(_first(names, _way_of(other, results), ratio, noun, close))
+        said.append(_first(names, _way_of(other, results) + _unmeasured(best, other), ratio, noun, close))
     elif len(ranked) > 1:
         said.append(_all_equal(names, noun, close))
     else:

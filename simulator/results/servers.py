@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from simulator.engine.executor import alone
 from simulator.engine.timeline import Span, Timeline
@@ -17,6 +18,7 @@ from simulator.training.worker import Issued
 
 COMPUTE = "forward and backward"
 BACK = (PULL, TO_GPUS, SPREAD)  # stages that bring parameters back
+_STEADY = 1e-3  # relative difference of step times that counts as none; the sharing of links still varies a little
 _SAME = 1e-9  # relative; times that differ only by rounding
 
 
@@ -48,9 +50,9 @@ class Pace:
 class ServerRun:
     """A steady run; ``stages_s`` is the busy time of each stage in a step of the slowest team, and stages overlap.
 
-    ``measured`` is the representative step of each team.  ``is_steady``: the last steps took equally long.
-    ``apart``: nodes that hold servers are simulated as one, because they are more than so many.  ``lost_s``: the delay
-    in seconds by a server's loss.
+    ``measured`` is the representative step of each team.  ``is_steady``: the last steps took equally long, or repeat
+    themselves every few steps.  ``apart``: equal nodes are simulated as one, because they are more than so many.
+    ``lost_s`` is the delay of the next step by a server's loss, and ``then_s`` the time of each after that, in seconds.
     """
 
     servers: tuple[str, ...]
@@ -62,6 +64,7 @@ class ServerRun:
     is_steady: bool
     apart: int | None = None
     lost_s: float | None = None
+    then_s: float | None = None
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -69,7 +72,7 @@ class ServerRun:
         steady = () if self.is_steady else (f"not steady after {self.step_count} steps",)
         if self.apart is None:
             return steady
-        return (*steady, f"nodes that hold servers are kept in step; of this network, up to {self.apart} are not")
+        return (*steady, f"equal nodes are kept in step; of this network, up to {self.apart} are not")
 
     @property
     def period_s(self) -> float:
@@ -111,20 +114,51 @@ def ends_of(timeline: Timeline, teams: Sequence[Team]) -> list[list[float]]:
     return [[ends[step] for step in sorted(ends)] for ends in found]
 
 
+def cycle_of(ends: Sequence[Sequence[float]]) -> int | None:
+    """Return after how many steps the lengths of steps repeat, three times in a row; None if they do not.
+
+    All teams must go at the same pace.  Two equal steps are not enough: they also occur while the host runs ahead of
+    its GPU, until its queue is full.
+    """
+    until_s = min(own[-1] for own in ends)  # then one team has no more steps
+    lengths = [[end - start for start, end in pairwise(own[:-1]) if end < until_s] for own in ends]
+    close_s = _STEADY * max(max(own, default=0.0) for own in lengths)
+    for cycle in range(1, min(len(own) for own in lengths) // 3 + 1):
+        alike = [own[-i : -3 * cycle - 1 : -cycle] for own in lengths for i in range(1, cycle + 1)]
+        alike.append([sum(own[-cycle:]) / cycle for own in lengths])
+        if all(max(each) - min(each) <= close_s for each in alike):
+            return cycle
+    return None
+
+
+def periods_of(ends: Sequence[Sequence[float]], cycle: int | None) -> list[tuple[int, int, float]]:
+    """Return for each team two steps in the last half of its steps, and the seconds per step between their ends.
+
+    Of steps that repeat, these are up to three times *cycle* steps apart.
+    """
+    until_s = min(own[-2] for own in ends)  # the last step has the links to itself, as no step follows it
+    found = []
+    for own in ends:
+        last = max(1, bisect_right(own, until_s * (1 + _SAME)) - 1)
+        half = last - min(last - 1, last // 2)
+        count = half if cycle is None else cycle * max(1, min(3, half // cycle))
+        found.append((last - count, last, (own[last] - own[last - count]) / count))
+    return found
+
+
 def server_run(
-    timeline: Timeline, teams: Sequence[Team], servers: Sequence[int], *, staleness: int | None, is_steady: bool
+    timeline: Timeline, teams: Sequence[Team], servers: Sequence[int], *, staleness: int | None, cycle: int | None
 ) -> ServerRun:
-    """Return the steady state of *timeline*; the first steps, whose lengths still change, are left out."""
+    """Return the steady state of *timeline*, which repeats after *cycle* steps; the first steps are left out."""
     machine = timeline.machine
     ends = ends_of(timeline, teams)
-    until_s = min(own[-2] for own in ends)  # the last step has the links to itself, as no step follows it
-    windows = [_window(own, until_s) for own in ends]
-    periods = [(own[last] - own[first]) / (last - first) for own, (first, last) in zip(ends, windows, strict=True)]
+    windows = periods_of(ends, cycle if staleness or cycle != 1 else None)  # in step, all of the last half are equal
+    periods = [period_s for _, _, period_s in windows]
     events = _Events(timeline)
     paces = []
     slowest = max(range(len(teams)), key=lambda number: periods[number])
     for number, team in enumerate(teams):
-        first, last = windows[number]
+        first, last, _ = windows[number]
         mean, most = events.staleness(number, teams, range(first + 1, last + 1), staleness)
         behind = [
             step - min(bisect_right(own, ends[number][step] * (1 + _SAME)) for own in ends) for step in range(last + 1)
@@ -134,7 +168,7 @@ def server_run(
         name = machine.nodes[team.cpus[0]].name
         node = name.partition(".")[0] if machine.n_hosts > 1 else machine.name
         paces.append(Pace(node, len(team.cpus), team.gpu_count, periods[number], busy_s, mean, most, lead))
-    measured = tuple(max(1, last - 1) for _, last in windows)  # a step that another follows
+    measured = tuple(max(1, last - 1) for _, last, _ in windows)  # a step that another follows
     stages = dict.fromkeys((STAGES[0], COMPUTE, *STAGES[1:]), 0.0)
     stages[COMPUTE] = paces[slowest].busy_s
     for task, span in events.served:
@@ -148,15 +182,8 @@ def server_run(
         bottleneck=_bottleneck(timeline, events, measured, periods),
         step_count=max(len(own) for own in ends),
         measured=measured,
-        is_steady=is_steady,
+        is_steady=cycle is not None or staleness is None,
     )
-
-
-def _window(ends_s: Sequence[float], until_s: float) -> tuple[int, int]:
-    """Return the two steps between whose ends the period is measured: the last half of those that end by *until_s*."""
-    count = bisect_right(ends_s, until_s * (1 + _SAME))
-    last = max(1, count - 1)
-    return min(last - 1, last // 2), last
 
 
 class _Events:
@@ -243,6 +270,7 @@ def loss_at(timeline: Timeline, teams: Sequence[Team], step: int, server: int, a
     """Return the loss of *server*, *after_s* seconds after the start of *step*, in the run *timeline*."""
     start_s = max(own[step - 1] for own in ends_of(timeline, teams))
     spans_s: dict[tuple[str, int, int], tuple[float, float]] = {}
+    begun: dict[tuple[str, int, int], float] = {}
     for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True):
         about = task.about
         if isinstance(about, Served) and about.step >= 0:
@@ -252,15 +280,10 @@ def loss_at(timeline: Timeline, teams: Sequence[Team], step: int, server: int, a
                 at = stage, about.step, about.key
                 known = spans_s.get(at, (span.start_s, span.end_s))
                 spans_s[at] = min(known[0], span.start_s), max(known[1], span.end_s)
-    begun: dict[tuple[str, int, int], float] = {}
-    for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True):
-        about = task.about
-        if isinstance(about, Served) and about.stage in (PUSH, PULL):
-            at = about.stage, about.step, about.key
-            begun[at] = min(begun.get(at, span.start_s), span.start_s)
-    for at, begin_s in begun.items():
-        spans_s[at] = begin_s, spans_s[at][1]
-    return Loss(server, start_s + after_s, spans_s)
+            if about.stage in (PUSH, PULL):
+                at = about.stage, about.step, about.key
+                begun[at] = min(begun.get(at, span.start_s), span.start_s)
+    return Loss(server, start_s + after_s, {at: (begun.get(at, start), end) for at, (start, end) in spans_s.items()})
 
 
 def one_step(timeline: Timeline, teams: Sequence[Team], number: int, step: int) -> Timeline:

@@ -102,6 +102,7 @@ def _servers(run: ServerRun) -> dict[str, Any]:
         "staleness_max": run.staleness_max,
         "is_steady": run.is_steady,
         "lost_s": run.lost_s,
+        "then_s": run.then_s,
         "nodes": [{**asdict(pace), "slack_s": pace.slack_s} for pace in run.paces],
     }
 

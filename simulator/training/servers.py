@@ -10,7 +10,9 @@ A pull of step s waits for the worker's own push of step s and for all others' p
 staleness: a worker is at most K steps ahead of the slowest (stale synchronous parallel: Ho et al., "More Effective
 Distributed ML via a Stale Synchronous Parallel Parameter Server", NIPS 2013, section 2.1; the bounded delay of Li et
 al., "Scaling Distributed Machine Learning with the Parameter Server", OSDI 2014, section 3.4).  With K = 0, all wait
-for all, and a server updates once with the sum; otherwise each push is an update of its own.
+for all, and a server updates once with the sum; otherwise each push is an update of its own, and a server makes them
+one at a time, in order of arrival (MXNet 1.x, src/kvstore/kvstore_dist_server.h: one thread, that of class
+``Executor``, runs all updates from a queue).
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from simulator.collectives.bundle import Bundle
 from simulator.collectives.request import Unsuitable
@@ -26,7 +28,7 @@ from simulator.collectives.rings import RING
 from simulator.kept import Kept
 from simulator.network.machine import Machine
 from simulator.network.route import Route
-from simulator.plan.plan import Flow, Perturbation, Plan, PlanBuilder, Resource
+from simulator.plan.plan import Flow, Perturbation, Plan, PlanBuilder
 from simulator.questions.step import StepQuestion
 from simulator.step.memory import OPTIMIZER_COPIES
 from simulator.topology.parts import CpuPart
@@ -37,10 +39,10 @@ from simulator.training.loss import Loss, Progress
 from simulator.training.plan import SharedStep
 from simulator.training.roles import Role, loaded
 from simulator.training.slowest import slowest_of
-from simulator.training.teams import Team
+from simulator.training.teams import MOST_FLOWS, Team
 from simulator.training.worker import Worker
 
-READ, INSIDE, TO_CPU, PUSH, UPDATE, PULL, TO_GPUS, SPREAD = (
+STAGES = READ, INSIDE, TO_CPU, PUSH, UPDATE, PULL, TO_GPUS, SPREAD = (
     "read and split",
     "local aggregation",
     "to the CPU",
@@ -50,8 +52,6 @@ READ, INSIDE, TO_CPU, PUSH, UPDATE, PULL, TO_GPUS, SPREAD = (
     "to the GPUs",
     "local all-gather",
 )
-STAGES = (READ, INSIDE, TO_CPU, PUSH, UPDATE, PULL, TO_GPUS, SPREAD)
-_MOST_FLOWS = 600  # of a key at once: a step with more takes minutes to simulate
 ARRIVES = "arrives"  # label of the activities that stand for the latency of a transfer
 
 
@@ -84,14 +84,22 @@ def pace_in(question: StepQuestion, teams: Sequence[Team], team: Team, role: Rol
 
 
 def plan_servers(
-    shared: SharedStep, teams: Sequence[Team], servers: Sequence[int], steps: Sequence[int], loss: Loss | None = None
+    shared: SharedStep,
+    teams: Sequence[Team],
+    servers: Sequence[int],
+    steps: Sequence[int],
+    *,
+    starts_s: Sequence[float] = (),
+    loss: Loss | None = None,
 ) -> Plan:
     """Return the plan of *teams* of *shared* that exchange through *servers*, each over its number of *steps*.
 
-    *loss*: one of the servers is lost.  Raises Unsuitable if there are too many flows between nodes and servers to
-    simulate.
+    *starts_s*: the times in seconds at which the teams begin, if not all at once.  *loss*: one of the servers is lost.
+    Raises Unsuitable if there are too many flows between nodes and servers to simulate.
     """
     writer = _Writer(shared, teams, servers, loss)
+    for number, start_s in enumerate(starts_s):
+        writer.begin(number, start_s)
     for step in range(max(steps)):
         going = [number for number, count in enumerate(steps) if step < count]
         for number in going:
@@ -136,11 +144,11 @@ class _Writer:
             for rest in (team.cpus[1:] for team in teams)
         ]
         sending = sum(2 if bundle else len(team.cpus) for bundle, team in zip(self.bundles, teams, strict=True))
-        if (n_flows := sending * len(servers)) > _MOST_FLOWS:
-            fewer = _MOST_FLOWS // len(nodes)
-            most = isqrt(_MOST_FLOWS) if set(servers) == set(nodes) else _MOST_FLOWS // len(servers)
+        if (n_flows := sending * len(servers)) > MOST_FLOWS:
+            fewer = MOST_FLOWS // len(nodes)
+            most = isqrt(MOST_FLOWS) if set(servers) == set(nodes) else MOST_FLOWS // len(servers)
             raise Unsuitable(
-                f"{len(nodes)} nodes exchange with {len(servers)} servers: {n_flows:,} flows a key, and {_MOST_FLOWS} "
+                f"{len(nodes)} nodes exchange with {len(servers)} servers: {n_flows:,} flows a key, and {MOST_FLOWS} "
                 f"at most are simulated; take at most {most} nodes"
                 + (f", or parameter-server-{fewer}" if fewer else "")
             )
@@ -169,11 +177,15 @@ class _Writer:
 
     # -- the stages ----------------------------------------------------------------
 
+    def begin(self, number: int, start_s: float) -> None:
+        """Let the first step of a team wait until *start_s*."""
+        stream = self._named("begins", number, 0, -1)["stream"]
+        self.states[number].last = (self.builder.work("begins", "", start_s, stream=stream),)
+
     def compute(self, number: int, step: int) -> None:
         """Add the batch, and the forward and backward passes."""
         team, state = self.teams[number], self.states[number]
-        gpus = [self.group.ranks[rank] for rank in team.ranks]
-        flows = [Flow(self.group.router.route(team.cpus[0], gpu), self.input_bytes) for gpu in gpus]
+        flows = self._to_gpus(number, self.input_bytes)
         batch = self._moved(READ, number, step, -1, flows, list(state.last))  # overlaps with the previous step
         state.last = tuple(worker.last[0] for worker in state.workers if worker.last)
         for place, (role, worker) in enumerate(zip(team.roles, state.workers, strict=True)):
@@ -190,14 +202,13 @@ class _Writer:
     def push(self, number: int, step: int) -> None:
         """Add the transfer of each key from the GPUs to the servers."""
         team, state = self.teams[number], self.states[number]
-        gpus = [self.group.ranks[rank] for rank in team.ranks]
         for k, key in enumerate(self.keys):
             after = [
                 ends[own[k].ready_after if self.question.bucket_bytes else -1]
                 for ends, own in zip(state.ends, state.keys, strict=True)
             ]
             after = self._inside(INSIDE, number, step, k, after)
-            flows = [Flow(self.group.router.route(gpu, team.cpus[0]), key.size_bytes / len(gpus)) for gpu in gpus]
+            flows = self._to_gpus(number, key.size_bytes / len(team.ranks), back=True)
             after = self._moved(TO_CPU, number, step, k, flows, after)
             self.pushed[number, step, k] = self._exchanged(PUSH, number, step, k, after)
 
@@ -213,34 +224,30 @@ class _Writer:
             # state.
             passes = workers + 1.0 if together else 0.0
             passes += 1.0 + 2.0 * (1 + states) if states is not None else 0.0 if together else 3.0
-            times = 1 if together else workers
+            passes *= 1 if together else workers
             for k, key in enumerate(self.keys):
                 after = [end for n in own for end in self.pushed.pop((n, step, k))]
                 late = self.loss is not None and self.loss.progress(PUSH, step, k) != Progress.DONE
                 held = self.loss.without(key) if self.loss is not None and late else key
-                ends = self._updated(number, step, k, held, (passes, times), after)
+                ends = self._updated(number, step, k, held, passes, after)
                 gone = self.loss is not None and not late and self.loss.progress(PULL, step, k) != Progress.DONE
                 if self.loss is not None and gone and key.shares_bytes[self.loss.server]:
                     again = self.loss.only(key)
                     flows = [flow for n in own for flow in self._network(n, again, True)]
                     pushed = self._moved(PUSH, own[0], step, k, flows, [*ends, *self.recovered])
-                    ends = self._updated(number, step, k, again, (passes, times), pushed)
+                    ends = self._updated(number, step, k, again, passes, pushed)
                 self.updated[number, step, k] = ends
 
-    def _updated(
-        self, number: int, step: int, k: int, key: Key, passes: tuple[float, int], after: list[int]
-    ) -> list[int]:
-        """Add passes over each server's share of *key* in its memory; return their ends.
-
-        *passes*: those of an update, and how many updates there are at once, which share the memory with others.
-        """
+    def _updated(self, number: int, step: int, k: int, key: Key, passes: float, after: list[int]) -> list[int]:
+        """Add *passes* over each server's share of *key* in its memory, one team at a time; return their ends."""
         ends = []
         for j, (server, share) in enumerate(zip(self.servers, key.shares_bytes, strict=True)):
             if share:
                 node = self.machine.nodes[server]
                 memory_Bps = node.part.memory_bandwidth if isinstance(node.part, CpuPart) else None
-                busy_s = passes[0] * share / memory_Bps if memory_Bps else 0.0
-                loads: tuple[tuple[Resource, float], ...] = ((f"{node.name}:updates", passes[1]),) if busy_s else ()
+                busy_s = passes * share / memory_Bps if memory_Bps else 0.0
+                turn = (f"{node.name}:updates",) if number >= 0 and busy_s else ()
+                self.builder.queues |= dict.fromkeys(turn, 1)
                 ends.append(
                     self.builder.work(
                         f"{UPDATE} {key.layer}",
@@ -248,7 +255,8 @@ class _Writer:
                         busy_s,
                         stream=f"{node.name}/update" + ("" if number < 0 else f" for team {number}"),
                         after=after,
-                        loads=() if number < 0 else loads,
+                        takes=turn,
+                        gives=turn,
                         about=Served(UPDATE, number, step, k, j),
                     )
                 )
@@ -256,8 +264,7 @@ class _Writer:
 
     def pull(self, number: int, step: int) -> None:
         """Add the transfer of each key from the servers back to the GPUs."""
-        team, state, late = self.teams[number], self.states[number], self.question.staleness
-        gpus = [self.group.ranks[rank] for rank in team.ranks]
+        state, late = self.states[number], self.question.staleness
         state.here = []
         for k, key in enumerate(self.keys):
             after = list(self.updated[-1 if late == 0 else number, step, k])
@@ -265,11 +272,27 @@ class _Writer:
                 for other in range(len(self.teams)):
                     after += self.updated.get((other, step - late, k), ()) if other != number else ()
             after = self._exchanged(PULL, number, step, k, after)
-            flows = [Flow(self.group.router.route(team.cpus[0], gpu), key.size_bytes / len(gpus)) for gpu in gpus]
+            flows = self._to_gpus(number, key.size_bytes / len(self.teams[number].ranks))
             after = self._moved(TO_GPUS, number, step, k, flows, after)
             state.here.append(self._inside(SPREAD, number, step, k, after))
 
     # -- their parts ---------------------------------------------------------------
+
+    def _named(self, stage: str, number: int, step: int, k: int) -> dict[str, Any]:
+        """Return the label, stream, place and description of an activity of a team."""
+        team = self.teams[number]
+        return {
+            "label": f"{stage} {self.keys[k].layer}" if k >= 0 else stage,
+            "stream": prefix_of(self.machine, team, self.teams) + stage,
+            "place": self.machine.nodes[team.cpus[0]].name,
+            "about": Served(stage, number, step, k),
+        }
+
+    def _to_gpus(self, number: int, size_bytes: float, *, back: bool = False) -> list[Flow]:
+        """Return flows of *size_bytes* from the CPU of a team's node to each of its GPUs, or *back*."""
+        cpu, gpus = self.teams[number].cpus[0], [self.group.ranks[rank] for rank in self.teams[number].ranks]
+        route = self.group.router.route
+        return [Flow(route(gpu, cpu) if back else route(cpu, gpu), size_bytes) for gpu in gpus]
 
     def _inside(self, stage: str, number: int, step: int, k: int, after: list[int]) -> list[int]:
         """Add a collective over the GPUs of a node, along its rings."""
@@ -280,11 +303,7 @@ class _Writer:
         loads_on = loaded(team.roles) if self.question.contention else {}
         part = self.group.part(team.ranks)
         fragment = Bundle([part]).collective(op, self.keys[k].size_bytes, RING, loads_on=loads_on)  # type: ignore[arg-type]
-        about = Served(stage, number, step, k)
-        stream = self._stream(number, stage)
-        place = self.machine.nodes[team.cpus[0]].name
-        label = f"{stage} {self.keys[k].layer}"
-        return [self.builder.splice(fragment, label=label, stream=stream, after=after, about=about, place=place)]
+        return [self.builder.splice(fragment, after=after, **self._named(stage, number, step, k))]
 
     def _exchanged(self, stage: str, number: int, step: int, k: int, after: list[int]) -> list[int]:
         """Add the transfer of a key to or from the servers, and its repetition if a server's loss interrupts it."""
@@ -338,18 +357,12 @@ class _Writer:
             return after
         latency_s = max(flow.route.latency_s for flow in flows)
         bare = [Flow(self._without_latency(flow.route), flow.bytes) for flow in flows]
-        about, place = Served(stage, number, step, k), self.machine.nodes[self.teams[number].cpus[0]].name
-        label = f"{stage} {self.keys[k].layer}" if k >= 0 else stage
-        stream = self._stream(number, stage)
-        end = self.builder.add(label, bare, stream=stream, after=after, about=about, place=place)
+        named = self._named(stage, number, step, k)
+        end = self.builder.add(parts=bare, after=after, **named)
         if not latency_s:
             return [end]
-        return [
-            self.builder.work(f"{label} arrives", "", latency_s, stream=f"{stream} {k}", after=[end], about=ARRIVES)
-        ]
+        label, stream = f"{named['label']} arrives", f"{named['stream']} {k}"
+        return [self.builder.work(label, "", latency_s, stream=stream, after=[end], about=ARRIVES)]
 
     def _without_latency(self, route: Route) -> Route:
         return self.bare.once(id(route), lambda: (route, replace(route, latency_s=0.0)))[1]
-
-    def _stream(self, number: int, stage: str) -> str:
-        return prefix_of(self.machine, self.teams[number], self.teams) + stage

@@ -2,7 +2,8 @@
 
 Two nodes do the same if exchanging them changes nothing: they are equal machines, with the same GPUs at the same pace,
 and hold equal shares of every key.  A small key is on one server only, so each node with a server is usually a team of
-its own.
+its own.  Where nodes do not wait for each other in every step, each is one: servers serve one of them before the other,
+so equal nodes do not stay in step.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from simulator.training.stragglers import check_stragglers
 
 _MOST_ACTIVITIES = 500_000  # times teams, as sharing the links takes longer with more of them: up to 20 s to simulate
 _OF_KEY = 11  # activities of a team for each key of a step
+MOST_FLOWS = 600  # of a key at once: a step with more takes minutes to simulate
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +52,9 @@ def servers_of(group: Communicator, count: int | None, places: tuple[str, ...]) 
 def teams_of(shared: SharedStep, servers: Sequence[int], n_steps: int) -> tuple[list[Team], int | None]:
     """Return the teams of *shared* in *n_steps* steps through *servers*; without its ``fold``, each node is one.
 
-    If there are too many teams to simulate, nodes with as many servers form one, though their servers hold different
-    keys; then the second value is the largest number of teams that is simulated, otherwise None.
+    If there are too many teams to simulate, equal nodes with as many servers form one, though they are served one after
+    the other or hold different keys; then the second value is the largest number of teams that is simulated, otherwise
+    None.
 
     Raises InputError if a device lacks a figure, or a straggler takes no part; Unsuitable if a node has no CPU.
     """
@@ -78,9 +81,11 @@ def teams_of(shared: SharedStep, servers: Sequence[int], n_steps: int) -> tuple[
             tuple((id(role.place.device), role.pace, role.node - first) for role in node.roles),
         )
         own = held.get(host, ())
-        exact.setdefault((same, own), []).append(node)
+        exact.setdefault((same, own) if question.staleness == 0 else host, []).append(node)
         rough.setdefault((same, tuple(index for index, _ in own)), []).append(node)
     most = _most(exact.values(), len(keys), n_steps)
+    if question.staleness != 0:
+        most = min(most, MOST_FLOWS // len(servers))
     if len(rough) < len(exact) > most:
         return [_team(alike) for alike in rough.values()], most
     return [_team(alike) for alike in exact.values()], None
