@@ -36,7 +36,6 @@ from simulator.questions.collective import DTYPES, REDUCTIONS, CollectiveQuestio
 from simulator.results.document import document, to_json
 from simulator.results.order import bare_words, best_of, by_time
 from simulator.results.result import Result
-from simulator.results.sweep import SWEEP_WIDTH, sweep_table, winners
 from simulator.spelling import mention, spelt
 from simulator.workload.parse import Payload, parse_workload
 
@@ -201,6 +200,8 @@ def _print(
         return
     style = choose_style(sys.stdout)
     if payload.is_sweep:
+        from simulator.results.sweep import SWEEP_WIDTH, sweep_table, winners
+
         if style.width is not None and style.width < SWEEP_WIDTH:
             show([*text.title(runs.by_size[-1], payload, [len(m.gpus) for m in machines], style), ""])
             show(text.sweep_lines(runs.by_size, style))

@@ -20,7 +20,6 @@ from simulator.results.confidence import BAND_HEAD
 from simulator.results.order import BOUNDS, bare_words, best_of, grouped
 from simulator.results.reason import verdict
 from simulator.results.result import Result
-from simulator.results.sweep import winners
 from simulator.units import format_duration, format_size
 from simulator.workload.parse import Payload
 
@@ -112,6 +111,8 @@ def sweep_lines(by_size: Sequence[Sequence[Result]], style: Style) -> list[str]:
         if above and columns[above:]:
             lines += ["", *style.wrap(BOUNDS, "dim")]
         lines += _beside(sizes, columns[above:], style)
+    from simulator.results.sweep import winners
+
     lines += ["", *style.wrap(winners(by_size))]
     if bare := bare_words(by_size[-1]) if len(ways) > 1 else "":
         lines += style.wrap(bare, "dim", hang=2)

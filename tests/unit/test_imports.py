@@ -177,7 +177,7 @@ def test_an_exchange_loads_no_device_models() -> None:
 @pytest.mark.parametrize(
     ("most", "options"),
     [
-        (100, ("--strategy", "ring", "--workload", "bytes:100MB")),
+        (99, ("--strategy", "ring", "--workload", "bytes:100MB")),
         (247, ("--workload", "resnet50", "--batch", "64", "--quiet")),
     ],
 )
