@@ -15,7 +15,7 @@ import pytest
 
 from simulator.errors import TopocastError
 from validate.machine.cluster.names import Names, owner_of, process_start
-from validate.machine.cluster.rights import check_machine, check_rights, check_torch
+from validate.machine.cluster.network import check_machine, check_rights, check_torch
 from validate.machine.cluster.shell import list_namespaces, processes_in
 
 ROOT = Path(__file__).resolve().parents[2]

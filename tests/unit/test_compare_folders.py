@@ -21,10 +21,9 @@ from tests.measured_folders import (
     write,
 )
 from validate.cli.app import app
-from validate.compare.classes import errors_of
+from validate.compare.classes import errors_of, find_outliers
 from validate.compare.comparison import Asked, compare
 from validate.compare.folder import key_of, read_folder, row_name
-from validate.compare.outliers import find_outliers
 from validate.compare.places import topology_with
 from validate.compare.reported import part_by_facts
 from validate.kinds import OPERATORS, STEPS

@@ -8,8 +8,7 @@ import pytest
 from simulator.topology.load import topology_from_text
 from simulator.topology.parts import CpuPart
 from validate.cli.describe import described
-from validate.machine.describe.disk import disk_part
-from validate.machine.describe.processor import CacheFacts, Processor, read_processor
+from validate.machine.describe.processor import CacheFacts, Processor, disk_part, read_processor
 
 
 def system(root: Path, packages: int = 2, cores: int = 3, threads: int = 2) -> Path:

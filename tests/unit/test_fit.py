@@ -18,11 +18,10 @@ from simulator.constants import DEFAULT, Constants, constants_file, constants_pa
 from validate.cli import fit as command
 from validate.cli.app import app
 from validate.constants.families import FAMILIES
-from validate.constants.family import Family, Stage
+from validate.constants.family import Family, Stage, Term
 from validate.constants.fit import counts, errors_of, fit_family, rows_of
 from validate.constants.least import Prior
 from validate.constants.rows import read_rows
-from validate.constants.terms import Term
 from validate.kinds.row import MeasuredRow
 from validate.tables.names import Names
 

@@ -12,8 +12,8 @@ from simulator.devices.gpu.gemm_tiles import tiles_for
 from simulator.topology.parts import GpuPart
 from tests.devices import find_gpu
 from validate.constants.families import FAMILIES
+from validate.constants.family import TERMS, Term
 from validate.constants.rows import read_rows
-from validate.constants.terms import TERMS, Term
 from validate.kinds.row import MeasuredRow
 from validate.tables.cells import NotScored
 from validate.tables.names import Names

@@ -31,10 +31,16 @@ from validate.machine.cluster.crew import worker_command
 from validate.machine.cluster.document import document, environment
 from validate.machine.cluster.files import Files
 from validate.machine.cluster.names import Names
-from validate.machine.cluster.network import leftovers, remove_leftovers, removed_on_signals
+from validate.machine.cluster.network import (
+    check_machine,
+    check_rights,
+    check_torch,
+    leftovers,
+    remove_leftovers,
+    removed_on_signals,
+)
 from validate.machine.cluster.outcome import Outcome, Predictor
 from validate.machine.cluster.report import limited, limited_words, report
-from validate.machine.cluster.rights import check_machine, check_rights, check_torch
 from validate.machine.cluster.run import Measured, least_s, run_cases
 
 

@@ -12,12 +12,11 @@ from simulator.topology.parts import NicPart
 from validate.cli.command import command
 from validate.cli.options import Quiet, Text, Texts, option
 from validate.cli.output import give, opened, tell
-from validate.machine.describe.disk import disk_part
 from validate.machine.describe.draft import draft
 from validate.machine.describe.dumps.combine import combined
 from validate.machine.describe.dumps.read import read_dump
 from validate.machine.describe.graphics import Card, ask_driver
-from validate.machine.describe.processor import Processor, read_processor
+from validate.machine.describe.processor import Processor, disk_part, read_processor
 from validate.machine.describe.topo import Matrix, parse_topo, without_peers
 
 

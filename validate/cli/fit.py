@@ -20,7 +20,7 @@ from validate.cli.options import Json, Quiet, Text, Texts, argument, option, swi
 from validate.cli.output import tell
 from validate.cli.words import jobs_in, share_in
 from validate.constants.families import FAMILIES
-from validate.constants.family import Family
+from validate.constants.family import TERMS, Family, Term
 from validate.constants.fit import (
     Fitted,
     Group,
@@ -36,7 +36,6 @@ from validate.constants.fit import (
 )
 from validate.constants.least import Lines
 from validate.constants.rows import read_rows
-from validate.constants.terms import TERMS, Term
 from validate.kinds.row import MeasuredRow
 from validate.tables.files import STDIN
 from validate.tables.names import Names

@@ -13,12 +13,11 @@ from simulator.errors import InputError, TopocastError, one_line
 from simulator.questions.step import StepQuestion
 from validate.compare.calibrating import Bench as CalibratingBench
 from validate.compare.calibrating import Fitted
-from validate.compare.classes import ClassErrors, classes_of
+from validate.compare.classes import ClassErrors, Outlier, classes_of, find_outliers, worst_rows
 from validate.compare.drift import Drift, compare_runs
 from validate.compare.explain import Explanation, explain, facts_of
 from validate.compare.folder import Folder
 from validate.compare.judge import Judged, judge_by, judge_within, question
-from validate.compare.outliers import Outlier, find_outliers, worst_rows
 from validate.compare.places import SEVERAL, Places, find_places
 from validate.compare.rows import ComparedRow, compare_folder
 from validate.machine.measure.duration import duration_s

@@ -9,11 +9,11 @@ from dataclasses import asdict
 from typing import Any
 
 from simulator.errors import one_line
+from validate.compare.classes import FAR
 from validate.compare.comparison import Comparison
 from validate.compare.drift import BOUND, Drift
 from validate.compare.explain import in_words
 from validate.compare.folder import VALUES
-from validate.compare.outliers import FAR
 from validate.compare.rows import MEASURED_ONLY, ComparedRow
 from validate.tables.cells import figure
 

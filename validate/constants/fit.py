@@ -15,9 +15,8 @@ from simulator.console.files import OutputFile
 from simulator.constants import Constants, constants_file, constants_path
 from simulator.errors import InputError
 from simulator.topology.parts import CpuPart
-from validate.constants.family import Family, Stage
+from validate.constants.family import Family, Stage, Term
 from validate.constants.least import Found, Lines, draw_lines, fit_along, least_errors
-from validate.constants.terms import Term
 from validate.kinds.row import MeasuredRow
 from validate.tables.cells import NotScored
 from validate.tables.share import HELD_OUT

@@ -13,7 +13,6 @@ from typing import Any, cast
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.questions.collective import Dtype, Reduction
 from simulator.workload.collective import COLLECTIVES, Collective, bus_factor
-from validate.importing.nccl_settings import settings_in
 from validate.importing.nccl_table import (
     MOST_BYTES,
     MOST_ROWS,
@@ -29,6 +28,7 @@ from validate.importing.nccl_table import (
     number_of,
     reduction_named,
     runs_in,
+    settings_in,
     times_of,
     unknown_types,
 )
