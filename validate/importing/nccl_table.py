@@ -365,9 +365,9 @@ def settings_in(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
     """Return the settings that *texts* show, each with its last value; those that change only output are left out.
 
     NCCL reports a setting as ``NCCL_ALGO set by environment to Ring.`` or ``NCCL_IB_HCA set to mlx5_0``
-    (NVIDIA/nccl@5067397c ``src/misc/param.cc``, ``src/transport/net_ib.cc``); others stand on the command line or in the
-    environment.  A value that a shell would still expand (``$ALGO``) is not known and left out too.  Sockets that NCCL reports to use
-    are as if they were asked for.
+    (NVIDIA/nccl@5067397c ``src/misc/param.cc``, ``src/transport/net_ib.cc``); others stand on the command line or in
+    the environment.  A value that a shell would still expand (``$ALGO``) is not known and left out too.  Sockets that
+    NCCL reports to use are as if they were asked for.
     """
     found: dict[str, str] = {}
     for text in texts:

@@ -1,4 +1,4 @@
-"""Read the processor and the first disk as the system reports them: model, sockets, cores, vectors, clocks, caches, memory."""
+"""Read the processor, its memory and the first disk as the system reports them: model, cores, clocks, caches."""
 
 from __future__ import annotations
 
