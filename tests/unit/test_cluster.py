@@ -20,7 +20,7 @@ from simulator.errors import InputError, MissingDependency
 from simulator.topology.load import topology_from_text
 from validate.cli.app import app
 from validate.machine.cluster import network as left
-from validate.machine.cluster import rights
+from validate.machine.cluster import network as rights
 from validate.machine.cluster.cases import Case, find_strategy, make_cases, read_duration
 from validate.machine.cluster.commands import (
     Shape,
