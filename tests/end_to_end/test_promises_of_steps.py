@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from simulator.console.run import run_app
 from tests.end_to_end.test_promises import run
+from tests.remembered import ROOT, remember_steps
+from validate.cli.app import app
 
 # Mean absolute error on systematic measurements, predicted from the data sheet and shared constants.
 _MEAN_OF_OPERATORS = {
@@ -37,8 +40,11 @@ def test_operators_from_the_data_sheet(corpus: Path) -> None:
     assert table["scored"] >= _ALMOST_ALL * countable
 
 
-def test_published_steps_of_shared_networks_on_hopper() -> None:
-    table = scored("validate/measurements/published-steps/training.csv")
+def test_published_steps_of_shared_networks_on_hopper(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    remember_steps(monkeypatch)
+    file = str(ROOT / "validate" / "measurements" / "published-steps" / "training.csv")
+    assert run_app(app, "validate", ["score", file, "--json"]) == 0
+    table = json.loads(capsys.readouterr().out)["tables"][0]
     groups = {json.dumps(group["by"]): group for group in table["groups"]}
     hopper = groups[json.dumps({"dataset": "llmfoundry_mpt_h100"})]
     assert hopper["n"] == 52

@@ -88,6 +88,7 @@ def test_firsts_are_those_that_all_carried() -> None:
     assert set(firsts.values()) == set(carried.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["tree", "nvls_tree", "ring"])
 def test_flows_grow_with_roles_alone(algorithm: str) -> None:
     counts = [len(_parts(_plan("dgx-h100", nodes, "all-reduce", algorithm)[1])) for nodes in (64, 256)]

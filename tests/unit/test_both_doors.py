@@ -124,6 +124,7 @@ def test_simulate_asks_nccl_where_the_command_compares_all() -> None:
     assert python_of(words, simulate) == python_of([*words, "--strategy", "nccl"], simulate)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", [line for line in REFUSED.splitlines() if line])
 def test_both_refuse_in_the_same_words(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = shlex.split(line)

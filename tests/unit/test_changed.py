@@ -28,6 +28,7 @@ def lines(words: list[str], capsys: pytest.CaptureFixture[str]) -> list[str]:
     return capsys.readouterr().out.splitlines()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "what"),
     [
@@ -92,6 +93,7 @@ def test_what_has_no_timeline_of_its_own_refuses_a_link_that_is_slow_for_a_while
     assert "with a time it applies to exchanges and to steps of replicas or shards, not to" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_picture_says_what_was_changed(tmp_path) -> None:
     asked = ["--topology", "p3.16xlarge", "--workload", "bytes:160MB", "--slow-link", "gpu0-gpu3:0x"]
     for more in (["--strategy", "ring"], ["--strategy", "nccl,ring"]):

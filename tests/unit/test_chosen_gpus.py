@@ -69,6 +69,7 @@ def test_a_search_that_is_cut_says_so_and_keeps_the_best_that_it_saw():
     assert kinds[0] == (0, 1, 2, 3, 4)
 
 
+@pytest.mark.slow
 def test_the_first_five_are_said_to_be_slower(capsys):
     assert run([*CUBE, "--strategy", "nccl", "--gpus", "5"]) == 0
     out = capsys.readouterr().out
@@ -79,6 +80,7 @@ def test_the_first_five_are_said_to_be_slower(capsys):
     assert found["faster_gpus"]["sync_time_s"] < found["results"][0]["sync_time_s"]
 
 
+@pytest.mark.slow
 def test_the_fastest_five_are_those_that_were_named(capsys):
     assert run([*CUBE, "--strategy", "nccl", "--gpus", "best:5", "--json"]) == 0
     first = capsys.readouterr()

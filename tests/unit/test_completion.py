@@ -53,6 +53,7 @@ def test_bash_offers_names():
     assert offered == OFFERED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_the_other_shells_are_answered_in_their_form(shell: str):
     asked = {"_SIMULATE_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": "simulate best --topology dgx-b"}

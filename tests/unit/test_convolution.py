@@ -305,6 +305,7 @@ def test_errors_of_bytes_against_measurements(corpus: Path) -> None:
         assert statistics.mean(map(abs, errors)) < 0.16
 
 
+@pytest.mark.slow
 def test_turings_gradients_of_filters_take_128_channels_of_a_tap(corpus: Path) -> None:
     """T4 (DeepBench): gradients of 3 x 3 filters of 64 channels run at a quarter of the rate of those of 128."""
 

@@ -308,6 +308,7 @@ def test_the_pci_database_s_names_are_parts(words, part) -> None:
     assert model_in(words) == part
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -78,6 +78,7 @@ def test_devices_and_links_are_found_by_name(name: str, fabric: str | None) -> N
     assert machine.link("node0.gpu0->nothing") is machine.link("nothing") is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "fabric"), CLUSTERS)
 def test_routes_between_any_nodes_are_those_that_a_search_finds(name: str, fabric: str | None) -> None:
     machine = load_machine(name, n_nodes=4, fabric=fabric)
@@ -87,6 +88,7 @@ def test_routes_between_any_nodes_are_those_that_a_search_finds(name: str, fabri
         assert router.route(src.index, dst.index) == router._find(src, dst)
 
 
+@pytest.mark.slow
 def test_routes_between_unlike_nodes_are_those_that_a_search_finds(tmp_path: Path) -> None:
     path = tmp_path / "mixed.yaml"
     groups = "[{node: p3.16xlarge, nodes: 3}, {node: 2x-v100-pcie, nodes: 2}, {node: p3.16xlarge}]"
@@ -136,6 +138,7 @@ def test_nodes_of_which_nothing_is_asked_cost_nothing() -> None:
         assert Router(machine).route(machine.gpus[7], machine.gpus[-1]).path_class == "net"
 
 
+@pytest.mark.slow
 def test_an_exchange_over_many_nodes_takes_few_events_and_calls() -> None:
     few = exchange_on(load_machine("dgx-h100", n_nodes=16), "nccl", 1e8)
     machine = load_machine("dgx-h100", n_nodes=256)

@@ -36,6 +36,7 @@ def kept(words: str, n_ranks: int) -> float:
     return (own.parameter_count - experts) / n_ranks + experts / (n_ranks // layout.ep)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("words", "machine"), [("ep=8,zero=1", MACHINE), ("ep=8,fsdp", NODES), ("ep=4,zero=2", NODES)])
 def test_a_rank_keeps_a_shard_of_its_own_experts_alone(words: str, machine) -> None:
     need = step_of(words, machine).tightest.need

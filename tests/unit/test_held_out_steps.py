@@ -89,6 +89,7 @@ def test_layers_of_adapters_that_do_not_exist_are_not_scored() -> None:
         STEPS.read(lambda column: {**row, "lora_layers": "most"}.get(column, ""), NAMES)
 
 
+@pytest.mark.slow
 def test_the_wider_network_takes_longer() -> None:
     """A row's own width reaches the prediction."""
     row = next(each for each in rows() if each["model"] == "qwen3-0.6b") | {"seq_len": "512"}

@@ -87,6 +87,7 @@ def test_json_that_nobody_writes_is_refused(text: str, told: str, tmp_path: Path
     assert str(caught.value).startswith(f"{file}{told}")
 
 
+@pytest.mark.slow
 def test_keys_are_compared_once(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_text("{" + ",".join(f'"k{i}":1' for i in range(20_000)) + "}", encoding="utf-8")
@@ -173,6 +174,7 @@ def test_a_figure_that_was_changed_is_no_answer(kept: str, tmp_path: Path, capsy
     assert capsys.readouterr().err.startswith(f"{file}:2:1: is not a line of a search")
 
 
+@pytest.mark.slow
 def test_a_search_goes_on_from_any_place(kept: str, tmp_path: Path) -> None:
     file = tmp_path / "kept.jsonl"
     for length in (0, 5, len(kept) // 2, len(kept) - 1):

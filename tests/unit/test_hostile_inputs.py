@@ -48,6 +48,7 @@ def test_faults_cost_as_much_as_the_file_is_long(name: str) -> None:
     assert all(len(found) <= 600 for found in lines)
 
 
+@pytest.mark.slow
 def test_the_first_faults_are_told_and_the_others_counted() -> None:
     text, _ = REFUSED["links to devices that are not there"]
     with pytest.raises(InputError) as caught:
@@ -134,6 +135,7 @@ def test_too_many_ranks_are_refused_at_once_with_the_limit(strategy: str) -> Non
 # -- terminals -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_a_terminal_would_obey_is_shown_escaped() -> None:
     assert escaped("a\0b\x1b[31m\u202e\tµ × é\n") == "a\\x00b\\x1b[31m\\u202e\tµ × é\n"
     done = _command("simulator", ["--topology", "-", "--strategy", "ring"], ESCAPES)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from types import FrameType
 
+import pytest
+
 from simulator.api import Session, load_machine
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.nccl import rings
@@ -62,6 +64,7 @@ def _lines_run(nodes: int) -> int:
     return lines
 
 
+@pytest.mark.slow
 def test_trees_over_four_times_the_machines_cost_four_times_as_much() -> None:
     """Not sixteen times, as if each edge searched all rings."""
     assert 0 < _lines_run(16) < 5 * _lines_run(4)

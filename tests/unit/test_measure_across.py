@@ -57,6 +57,7 @@ def written_out(folder: Path, name: str = "gpt2", **settings: int | str) -> Desc
 # -- the units of shards ---------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_blocks_that_are_sharded_are_those_that_the_simulator_gathers(tmp_path: Path) -> None:
     found = written_out(tmp_path).read()
     module = build_network(found, torch.device("meta"), in_blocks=True).module

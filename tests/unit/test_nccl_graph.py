@@ -32,6 +32,7 @@ def boxed(graph: CommGraph) -> tuple[int, float, int, str]:
     return graph.n_channels, graph.bw_intra_GBps, graph.comm_channels, graph.type_intra
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "n_nodes", "expected"),
     [

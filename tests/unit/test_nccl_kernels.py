@@ -229,6 +229,7 @@ def test_a_switch_adds_no_type_of_eight_bits() -> None:
         Nccl("nvls", in_switch=False).plan(request)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("collective", ["all-reduce", "reduce-scatter", "all-gather", "broadcast", "reduce"])
 @pytest.mark.parametrize("name", ["p3.16xlarge", "dgx-h100", "8x-rtx2080ti", "4gpu-pcie"])
 def test_every_collective_has_a_plan(collective: Collective, name: str) -> None:
@@ -299,6 +300,7 @@ def test_nodes_of_unequal_size_have_as_many_heads_as_the_smallest() -> None:
         assert execute(machine, plan).end_s > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dgx-h100", "p4d.24xlarge", "dgx-a100-40gb"])
 def test_more_nodes_do_not_lose_their_nics(name: str) -> None:
     """From four nodes on, bus bandwidth hardly depends on the number of nodes."""

@@ -52,6 +52,7 @@ def test_no_data_set_of_the_project_is_named() -> None:
     check_not_named(names_in(ROOT / "validate" / "measurements"))
 
 
+@pytest.mark.slow
 @pytest.mark.corpus
 def test_no_published_data_set_is_named(corpus: Path) -> None:
     check_not_named(names_in(corpus))

@@ -57,6 +57,7 @@ def is_right(
         return all(contribution.is_right(buffer) for contribution, buffer in pairs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [3, 8])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_strategy_leaves_the_exact_sum(monkeypatch, strategy, n):

@@ -197,6 +197,7 @@ def test_a_link_that_is_out_of_use_is_drawn_and_explained():
     assert len(dashed) == 2
 
 
+@pytest.mark.slow
 def test_an_svg_has_a_title_and_a_description():
     machine = load_machine("p3.16xlarge")
     svg = figure_module.draw([[exchange_on(machine, "nccl", 160e6)]], "svg")

@@ -85,6 +85,7 @@ def test_the_slowest_stage_sets_the_pace(pp: int, count: int, which: int, factor
     assert found <= (count * factor + pp - 1) * (F + B) * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @given(st.integers(2, 6), st.integers(1, 16), st.floats(0.0, 0.5))
 def test_what_is_sent_is_never_free_and_never_counted_more_than_on_its_way(pp: int, count: int, sent_s: float) -> None:
     least = pipeline_s(Layout(pp=pp), count)
@@ -135,6 +136,7 @@ def step(layout: Layout, micro_batches: int = 8, network: Network = LLAMA) -> Tr
     return step_on(MACHINE, network, HALF, layout=layout, micro_batches=micro_batches)
 
 
+@pytest.mark.slow
 def test_more_micro_batches_make_the_fill_a_smaller_part() -> None:
     shares = []
     for count in (4, 8, 16, 32):
@@ -195,6 +197,7 @@ def test_shards_of_parameters_do_not_go_with_stages() -> None:
         step(Layout(pp=2, zero=3))
 
 
+@pytest.mark.slow
 def test_recomputing_attention_alone_costs_less_and_keeps_more_than_recomputing_all() -> None:
     times, kept = [], []
     for again in ("none", "selective", "full"):

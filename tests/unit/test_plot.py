@@ -77,6 +77,7 @@ def test_a_picture_names_strategies_devices_and_the_bottleneck() -> None:
         assert words in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategies", [["ring"], ["ring", "tree"]])
 def test_sweeps_and_single_strategies_are_drawn(strategies: list[str]) -> None:
     machine = load_machine("4gpu-pcie")

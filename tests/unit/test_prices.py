@@ -29,6 +29,7 @@ def shown(arguments: list[str], capsys) -> str:
     return capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_price_of_a_million_samples_is_that_of_the_hours_they_take(tmp_path: Path, capsys):
     mine = priced(tmp_path, "mine", "p3.2xlarge", "3.06 USD")
     document = json.loads(shown(["--topology", mine, *STEP, "--json"], capsys))

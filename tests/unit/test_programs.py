@@ -98,6 +98,7 @@ def test_a_million_operators_are_a_few_activities(tmp_path: Path) -> None:
     assert result.streams["host"].by_use["issue"] == pytest.approx(10.0, rel=1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=14, deadline=None)
 @given(st.data())
 def test_loops_that_pass_at_once_are_those_that_are_written_out(

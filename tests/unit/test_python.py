@@ -71,6 +71,7 @@ def test_an_import_loads_nothing_else():
     assert done.stdout == "[]\n"
 
 
+@pytest.mark.slow
 def test_an_exchange_is_the_command_s():
     answer = simulate("p3.16xlarge", "ring", "100 MB", collective="all-gather", gpus=[0, 1, 2, 3])
     words = ("--strategy", "ring", "--workload", "bytes:100MB", "--collective", "all-gather", "--gpus", "0,1,2,3")
@@ -105,6 +106,7 @@ def test_simulate_gives_one():
         simulate("p3.16xlarge", "ring,gpu0", "1 MB")
 
 
+@pytest.mark.slow
 def test_a_result_prints_as_a_line_and_is_a_table():
     answer = simulate("p3.16xlarge", "ring", "100 MB")
     assert repr(answer).startswith("<ring on p3.16xlarge: all-reduce of 100 MB over 8 GPUs takes ")

@@ -346,6 +346,7 @@ def test_several_runs_are_drawn_as_their_answers(tmp_path) -> None:
     assert ">of two<" in drawn
 
 
+@pytest.mark.slow
 def test_a_copy_has_the_nodes_of_its_clusters(tmp_path, capsys) -> None:
     (tmp_path / "there").mkdir()
     assert run(["scenario", "messages", "--copy", str(tmp_path / "there")]) == 0
@@ -356,6 +357,7 @@ def test_a_copy_has_the_nodes_of_its_clusters(tmp_path, capsys) -> None:
 # -- built in --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_list_is_in_the_order_of_a_course(capsys) -> None:
     assert run(["scenario", "--list", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)["scenarios"]

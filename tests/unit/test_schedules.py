@@ -260,6 +260,7 @@ def test_halving_goes_near_with_the_largest_pieces():
     assert {abs(s.src - s.dst) for s in second.sends} == {2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", SIZES)
 def test_rounds(n):
     depth = n.bit_length() - 1
@@ -284,6 +285,7 @@ def test_the_number_of_rounds_listed_does_not_grow_with_the_chunks():
 # -- trees -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", range(1, 200))
 def test_in_order_trees_are_binary_and_shallow(n):
     tree = in_order_tree(n)

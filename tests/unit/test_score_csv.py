@@ -36,6 +36,7 @@ def test_records_know_their_first_line():
     assert [record.line for record in records] == [1, 3, 5]
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.lists(st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=6), min_size=2, max_size=4),

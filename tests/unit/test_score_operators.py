@@ -235,6 +235,7 @@ def test_at_most_half_of_a_device_is_calibrated_on(tmp_path, capsys, scipy):
     assert {"device": "t4"} in [group["by"] for group in scored["groups"]]
 
 
+@pytest.mark.slow
 def test_devices_are_calibrated_apart(tmp_path, capsys, scipy):
     scored, _ = calibrated(capsys, tmp_path, many(factor=2.0) + many(device="t4", factor=1.0))
     errors = {g["by"]["device"]: g["median_ape"] for g in scored["groups"] if set(g["by"]) == {"device"}}

@@ -35,6 +35,7 @@ def flows_of(result: TrainingResult) -> int:
     return sum(len(task.parts) for task in tasks if (task.about.stage, task.about.step) == (PUSH, 1))
 
 
+@pytest.mark.slow
 def test_many_equal_nodes_are_as_many_flows_and_events_as_a_few(session: Session) -> None:
     few, many = session.step(asked(6, "")), session.step(asked(200, ""))
     assert flows_of(many) == flows_of(few) == 2 * few.exchanges  # one of the first worker, one of all others

@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from simulator.api import Session
 from simulator.questions.input_file import parse_input
 from simulator.questions.options import USUAL, StepOptions
@@ -55,6 +57,7 @@ def test_every_key_of_a_step_is_explained() -> None:
     assert named - words <= keys_of(document)
 
 
+@pytest.mark.slow
 def test_advice_is_what_the_command_line_prints() -> None:
     session, inference = Session(), StepOptions(mode="inference")
     large = advised(session, "resnet50", 512)

@@ -68,6 +68,7 @@ def test_memory_holds_six_bytes_a_parameter_and_gradients_twice_at_the_update() 
     assert (need.parameters_bytes, need.optimizer_bytes, need.gradients_bytes) == (6 * n, 8 * n, 6 * n)
 
 
+@pytest.mark.slow
 def test_faster_than_autocast_by_what_autocast_casts_and_keeps_in_fp32() -> None:
     steps = {
         policy: alone_on(MACHINE, BERT, options(policy)).step_time_s  # type: ignore[arg-type]

@@ -44,6 +44,7 @@ def test_one_baseline_whatever_the_staleness() -> None:
         assert result.scaling_efficiency == pytest.approx(each * result.alone_s, rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pace", [1.0, 1.02, 3.0])
 def test_nobody_waits_longer_for_exchanges_than_they_take(pace: float) -> None:
     for words in ("dp", "fsdp"):

@@ -283,6 +283,7 @@ def test_forms_of_a_trace(tmp_path, name, bare, monkeypatch) -> None:
     assert len(trace.steps) == 2
 
 
+@pytest.mark.slow
 def test_a_long_trace_takes_little_memory(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(kineto, "_CHUNK", 1 << 16)
     path = tmp_path / "long.json"

@@ -115,6 +115,7 @@ def test_more_rows_of_a_place_than_tell_something_are_left_out() -> None:
     assert thinned(many[::-1]) == kept
 
 
+@pytest.mark.slow
 def test_bands_hold_what_they_say_of_places_left_out() -> None:
     (found,) = coverage(rows(24, 40, between=0.1, within=0.1))
     assert found.rows == 24 * 40

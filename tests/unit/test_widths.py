@@ -135,6 +135,7 @@ def test_at_any_width(line: str, tables: list[Sequence[Column]], monkeypatch, ca
                     assert [cell for cell in column.cells if not words_of(cell) <= seen | {"-"}] == []
 
 
+@pytest.mark.slow
 def test_comparisons_of_steps_show_fit_time_and_rate(monkeypatch, capsys, tables: list[Sequence[Column]]) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     run(["--topology", "p3.2xlarge,dgx-h100", "--workload", "gpt2-xl", "--batch", "1", "--gpus", "1"])

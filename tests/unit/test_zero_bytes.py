@@ -112,6 +112,7 @@ def test_only_trained_parameters_are_gathered(words: str, prefetches: bool) -> N
     assert 0 < moved(result, "all-gather") == pytest.approx(4 * adapted.trained_count)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", BYTES)
 def test_memory_never_rises_with_the_stage(policy: str) -> None:
     """Of a network with many blocks; of four, what is gathered, two and a large embedding, is nearly all."""
