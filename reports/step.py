@@ -251,19 +251,10 @@ def _draw_memory(axes: Axes, result: TrainingResult) -> None:
     """Draw the memory needed as one stacked bar, and the memory available as a line."""
     device = result.tightest
     need = device.need
-    held = {
-        "parameters": need.parameters_bytes,
-        "gradients": need.gradients_bytes,
-        "optimiser": need.optimizer_bytes,
-        "activations": need.activations_bytes,
-        "working": need.working_bytes,
-        "driver": need.context_bytes,
-    }
     left = 0.0
-    for name, n_bytes in held.items():
-        if n_bytes:
-            axes.barh([0], [n_bytes], left=left, height=0.5, color=HELD[name], label=name)
-            left += n_bytes
+    for name, n_bytes in need.by_use.items():
+        axes.barh([0], [n_bytes], left=left, height=0.5, color=HELD[name], label=name)
+        left += n_bytes
     axes.axvline(need.available_bytes, color=INK, linewidth=1.6)
     axes.annotate(
         f"{format_size(need.available_bytes, 3)} there", (need.available_bytes, 0.47), (-4, 0), ha="right",

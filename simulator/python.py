@@ -16,20 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 from simulator import spelling
 from simulator.api.session import Session
-from simulator.cli.exchange_command import answer_exchanges, exchange_questions
+from simulator.cli.ask import answers
 from simulator.cli.launch_line import with_launch
-from simulator.cli.options import read_all, software_notes
-from simulator.cli.program_command import answer_programs
-from simulator.cli.single_command import answer_singles
-from simulator.cli.step_command import answer_steps, notes_of
-from simulator.cli.step_questions import ask_steps
+from simulator.cli.options import software_notes
 from simulator.cli.written import OPTIONS, Output, Program, Written, check_read, spelt
 from simulator.errors import Fault, InputError, first_of, nearest, one_line
 from simulator.results.program import ProgramResult
 from simulator.results.result import Result
 from simulator.results.single import SingleResult
 from simulator.results.training import TrainingResult
-from simulator.workload.parse import Payload, parse_workload
 
 if TYPE_CHECKING:
     from simulator.workload.find import NetworkSource
@@ -132,48 +127,14 @@ def _answers(
         if one and written.strategy is None and written.kind == "exchange":
             written = replace(written, strategy="nccl")
         _warn(software_notes(written.nccl))
-        return _ANSWERS[written.kind](written, source)
+        session = Session()
+        if source is not None:
+            session.know_network(written.what, source)
+        found = answers(written, session)
+        _warn(found.notes)
+        return list(found.results)
     except InputError as error:
         raise error.changed(_in_python) from None
-
-
-def _steps(written: Written, source: NetworkSource | None) -> list[Answered]:
-    session = Session()
-    if source is not None:
-        session.know_network(written.what, source)
-    session, questions = ask_steps(written, session)
-    _warn(note for question in questions for note in notes_of(session, question))
-    _warn(note for question in questions for note in session.machine(question.where).notes)
-    return list(answer_steps(written, session, questions).found)
-
-
-def _exchanges(written: Written, source: NetworkSource | None) -> list[Answered]:
-    session = Session()
-
-    def exchanged() -> Payload:
-        if source is None:
-            return parse_workload(written.what)
-        return Payload(written.what, (), gradients=source.build(0).trained_count)
-
-    payload, (questions, names) = read_all(exchanged, lambda: exchange_questions(written, session))
-    payload = payload.in_type(questions[0].dtype)
-    by_size = answer_exchanges(written, session, questions, names, payload).by_size
-    _warn(payload.notes)
-    _warn(note for question in questions for note in session.machine(question.where).notes)
-    return [result for found in by_size for result in found]
-
-
-def _singles(written: Written, source: NetworkSource | None) -> list[Answered]:  # noqa: ARG001  no module
-    found, remarks = answer_singles(written)
-    _warn(remarks)
-    return list(found)
-
-
-def _programs(written: Written, source: NetworkSource | None) -> list[Answered]:  # noqa: ARG001  no module
-    return list(answer_programs(written))
-
-
-_ANSWERS = {"step": _steps, "exchange": _exchanges, "single": _singles, "program": _programs}
 
 
 def _workload(

@@ -76,6 +76,10 @@ class Context(ABC):
         """Use *source* for the network named *workload*, instead of a file or a built-in network."""
         self._networks[workload] = source
 
+    def known_network(self, workload: str) -> NetworkSource | None:
+        """Return the source that :meth:`know_network` named *workload*, if any."""
+        return self._networks.get(workload)
+
     def machine(self, where: Where) -> Machine:
         """Return the machine of *where*; raises InputError."""
 

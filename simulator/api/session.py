@@ -196,6 +196,16 @@ class Session(Context):
         two exceptions, which ``notes`` of the result name.  Of equal ranks that exchanges load in more than 32 ways,
         those with the nearest loads are simulated as one.  And too many nodes with parameter servers are kept in step.
         """
+        from simulator.api.there import check_there
+
+        check_there(self, question)
+        return self.step_as_told(question, fold=fold)
+
+    def step_as_told(self, question: StepQuestion, *, fold: bool = True) -> TrainingResult:
+        """Return :meth:`step` whether the network and the devices have what *question* asks or not, as rows of tables.
+
+        Rows tell what a framework sets for all its networks and devices.
+        """
         if question.input is not None:
             from simulator.api.input import check_input, with_input
 
@@ -310,7 +320,7 @@ def _collective_bound_s(session: Session, question: CollectiveQuestion) -> float
 def _step_s(session: Session, question: StepQuestion) -> float:
     # These have several steps, or shares that must be found first.
     if question.has_servers or question.divided or question.input is not None:
-        return session.step(question).step_time_s
+        return session.step_as_told(question).step_time_s
     return session.step_timeline(question).end_s
 
 

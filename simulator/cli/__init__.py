@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from simulator.console.run import collect_rarely, run_app
+from simulator.console.run import collect_rarely, read_app, run_app
 
 if TYPE_CHECKING:
     import typer
@@ -35,6 +35,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
         return run_app(_app(written_so_far()), "simulate", [])
     return run_app(_app(given), "simulate", given, {"": _MAIN, **COMMANDS})
+
+
+def read(arguments: Sequence[str]) -> object:
+    """Return what ``simulate`` with *arguments* asks, a :class:`~simulator.cli.output.Asked`; raises InputError."""
+    return read_app(_app(arguments), "simulate", list(arguments), {"": _MAIN, **COMMANDS})
 
 
 def _app(given: Sequence[str]) -> typer.Typer:

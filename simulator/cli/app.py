@@ -44,7 +44,7 @@ class GroupedCommand(TyperCommand):
 
 @app.command(epilog=_EPILOG, cls=GroupedCommand)
 @with_options(OPTIONS, *OPTIONS)
-def simulate(**given: Any) -> None:
+def simulate(**given: Any) -> Any:
     """Predict the time of a training step or an exchange, and what limits it.
 
     simulate --topology p3.16xlarge.yaml --strategy ring
@@ -59,13 +59,13 @@ def simulate(**given: Any) -> None:
         from simulator import __version__
 
         typer.echo(f"simulate {__version__}")
-        return
+        return None
     shell = given.pop("completion")
     if shell is not None:
         from simulator.cli.complete import script
 
         typer.echo(script(shell))
-        return
-    from simulator.cli.ask import run
+        return None
+    from simulator.cli.ask import ask
 
-    run(written_of(given))
+    return ask(written_of(given))

@@ -1,18 +1,15 @@
-"""The entry point of ``simulate``, which selects the command for the question."""
+"""From the options of ``simulate`` to the command that answers the question."""
 
 from __future__ import annotations
 
+from simulator.api.session import Session
 from simulator.cli.options import software_notes
-from simulator.cli.output import show, warn
+from simulator.cli.output import Answers, Asked, warn
 from simulator.cli.written import Written, check_read, command
 
 
-def run(written: Written) -> None:
-    """Answer the question in *written*.
-
-    Raises TopocastError if the input cannot be used or the run fails.  Nothing has been printed or partly written then,
-    except that a step that does not fit in memory raises after its output.
-    """
+def ask(written: Written) -> Asked:
+    """Return the question in *written*; raises InputError for options that cannot be read or are not read."""
     if written.launch is not None:
         from simulator.cli.launch_line import with_launch
 
@@ -21,21 +18,27 @@ def run(written: Written) -> None:
     check_read(written)
     warn(written, software_notes(written.nccl))
     if written.show_options:
-        show([command(written)])
-        return
+        return Asked(Written(topology=written.topology), lambda _: Answers(lines=lambda _: [command(written)]))
+    return Asked(written, lambda written: answers(written, Session()))
+
+
+def answers(written: Written, session: Session) -> Answers:
+    """Return the answers to the question in *written*; raises TopocastError.
+
+    *session* may already know some machines or networks.
+    """
     if written.kind == "single":
-        from simulator.cli.single_command import run_single
+        from simulator.cli.single_command import answer_singles
 
-        run_single(written)
-    elif written.kind == "program":
-        from simulator.cli.program_command import run_program_command
+        return answer_singles(written, session)
+    if written.kind == "program":
+        from simulator.cli.program_command import answer_programs
 
-        run_program_command(written)
-    elif written.kind == "step":
-        from simulator.cli.step_command import run_steps
+        return answer_programs(written, session)
+    if written.kind == "step":
+        from simulator.cli.step_command import answer_steps
 
-        run_steps(written)
-    else:
-        from simulator.cli.exchange_command import run_exchange
+        return answer_steps(written, session)
+    from simulator.cli.exchange_command import answer_exchanges
 
-        run_exchange(written)
+    return answer_exchanges(written, session)

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import os
-import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 
-from simulator.cli.best_text import best_lines
-from simulator.cli.calibrations import read_calibrations
+from simulator.cli.machines import read_calibrations
 from simulator.cli.options import parse_choice, parse_count, read_all, refuse, wants_best
-from simulator.cli.output import show
+from simulator.cli.output import Answers
 from simulator.cli.resume_file import kept_in
 from simulator.cli.runners import dask_runner, process_runner
 from simulator.cli.step_questions import ask_steps
+from simulator.cli.table import Column, outside_words, table_lines
 from simulator.cli.written import Written
 from simulator.console.progress import Progress
-from simulator.console.style import choose_style
+from simulator.console.style import Style
 from simulator.errors import InputError, one_line, refused
 from simulator.questions.layout import REPLICAS
-from simulator.results.document import to_json
-from simulator.search.document import best_document
-from simulator.search.run import find_best
+from simulator.results.columns import duration_column, rate_words
+from simulator.results.confidence import BAND_HEAD, band_words
+from simulator.results.words import MODE_WORDS
+from simulator.search.document import best_document, reason_of
+from simulator.search.run import Best, find_best
 from simulator.search.space import SEARCHED, Space, parse_fixed
 from simulator.spelling import mention
+from simulator.units import format_size
+from simulator.workload.network import Network
 
 _MOST = 10**7
 _MOST_JOBS = 1024
@@ -42,8 +46,8 @@ class Wanted:
     resume: str | None = None
 
 
-def run_best(written: Written, wanted: Wanted) -> None:
-    """Search and print the layouts; raises TopocastError."""
+def answer_best(written: Written, wanted: Wanted) -> Answers:
+    """Search the layouts; raises InputError."""
     if written.global_batch is None:
         raise InputError(
             f"{mention('global_batch')} is needed: the samples of a step, for example {mention('global_batch', 1024)}"
@@ -100,10 +104,10 @@ def run_best(written: Written, wanted: Wanted) -> None:
             progress.advance(done)
 
         found = find_best(space, session, top, runner, kept, advance)
-    if written.json:
-        sys.stdout.write(to_json(best_document(space, machine.name, found)))
-    else:
-        show(best_lines(space, machine.name, session.network(question), found, choose_style(sys.stdout)))
+    return Answers(
+        document=partial(best_document, space, machine.name, found),
+        lines=partial(best_lines, space, machine.name, session.network(question), found),
+    )
 
 
 def _count(name: str, text: str, most: int = _MOST) -> int:
@@ -116,3 +120,32 @@ def _count(name: str, text: str, most: int = _MOST) -> int:
 def _cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def best_lines(space: Space, machine: str, network: Network, best: Best, style: Style) -> list[str]:
+    """Return the layouts in order with what each loses time to, and the infeasible ones."""
+    options = space.question.options
+    title = f"{machine}, {space.device_count} GPUs: {MODE_WORDS[options.mode]} of {network.title}, "
+    title += f"{space.global_batch:,} {network.sample}, {options.precision}, {options.optimizer}"
+    ways = [entry.candidate for entry in best.ranking]
+    recompute = [way.recompute for way in ways]
+    columns = [
+        Column("layout", [way.layout.words for way in ways], right=False),
+        Column("micro-batch", [f"{way.micro_batch} x {way.micro_batches}" for way in ways]),
+        Column("recompute", recompute, right=False) if set(recompute) != {"none"} else None,
+        Column("step", duration_column([entry.step_time_s for entry in best.ranking])),
+        Column(BAND_HEAD, [band_words(entry.band) for entry in best.ranking], spare=2),
+        Column(f"{network.sample}/s", [rate_words(space.global_batch / e.step_time_s) for e in best.ranking]),
+        Column("memory", [format_size(entry.memory_bytes, 3) for entry in best.ranking]),
+        Column("time lost to", [reason_of(entry.shares) for entry in best.ranking], right=False, spare=1),
+    ]
+    lines = outside_words([text for entry in best.ranking for text in entry.outside], style)
+    lines = [*style.wrap(title, "bold"), *lines, "", *table_lines(columns, style)]
+    count = f"{best.feasible_count:,} layouts fit; the best {best.simulated_count} were simulated"
+    lines += ["", *style.wrap(f"{count}, the others estimated from the costs of their parts", hang=2)]
+    if best.infeasible:
+        why = ", ".join(
+            f"{n:,} ({reason})" for reason, n in sorted(best.infeasible.items(), key=lambda i: (-i[1], i[0]))
+        )
+        lines += style.wrap(f"not feasible: {why}", "dim", hang=2)
+    return lines

@@ -1,46 +1,43 @@
-"""A command run within this process, and its output."""
+"""A command run within this process, and its answer."""
 
 from __future__ import annotations
 
 import contextlib
 import io
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from simulator.cli import read
+from simulator.cli.output import Asked
+from simulator.console.run import INTERRUPTED, guarded
+
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """The exit status of a command, and the text of its output streams."""
+    """The exit status of a command, its answer as in ``--json``, and its remarks or errors, a line each."""
 
     status: int
-    out: str
-    err: str
-
-    @property
-    def document(self) -> dict[str, Any] | None:
-        """The JSON object on standard output, or None."""
-        try:
-            found = json.loads(self.out)
-        except ValueError:
-            return None
-        return found if isinstance(found, dict) else None
-
-    @property
-    def errors(self) -> list[str]:
-        """The lines of standard error, without the program's name."""
-        return [line.removeprefix("simulate: ") for line in self.err.splitlines() if line.strip()]
+    document: dict[str, Any] | None
+    said: list[str]
 
 
 def captured(arguments: Sequence[str]) -> Captured:
-    """Run ``simulate`` with *arguments* and return its status and output; an interrupt is passed on."""
-    from simulator.cli import run
-    from simulator.console.run import INTERRUPTED
+    """Answer ``simulate`` with *arguments*, and write its files; an interrupt is passed on."""
+    found: list[dict[str, Any]] = []
 
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        status = run(arguments)
+    def answer() -> int:
+        asked = read(arguments)
+        if isinstance(asked, Asked):
+            answers = asked.answered()
+            found.append(answers.document())
+            answers.check()
+        return 0
+
+    said = io.StringIO()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
+        status = guarded("simulate", answer)
     if status == INTERRUPTED:
         raise KeyboardInterrupt
-    return Captured(status, out.getvalue(), err.getvalue())
+    lines = [line.removeprefix("simulate: ") for line in said.getvalue().splitlines() if line.strip()]
+    return Captured(status, found[0] if found else None, lines)

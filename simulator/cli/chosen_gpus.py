@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from simulator.api.session import Session
 from simulator.cli.options import wants_best
 from simulator.cli.output import tell
 from simulator.cli.written import Written
 from simulator.console.progress import Progress
+from simulator.console.style import Style
 from simulator.errors import InputError
 from simulator.results.columns import ranges
 from simulator.results.reason import TIE
@@ -33,11 +34,20 @@ class Faster:
     gpus: tuple[int, ...]
     seconds: float
 
-    def words(self, taken_s: float) -> str:
-        """Return the hint, given the time *taken_s* of the GPUs asked for."""
-        which, count = ranges(self.gpus), len(self.gpus)
-        times = f"{format_duration(self.seconds)} in place of {format_duration(taken_s)}"
-        return f"other {count} GPUs are faster: {which} take {times} (--gpus best:{count} finds them)"
+
+def faster_document(found: Faster | None, key: str) -> dict[str, Any]:
+    """Return *found* as it stands in ``--json``, with its seconds under *key*; empty if there are none."""
+    return {} if found is None else {"faster_gpus": {"gpus": list(found.gpus), key: found.seconds}}
+
+
+def faster_lines(found: Faster | None, taken_s: float, style: Style) -> list[str]:
+    """Return the hint at *found*, given the time *taken_s* of the GPUs asked for; empty if there are none."""
+    if found is None:
+        return []
+    which, count = ranges(found.gpus), len(found.gpus)
+    times = f"{format_duration(found.seconds)} in place of {format_duration(taken_s)}"
+    said = f"other {count} GPUs are faster: {which} take {times} (--gpus best:{count} finds them)"
+    return ["", *style.wrap(said, "bold")]
 
 
 def on_fastest(written: Written, session: Session, questions: Sequence[Question]) -> list[Question]:

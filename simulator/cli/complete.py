@@ -7,7 +7,9 @@ to complete, and the functions here return its values.  Their data are imported 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+
+from simulator.cli.later import later
 
 _SHELLS = ("bash", "zsh", "fish")
 _VARIABLE = "_SIMULATE_COMPLETE"
@@ -42,38 +44,16 @@ def written_so_far() -> list[str]:
     return words[1:] if given.endswith(" ") else words[1:-1]
 
 
-def _one_of(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
-    def complete(incomplete: str) -> list[str]:
-        return [name for name in names() if name.startswith(incomplete)]
+def _networks() -> Iterable[str]:
+    from simulator.workload.zoo.registry import network_names
 
-    return complete
-
-
-def _several_of(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
-    def complete(incomplete: str) -> list[str]:
-        before, comma, last = incomplete.rpartition(",")
-        there = before.split(",")
-        return [f"{before}{comma}{name}" for name in names() if name.startswith(last) and name not in there]
-
-    return complete
-
-
-def _machines() -> Iterable[str]:
-    from simulator.topology.catalogue import builtin_topologies
-
-    return builtin_topologies()
+    return [*network_names(), *_SCHEMES]
 
 
 def _strategies() -> Iterable[str]:
     from simulator.collectives.registry import strategy_names
 
     return [*strategy_names(named_only=True), "all"]
-
-
-def _networks() -> Iterable[str]:
-    from simulator.workload.zoo.registry import network_names
-
-    return [*network_names(), *_SCHEMES]
 
 
 def _fabrics() -> Iterable[str]:
@@ -84,56 +64,31 @@ def _fabrics() -> Iterable[str]:
     return [name for name, part in parts.items() if isinstance(part, LinkPart) and part.of in NETWORK_LINKS]
 
 
-def _gpu_models() -> Iterable[str]:
-    from simulator.topology.catalogue import part_names
-
-    return part_names("gpu")
-
-
-def _part_kinds() -> Iterable[str]:
-    from simulator.cli.listing import PART_KINDS
-
-    return PART_KINDS
-
-
 def _sample_kinds() -> Iterable[str]:
     from simulator.workload.zoo.registry import find_entry, network_names
 
     return dict.fromkeys(find_entry(name).sample for name in network_names())
 
 
-def _scenarios() -> Iterable[str]:
-    from simulator.scenarios.catalogue import builtin_scenarios
-
-    return builtin_scenarios()
-
-
-def _precisions() -> Iterable[str]:
-    from simulator.questions.options import POLICIES
-
-    return POLICIES
-
-
-def _optimizers() -> Iterable[str]:
-    from simulator.questions.options import OPTIMIZERS
-
-    return OPTIMIZERS
-
-
-def _modes() -> Iterable[str]:
-    from simulator.questions.options import MODES
-
-    return MODES
+_SEVERAL = ("machines", "strategies")  # separated by commas
+_NAMES: Mapping[str, Callable[[], Iterable[str]]] = {
+    "machines": later("simulator.topology.catalogue:builtin_topologies"),
+    "strategies": _strategies,
+    "networks": _networks,
+    "fabrics": _fabrics,
+    "scenarios": later("simulator.scenarios.catalogue:builtin_scenarios"),
+    "gpu_models": later("simulator.topology.catalogue:part_names", "gpu"),
+    "part_kinds": later("simulator.topology.catalogue:PART_KINDS"),
+    "sample_kinds": _sample_kinds,
+    "precisions": later("simulator.questions.options:POLICIES"),
+    "optimizers": later("simulator.questions.options:OPTIMIZERS"),
+    "modes": later("simulator.questions.options:MODES"),
+    "collectives": later("simulator.workload.collective:COLLECTIVES"),
+}
 
 
-def _collectives() -> Iterable[str]:
-    from simulator.workload.collective import COLLECTIVES
-
-    return COLLECTIVES
-
-
-machines, strategies = _several_of(_machines), _several_of(_strategies)
-networks, fabrics, scenarios = _one_of(_networks), _one_of(_fabrics), _one_of(_scenarios)
-precisions, optimizers, modes = _one_of(_precisions), _one_of(_optimizers), _one_of(_modes)
-collectives, gpu_models = _one_of(_collectives), _one_of(_gpu_models)
-part_kinds, sample_kinds = _one_of(_part_kinds), _one_of(_sample_kinds)
+def completed(what: str, incomplete: str) -> list[str]:
+    """Return what *incomplete* may become: the name of one of *what*, or of several with commas between."""
+    before, comma, last = incomplete.rpartition(",") if what in _SEVERAL else ("", "", incomplete)
+    there = before.split(",")
+    return [f"{before}{comma}{name}" for name in _NAMES[what]() if name.startswith(last) and name not in there]

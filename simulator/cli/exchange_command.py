@@ -2,115 +2,50 @@
 
 from __future__ import annotations
 
-import re
-import sys
-from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain
 
 from simulator.api.session import Session
 from simulator.cli import exchange_text as text
-from simulator.cli.chosen_gpus import Faster, faster_gpus, on_fastest
-from simulator.cli.circumstances import parse_servers
+from simulator.cli.chosen_gpus import Faster, faster_document, faster_gpus, faster_lines, on_fastest
+from simulator.cli.fields import fields_of
+from simulator.cli.later import later
 from simulator.cli.machines import find_machines
 from simulator.cli.options import (
-    parse_algorithm,
-    parse_choice,
-    parse_collective,
-    parse_count,
     parse_gpus,
-    parse_software,
     parse_strategies,
     read_all,
     refuse,
 )
-from simulator.cli.output import Files, show, tell, warn
+from simulator.cli.output import Answers, warn
 from simulator.cli.written import Written
 from simulator.collectives.registry import left_out
 from simulator.collectives.request import Unsuitable
 from simulator.console.progress import Progress
-from simulator.console.style import Style, choose_style, printable
-from simulator.errors import Fault, InputError, SimulationError, one_line, refused
+from simulator.console.style import Style
+from simulator.errors import Fault, InputError, SimulationError, one_line
 from simulator.questions.checks import WITHOUT_NCCL, in_ways, refuse_all
-from simulator.questions.collective import DTYPES, REDUCTIONS, CollectiveQuestion
-from simulator.results.document import document, to_json
-from simulator.results.order import bare_words, best_of, by_time
-from simulator.results.result import Result
+from simulator.questions.collective import CollectiveQuestion
+from simulator.questions.where import Software
+from simulator.results.order import best_of, by_time
+from simulator.results.result import Result, results_document
 from simulator.spelling import mention, spelt
 from simulator.workload.parse import Payload, parse_workload
 
 
-@dataclass(frozen=True, slots=True)
-class ExchangeRuns:
-    """The results of each size, fastest first (``by_size``), and why strategies do not fit, by name (``unfit``)."""
-
-    by_size: tuple[tuple[Result, ...], ...]
-    unfit: dict[str, str]
-    faster: Faster | None = None  # other GPUs, as many as asked for, with the first strategy
-
-
-def run_exchange(written: Written) -> None:
-    """Check the options, simulate, write the requested files and print the results; raises TopocastError."""
-    session = Session()
-    payload, (questions, names) = read_all(
-        lambda: parse_workload(written.what), lambda: exchange_questions(written, session)
-    )
-    payload = payload.in_type(questions[0].dtype)
-    apart = left_out() if "all" in (written.strategy or "all").split(",") else []
-    code = f"--strategy all: without {', '.join(apart)}; a file may run such code only with --trust-code"
-    warn(written, [*payload.notes, *([code] if apart else [])])
-    if written.trace is not None and payload.is_sweep:
-        raise InputError(f"{mention('trace')} shows one size; {one_line(payload.text, 60)} has {len(payload.sizes)}")
-    with ExitStack() as stack:
-        files = Files(written, stack)
-        runs = answer_exchanges(written, session, questions, names, payload)
-        runs = replace(runs, faster=_faster(written, session, questions, runs))
-        if files.wants_trace:
-            from simulator.results.trace import chrome_trace
-
-            best = best_of(runs.by_size[0])
-            several = len(runs.by_size[0]) > 1
-            files.trace(chrome_trace(best), f" of {best.strategy}" if several else "")
-        if files.plot_kind:
-            from reports.figure import draw
-
-            files.plot(draw(runs.by_size, files.plot_kind))
-        _print(written, session, questions, payload, runs)
-
-
 def exchange_questions(written: Written, session: Session) -> tuple[list[CollectiveQuestion], list[str]]:
     """Return the questions about each machine, still without a size, and the name that distinguishes each strategy."""
-    machines, collective, strategies, algorithm, dtype, reduction, software, root, driven, size, pairs, servers = (
-        read_all(
-            lambda: find_machines(written, session),
-            lambda: parse_collective(written.collective),
-            lambda: parse_strategies(written.strategy or "all"),
-            lambda: parse_algorithm(written.algorithm),
-            lambda: parse_choice("dtype", written.dtype, DTYPES),
-            lambda: parse_choice("reduction", written.redop, REDUCTIONS),
-            lambda: parse_software(written.nccl),
-            lambda: parse_count("root", written.root),
-            lambda: parse_count("gpus_per_process", written.gpus_per_process),
-            lambda: None if written.group_size is None else parse_count("group_size", written.group_size),
-            lambda: _pairs(written.pairs),
-            lambda: parse_servers(written.servers),
-        )
+    machines, strategies, said, software = read_all(
+        lambda: find_machines(written, session),
+        lambda: parse_strategies(written.strategy or "all"),
+        lambda: fields_of(written, CollectiveQuestion),
+        lambda: Software(**fields_of(written, Software)),
     )
     if "nccl" not in strategies:
         refuse({mention("nccl"): written.nccl is not None}, WITHOUT_NCCL)
-    values = {
-        "size_bytes": 0.0,
-        "collective": collective,
-        "group_size": size,
-        "root": root,
-        "pairs": pairs,
-        "gpus_per_process": driven,
-        "algorithm": algorithm,
-        "dtype": dtype,
-        "reduction": reduction,
-        "servers": servers,
-        "software": software,
-    }
+    values = {**said, "size_bytes": 0.0, "software": software}
     questions, names = [], []
     for where in machines:
         machine = session.machine(where)
@@ -127,18 +62,22 @@ def exchange_questions(written: Written, session: Session) -> tuple[list[Collect
     return questions, names
 
 
-def _pairs(text: str | None) -> tuple[tuple[int, ...], ...]:
-    """Return the pairs of ranks in *text*: ``0>1,2>3``; raises InputError."""
-    words = [] if text is None else [word.strip() for word in text.split(",")]
-    if not all(re.fullmatch(r"\d{1,6}>\d{1,6}", word, re.ASCII) for word in words):
-        raise refused("pairs", "write for example 0>1,2>3", one_line(text, 60))
-    return tuple(tuple(int(end) for end in word.split(">")) for word in words)
+def answer_exchanges(written: Written, session: Session) -> Answers:
+    """Return the results for each size; raises InputError if no strategy fits."""
 
+    def exchanged() -> Payload:
+        source = session.known_network(written.what)
+        if source is None:
+            return parse_workload(written.what)
+        return Payload(written.what, (), gradients=source.build(0).trained_count)
 
-def answer_exchanges(
-    written: Written, session: Session, questions: Sequence[CollectiveQuestion], names: Sequence[str], payload: Payload
-) -> ExchangeRuns:
-    """Return the results for each size of *payload*; raises InputError if no strategy fits."""
+    payload, (questions, names) = read_all(exchanged, lambda: exchange_questions(written, session))
+    payload = payload.in_type(questions[0].dtype)
+    apart = left_out() if "all" in (written.strategy or "all").split(",") else []
+    code = f"--strategy all: without {', '.join(apart)}; a file may run such code only with --trust-code"
+    warn(written, [*payload.notes, *([code] if apart else [])])
+    if written.trace is not None and payload.is_sweep:
+        raise InputError(f"{mention('trace')} shows one size; {one_line(payload.text, 60)} has {len(payload.sizes)}")
     largest = float(max(payload.sizes))
     questions = on_fastest(written, session, [replace(question, size_bytes=largest) for question in questions])
     by_size: list[tuple[Result, ...]] = []
@@ -173,61 +112,49 @@ def answer_exchanges(
                 for name, why in unfit.items()
             ]
         )
-    return ExchangeRuns(tuple(by_size), {name: spelt(why, "command") for name, why in unfit.items()})
+    unfit = {name: spelt(why, "command") for name, why in unfit.items()}
+    first, best = by_size[0], best_of(by_size[-1])
+    faster = None
+    if len({question.where for question in questions}) == 1:
+        asked = next(question for question in questions if question.strategy == best.strategy)
+        faster = faster_gpus(written, session, best, replace(asked, size_bytes=best.size_bytes, gpus=best.gpus))
+    results = list(chain(*by_size))
+    of_all = partial(results_document, first[0].timeline.machine.name, payload.text, results, unfit)
+    return Answers(
+        results=results,
+        notes=[*payload.notes, *chain(*(session.machine(question.where).notes for question in questions))],
+        document=lambda: of_all() | faster_document(faster, "sync_time_s"),
+        lines=lambda style: _lines(by_size, payload, questions[0], unfit, faster, style),
+        remarks=partial(_remarks, first, payload, unfit),
+        trace=lambda: (
+            later("simulator.results.trace:chrome_trace")(best),
+            f" of {best.strategy}" if len(first) > 1 else "",
+        ),
+        draw=later("reports.figure:draw", by_size),
+    )
 
 
-def _faster(
-    written: Written, session: Session, questions: Sequence[CollectiveQuestion], runs: ExchangeRuns
-) -> Faster | None:
-    """Return other GPUs of a single machine that are faster at the largest size, or None."""
-    if len({question.where for question in questions}) > 1:
-        return None
-    best = best_of(runs.by_size[-1])
-    asked = next(question for question in questions if question.strategy == best.strategy)
-    return faster_gpus(written, session, best, replace(asked, size_bytes=best.size_bytes, gpus=best.gpus))
-
-
-def _print(
-    written: Written, session: Session, questions: Sequence[CollectiveQuestion], payload: Payload, runs: ExchangeRuns
-) -> None:
-    results = [result for found in runs.by_size for result in found]
-    machines = [session.machine(where) for where in dict.fromkeys(question.where for question in questions)]
-    if written.json:
-        found = document(machines[0].name, payload.text, results, runs.unfit)
-        if runs.faster is not None:
-            found["faster_gpus"] = {"gpus": list(runs.faster.gpus), "sync_time_s": runs.faster.seconds}
-        sys.stdout.write(to_json(found))
-        return
-    style = choose_style(sys.stdout)
+def _lines(
+    by_size: Sequence[Sequence[Result]],
+    payload: Payload,
+    question: CollectiveQuestion,
+    unfit: Mapping[str, str],
+    faster: Faster | None,
+    style: Style,
+) -> list[str]:
     if payload.is_sweep:
-        from simulator.results.sweep import SWEEP_WIDTH, sweep_table, winners
+        return text.sweep(by_size, payload, question, style)
+    results = by_size[0]
+    lines = [*text.title(results, payload, style), "", *text.comparison(results, style)]
+    lines += faster_lines(faster, best_of(results).sync_time_s, style)
+    lines += text.detail(results[0], style) if len(results) == 1 else []
+    return [*lines, "", *text.unfit_lines(unfit, style)] if unfit else lines
 
-        if style.width is not None and style.width < SWEEP_WIDTH:
-            show([*text.title(runs.by_size[-1], payload, [len(m.gpus) for m in machines], style), ""])
-            show(text.sweep_lines(runs.by_size, style))
-        else:
-            ways = dict.fromkeys((result.machine, result.strategy) for result in results)
-            tables = [sweep_table([r for r in results if (r.machine, r.strategy) == way], questions[0]) for way in ways]
-            said = [winners(runs.by_size), bare_words(runs.by_size[-1])] if len(ways) > 1 else []
-            said.append(text.sweep_trust(runs.by_size))
-            within = Style(None if style.width is None else style.width - 2)
-            tables += ["".join(f"# {line}\n" for line in within.wrap(each)) for each in said if each]
-            sys.stdout.write(printable("\n".join(tables), sys.stdout))
-        for line in text.unfit_lines(runs.unfit, style):
-            tell(written, line)
-        return
-    if results[0].n_ranks == 1:
-        network = "resnet50" if payload.text.startswith(("bytes:", "sweep:")) else payload.text
-        tell(
-            written,
-            f"one GPU exchanges nothing; {mention('workload', network)} {mention('batch', 32)} simulates a step on it",
-        )
-    lines = text.title(results, payload, [len(machine.gpus) for machine in machines], style)
-    lines += ["", *text.comparison(results, style)]
-    if runs.faster is not None:
-        lines += ["", *style.wrap(runs.faster.words(best_of(results).sync_time_s), "bold")]
-    if len(results) == 1:
-        lines += text.detail(results[0], style)
-    if runs.unfit:
-        lines += ["", *text.unfit_lines(runs.unfit, style)]
-    show(lines)
+
+def _remarks(results: Sequence[Result], payload: Payload, unfit: Mapping[str, str], style: Style) -> list[str]:
+    """Return what a sweep's table leaves out, or what to ask instead about a single GPU."""
+    if payload.is_sweep or results[0].n_ranks > 1:
+        return text.unfit_lines(unfit, style) if payload.is_sweep else []
+    network = "resnet50" if payload.text.startswith(("bytes:", "sweep:")) else payload.text
+    step = f"{mention('workload', network)} {mention('batch', 32)}"
+    return [f"one GPU exchanges nothing; {step} simulates a step on it"]

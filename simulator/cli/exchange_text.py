@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from simulator.cli.confidence_text import changed_lines, outside_lines
 from simulator.cli.ranking import exchange_ranking_lines, price_words
-from simulator.cli.table import Column, fits, table_lines
+from simulator.cli.table import Column, changed_lines, fits, outside_lines, table_lines
 from simulator.console.style import Style
+from simulator.questions.collective import CollectiveQuestion
 from simulator.results.bottleneck import LinkUse
 from simulator.results.columns import (
     bandwidth_column,
@@ -27,15 +27,15 @@ _SHOWN_LINKS = 8
 _SHOWN_RINGS = 8
 
 
-def title(results: Sequence[Result], payload: Payload, n_gpus: Sequence[int], style: Style) -> list[str]:
-    """Return the title lines; *n_gpus* holds the number of GPUs of each machine."""
+def title(results: Sequence[Result], payload: Payload, style: Style) -> list[str]:
+    """Return the title lines."""
     first = results[0]
     machines = dict.fromkeys(result.machine for result in results)
     what = payload.text if not payload.description else f"{payload.text}, {payload.description}"
     text = f"{first.collective} of {format_size(first.size_bytes)}"
     if len(machines) == 1:
         gpus = f"{first.n_ranks} GPUs" if first.n_ranks != 1 else "1 GPU"
-        if first.gpus != tuple(range(n_gpus[0])):
+        if first.gpus != tuple(range(len(first.timeline.machine.gpus))):
             gpus += f" ({shortened_ring(first.gpus)})"
         text = f"{first.machine}: {text} over {gpus}"
     else:
@@ -54,20 +54,20 @@ def comparison(results: Sequence[Result], style: Style) -> list[str]:
     many = len(results) > 1 and first_s > 0  # a single GPU exchanges nothing
     bandwidths = bandwidth_column([*(r.algbw_Bps for r in ordered), *(r.busbw_Bps for r in ordered)])
     named = len({r.machine for r in ordered}) > 1
+    priced = any(r.price_per_hour for r in ordered)
     columns = [
         Column("strategy", [r.strategy for r in ordered], right=False),
-        *([Column("machine", [r.machine for r in ordered], right=False)] if named else []),
-        *([Column("GPUs", [str(r.n_ranks) for r in ordered], spare=1)] if named else []),
+        Column("machine", [r.machine for r in ordered], right=False) if named else None,
+        Column("GPUs", [str(r.n_ranks) for r in ordered], spare=1) if named else None,
         Column("time", duration_column([r.sync_time_s for r in ordered])),
-        *([Column("against first", [f"{r.sync_time_s / first_s:.3f} x" for r in ordered], spare=6)] if many else []),
-        *([Column(BAND_HEAD, [r.confidence.words for r in ordered], spare=2)] if any(r.band for r in ordered) else []),
+        Column("against first", [f"{r.sync_time_s / first_s:.3f} x" for r in ordered], spare=6) if many else None,
+        Column(BAND_HEAD, [r.confidence.words for r in ordered], spare=2) if any(r.band for r in ordered) else None,
         Column("algbw", bandwidths[: len(ordered)], spare=4),
         Column("busbw", bandwidths[len(ordered) :]),
         Column("bottleneck", [r.bottleneck.name if r.bottleneck else "none" for r in ordered], right=False, spare=3),
         Column("use", [percent(r.bottleneck.utilisation) if r.bottleneck else "-" for r in ordered], spare=5),
+        Column("per million", [price_words(r.price_per_million) for r in ordered]) if priced else None,
     ]
-    if any(r.price_per_hour for r in ordered):
-        columns.append(Column("per million", [price_words(r.price_per_million) for r in ordered]))
     best = ("bold", "green") if many and not ordered[0].is_bound else ()
     lines = table_lines(columns, style, marks if many else {}, best)
     if many:
@@ -78,7 +78,25 @@ def comparison(results: Sequence[Result], style: Style) -> list[str]:
     return lines
 
 
-def sweep_lines(by_size: Sequence[Sequence[Result]], style: Style) -> list[str]:
+def sweep(
+    by_size: Sequence[Sequence[Result]], payload: Payload, question: CollectiveQuestion, style: Style
+) -> list[str]:
+    """Return the results by size, in nccl-tests' own format where it fits."""
+    from simulator.results.sweep import SWEEP_WIDTH, sweep_table, winners
+
+    if style.width is not None and style.width < SWEEP_WIDTH:
+        return [*title(by_size[-1], payload, style), "", *_sweep_lines(by_size, style)]
+    results = [result for found in by_size for result in found]
+    ways = dict.fromkeys((result.machine, result.strategy) for result in results)
+    tables = [sweep_table([r for r in results if (r.machine, r.strategy) == way], question) for way in ways]
+    said = [winners(by_size), bare_words(by_size[-1])] if len(ways) > 1 else []
+    within = Style(None if style.width is None else style.width - 2)
+    for each in filter(None, [*said, _sweep_trust(by_size)]):
+        tables.append("".join(f"# {line}\n" for line in within.wrap(each)))
+    return "\n".join(tables).splitlines()
+
+
+def _sweep_lines(by_size: Sequence[Sequence[Result]], style: Style) -> list[str]:
     """Return the results by size where nccl-tests' own format does not fit: times, or bandwidths of a single strategy.
 
     What users can select comes first, then what is fastest at the largest size; on a narrow screen the table continues
@@ -116,7 +134,7 @@ def sweep_lines(by_size: Sequence[Sequence[Result]], style: Style) -> list[str]:
     lines += ["", *style.wrap(winners(by_size))]
     if bare := bare_words(by_size[-1]) if len(ways) > 1 else "":
         lines += style.wrap(bare, "dim", hang=2)
-    if trust := sweep_trust(by_size):
+    if trust := _sweep_trust(by_size):
         lines += ["", *style.wrap(trust, "dim", hang=2)]
     return lines
 
@@ -131,7 +149,7 @@ def _beside(sizes: Column, columns: Sequence[Column], style: Style) -> list[str]
     return lines
 
 
-def sweep_trust(by_size: Sequence[Sequence[Result]]) -> str:
+def _sweep_trust(by_size: Sequence[Sequence[Result]]) -> str:
     """Return how sure the time of the largest size is, where anything is known of that."""
     best = best_of(by_size[-1])
     why = best.confidence.why

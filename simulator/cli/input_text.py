@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import isfinite
 
-from simulator.cli.table import table_of
+from simulator.cli.table import fact_lines, table_of
 from simulator.console.style import Style
 from simulator.results.columns import percent
 from simulator.results.input import STEP, InputRun
+from simulator.results.view import Fact
 from simulator.results.words import INPUT_WORDS
 from simulator.units import format_duration, format_size
 
@@ -25,23 +26,21 @@ def input_lines(run: InputRun, samples: int, sample: str, rate_of: Callable[[flo
     ]
     lines += table_of([["what each alone would take", "a step", ""], *rows], [False, True, True], style)
     idle = f"wait for their input, {percent(run.idle_share)} of the time"
-    facts = [("devices", "are fed in time" if run.bound == STEP else idle)]
+    facts = [Fact("devices", "are fed in time" if run.bound == STEP else idle)]
     if run.bound != STEP:
-        facts.append(("bound by", INPUT_WORDS[run.bound]))
+        facts.append(Fact("bound by", INPUT_WORDS[run.bound]))
         if run.cure is not None:
             rate = rate_of(samples / run.cure.step_time_s)
-            facts.append(("cheapest cure", f"{run.cure.change}: {rate} {sample}/s"))
+            facts.append(Fact("cheapest cure", f"{run.cure.change}: {rate} {sample}/s"))
         else:
-            facts.append(("cheapest cure", "none of the input's own; another disk, or a host with more cores"))
+            facts.append(Fact("cheapest cure", "none of the input's own; another disk, or a host with more cores"))
     if run.epoch_steps:
         facts += _epochs(run)
     has = f" of {format_size(run.memory_bytes, 3)}" if isfinite(run.memory_bytes) else ""
     kept = f", {format_size(run.kept_bytes, 3)} of the set" if run.kept_bytes else ""
     lacks = ": more than there is" if run.buffers_bytes > run.memory_bytes else ""
-    facts.append(("host memory", f"{format_size(run.buffers_bytes, 3)} of batches{kept}{has}{lacks}"))
-    width = max(len(word) for word, _ in facts)
-    for word, text in facts:
-        lines += style.wrap(f"{word.ljust(width)}  {text}", hang=width + 2)
+    facts.append(Fact("host memory", f"{format_size(run.buffers_bytes, 3)} of batches{kept}{has}{lacks}"))
+    lines += fact_lines(facts, style)
     if run.cures:
         rows = [
             [cure.change, format_duration(cure.step_time_s), f"{run.period_s / cure.step_time_s:.2f} x"]
@@ -59,16 +58,18 @@ def _loader(run: InputRun) -> str:
     return f"{workers}, {asked.prefetch} batch{'es' if asked.prefetch > 1 else ''} ahead each"
 
 
-def _epochs(run: InputRun) -> list[tuple[str, str]]:
+def _epochs(run: InputRun) -> list[Fact]:
     asked = run.asked
     rows = []
     if asked.epochs > 1 and run.cached_share:
-        rows.append(("first epoch", f"{format_duration(run.first_s)}, {run.epoch_steps:,} steps"))
-        rows.append(("later epochs", f"{format_duration(run.later_s)}, {percent(run.cached_share)} from memory"))
+        rows.append(Fact("first epoch", f"{format_duration(run.first_s)}, {run.epoch_steps:,} steps"))
+        rows.append(Fact("later epochs", f"{format_duration(run.later_s)}, {percent(run.cached_share)} from memory"))
     else:
-        rows.append(("epoch", f"{format_duration(run.later_s)}, {run.epoch_steps:,} steps"))
+        rows.append(Fact("epoch", f"{format_duration(run.later_s)}, {run.epoch_steps:,} steps"))
     if asked.evaluate:
-        rows.append(("evaluation", f"{format_duration(run.evaluation_s)}, {asked.evaluate:,} samples on one device"))
+        rows.append(
+            Fact("evaluation", f"{format_duration(run.evaluation_s)}, {asked.evaluate:,} samples on one device")
+        )
     if asked.epochs > 1 or asked.evaluate:
-        rows.append(("all epochs", f"{format_duration(run.total_s)}, {asked.epochs:,} of them"))
+        rows.append(Fact("all epochs", f"{format_duration(run.total_s)}, {asked.epochs:,} of them"))
     return rows

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from simulator.cli.complete import gpu_models, part_kinds, sample_kinds
+from simulator.cli.option import own, with_options
+from simulator.cli.written import OPTIONS, Written
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
 
@@ -14,8 +15,7 @@ Words = Annotated[
     list[str] | None,
     typer.Argument(metavar="WORD", help="Words in the name or description.", show_default=False),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document with all figures.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+_JSON = "Print one JSON document with all figures."
 
 
 @app.callback()
@@ -23,75 +23,67 @@ def lists() -> None:
     """List built-in machines, networks, parts and strategies."""
 
 
+def _asked(title: str, words: Words, json: bool, debug: bool, **which: str | None) -> Any:  # noqa: ARG001
+    """Return the list called *title*; *debug* is read from the arguments when errors are shown."""
+    from simulator.cli import listing
+    from simulator.cli.output import Asked
+
+    return Asked(Written(json=json), lambda _: getattr(listing, f"list_{title}")(words or (), **which))
+
+
 @app.command()
+@with_options(
+    OPTIONS,
+    *("words", "gpu", "gpus", "nodes", "json", "debug"),
+    gpus=("COUNT", "Machines with this many GPUs in total."),
+    nodes=("COUNT", "Machines with this many nodes."),
+    json=_JSON,
+)
 def machines(
     words: Words = None,
-    gpu: Annotated[
-        str | None,
-        typer.Option(metavar="MODEL", help="Machines with this GPU: h100, v100-sxm2.", autocompletion=gpu_models),
-    ] = None,
-    gpus: Annotated[str | None, typer.Option(metavar="COUNT", help="Machines with this many GPUs in total.")] = None,
-    nodes: Annotated[str | None, typer.Option(metavar="COUNT", help="Machines with this many nodes.")] = None,
-    json: Json = False,
-    debug: Debug = False,
-) -> None:
+    gpu: Annotated[str | None, own("MODEL", "Machines with this GPU: h100, v100-sxm2.", "gpu_models")] = None,
+    **given: Any,
+) -> Any:
     """List the built-in machines that --topology takes by name.
 
     simulate machines --gpu h100 --gpus 8
     """
-    del debug  # read from the arguments when errors are shown
-    from simulator.cli.listing import list_machines
-
-    list_machines(words or (), gpu=gpu, gpus=gpus, nodes=nodes, json_wanted=json)
+    return _asked("machines", words, gpu=gpu, **given)
 
 
 @app.command()
+@with_options(OPTIONS, "words", "sample", "json", "debug", json=_JSON)
 def networks(
     words: Words = None,
-    sample: Annotated[
-        str | None,
-        typer.Option(metavar="KIND", help="Networks for images, sequences, ...", autocompletion=sample_kinds),
-    ] = None,
-    json: Json = False,
-    debug: Debug = False,
-) -> None:
+    sample: Annotated[str | None, own("KIND", "Networks for images, sequences, ...", "sample_kinds")] = None,
+    **given: Any,
+) -> Any:
     """List the built-in networks that --workload takes, with the sizes that --set changes.
 
     simulate networks llama
     """
-    del debug
-    from simulator.cli.listing import list_networks
-
-    list_networks(words or (), sample=sample, json_wanted=json)
+    return _asked("networks", words, sample=sample, **given)
 
 
 @app.command()
+@with_options(OPTIONS, "words", "kind", "json", "debug", json=_JSON)
 def parts(
     words: Words = None,
-    kind: Annotated[
-        str | None,
-        typer.Option(metavar="KIND", help="gpu, cpu, switch, nic, storage, link.", autocompletion=part_kinds),
-    ] = None,
-    json: Json = False,
-    debug: Debug = False,
-) -> None:
+    kind: Annotated[str | None, own("KIND", "gpu, cpu, switch, nic, storage, link.", "part_kinds")] = None,
+    **given: Any,
+) -> Any:
     """List the built-in parts of machines.
 
     simulate parts --kind gpu volta
     """
-    del debug
-    from simulator.cli.listing import list_parts
-
-    list_parts(words or (), kind=kind, json_wanted=json)
+    return _asked("parts", words, kind=kind, **given)
 
 
 @app.command()
-def strategies(words: Words = None, json: Json = False, debug: Debug = False) -> None:
+@with_options(OPTIONS, "words", "json", "debug", json=_JSON)
+def strategies(words: Words = None, **given: Any) -> Any:
     """List the exchange strategies.
 
     simulate strategies ring
     """
-    del debug
-    from simulator.cli.listing import list_strategies
-
-    list_strategies(words or (), json_wanted=json)
+    return _asked("strategies", words, **given)

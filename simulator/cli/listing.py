@@ -1,31 +1,29 @@
-"""The output of ``simulate machines``, ``networks``, ``parts`` and ``strategies``."""
+"""``simulate machines``, ``networks``, ``parts`` and ``strategies``: what is built in."""
 
 from __future__ import annotations
 
-import json
-import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from simulator.cli.options import parse_choice, parse_count
+from simulator.cli.output import Answers
 from simulator.cli.table import lines_of
 from simulator.collectives.registry import find_strategy, strategy_names
-from simulator.console.style import Style, choose_style, printable
+from simulator.console.style import Style
 from simulator.errors import InputError, nearest, one_line
-from simulator.topology.catalogue import builtin_folder, builtin_topologies, description_of, load_part
+from simulator.results.document import SCHEMA_VERSION
+from simulator.topology.catalogue import PART_KINDS, builtin_folder, builtin_topologies, description_of, load_part
 from simulator.topology.load import load_topology
 
-PART_KINDS = ("gpu", "cpu", "switch", "nic", "storage", "link")
 Entry = dict[str, Any]
 
 
-def list_machines(
-    words: Sequence[str], *, gpu: str | None, gpus: str | None, nodes: str | None, json_wanted: bool
-) -> None:
-    """Print the built-in machines with all *words* in their name or description; raises InputError if there are none.
+def list_machines(words: Sequence[str], *, gpu: str | None, gpus: str | None, nodes: str | None) -> Answers:
+    """Return the built-in machines with all *words* in their name or description; raises InputError if there are none.
 
     *gpu*: a part, or a piece of its name; *gpus*: the number of GPUs in all; *nodes*: the number of nodes.
     """
@@ -43,11 +41,11 @@ def list_machines(
         and (count is None or sum(entry["gpus"].values()) == count)
         and (computers is None or entry["nodes"] == computers)
     ]
-    _print("machines", found, words, ("name", "description"), json_wanted, "no built-in machine is of this sort")
+    return _listed("machines", found, words, ("name", "description"), "no built-in machine is of this sort")
 
 
-def list_networks(words: Sequence[str], *, sample: str | None, json_wanted: bool) -> None:
-    """Print the networks of the zoo, only those for *sample* (images, sequences, ...) if given.
+def list_networks(words: Sequence[str], *, sample: str | None) -> Answers:
+    """Return the networks of the zoo, only those for *sample* (images, sequences, ...) if given.
 
     Raises InputError if none has all *words*.
     """
@@ -63,11 +61,11 @@ def list_networks(words: Sequence[str], *, sample: str | None, json_wanted: bool
         if of in (None, entry.sample)
     ]
     columns = ("name", "sample", "description", "sizes")
-    _print("networks", entries, words, columns, json_wanted, "no network of the zoo is of this sort")
+    return _listed("networks", entries, words, columns, "no network of the zoo is of this sort")
 
 
-def list_parts(words: Sequence[str], *, kind: str | None, json_wanted: bool) -> None:
-    """Print the catalogue of parts, only those of *kind* if given; raises InputError if none matches."""
+def list_parts(words: Sequence[str], *, kind: str | None) -> Answers:
+    """Return the catalogue of parts, only those of *kind* if given; raises InputError if none matches."""
     of = None if kind is None else parse_choice("kind", kind, PART_KINDS)
     entries = [
         {
@@ -79,14 +77,14 @@ def list_parts(words: Sequence[str], *, kind: str | None, json_wanted: bool) -> 
         for path in sorted(builtin_folder().glob("parts/*/*.yaml"))
         if of in (None, path.parent.name)
     ]
-    _print("parts", entries, words, ("name", "kind", "description"), json_wanted, "no part is of this sort")
+    return _listed("parts", entries, words, ("name", "kind", "description"), "no part is of this sort")
 
 
-def list_strategies(words: Sequence[str], *, json_wanted: bool) -> None:
-    """Print the strategies with their descriptions; raises InputError if none has all *words*."""
+def list_strategies(words: Sequence[str]) -> Answers:
+    """Return the strategies with their descriptions; raises InputError if none has all *words*."""
     names = strategy_names(named_only=True)
     entries = [{"name": name, "description": find_strategy(name).summary} for name in names]
-    _print("strategies", entries, words, ("name", "description"), json_wanted, "no strategy is of this sort")
+    return _listed("strategies", entries, words, ("name", "description"), "no strategy is of this sort")
 
 
 def _machine(name: str, path: Path) -> Entry:
@@ -116,22 +114,14 @@ def _figures(name: str) -> dict[str, Any]:
     return part.model_dump(mode="json", exclude_defaults=True, exclude=words)
 
 
-def _print(
-    title: str, entries: Iterable[Entry], words: Sequence[str], columns: Sequence[str], json_wanted: bool, none: str
-) -> None:
-    """Print the *entries* that have all *words*, as text with *columns* or as one JSON document.
-
-    Raises InputError with the text *none* if no entry has all words.
-    """
+def _listed(title: str, entries: Iterable[Entry], words: Sequence[str], columns: Sequence[str], none: str) -> Answers:
+    """Return the *entries* that have all *words*; raises InputError with the text *none* if there are none."""
     found = [entry for entry in entries if all(word.lower() in _searched(entry) for word in words)]
     if not found:
         said = f" with '{one_line(' '.join(words), 60)}' in its name or description" if words else ""
         raise InputError(f"{none}{said}; simulate {title} lists all")
-    if json_wanted:
-        sys.stdout.write(json.dumps({"schema_version": 1, title: found}, indent=2) + "\n")
-        return
     rows = [[_cell(entry[column]) for column in columns] for entry in found]
-    sys.stdout.write(printable("\n".join(_text(rows, choose_style(sys.stdout))) + "\n", sys.stdout))
+    return Answers(document=lambda: {"schema_version": SCHEMA_VERSION, title: found}, lines=partial(_lines, rows))
 
 
 def _searched(entry: Entry) -> str:
@@ -146,7 +136,8 @@ def _cell(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _text(rows: Sequence[Sequence[str]], style: Style) -> list[str]:
+def _lines(rows: Sequence[Sequence[str]], style: Style) -> list[str]:
+    """Return *rows*, one a line where these fit."""
     lines = lines_of(rows, [False] * len(rows[0]))
     if style.width is None or max(map(len, lines)) <= style.width:
         return lines

@@ -1,20 +1,25 @@
-"""The machines of ``--topology``, from files, the catalogue or standard input."""
+"""The machines of ``--topology``, from files, the catalogue or standard input, and the file of ``--calibration``."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 
 from simulator.api.session import Session
-from simulator.cli.circumstances import parse_neighbours, parse_slow_links
+from simulator.cli.fields import parse_neighbours, parse_slow_links
 from simulator.cli.options import parse_count
 from simulator.cli.output import warn
 from simulator.cli.written import Written
 from simulator.errors import Fault, InputError, one_line, refused
+from simulator.network.machine import Machine
+from simulator.questions.calibration import Calibration
 from simulator.questions.where import Where
 from simulator.spelling import mention
+from simulator.topology.catalogue import part_names
 from simulator.topology.load import topology_from_text
+from simulator.topology.parts import CpuPart, GpuPart
 from simulator.topology.yaml_source import MAX_BYTES
 
 
@@ -79,3 +84,18 @@ def _know_input(session: Session, where: Where) -> None:
         session.know(where, topology)
     except InputError as error:
         raise error.changed(lambda f: replace(f, file="<stdin>") if f.file == "<text>" else f) from None
+
+
+def read_calibrations(path: str | None, machines: Sequence[Machine]) -> dict[str, Calibration]:
+    """Return the calibrations in the file *path* by part; raises InputError if none is of a device of *machines*."""
+    if path is None:
+        return {}
+    from simulator.devices.calibration_file import load_calibration
+
+    parts = {node.part_name for m in machines for node in m.nodes if isinstance(node.part, GpuPart | CpuPart)}
+    found = load_calibration(path, {*parts, *part_names("gpu"), *part_names("cpu")})
+    if not parts.intersection(found):
+        names = " and ".join(machine.name for machine in machines)
+        has = ", ".join(sorted(parts))
+        raise InputError(Fault(f"calibrates {', '.join(found)}; {names} has {has}", one_line(path)))
+    return found

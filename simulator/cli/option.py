@@ -14,6 +14,7 @@ from simulator.spelling import word_of
 
 _NAMED, _REST = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD
 _OPTION = "option"
+_Shown = str | tuple[str, str]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -28,7 +29,7 @@ class Option:
     help : str
         What it does.
     complete : str
-        The function of :mod:`simulator.cli.complete` that completes its value.
+        What completes its value (:mod:`simulator.cli.complete`).
     short : str
         Its short spelling.
     read_by : tuple of str, optional
@@ -64,16 +65,23 @@ def switch(text: str, default: bool = False, **more: Any) -> Any:
     return option("", text, default, **more)
 
 
+def own(metavar: str, text: str, completes: str = "") -> Any:
+    """Return how Typer reads an option that one command alone has: a value shown as *metavar*."""
+    return typer.Option(metavar=metavar, help=text, autocompletion=completion_of(completes) if completes else None)
+
+
 @cache
 def declared(*groups: Any) -> Mapping[str, tuple[Any, Option, Any]]:
     """Return the default and declaration of each option of *groups*, and its group, by name."""
     return {each.name: (each.default, each.metadata[_OPTION], group) for group in groups for each in fields(group)}
 
 
-def with_options(known: Mapping[str, tuple[Any, Option, Any]], *names: str, **helps: str) -> Callable[[F], F]:
+def with_options(
+    known: Mapping[str, tuple[Any, Option, Any]], *names: str, **said: str | tuple[str, str]
+) -> Callable[[F], F]:
     """Return a decorator that gives a command the options *names*: its own parameters, and the others as *known*.
 
-    *helps* replace the help of some.
+    *said* replaces the help of some, or their value in the help and the help.
     """
 
     def decorate(command: F) -> F:
@@ -82,7 +90,7 @@ def with_options(known: Mapping[str, tuple[Any, Option, Any]], *names: str, **he
             for name, parameter in inspect.signature(command).parameters.items()
             if (hint := get_type_hints(command, include_extras=True).get(name)) and parameter.kind != _REST
         }
-        found = [own[name] if name in own else _parameter(name, *known[name][:2], helps.get(name)) for name in names]
+        found = [own[name] if name in own else _parameter(name, *known[name][:2], said.get(name)) for name in names]
         command.__signature__ = inspect.Signature(found)  # type: ignore[attr-defined]  # what inspect reads first
         command.__annotations__ = {parameter.name: parameter.annotation for parameter in found}
         return command
@@ -90,31 +98,31 @@ def with_options(known: Mapping[str, tuple[Any, Option, Any]], *names: str, **he
     return decorate
 
 
-def _parameter(name: str, default: Any, said: Option, text: str | None) -> inspect.Parameter:
-    """Return the parameter by which Typer reads an said."""
+def _parameter(name: str, default: Any, said: Option, other: _Shown | None) -> inspect.Parameter:
+    """Return the parameter by which Typer reads the option *said*, with what help says of it in its place."""
+    metavar, text = other if isinstance(other, tuple) else (said.metavar, other)
     words = [word_of(name)]
     if default is True:
         words = [f"{words[0]}/--no-{words[0][2:]}"]
     shown = typer.Option(
         *words,
         *([said.short] if said.short else ()),
-        metavar=said.metavar or None,
+        metavar=metavar or None,
         help=text or said.help,
         show_default=(text is None and said.usual) or True,
-        autocompletion=_completion(said.complete) if said.complete else None,
+        autocompletion=completion_of(said.complete) if said.complete else None,
     )
     several = default == ()
     kind: Any = list[str] | None if several else str | None if default is None else type(default)
     return inspect.Parameter(name, _NAMED, default=None if several else default, annotation=Annotated[kind, shown])
 
 
-def _completion(name: str) -> Callable[[str], list[str]]:
-    """Return the function *name* of :mod:`simulator.cli.complete`, which is loaded when a shell asks."""
+def completion_of(what: str) -> Callable[[str], list[str]]:
+    """Return the function that completes a name of *what* (:mod:`simulator.cli.complete`), loaded when a shell asks."""
 
     def complete(incomplete: str) -> list[str]:
-        from simulator.cli import complete as values
+        from simulator.cli.complete import completed
 
-        found: list[str] = getattr(values, name)(incomplete)
-        return found
+        return completed(what, incomplete)
 
     return complete

@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 from simulator.collectives.registry import find_strategy, strategy_names
 from simulator.errors import Fault, InputError, MissingDependency, nearest, one_line, refused
 from simulator.network.machine import Machine
-from simulator.questions.collective import ALGORITHMS
-from simulator.questions.where import NCCL_TODAY, CpuLibrary, Month, Software, month_of
+from simulator.questions.where import NCCL_TODAY, Month, month_of
 from simulator.spelling import mention
 from simulator.workload.collective import COLLECTIVES, Collective
 from simulator.workload.precision import precision_named
@@ -79,45 +78,35 @@ def parse_choice(name: str, text: str, allowed: Sequence[T]) -> T:
     """Return the one of *allowed* that *text* of the option *name* names; raises InputError."""
     said = text.strip().lower()
     for choice in allowed:
-        if choice in (said, _SYNONYMS.get(said), precision_named(said)):
+        if choice in (said, said.replace("-", "_"), _SYNONYMS.get(said), precision_named(said)):
             return choice
     raise InputError(f"{mention(name, one_line(text, 40))}: no such choice; {nearest(said, allowed)}")
 
 
-def parse_algorithm(text: str | None) -> str | None:
-    """Return the NCCL algorithm called *text*, or None; raises InputError."""
-    return None if text is None else parse_choice("algorithm", text.replace("-", "_"), ALGORITHMS)
-
-
-def parse_month(name: str, text: str | None) -> Month | None:
-    """Return the month *text* of the option *name*, as in 2020-10; raises InputError."""
-    if text is None:
-        return None
+def parse_month(text: str) -> Month:
+    """Return the month *text* of the kernel libraries, as in 2020-10; raises InputError."""
     month = month_of(text)
     if month is None:
-        raise InputError(f"{mention(name, one_line(text, 40))}: a month is needed, such as 2020-10")
+        raise refused("libraries", "a month is needed, such as 2020-10", one_line(text, 40))
     return month
 
 
-def parse_software(nccl: str | None, cpu_library: CpuLibrary = "onednn", libraries: Month | None = None) -> Software:
-    """Return the versions of libraries, current ones by default; raises InputError."""
-    if nccl is None:
-        return Software(cpu_library=cpu_library, libraries=libraries)
-    match = re.fullmatch(r"\s*(\d{1,2})\.(\d{1,3})(?:\.\d{1,3})?\s*", nccl, re.ASCII)
+def parse_nccl(text: str) -> tuple[int, int]:
+    """Return the version *text* of NCCL; raises InputError."""
+    match = re.fullmatch(r"\s*(\d{1,2})\.(\d{1,3})(?:\.\d{1,3})?\s*", text, re.ASCII)
     if match is None or int(match[1]) < 2:
         why = "a version such as 2.18 is needed, from 2.0 on"
-        if re.fullmatch(r"\s*\d{1,2}\s*", nccl, re.ASCII):
+        if re.fullmatch(r"\s*\d{1,2}\s*", text, re.ASCII):
             why = f"the minor version is missing; {why}"
-        elif marked := re.fullmatch(r"\s*[vV](\d{1,2}\.\d{1,3}(?:\.\d{1,3})?)\s*", nccl, re.ASCII):
-            why = f"write it without the {nccl.strip()[0]}: {marked[1]}"
-        raise refused("nccl", why, one_line(nccl, 40))
-    return Software((int(match[1]), int(match[2])), cpu_library, libraries)
+        elif marked := re.fullmatch(r"\s*[vV](\d{1,2}\.\d{1,3}(?:\.\d{1,3})?)\s*", text, re.ASCII):
+            why = f"write it without the {text.strip()[0]}: {marked[1]}"
+        raise refused("nccl", why, one_line(text, 40))
+    return int(match[1]), int(match[2])
 
 
 def software_notes(nccl: str | None) -> list[str]:
-    """Return notes on an NCCL version newer than the known ones; raises as :func:`parse_software`."""
-    version = parse_software(nccl).nccl
-    if version <= NCCL_TODAY:
+    """Return notes on an NCCL version newer than the known ones; raises as :func:`parse_nccl`."""
+    if nccl is None or parse_nccl(nccl) <= NCCL_TODAY:
         return []
     major, minor = NCCL_TODAY
     return [f"{mention('nccl', nccl)} is not known yet: it chooses and takes what {major}.{minor} does"]

@@ -3,57 +3,78 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import Any
 
+from simulator.cli.later import later
 from simulator.cli.options import check_outputs
 from simulator.cli.written import Written
 from simulator.console.run import say
-from simulator.console.style import printable
+from simulator.console.style import Style, choose_style, printable
 from simulator.errors import first_of
+from simulator.results.document import to_json
 from simulator.spelling import spelt
 
-if TYPE_CHECKING:
-    from simulator.console.files import OutputFile
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """What a command found, in each form that users read.
+
+    ``document`` is that of ``--json``, ``lines`` are the text, and ``remarks`` stand beside it on standard error.
+    ``trace`` is a Chrome trace, with the name of what it shows where that is not obvious; ``draw`` returns a figure
+    (svg, png or pdf).  ``check`` raises SimulationError for answers that are no success, after they have been shown.
+    ``notes`` say what of the question is not simulated.
+    """
+
+    lines: Callable[[Style], list[str]]
+    document: Callable[[], dict[str, Any]] = dict
+    results: Sequence[Any] = ()
+    notes: Sequence[str] = ()
+    remarks: Callable[[Style], list[str]] = lambda _: []
+    trace: Callable[[], tuple[str, str]] = lambda: ("", "")
+    draw: Callable[[str], bytes] = lambda _: b""
+    check: Callable[[], None] = lambda: None
 
 
-class Files:
-    """The requested output files, each of which appears whole or not at all."""
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A command as its options say it: called, it answers and prints."""
 
-    def __init__(self, written: Written, stack: ExitStack) -> None:
-        self._written = written
-        self._trace: OutputFile | None = None
-        self._plot: OutputFile | None = None
+    written: Written
+    answer: Callable[[Written], Answers]
+
+    def answered(self) -> Answers:
+        """Return the answers, and write the requested files, each of which appears whole or not at all."""
+        written = self.written
         check_outputs({"--topology": written.topology, "--trace": written.trace, "--plot": written.plot})
-        if written.trace is None and written.plot is None:
-            return
-        from simulator.console.files import OutputFile
+        with ExitStack() as stack:
+            trace, plot = (
+                None if path is None else stack.enter_context(later("simulator.console.files:OutputFile", option)(path))
+                for option, path in (("--trace", written.trace), ("--plot", written.plot))
+            )
+            found = self.answer(written)
+            if trace is not None:
+                text, which = found.trace()
+                trace.write(text.encode("utf-8"))
+                tell(written, f"wrote the trace{which} to {trace.shown}")
+            if plot is not None:
+                plot.write(found.draw(str(written.plot).lower().rsplit(".", 1)[1]))
+                tell(written, f"wrote the plot to {plot.shown}")
+        return found
 
-        self._trace = stack.enter_context(OutputFile("--trace", written.trace)) if written.trace is not None else None
-        self._plot = stack.enter_context(OutputFile("--plot", written.plot)) if written.plot is not None else None
-
-    @property
-    def plot_kind(self) -> str:
-        """The suffix of the plot: svg, png or pdf; empty without a plot."""
-        return self._written.plot.lower().rsplit(".", 1)[1] if self._written.plot is not None else ""
-
-    @property
-    def wants_trace(self) -> bool:
-        """Whether a trace was requested."""
-        return self._trace is not None
-
-    def trace(self, text: str, which: str = "") -> None:
-        """Write the trace; *which* names its content where that is not obvious."""
-        assert self._trace is not None
-        self._trace.write(text.encode("utf-8"))
-        tell(self._written, f"wrote the trace{which} to {self._trace.shown}")
-
-    def plot(self, content: bytes) -> None:
-        """Write the plot."""
-        assert self._plot is not None
-        self._plot.write(content)
-        tell(self._written, f"wrote the plot to {self._plot.shown}")
+    def __call__(self) -> None:
+        """Answer and print; raises TopocastError, also after answers that are no success."""
+        found = self.answered()
+        if self.written.json:
+            sys.stdout.write(to_json(found.document()))
+        else:
+            style = choose_style(sys.stdout)
+            for line in found.remarks(style):
+                tell(self.written, line)
+            show(found.lines(style))
+        found.check()
 
 
 def show(lines: Sequence[str]) -> None:

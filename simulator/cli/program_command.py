@@ -1,66 +1,75 @@
-"""``simulate`` for a program: answer on each machine, write the trace, print."""
+"""``simulate`` for a program: the answer on each machine, and its text."""
 
 from __future__ import annotations
 
-import sys
-from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 
 from simulator.api.session import Session
-from simulator.cli.calibrations import read_calibrations
-from simulator.cli.machines import find_machines
-from simulator.cli.options import parse_count
-from simulator.cli.output import Files, show
-from simulator.cli.program_text import program_lines
+from simulator.cli.fields import fields_of
+from simulator.cli.later import later
+from simulator.cli.machines import find_machines, read_calibrations
+from simulator.cli.output import Answers
+from simulator.cli.table import changed_lines, fact_lines, outside_lines, table_of
 from simulator.cli.written import Written
 from simulator.console.progress import Progress
-from simulator.console.style import choose_style
+from simulator.console.style import Style
 from simulator.questions.program import ProgramQuestion
-from simulator.results.document import to_json
-from simulator.results.program import ProgramResult
+from simulator.results.program import ProgramResult, programs_document
+from simulator.results.program_trace import program_trace
+from simulator.units import format_duration
 
 
-def run_program_command(written: Written) -> None:
-    """Answer the question in *written*; raises TopocastError."""
-    with ExitStack() as stack:
-        files = Files(written, stack)
-        results = answer_programs(written)
-        if files.wants_trace:
-            from simulator.results.program_trace import program_trace
-
-            files.trace(program_trace(results[0]), f" of {results[0].machine}" if len(results) > 1 else "")
-        if files.plot_kind:
-            from reports.program import draw_program
-
-            files.plot(draw_program(results[0], files.plot_kind))
-        if written.json:
-            from simulator.results.program_document import programs_document
-
-            sys.stdout.write(to_json(programs_document(written.what, results)))
-            return
-        style = choose_style(sys.stdout)
-        show([line for i, result in enumerate(results) for line in ([""] if i else []) + program_lines(result, style)])
-
-
-def answer_programs(written: Written) -> list[ProgramResult]:
-    """Return the answer of each machine, fastest first; raises InputError."""
-    session = Session()
+def answer_programs(written: Written, session: Session) -> Answers:
+    """Return the answer of each machine; raises InputError."""
     machines = find_machines(written, session)
     session = session.calibrated(read_calibrations(written.calibration, [session.machine(w) for w in machines]))
-    threads = None if written.threads is None else parse_count("threads", written.threads)
+    said = fields_of(written, ProgramQuestion)
     results = []
     with Progress(len(machines), "simulating", quiet=written.quiet) as progress:
         for where in machines:
-            question = ProgramQuestion(
-                where=where,
-                workload=written.what,
-                device=written.device,
-                threads=threads,
-                compiled=written.compiled,
-                captured=written.cuda_graph,
-                trust_code=written.trust_code,
-            )
+            question = ProgramQuestion(where=where, workload=written.what, **said)
             result = session.program(question)
             results.append(replace(result, changed=session.changed(question, result.done_s)))
             progress.advance(results[-1].machine)
-    return sorted(results, key=lambda result: result.done_s)
+    results.sort(key=lambda result: result.done_s)
+    which = f" of {results[0].machine}" if len(results) > 1 else ""
+    return Answers(
+        results=results,
+        document=partial(programs_document, written.what, results),
+        lines=lambda style: [line for result in results for line in ["", *program_lines(result, style)]][1:],
+        trace=lambda: (program_trace(results[0]), which),
+        draw=later("reports.program:draw_program", results[0]),
+    )
+
+
+_USES = {"issue": "issuing", "python": "Python", "kernel": "operators", "copy": "copying"}
+
+
+def program_lines(result: ProgramResult, style: Style) -> list[str]:
+    """Return the times of the host and the devices, the limiter, the marks and the streams."""
+    head = f"{result.name} on {result.machine}, {result.device}"
+    lines = [
+        *style.wrap(head, "bold"),
+        *changed_lines(result.changed, style),
+        *outside_lines([result.confidence], style),
+        "",
+        *fact_lines(result.view, style),
+    ]
+    if result.marks:
+        rows = [["mark", "passed", "first", "last", "every"]]
+        for name, mark in result.marks.items():
+            every = (mark.last_s - mark.first_s) / (mark.count - 1) if mark.count > 1 else None
+            often = f"{mark.count:,} x"
+            shown = "-" if every is None else format_duration(every)
+            rows.append([name, often, format_duration(mark.first_s), format_duration(mark.last_s), shown])
+        lines += ["", *table_of(rows, [False, True, True, True, True], style)]
+    rows = [["stream", "busy", "of it", "waits", "with"]]
+    for name, times in result.streams.items():
+        share = f"{100 * times.busy_s / result.done_s:.3g} %" if result.done_s else "-"
+        uses = ", ".join(
+            f"{_USES.get(use, use)} {format_duration(seconds, 3)}" for use, seconds in times.by_use.items() if seconds
+        )
+        waits = format_duration(times.waiting_s) if times.waiting_s else "-"
+        rows.append([name, format_duration(times.busy_s), share, waits, uses or "-"])
+    return [*lines, "", *table_of(rows, [False, True, True, True, False], style)]

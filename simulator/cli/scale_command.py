@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import re
-import sys
-from contextlib import ExitStack
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
-from simulator.cli.confidence_text import outside_lines
-from simulator.cli.options import check_outputs, parse_count
-from simulator.cli.output import Files, show
+from simulator.cli.later import later
+from simulator.cli.options import parse_count
+from simulator.cli.output import Answers, Asked
 from simulator.cli.step_command import check_fits
 from simulator.cli.step_questions import ask_steps
 from simulator.cli.step_text import fit_words
-from simulator.cli.table import Column, table_lines
+from simulator.cli.table import Column, outside_lines, table_lines
 from simulator.cli.written import Written, check_read
 from simulator.collectives.request import Unsuitable
 from simulator.console.progress import Progress
-from simulator.console.style import Style, choose_style
+from simulator.console.style import Style
 from simulator.errors import Fault, InputError, one_line
 from simulator.results.columns import duration_column, percent, rate_words
 from simulator.results.confidence import BAND_HEAD
-from simulator.results.document import to_json
 from simulator.results.shares import shares_of
 from simulator.results.training import TrainingResult
 from simulator.results.words import BOUND_WORDS, MODE_WORDS, precision_words
@@ -31,11 +30,8 @@ from simulator.search.scaling import Curve, curve_document, curve_of
 _MOST_POINTS = 1000
 
 
-def run_scale(written: Written, nodes: str | None, gpus: str | None) -> None:
-    """Simulate each number of devices and print the curve.
-
-    Raises TopocastError if the input cannot be used, or after printing the curve if a step does not fit in memory.
-    """
+def ask_scale(written: Written, nodes: str | None, gpus: str | None) -> Asked:
+    """Return the question about each number of devices; raises InputError."""
     if (nodes is None) == (gpus is None):
         why = "give one of the two" if nodes else "for example --nodes 1,2,4..64, or --gpus 1,2,4,8"
         raise InputError(f"scale needs --nodes or --gpus: {why}")
@@ -45,24 +41,23 @@ def run_scale(written: Written, nodes: str | None, gpus: str | None) -> None:
         raise InputError("--topology -: is read for each point; write it to a file")
     option, counts = ("--nodes", parse_counts("--nodes", nodes)) if nodes else ("--gpus", parse_counts("--gpus", gpus))
     check_read(written)
-    check_outputs({"--topology": written.topology, "--plot": written.plot})
-    with ExitStack() as stack:
-        files = Files(written, stack)
-        results = []
-        with Progress(len(counts), "simulating", quiet=written.quiet) as progress:
-            for count in counts:
-                results.append(_result(written, option, count))
-                progress.advance(f"{option} {count}")
-        curve = curve_of(results)
-        if files.plot_kind:
-            from reports.scale import draw_curve
+    return Asked(written, lambda written: answer_scale(written, option, counts))
 
-            files.plot(draw_curve(curve, files.plot_kind))
-        if written.json:
-            sys.stdout.write(to_json(curve_document(curve)))
-        else:
-            show(_lines(curve, choose_style(sys.stdout)))
-    check_fits({f"{option} {count}": result for count, result in zip(counts, results, strict=True)})
+
+def answer_scale(written: Written, option: str, counts: Sequence[int]) -> Answers:
+    """Return the step on each of *counts* machines or GPUs, as *option* says; raises InputError."""
+    results = []
+    with Progress(len(counts), "simulating", quiet=written.quiet) as progress:
+        for count in counts:
+            results.append(_result(written, option, count))
+            progress.advance(f"{option} {count}")
+    curve = curve_of(results)
+    return Answers(
+        document=partial(curve_document, curve),
+        lines=partial(_lines, curve),
+        draw=later("reports.scale:draw_curve", curve),
+        check=partial(check_fits, {f"{option} {n}": result for n, result in zip(counts, results, strict=True)}),
+    )
 
 
 def _result(written: Written, option: str, count: int) -> TrainingResult:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from simulator.cli import complete
+from simulator.cli.option import completion_of, own, with_options
+from simulator.cli.written import OPTIONS
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
 
@@ -22,30 +23,28 @@ def scenarios() -> None:
 
 
 @app.command(epilog=_EPILOG)
+@with_options(
+    OPTIONS,
+    *("name", "listed", "shown", "copy", "json", "trace", "plot", "trust_code", "quiet", "debug"),
+    json="Print the answers as JSON.",
+    trace="Write the timeline of the main run (Chrome trace).",
+    plot="Plot it (.svg, .png or .pdf).",
+    trust_code="Let the runs of a file write files, run code and open connections.",
+)
 def scenario(
     name: Annotated[
         str | None,
         typer.Argument(
-            autocompletion=complete.scenarios, metavar="NAME", help="A built-in scenario, or your own YAML file."
+            autocompletion=completion_of("scenarios"),
+            metavar="NAME",
+            help="A built-in scenario, or your own YAML file.",
         ),
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="List the built-in scenarios by chapter.")] = False,
     shown: Annotated[bool, typer.Option("--show", help="Print the scenario file.")] = False,
-    copy: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Copy the scenario and its files to DIR, to edit them.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the answers as JSON.")] = False,
-    trace: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Write the timeline of the main run (Chrome trace)."),
-    ] = None,
-    plot: Annotated[str | None, typer.Option(metavar="FILE", help="Plot it (.svg, .png or .pdf).")] = None,
-    trust_code: Annotated[
-        bool, typer.Option("--trust-code", help="Let the runs of a file write files, run code and open connections.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors on standard error.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
-) -> None:
+    copy: Annotated[str | None, own("DIR", "Copy the scenario and its files to DIR, to edit them.")] = None,
+    **given: Any,
+) -> Any:
     """Run a scenario and compare each answer with its expected value.
 
     simulate scenario --list
@@ -54,8 +53,7 @@ def scenario(
 
     simulate scenario ./mine.yaml --plot mine.svg
     """
-    del debug  # read from the arguments when errors are shown
-    from simulator.cli.scenario_command import Wanted, run_scenario
+    from simulator.cli.scenario_command import Wanted, ask_scenario
 
-    wanted = Wanted(name, listed, shown, copy, json, trace, plot, quiet, trust_code)
-    run_scenario(wanted)
+    del given["debug"]  # read from the arguments when errors are shown
+    return ask_scenario(Wanted(name, listed, shown, copy, **given))

@@ -6,26 +6,25 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from simulator.cli import LISTS
 from simulator.cli.captured import Captured, captured
+from simulator.cli.later import later
 from simulator.cli.options import check_outputs
-from simulator.cli.output import show
+from simulator.cli.output import Answers, Asked, tell
 from simulator.cli.scenario_text import expected_words, list_lines, scenario_lines, value_words
-from simulator.console.files import OutputFile
+from simulator.cli.written import Written
 from simulator.console.progress import Progress
-from simulator.console.run import say
-from simulator.console.style import choose_style
 from simulator.effects import data_file
 from simulator.errors import Fault, InputError, SimulationError, one_line
 from simulator.questions.words import KINDS
-from simulator.results.document import SCHEMA_VERSION, to_json
+from simulator.results.document import SCHEMA_VERSION
 from simulator.scenarios.answers import Answer, answers_document, answers_of
 from simulator.scenarios.catalogue import find_scenario, in_order, needed_files
 from simulator.scenarios.file import Run, Scenario
@@ -48,11 +47,16 @@ class Wanted:
     trust_code: bool = False
 
 
-def run_scenario(wanted: Wanted) -> None:
-    """Run the command for *wanted* and print; raises TopocastError, also after answers that miss what is expected."""
+def ask_scenario(wanted: Wanted) -> Asked:
+    """Return what *wanted* asks for; raises InputError."""
+    shown = Written(json=wanted.json, quiet=wanted.quiet)
     if wanted.listed:
-        _list(wanted)
-        return
+        if wanted.shown or any(each is not None for each in (wanted.name, wanted.copy, wanted.trace, wanted.plot)):
+            raise InputError("--list lists all scenarios; leave out what is about one")
+        found = in_order()
+        entries = [{"name": each.name, "chapter": each.chapter, "title": each.title} for each in found]
+        document = {"schema_version": SCHEMA_VERSION, "scenarios": entries}
+        return Asked(shown, lambda _: Answers(document=lambda: document, lines=partial(list_lines, found)))
     if wanted.name is None:
         raise InputError("scenario needs a name or a file: simulate scenario --list shows those that are built in")
     for option, value in {"--copy": wanted.copy, "--trace": wanted.trace, "--plot": wanted.plot}.items():
@@ -63,32 +67,33 @@ def run_scenario(wanted: Wanted) -> None:
         _alone("--show prints the file", {"--copy": wanted.copy, **outputs})
     if wanted.copy is not None:
         _alone("--copy copies files", outputs)
-    scenario = find_scenario(wanted.name)
+    scenario, folder = find_scenario(wanted.name), wanted.copy
     if wanted.shown:
-        sys.stdout.write(scenario.path.read_text(encoding="utf-8"))
-        return
-    if wanted.copy is not None:
-        _copy(scenario, wanted.copy)
-        return
+        return Asked(shown, lambda _: Answers(lines=lambda _: scenario.path.read_text(encoding="utf-8").splitlines()))
+    if folder is not None:
+        return Asked(shown, lambda _: Answers(lines=lambda _: _copy(scenario, folder)))
     check_outputs({"scenario": str(scenario.path), "--trace": wanted.trace, "--plot": wanted.plot})
-    with ExitStack() as stack:
-        file = None
-        if wanted.plot is not None and not draws_run(scenario):
-            file = stack.enter_context(OutputFile("--plot", wanted.plot))
-        answers, notes = answer_scenario(
-            scenario, trace=wanted.trace, plot=wanted.plot, quiet=wanted.quiet, trust_code=wanted.trust_code
-        )
-        if file is not None:
-            from reports.scenario import draw_answers
+    drawn = draws_run(scenario)
 
-            file.write(draw_answers(scenario, answers, file.shown.lower().rsplit(".", 1)[-1]))
-            notes.append(f"wrote the plot to {file.shown}")
-    for note in () if wanted.quiet else notes:
-        say(note)
-    if wanted.json:
-        sys.stdout.write(to_json(answers_document(scenario, answers)))
-    else:
-        show(scenario_lines(scenario, answers, choose_style(sys.stdout)))
+    def compared(written: Written) -> Answers:
+        plot, trusted = wanted.plot if drawn else None, wanted.trust_code
+        answers, notes = answer_scenario(
+            scenario, trace=wanted.trace, plot=plot, quiet=wanted.quiet, trust_code=trusted
+        )
+        for note in notes:
+            tell(written, note)
+        return Answers(
+            document=partial(answers_document, scenario, answers),
+            lines=partial(scenario_lines, scenario, answers),
+            draw=later("reports.scenario:draw_answers", scenario, answers),
+            check=partial(_check, answers),
+        )
+
+    return Asked(replace(shown, plot=None if drawn else wanted.plot), compared)
+
+
+def _check(answers: Sequence[Answer]) -> None:
+    """Raise SimulationError for *answers* that miss what is expected."""
     missed = [answer for answer in answers if answer.holds is False]
     if missed:
         words = (
@@ -134,19 +139,19 @@ def answer_scenario(
             if run.arguments not in done:
                 extra = outputs if run.arguments == drawn else []
                 with data_file(trusted=trust_code, outputs=extra) as refused:
-                    done[run.arguments] = answered = captured([*run.arguments[1:], *extra, "--json"])
+                    done[run.arguments] = answered = captured([*run.arguments[1:], *extra])
                 if refused:
                     faults.append(scenario.fault(("runs", run.name), f"runs.{run.name}: {refused[0].message}"))
                     continue
                 if answered.status == 0:
-                    notes += [f"{run.name}: {line}" for line in answered.errors]
+                    notes += [f"{run.name}: {line}" for line in answered.said]
             answered = done[run.arguments]
             document = answered.document
             if document is None and not _may_fail(scenario, run):
-                why = answered.errors or [f"ended with the exit status {answered.status} and no JSON"]
+                why = answered.said or [f"ended with the exit status {answered.status} and no JSON"]
                 faults += [scenario.fault(("runs", run.name), f"runs.{run.name}: {line}") for line in why]
-            said: dict[str, Any] = {"error": " / ".join(answered.errors) if answered.status else ""}
-            said |= {"warnings": [] if answered.status else answered.errors}
+            said: dict[str, Any] = {"error": " / ".join(answered.said) if answered.status else ""}
+            said |= {"warnings": [] if answered.status else answered.said}
             documents[run.name] = {**(document or {}), "exit_status": answered.status, **said}
             progress.advance(run.name)
     if faults:
@@ -189,19 +194,8 @@ def _may_fail(scenario: Scenario, run: Run) -> bool:
     )
 
 
-def _list(wanted: Wanted) -> None:
-    if wanted.shown or any(each is not None for each in (wanted.name, wanted.copy, wanted.trace, wanted.plot)):
-        raise InputError("--list lists all scenarios; leave out what is about one")
-    found = in_order()
-    if wanted.json:
-        entries = [{"name": each.name, "chapter": each.chapter, "title": each.title} for each in found]
-        sys.stdout.write(to_json({"schema_version": SCHEMA_VERSION, "scenarios": entries}))
-    else:
-        show(list_lines(found, choose_style(sys.stdout)))
-
-
-def _copy(scenario: Scenario, folder: str) -> None:
-    """Copy the files of *scenario* into *folder*; raises InputError if one exists or cannot be written."""
+def _copy(scenario: Scenario, folder: str) -> list[str]:
+    """Copy the files of *scenario* into *folder*, and say so; raises InputError if one exists or cannot be written."""
     source, target = scenario.path.parent, Path(folder)
     files = [Path(scenario.path.name), *needed_files(scenario)]
     try:
@@ -214,4 +208,4 @@ def _copy(scenario: Scenario, folder: str) -> None:
     except (OSError, ValueError) as error:
         words = getattr(error, "strerror", None) or "is not a path"
         raise InputError(f"--copy {one_line(folder)}: cannot be written: {words}") from None
-    show([f"wrote {target / file}" for file in files])
+    return [f"wrote {target / file}" for file in files]

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from simulator.cli.option import with_options
+from simulator.cli.option import own, with_options
 from simulator.cli.written import OPTIONS, written_of
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
@@ -16,6 +16,7 @@ _EPILOG = (
     "Exit codes: 0 ok, 1 the run failed, 2 usage or input, 4 an optional dependency is missing."
 )
 
+Text = str | None
 _NETWORK = ("precision", "optimizer", "seq_len", "image", "sizes", "compiled", "fused_optimizer")
 _LAST = ("framework", "nccl", "calibration")
 
@@ -39,35 +40,30 @@ def searches() -> None:
 )
 def best(
     parallel: Annotated[
-        str | None,
-        typer.Option(metavar="LAYOUT", help="Fixed degrees, for example tp=8,zero=1; all others are searched."),
+        str | None, own("LAYOUT", "Fixed degrees, for example tp=8,zero=1; all others are searched.")
     ] = None,
     recompute: Annotated[
-        str | None,
-        typer.Option(metavar="HOW", help="none, selective (attention) or full (blocks). Default: try all three."),
+        str | None, own("HOW", "none, selective (attention) or full (blocks). Default: try all three.")
     ] = None,
-    top: Annotated[str, typer.Option(metavar="COUNT", help="Number of layouts to show.")] = "10",
-    jobs: Annotated[str | None, typer.Option(metavar="COUNT", help="Processes. Default: one per core.")] = None,
-    dask: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Run on this Dask cluster, for example tcp://host:8786.")
-    ] = None,
-    resume: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Save progress in this file, and resume from it."),
-    ] = None,
+    top: Annotated[str, own("COUNT", "Number of layouts to show.")] = "10",
+    jobs: Annotated[Text, own("COUNT", "Processes. Default: one per core.")] = None,
+    dask: Annotated[Text, own("ADDRESS", "Run on this Dask cluster, for example tcp://host:8786.")] = None,
+    resume: Annotated[Text, own("FILE", "Save progress in this file, and resume from it.")] = None,
     **given: Any,
-) -> None:
+) -> Any:
     """Find the fastest layout of a training step that fits into memory.
 
     Estimates every degree of parallelism, micro-batch, sharding and recomputation, and simulates the fastest.
 
     simulate best --topology dgx-a100-80gb --nodes 8 --workload gpt3-18b --global-batch 1024
     """
-    from simulator.cli.best_command import Wanted, run_best
+    from simulator.cli.best_command import Wanted, answer_best
+    from simulator.cli.output import Asked
 
     del given["debug"]  # read from the arguments when errors are shown
-    own = {"parallel": parallel, "micro_batch": given.pop("micro_batch"), "recompute": recompute}
-    run_best(written_of(given), Wanted(**own, top=top, jobs=jobs, dask=dask, resume=resume))
+    only = {"parallel": parallel, "micro_batch": given.pop("micro_batch"), "recompute": recompute}
+    wanted = Wanted(**only, top=top, jobs=jobs, dask=dask, resume=resume)
+    return Asked(written_of(given), lambda written: answer_best(written, wanted))
 
 
 @app.command(epilog=_EPILOG)
@@ -84,28 +80,19 @@ def best(
     strategy="Exchange strategy. Default: nccl.",
     precision="As for simulate.",
     plot="Plot the curve: .svg, .png or .pdf.",
+    nodes=("COUNTS", "Machine counts: 1,2,4..512 doubles from 4 on; 8..64+8 adds 8 each time."),
+    gpus=("COUNTS", "GPU counts in one machine, instead of --nodes: 1,2,4,8, or 1..8, which doubles."),
 )
 def scale(
-    nodes: Annotated[
-        str | None,
-        typer.Option(metavar="COUNTS", help="Machine counts: 1,2,4..512 doubles from 4 on; 8..64+8 adds 8 each time."),
-    ] = None,
-    gpus: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COUNTS", help="GPU counts in one machine, instead of --nodes: 1,2,4,8, or 1..8, which doubles."
-        ),
-    ] = None,
-    parallel: Annotated[
-        str | None, typer.Option(metavar="LAYOUT", help="dp, fsdp, or degrees: tp=8,pp=4, as for simulate.")
-    ] = None,
+    parallel: Annotated[Text, own("LAYOUT", "dp, fsdp, or degrees: tp=8,pp=4, as for simulate.")] = None,
     **given: Any,
-) -> None:
+) -> Any:
     """Plot how a training step scales, where the curve bends, and why.
 
     simulate scale --topology dgx-h100 --nodes 1,2,4..512 --workload llama3-8b --batch 2 --parallel fsdp
     """
-    from simulator.cli.scale_command import run_scale
+    from simulator.cli.scale_command import ask_scale
 
     del given["debug"]  # read from the arguments when errors are shown
-    run_scale(written_of({**given, "parallel": parallel and (parallel,)}), nodes, gpus)
+    nodes, gpus = given.pop("nodes"), given.pop("gpus")
+    return ask_scale(written_of({**given, "parallel": parallel and (parallel,)}), nodes, gpus)

@@ -2,59 +2,37 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 from simulator.api.session import Session
-from simulator.cli.calibrations import read_calibrations
-from simulator.cli.machines import find_machines
+from simulator.cli.later import later
+from simulator.cli.machines import find_machines, read_calibrations
 from simulator.cli.options import parse_count
-from simulator.cli.output import Files, show, warn
-from simulator.cli.single_text import single_lines, sizes_lines
-from simulator.cli.unread import unread_options
+from simulator.cli.output import Answers, warn
+from simulator.cli.table import Column, changed_lines, outside_lines, table_lines
 from simulator.cli.written import Written
 from simulator.console.progress import Progress
-from simulator.console.style import choose_style
-from simulator.errors import InputError, refused
+from simulator.console.style import Style
+from simulator.errors import InputError, one_line, refused
 from simulator.questions.single import LaunchQuestion
 from simulator.questions.sweep import swept
 from simulator.questions.words import Single, parse_question, question_words
-from simulator.results.document import SCHEMA_VERSION, to_json
-from simulator.results.single import SingleResult
-from simulator.units import format_size
+from simulator.results.confidence import BAND_HEAD
+from simulator.results.single import SingleResult, singles_document
+from simulator.results.words import BOUND_WORDS
+from simulator.spelling import mention
+from simulator.units import format_duration, format_size
 
 
-def run_single(written: Written) -> None:
-    """Answer on each machine and print; raises TopocastError."""
-    is_sweep = swept(written.what)[0][0] is not None
-    if written.plot is not None and not is_sweep:
+def answer_singles(written: Written, session: Session) -> Answers:
+    """Return the answers; raises InputError."""
+    if written.plot is not None and swept(written.what)[0][0] is None:
         raise refused("plot", "a single operation is drawn over sizes; write for example access:chase,sweep:4KiB-1GiB")
-    with ExitStack() as stack:
-        files = Files(written, stack)
-        found, remarks = answer_singles(written)
-        if files.plot_kind:
-            from reports.sizes import draw_sizes
-
-            files.plot(draw_sizes(found, written.what, files.plot_kind))
-        warn(written, remarks)
-        if written.json:
-            document = {
-                "schema_version": SCHEMA_VERSION,
-                "workload": written.what,
-                "results": [result.to_dict() for result in found],
-            }
-            sys.stdout.write(to_json(document))
-            return
-        style = choose_style(sys.stdout)
-        show(sizes_lines(written.what, found, style) if is_sweep else single_lines(found, style))
-
-
-def answer_singles(written: Written) -> tuple[list[SingleResult], list[str]]:
-    """Return the answers, fastest first within a size, and remarks on options that change none; raises InputError."""
-    session, by_size = _asked(written)
+    session, by_size = _asked(written, session)
     results: list[SingleResult] = []
     with Progress(len(by_size), "simulating", quiet=written.quiet) as progress:
         for size, questions in by_size:
@@ -62,12 +40,19 @@ def answer_singles(written: Written) -> tuple[list[SingleResult], list[str]]:
             results += sorted(found, key=lambda result: float(f"{result.time_s:.9e}"))
             progress.advance("" if size is None else format_size(size))
     asked = [session.time_s(question) for _, questions in by_size for question in questions]
-    return results, unread_options(written, _times_s, asked)
+    notes = unread_options(written, _times_s, asked)
+    warn(written, notes)
+    return Answers(
+        results=results,
+        notes=notes,
+        document=partial(singles_document, written.what, results),
+        lines=partial(single_lines, results) if by_size[0][0] is None else partial(sizes_lines, written.what, results),
+        draw=later("reports.sizes:draw_sizes", results, written.what),
+    )
 
 
-def _asked(written: Written) -> tuple[Session, list[tuple[int | None, list[Single]]]]:
+def _asked(written: Written, session: Session) -> tuple[Session, list[tuple[int | None, list[Single]]]]:
     """Return the session, and the questions about all machines for each size of a sweep."""
-    session = Session()
     machines = find_machines(written, session)
     session = session.calibrated(read_calibrations(written.calibration, [session.machine(w) for w in machines]))
     threads = None if written.threads is None else parse_count("threads", written.threads)
@@ -78,7 +63,7 @@ def _asked(written: Written) -> tuple[Session, list[tuple[int | None, list[Singl
 
 
 def _times_s(written: Written) -> Iterator[float]:
-    session, by_size = _asked(replace(written, quiet=True))
+    session, by_size = _asked(replace(written, quiet=True), Session())
     return (session.time_s(question) for _, questions in by_size for question in questions)
 
 
@@ -103,3 +88,87 @@ def _answer(session: Session, question: Single, size_bytes: int | None) -> Singl
         size_bytes=size_bytes,
         changed=session.changed(question, time_s),
     )
+
+
+def single_lines(found: Sequence[SingleResult], style: Style) -> list[str]:
+    """Return the answer of each machine: its time, the data sheet's, and the limiter with its reason."""
+    first = found[0]
+    columns = [
+        Column("machine", [each.machine for each in found], right=False),
+        Column("time", [_time(each) for each in found]),
+        Column(BAND_HEAD, [each.confidence.words for each in found]),
+        Column("data sheet", [format_duration(each.least_s) if each.least_s else "-" for each in found], spare=1),
+        Column("against it", [f"{e.time_s / e.least_s:.3g} x" if e.least_s else "-" for e in found], spare=2),
+        Column("bound by", [_bound(each) for each in found], right=False),
+    ]
+    trust = style.wrap(f"trust: {first.confidence.why}", "dim", hang=2) if first.confidence.why else []
+    return [*_head(first.words, found, style), *table_lines(columns, style), *trust, *_why(found, style)]
+
+
+def sizes_lines(workload: str, found: Sequence[SingleResult], style: Style) -> list[str]:
+    """Return one line for each size and machine."""
+    columns = [
+        Column("machine", [each.machine for each in found], right=False),
+        Column("size", [format_size(each.size_bytes or 0) for each in found]),
+        Column("time", [_time(each) for each in found]),
+        Column(BAND_HEAD, [each.confidence.words for each in found], spare=2),
+        Column("bound by", [_bound(each) for each in found], right=False, spare=1),
+    ]
+    return [*_head(workload, found, style), *table_lines(columns, style)]
+
+
+def _head(title: str, found: Sequence[SingleResult], style: Style) -> list[str]:
+    changed = changed_lines(found[-1].changed, style, found[-1].name_among(found))
+    return [*style.wrap(title, "bold"), *changed, *outside_lines([each.confidence for each in found], style), ""]
+
+
+def _time(result: SingleResult) -> str:
+    return format_duration(result.time_s) + (f" {result.answer.of}" if result.answer is not None else "")
+
+
+def _bound(result: SingleResult) -> str:
+    if result.answer is not None:
+        return result.answer.bound
+    bound = BOUND_WORDS.get(result.account.get("bound", ""), "-")
+    return bound + (f" ({result.account['detail']})" if result.account.get("detail") else "")
+
+
+def _why(found: Sequence[SingleResult], style: Style) -> list[str]:
+    """Return the reasons, each with the name of its machine if there are several."""
+    lines: list[str] = []
+    for result in found:
+        if result.answer is not None and result.answer.why:
+            lines += ["", *(style.wrap(f"{result.machine}:") if len(found) > 1 else [])]
+            lines += [line for reason in result.answer.why for line in style.wrap(f"  {reason}", hang=4)]
+    return lines
+
+
+_WITHOUT = {  # options removed together: a network needs several machines
+    "nodes": ("nodes", "fabric"),
+    "fabric": ("fabric",),
+    "slow_link": ("slow_link",),
+    "neighbour": ("neighbour",),
+    "threads": ("threads",),
+    "calibration": ("calibration",),
+}
+
+
+def unread_options(written: Written, ask: Callable[[Written], Iterable[float]], times_s: Iterable[float]) -> list[str]:
+    """Return a remark on each option of *written* that can be removed without changing *times_s*.
+
+    *ask* answers a set of options with an iterator of seconds, which is read up to the first difference.
+    """
+    known = list(times_s)
+    remarks = []
+    for name, together in _WITHOUT.items():
+        value = getattr(written, name)
+        if value is None or written.topology == "-":  # standard input can be read only once
+            continue
+        try:
+            without: Written = replace(written, **dict.fromkeys(together))  # type: ignore[arg-type]  # all may be None
+            changed = any(a != b for a, b in zip(known, ask(without), strict=True))
+        except InputError:  # there is no answer without the option
+            continue
+        if not changed:
+            remarks.append(f"{mention(name, one_line(value, 60))}: changes nothing of this answer")
+    return remarks

@@ -2,78 +2,37 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 
 from simulator.api.session import Session
-from simulator.cli.chosen_gpus import Faster, faster_gpus, on_fastest
+from simulator.cli.chosen_gpus import faster_document, faster_gpus, faster_lines, on_fastest
+from simulator.cli.later import later
 from simulator.cli.machines import on_machine
-from simulator.cli.output import Files, show, warn
+from simulator.cli.output import Answers, warn
 from simulator.cli.step_questions import ask_steps
+from simulator.cli.step_text import step_lines
+from simulator.cli.ways_text import ways_lines
 from simulator.cli.written import Written
 from simulator.collectives.request import Unsuitable
 from simulator.console.progress import Progress
-from simulator.console.style import choose_style
+from simulator.console.style import Style
 from simulator.errors import Fault, InputError, SimulationError
-from simulator.questions.step import StepQuestion
-from simulator.results.document import to_json
 from simulator.results.order import best_of
 from simulator.results.step_document import steps_document
 from simulator.results.training import TrainingResult
-from simulator.spelling import mention, spelt
+from simulator.spelling import mention
 from simulator.units import format_size
 
 
-def notes_of(session: Session, question: StepQuestion) -> list[str]:
-    """Return the notes of the network's source on what *question* says that is not simulated."""
-    return list(session.source(question).notes)
-
-
-@dataclass(frozen=True, slots=True)
-class StepRuns:
-    """The results, fastest first (``found``), and why ways do not fit, by name (``unfit``)."""
-
-    found: tuple[TrainingResult, ...]
-    unfit: dict[str, str]
-    faster: Faster | None = None  # other GPUs, as many as asked for, with the fastest way
-
-
-def run_steps(written: Written) -> None:
-    """Check the options, simulate, write the requested files and print the results.
-
-    Raises TopocastError if the input cannot be used, or after printing the results if one does not fit in memory.
-    """
+def answer_steps(written: Written, session: Session) -> Answers:
+    """Return the answers, fastest first; raises InputError if no strategy fits."""
     with Progress(1, "reading the network", quiet=written.quiet):
-        session, questions = ask_steps(written)
-    warn(written, (note for question in questions for note in notes_of(session, question)))
-    with ExitStack() as stack:
-        files = Files(written, stack)
-        runs = answer_steps(written, session, questions)
-        best = best_of(runs.found)
-        if len({question.where for question in questions}) == 1:
-            runs = replace(runs, faster=faster_gpus(written, session, best, best.question))
-        if files.wants_trace:
-            from simulator.results.step_trace import step_trace
-
-            shown = best.timeline if best.input is None else best.input.timeline
-            several = len(runs.found) > 1
-            name = f"{best.machine} {best.step.workload} batch {best.step.samples}"
-            files.trace(
-                step_trace(shown, name, best.device_count),
-                f" of {best.way}" if several else "",
-            )
-        if files.plot_kind:
-            from reports.step import draw_steps
-
-            files.plot(draw_steps(runs.found, files.plot_kind))
-        _print(written, runs)
-    check_fits({_name(result, runs.found): result for result in runs.found})
-
-
-def answer_steps(written: Written, session: Session, questions: Sequence[StepQuestion]) -> StepRuns:
-    """Return the answers to *questions*; raises InputError if no strategy fits."""
+        session, questions = ask_steps(written, session)
+    notes = [note for question in questions for note in session.source(question).notes]
+    warn(written, notes)
+    notes += [note for question in questions for note in session.machine(question.where).notes]
     questions = on_fastest(written, session, questions)
     found: list[TrainingResult] = []
     unfit: dict[str, str] = {}
@@ -103,25 +62,29 @@ def answer_steps(written: Written, session: Session, questions: Sequence[StepQue
         with Progress(1, "looking for what would be faster", quiet=written.quiet):
             better = replace(best, what_if=what_if(session, best.question, best.step_time_s))
         found = [better if each is best else each for each in found]
-    return StepRuns(tuple(found), {name: spelt(why, "command") for name, why in unfit.items()})
+    best = best_of(found)
+    alone = len({question.where for question in questions}) == 1
+    faster = faster_gpus(written, session, best, best.question) if alone else None
+    return Answers(
+        results=found,
+        notes=notes,
+        document=lambda: steps_document(found, unfit) | faster_document(faster, "step_time_s"),
+        lines=lambda style: [*_lines(found, unfit, style), *faster_lines(faster, best.step_time_s, style)],
+        trace=lambda: (_trace(best), f" of {best.way}" if len(found) > 1 else ""),
+        draw=later("reports.step:draw_steps", found),
+        check=partial(check_fits, {_name(result, found): result for result in found}),
+    )
 
 
-def _print(written: Written, runs: StepRuns) -> None:
-    from simulator.cli.step_text import step_lines
-    from simulator.cli.ways_text import ways_lines
+def _lines(found: Sequence[TrainingResult], unfit: Mapping[str, str], style: Style) -> list[str]:
+    alone = len(found) == 1 and not unfit
+    return step_lines(found[0], style) if alone else ways_lines(found, unfit, style)
 
-    if written.json:
-        document = steps_document(runs.found, runs.unfit)
-        if runs.faster is not None:
-            document["faster_gpus"] = {"gpus": list(runs.faster.gpus), "step_time_s": runs.faster.seconds}
-        sys.stdout.write(to_json(document))
-        return
-    style = choose_style(sys.stdout)
-    alone = len(runs.found) == 1 and not runs.unfit
-    lines = step_lines(runs.found[0], style) if alone else ways_lines(runs.found, runs.unfit, style)
-    if runs.faster is not None:
-        lines += ["", *style.wrap(runs.faster.words(best_of(runs.found).step_time_s), "bold")]
-    show(lines)
+
+def _trace(best: TrainingResult) -> str:
+    shown = best.timeline if best.input is None else best.input.timeline
+    step_trace = later("simulator.results.step_trace:step_trace")
+    return str(step_trace(shown, f"{best.machine} {best.step.workload} batch {best.step.samples}", best.device_count))
 
 
 def check_fits(named: Mapping[str, TrainingResult]) -> None:

@@ -2,50 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from simulator.api.session import Session
-from simulator.cli.calibrations import read_calibrations
-from simulator.cli.circumstances import (
-    parse_checkpoints,
+from simulator.api.there import as_there, devices_of
+from simulator.cli.fields import (
+    fields_of,
     parse_divide,
-    parse_loss,
-    parse_servers,
-    parse_staleness,
-    parse_stragglers,
 )
-from simulator.cli.machines import find_machines
+from simulator.cli.machines import find_machines, read_calibrations
 from simulator.cli.options import (
     parse_choice,
     parse_count,
     parse_gpus,
     parse_list,
-    parse_month,
-    parse_software,
     parse_strategies,
     read_all,
     refuse,
 )
-from simulator.cli.recompute_options import check_recomputes, read_recompute
 from simulator.cli.written import OVERLAP, Written
 from simulator.devices.gpu.gpu import Gpu
-from simulator.devices.predict import Device
 from simulator.errors import InputError, nearest, one_line, refused
 from simulator.network.machine import Machine
 from simulator.questions.checks import MOST, WITHOUT_NCCL, changed, in_ways, refuse_all
-from simulator.questions.input_file import parse_input
 from simulator.questions.layout import REPLICAS, Layout, parse_layout
-from simulator.questions.options import ACCUMULATIONS, FRAMEWORKS, MODES, OPTIMIZERS, POLICIES, StepOptions
-from simulator.questions.step import BUCKET_BYTES, StepQuestion, accumulating
-from simulator.questions.where import CPU_LIBRARIES, Month, Software, Where, month_words
+from simulator.questions.options import ACCUMULATIONS, RECOMPUTED_PARTS, StepOptions
+from simulator.questions.step import BUCKET_BYTES, CheckpointQuestion, StepQuestion, accumulating
+from simulator.questions.where import Software, Where
 from simulator.spelling import mention
-from simulator.step.precision import half_policy, storage_of
-from simulator.training.data_parallel import gradient_bytes
+from simulator.step.precision import half_policy
 from simulator.units import parse_quantity, whole_number
-from simulator.workload.operators import Conv2d
-from simulator.workload.precision import ELEMENT_BYTES
 
 
 def ask_steps(written: Written, session: Session | None = None) -> tuple[Session, list[StepQuestion]]:
@@ -66,65 +55,40 @@ def _ways(written: Written) -> list[StepQuestion]:
     """
     whole = written.global_batch is not None
 
-    options, batch, micro_batches, micro_batch, threads, sizes, software, strategies, layouts, overlaps = read_all(
+    options, batch, micro_batch, more, strategies, layouts, overlaps, said = read_all(
         lambda: _options(written),
         lambda: _size("global_batch" if whole else "batch", written.global_batch or written.batch or ""),
-        lambda: parse_count("micro_batches", written.micro_batches),
         lambda: _micro_batch(written),
-        lambda: None if written.threads is None else parse_count("threads", written.threads),
-        lambda: tuple(_sizes(written).items()),
-        lambda: _software(written),
+        lambda: _more(written),
         lambda: parse_strategies(written.strategy or "nccl"),
         lambda: _layouts(written.parallel),
         lambda: parse_list("bucket_bytes", written.overlap, _overlap, "none,bucket:25MiB"),
-    )
-    stragglers, staleness, servers, checkpoints, (divided, helpers), lost, fed, programs, epoch = read_all(
-        lambda: parse_stragglers(written.straggler),
-        lambda: parse_staleness(written.staleness),
-        lambda: parse_servers(written.servers),
-        lambda: parse_checkpoints(written),
-        lambda: parse_divide(written.divide),
-        lambda: parse_loss(written.lose),
-        lambda: None if written.input is None else parse_input(written.input),
-        lambda: parse_count("programs", written.programs),
-        lambda: 0 if written.epoch is None else _epoch(written.epoch),
+        lambda: fields_of(written, StepQuestion),
     )
     if all(layout.process == "loop" for layout in layouts):
         by_nccl = {mention("strategy"): written.strategy is not None, mention("nccl"): written.nccl is not None}
         refuse(by_nccl, f"of {mention('layout', 'loop')} is a sum on the first GPU")
     if "nccl" not in strategies:
         refuse({mention("nccl"): written.nccl is not None}, WITHOUT_NCCL)
-    values = {
-        "where": Where(""),
-        "workload": written.what,
-        "batch": micro_batch or batch,
-        "sizes": sizes,
-        "options": options,
-        "micro_batches": micro_batches,
-        "device": written.device,
-        "sums_in_fp32": written.reduce_fp32,
-        "prefetches": written.prefetch,
-        "contention": written.contention,
-        "threads": threads,
-        "stragglers": stragglers,
-        "servers": servers,
-        "staleness": staleness,
-        "checkpoints": checkpoints,
-        "epoch_samples": epoch,
-        "divided": divided,
-        "helpers": helpers,
-        "lost": lost,
-        "input": fed,
-        "programs": programs,
-        "software": software,
-    }
+    fixed = {"where": Where(""), "workload": written.what, "batch": micro_batch or batch, "options": options}
     ways = [
         {"layout": layout, "strategy": strategy, "bucket_bytes": bucket_bytes}
         for layout in layouts
         for bucket_bytes in overlaps
         for strategy in strategies
     ]
-    return in_ways(StepQuestion, values, ways)
+    return in_ways(StepQuestion, {**said, **more, **fixed}, ways)
+
+
+def _more(written: Written) -> dict[str, Any]:
+    """Return the fields of a step that several options say, or an option that says several."""
+    sizes, checkpoints, (divided, helpers), software = read_all(
+        lambda: tuple(_sizes(written).items()),
+        lambda: _checkpoints(written),
+        lambda: parse_divide(written.divide),
+        lambda: Software(**fields_of(written, Software)),
+    )
+    return {"sizes": sizes, "checkpoints": checkpoints, "divided": divided, "helpers": helpers, "software": software}
 
 
 def _layouts(written: Sequence[str]) -> list[Layout]:
@@ -155,31 +119,43 @@ def _micro_batch(written: Written) -> int | None:
 
 
 def _options(written: Written) -> StepOptions:
-    mode, precision, optimizer, framework, (how, parts, blocks) = read_all(
-        lambda: parse_choice("mode", written.mode, MODES),
-        lambda: parse_choice("precision", written.precision or "torch", POLICIES),
-        lambda: parse_choice("optimizer", written.optimizer or "momentum", OPTIMIZERS),
-        lambda: parse_choice("framework", written.framework, FRAMEWORKS),
-        lambda: read_recompute(written),
-    )
+    said, recomputed = read_all(lambda: fields_of(written, StepOptions), lambda: _recomputed(written))
+    mode = said["mode"]
     if mode != "train":
         updates = {mention("optimizer"): written.optimizer is not None}
         refuse(updates, f"updates parameters, and {mention('mode', mode)} updates none")
-    return StepOptions(
-        mode=mode,
-        precision=precision,
-        optimizer=optimizer,
-        compiled=written.compiled,
-        cuda_graph=written.cuda_graph,
-        cuda_graph_blocks=written.cuda_graph_blocks,
-        launch_blocking=written.launch_blocking,
-        recompute=how,
-        recompute_parts=parts,
-        recompute_blocks=blocks,
-        channels_last=written.channels_last,
-        fused_optimizer=written.fused_optimizer,
-        framework=framework,
-    )
+    return StepOptions(**said, **recomputed)
+
+
+def _recomputed(written: Written) -> dict[str, Any]:
+    """Return how activations are recomputed, and which parts of blocks; raises InputError."""
+    ways = {
+        mention("recompute"): (written.recompute, "full"),
+        mention("recompute_attention"): (written.recompute_attention, "selective"),
+        mention("recompute_parts"): (written.recompute_parts is not None, "selective"),
+        mention("recompute_operators"): (written.recompute_operators, "operators"),
+    }
+    given = [(option, how) for option, (is_given, how) in ways.items() if is_given]
+    if len(given) > 1:
+        raise InputError(f"{given[1][0]}: {given[0][0]} says already what is recomputed; give one of the two")
+    said = {"recompute": given[0][1]} if given else {}
+    if written.recompute_parts is None:
+        return said
+    parts = (parse_choice("recompute_parts", name, RECOMPUTED_PARTS) for name in written.recompute_parts.split(","))
+    return {**said, "recompute_parts": tuple(dict.fromkeys(parts))}
+
+
+def _checkpoints(written: Written) -> CheckpointQuestion | None:
+    """Return the question about failures and checkpoints, or None; raises InputError."""
+    if written.mtbf is None:
+        others = {
+            mention("every_steps"): written.checkpoint_every is not None,
+            mention("write_s"): written.checkpoint_time is not None,
+            mention("restart_s"): written.restart_time is not None,
+        }
+        refuse(others, f"is about failures; add {mention('mtbf_s')}, for example {mention('mtbf_s', '24h')}")
+        return None
+    return CheckpointQuestion(**fields_of(written, CheckpointQuestion))
 
 
 def _questions(
@@ -199,7 +175,8 @@ def _questions(
         found += [_as_trained(written, session, question) for question in asked]
     if written.optimizer is None and session.network(found[0]).sample == "sequences":  # usual for transformers
         found = [replace(each, options=replace(each.options, optimizer="adam")) for each in found]
-    _check_has(written, session, found)
+    found = as_there(session, found)
+    _check_said(written, session, found)
     infers = ways[0].options.mode == "inference"
     if infers or not any(each.gpus and len(each.gpus) + len(each.helpers) > 1 for each in found):
         apart = {
@@ -216,86 +193,18 @@ def _questions(
     return found
 
 
-def _check_has(written: Written, session: Session, questions: Sequence[StepQuestion]) -> None:
-    """Raise InputError for options on features that neither the network nor the devices have."""
-    options = questions[0].options
-    if options.recompute != "none" or written.channels_last:
-        network = session.network(questions[0])
-        convolves = any(isinstance(layer.operator, Conv2d) for layer in network.layers)
-        none = f"and {written.what} has none"
-        check_recomputes(written, options, network, min(q.layout.pp * q.layout.vp for q in questions))
-        refuse({mention("channels_last"): written.channels_last and not convolves}, f"applies to convolutions, {none}")
-    hooked = options.framework == "deepspeed-zero3"
-    apart = any(q.layout.zero != 3 and q.gpus and len(q.gpus) > 1 for q in questions)
-    if hooked and (apart or options.mode == "inference"):
-        raise refused("framework", f"is ZeRO-3 in training; add {mention('layout', 'fsdp')}", "deepspeed-zero3")
+def _check_said(written: Written, session: Session, questions: Sequence[StepQuestion]) -> None:
+    """Raise InputError for options that were given, but not with another value than the usual one, and in vain."""
     adds = any(q.micro_batches > 1 and q.layout.zero < 2 and q.options.mode in ("train", "backward") for q in questions)
     several = (
         f"is about gradients of several micro-batches ({mention('micro_batches', 4)}), which zero=2 and fsdp scatter"
     )
     refuse({mention("accumulation"): written.accumulate is not None and not adds}, several)
-    devices = {device for question in questions for device in _devices(session, question)}
-    gpus = [device for device in devices if isinstance(device, Gpu)]
-    if len(gpus) == len(devices) and not any(question.helpers for question in questions):
-        refuse(
-            {mention("cpu_library"): written.cpu_library != "onednn"}, "applies to kernels on a CPU, but GPUs compute"
-        )
-    if written.libraries is not None:
-        _check_libraries(gpus, parse_month("libraries", written.libraries), written.calibration is not None)
-    if not gpus:
-        of_gpus = {
-            mention("channels_last"): written.channels_last,
-            mention("framework", written.framework): options.framework != "pytorch",
-            mention("libraries"): written.libraries is not None,
-        }
-        refuse(of_gpus, "applies to GPUs, but a CPU computes")
+    if written.calibration is not None:
+        devices = [device for question in questions for device in devices_of(session, question)]
         others = session.calibrations.keys().isdisjoint(device.name for device in devices)
-        refuse(
-            {mention("calibration"): written.calibration is not None and others}, "has nothing of the CPU that computes"
-        )
-    if all(_sums_in_fp32(question) for question in questions):
-        why = f"gradients of {mention('precision', options.precision)} are of fp32 already"
-        refuse({mention("sums_in_fp32"): written.reduce_fp32}, why)
-    if written.precision == "tf32" and not any("tf32" in gpu.peak_flops_per_s for gpu in gpus):
-        names = " and ".join(dict.fromkeys(device.name for device in devices))
-        raise refused("precision", f"{names} has none, and computes in fp32 whatever is allowed", "tf32")
-
-
-def _check_libraries(gpus: Iterable[Gpu], month: Month | None, calibrated: bool) -> None:
-    """Raise InputError where nothing is known of libraries of *month* on *gpus*."""
-    refuse(
-        {mention("libraries"): calibrated}, f"is part of what {mention('calibration')} measured; leave one of them out"
-    )
-    for gpu in gpus:
-        since = gpu.traits.kernels_since
-        if since is None:
-            raise refused("libraries", f"is not modelled for {gpu.name}; leave it out")
-        first = (since[0] - 1, since[1])  # libraries may precede the boards
-        if month is not None and month < first:
-            words = f"{gpu.name} has none so old; {month_words(first)} or later is allowed"
-            raise refused("libraries", words, month_words(month))
-
-
-def _sums_in_fp32(question: StepQuestion) -> bool:
-    """Whether gradients are exchanged in fp32 anyway; shards have the format in which parameters are stored."""
-    shard_bytes = ELEMENT_BYTES[storage_of(question.options.precision)]
-    return (shard_bytes if question.layout.zero == 3 else gradient_bytes(question.options)) >= ELEMENT_BYTES["fp32"]
-
-
-def _software(written: Written) -> Software:
-    library, libraries = read_all(
-        lambda: parse_choice("cpu_library", written.cpu_library, CPU_LIBRARIES),
-        lambda: parse_month("libraries", written.libraries),
-    )
-    return parse_software(written.nccl, library, libraries)
-
-
-def _devices(session: Session, question: StepQuestion) -> list[Device]:
-    if question.gpus is None:
-        return [session.device(question.where, question.device, question.threads, question.software)]
-    places = session.places(question.where, question.software)
-    machine = session.machine(question.where)
-    return [places.place(node.index).device for node in machine.unlike(machine.gpus[gpu] for gpu in question.gpus)]
+        none = others and not any(isinstance(device, Gpu) for device in devices)
+        refuse({mention("calibration"): none}, "has nothing of the CPU that computes")
 
 
 def _as_trained(written: Written, session: Session, question: StepQuestion) -> StepQuestion:
@@ -310,7 +219,7 @@ def _as_trained(written: Written, session: Session, question: StepQuestion) -> S
         question = replace(question, sizes=(*question.sizes, *one_kernel))
     if written.precision is not None:
         return question
-    precision = half_policy(_devices(session, question), question.options.mode)
+    precision = half_policy(devices_of(session, question), question.options.mode)
     return replace(question, options=replace(question.options, precision=precision))
 
 
@@ -357,13 +266,6 @@ def _overlap(text: str) -> float:
         return parse_quantity(size, "size", positive=True) if size else BUCKET_BYTES
     except ValueError as error:
         raise refused("bucket_bytes", str(error), one_line(text, 40)) from None
-
-
-def _epoch(text: str) -> int:
-    value = parse_count("epoch_samples", text)
-    if value < 1:
-        raise refused("epoch_samples", "must be at least 1", value)
-    return value
 
 
 def _size(name: str, text: str) -> int:

@@ -6,27 +6,20 @@ from collections import Counter
 from collections.abc import Sequence
 from math import isfinite
 
-from simulator.cli.confidence_text import changed_lines, outside_lines
-from simulator.cli.table import Column, lines_of, table_lines
-from simulator.collectives.nccl.strategy import KEPT
+from simulator.cli.table import Column, changed_lines, fact_lines, outside_lines, table_lines
 from simulator.console.style import Style
-from simulator.questions.nccl import VersionNote
 from simulator.questions.where import month_words
-from simulator.results.alternatives import NOT_TRIED, Alternative
+from simulator.results.alternatives import Alternative
 from simulator.results.columns import percent, rate_words
-from simulator.results.confidence import BAND_HEAD
-from simulator.results.order import BARE
 from simulator.results.ran import KindTime, LayerTime
 from simulator.results.shares import SHARE_WORDS, shares_of
-from simulator.results.staging import STAGED
 from simulator.results.step import StepResult
+from simulator.results.step_view import step_view
 from simulator.results.training import TrainingResult
 from simulator.results.training_run import DeviceMemory
 from simulator.results.words import (
-    FORMAT_WORDS,
     KIND_WORDS,
     MODE_WORDS,
-    bound_words,
     change_words,
     divided_words,
     precision_words,
@@ -36,7 +29,6 @@ from simulator.workload.network import in_any_block
 
 _SHOWN_LAYERS = 8
 _KERNELS = {"attention": "attention", "gelu": "GELU"}  # settings that choose kernels, in words
-_OVER = {False: "over several devices", True: "whose network is divided among devices"}
 
 
 def step_lines(result: TrainingResult, style: Style) -> list[str]:
@@ -44,7 +36,7 @@ def step_lines(result: TrainingResult, style: Style) -> list[str]:
     step = result.step
     lines = style.wrap(_title(result), "bold")
     lines += [*changed_lines(result.changed, style), *outside_lines([result.confidence], style)]
-    lines += ["", *_times(result, style)]
+    lines += ["", *fact_lines(step_view(result), style)]
     if result.device_count > 1:
         lines += ["", *_account(result, style)]
         lines += ["", *_streams(result, style)]
@@ -145,104 +137,6 @@ def parameter_words(step: StepResult) -> str:
     return f"{_count(step.parameter_count)} parameters{trained}"
 
 
-def _saved_words(result: TrainingResult) -> str:
-    """Return why the devices together do more than all would alone, if they do."""
-    layout = result.question.layout
-    if result.scaling_efficiency <= 1.0:
-        return ""
-    if layout.ep > 1:
-        return ": one alone passes through all experts, each with few tokens"
-    if layout.zero:
-        return ": one alone updates all parameters"
-    return ": each alone has as many samples as the others" if result.shares else ""
-
-
-def _digits(number: float) -> str:
-    """Return *number* with three digits, without an exponent."""
-    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
-
-
-def _throughput(result: TrainingResult) -> str:
-    text = f"{rate_words(result.throughput)} {result.step.sample}/s"
-    if result.tokens:
-        text += f", {rate_words(result.throughput * result.tokens / result.samples)} tokens/s"
-    return text
-
-
-def _times(result: TrainingResult, style: Style) -> list[str]:
-    step = result.step
-    rows = [["step", format_duration(result.step_time_s), _throughput(result)], _fits(result)]
-    rows += [[BAND_HEAD, "", result.confidence.words]] if not result.confidence.is_exact else []
-    if (price := result.price_per_million) is not None:
-        rows.append(["price", price.words(), f"for a million {step.sample}"])
-    if result.epoch_steps:
-        rows.append(["epoch", format_duration(result.epoch_s), f"{result.epoch_steps:,} steps"])
-    if result.device_count > 1:
-        words = f"efficiency {percent(result.scaling_efficiency)}{_saved_words(result)}"
-        alike = len({device.part for device in result.memory}) == 1
-        rows.append(["one alone" if alike else "each alone", format_duration(result.alone_s), words])
-    if result.strategy:
-        of = f"of {format_duration(result.exchanging_s)} exchanging"
-        rows.append(["exposed", format_duration(result.exposed_s), of])
-    if result.bubble_s:
-        rows.append(["bubble", format_duration(result.bubble_s), "for other pipeline stages"])
-    if len(step.parts_s) > 1:
-        rows += [[part, format_duration(seconds), ""] for part, seconds in step.parts_s.items()]
-    if step.on_host:
-        rows.append(["framework", format_duration(step.host_s), ""])
-    else:
-        rows.append(["host issues", format_duration(step.host_s), ""])
-        rows.append(["device waits", format_duration(step.waiting_s), ""])
-    colour = "green" if result.fits else "red"
-    marked = 1 if result.fits else 2
-    hang = sum(max(len(row[i]) for row in rows) + 2 for i in (0, 1))
-    lines: list[str] = []
-    for number, line in enumerate(lines_of(rows, [False, True, False])):
-        lines += style.wrap(line, *(("bold", colour) if number < marked else ()), hang=hang)
-    rate = step.model_flop / step.step_time_s if step.step_time_s > 0 else 0.0
-    peak = _digits(step.peak_flops_per_s / 1e12)
-    each = " per device" if result.device_count > 1 else ""
-    used = f"{_digits(rate / 1e12)} of {peak} TFLOP/s{each}, {percent(step.utilisation)} of the peak"
-    if step.utilisation > 1.0:
-        convolves = any(kind.kind == "convolution" for kind in step.kinds)
-        why = "Winograd's algorithm multiplies less than" if convolves else "causal attention computes half of what"
-        used += f"; {why} is counted"
-    width = max(len(row[0]) for row in rows)
-    facts = [("arithmetic", used), ("bound by", bound_words(result))]
-    if result.bottleneck is not None:
-        facts.append(("slowest link", f"{result.bottleneck.name}, {percent(result.bottleneck.utilisation)} in use"))
-    facts += [("staged", note) for note in result.notes if note.startswith(STAGED)]
-    facts += [("software", note) for note in result.notes if isinstance(note, VersionNote) or note == KEPT]
-    facts += [("faster", note) for note in result.notes if note == NOT_TRIED]
-    facts += [("servers", note) for note in (result.servers.notes if result.servers else ())]
-    if result.is_bound:
-        facts.append(("a bound", f"{result.strategy} is an ideal schedule, without launches and protocols"))
-    elif not result.counts_software:
-        facts.append(("at least", f"{result.strategy} is {BARE}"))
-    facts += [("trust", text)] if (text := trust_words(result)) else []
-    for name, text in facts:
-        lines += style.wrap(f"{name.ljust(width)}  {text}", hang=width + 2)
-    return lines
-
-
-def trust_words(result: TrainingResult) -> str:
-    """Return the errors of predictions for such steps, in words."""
-    trust = result.trust
-    if trust is None:
-        over = " over several devices" if result.device_count > 1 else ""
-        known = f"no such step{over} has" if result.servers is None else f"too few such steps{over} have"
-        return "; ".join(filter(None, (f"{known} been measured", result.confidence.why)))
-    what = f"{trust.rows} measured steps of {trust.family}s in {FORMAT_WORDS[trust.format]}"
-    what += " on CPUs" if trust.processor == "CPU" else f" {_OVER[trust.divided]}" if trust.several else ""
-    if trust.bias < -trust.median / 2:
-        way = ", mostly too fast"
-    else:
-        way = ", mostly too slow" if trust.bias > trust.median / 2 else ""
-    early = " (before 2019: only the fastest framework)" if trust.early_rows else ""
-    known = f"half of {what} within {trust.median * 100:.0f} %, nine in ten within {trust.p90 * 100:.0f} %{way}{early}"
-    return "; ".join(filter(None, (known, result.confidence.why)))
-
-
 def _account(result: TrainingResult, style: Style) -> list[str]:
     """Return the parts of the step's time, in rows that add up to it."""
     shares = shares_of(result)
@@ -313,28 +207,9 @@ def _layers(result: StepResult, style: Style) -> list[str]:
     return table_lines(columns, style, more=f"and {rest} more (--json lists all)" if rest > 0 else "")
 
 
-def _fits(result: TrainingResult) -> list[str]:
-    """Return a row with the memory of the fullest device, and whether it suffices."""
-    need = result.tightest.need
-    has = f"of {format_size(need.available_bytes, 3)}" if isfinite(need.available_bytes) else ""
-    too_much = "" if need.fits else f": {format_size(need.missing_bytes, 3)} too much, it does not fit"
-    if result.remedies[:1] and result.remedies[0].startswith("--"):
-        too_much += f"; with {result.remedies[0]} it would"
-    return ["memory", format_size(need.total_bytes, 3), has + too_much]
-
-
 def _memory(device: DeviceMemory, of_part: Sequence[DeviceMemory], named: bool, style: Style) -> list[str]:
     """Return the memory of *device*, the fullest among *of_part*, which are pipeline stages if there are several."""
     need = device.need
-    rows = {
-        "parameters": need.parameters_bytes,
-        "gradients": need.gradients_bytes,
-        "optimiser": need.optimizer_bytes,
-        "activations": need.activations_bytes,
-        "working": need.working_bytes,
-        "driver": need.context_bytes,
-    }
-    held = {name: n_bytes for name, n_bytes in rows.items() if n_bytes}
     verdict = "" if need.fits else f": {format_size(need.missing_bytes, 3)} too much"
     of = f" of each {device.part}" if named else " of each device" if device.count > 1 else ""
     if device.stage is not None and len(of_part) > 1:
@@ -343,8 +218,8 @@ def _memory(device: DeviceMemory, of_part: Sequence[DeviceMemory], named: bool, 
     has = f" of {format_size(need.available_bytes, 3)}" if isfinite(need.available_bytes) else ""
     title = f"memory{of}: {format_size(need.total_bytes, 3)}{has}{verdict}"
     columns = [
-        Column("", [f"  {name}" for name in held], right=False),
-        Column("", [format_size(n_bytes, 3) for n_bytes in held.values()]),
+        Column("", [f"  {name}" for name in need.by_use], right=False),
+        Column("", [format_size(n_bytes, 3) for n_bytes in need.by_use.values()]),
     ]
     return [*style.wrap(title, "bold"), *table_lines(columns, style)]
 

@@ -1,4 +1,4 @@
-"""A table for any width of the screen.
+"""A table for any width of the screen, and what stands below its title.
 
 Each column says how important it is.  If the table is too wide, its text columns and headings are wrapped; then the
 least important columns leave, and the last line names them.  Key columns never leave: if they do not fit side by side,
@@ -7,11 +7,14 @@ each row becomes a record, in which each value follows its heading.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
 from simulator.console.style import Style, fold, longest_word
+from simulator.results.changed import Changed
+from simulator.results.confidence import Confidence
+from simulator.results.view import Fact
 
 _LEAST_TEXT = 20  # characters to which a text column may be narrowed
 _GAP = 2
@@ -68,33 +71,50 @@ def table_of(
     return table_lines(columns, style, marks, marked="bold")
 
 
+def fact_lines(facts: Iterable[Fact], style: Style) -> list[str]:
+    """Return *facts*, those with a value as aligned columns."""
+    every = list(facts)
+    rows = [(fact.label, fact.value, fact.said) for fact in every if fact.value is not None]
+    shown = iter(lines_of(rows, [False, True, False]) if rows else ())
+    width = max(len(row[0]) for row in rows or every)
+    hang = width + 4 + max((len(row[1]) for row in rows), default=0)
+    lines: list[str] = []
+    for fact in every:
+        if fact.value is not None:
+            lines += style.wrap(next(shown), *fact.marks, hang=hang)
+        else:
+            lines += style.wrap(f"{fact.label.ljust(width)}  {fact.said}", *fact.marks, hang=width + 2)
+    return lines
+
+
 def table_lines(
-    columns: Sequence[Column],
+    columns: Sequence[Column | None],
     style: Style,
     marks: Mapping[int, str] | None = None,
     first: Sequence[str] = (),
     more: str = "",
     marked: str = "dim",
 ) -> list[str]:
-    """Return the lines of a table with a marked heading.
+    """Return the lines of a table with a marked heading, without the columns that are None.
 
     *marks* are lines to put before rows, by row number, *marked* dim or bold; *first* marks the first row (bold,
     green); *more* is a line below the rows.
     """
     before = {number: style.wrap(text, marked) for number, text in (marks or {}).items()}
-    leaving = sorted((i for i, column in enumerate(columns) if column.spare), key=lambda i: (-columns[i].spare, -i))
+    every = [column for column in columns if column is not None]
+    leaving = sorted((i for i, column in enumerate(every) if column.spare), key=lambda i: (-every[i].spare, -i))
     below = style.wrap(more) if more else []
     for count in range(len(leaving) + 1):
         gone = set(leaving[:count])
-        shown = [column for i, column in enumerate(columns) if i not in gone]
+        shown = [column for i, column in enumerate(every) if i not in gone]
         widths = _widths(shown, style.width)
         if widths is None:
             continue
         if gone:
-            names = ", ".join(column.head for i, column in enumerate(columns) if i in gone)
+            names = ", ".join(column.head for i, column in enumerate(every) if i in gone)
             below += style.wrap(f"not shown at {style.width} columns: {names}", "dim", hang=2)
         return _table(shown, widths, style, before, first) + below
-    return _records(columns, style, before, first) + below
+    return _records(every, style, before, first) + below
 
 
 def fits(columns: Sequence[Column], style: Style) -> bool:
@@ -156,3 +176,21 @@ def _records(columns: Sequence[Column], style: Style, before: _Lines, first: Seq
         facts = ", ".join(f"{head} {value}".strip() for head, value in values if value not in ("", "-"))
         lines += style.wrap(f"    {facts}", hang=4) if facts else []
     return lines
+
+
+# -- below a title: what was changed, and what no measurement covers -------------------
+
+
+def changed_lines(changed: Changed | None, style: Style, of: str = "") -> list[str]:
+    """Return what was changed, and the time without; *of* names what takes it where several answers stand below."""
+    return style.wrap(changed.said(of), hang=2) if changed is not None else []
+
+
+def outside_lines(found: Sequence[Confidence], style: Style) -> list[str]:
+    """Return a line for each aspect outside all measured rows, without repetitions; they go below a title."""
+    return outside_words([text for confidence in found for text in confidence.outside], style)
+
+
+def outside_words(texts: Sequence[str], style: Style) -> list[str]:
+    """Return the same lines for *texts*."""
+    return [line for text in dict.fromkeys(texts) for line in style.wrap(f"outside: {text}", "red", hang=2)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from simulator.cli.confidence_text import changed_lines, outside_lines
 from simulator.cli.ranking import price_words, ranking_lines
 from simulator.cli.step_text import (
     alternative_lines,
@@ -12,14 +11,14 @@ from simulator.cli.step_text import (
     fit_words,
     how_words,
     parameter_words,
-    trust_words,
 )
-from simulator.cli.table import Column, table_lines
+from simulator.cli.table import Column, changed_lines, outside_lines, table_lines
 from simulator.console.style import Style
 from simulator.results.columns import duration_column, percent, rate_words
 from simulator.results.confidence import BAND_HEAD
 from simulator.results.order import grouped
 from simulator.results.reason import steps_verdict
+from simulator.results.step_view import trust_words
 from simulator.results.training import TrainingResult
 from simulator.results.words import MODE_WORDS, precision_words
 from simulator.units import format_duration
@@ -38,16 +37,10 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
     what = f"{step.workload} ({parameter_words(step)})"
     found = list(dict.fromkeys(precision_words(result.step) for result in results))
     formats = found[0] if len(found) == 1 else "fp32, convolutions in TF32 where faster"
-    how = ", ".join(
-        [
-            _batch_words(ordered),
-            *how_words(ordered[0], formats),
-            f"ranked by {step.sample}/s",
-            *_baseline_words(ordered),
-        ]
-    )
+    how = [_batch_words(ordered), *how_words(ordered[0], formats), f"ranked by {step.sample}/s"]
+    how += _baseline_words(ordered)
     where = f"{ordered[0].machine}, {device_words(ordered[0])}: " if len(machines) == 1 else ""
-    lines = style.wrap(f"{where}{MODE_WORDS[step.options.mode]} of {what}, {how}", "bold")
+    lines = style.wrap(f"{where}{MODE_WORDS[step.options.mode]} of {what}, {', '.join(how)}", "bold")
     first = ordered[0]
     lines += changed_lines(first.changed, style, f"{first.way} on {first.machine}" if len(machines) > 1 else first.way)
     lines += outside_lines([result.confidence for result in ordered], style)
@@ -55,41 +48,32 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
     most = {devices: max(rates) for devices, rates in _alone_rates(ordered).items()}
     efficiencies = [r.throughput / rate if (rate := most[_devices(r)]) else 1.0 for r in ordered]
     unlike = len({result.samples for result in ordered}) > 1
+    ways = not named or len({result.way for result in ordered}) > 1
+    sure = all(result.confidence.is_exact for result in ordered)
+    priced = any(result.price_per_hour for result in ordered)
+    prices = [price_words(result.price_per_million if result.fits else None) for result in ordered]
     columns = [
-        *([Column("machine", [result.machine for result in ordered], right=False)] if named else []),
-        *([Column("devices", [device_words(result) for result in ordered], right=False, spare=2)] if named else []),
-        *(
-            [Column("way", [result.way for result in ordered], right=False)]
-            if not named or len({result.way for result in ordered}) > 1
-            else []
-        ),
-        *([Column(f"{step.sample} a step", [f"{result.samples:,}" for result in ordered], spare=4)] if unlike else []),
+        Column("machine", [result.machine for result in ordered], right=False) if named else None,
+        Column("devices", [device_words(result) for result in ordered], right=False, spare=2) if named else None,
+        Column("way", [result.way for result in ordered], right=False) if ways else None,
+        Column(f"{step.sample} a step", [f"{result.samples:,}" for result in ordered], spare=4) if unlike else None,
         Column("step", duration_column([result.step_time_s for result in ordered])),
-        *(
-            [Column(BAND_HEAD, [result.confidence.words for result in ordered], spare=1)]
-            if not all(result.confidence.is_exact for result in ordered)
-            else []
-        ),
+        None if sure else Column(BAND_HEAD, [result.confidence.words for result in ordered], spare=1),
         Column(f"{step.sample}/s", [rate_words(result.throughput) for result in ordered]),
         Column("efficiency", [percent(efficiency) for efficiency in efficiencies], spare=5),
         Column("exposed", [format_duration(result.exposed_s, 3) for result in ordered], spare=6),
         Column("bottleneck", [r.bottleneck.name if r.bottleneck else "-" for r in ordered], right=False, spare=7),
+        Column("an hour", [price_words(result.price_per_hour) for result in ordered], spare=3) if priced else None,
+        Column(f"a million {step.sample}", prices) if priced else None,
+        Column("memory", [fit_words(result) for result in ordered], right=False),
     ]
-    if any(result.price_per_hour for result in ordered):
-        prices = [price_words(result.price_per_million if result.fits else None) for result in ordered]
-        columns.append(Column("an hour", [price_words(result.price_per_hour) for result in ordered], spare=3))
-        columns.append(Column(f"a million {step.sample}", prices))
-    columns.append(Column("memory", [fit_words(result) for result in ordered], right=False))
     lines += ["", *table_lines(columns, style, marks)]
     lines += ["", *style.wrap(steps_verdict(ordered))]
     lines += ranking_lines([result for result in ordered if result.is_bound == ordered[0].is_bound], style)
     lines += style.wrap(f"trust: {trust_words(ordered[0])}", "dim", hang=2)
-    lines += [
-        line
-        for result in ordered
-        if result.what_if
-        for line in ["", *alternative_lines(f"what if, of {result.way}", result.what_if, result, style)]
-    ]
+    for result in ordered:
+        if result.what_if:
+            lines += ["", *alternative_lines(f"what if, of {result.way}", result.what_if, result, style)]
     for name, reason in unfit.items():
         lines += style.wrap(f"{name} does not fit: {reason}", "dim", hang=2)
     return lines

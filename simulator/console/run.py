@@ -86,7 +86,7 @@ def run_app(
         say(f"{program}: standard output is closed; send it to /dev/null if it is not wanted")
         return FAILED
     try:
-        status = _guarded(program, lambda: _invoke(app, program, given, modules or {}), debug=debug)
+        status = guarded(program, lambda: _done(read_app(app, program, given, modules or {})), debug=debug)
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
@@ -99,7 +99,14 @@ def run_app(
     return status
 
 
-def _guarded(program: str, action: Callable[[], int], *, debug: bool) -> int:
+def _done(asked: object) -> int:
+    """Return the status of a command, after what it *asked* for is done."""
+    found = asked() if callable(asked) else asked
+    return found if isinstance(found, int) else 0
+
+
+def guarded(program: str, action: Callable[[], int], *, debug: bool = False) -> int:
+    """Return the status of *action*; what it raises is said, unless *debug*."""
     try:
         return action()
     except BrokenPipeError:
@@ -124,7 +131,11 @@ def _guarded(program: str, action: Callable[[], int], *, debug: bool) -> int:
         return FAILED
 
 
-def _invoke(app: typer.Typer, program: str, given: list[str], modules: Mapping[str, str]) -> int:
+def read_app(app: typer.Typer, program: str, given: list[str], modules: Mapping[str, str]) -> object:
+    """Return what the command of *app* with the arguments *given* returns: its exit status, or what it asks.
+
+    Raises InputError for wrong usage, and what the command raises; *modules* are those of :func:`run_app`.
+    """
     import typer
     from typer.main import get_command
 
@@ -149,7 +160,7 @@ def _invoke(app: typer.Typer, program: str, given: list[str], modules: Mapping[s
         raise InputError(_usage_words(error, asked, [word for word in modules if word])) from None
     if status == INTERRUPTED:  # Click's status after an interrupt
         raise KeyboardInterrupt
-    return status if isinstance(status, int) else 0
+    return status
 
 
 def _asked(command: Any, given: list[str]) -> Any:

@@ -31,10 +31,9 @@ class From(NamedTuple):
     above: bool = False
 
 
-class _Rule(NamedTuple):
+class Rule(NamedTuple):
     """What a field may be: one of ``choices`` (or several, if it ``is_tuple``), a whole number, within ``limits``."""
 
-    name: str
     choices: tuple[str, ...]
     is_tuple: bool
     is_whole: bool
@@ -143,7 +142,9 @@ def server_faults(servers: Sequence[str], strategy: str) -> Iterator[str]:
 
 def limits_of(cls: type, name: str) -> From:
     """Return the limits of the number in the field *name* of *cls*."""
-    return next(rule.limits for rule in _rules(cls) if rule.name == name and rule.limits is not None)
+    limits = rules_of(cls)[name].limits
+    assert limits is not None
+    return limits
 
 
 def out_of(name: str, value: float, limits: From) -> str:
@@ -159,7 +160,7 @@ def out_of(name: str, value: float, limits: From) -> str:
 
 def _misfits(question: object) -> Iterator[str]:
     cls: Any = type(question)
-    for name, choices, is_tuple, is_whole, limits in _rules(cls):
+    for name, (choices, is_tuple, is_whole, limits) in rules_of(cls).items():
         value = getattr(question, name)
         if choices:
             for word in value if is_tuple else (value,):
@@ -175,9 +176,9 @@ def _misfits(question: object) -> Iterator[str]:
 
 
 @cache
-def _rules(cls: Any) -> tuple[_Rule, ...]:
-    """Return the rules of the fields of *cls*, from their types."""
-    rules = []
+def rules_of(cls: Any) -> Mapping[str, Rule]:
+    """Return the rules of the fields of *cls*, from their types; one whose type says nothing has none."""
+    rules = {}
     for name, hint in get_type_hints(cls, include_extras=True).items():
         optional = type(None) in get_args(hint)
         inner = next(each for each in get_args(hint) if each is not type(None)) if optional else hint
@@ -189,8 +190,8 @@ def _rules(cls: Any) -> tuple[_Rule, ...]:
         if optional and choices:
             choices = (*choices, None)  # type: ignore[arg-type]  # is a value too
         if choices or inner is int or limits is not None:
-            rules.append(_Rule(name, choices, is_tuple, inner is int, limits))
-    return tuple(rules)
+            rules[name] = Rule(choices, is_tuple, inner is int, limits)
+    return rules
 
 
 def _choices(hint: Any) -> tuple[str, ...]:

@@ -148,6 +148,11 @@ class StepQuestion:
             yield f"{mention('helpers', ','.join(self.helpers))}: a CPU gets a part of what is divided best"
         if self.programs > 1 and self.input is not None:
             yield f"{mention('input')}: applies to one program; leave out {mention('programs')}"
+        adds = self.micro_batches > 1 and self.layout.zero < 2 and self.options.mode in ("train", "backward")
+        if self.options.accumulation == "fp32" and not adds:
+            several = mention("micro_batches", 4)
+            why = f"is about gradients of several micro-batches ({several}), which zero=2 and fsdp scatter"
+            yield f"{mention('accumulation')}: {why}"
         yield from server_faults(self.servers, self.strategy)
         yield from gpu_faults(self.gpus)
         if self.gpus is not None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from simulator.questions.where import SlowLink
+from simulator.results.view import Fact
 from simulator.units import format_bandwidth, format_duration
 
 Q = TypeVar("Q")
@@ -43,9 +44,10 @@ class Changed:
             return f"{line} instead of {format_duration(self.without_s)}"
         return f"{line}; without that {takes} too"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as in ``--json``; the time with the changes stands beside it."""
-        return {"what": list(self.what), "without_s": self.without_s}
+
+def changed_entry(changed: Changed | None) -> dict[str, Any]:
+    """Return *changed* as in ``--json``, beside the time with the changes; empty if there is none."""
+    return {"changed": {"what": list(changed.what), "without_s": changed.without_s}} if changed is not None else {}
 
 
 def changed_words(changed: Changed | None, of: str = "") -> str:
@@ -56,6 +58,11 @@ def changed_words(changed: Changed | None, of: str = "") -> str:
 def said(changed: Changed | None) -> str:
     """Return the line of *changed* as the end of another one; empty if there is none."""
     return f"; {changed.said()}" if changed is not None else ""
+
+
+def facts_of(changed: Changed | None) -> list[Fact]:
+    """Return the line of *changed* in the view of its answer; empty if there is none."""
+    return [Fact("changed", changed.said())] if changed is not None else []
 
 
 def changes_of(question: Any) -> tuple[str, ...]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from simulator.bands.composition import Composition, Facts
@@ -14,13 +14,19 @@ from simulator.programs.memory import held_curve
 from simulator.programs.state import State
 from simulator.programs.statements import Program
 from simulator.programs.writer import LOCK
-from simulator.results.changed import Changed, said
+from simulator.results.changed import Changed, changed_entry, facts_of, said
 from simulator.results.confidence import Confidence, confidence_of
+from simulator.results.document import SCHEMA_VERSION, taken
 from simulator.results.limits import critical_path
-from simulator.results.notebook import html_table
-from simulator.units import format_duration
+from simulator.results.view import Fact, html_of
+from simulator.units import format_duration, format_size
 
 _MOSTLY = 0.7  # fraction of the critical path from which one side sets the pace; below it, host and device take turns
+_BOUNDS = {
+    "waiting": "host and device wait for each other",
+    "given": "the times that the file gives",
+    "nothing": "nothing: it takes no time",
+}
 _NAMES = {"issue": "host", "python": "host", "copy": "copies", "wait": "waiting"}
 
 
@@ -80,36 +86,35 @@ class ProgramResult:
 
     def _repr_html_(self) -> str:
         """Return the result as an HTML table, for notebooks."""
-        return html_table(
-            {
-                "machine": self.machine,
-                **({"changed": self.changed.said()} if self.changed else {}),
-                "program": self.name,
-                "host returns": format_duration(self.issued_s),
-                "all done": format_duration(self.done_s),
-                "bound by": self.bound,
-            }
-        )
+        head = Fact("machine", self.machine), *facts_of(self.changed), Fact("program", self.name)
+        return html_of([*head, *self.view])
+
+    @property
+    def view(self) -> list[Fact]:
+        """The figures of the whole program."""
+        bound = _BOUNDS.get(self.bound, self.bound)
+        at = f" ({self.bound_stream})" if self.bound_stream not in ("", "host") and bound == self.bound else ""
+        issued = f"{self.operators:,} operator{'s' if self.operators != 1 else ''}"
+        issued += f", {self.copies:,} cop{'ies' if self.copies != 1 else 'y'}" if self.copies else ""
+        facts = [
+            Fact("host returns", format_duration(self.issued_s)),
+            Fact("all done", format_duration(self.done_s)),
+            Fact("bound by", f"{bound}{at}"),
+            Fact("issued", issued),
+        ]
+        held = f"{format_size(self.held_bytes)} at most"
+        return [*facts, Fact("queued holds", held)] if self.held_bytes else facts
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as in ``--json``, without the timeline."""
         return {
             "topology": self.machine,
-            **({"changed": self.changed.to_dict()} if self.changed else {}),
+            **changed_entry(self.changed),
             "program": self.name,
-            "device": self.device,
-            "issued_s": self.issued_s,
-            "done_s": self.done_s,
+            **taken(self, "device", "issued_s", "done_s"),
             **self.confidence.to_dict(),
-            "operators": self.operators,
-            "copies": self.copies,
-            "bound": self.bound,
-            "bound_stream": self.bound_stream,
-            "answers": self.answers,
-            "marks": {
-                name: {"first_s": mark.first_s, "last_s": mark.last_s, "count": mark.count}
-                for name, mark in self.marks.items()
-            },
+            **taken(self, "operators", "copies", "bound", "bound_stream", "answers"),
+            "marks": {name: asdict(mark) for name, mark in self.marks.items()},
             "streams": {
                 name: {"busy_s": times.busy_s, "waiting_s": times.waiting_s, "by_bound_s": dict(times.by_bound)}
                 for name, times in self.streams.items()
@@ -213,3 +218,12 @@ def _bound(streams: Mapping[str, StreamTimes], timeline: Timeline) -> tuple[str,
     hosts = [stream for found, stream in spent if found == "host" and name == "host"]
     where = max((key for key in spent if key[0] == name), key=lambda key: round(spent[key], 12))[1]
     return name, LOCK if len(hosts) > 1 else where
+
+
+def programs_document(workload: str, results: Sequence[ProgramResult]) -> dict[str, Any]:
+    """Return *results*, one per machine, as plain data; those of a single machine are repeated at the top."""
+    document: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "workload": workload}
+    entries = [result.to_dict() for result in results]
+    if len(entries) == 1:
+        document |= entries[0]
+    return {**document, "results": entries}

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from simulator.programs.about import Did, Passed
 from simulator.results.program import ProgramResult
-from simulator.results.trace_sheet import Sheet, Slice, nanoseconds, processes, trace_text
+from simulator.results.trace_sheet import Sheet, is_drawn
 
 
 def program_trace(result: ProgramResult) -> str:
     """Return the trace as JSON text; equal results give equal text."""
-    timeline = result.timeline
-    machine = timeline.machine
-    pids, sheet = processes(machine), Sheet()
+    timeline, machine = result.timeline, result.timeline.machine
+    sheet = Sheet(machine)
     for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True):
         about = task.about
-        start_ns, end_ns = nanoseconds(span.start_s), nanoseconds(span.end_s)
         is_nothing = isinstance(about, Did) and about.use in ("hidden", "mark")
-        if start_ns == end_ns or is_nothing or not isinstance(about, Did | Passed):
+        if not is_drawn(span) or is_nothing or not isinstance(about, Did | Passed):
             continue
         on_host = task.stream.split(" ")[0] == "host"
         node = None if on_host else machine.find(task.place)
@@ -26,6 +24,5 @@ def program_trace(result: ProgramResult) -> str:
             told |= {"bytes": int(about.bytes)} if about.bytes else {}
         category = "kernel" if node is not None and node.kind == "gpu" else "cpu_op"
         track = task.stream if on_host else task.stream.partition("/")[2] or task.stream
-        pid = pids[node.index if node is not None else -1]
-        sheet.slices.append(Slice(pid, track, task.label, category, start_ns, end_ns, told))
-    return trace_text(sheet, machine, name=f"{result.machine} {result.name}", n_ranks=1)
+        sheet.add(-1 if node is None else node.index, track, task.label, category, span.start_s, span.end_s, told)
+    return sheet.text(f"{result.machine} {result.name}")

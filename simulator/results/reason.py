@@ -56,29 +56,31 @@ def verdict(results: Sequence[Result]) -> str:
     schedules on the bare links are bounds, and show what is left to gain.
     """
     ranked, bare, bounds = _compared(results)
-    text = _ranked(ranked, results)
+    text = _ranked(ranked, results, "bound" if ranked[0].is_bound else "")
     if bare:
         names = joined([_name(result, results) for result in bare])
         text += f"; {names} would need {format_duration(bare[0].sync_time_s)} on the bare links alone"
     return f"{text}; {_beside(ranked[0], bounds, results)}" if bounds else text
 
 
-def _ranked(ranked: Sequence[Result], among: Sequence[Result]) -> str:
-    """Return which of *ranked* is first and why; they are all software or all bounds, fastest first."""
+def _ranked(ranked: Sequence[Answer], among: Sequence[Answer], noun: str) -> str:
+    """Return which of *ranked* is first and why; all are software, or all bounds, which *noun* names; fastest first."""
     best, tied = ranked[0], _tied(ranked)
-    noun = "bound" if best.is_bound else ""
-    if len(ranked) == 1:
-        takes = "takes" if best.counts_software else "needs at least"
-        return f"{_name(best, among)} {takes} {format_duration(best.sync_time_s)}"
     names = [_name(result, among) for result in tied]
-    close = _close_words(tied[-1].sync_time_s / best.sync_time_s if best.sync_time_s > 0 else 1.0)
+    best_s = _s_a_sample(best)
+    if len(ranked) == 1:
+        seconds = best.sync_time_s if isinstance(best, Result) else best.step_time_s
+        return f"{names[0]} {'takes' if best.counts_software else 'needs at least'} {format_duration(seconds)}"
+    close = _close_words(_s_a_sample(tied[-1]) / best_s if best_s > 0 else 1.0)
     if len(tied) == len(ranked):
         return _all_equal(names, noun, close)
     other = next(result for result in ranked if result not in tied)
-    ratio = other.sync_time_s / best.sync_time_s if best.sync_time_s > 0 else math.inf
+    ratio = _s_a_sample(other) / best_s if best_s > 0 else math.inf
     called = _name(other, among)
-    first = _first(names, called + _unmeasured(best, other), ratio, noun, close)
-    return f"{first}: {_because(best, other, names[0], called)}"
+    text = _first(names, called + _unmeasured(best, other), ratio, noun, close)
+    if isinstance(best, Result) and isinstance(other, Result):
+        return f"{text}: {_because(best, other, names[0], called)}"
+    return text
 
 
 def _close_words(ratio: float) -> str:
@@ -127,9 +129,8 @@ def _beside(best: Result, bounds: Sequence[Result], among: Sequence[Result]) -> 
     return f"{text}, as {_because(*both)}" if comparable else text
 
 
-def _tied(results: Sequence[Result]) -> list[Result]:
-    best = results[0]
-    return [result for result in results if result.sync_time_s <= best.sync_time_s * (1 + _unsure(best, result))]
+def _tied(results: Sequence[Answer]) -> list[Answer]:
+    return [result for result in results if not _is_slower(results[0], result)]
 
 
 def _unsure(one: Answer, other: Answer) -> float:
@@ -155,13 +156,15 @@ def _s_a_sample(result: Answer) -> float:
     return 1.0 / result.throughput if result.throughput > 0 else 0.0
 
 
-def _name(result: Result, among: Sequence[Result]) -> str:
-    """Return a name that distinguishes *result* *among* others: its strategy, its machine, or both."""
+def _name(result: Answer, among: Sequence[Answer]) -> str:
+    """Return a name that distinguishes *result* *among* others: its strategy or way, its machine, or both."""
     if len({other.machine for other in among}) == 1:
-        return result.strategy
-    if len({other.strategy for other in among}) == 1:
-        return result.machine
-    return f"{result.strategy} on {result.machine}"
+        return _way(result)
+    return result.machine if len({_way(other) for other in among}) == 1 else f"{_way(result)} on {result.machine}"
+
+
+def _way(result: Answer) -> str:
+    return result.strategy if isinstance(result, Result) else result.way
 
 
 def _times(ratio: float) -> str:
@@ -252,35 +255,17 @@ def steps_verdict(results: Sequence[TrainingResult]) -> str:
         return "none fits into the memory of its devices"
     ranked, bare, bounds = _compared(fitting)
     best = ranked[0]
-    tied = [result for result in ranked if result.throughput * (1 + _unsure(best, result)) >= best.throughput]
-    names = [_way_of(result, results) for result in tied]
-    close = _close_words(best.throughput / tied[-1].throughput)
     noun = "" if not best.is_bound else "bound" if len({r.samples for r in ranked}) == 1 else "bound per sample"
-    said = []
-    if len(tied) < len(ranked):
-        other = next(result for result in ranked if result not in tied)
-        ratio = best.throughput / other.throughput
-        said.append(_first(names, _way_of(other, results) + _unmeasured(best, other), ratio, noun, close))
-    elif len(ranked) > 1:
-        said.append(_all_equal(names, noun, close))
-    else:
-        takes = "takes" if best.counts_software else "needs at least"
-        said.append(f"{names[0]} {takes} {format_duration(best.step_time_s)}")
+    said = [_ranked(ranked, results, noun)]
     if best.device_count > 1 and best.step_time_s > best.alone_s:
         lost = format_duration(max(0.0, best.step_time_s - best.alone_s), 3)
         whole = format_duration(best.step_time_s)
-        who, least = names[0] if len(ranked) > 1 else "it", "at least " if noun else ""
+        who, least = _name(best, results) if len(ranked) > 1 else "it", "at least " if noun else ""
         said.append(f"{who} loses {least}{lost} of {whole} against one device alone")
     if bare:
-        named = joined([_way_of(result, results) for result in bare])
+        named = joined([_name(result, results) for result in bare])
         said.append(f"{named} would need {format_duration(bare[0].step_time_s)} with exchanges on the bare links alone")
     if bounds and bounds[0].throughput > best.throughput:
         gain = f"{(bounds[0].throughput / best.throughput - 1) * 100:.2g} %"
-        said.append(f"ideal schedules would gain at most {gain} ({_way_of(bounds[0], results)})")
+        said.append(f"ideal schedules would gain at most {gain} ({_name(bounds[0], results)})")
     return "; ".join(said)
-
-
-def _way_of(result: TrainingResult, among: Sequence[TrainingResult]) -> str:
-    if len({other.machine for other in among}) == 1:
-        return result.way
-    return result.machine if len({other.way for other in among}) == 1 else f"{result.way} on {result.machine}"

@@ -11,12 +11,12 @@ from simulator.collectives.request import Request
 from simulator.engine.timeline import Timeline
 from simulator.questions.collective import CollectiveQuestion
 from simulator.results.bottleneck import Given, LinkUse, binding, slowed_of
-from simulator.results.changed import Changed, said
+from simulator.results.changed import Changed, changed_entry, facts_of, said
 from simulator.results.composed import collective_composition
 from simulator.results.confidence import BAND_HEAD, Confidence, confidence_of, of_a_bound
-from simulator.results.notebook import html_table
-from simulator.results.rounded import rounded_share, whole_number
+from simulator.results.document import SCHEMA_VERSION, rounded_share, taken, whole_number
 from simulator.results.staging import staging_notes
+from simulator.results.view import Fact, html_of
 from simulator.topology.schema import Price, price_entry
 from simulator.units import format_bandwidth, format_duration, format_size
 from simulator.workload.collective import Collective, bus_factor
@@ -61,18 +61,13 @@ class Result:
         }
         return {
             "topology": self.machine,
-            **({"changed": self.changed.to_dict()} if self.changed else {}),
-            "strategy": self.strategy,
-            "is_bound": self.is_bound,
-            "counts_software": self.counts_software,
-            "collective": self.collective,
-            "n_ranks": self.n_ranks,
+            **changed_entry(self.changed),
+            **taken(self, "strategy", "is_bound", "counts_software", "collective", "n_ranks"),
             "gpus": list(self.gpus),
             "bytes": whole_number(self.size_bytes),
             "sync_time_s": self.sync_time_s,
             **self.confidence.to_dict(),
-            "algbw_Bps": self.algbw_Bps,
-            "busbw_Bps": self.busbw_Bps,
+            **taken(self, "algbw_Bps", "busbw_Bps"),
             **(prices if self.price_per_hour is not None else {}),
             "simulation_events": self.simulation_events,
             "bottleneck": busiest,
@@ -87,17 +82,18 @@ class Result:
 
     def _repr_html_(self) -> str:
         """Return the result as an HTML table, for notebooks."""
-        return html_table(
-            {
-                "machine": self.machine,
-                **({"changed": self.changed.said()} if self.changed else {}),
-                "strategy": self.strategy,
-                "collective": f"{self.collective}, {format_size(self.size_bytes)}, {self.n_ranks} GPUs",
-                "time": format_duration(self.sync_time_s),
-                BAND_HEAD: self.confidence.words,
-                "bus bandwidth": format_bandwidth(self.busbw_Bps),
-                "bottleneck": self.bottleneck.name if self.bottleneck is not None else "-",
-            }
+        asked = f"{self.collective}, {format_size(self.size_bytes)}, {self.n_ranks} GPUs"
+        return html_of(
+            [
+                Fact("machine", self.machine),
+                *facts_of(self.changed),
+                Fact("strategy", self.strategy),
+                Fact("collective", asked),
+                Fact("time", format_duration(self.sync_time_s)),
+                Fact(BAND_HEAD, self.confidence.words),
+                Fact("bus bandwidth", format_bandwidth(self.busbw_Bps)),
+                Fact("bottleneck", self.bottleneck.name if self.bottleneck is not None else "-"),
+            ]
         )
 
     @property
@@ -211,3 +207,16 @@ def _launch_note(timeline: Timeline) -> list[str]:
     end = format_duration(timeline.end_s)
     text = f"launching takes longest: one host thread starts the kernels of {n_gpus} GPUs in {end}"
     return [f"{text}, the exchange itself is over after {format_duration(last_s)}"]
+
+
+def results_document(
+    topology: str, workload: str, results: Sequence[Result], unfit: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return *results*, and the reasons of the strategies in *unfit*, as plain data."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "topology": topology,
+        "workload": workload,
+        "results": [result.to_dict() for result in results],
+        "unfit": [{"strategy": name, "reason": reason} for name, reason in unfit.items()],
+    }

@@ -8,9 +8,10 @@ from typing import Any
 
 from simulator.bands.composition import Band
 from simulator.host.answer import Answer
-from simulator.results.changed import Changed, said
+from simulator.results.changed import Changed, changed_entry, facts_of, said
 from simulator.results.confidence import BAND_HEAD, Confidence
-from simulator.results.notebook import html_table
+from simulator.results.document import SCHEMA_VERSION
+from simulator.results.view import Fact, html_of
 from simulator.units import format_duration, format_size
 
 
@@ -40,15 +41,8 @@ class SingleResult:
 
     def _repr_html_(self) -> str:
         """Return the answer as an HTML table, for notebooks."""
-        return html_table(
-            {
-                "machine": self.machine,
-                **({"changed": self.changed.said()} if self.changed else {}),
-                "question": self.words,
-                "time": format_duration(self.time_s),
-                BAND_HEAD: self.confidence.words,
-            }
-        )
+        time = Fact("time", format_duration(self.time_s)), Fact(BAND_HEAD, self.confidence.words)
+        return html_of([Fact("machine", self.machine), *facts_of(self.changed), Fact("question", self.words), *time])
 
     def name_among(self, found: Sequence[SingleResult]) -> str:
         """Return its name in what is said of *found*: its size in a sweep; nothing, if it is the only one."""
@@ -65,7 +59,7 @@ class SingleResult:
         """Return the answer as in ``--json``."""
         found = {
             "topology": self.machine,
-            **({"changed": self.changed.to_dict()} if self.changed else {}),
+            **changed_entry(self.changed),
             "question": self.words,
             "time_s": self.time_s,
             **self.confidence.to_dict(),
@@ -79,3 +73,9 @@ class SingleResult:
             answer = self.answer
             found |= {"of": answer.of, "bound": answer.bound, "why": list(answer.why), "figures": dict(answer.figures)}
         return found
+
+
+def singles_document(workload: str, results: Sequence[SingleResult]) -> dict[str, Any]:
+    """Return *results* as plain data."""
+    entries = [result.to_dict() for result in results]
+    return {"schema_version": SCHEMA_VERSION, "workload": workload, "results": entries}

@@ -8,9 +8,9 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from simulator.questions.where import month_words
-from simulator.results.document import SCHEMA_VERSION, options_document
+from simulator.results.changed import changed_entry
+from simulator.results.document import SCHEMA_VERSION, options_document, rounded_share, taken
 from simulator.results.order import best_of
-from simulator.results.rounded import rounded_share
 from simulator.results.shares import shares_of
 from simulator.results.step import StepResult
 from simulator.results.step_confidence import step_confidence, step_trust
@@ -28,7 +28,7 @@ def steps_document(results: Sequence[TrainingRun], unfit: Mapping[str, str]) -> 
     """Return *results* (fastest first) as plain data: the best from the view of one device, and a list of all."""
     best = best_of(results)
     return {
-        **({"changed": best.changed.to_dict()} if best.changed else {}),
+        **changed_entry(best.changed),
         **_seen(best.step),
         "memory": _memory(best.tightest.need),
         **step_confidence(best).to_dict(),
@@ -46,34 +46,28 @@ def _entry(result: TrainingRun) -> dict[str, Any]:
     question, busiest = result.question, result.bottleneck
     return {
         "topology": result.machine,
-        **({"changed": result.changed.to_dict()} if result.changed else {}),
+        **changed_entry(result.changed),
         "strategy": result.strategy or None,
         "parallel": result.parallel or None,
         "bucket_bytes": question.bucket_bytes if result.parallel and question.layout.zero < 3 else None,
-        "is_bound": result.is_bound,
-        "counts_software": result.counts_software,
+        **taken(result, "is_bound", "counts_software"),
         "nccl": ".".join(map(str, question.software.nccl)) if result.strategy == "nccl" else None,
         **({"libraries": month_words(question.software.libraries)} if question.software.libraries else {}),
         "device_count": result.device_count,
         "part": result.step.part,
-        "samples": result.samples,
-        "tokens": result.tokens,
-        "micro_batches": question.micro_batches,
-        "programs": question.programs,
+        **taken(result, "samples", "tokens"),
+        **taken(question, "micro_batches", "programs"),
         "sizes": dict(question.sizes),
         "step_time_s": result.step_time_s,
         **step_confidence(result).to_dict(),
         "throughput_per_s": result.throughput,
         "price_per_hour": price_entry(result.price_per_hour),
         "price_per_million_samples": price_entry(result.price_per_million),
-        "alone_s": result.alone_s,
-        "exposed_communication_s": result.exposed_s,
-        "pipeline_bubble_s": result.bubble_s,
+        **taken(result, "alone_s", exposed_communication_s="exposed_s", pipeline_bubble_s="bubble_s"),
         "communication_s": result.exchanging_s,
         "account_s": {share.name: share.seconds for share in shares_of(result)},
         "communication_bytes": result.exchanged_bytes,
-        "exchanges": result.exchanges,
-        "scaling_efficiency": result.scaling_efficiency,
+        **taken(result, "exchanges", "scaling_efficiency"),
         "bottleneck": None
         if busiest is None
         else {"link": busiest.name, "bytes": busiest.bytes, "utilisation": rounded_share(busiest.utilisation)},
@@ -81,8 +75,7 @@ def _entry(result: TrainingRun) -> dict[str, Any]:
         "critical_path_s": dict(result.step.limits_s),
         "streams": {name: {"busy_s": use.busy_s, "waits_s": use.waits_s} for name, use in result.streams.items()},
         "memory": [
-            {"part": device.part, "stage": device.stage, "device_count": device.count, **_memory(device.need)}
-            for device in result.memory
+            {**taken(device, "part", "stage", device_count="count"), **_memory(device.need)} for device in result.memory
         ],
         **({} if result.servers is None else {"servers": _servers(result.servers)}),
         **({} if result.input is None else {"input": _input(result.input, result.samples)}),
@@ -97,12 +90,7 @@ def _entry(result: TrainingRun) -> dict[str, Any]:
 def _servers(run: ServerRun) -> dict[str, Any]:
     return {
         "places": list(run.servers),
-        "stages_s": run.stages_s,
-        "staleness_mean": run.staleness_mean,
-        "staleness_max": run.staleness_max,
-        "is_steady": run.is_steady,
-        "lost_s": run.lost_s,
-        "then_s": run.then_s,
+        **taken(run, "stages_s", "staleness_mean", "staleness_max", "is_steady", "lost_s", "then_s"),
         "nodes": [{**asdict(pace), "slack_s": pace.slack_s} for pace in run.paces],
     }
 
@@ -112,25 +100,14 @@ def _input(run: InputRun, samples: int) -> dict[str, Any]:
     return {
         "set": run.asked.name,
         "disks": list(run.disks),
-        "workers": run.asked.workers,
-        "prefetch": run.asked.prefetch,
-        "bound": run.bound,
-        "idle_share": run.idle_share,
-        "step_s": run.step_s,
-        "period_s": run.period_s,
-        "first_period_s": run.first_period_s,
-        "filled_s": run.filled_s,
+        **taken(run.asked, "workers", "prefetch"),
+        **taken(run, "bound", "idle_share", "step_s", "period_s", "first_period_s", "filled_s"),
         "limits_s": {limit.name: limit.seconds for limit in run.limits},
         "rates_per_s": {limit.name: samples / limit.seconds for limit in run.limits},
-        "epoch_steps": run.epoch_steps,
-        "first_epoch_s": run.first_s,
-        "later_epoch_s": run.later_s,
-        "evaluation_s": run.evaluation_s,
+        **taken(run, "epoch_steps", first_epoch_s="first_s", later_epoch_s="later_s", evaluation_s="evaluation_s"),
         "epochs": run.asked.epochs,
         "all_epochs_s": run.total_s,
-        "cached_share": run.cached_share,
-        "buffers_bytes": run.buffers_bytes,
-        "kept_bytes": run.kept_bytes,
+        **taken(run, "cached_share", "buffers_bytes", "kept_bytes"),
         "cure": None if run.cure is None else asdict(run.cure),
         "cures": [asdict(cure) for cure in run.cures],
     }
@@ -138,7 +115,7 @@ def _input(run: InputRun, samples: int) -> dict[str, Any]:
 
 def _checkpoints(found: Checkpoints) -> dict[str, Any]:
     names = ("interval_s", "goodput", "written_share", "failed_share", "young_s", "best_steps", "best_goodput")
-    return {**asdict(found), **{name: getattr(found, name) for name in names}}
+    return {**asdict(found), **taken(found, *names)}
 
 
 def _share(device: str, part: str, samples: int) -> dict[str, Any]:
@@ -161,25 +138,12 @@ def _seen(result: StepResult) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "topology": result.machine,
         "workload": result.workload,
-        "device": result.device,
-        "part": result.part,
-        "samples": result.samples,
-        "sample": result.sample,
-        "tokens": result.tokens,
-        "calibrated": result.calibrated,
+        **taken(result, "device", "part", "samples", "sample", "tokens", "calibrated"),
         "options": options_document(result.options),
-        "step_time_s": result.step_time_s,
-        "throughput_per_s": result.throughput,
-        "parts_s": dict(result.parts_s),
-        "busy_s": result.busy_s,
-        "host_s": result.host_s,
-        "waiting_s": result.waiting_s,
-        "model_flop": result.model_flop,
-        "peak_flops_per_s": result.peak_flops_per_s,
+        **taken(result, "step_time_s", throughput_per_s="throughput", parts_s="parts_s"),
+        **taken(result, "busy_s", "host_s", "waiting_s", "model_flop", "peak_flops_per_s"),
         "model_flop_utilisation": result.utilisation,
-        "parameter_count": result.parameter_count,
-        "trained_count": result.trained_count,
-        "flop_by_format": dict(result.flop_by_format),
+        **taken(result, "parameter_count", "trained_count", "flop_by_format"),
         "kinds": [asdict(kind) for kind in result.kinds],
         "layers": [asdict(layer) for layer in result.layers],
         "gradient_order": list(result.gradient_order),

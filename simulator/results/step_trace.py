@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from simulator.engine.executor import alone
 from simulator.engine.timeline import Span, Timeline
 from simulator.network.machine import Machine
 from simulator.plan.plan import Activity, Fragment
-from simulator.results.trace_sheet import Sheet, Slice, nanoseconds, processes, trace_text
+from simulator.results.trace_sheet import Sheet, is_drawn
 from simulator.step.issue import Issue
 from simulator.training.exchange import STREAM, Exchanged
 from simulator.training.pipeline import ChunkRun
@@ -22,23 +21,19 @@ def step_trace(timeline: Timeline, name: str, n_ranks: int = 1) -> str:
 
     Of equal ranks, only the simulated one is drawn.
     """
-    machine = timeline.machine
-    pids = processes(machine)
-    sheet = Sheet()
-    at = _places(timeline, machine)
+    sheet = Sheet(timeline.machine)
+    at = _places(timeline, timeline.machine)
     for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True):
-        track = task.stream.rpartition("/")[2]
-        pid = pids[at.get(task.stream, -1)]
+        track, node = task.stream.rpartition("/")[2], at.get(task.stream, -1)
         if isinstance(task.about, Issued):
-            sheet.slices += _issue(pid, track, task, span, task.about)
+            _issue(sheet, node, track, task, span, task.about)
         elif span.end_s > span.start_s and task.about != ARRIVES:
             on_device = isinstance(task.about, Exchanged | ChunkRun)
             category = "kernel" if on_device else "cpu_op"
-            drawn = nanoseconds(span.start_s), nanoseconds(span.end_s)
             number = f" {task.about.micro_batch}" if isinstance(task.about, ChunkRun) else ""
-            sheet.slices.append(Slice(pid, track, f"{task.label}{number}", category, *drawn, _told(task)))
+            sheet.add(node, track, f"{task.label}{number}", category, span.start_s, span.end_s, _told(task))
             _add_rates(timeline, task, span, sheet)
-    return trace_text(sheet, machine, name=name, n_ranks=n_ranks)
+    return sheet.text(name, n_ranks)
 
 
 def _places(timeline: Timeline, machine: Machine) -> dict[str, int]:
@@ -71,19 +66,16 @@ def _told(task: Activity) -> dict[str, Any]:
     return told
 
 
-def _issue(pid: int, track: str, task: Activity, span: Span, about: Issued) -> Iterator[Slice]:
-    """Yield the slices of an issue: the operator on a host, its kernels on a device, or both on a CPU."""
+def _issue(sheet: Sheet, node: int, track: str, task: Activity, span: Span, about: Issued) -> None:
+    """Add the slices of an issue: the operator on a host, its kernels on a device, or both on a CPU."""
     issue = about.issue
     if not about.on_host:
-        yield from _kernels(pid, issue, span.start_s, _stretch(issue, span), _told(task))
-        return
-    if nanoseconds(span.start_s) == nanoseconds(span.end_s):
-        return
-    told = {**_told(task), "part": issue.part}
-    drawn = nanoseconds(span.start_s), nanoseconds(span.end_s)
-    yield Slice(pid, track, f"{issue.name}, {issue.part}", "cpu_op", *drawn, told)
-    if span.end_s - span.start_s > issue.host_s + 1e-12:  # a CPU, which computes where it launches
-        yield from _kernels(pid, issue, span.start_s + issue.host_s, 1.0, {"task": task.id})
+        _kernels(sheet, node, issue, span.start_s, _stretch(issue, span), _told(task))
+    elif is_drawn(span):
+        told = {**_told(task), "part": issue.part}
+        sheet.add(node, track, f"{issue.name}, {issue.part}", "cpu_op", span.start_s, span.end_s, told)
+        if span.end_s - span.start_s > issue.host_s + 1e-12:  # a CPU, which computes where it launches
+            _kernels(sheet, node, issue, span.start_s + issue.host_s, 1.0, {"task": task.id})
 
 
 def _stretch(issue: Issue, span: Span) -> float:
@@ -91,18 +83,16 @@ def _stretch(issue: Issue, span: Span) -> float:
     return (span.end_s - span.start_s) / issue.device_s if issue.device_s > 0 else 1.0
 
 
-def _kernels(pid: int, issue: Issue, start_s: float, stretch: float, args: dict[str, Any]) -> Iterator[Slice]:
-    """Yield the kernels of *issue*, one after the other from *start_s*, each *stretch* times as long as alone."""
+def _kernels(sheet: Sheet, node: int, issue: Issue, start_s: float, stretch: float, args: dict[str, Any]) -> None:
+    """Add the kernels of *issue*, one after the other from *start_s*, each *stretch* times as long as alone."""
     for kind, cost in zip(issue.work.kinds, issue.work.costs, strict=True):
         end_s = start_s + stretch * cost.time_s
-        start_ns, end_ns = nanoseconds(start_s), nanoseconds(end_s)
+        if is_drawn(Span(-1, start_s, end_s)):
+            told = {"part": issue.part, "class": kind, "bound by": cost.bound, "FLOP": cost.flop, "bytes": cost.bytes}
+            how = {"algorithm": cost.detail} if cost.detail else {}
+            name = f"{issue.name}, {issue.part}"
+            sheet.add(node, "compute", name, "kernel", start_s, end_s, {**args, **told, **how})
         start_s = end_s
-        if start_ns == end_ns:
-            continue
-        told = {"part": issue.part, "class": kind, "bound by": cost.bound, "FLOP": cost.flop, "bytes": cost.bytes}
-        how = {"algorithm": cost.detail} if cost.detail else {}
-        name = f"{issue.name}, {issue.part}"
-        yield Slice(pid, "compute", name, "kernel", start_ns, end_ns, {**args, **told, **how})
 
 
 def _add_rates(timeline: Timeline, task: Activity, span: Span, sheet: Sheet) -> None:
@@ -111,5 +101,4 @@ def _add_rates(timeline: Timeline, task: Activity, span: Span, sheet: Sheet) -> 
         if isinstance(part, Fragment):
             for link, n_bytes in alone(timeline.machine, part).link_bytes.carried():
                 rate = n_bytes / (span.end_s - span.start_s) / 1e9
-                changes = sheet.rates.setdefault(link, [])
-                changes += [(nanoseconds(span.start_s), rate), (nanoseconds(span.end_s), -rate)]
+                sheet.add_rate(link, span.start_s, span.end_s, rate)

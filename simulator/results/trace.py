@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from simulator.engine.timeline import Span, Timeline
-from simulator.network.machine import Machine
+from simulator.engine.timeline import Span
 from simulator.plan.plan import Activity, Flow
+from simulator.results.document import whole_number
 from simulator.results.result import Result
-from simulator.results.rounded import whole_number
-from simulator.results.trace_sheet import Sheet, Slice, nanoseconds, processes, trace_text
+from simulator.results.trace_sheet import Sheet, is_drawn
 
 MAX_ROUNDS = 64  # rounds of one transfer that are drawn separately
 MAX_SLICES = 20_000  # flow slices in one trace; beyond it, rounds are drawn together
@@ -36,25 +35,22 @@ _KINETO_NAMES = {
 def chrome_trace(result: Result) -> str:
     """Return the timeline of *result* as the JSON text of a trace; equal results give equal text."""
     timeline = result.timeline
-    machine = timeline.machine
-    pids = processes(machine)
-    sheet = Sheet()
-    _collective_slices(result, pids, sheet)
+    sheet = Sheet(timeline.machine)
+    _collective_slices(result, sheet)
     wanted = sum(len(task.flows) * min(task.repeat, MAX_ROUNDS) for task in timeline.plan.tasks)
     rounds_drawn = MAX_ROUNDS if wanted <= MAX_SLICES else 0
     for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True):
         if task.place:
-            _work_slice(task, span, machine, pids, sheet)
+            _work_slice(task, span, sheet)
         else:
-            _flow_slices(task, span, timeline, rounds_drawn, pids, sheet)
-    name = f"{result.machine} {result.strategy}"
-    return trace_text(sheet, machine, name=name, n_ranks=result.n_ranks)
+            _flow_slices(task, span, rounds_drawn, sheet)
+    return sheet.text(f"{result.machine} {result.strategy}", result.n_ranks)
 
 
 # -- slices and counters -----------------------------------------------------------
 
 
-def _collective_slices(result: Result, pids: dict[int, int], sheet: Sheet) -> None:
+def _collective_slices(result: Result, sheet: Sheet) -> None:
     """Add one slice per rank for the whole collective, as the kernel that NCCL would launch."""
     called, kernel = _KINETO_NAMES[result.collective]
     how = str(result.facts.get("algorithm", result.strategy)).upper().replace("-", "_")
@@ -65,7 +61,6 @@ def _collective_slices(result: Result, pids: dict[int, int], sheet: Sheet) -> No
         inputs = count // result.n_ranks
     if result.collective == "reduce-scatter":
         outputs = count // result.n_ranks
-    machine = result.timeline.machine
     for rank, gpu in enumerate(result.gpus):
         args = {
             "Collective name": called,
@@ -81,33 +76,28 @@ def _collective_slices(result: Result, pids: dict[int, int], sheet: Sheet) -> No
             "bytes": int(result.size_bytes),
         }
         name = f"ncclDevKernel_{kernel}_{how}_{protocol}"
-        end_ns = nanoseconds(result.sync_time_s)
-        sheet.slices.append(Slice(pids[machine.gpus[gpu]], "collective", name, "kernel", 0, end_ns, args))
+        sheet.add(sheet.machine.gpus[gpu], "collective", name, "kernel", 0.0, result.sync_time_s, args)
 
 
-def _work_slice(task: Activity, span: Span, machine: Machine, pids: dict[int, int], sheet: Sheet) -> None:
-    start_ns, end_ns = nanoseconds(span.start_s), nanoseconds(span.end_s)
-    if start_ns == end_ns and task.duration_s == 0:
+def _work_slice(task: Activity, span: Span, sheet: Sheet) -> None:
+    if not is_drawn(span) and task.duration_s == 0:
         return  # a join of streams, which takes no time
-    found = machine.find(task.place)
+    found = sheet.machine.find(task.place)
     node = found.index if found else -1
-    category = "kernel" if node in machine.gpus else "cpu_op"
-    sheet.slices.append(Slice(pids[node], task.stream, task.label, category, start_ns, end_ns, {"task": task.id}))
+    category = "kernel" if node in sheet.machine.gpus else "cpu_op"
+    sheet.add(node, task.stream, task.label, category, span.start_s, span.end_s, {"task": task.id})
 
 
-def _flow_slices(
-    task: Activity, span: Span, timeline: Timeline, rounds_drawn: int, pids: dict[int, int], sheet: Sheet
-) -> None:
-    machine = timeline.machine
+def _flow_slices(task: Activity, span: Span, rounds_drawn: int, sheet: Sheet) -> None:
+    nodes = sheet.machine.nodes
     ends_s = _flow_ends_s(task, span)
     for first, last, start_s, length_s in _stretches(task, span, rounds_drawn):
         for flow, end_s in zip(task.flows, ends_s, strict=True):
             n_rounds = last - first + 1
             drawn_s = length_s if n_rounds > 1 else min(end_s, length_s)
-            start_ns, end_ns = nanoseconds(start_s), nanoseconds(start_s + drawn_s)
-            source, target = machine.nodes[flow.route.src].name, machine.nodes[flow.route.dst].name
+            target = nodes[flow.route.dst].name
             args = {
-                "from": source,
+                "from": nodes[flow.route.src].name,
                 "to": target,
                 "bytes": whole_number(flow.bytes * flow.count * n_rounds),
                 "on the wire": whole_number(flow.wire_bytes * flow.count * n_rounds),
@@ -120,8 +110,11 @@ def _flow_slices(
             }
             name = task.label if n_rounds == 1 else f"{task.label}, {n_rounds} rounds"
             track = f"{task.stream} to {target}"
-            sheet.slices.append(Slice(pids[flow.route.src], track, name, "comm", start_ns, end_ns, args))
-            _add_rates(flow, n_rounds / drawn_s if drawn_s > 0 else 0.0, start_ns, end_ns, sheet)
+            sheet.add(flow.route.src, track, name, "comm", start_s, start_s + drawn_s, args)
+            if is_drawn(Span(task.id, start_s, start_s + drawn_s)):
+                for link, share in flow.route.links:
+                    rate = flow.wire_bytes * flow.count * share * n_rounds / drawn_s / 1e9
+                    sheet.add_rate(link, start_s, start_s + drawn_s, rate)
 
 
 def _stretches(task: Activity, span: Span, rounds_drawn: int) -> Iterator[tuple[int, int, float, float]]:
@@ -152,13 +145,3 @@ def _flow_ends_s(task: Activity, span: Span) -> list[float]:
             position += flow.count
         return joined
     return [span.round_s] * len(task.flows)
-
-
-def _add_rates(flow: Flow, rounds_per_s: float, start_ns: int, end_ns: int, sheet: Sheet) -> None:
-    if end_ns <= start_ns:
-        return
-    for link, share in flow.route.links:
-        rate = flow.wire_bytes * flow.count * share * rounds_per_s / 1e9
-        changes = sheet.rates.setdefault(link, [])
-        changes.append((start_ns, rate))
-        changes.append((end_ns, -rate))

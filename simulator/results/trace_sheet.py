@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from simulator.engine.timeline import Span
 from simulator.network.machine import Machine
 from simulator.topology.parts import GpuPart
 
@@ -28,38 +29,46 @@ class Slice:
     args: dict[str, Any]
 
 
-@dataclass(slots=True)
 class Sheet:
-    """The slices and counters of a trace, before threads are numbered."""
+    """The slices and counters of a trace of *machine*, before threads are numbered."""
 
-    slices: list[Slice] = field(default_factory=list)
-    rates: dict[int, list[tuple[int, float]]] = field(default_factory=dict)  # link -> changes in GB/s
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.slices: list[Slice] = []
+        self.rates: dict[int, list[tuple[int, float]]] = {}  # link -> changes in GB/s
+        nodes = [*machine.gpus, *(node.index for node in machine.nodes if node.index not in set(machine.gpus)), -1]
+        self._pids = {node: pid for pid, node in enumerate(nodes)}
+
+    def add(
+        self, node: int, track: str, name: str, category: str, start_s: float, end_s: float, args: dict[str, Any]
+    ) -> None:
+        """Add a slice of the process of *node* (-1: the host thread)."""
+        drawn = nanoseconds(start_s), nanoseconds(end_s)
+        self.slices.append(Slice(self._pids[node], track, name, category, *drawn, args))
+
+    def add_rate(self, link: int, start_s: float, end_s: float, rate: float) -> None:
+        """Add *rate* in GB/s to the counter of *link*, from one time to another."""
+        changes = self.rates.setdefault(link, [])
+        changes += [(nanoseconds(start_s), rate), (nanoseconds(end_s), -rate)]
+
+    def text(self, name: str, n_ranks: int = 1) -> str:
+        """Return the trace as JSON text; equal sheets give equal text."""
+        events = [*_thread_events(self, self.machine, self._pids), *_counter_events(self, self.machine, self._pids)]
+        head = {
+            "schemaVersion": 1,
+            "deviceProperties": [_properties(self.machine, i) for i in range(len(self.machine.gpus))],
+            "distributedInfo": {"backend": "simulated", "rank": 0, "world_size": n_ranks},
+            "displayTimeUnit": "ms",
+            "baseTimeNanoseconds": 0,
+            "traceName": name,
+        }
+        body = ",\n".join(events)
+        return json.dumps(head)[:-1] + ', "traceEvents": [\n' + body + "\n]}\n"
 
 
-def trace_text(sheet: Sheet, machine: Machine, *, name: str, n_ranks: int) -> str:
-    """Return the trace of *sheet* as JSON text; equal sheets give equal text."""
-    pids = processes(machine)
-    events = [*_thread_events(sheet, machine, pids), *_counter_events(sheet, machine, pids)]
-    head = {
-        "schemaVersion": 1,
-        "deviceProperties": [_properties(machine, i) for i in range(len(machine.gpus))],
-        "distributedInfo": {"backend": "simulated", "rank": 0, "world_size": n_ranks},
-        "displayTimeUnit": "ms",
-        "baseTimeNanoseconds": 0,
-        "traceName": name,
-    }
-    body = ",\n".join(events)
-    return json.dumps(head)[:-1] + ', "traceEvents": [\n' + body + "\n]}\n"
-
-
-def processes(machine: Machine) -> dict[int, int]:
-    """Return the process number of each node: GPUs by their number, then other devices, and -1 for the host thread."""
-    pids = {node: i for i, node in enumerate(machine.gpus)}
-    for node in machine.nodes:
-        if node.index not in pids:
-            pids[node.index] = len(pids)
-    pids[-1] = len(pids)
-    return pids
+def is_drawn(span: Span) -> bool:
+    """Whether *span* lasts long enough to be drawn."""
+    return nanoseconds(span.start_s) < nanoseconds(span.end_s)
 
 
 def _thread_events(sheet: Sheet, machine: Machine, pids: dict[int, int]) -> Iterator[str]:

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from simulator.bands.composition import Band
-from simulator.results.changed import said
-from simulator.results.confidence import BAND_HEAD, Confidence
-from simulator.results.notebook import html_table
+from simulator.results.changed import facts_of, said
+from simulator.results.confidence import Confidence
 from simulator.results.step_confidence import step_confidence, step_trust
 from simulator.results.step_document import steps_document
+from simulator.results.step_view import step_view
 from simulator.results.training_run import TrainingRun
 from simulator.results.trust import Trust
-from simulator.units import format_duration, format_size
+from simulator.results.view import Fact, html_of
+from simulator.units import format_duration
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -34,20 +35,16 @@ class TrainingResult(TrainingRun):
 
     def _repr_html_(self) -> str:
         """Return the result as an HTML table, for notebooks."""
-        tightest = self.tightest.need
-        return html_table(
-            {
-                "machine": f"{self.machine}, {self.device_count} x {self.step.part}",
-                **({"changed": self.changed.said()} if self.changed else {}),
-                "network": f"{self.step.workload}, {self.samples} {self.step.sample} a step",
-                "way": self.way,
-                "time of a step": format_duration(self.step_time_s),
-                BAND_HEAD: self.confidence.words,
-                f"{self.step.sample} a second": f"{self.throughput:.4g}",
-                "exposed communication": format_duration(self.exposed_s),
-                "memory": f"{format_size(tightest.total_bytes, 3)} of {format_size(tightest.available_bytes, 3)}"
-                + ("" if self.fits else ": does not fit"),
-            }
+        on = f"{self.machine}, {self.device_count} x {self.step.part}"
+        what = f"{self.step.workload}, {self.samples} {self.step.sample} a step"
+        return html_of(
+            [
+                Fact("machine", on),
+                *facts_of(self.changed),
+                Fact("network", what),
+                Fact("way", self.way),
+                *step_view(self),
+            ]
         )
 
     @property

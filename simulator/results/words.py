@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simulator.results.alternatives import Alternative
 from simulator.results.step import StepResult
-from simulator.results.training import TrainingResult
+from simulator.results.training_run import TrainingRun
 
 KIND_WORDS = {
     "gemm": "matrix products",
@@ -61,7 +61,7 @@ MODE_WORDS = {
 FORMAT_WORDS = {"fp32": "fp32", "tf32": "TF32", "half": "half precision", "fp8": "fp8"}
 
 
-def bound_words(result: TrainingResult) -> str:
+def bound_words(result: TrainingRun) -> str:
     """Return what bounds a step; if it waits for input, with the stage of the input."""
     name = result.bound
     words = BOUND_WORDS[name]
@@ -82,7 +82,7 @@ def change_words(other: Alternative, result: StepResult) -> str:
     return f"{other.change}, for {result.samples} {result.sample if result.samples != 1 else result.sample[:-1]}"
 
 
-def divided_words(result: TrainingResult) -> str:
+def divided_words(result: TrainingRun) -> str:
     """Return how the devices divide the step and exchange."""
     layout = result.question.layout
     if layout.divides_network or layout.zero in (1, 2) or layout.process != "each" or result.servers is not None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from simulator.results.document import SCHEMA_VERSION, options_document
+from simulator.results.document import SCHEMA_VERSION, options_document, taken
 from simulator.results.shares import SHARE_WORDS, shares_of
 from simulator.results.training import TrainingResult
 
@@ -99,14 +99,12 @@ def curve_document(curve: Curve) -> dict[str, Any]:
                 "topology": result.machine,
                 "device_count": result.device_count,
                 "parallel": result.parallel or None,
-                "samples": result.samples,
-                "step_time_s": result.step_time_s,
+                **taken(result, "samples", "step_time_s"),
                 **result.confidence.to_dict(),
                 "throughput_per_s": result.throughput,
                 "scaling_efficiency": efficiency,
                 "doubling_efficiency": gain,
-                "bound": result.bound,
-                "fits": result.fits,
+                **taken(result, "bound", "fits"),
                 "memory_bytes": result.tightest.need.total_bytes,
                 "bottleneck": None if result.bottleneck is None else result.bottleneck.name,
                 "account_s": {share.name: share.seconds for share in shares_of(result)},

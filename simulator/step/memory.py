@@ -55,6 +55,13 @@ class MemoryNeed:
         return replace(self, **{name: count * getattr(self, name) for name in names}) if count > 1 else self
 
     @property
+    def by_use(self) -> dict[str, float]:
+        """Bytes of each use, in words, that needs any."""
+        words = ("parameters", "gradients", "optimiser", "activations", "working", "driver")
+        found = zip(words, (getattr(self, field.name) for field in fields(self)), strict=False)
+        return {word: n_bytes for word, n_bytes in found if n_bytes}
+
+    @property
     def total_bytes(self) -> float:
         """Bytes of all uses."""
         held = self.parameters_bytes + self.gradients_bytes + self.optimizer_bytes

@@ -14,6 +14,7 @@ from simulator.topology.yaml_source import read_yaml
 
 _DESCRIPTION = re.compile(r"^description:[ ]*(.+?)[ ]*$", re.MULTILINE)
 _SUFFIXES = (".yaml", ".yml")
+PART_KINDS = ("gpu", "cpu", "switch", "nic", "storage", "link")
 
 
 @lru_cache(maxsize=1)

@@ -62,7 +62,7 @@ class Asker:
         """Return the result; raises RefusedError."""
         try:
             if asked.kind == "single":
-                return answer_singles(asked.written(self.folder))[0][0]
+                return answer_singles(asked.written(self.folder), Session()).results[0]
             session, question = self.question(asked)
             if isinstance(question, CollectiveQuestion):
                 return session.collective(question, fold=fold)

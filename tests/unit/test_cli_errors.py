@@ -201,7 +201,7 @@ def test_all_mistakes_are_told_at_once(capsys: pytest.CaptureFixture[str]) -> No
     assert run(["--topology", "p3.16xlarg", *wrong]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert [line.removeprefix("simulate: ").split(" ")[0].strip(":") for line in lines] == [
-        *("--workload", "p3.16xlarg", "--collective", "--strategy", "--strategy", "--root")
+        *("--workload", "p3.16xlarg", "--strategy", "--strategy", "--collective", "--root")
     ]
 
 

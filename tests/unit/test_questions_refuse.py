@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from simulator import Session, simulate
+from simulator import Session, compare, simulate
 from simulator.cli import run
 from simulator.cli.scenario_command import answer_scenario
 from simulator.errors import InputError
@@ -105,6 +105,33 @@ REFUSED: dict[str, Callable[[], object]] = {
     "--workload bytes:1MB --strategy ring --algorithm tree": lambda: exchange(strategy="ring", algorithm="tree"),
     "--workload bytes:1MB --strategy ring --gpus-per-process 2": lambda: exchange(strategy="ring", gpus_per_process=2),
     f"{EXCHANGE} --servers own": lambda: exchange(servers=("own",)),
+    f"{STEP} --accumulate fp32": lambda: step(options=StepOptions(accumulation="fp32")),
+    f"{STEP} --recompute --recompute-blocks 99": lambda: Session().step(
+        step(options=StepOptions(recompute="full", recompute_blocks=99))
+    ),
+    f"{STEP} --recompute-attention": lambda: Session().step(step(options=StepOptions(recompute="selective"))),
+    f"{STEP} --recompute-parts mlp": lambda: Session().step(
+        step(options=StepOptions(recompute="selective", recompute_parts=("mlp",)))
+    ),
+    "--workload gpt2 --batch 1 --precision fp32 --channels-last": lambda: Session().step(
+        step(workload="gpt2", batch=1, options=StepOptions(precision="fp32", channels_last=True))
+    ),
+    f"{STEP} --framework deepspeed-zero3": lambda: Session().step(
+        step(options=StepOptions(framework="deepspeed-zero3"))
+    ),
+    f"{STEP} --reduce-fp32": lambda: Session().step(step(sums_in_fp32=True)),
+    f"{STEP} --cpu-library blas": lambda: Session().step(step(software=Software(cpu_library="blas"))),
+    f"{STEP} --libraries 2010-01": lambda: Session().step(step(software=Software(libraries=(2010, 1)))),
+    f"{STEP} --device cpu0 --libraries 2020-01": lambda: Session().step(
+        step(device="cpu0", software=Software(libraries=(2020, 1)))
+    ),
+    f"{STEP} --device cpu0 --channels-last": lambda: Session().step(
+        step(device="cpu0", options=StepOptions(channels_last=True))
+    ),
+    f"{STEP} --device cpu0 --framework megatron": lambda: Session().step(
+        step(device="cpu0", options=StepOptions(framework="megatron"))
+    ),
+    f"{STEP} --precision tf32": lambda: Session().step(step(options=StepOptions(precision="tf32"))),
 }
 WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "a bucket": (lambda: step(bucket_bytes=-5), "bucket_bytes=-5: must be at least 0"),
@@ -168,3 +195,17 @@ def test_a_changed_question_drops_what_it_no_longer_reads() -> None:
     served = step(strategy="parameter-server", staleness=2, servers=("own",))
     assert changed(served, strategy="ring") == step(strategy="ring")
     assert changed(step(bucket_bytes=0.0, contention=False), layout=FSDP) == step(layout=FSDP, contention=False)
+
+
+def test_a_way_leaves_out_what_its_own_device_lacks_and_another_reads() -> None:
+    found = compare("p3.2xlarge,dgx-a100-40gb", workload="resnet18", batch=8, gpus=1, precision="tf32")
+    assert {result.machine: result.step.options.precision for result in found} == {
+        "p3.2xlarge": "fp32",
+        "dgx-a100-40gb": "tf32",
+    }
+
+
+def test_a_row_of_a_table_tells_what_its_framework_sets_for_all_devices() -> None:
+    row = {"machine": "p3.16xlarge", "n_gpus": "1", "model": "resnet18", "batch_per_gpu": "8", "policy": "tf32"}
+    asked = STEPS.question(lambda column: row.get(column, ""), Names())
+    assert asked.time_s(Session()) > 0.0

@@ -197,7 +197,7 @@ def _with_parts(found: Evidence, by_class: Mapping[str, Sequence[Measured]], ses
 
 def _explained(session: Session, question: StepQuestion, found: Evidence) -> tuple[float, float] | None:
     try:
-        composition: Composition = step_composition(session.step(question))
+        composition: Composition = step_composition(session.step_as_told(question))
     except InputError:
         return None
     sides = of_parts(composition, "seen", found)

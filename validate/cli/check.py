@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from typing import Annotated
 
 from simulator.api import Session
-from simulator.cli.options import gpus_among, parse_count, parse_software
+from simulator.cli.options import gpus_among, parse_count, parse_nccl
 from simulator.console.files import OutputFile
 from simulator.console.progress import Progress
 from simulator.console.style import choose_style
@@ -61,7 +61,7 @@ def check_command(
     with ExitStack() as stack:
         output = stack.enter_context(OutputFile("--plot", plot)) if plot is not None else None
         log = read_nccl_tests(read_text(files[0]), one_line(files[0], 1000), collective=collective, n_ranks=count)
-        version = parse_software(nccl).nccl if nccl is not None else None
+        version = parse_nccl(nccl) if nccl is not None else None
         many = parse_count("nodes", nodes) if nodes is not None else None
         with Progress(len(judged(log.points)) + MOST_CAUSES, "simulating", quiet=quiet) as progress:
             checked = check(

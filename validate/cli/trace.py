@@ -50,9 +50,9 @@ def trace_command(
     measured = read_trace(file)
     with tempfile.TemporaryDirectory() as folder:
         drawn = Path(folder) / "predicted.json"
-        found = captured([*others, "--trace", str(drawn), "--json", "--quiet"])
+        found = captured([*others, "--trace", str(drawn), "--quiet"])
         if not drawn.is_file():
-            raise InputError("; ".join(found.errors) or "simulate draws no trace of that")
+            raise InputError("; ".join(found.said) or "simulate draws no trace of that")
         predicted = read_trace(str(drawn))
     compared = compare_traces(measured, predicted, count)
     shown = one_line(file, 200)

@@ -1,24 +1,76 @@
-"""Options for special circumstances: slow devices and links, other jobs, places of servers, failures."""
+"""The fields of a question as options say them: :func:`fields_of`."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from functools import partial
+from typing import Any, TypeVar
 
-from simulator.cli.options import parse_choice, parse_count, parse_list, refuse
+from simulator.cli.later import later
+from simulator.cli.options import (
+    parse_choice,
+    parse_collective,
+    parse_count,
+    parse_list,
+    parse_month,
+    parse_nccl,
+    read_all,
+)
 from simulator.cli.written import Written
 from simulator.errors import InputError, one_line, refused
+from simulator.questions.checks import rules_of
 from simulator.questions.where import Neighbour, SlowLink
-from simulator.spelling import mention
+from simulator.spelling import mention, option_of
 from simulator.units import parse_quantity
-
-if TYPE_CHECKING:
-    from simulator.questions.step import CheckpointQuestion
 
 ASYNC = "async"
 T = TypeVar("T")
+_OF_WAYS = ("accumulation", "bucket_bytes", "gpus", "layout", "strategy", "workload")
+_OF_SEVERAL = ("batch", "divided", "helpers", "recompute", "recompute_parts", "sizes")
+_APART = (*_OF_WAYS, *_OF_SEVERAL)  # what these say depends on other options, or is of several ways
+
+
+def fields_of(written: Written, cls: Any) -> dict[str, Any]:
+    """Return the fields of *cls*, a question or its options, that options of the same name say, by their types.
+
+    Raises InputError with the faults of all of them.
+    """
+    said = {each.name: getattr(written, option_of(each.name), None) for each in fields(cls) if each.name not in _APART}
+    given = {name: value for name, value in said.items() if value is not None}
+    values = read_all(*(partial(_read, cls, name, value) for name, value in given.items()))
+    return dict(zip(given, values, strict=True))
+
+
+def _read(cls: Any, name: str, said: str | bool) -> Any:
+    if isinstance(said, bool):
+        return said
+    if name in _READERS:
+        return _READERS[name](said)
+    rule = rules_of(cls).get(name)
+    if name.endswith("_s"):
+        return _seconds(name, said)
+    if rule is None:
+        return said
+    return (
+        parse_choice(name, said, [each for each in rule.choices if each]) if rule.choices else parse_count(name, said)
+    )
+
+
+def _epoch(text: str) -> int:
+    value = parse_count("epoch_samples", text)
+    if value < 1:
+        raise refused("epoch_samples", "must be at least 1", value)
+    return value
+
+
+def _pairs(text: str) -> tuple[tuple[int, ...], ...]:
+    words = [word.strip() for word in text.split(",")]
+    if not all(re.fullmatch(r"\d{1,6}>\d{1,6}", word, re.ASCII) for word in words):
+        raise refused("pairs", "write for example 0>1,2>3", one_line(text, 60))
+    return tuple(tuple(int(end) for end in word.split(">")) for word in words)
 
 
 def parse_slow_links(text: str | None) -> tuple[SlowLink, ...]:
@@ -77,27 +129,6 @@ def parse_staleness(text: str) -> int | None:
         raise refused("staleness", "must be a whole number, or async", one_line(text, 60)) from None
 
 
-def parse_checkpoints(written: Written) -> CheckpointQuestion | None:
-    """Return the question about failures and checkpoints, or None; raises InputError."""
-    if written.mtbf is None:
-        others = {
-            mention("every_steps"): written.checkpoint_every is not None,
-            mention("write_s"): written.checkpoint_time is not None,
-            mention("restart_s"): written.restart_time is not None,
-        }
-        refuse(others, f"is about failures; add {mention('mtbf_s')}, for example {mention('mtbf_s', '24h')}")
-        return None
-    from simulator.questions.step import CheckpointQuestion
-
-    every = None if written.checkpoint_every is None else parse_count("every_steps", written.checkpoint_every)
-    return CheckpointQuestion(
-        mtbf_s=_seconds("mtbf_s", written.mtbf),
-        every_steps=every,
-        write_s=None if written.checkpoint_time is None else _seconds("write_s", written.checkpoint_time),
-        restart_s=0.0 if written.restart_time is None else _seconds("restart_s", written.restart_time),
-    )
-
-
 def parse_divide(text: str) -> tuple[bool, tuple[str, ...]]:
     """Return whether the batch is divided so that all finish together, and the CPUs that help; raises InputError."""
     how, *helpers = (word.strip() for word in text.split(","))
@@ -127,3 +158,17 @@ def _times(name: str, word: str, example: str) -> tuple[str, float]:
     if match is None:
         raise InputError(f"{mention(name, one_line(word, 60))}: write for example {example}")
     return match[1].strip(), float(match[2])
+
+
+_READERS: Mapping[str, Callable[[str], Any]] = {
+    "collective": parse_collective,
+    "epoch_samples": _epoch,
+    "input": later("simulator.questions.input_file:parse_input"),
+    "libraries": parse_month,
+    "lost": parse_loss,
+    "nccl": parse_nccl,
+    "pairs": _pairs,
+    "servers": parse_servers,
+    "staleness": parse_staleness,
+    "stragglers": parse_stragglers,
+}

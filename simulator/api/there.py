@@ -1,0 +1,156 @@
+"""What a step asks in vain, as neither its network nor its devices have it: :func:`check_there`, :func:`as_there`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import ceil
+from typing import Any
+
+from simulator.api.collectives import chosen_gpus
+from simulator.api.context import Context
+from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.predict import Device
+from simulator.questions.checks import refuse_all
+from simulator.questions.options import USUAL, StepOptions
+from simulator.questions.step import StepQuestion
+from simulator.questions.where import TODAY, Month, month_words
+from simulator.spelling import mention
+from simulator.step.precision import storage_of
+from simulator.step.recompute import reruns_of
+from simulator.training.data_parallel import gradient_bytes
+from simulator.workload.network import Network, block_name
+from simulator.workload.operators import Conv2d
+from simulator.workload.precision import ELEMENT_BYTES
+
+_Faults = Iterator[tuple[str, dict[str, Any]]]  # each with the changes that leave out what is asked in vain
+
+
+def check_there(context: Context, question: StepQuestion) -> None:
+    """Raise InputError for what *question* asks and neither its network nor its devices have."""
+    refuse_all(fault for fault, _ in _faults(context, question))
+
+
+def as_there(context: Context, questions: Sequence[StepQuestion]) -> list[StepQuestion]:
+    """Return *questions*, ways to run a step, each without what it asks in vain.
+
+    Raises InputError for what all of them ask in vain.
+    """
+    faults = [dict(_faults(context, question)) for question in questions]
+    refuse_all(fault for fault in faults[0] if all(fault in others for others in faults))
+    return [_without(question, found.values()) for question, found in zip(questions, faults, strict=True)]
+
+
+def _without(question: StepQuestion, leaves_out: Iterable[Mapping[str, Any]]) -> StepQuestion:
+    """Return *question* with changes of its own fields, or of its options' or its software's."""
+    for changes in leaves_out:
+        for name, value in changes.items():
+            within = next((each for each in ("options", "software") if hasattr(getattr(question, each), name)), None)
+            held = {name: value} if within is None else {within: replace(getattr(question, within), **{name: value})}
+            question = replace(question, **held)
+    return question
+
+
+def devices_of(context: Context, question: StepQuestion) -> list[Device]:
+    """Return the devices of *question*, one of each sort."""
+    machine = context.machine(question.where)
+    if question.device is not None or not machine.gpus:
+        return [context.device(question.where, question.device, question.threads, question.software)]
+    places = context.places(question.where, question.software)
+    return [places.place(node.index).device for node in machine.unlike(chosen_gpus(machine, question.gpus))]
+
+
+def _faults(context: Context, question: StepQuestion) -> _Faults:
+    options = question.options
+    if options.recompute != "none":
+        layout = question.layout
+        yield from _of_recomputation(question.workload, options, context.network(question), layout.pp * layout.vp)
+    if options.channels_last and not any(
+        isinstance(each.operator, Conv2d) for each in context.network(question).layers
+    ):
+        none = f"applies to convolutions, and {question.workload} has none"
+        yield f"{mention('channels_last')}: {none}", {"channels_last": False}
+    if options.framework == "deepspeed-zero3":
+        gpus = () if question.device is not None else question.gpus or context.machine(question.where).gpus
+        apart = question.layout.zero != 3 and len(gpus) > 1
+        if apart or options.mode == "inference":
+            zero3 = f"is ZeRO-3 in training; add {mention('layout', 'fsdp')}"
+            yield f"{mention('framework', 'deepspeed-zero3')}: {zero3}", {"framework": USUAL.framework}
+    if question.sums_in_fp32 and _sums_in_fp32(question):
+        why = f"gradients of {mention('precision', options.precision)} are of fp32 already"
+        yield f"{mention('sums_in_fp32')}: {why}", {"sums_in_fp32": False}
+    of_devices = options.channels_last, options.framework, options.precision == "tf32", question.software
+    if of_devices != (False, USUAL.framework, False, replace(TODAY, nccl=question.software.nccl)):
+        yield from _of_devices(context, question)
+
+
+def _of_devices(context: Context, question: StepQuestion) -> _Faults:
+    options, software = question.options, question.software
+    devices = devices_of(context, question)
+    gpus = [device for device in devices if isinstance(device, Gpu)]
+    if len(gpus) == len(devices) and not question.helpers and software.cpu_library != TODAY.cpu_library:
+        cpu = "applies to kernels on a CPU, but GPUs compute"
+        yield f"{mention('cpu_library')}: {cpu}", {"cpu_library": TODAY.cpu_library}
+    if software.libraries is not None:
+        yield from ((fault, {"libraries": None}) for fault in _of_libraries(context, gpus, software.libraries))
+    if not gpus:
+        for name, said, usual in (
+            ("channels_last", options.channels_last, False),
+            ("framework", options.framework, USUAL.framework),
+            ("libraries", software.libraries, None),
+        ):
+            if said != usual:
+                what = mention(name, options.framework if name == "framework" else "")
+                yield f"{what}: applies to GPUs, but a CPU computes", {name: usual}
+    if options.precision == "tf32" and not any("tf32" in gpu.peak_flops_per_s for gpu in gpus):
+        names = " and ".join(dict.fromkeys(device.name for device in devices))
+        none = f"{names} has none, and computes in fp32 whatever is allowed"
+        yield f"{mention('precision', 'tf32')}: {none}", {"precision": "fp32"}
+
+
+def _of_libraries(context: Context, gpus: Sequence[Gpu], month: Month) -> Iterator[str]:
+    for gpu in gpus:
+        since = gpu.traits.kernels_since
+        if gpu.name in context.calibrations:
+            measured = f"is part of what {mention('calibration')} measured; leave one of them out"
+            yield f"{mention('libraries')}: {measured}"
+        if since is None:
+            yield f"{mention('libraries')}: is not modelled for {gpu.name}; leave it out"
+        elif month < (first := (since[0] - 1, since[1])):  # libraries may precede the boards
+            old = f"{gpu.name} has none so old; {month_words(first)} or later is allowed"
+            yield f"{mention('libraries', month_words(month))}: {old}"
+
+
+def _of_recomputation(workload: str, options: StepOptions, network: Network, chunks: int) -> _Faults:
+    """Yield the faults of what is recomputed of *network*, which the step cuts into so many *chunks*."""
+    there = len({block_name(layer.name) for layer in network.layers} - {""})
+    most, none = ceil(there / chunks), f"and {workload} has none"
+    if there and (options.recompute_blocks or 0) > most:
+        where = f"{workload} has" if chunks == 1 else f"a stage's chunk of {workload} has at most"
+        fault = f"{mention('recompute_blocks', options.recompute_blocks)}: {where} {most} blocks"
+        yield fault, {"recompute_blocks": None}
+        return
+    if options.recompute != "selective":
+        if not reruns_of(network, options):
+            option = "recompute" if options.recompute == "full" else "recompute_operators"
+            changes = {"recompute_blocks": None, "recompute": "none"}
+            yield f"{mention(option)}: applies to repeated blocks, {none}", changes
+        return
+    for part in options.recompute_parts:
+        some = options.recompute_blocks if chunks == 1 else None
+        alone = replace(USUAL, recompute="selective", recompute_parts=(part,), recompute_blocks=some)
+        if reruns_of(network, alone):
+            continue
+        if some is None and options.recompute_parts == USUAL.recompute_parts:
+            why = f"{mention('recompute_attention')}: applies to attention, {none}"
+        elif some is not None and reruns_of(network, replace(alone, recompute_blocks=None)):
+            why = f"{mention('recompute_blocks', some)}: none of the first {some} blocks of {workload} has {part}"
+        else:
+            why = f"{mention('recompute_parts', part)}: applies to blocks with such a part, {none}"
+        yield why, {"recompute_blocks": None, "recompute_parts": USUAL.recompute_parts, "recompute": "none"}
+
+
+def _sums_in_fp32(question: StepQuestion) -> bool:
+    """Whether gradients are exchanged in fp32 anyway; shards have the format in which parameters are stored."""
+    shard_bytes = ELEMENT_BYTES[storage_of(question.options.precision)]
+    return (shard_bytes if question.layout.zero == 3 else gradient_bytes(question.options)) >= ELEMENT_BYTES["fp32"]

@@ -1,0 +1,18 @@
+"""Names that are imported when they are used: :func:`later`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+
+def later(name: str, *given: Any) -> Callable[..., Any]:
+    """Return a function of what *given* lacks that calls *name* (module:function), or returns it if it is a value."""
+
+    def called(*more: Any) -> Any:
+        module, _, what = name.partition(":")
+        found = getattr(import_module(module), what)
+        return found(*given, *more) if callable(found) else found
+
+    return called

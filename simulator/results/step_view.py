@@ -1,0 +1,128 @@
+"""The view of a step: its time, memory, price, and what bounds it (:func:`step_view`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isfinite
+
+from simulator.collectives.nccl.strategy import KEPT
+from simulator.questions.nccl import VersionNote
+from simulator.results.alternatives import NOT_TRIED
+from simulator.results.columns import percent, rate_words
+from simulator.results.confidence import BAND_HEAD
+from simulator.results.order import BARE
+from simulator.results.staging import STAGED
+from simulator.results.step_confidence import step_confidence, step_trust
+from simulator.results.training_run import TrainingRun
+from simulator.results.view import Fact
+from simulator.results.words import FORMAT_WORDS, bound_words
+from simulator.units import format_duration, format_size
+
+_OVER = {False: "over several devices", True: "whose network is divided among devices"}
+
+
+def step_view(result: TrainingRun) -> Iterator[Fact]:
+    """Yield the figures of a step, then what explains them."""
+    step, confidence = result.step, step_confidence(result)
+    marks = ("bold", "green" if result.fits else "red")
+    yield Fact("step", _throughput(result), format_duration(result.step_time_s), marks)
+    need = result.tightest.need
+    has = f"of {format_size(need.available_bytes, 3)}" if isfinite(need.available_bytes) else ""
+    has += "" if need.fits else f": {format_size(need.missing_bytes, 3)} too much, it does not fit"
+    if result.remedies[:1] and result.remedies[0].startswith("--"):
+        has += f"; with {result.remedies[0]} it would"
+    yield Fact("memory", has, format_size(need.total_bytes, 3), () if result.fits else marks)
+    if not confidence.is_exact:
+        yield Fact(BAND_HEAD, confidence.words, "")
+    if (price := result.price_per_million) is not None:
+        yield Fact("price", f"for a million {step.sample}", price.words())
+    if result.epoch_steps:
+        yield Fact("epoch", f"{result.epoch_steps:,} steps", format_duration(result.epoch_s))
+    if result.device_count > 1:
+        words = f"efficiency {percent(result.scaling_efficiency)}{_saved_words(result)}"
+        alike = len({device.part for device in result.memory}) == 1
+        yield Fact("one alone" if alike else "each alone", words, format_duration(result.alone_s))
+    if result.strategy:
+        of = f"of {format_duration(result.exchanging_s)} exchanging"
+        yield Fact("exposed", of, format_duration(result.exposed_s))
+    if result.bubble_s:
+        yield Fact("bubble", "for other pipeline stages", format_duration(result.bubble_s))
+    if len(step.parts_s) > 1:
+        yield from (Fact(part, "", format_duration(seconds)) for part, seconds in step.parts_s.items())
+    yield Fact("framework" if step.on_host else "host issues", "", format_duration(step.host_s))
+    if not step.on_host:
+        yield Fact("device waits", "", format_duration(step.waiting_s))
+    yield from (Fact(label, text) for label, text in _explained(result))
+
+
+def _explained(result: TrainingRun) -> Iterator[tuple[str, str]]:
+    yield "arithmetic", _arithmetic(result)
+    yield "bound by", bound_words(result)
+    if result.bottleneck is not None:
+        yield "slowest link", f"{result.bottleneck.name}, {percent(result.bottleneck.utilisation)} in use"
+    yield from (("staged", note) for note in result.notes if note.startswith(STAGED))
+    yield from (("software", note) for note in result.notes if isinstance(note, VersionNote) or note == KEPT)
+    yield from (("faster", note) for note in result.notes if note == NOT_TRIED)
+    yield from (("servers", note) for note in (result.servers.notes if result.servers else ()))
+    if result.is_bound:
+        yield "a bound", f"{result.strategy} is an ideal schedule, without launches and protocols"
+    elif not result.counts_software:
+        yield "at least", f"{result.strategy} is {BARE}"
+    if text := trust_words(result):
+        yield "trust", text
+
+
+def _arithmetic(result: TrainingRun) -> str:
+    """Return the FLOP/s of the products, and their share of the device's peak."""
+    step = result.step
+    rate = step.model_flop / step.step_time_s if step.step_time_s > 0 else 0.0
+    peak = _digits(step.peak_flops_per_s / 1e12)
+    each = " per device" if result.device_count > 1 else ""
+    used = f"{_digits(rate / 1e12)} of {peak} TFLOP/s{each}, {percent(step.utilisation)} of the peak"
+    if step.utilisation <= 1.0:
+        return used
+    convolves = any(kind.kind == "convolution" for kind in step.kinds)
+    why = "Winograd's algorithm multiplies less than" if convolves else "causal attention computes half of what"
+    return f"{used}; {why} is counted"
+
+
+def _saved_words(result: TrainingRun) -> str:
+    """Return why the devices together do more than all would alone, if they do."""
+    layout = result.question.layout
+    if result.scaling_efficiency <= 1.0:
+        return ""
+    if layout.ep > 1:
+        return ": one alone passes through all experts, each with few tokens"
+    if layout.zero:
+        return ": one alone updates all parameters"
+    return ": each alone has as many samples as the others" if result.shares else ""
+
+
+def _digits(number: float) -> str:
+    """Return *number* with three digits, without an exponent."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
+def _throughput(result: TrainingRun) -> str:
+    text = f"{rate_words(result.throughput)} {result.step.sample}/s"
+    if result.tokens:
+        text += f", {rate_words(result.throughput * result.tokens / result.samples)} tokens/s"
+    return text
+
+
+def trust_words(result: TrainingRun) -> str:
+    """Return the errors of predictions for such steps, in words."""
+    trust, why = step_trust(result), step_confidence(result).why
+    if trust is None:
+        over = " over several devices" if result.device_count > 1 else ""
+        known = f"no such step{over} has" if result.servers is None else f"too few such steps{over} have"
+        return "; ".join(filter(None, (f"{known} been measured", why)))
+    what = f"{trust.rows} measured steps of {trust.family}s in {FORMAT_WORDS[trust.format]}"
+    what += " on CPUs" if trust.processor == "CPU" else f" {_OVER[trust.divided]}" if trust.several else ""
+    if trust.bias < -trust.median / 2:
+        way = ", mostly too fast"
+    else:
+        way = ", mostly too slow" if trust.bias > trust.median / 2 else ""
+    early = " (before 2019: only the fastest framework)" if trust.early_rows else ""
+    known = f"half of {what} within {trust.median * 100:.0f} %, nine in ten within {trust.p90 * 100:.0f} %{way}{early}"
+    return "; ".join(filter(None, (known, why)))
