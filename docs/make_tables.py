@@ -53,7 +53,7 @@ from simulator.console.run import run_app
 from simulator.errors import InputError
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.step import StepQuestion
-from simulator.workload.family import Family
+from simulator.workload.network import Family
 from validate.cli.app import app as validate_app
 from validate.constants.rows import calibrate_devices
 from validate.kinds import COLLECTIVES, OPERATORS, STEPS, Kind

@@ -6,6 +6,8 @@ memory contents have palettes of their own, so that no two meanings share a colo
 
 from __future__ import annotations
 
+from simulator.workload.operators import CLASSES
+
 INK = "#22262b"
 WARNING = "#b3261e"  # for what does not fit
 BEST = "#1f6f8b"
@@ -31,18 +33,6 @@ ACTIVITIES = {
 }
 """Activities of a device or its host; exchanges also by axis of parallelism."""
 
-KERNELS = {
-    "gemm": "#33658a",
-    "convolution": "#86bbd8",
-    "streaming": "#758e4f",
-    "rowwise": "#f6ae2d",
-    "pooling": "#a26769",
-    "gather": "#6d597a",
-    "recurrence": "#2f4858",
-    "fusedattention": "#f26419",
-}
-"""Classes of kernels."""
-
 HELD = {
     "parameters": "#5e548e",
     "gradients": "#9f86c0",
@@ -62,7 +52,7 @@ MARKED_SERIES = (
 
 def kernel_colour(name: str) -> str:
     """Return the colour of the kernel class *name*; a class without one has that of the rest."""
-    return KERNELS.get(name, OTHER)
+    return CLASSES[name].colour if name in CLASSES else OTHER
 
 
 _STRATEGIES = (

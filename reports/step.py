@@ -23,7 +23,7 @@ from simulator.results.reason import steps_verdict
 from simulator.results.roofline import roofline_points, roofs_of
 from simulator.results.step import StepResult
 from simulator.results.training import TrainingResult
-from simulator.results.words import KIND_WORDS, MODE_WORDS, bound_words, change_words, divided_words, precision_words
+from simulator.results.words import MODE_WORDS, bound_words, change_words, divided_words, kernel_words, precision_words
 from simulator.units import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ def _draw_parts(axes: Axes, result: StepResult, waiting: str) -> None:
     for place, kind in enumerate(result.kinds):
         widths = [kind.parts_s.get(part, 0.0) for part in parts]
         lefts = [sum(other.parts_s.get(part, 0.0) for other in result.kinds[:place]) for part in parts]
-        name = KIND_WORDS.get(kind.kind, kind.kind)
+        name = kernel_words(kind.kind)
         axes.barh(parts, widths, left=lefts, color=kernel_colour(kind.kind), height=0.62, label=name)
     busy = [sum(kind.parts_s.get(part, 0.0) for kind in result.kinds) for part in parts]
     waits = [max(0.0, result.parts_s[part] - seconds) for part, seconds in zip(parts, busy, strict=True)]

@@ -9,7 +9,6 @@ from simulator.api.collectives import chosen_gpus
 from simulator.api.context import Context
 from simulator.bands.composition import Composition, Facts, parts_of
 from simulator.bands.evidence import host_chain, kernel_chain
-from simulator.devices.kernels import kernel_class
 from simulator.devices.predict import kernel_cost
 from simulator.questions.calibration import Calibration
 from simulator.questions.collective import CollectiveQuestion
@@ -25,7 +24,8 @@ from simulator.results.composed import (
 )
 from simulator.results.step import flop_by_format_of
 from simulator.step.operator import network_kernel_classes, operator_kernels
-from simulator.workload.family import family_of
+from simulator.workload.kernels import kernel_class
+from simulator.workload.network import family_of
 
 
 def composed(context: Context, question: Any) -> Composition:
@@ -44,8 +44,9 @@ def _operator(context: Context, question: OperatorQuestion) -> Composition:
     place = context.places(question.where).find(question.device, threads=question.threads)
     kernels = operator_kernels(question)
     costs = [kernel_cost(device, kernel, 1.0 if question.is_cold else 0.0) for kernel in kernels]
+    form = question.precision
     times_s = [
-        (kernel_chain(kernel_class(kernel), cost.bound, question.precision), kernel, cost.time_s, cost.known)
+        (kernel_chain(kernel_class(kernel), cost.bound, form if cost.flop else ""), kernel, cost.time_s, cost.known)
         for kernel, cost in zip(kernels, costs, strict=True)
     ]
     part = context.places(question.where).part(question.device)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from simulator.api.context import refuse_passing
 from simulator.collectives.bundle import Bundle
 from simulator.collectives.request import Strategy
-from simulator.devices.contention import ContentionCosts
+from simulator.devices.issuing import ContentionCosts
 from simulator.engine.executor import alone, execute
 from simulator.engine.timeline import Timeline
 from simulator.errors import refused

@@ -70,9 +70,9 @@ class Session(Context):
 
     def kernel_classes(self, question: Question) -> frozenset[str]:
         """Return the kernel classes of an operator, named as in calibrations; raises InputError."""
-        from simulator.devices.kernels import kernel_class
         from simulator.questions.single import OperatorQuestion
         from simulator.step.operator import operator_kernels
+        from simulator.workload.kernels import kernel_class
 
         assert isinstance(question, OperatorQuestion)
         return frozenset(kernel_class(kernel) for kernel in operator_kernels(question))

@@ -22,13 +22,15 @@ BETWEEN = ("infiniband", "omnipath", "ethernet")
 """Networks between nodes.  RoCE, EFA and TCP are Ethernet: of each alone, too few machines were measured."""
 _FEW = 8  # nodes, which share a switch or are one away from it
 FORMATS = {"fp32": "fp32", "tf32": "tf32", "fp16": "half", "bf16": "half", "fp8": "fp8", "int8": "int8"}
-_PRODUCTS = ("gemm", "convolution", "recurrence", "fusedattention")  # their time depends on the format
 
 
 def kernel_chain(kernel: str, bound: str, precision: str) -> Chain:
-    """Return the classes of a kernel of class *kernel*, limited by *bound*, with operands in *precision*."""
+    """Return the classes of a kernel of class *kernel*, limited by *bound*.
+
+    *precision*: the format of the operands, if the kernel's time depends on it, as that of products; else "".
+    """
     wide = (f"kernel {kernel} {bound}", f"kernel {kernel}", "kernel")
-    if kernel not in _PRODUCTS:
+    if not precision:
         return wide
     form = FORMATS.get(precision, precision)
     width = "fp32" if form == "fp32" else "narrow"

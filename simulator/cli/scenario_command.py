@@ -23,11 +23,11 @@ from simulator.cli.written import Written
 from simulator.console.progress import Progress
 from simulator.effects import data_file
 from simulator.errors import Fault, InputError, SimulationError, one_line
-from simulator.questions.words import KINDS
 from simulator.results.document import SCHEMA_VERSION
 from simulator.scenarios.answers import Answer, answers_document, answers_of
 from simulator.scenarios.catalogue import find_scenario, in_order, needed_files
 from simulator.scenarios.file import Run, Scenario
+from simulator.workload.parse import OPERATIONS
 
 _READS_STATUS = ("exit_status", "error")
 
@@ -177,7 +177,7 @@ def has_timeline(scenario: Scenario) -> bool:
     given = next((later for word, later in pairwise(words) if word == "--workload"), "")
     scheme, colon, rest = given.partition(":")
     lists = words[1] in LISTS
-    return not lists and not (colon and scheme in KINDS and "sweep:" not in rest)
+    return not lists and not (colon and scheme in OPERATIONS and "sweep:" not in rest)
 
 
 def draws_run(scenario: Scenario) -> bool:

@@ -18,10 +18,10 @@ from simulator.results.step_view import step_view
 from simulator.results.training import TrainingResult
 from simulator.results.training_run import DeviceMemory
 from simulator.results.words import (
-    KIND_WORDS,
     MODE_WORDS,
     change_words,
     divided_words,
+    kernel_words,
     precision_words,
 )
 from simulator.units import format_duration, format_size
@@ -167,7 +167,7 @@ def _kinds(result: StepResult, style: Style) -> list[str]:
     busy = result.busy_s or 1.0
     kinds = result.kinds
     columns = [
-        Column("where the time goes", [KIND_WORDS.get(kind.kind, kind.kind) for kind in kinds], right=False),
+        Column("where the time goes", [kernel_words(kind.kind) for kind in kinds], right=False),
         Column("time", [format_duration(kind.time_s) for kind in kinds]),
         Column("share", [percent(kind.time_s / busy) for kind in kinds]),
         Column("kernels", [f"{kind.count:,}" for kind in kinds], spare=2),

@@ -32,12 +32,13 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, Strict
 
 from simulator.devices.dispatch import HOST_TIMES
-from simulator.devices.neighbours import AXES, KNOWN_WORDS, LAYOUTS, LEAST_SIZE, MOST_SIZE, WORDS
-from simulator.devices.predict import KERNEL_CLASSES
+from simulator.devices.neighbours import LEAST_SIZE, MOST_SIZE
 from simulator.errors import InputError, nearest, one_line
 from simulator.questions.calibration import ISOLATED, MOST_MEASURED, Calibration, Neighbourhood
 from simulator.topology.validation import validate
 from simulator.topology.yaml_source import read_yaml
+from simulator.workload.operators import CLASSES
+from simulator.workload.precision import PRECISIONS
 
 SCHEMA_VERSION = 1
 # A factor outside this range means a different device or a wrong unit, not a calibration.
@@ -76,7 +77,7 @@ class NeighboursOf(_Strict):
     @property
     def neighbourhood(self) -> Neighbourhood:
         """The same as the cost models see it."""
-        axes = AXES[self.of.partition(" ")[0]]
+        axes = CLASSES[self.of.partition(" ")[0]].axes
         measured = tuple((tuple(each[name] for name in axes), float(each["ratio"])) for each in self.measured)
         return Neighbourhood(self.of, self.near, self.strength, self.noise, measured)
 
@@ -133,19 +134,17 @@ def read_calibration(path: str | Path, devices: Collection[str] | None = None) -
             message = f"there is no device '{one_line(name, 60)}' here; {nearest(name, devices)}"
             faults.append(source.fault(("devices", name), message, key=True))
         for known, keys, place in (
-            (KERNEL_CLASSES, device.by_class, "by_class"),
+            (CLASSES, device.by_class, "by_class"),
             (_HOST, device.host, "host"),
-            ((*_FACTORS, *(f"by_class.{c}" for c in KERNEL_CLASSES)), device.spread, "spread"),
+            ((*_FACTORS, *(f"by_class.{c}" for c in CLASSES)), device.spread, "spread"),
         ):
             for key in keys:
                 if key not in known:
                     message = f"there is no '{one_line(key, 60)}'; {nearest(key, known, listed=20)}"
                     faults.append(source.fault(("devices", name, place, key), message, key=True))
         for index, name_of_class in enumerate(device.by_data_sheet):
-            if name_of_class not in KERNEL_CLASSES:
-                message = (
-                    f"there is no '{one_line(name_of_class, 60)}'; {nearest(name_of_class, KERNEL_CLASSES, listed=20)}"
-                )
+            if name_of_class not in CLASSES:
+                message = f"there is no '{one_line(name_of_class, 60)}'; {nearest(name_of_class, CLASSES, listed=20)}"
                 faults.append(source.fault(("devices", name, "by_data_sheet", index), message))
         faults += [
             source.fault(("devices", name, "neighbours", *place), message)
@@ -161,16 +160,15 @@ def _faults_of_neighbours(neighbours: Sequence[NeighboursOf]) -> Iterator[tuple[
     varieties: set[str] = set()
     for index, each in enumerate(neighbours):
         kernel_class = each.of.partition(" ")[0]
-        if kernel_class not in AXES:
-            message = f"there is no '{one_line(kernel_class, 60)}'; {nearest(kernel_class, KERNEL_CLASSES, listed=20)}"
+        if kernel_class not in CLASSES:
+            message = f"there is no '{one_line(kernel_class, 60)}'; {nearest(kernel_class, CLASSES, listed=20)}"
             yield (index, "of"), message
             continue
-        for word in each.of.split(" ")[1 : 2 if kernel_class == "rowwise" else None]:
-            if word not in KNOWN_WORDS:
-                yield (
-                    (index, "of"),
-                    f"no kernels are '{one_line(word, 60)}'; {nearest(word, sorted(KNOWN_WORDS), listed=0)}",
-                )
+        own = CLASSES[kernel_class].variety_words
+        known = sorted((*PRECISIONS, *own))
+        for word in each.of.split(" ")[1 : None if own else 2]:
+            if word not in known:
+                yield (index, "of"), f"no kernels are '{one_line(word, 60)}'; {nearest(word, known, listed=0)}"
         if each.of in varieties:
             yield (index, "of"), f"'{one_line(each.of, 60)}' is there twice"
         varieties.add(each.of)
@@ -182,15 +180,15 @@ def _faults_of_neighbours(neighbours: Sequence[NeighboursOf]) -> Iterator[tuple[
 
 def _fault_of_sizes(kernel_class: str, sizes: Mapping[str, float | str]) -> str:
     """Return what is wrong with the *sizes* of a measured kernel; empty if nothing is."""
-    needed = (*AXES[kernel_class], "ratio")
+    needed, words = (*CLASSES[kernel_class].axes, "ratio"), CLASSES[kernel_class].axis_words
     if set(sizes) != set(needed):
         wrong = sorted(set(sizes) ^ set(needed))[0]
         return f"a {kernel_class} has {', '.join(needed)}; '{one_line(wrong, 60)}' is {_WRONG[wrong in sizes]}"
     for name, value in sizes.items():
-        if (name in WORDS) != isinstance(value, str):
-            return f"{name} must be {'text' if name in WORDS else 'a number'}; got '{one_line(value, 60)}'"
-        if isinstance(value, str) and name in LAYOUTS and value not in LAYOUTS[name]:
-            return f"{name} '{one_line(value, 60)}' is not known; {nearest(value, LAYOUTS[name])}"
+        if (name in words) != isinstance(value, str):
+            return f"{name} must be {'text' if name in words else 'a number'}; got '{one_line(value, 60)}'"
+        if isinstance(value, str) and words[name] and value not in words[name]:
+            return f"{name} '{one_line(value, 60)}' is not known; {nearest(value, words[name])}"
         low, high = _RATIO if name == "ratio" else (1.0, MOST_SIZE) if name in _COUNTS else _SIZE
         if not isinstance(value, str) and not low <= value <= high:
             return f"{name} must be from {low:g} to {high:g}; got {value:g}"

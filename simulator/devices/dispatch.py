@@ -1,32 +1,74 @@
 """Host overhead: the time a framework takes to issue an operator.
 
 In a training loop the host runs ahead of the device, so only the rate at which it issues operators matters.
+
+PyTorch's dispatch is modelled operator by operator; for MXNet, only the average time per operator is known.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
+from typing import ClassVar
 
 from simulator.constants import constants
 from simulator.devices.cpu.cpu import Cpu
-from simulator.devices.cpu.predict import cpu_dispatch_time
 from simulator.devices.gpu.gpu import Gpu
-from simulator.devices.scan import BACKWARD_LAUNCHES, FORWARD_LAUNCHES
 from simulator.questions.options import Framework
-from simulator.workload.operators import (
-    BatchNorm,
-    ChunkScan,
-    Conv2d,
-    CrossEntropy,
-    Elementwise,
-    Linear,
-    MatMul,
-    Operator,
-    Phase,
-    Recurrent,
-    Softmax,
-)
+from simulator.workload.operators import Operator, Phase
+
+
+@constants("cpu_calls")
+@dataclass(frozen=True, slots=True)
+class CallCosts:
+    """Overhead of a framework's calls on a CPU, in seconds beyond their kernels; nothing is issued ahead."""
+
+    forward_s: float
+    backward_s: float
+    call_s: float
+
+
+def cpu_dispatch_time(cpu: Cpu, phase: Phase) -> float:
+    """Return the seconds that the framework takes before an operator's first kernel starts."""
+    costs = cpu.constants(CallCosts)
+    return (costs.forward_s if phase == "fwd" else costs.backward_s) * cpu.calibration.dispatch
+
+
+def cpu_call_time(cpu: Cpu) -> float:
+    """Return the seconds that a call of a framework's function takes beyond its kernels, without autograd."""
+    return cpu.constants(CallCosts).call_s * cpu.calibration.dispatch
+
+
+@dataclass(frozen=True, slots=True)
+class MxnetCosts:
+    """Seconds of MXNet 1.x per operator: from Python, in a Gluon block, hybridised, backward; and per array."""
+
+    operator_s: float
+    layer_s: float
+    compiled_s: float
+    backward_s: float
+    array_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PytorchCosts:
+    """Seconds of PyTorch per call that launches nothing (a view), and per call on an event."""
+
+    view_s: float
+    event_s: float
+
+
+@constants("front_ends")
+@dataclass(frozen=True, slots=True)
+class FrontEndCosts:
+    """Constants of front ends, the same for all hosts; ``wait_s``: from the end of the work to the waiter's wake-up."""
+
+    PARTS: ClassVar = {"mxnet": MxnetCosts, "pytorch": PytorchCosts}
+    mxnet: MxnetCosts
+    pytorch: PytorchCosts
+    launch_s: float
+    wait_s: float
+    print_s: float
 
 
 @constants("dispatch")
@@ -115,30 +157,9 @@ def dispatch_time(gpu: Gpu | Cpu, operator: Operator, phase: Phase) -> float:
     if isinstance(gpu, Cpu):
         return cpu_dispatch_time(gpu, phase)
     costs = host_costs(gpu)
-    if isinstance(operator, Linear | MatMul):
-        besides_s = costs.product_s
-    elif isinstance(operator, Conv2d):
-        besides_s = costs.convolution_s
-    elif isinstance(operator, BatchNorm):
-        besides_s = costs.batch_norm_s
-    else:
-        besides_s = costs.recurrent_s if isinstance(operator, Recurrent) else 0.0
-    if phase == "fwd":
-        time_s = costs.forward_s + besides_s
-    else:
-        both = phase == "bwd"
-        calls = 2 if both and isinstance(operator, Linear | MatMul) else 1
-        picks = 2 if both and isinstance(operator, Conv2d) else 1  # one call, but one kernel per gradient
-        time_s = calls * (costs.backward_s + picks * besides_s)
-    if isinstance(operator, CrossEntropy):
-        time_s *= 2.0  # log-softmax, then the loss
-    elif isinstance(operator, Softmax):
-        time_s *= operator.calls
-    elif isinstance(operator, ChunkScan):  # Triton launches each kernel from Python
-        time_s *= FORWARD_LAUNCHES if phase == "fwd" else BACKWARD_LAUNCHES
-    elif isinstance(operator, Elementwise) and operator.function == "dropout_add":
-        time_s *= 2.0  # TorchScript fuses the kernels but still spends the host time of both operators
-    return time_s * gpu.calibration.dispatch
+    besides_s = getattr(costs, operator.host_constant) if operator.host_constant else 0.0
+    each_s = (costs.forward_s if phase == "fwd" else costs.backward_s) + operator.host_picks(phase) * besides_s
+    return operator.host_calls(phase) * each_s * gpu.calibration.dispatch
 
 
 def product_time(device: Gpu | Cpu, phase: Phase) -> float:

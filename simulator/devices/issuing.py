@@ -1,4 +1,4 @@
-"""How the time of a kernel on a GPU depends on how it is issued."""
+"""How the time of a kernel on a GPU depends on how it is issued, and on other work at the same time."""
 
 from __future__ import annotations
 
@@ -9,6 +9,15 @@ from simulator.devices.cpu.cpu import Cpu
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.memory import MemoryCosts
 from simulator.devices.predict import Device
+
+
+@constants("contention")
+@dataclass(frozen=True, slots=True)
+class ContentionCosts:
+    """Constants of concurrent work; ``simulator/constants/contention.json`` explains each."""
+
+    memory_passes: float
+    filling_share: float
 
 
 @constants("issuing")

@@ -14,60 +14,16 @@ times strength / (1 + noise), and a kernel far from all of them keeps its time.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import get_args
 
-from simulator.devices.kernels import (
-    Convolution,
-    FusedAttention,
-    Gather,
-    Gemm,
-    Kernel,
-    Pooling,
-    Recurrence,
-    Rowwise,
-    Streaming,
-    kernel_class,
-)
 from simulator.errors import InputError
 from simulator.questions.calibration import Neighbourhood, Shape
-from simulator.workload.operators import AttentionLibrary
-from simulator.workload.precision import PRECISIONS
+from simulator.workload.kernels import Kernel, kernel_class
+from simulator.workload.operators import CLASSES
 
-_ALIGNED = 6  # alignment counts up to 2^6 elements, the widest piece of a row that a product's kernel reads at once
-
-# What tells kernels of one class apart: the name of each size or word of a shape, and how far apart a factor of 2 in it
-# or another word lies.  Chosen on every other device and judged on the rest: docs/decisions/calibration.md.
-AXES: Mapping[str, Mapping[str, float]] = {
-    "gemm": {"m": 0.2, "n": 0.2, "k": 0.25, "batch": 0.1, "layout": 1.0},
-    "convolution": {
-        "direction": 1.5,
-        "filter": 1.0,
-        "stride": 1.5,
-        "c_in": 0.25,
-        "c_out": 0.4,
-        "positions": 0.3,
-        "flop": 0.6,
-    },
-    "recurrence": {"direction": 1.0, "batch": 0.15, "timesteps": 0.1, "hidden": 0.4},
-    "streaming": {"function": 0.5, "elements": 0.1, "element_bytes": 0.7},
-    "rowwise": {"rows": 0.1, "cols": 0.8},
-    "pooling": {"window": 0.5, "input": 0.2, "output": 0.2},
-    "gather": {"rows": 0.2, "cols": 0.4, "vocabulary": 0.2},
-    "fusedattention": {"batch": 0.1, "heads": 0.1, "queries": 0.4, "keys": 0.4, "head_size": 0.4},
-}
-WORDS = frozenset({"layout", "direction", "filter", "function"})
-"""The axes that are words; all others are positive numbers."""
-LAYOUTS: Mapping[str, tuple[str, ...]] = {
-    "layout": ("NN", "NT", "TN", "TT"),
-    "direction": ("fwd", "bwd_data", "bwd_weight", "steps", "weights"),
-}
-"""The words that some of these axes may have."""
 LEAST_SIZE, MOST_SIZE = 1e-3, 1e18
 """The least and most that a size may be; 0 has no logarithm."""
-# Beside the sizes of a product: its FLOPs, and the powers of two that divide them (up to 2^6).
-_FLOP, _ALIGNMENT = 0.25, {"m": 0.3, "n": 1.0, "k": 0.3}
 
 
 def variety_of(kernel: Kernel) -> str:
@@ -75,74 +31,26 @@ def variety_of(kernel: Kernel) -> str:
 
     Raises InputError for a class of kernels that do not correct each other.
     """
-    words, name = _VARIETY.get(type(kernel)), kernel_class(kernel)
-    if words is None:
-        raise InputError(f"measured {name} kernels correct no others: the space of their shapes is not known")
-    return " ".join([name, *filter(None, words(kernel))])
-
-
-_VARIETY: Mapping[type, Callable[..., tuple[str, ...]]] = {
-    Gemm: lambda k: (k.precision, "bias" if k.epilogue_elements else "", "batched" if k.batch > 1 else ""),
-    Convolution: lambda k: (k.precision, "channels_last" if k.channels_last else ""),
-    Recurrence: lambda k: (k.precision, k.cell),
-    Streaming: lambda k: ("transposed" if k.transposed else "",),
-    Rowwise: lambda k: (k.precision, k.kind, "channels_last" if k.channels_last else ""),
-    Pooling: lambda k: (k.precision, k.kind, k.direction),
-    Gather: lambda k: (k.precision, k.direction),
-    FusedAttention: lambda k: (k.precision, k.direction, k.library, "causal" if k.causal else ""),
-}
-
-
-KNOWN_WORDS = frozenset(
-    {
-        *PRECISIONS,
-        *get_args(AttentionLibrary),
-        *("bias", "batched", "channels_last", "transposed", "causal"),
-        *("max", "avg", "fwd", "bwd", "rnn", "lstm", "gru"),
-    }
-)
-"""The words of varieties after the class; a reduction over rows also has its function."""
+    if not kernel.axes:
+        raise InputError(
+            f"measured {kernel_class(kernel)} kernels correct no others: it is not known how near they are"
+        )
+    return " ".join([kernel_class(kernel), *filter(None, kernel.variety())])
 
 
 def shape_of(kernel: Kernel) -> Shape:
-    """Return the values of *kernel* on the axes of its class (:data:`AXES`), in their order."""
-    values = _SHAPE[type(kernel)](kernel)
-    return tuple(value if isinstance(value, str) else max(LEAST_SIZE, float(value)) for value in values)
+    """Return the values of *kernel* on the axes of its class, in their order."""
+    return tuple(value if isinstance(value, str) else max(LEAST_SIZE, float(value)) for value in kernel.place())
 
 
 def sizes_of(variety: str, shape: Shape) -> dict[str, float | str]:
     """Return the values of *shape* by the names of their axes."""
-    return dict(zip(AXES[variety.partition(" ")[0]], shape, strict=True))
-
-
-def _of_convolution(kernel: Convolution) -> Shape:
-    shape = kernel.shape
-    positions = shape.batch * shape.h_in * shape.w_in / (shape.stride_h * shape.stride_w)
-    taps = f"{shape.kernel_h}x{shape.kernel_w}"
-    return (kernel.direction, taps, shape.stride_h, shape.c_in, shape.c_out, positions, kernel.flop)
-
-
-def _of_recurrence(kernel: Recurrence) -> Shape:
-    # Gradients of states repeat the forward pass step by step; those of weights are one product over all steps.
-    direction = "weights" if kernel.direction == "bwd_weight" else "steps"
-    return (direction, kernel.batch, kernel.timesteps, kernel.hidden)
-
-
-_SHAPE: Mapping[type, Callable[..., Shape]] = {
-    Gemm: lambda k: (k.m, k.n, k.k, k.batch, k.layout),
-    Convolution: _of_convolution,
-    Recurrence: _of_recurrence,
-    Streaming: lambda k: (k.function, max(1, k.elements), max(1, k.bytes) / max(1, k.elements)),
-    Rowwise: lambda k: (k.rows, k.cols),
-    Pooling: lambda k: (k.window, k.input_elements, k.output_elements),
-    Gather: lambda k: (k.rows, k.cols, max(1, k.vocabulary)),  # 0: not known
-    FusedAttention: lambda k: (k.batch, k.heads, k.query_length, k.key_length, k.head_size),
-}
+    return dict(zip(CLASSES[variety.partition(" ")[0]].axes, shape, strict=True))
 
 
 def neighbours_of(neighbourhoods: Sequence[Neighbourhood], kernel: Kernel) -> Neighbourhood | None:
     """Return the measured kernels of *kernel*'s variety, or None without any."""
-    if not neighbourhoods or type(kernel) not in _VARIETY:
+    if not neighbourhoods or not kernel.axes:
         return None
     variety = variety_of(kernel)
     return next((each for each in neighbourhoods if each.of == variety), None)
@@ -198,22 +106,14 @@ def _coordinates(kernel_class: str, shape: Shape) -> _Place:
     place: list[float] = []
     words: list[tuple[float, str]] = []
     sizes: dict[str, float] = {}
-    for (name, apart), value in zip(AXES[kernel_class].items(), shape, strict=True):
+    known = CLASSES[kernel_class]
+    for (name, apart), value in zip(known.axes.items(), shape, strict=True):
         if isinstance(value, str):
             words.append((apart, value))
         else:
             sizes[name] = float(value)
             place.append(apart * math.log2(value))
-    if kernel_class == "gemm":
-        place.append(_FLOP * math.log2(sizes["m"] * sizes["n"] * sizes["k"] * sizes["batch"]))
-        place += [apart * _aligned(sizes[name]) for name, apart in _ALIGNMENT.items()]
-    return tuple(place), tuple(words)
-
-
-def _aligned(size: float) -> int:
-    """Return the exponent of the largest power of two that divides *size*, at most ``_ALIGNED``."""
-    whole = int(size)
-    return min(_ALIGNED, (whole & -whole).bit_length() - 1)
+    return (*place, *known.further(sizes)), tuple(words)
 
 
 def _correlation(one: _Place, other: _Place, near: float) -> float:

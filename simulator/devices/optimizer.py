@@ -16,27 +16,23 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from simulator.devices.kernels import Streaming
+from simulator.workload.kernels import Streaming
 
 Optimizer = Literal["sgd", "momentum", "adam", "lamb", "adam-loop", "bert-adam"]
-# Tensors read and written in each pass.
-_LAMB = ((1, 0), (4, 3), (1, 0), (1, 0), (2, 1))  # norm; moments and step; norms of parameters and of steps; apply
-_FUSED = {"sgd": ((2, 1),), "momentum": ((3, 2),), "adam": ((4, 3),), "lamb": _LAMB}
-_FOREACH = {
-    "sgd": ((2, 1),),
-    "momentum": ((1, 1), (2, 1), (2, 1)),  # scale the velocity, add the gradient, step
+# Tensors that each pass reads, writes, and reads for the first time, in the order of the kernels.
+_Passes = tuple[tuple[int, int, int], ...]
+# Norm; moments and step; norms of parameters and of steps; apply.
+_LAMB: _Passes = ((1, 0, 1), (4, 3, 3), (1, 0, 0), (1, 0, 0), (2, 1, 0))
+_FUSED: dict[str, _Passes] = {"sgd": ((2, 1, 2),), "momentum": ((3, 2, 3),), "adam": ((4, 3, 4),), "lamb": _LAMB}
+_FOREACH: dict[str, _Passes] = {
+    "sgd": ((2, 1, 2),),
+    "momentum": ((1, 1, 1), (2, 1, 1), (2, 1, 1)),  # scale the velocity, add the gradient, step
     # mean; scale and add the square; root, correct, add epsilon; step
-    "adam": ((2, 1), (1, 1), (2, 1), (1, 1), (1, 1), (1, 1), (3, 1)),
+    "adam": ((2, 1, 2), (1, 1, 1), (2, 1, 0), (1, 1, 0), (1, 1, 0), (1, 1, 0), (3, 1, 1)),
     "lamb": _LAMB,
 }
-# Tensors that each pass reads and no earlier pass has touched.
-_FIRST_FUSED = {"sgd": (2,), "momentum": (3,), "adam": (4,), "lamb": (1, 3, 0, 0, 0)}
-_FIRST = {"sgd": (2,), "momentum": (1, 1, 1), "adam": (2, 1, 0, 0, 0, 0, 1), "lamb": _FIRST_FUSED["lamb"]}
-
-
-# As a graph without fusion, in Google's BERT (AdamWeightDecayOptimizer of google-research/bert): tensors that each pass
-# reads, writes, and reads for the first time.
-_GRAPH = {
+# As a graph without fusion, in Google's BERT (AdamWeightDecayOptimizer of google-research/bert).
+_GRAPH: dict[str, _Passes] = {
     "adam": (
         *((1, 0, 1), (1, 1, 0)),  # gradients clipped by the norm of all,
         *((1, 1, 1), (1, 1, 0), (2, 1, 0)),  # mean,
@@ -96,30 +92,27 @@ _BY_TENSOR = {
 }
 
 
+def _passes(optimizer: Optimizer, fused: bool, graph: bool) -> _Passes:
+    if graph and not fused and optimizer in _GRAPH:
+        return _GRAPH[optimizer]
+    return (_FUSED if fused else _FOREACH)[optimizer]
+
+
 def first_reads(optimizer: Optimizer, *, fused: bool = False, graph: bool = False) -> tuple[int, ...]:
     """Return the tensors that each pass reads and no earlier pass has touched, in the order of the kernels."""
-    if graph and not fused and optimizer in _GRAPH:
-        return tuple(first for _, _, first in _GRAPH[optimizer])
-    return (_FIRST_FUSED if fused else _FIRST)[optimizer]
+    return tuple(first for _, _, first in _passes(optimizer, fused, graph))
 
 
 def optimizer_kernels(
-    optimizer: Optimizer,
-    elements: int,
-    element_bytes: int = 4,
-    *,
-    fused: bool = False,
-    graph: bool = False,
+    optimizer: Optimizer, elements: int, element_bytes: int = 4, *, fused: bool = False, graph: bool = False
 ) -> tuple[Streaming, ...]:
     """Return the kernels that update *elements* parameters.
 
     *graph*: as a graph of operations without fusion runs them (TensorFlow), where that differs.
     """
-    passes: tuple[tuple[int, int], ...] = (_FUSED if fused else _FOREACH)[optimizer]
-    if graph and not fused and optimizer in _GRAPH:
-        passes = tuple((reads, writes) for reads, writes, _ in _GRAPH[optimizer])
-    size = elements * element_bytes
-    return tuple(Streaming(f"{optimizer}_step", elements, reads * size, writes * size) for reads, writes in passes)
+    size, name = elements * element_bytes, f"{optimizer}_step"
+    passes = _passes(optimizer, fused, graph)
+    return tuple(Streaming(name, elements, reads * size, writes * size) for reads, writes, _ in passes)
 
 
 def tensor_passes(optimizer: str) -> tuple[TensorPass, ...]:

@@ -2,59 +2,26 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 from simulator.devices.cost import Bound, KernelCost
 from simulator.devices.cpu.cpu import Cpu
-from simulator.devices.cpu.predict import cpu_kernel_cost
-from simulator.devices.gpu.attention import attention_cost
-from simulator.devices.gpu.convolution import convolution_cost
-from simulator.devices.gpu.gather import gather_cost
-from simulator.devices.gpu.gemm import gemm_cost
 from simulator.devices.gpu.gpu import Gpu
-from simulator.devices.gpu.pooling import pooling_cost
 from simulator.devices.gpu.rates import held
-from simulator.devices.gpu.recurrence import recurrence_cost
-from simulator.devices.gpu.rowwise import rowwise_cost
-from simulator.devices.gpu.streaming import streaming_cost
-from simulator.devices.kernels import (
-    Convolution,
-    FusedAttention,
-    Gather,
-    Gemm,
-    Kernel,
-    NoCost,
-    Pooling,
-    Recurrence,
-    Rowwise,
-    Streaming,
-    kernel_class,
-)
-from simulator.devices.lowering import lower_operator
 from simulator.devices.neighbours import correction, known_share, neighbours_of
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration
-from simulator.workload.operators import Operator, Phase
+from simulator.workload.kernels import Kernel, Product, kernel_class
+from simulator.workload.operators import Convolution, Operator, Phase
 from simulator.workload.precision import PACKED, Precision
 
 Device = Gpu | Cpu
 
-_COSTS: dict[type, Callable[[Gpu, Any], KernelCost]] = {
-    Gemm: gemm_cost,
-    Streaming: streaming_cost,
-    Rowwise: rowwise_cost,
-    Pooling: pooling_cost,
-    Gather: gather_cost,
-    Convolution: convolution_cost,
-    Recurrence: recurrence_cost,
-    FusedAttention: attention_cost,
-}
-_OF_LIBRARIES = (Gemm, Convolution, Recurrence)
 _PACKED_IN: dict[Precision, Precision] = {"int4": "int8", "nvfp4": "fp8"}  # two elements in a byte
-KERNEL_CLASSES = tuple(kind.__name__.lower() for kind in _COSTS)
 
 
 def allowed_ways(kernel: Kernel) -> tuple[Kernel, ...]:
@@ -63,7 +30,7 @@ def allowed_ways(kernel: Kernel) -> tuple[Kernel, ...]:
     TF32 is allowed, not demanded (``CUDNN_TENSOR_OP_MATH``, ``CUBLAS_TF32_TENSOR_OP_MATH``): where it is slower, as for
     few channels, or on chips that have little more of it than of fp32, heuristics take kernels of the fp32 lanes.
     """
-    if isinstance(kernel, _OF_LIBRARIES) and kernel.precision == "tf32":
+    if kernel.of_library and isinstance(kernel, Product) and kernel.precision == "tf32":
         return kernel, replace(kernel, precision="fp32")
     return (kernel,)
 
@@ -80,7 +47,7 @@ def kernel_cost(device: Device, kernel: Kernel, cold: float = 0.0) -> KernelCost
         linear between 0 (all cached) and 1 (none cached).
 
     Measured neighbours in the device's calibration correct it (:mod:`simulator.devices.neighbours`).  Raises InputError
-    where the device has no figure for the kernel's precision, NoCost where kernels of its class are not modelled.
+    where the device has no figure for the kernel's precision, or kernels of its class are not modelled there.
     """
     cost = _cost_by_factors(device, kernel, cold)
     neighbours = neighbours_of(device.calibration.neighbours, kernel)
@@ -99,31 +66,42 @@ def _cost_by_factors(device: Device, kernel: Kernel, cold: float = 0.0) -> Kerne
         if cold >= 1.0:
             return whole
         return replace(whole if cold > 0.5 else warm, time_s=warm.time_s + cold * (whole.time_s - warm.time_s))
-    if isinstance(kernel, Gemm | Convolution) and kernel.precision in _PACKED_IN:
-        return _packed_cost(device, kernel)
-    cost = cpu_kernel_cost(device, kernel) if isinstance(device, Cpu) else _gpu_kernel_cost(device, kernel)
+    if isinstance(kernel, Product) and kernel.precision in _PACKED_IN:
+        packed = kernel.packed(_PACKED_IN[kernel.precision], PACKED)
+        if packed is not None:
+            return _packed_cost(device, kernel, packed)
+    cost = _cost_on(device, kernel)
     factor = device.calibration.by_class.get(kernel_class(kernel), 1.0)
-    if isinstance(device, Gpu) and isinstance(kernel, _OF_LIBRARIES):
+    if isinstance(device, Gpu) and kernel.of_library:
         factor *= device.library_factor
     return cost if factor == 1.0 else replace(cost, time_s=cost.time_s * factor)
 
 
-def _gpu_kernel_cost(gpu: Gpu, kernel: Kernel) -> KernelCost:
-    """Return the cost of *kernel* on *gpu*, without its factors; raises NoCost where its class is not modelled.
+@cache
+def _cost_of(where: str) -> Callable[[Any, Kernel], KernelCost]:
+    module, _, function = where.partition(":")
+    return getattr(importlib.import_module(module), function)  # type: ignore[no-any-return]
 
-    Of the ways that a library may take it takes the fastest.  NVIDIA's fp32 lanes read images by planes, and are no way
-    for images by pixels without copies: :mod:`simulator.step.layout` compares those.
+
+def _cost_on(device: Device, kernel: Kernel) -> KernelCost:
+    """Return the cost of *kernel* on *device*, without its factors; raises InputError if it is not modelled there.
+
+    Of the ways that a GPU's library may take it takes the fastest.  NVIDIA's fp32 lanes read images by planes, and are
+    no way for images by pixels without copies: :mod:`simulator.step.layout` compares those.
     """
-    cost = _COSTS.get(type(kernel))
-    if cost is None:
-        raise NoCost(kernel, gpu.name, "GPU")
-    by_pixels = isinstance(kernel, Convolution) and kernel.channels_last and gpu.vendor == "nvidia"
-    ways = (kernel,) if by_pixels else allowed_ways(kernel)
-    return min((cost(gpu, way) for way in ways), key=lambda found: found.time_s)
+    on_cpu = isinstance(device, Cpu)
+    where = kernel.cpu_cost if on_cpu else kernel.gpu_cost
+    if not where:
+        kind = "CPU" if on_cpu else "GPU"
+        raise InputError(f"{device.name}: the cost of {kernel_class(kernel)} kernels on a {kind} is not modelled")
+    cost = _cost_of(where)
+    by_pixels = isinstance(kernel, Convolution) and kernel.channels_last and device.vendor == "nvidia"
+    ways = (kernel,) if on_cpu or by_pixels else allowed_ways(kernel)
+    return min((cost(device, way) for way in ways), key=lambda found: found.time_s)
 
 
-def _packed_cost(device: Device, kernel: Gemm | Convolution) -> KernelCost:
-    """Return the cost of a product of 4-bit numbers: that of int8 with half the reduction, two numbers per byte.
+def _packed_cost(device: Device, kernel: Product, packed: Kernel) -> KernelCost:
+    """Return the cost of a product of 4-bit numbers: that of 8 bits with half the reduction, two numbers per byte.
 
     It takes at least the time at the 4-bit peak rate; raises InputError where the device has no such rate.  The peak of
     nvfp4 can be more than twice that of fp8 (three times on Blackwell Ultra), so fp8 products run at half of it.
@@ -134,14 +112,7 @@ def _packed_cost(device: Device, kernel: Gemm | Convolution) -> KernelCost:
     least_s = kernel.flop / held(device, peak, precision)
     if kernel.precision == "nvfp4":
         device = _with_peak(device, precision, peak / PACKED)
-    halved: Kernel
-    if isinstance(kernel, Gemm):
-        halved = replace(kernel, precision=precision, k=-(-kernel.k // PACKED))
-    else:
-        shape = kernel.shape
-        channels = -(-shape.c_in // (PACKED * shape.groups)) * shape.groups
-        halved = replace(kernel, precision=precision, shape=replace(shape, c_in=channels))
-    cost = _cost_by_factors(device, halved)
+    cost = _cost_by_factors(device, packed)
     bound: Bound = "compute" if least_s > cost.time_s else cost.bound
     return replace(cost, time_s=max(least_s, cost.time_s), bound=bound, flop=float(kernel.flop))
 
@@ -176,4 +147,18 @@ def _by_data_sheet(device: Device) -> Device:
 
 def operator_costs(device: Device, operator: Operator, phase: Phase, precision: Precision) -> tuple[KernelCost, ...]:
     """Return the costs of the kernels of *operator* in *phase*, in order; raises as :func:`kernel_cost` does."""
-    return tuple(kernel_cost(device, kernel) for kernel in lower_operator(operator, phase, precision))
+    return tuple(kernel_cost(device, kernel) for kernel in operator.kernels(phase, precision))
+
+
+def roofline_s(device: Device, kernel: Kernel) -> float:
+    """Return the roofline time in seconds: FLOPs at the peak rate or bytes at the memory bandwidth (of all sockets).
+
+    A model must improve on this bound, from the data sheet alone (Williams, Waterman, Patterson, "Roofline: an
+    insightful visual performance model", 2009).  Raises InputError where the device has no figure for the kernel's
+    precision.
+    """
+    compute_s = 0.0
+    if isinstance(kernel, Product) and kernel.flop:
+        compute_s = kernel.flop / device.peak(kernel.precision)
+    sockets = device.sockets if isinstance(device, Cpu) else 1
+    return max(compute_s, kernel.bytes / (device.memory_bandwidth_Bps * sockets))

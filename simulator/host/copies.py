@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from simulator.constants import constants
 from simulator.devices.cpu.cpu import Cpu
 from simulator.devices.cpu.memory import bandwidth
-from simulator.devices.cpu.predict import cpu_call_time
+from simulator.devices.dispatch import cpu_call_time
 from simulator.devices.gpu.gpu import Gpu
-from simulator.devices.kernels import Streaming
 from simulator.devices.predict import kernel_cost
 from simulator.errors import InputError, nearest, one_line
 from simulator.network.machine import Machine
@@ -24,6 +23,7 @@ from simulator.network.routing import Router
 from simulator.places import Places
 from simulator.plan.plan import Flow, Plan, PlanBuilder
 from simulator.questions.single import CopyQuestion
+from simulator.workload.kernels import Streaming
 
 PAGE_BYTES = 4096  # on Linux on x86
 _STAGED = "host-staged"

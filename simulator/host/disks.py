@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from simulator.constants import constants
 from simulator.devices.cpu.cpu import Cpu
 from simulator.devices.cpu.memory import bandwidth
-from simulator.devices.cpu.predict import cpu_call_time
+from simulator.devices.dispatch import cpu_call_time
 from simulator.errors import InputError, nearest
 from simulator.host.answer import Answer
 from simulator.host.platters import track_figures, track_share

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from simulator.devices.cpu.cpu import Cpu
-from simulator.devices.cpu.predict import cpu_call_time, cpu_dispatch_time
-from simulator.devices.dispatch import dispatch_time, gradient_time, graph_launch_time, update_time
-from simulator.devices.front_ends import FrontEndCosts
+from simulator.devices.dispatch import (
+    FrontEndCosts,
+    cpu_call_time,
+    cpu_dispatch_time,
+    dispatch_time,
+    gradient_time,
+    graph_launch_time,
+    update_time,
+)
 from simulator.devices.issuing import in_graph, stays
 from simulator.devices.predict import Device, operator_costs
 from simulator.errors import InputError

@@ -5,10 +5,9 @@ from __future__ import annotations
 from simulator.devices.cpu.cpu import Cpu
 from simulator.devices.cpu.memory import bandwidth
 from simulator.devices.cpu.passes import gather_times, start_time
-from simulator.devices.cpu.predict import cpu_call_time
+from simulator.devices.dispatch import cpu_call_time
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.issuing import in_graph
-from simulator.devices.kernels import Gather, Kernel, Streaming
 from simulator.devices.predict import Device, kernel_cost
 from simulator.errors import InputError
 from simulator.host.answer import Answer
@@ -25,6 +24,8 @@ from simulator.questions.single import AccessQuestion
 from simulator.spelling import mention
 from simulator.topology.parts import GpuPart
 from simulator.units import format_bandwidth, format_duration
+from simulator.workload.kernels import Kernel, Streaming
+from simulator.workload.operators import Gather
 
 _FUNCTIONS = {(1, 0): "sum", (2, 0): "sum", (0, 1): "fill", (1, 1): "copy", (2, 1): "add"}
 _FLOAT_BYTES = 4

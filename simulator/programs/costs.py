@@ -6,14 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from simulator.devices.contention import ContentionCosts
 from simulator.devices.cost import KernelCost
 from simulator.devices.cpu.cpu import Cpu
-from simulator.devices.cpu.predict import cpu_call_time
-from simulator.devices.dispatch import dispatch_time, graph_launch_time
-from simulator.devices.front_ends import FrontEndCosts
+from simulator.devices.dispatch import FrontEndCosts, cpu_call_time, dispatch_time, graph_launch_time
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.memory import achieved_bandwidth
+from simulator.devices.issuing import ContentionCosts
 from simulator.devices.predict import kernel_cost, steady_device
 from simulator.places import Place
 from simulator.plan.plan import Fragment, Plan

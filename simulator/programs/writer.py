@@ -14,7 +14,7 @@ from functools import cached_property
 
 from simulator.collectives.request import Unsuitable
 from simulator.devices.cpu.cpu import Cpu
-from simulator.devices.front_ends import FrontEndCosts
+from simulator.devices.dispatch import FrontEndCosts
 from simulator.errors import InputError
 from simulator.host.copies import copy_plan, copy_within_s
 from simulator.network.routing import Router

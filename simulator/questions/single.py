@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal, get_args
 
 from simulator.questions.checks import From, check
 from simulator.questions.where import Where
-from simulator.workload.operators import Operator, Phase
+from simulator.workload.operator import Operator, Phase
 from simulator.workload.precision import Precision
 
 Issued = Literal["", "graph", "stream"]

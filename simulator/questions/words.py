@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, fields
-from functools import lru_cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from simulator.errors import InputError, nearest, one_line, refused
@@ -26,12 +25,12 @@ from simulator.questions.single import (
 from simulator.questions.where import Where
 from simulator.spelling import mention
 from simulator.units import parse_quantity
-from simulator.workload import operators
-from simulator.workload.functions import check_function
+from simulator.workload.operators import Operator, known_operators
 
 Single = (
     OperatorQuestion | CopyQuestion | AccessQuestion | LaunchQuestion | DiskQuestion | MessageQuestion | CoreQuestion
 )
+# The names stand in simulator.workload.parse too, so that a command need not import every operator.
 KINDS: Mapping[str, type[Single]] = {
     "op": OperatorQuestion,
     "copy": CopyQuestion,
@@ -137,15 +136,10 @@ def _read(cls: type[Single], items: list[str], kind: str) -> dict[str, Any]:
     return found
 
 
-def _made(operator: type[Any], values: Mapping[str, Any]) -> Any:
+def _made(operator: type[Operator], values: Mapping[str, Any]) -> Operator:
     """Return the *operator* with *values*; raises ValueError if the shape is impossible."""
-    made = operator(**values)
-    if isinstance(made, operators.Elementwise):
-        check_function(made.function)
-    if isinstance(made, operators.Conv2d) and (made.c_in % made.groups or made.c_out % made.groups):
-        raise ValueError(f"groups={made.groups} must divide c-in={made.c_in} and c-out={made.c_out}")
-    if min(getattr(made, "h_out", 1), getattr(made, "w_out", 1), made.output_elements) < 1:
-        raise ValueError("its output has no elements: the window is larger than what it moves over")
+    made: Operator = operator(**values)
+    made.check()
     return made
 
 
@@ -236,13 +230,8 @@ def _hints(cls: Any) -> dict[str, Any]:
     return get_type_hints(cls)
 
 
-@lru_cache(maxsize=1)
-def _operators() -> dict[str, type[Any]]:
-    return {_snake(cls.__name__): cls for cls in get_args(operators.Operator)}
-
-
 def _operator(name: str) -> type[Any]:
-    known = _operators()
+    known = {_snake(kind): cls for kind, cls in known_operators().items()}
     if name not in known:
         raise ValueError(f"there is no operator '{one_line(name, 40)}'; {nearest(name, known)}")
     return known[name]

@@ -6,8 +6,8 @@ import contextlib
 from dataclasses import dataclass
 
 from simulator.devices.dispatch import dispatch_time
-from simulator.devices.gpu.clock import sustained_clock
 from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu.rates import sustained_clock
 from simulator.devices.predict import Device, kernel_cost, steady_device
 from simulator.errors import InputError
 from simulator.questions.single import OperatorQuestion

@@ -12,9 +12,7 @@ from simulator.results.narrowing import narrowing_of
 from simulator.units import format_duration
 
 BAND_HEAD = f"{100 * LEVEL:.0f} % band"
-_KERNELS = {"gemm": "matrix products", "convolution": "convolutions", "streaming": "elementwise kernels"}
-_KERNELS |= {"rowwise": "norms and softmax", "pooling": "pooling", "gather": "look-ups"}
-_KERNELS |= {"recurrence": "recurrent layers", "fusedattention": "attention kernels"}
+
 _OF_HOST = {"copy": "copies", "access": "memory accesses", "launch": "launches"}
 _EXCHANGES = {"small": "below 1 MiB", "large": "from 1 MiB", "middle": "from 1 to 64 MiB", "full": "from 64 MiB"}
 _EXCHANGES |= {"node": "inside a node", "nodes": "between nodes", "few": "between few nodes"}
@@ -79,13 +77,20 @@ def _class_words(name: str) -> str:
     if head == "step":
         return "time outside kernels"
     if head == "kernel":
-        of = [_KERNELS.get(rest[0], rest[0]) if rest else "kernels"]
+        of = [_kernels_words(rest[0]) if rest else "kernels"]
         of += [f"bound by {_BOUNDS[word]}" for word in rest[1:] if word in _BOUNDS]
     elif head == "collective":
         of = ["collectives", *(_EXCHANGES[word] for word in rest if word in _EXCHANGES)]
     else:
         of = [_OF_HOST.get(head, head), *(f"({word})" for word in rest[:1])]
     return f"errors of {' '.join(of)}"
+
+
+def _kernels_words(name: str) -> str:
+    from simulator.workload.operators import CLASSES
+
+    known = CLASSES.get(name)
+    return (known.in_sentences or known.word) if known is not None else name
 
 
 def _widths(found: Estimate) -> str:

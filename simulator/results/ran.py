@@ -122,9 +122,15 @@ def _loads(task: Activity) -> bool:
 def kernel_parts(ran: Sequence[Ran], main: Precision) -> tuple[BandPart, ...]:
     """Return the kernels by error class, in seconds; all products count as products in the format *main*."""
     times_s = (
-        (kernel_chain(kind, cost.bound, main), (kind, cost), each.times * each.stretch * cost.time_s, cost.known)
+        (
+            kernel_chain(kind, cost.bound, main if cost.flop else ""),
+            (kind, cost),
+            each.times * each.stretch * cost.time_s,
+            cost.known,
+        )
         for each in ran
         for kind, cost in zip(each.issue.work.kinds, each.issue.work.costs, strict=True)
+        for chain in [kernel_chain(kind, cost.bound, main if cost.flop else "")]
     )
     return parts_of(times_s, 1.0)
 

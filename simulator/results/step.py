@@ -8,8 +8,7 @@ from functools import cached_property
 
 from simulator.bands.composition import Part as BandPart
 from simulator.devices.gpu.gpu import Gpu
-from simulator.devices.gpu.rates import arithmetic_rate
-from simulator.devices.gpu.units import computes_in_fp32
+from simulator.devices.gpu.rates import arithmetic_rate, computes_in_fp32
 from simulator.devices.predict import Device
 from simulator.engine.timeline import Timeline
 from simulator.places import Place
@@ -35,8 +34,7 @@ from simulator.step.memory import MemoryNeed
 from simulator.step.precision import precision_of, product_precision
 from simulator.training.pipeline import ChunkRun
 from simulator.workload.backward import gradient_order, training_flop
-from simulator.workload.family import Family, family_of
-from simulator.workload.network import Network
+from simulator.workload.network import Family, Network, family_of
 from simulator.workload.precision import Precision
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Literal
 
-from simulator.workload.family import Family
+from simulator.workload.network import Family
 from simulator.workload.precision import Precision
 
 Processor = Literal["GPU", "CPU"]

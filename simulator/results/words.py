@@ -5,17 +5,8 @@ from __future__ import annotations
 from simulator.results.alternatives import Alternative
 from simulator.results.step import StepResult
 from simulator.results.training_run import TrainingRun
+from simulator.workload.operators import CLASSES
 
-KIND_WORDS = {
-    "gemm": "matrix products",
-    "convolution": "convolutions",
-    "streaming": "elementwise, copies",
-    "rowwise": "normalisation, softmax",
-    "pooling": "pooling",
-    "gather": "embeddings",
-    "recurrence": "recurrent layers",
-    "fusedattention": "fused attention",
-}
 LINK_WORDS = {
     "nvlink": "NVLink",
     "xgmi": "xGMI",
@@ -59,6 +50,11 @@ MODE_WORDS = {
     "backward": "backward pass",
 }
 FORMAT_WORDS = {"fp32": "fp32", "tf32": "TF32", "half": "half precision", "fp8": "fp8"}
+
+
+def kernel_words(name: str) -> str:
+    """Return what readers call the class *name* of kernels."""
+    return CLASSES[name].word if name in CLASSES else name
 
 
 def bound_words(result: TrainingRun) -> str:

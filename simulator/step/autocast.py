@@ -13,11 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from simulator.workload import operators as ops
 from simulator.workload.network import Layer, Network, once
-
-PRODUCTS = (ops.Linear, ops.MatMul, ops.Conv2d, ops.Recurrent, ops.Attention, ops.ChunkScan)
-_WIDE = (ops.LayerNorm, ops.Softmax, ops.CrossEntropy, ops.Embedding, ops.Reduction)
+from simulator.workload.operators import Elementwise, Operator
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,28 +39,25 @@ def wide_tensors(network: Network) -> tuple[bool, ...]:
     return tuple(wide)
 
 
-def _is_wide(operator: ops.Operator, inputs: Sequence[bool]) -> bool:
-    if isinstance(operator, PRODUCTS):
+def _is_wide(operator: Operator, inputs: Sequence[bool]) -> bool:
+    if operator.is_product:
         return False
-    return isinstance(operator, _WIDE) or _widens(operator, len(inputs)) or any(inputs)
+    return operator.autocast.startswith("fp32") or _widens(operator, len(inputs)) or any(inputs)
 
 
-def _widens(operator: ops.Operator, n_inputs: int) -> bool:
+def _widens(operator: Operator, n_inputs: int) -> bool:
     """Return whether *operator* always returns fp32: powers, and sums with a mask or a table in fp32."""
-    if not isinstance(operator, ops.Elementwise):
-        return False
-    return operator.function.startswith("pow") or (operator.function == "add" and n_inputs == 1)
+    adds = isinstance(operator, Elementwise) and operator.function == "add"
+    return operator.autocast == "powers" or (adds and n_inputs == 1)
 
 
 def casts_of(layer: Layer, wide: Sequence[bool]) -> Iterator[Cast]:
     """Yield the casts of *layer*'s inputs; *wide* says which tensors are in fp32."""
-    operator = layer.operator
-    if isinstance(operator, PRODUCTS):
+    does = layer.operator.autocast
+    if does == "half":
         yield from (Cast(tensor, to_half=True) for tensor in layer.inputs if wide[tensor])
-    elif isinstance(operator, ops.LayerNorm | ops.CrossEntropy):
+    elif does == "fp32 after a cast":
         yield from (Cast(tensor, to_half=False) for tensor in layer.inputs[:1] if not wide[tensor])
-    elif isinstance(operator, ops.Elementwise) and wide[layer.output]:
-        casts_first = operator.function.startswith("pow")
-        yield from (
-            Cast(tensor, to_half=False, backward_alone=not casts_first) for tensor in layer.inputs if not wide[tensor]
-        )
+    elif does in ("promotes", "powers") and wide[layer.output]:
+        backward_alone = does == "promotes"
+        yield from (Cast(tensor, False, backward_alone) for tensor in layer.inputs if not wide[tensor])

@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from math import comb
 
-from simulator.devices.kernels import Streaming
+from simulator.workload.kernels import Streaming
 from simulator.workload.network import Layer, Network
 from simulator.workload.operators import Copy, Elementwise, Exchange, Linear, Reduction
 from simulator.workload.precision import ELEMENT_BYTES

@@ -14,10 +14,6 @@ from dataclasses import dataclass, field
 
 from simulator.questions.options import StepOptions
 from simulator.workload.network import Layer, Network, block_name, once
-from simulator.workload.operators import BatchNorm, Copy, Elementwise, LayerNorm, Operator, Softmax
-
-_REDUCING = (BatchNorm, LayerNorm, Softmax)
-_CALLED = ("topk",)  # functions that a compiler leaves to the framework's own kernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +32,7 @@ class Group:
     @property
     def reduction(self) -> Layer | None:
         """The layer that reduces over rows, or None."""
-        return next((layer for layer in self.layers if isinstance(layer.operator, _REDUCING)), None)
+        return next((layer for layer in self.layers if layer.operator.fuses == "rows"), None)
 
 
 @dataclass(eq=False, slots=True)
@@ -86,10 +82,10 @@ def groups_of(network: Network, *, apart: bool = False) -> tuple[Group, ...]:
         else:
             into = _Open(block, reduces=False)
             found.append(into)
-        into.reduces |= isinstance(layer.operator, _REDUCING)
+        into.reduces |= layer.operator.fuses == "rows"
         into.places.append(place)
         into.written.add(layer.output)
-        if _fuses(layer.operator):
+        if layer.operator.fuses:
             writer.update(dict.fromkeys(into.written, into))
     readers: dict[int, list[int]] = {}
     for place, layer in enumerate(network.layers):
@@ -98,18 +94,12 @@ def groups_of(network: Network, *, apart: bool = False) -> tuple[Group, ...]:
     return tuple(_made(network, each, readers) for each in sorted(found, key=lambda each: max(each.places)))
 
 
-def _fuses(operator: Operator) -> bool:
-    if isinstance(operator, Elementwise):
-        return operator.function not in _CALLED
-    return isinstance(operator, (Copy, *_REDUCING))
-
-
 def _joined(near: list[_Open], layer: Layer, block: str) -> list[_Open]:
     """Return those of the open groups *near*, whose results *layer* reads, that it becomes one kernel with."""
-    if not _fuses(layer.operator):
+    if not layer.operator.fuses:
         return []
     found: list[_Open] = []
-    reduces = isinstance(layer.operator, _REDUCING)
+    reduces = layer.operator.fuses == "rows"
     for group in near:
         if group.block == block and not (reduces and group.reduces):
             found.append(group)

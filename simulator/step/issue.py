@@ -18,7 +18,6 @@ from simulator.devices.dispatch import (
     update_time,
 )
 from simulator.devices.issuing import in_graph
-from simulator.devices.kernels import Kernel, Streaming, kernel_class
 from simulator.devices.optimizer import tensor_passes
 from simulator.devices.predict import Device, kernel_cost, steady_device
 from simulator.questions.options import StepOptions
@@ -30,6 +29,7 @@ from simulator.step.recompute import recomputed_groups
 from simulator.workload.backward import backward_steps
 from simulator.workload.collective import Collective
 from simulator.workload.exchanges import added_needs, backward_needs, forward_needs
+from simulator.workload.kernels import Kernel, Streaming, kernel_class
 from simulator.workload.network import Layer, Network, block_name, once
 from simulator.workload.operators import Copy, Elementwise, Exchange, Linear, Operator, Phase
 from simulator.workload.precision import ELEMENT_BYTES

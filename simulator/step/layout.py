@@ -16,8 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from simulator.devices.gpu.gpu import Gpu
-from simulator.devices.kernels import Convolution, Kernel, Rowwise, Streaming
 from simulator.devices.predict import Device, allowed_ways, kernel_cost
+from simulator.workload.kernels import Kernel, Rowwise, Streaming
+from simulator.workload.operators import Convolution
 from simulator.workload.precision import ELEMENT_BYTES
 
 _WRITE_PLANES = frozenset(("volta", "turing"))

@@ -1,8 +1,8 @@
 """The kernels of a step: those of each operator, as the framework or a compiler runs them.
 
-:func:`simulator.devices.lowering.lower_operator` maps one operator to a library's kernels.  This module adds what only
-a step has: batch normalisation with running statistics, copies between layouts, autocast's casts, sums of gradients,
-fused groups, the update, and the share of each kernel's bytes that is in no cache (:mod:`simulator.step.cold`).
+Each operator says which kernels a library runs for it.  This module adds what only a step has: batch normalisation with
+running statistics, copies between layouts, autocast's casts, sums of gradients, fused groups, the update, and the share
+of each kernel's bytes that is in no cache.
 """
 
 from __future__ import annotations
@@ -11,25 +11,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from simulator.devices.cost import KernelCost
-from simulator.devices.kernels import Gemm, Kernel, Rowwise, Streaming
-from simulator.devices.lowering import lower_operator
+from simulator.devices.cpu.cpu import Cpu
+from simulator.devices.cpu.memory import held_share
+from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu.memory import resident_share
+from simulator.devices.gpu.tensor_product import is_pipelined
 from simulator.devices.optimizer import TensorPass, first_reads, optimizer_kernels, tensor_passes
 from simulator.devices.predict import Device, kernel_cost
-from simulator.devices.scan import scan_copies
 from simulator.questions.options import QUANTISED, StepOptions
-from simulator.step.autocast import PRODUCTS, casts_of, wide_tensors
-from simulator.step.cold import forgotten_share, old_bytes
-from simulator.step.columns import by_columns
+from simulator.step.autocast import casts_of, wide_tensors
 from simulator.step.fusion import Group
 from simulator.step.layout import laid_out
 from simulator.step.memory import memory_need
-from simulator.step.padding import padded
 from simulator.step.precision import autocasts, casts, has_master, precision_of, scales, storage_of
 from simulator.step.quantising import nvfp4_passes, nvfp4_weights, quantised_layers
-from simulator.step.unfused import unfused
 from simulator.workload.backward import needs_gradient
+from simulator.workload.kernels import Gemm, Kernel, Rowwise, Streaming
 from simulator.workload.network import Layer, Network, block_name
-from simulator.workload.operators import BatchNorm, ChunkScan, Conv2d, Elementwise, Linear, Operator, Phase
+from simulator.workload.operators import BatchNorm, Conv2d, Linear, Operator, Phase
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
 UNSCALE = "unscale gradients"
@@ -42,7 +41,7 @@ It uses four streams, but two products of experts usually fill the device: 8 pro
 take 1.04 times as long as one grouped product, 16 of 2048 rows 1.15 times (NVIDIA/TransformerEngine#2045, TE 2.7
 against CUTLASS); with two at once 1.03 and 1.16 times.
 """
-_BOUNDS = ("relu", "relu6", "hardtanh", "clamp")
+_BOUNDARY_BYTES = 16  # at which compilers start the rows of products
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,24 +91,48 @@ def _sizes(network: Network, options: StepOptions, wide: Sequence[bool], element
     readers: dict[int, list[bool]] = {}
     for layer in network.layers:
         for tensor in layer.inputs:
-            readers.setdefault(tensor, []).append(isinstance(layer.operator, PRODUCTS))
+            readers.setdefault(tensor, []).append(layer.operator.is_product)
     for tensor, by_products in readers.items():
         if wide[tensor] and all(by_products):
             found[tensor] = network.elements[tensor] * element
     return tuple(found)
 
 
-def _is_folded(operator: Operator) -> bool:
-    """Return whether *operator* has no kernel in a quantised network.
-
-    Normalisation with known statistics is folded into the weights, and clamping into the 8-bit range of the result
-    (Jacob et al., arXiv 1712.05877, sections 2.4 and 3.2).
-    """
-    return isinstance(operator, BatchNorm) or (isinstance(operator, Elementwise) and operator.function in _BOUNDS)
-
-
 def _is_norm(kernel: Rowwise) -> bool:
     return kernel.kind.removesuffix("_bwd") in ("layer_norm", "rms_norm")
+
+
+def forgotten_share(device: Device, step_bytes: float) -> float:
+    """Return the share of old data that is no longer cached after *step_bytes* have passed through the cache.
+
+    A benchmark of one operator repeats it, so its operands stay in the last-level cache if they fit.  In a step, only
+    the output of the preceding kernel does.  Parameters were last used a step ago, and activations saved for the
+    backward pass are as old: all data that the step has touched since then has passed through the cache.
+    """
+    kept = held_share(device, step_bytes) if isinstance(device, Cpu) else resident_share(device, step_bytes)
+    return 1.0 - kept
+
+
+def padded(device: Device, kernel: Kernel) -> Kernel:
+    """Return *kernel*, or the same product with rows padded to 16 bytes, whichever is faster on *device*.
+
+    TorchInductor pads where it finds that faster (``shape_padding``, the default since PyTorch 2.1: pull request
+    101915), XLA before it calls cuBLAS (``CublasPadForGemms``).  The kernel that writes an operand writes its padding,
+    and kernels that read the result skip it.  Both are fused with other kernels, so no copy is counted.
+    """
+    if not isinstance(kernel, Gemm) or not isinstance(device, Gpu) or not is_pipelined(device, kernel.precision):
+        return kernel
+    whole = _BOUNDARY_BYTES // ELEMENT_BYTES[kernel.precision]
+    left, right = kernel.layout
+    rows = {"n", "k" if left == "N" else "m", "n" if right == "N" else "k"}  # lengths of the rows of C, A and B
+    m, n, k = (
+        -(-size // whole) * whole if side in rows else size
+        for side, size in (("m", kernel.m), ("n", kernel.n), ("k", kernel.k))
+    )
+    wider = replace(kernel, m=m, n=n, k=k)
+    if wider == kernel:
+        return kernel
+    return min((kernel, wider), key=lambda product: kernel_cost(device, product).time_s)
 
 
 class Lowering:
@@ -133,20 +156,17 @@ class Lowering:
         precision = precision_of(self._options.precision, layer.operator, self._device)
         if precision in ("fp8", "nvfp4") and not block_name(layer.name):
             precision = storage_of(self._options.precision)  # the logits stay in bf16
-        if not self._wide[layer.output] or isinstance(layer.operator, PRODUCTS):
+        if not self._wide[layer.output] or layer.operator.is_product:
             return Mix(precision)
-        promotes = isinstance(layer.operator, Elementwise) and not layer.operator.function.startswith("pow")
+        promotes = layer.operator.autocast == "promotes"
         return Mix("fp32", sum(not self._wide[tensor] for tensor in layer.inputs) if promotes else 0)
 
     def layer(self, operator: Operator, phase: Phase, mix: Mix, *, has_parameters: bool) -> tuple[Run, ...]:
         """Return the kernels of one operator in *phase*; none if it is folded into others."""
-        if self._options.precision in QUANTISED and _is_folded(operator):
+        if self._options.precision in QUANTISED and operator.folds:
             return ()
-        kernels = lower_operator(operator, phase, mix.precision)
-        if self._options.framework == "caffe" and isinstance(operator, Conv2d) and not operator.transposed:
-            kernels = by_columns(operator, phase, mix.precision)
-        if self._options.framework == "tensorflow" and not self._options.compiled:
-            kernels = unfused(operator, phase, mix.precision, kernels)
+        fused = self._options.framework == "tensorflow" and self._options.compiled
+        kernels = operator.kernels(phase, mix.precision, "" if fused else self._options.framework)
         if mix.narrow_inputs and phase == "fwd":
             saved = mix.narrow_inputs * operator.output_elements * (FP32_BYTES - self._element_bytes)
             kernels = tuple(
@@ -161,10 +181,9 @@ class Lowering:
             kernels = laid_out(self._device, kernels, channels_last=self._is_by_pixels(operator))
         if self._options.framework == "megatron":  # Transformer Engine's normalisation
             kernels = tuple(replace(k, in_warps=_is_norm(k)) if isinstance(k, Rowwise) else k for k in kernels)
-            if isinstance(operator, ChunkScan) and kernels:
-                kernels += scan_copies(operator, mix.precision)
         just_cast = phase == "fwd" and casts(self._options.precision)
-        runs = [self._run(kernel, 0.0 if just_cast else old_bytes(kernel, phase, has_parameters)) for kernel in kernels]
+        olds = (k.old_bytes(forward=phase == "fwd", has_parameters=has_parameters) for k in kernels)
+        runs = [self._run(kernel, 0.0 if just_cast else old) for kernel, old in zip(kernels, olds, strict=True)]
         if self._options.framework == "megatron" and isinstance(operator, Linear):
             runs = [each for run in runs for each in run.spread()]
         return tuple(runs)
@@ -192,7 +211,7 @@ class Lowering:
             for n in sizes:
                 yield Run(Streaming("copy", n, n * half, n * FP32_BYTES))
             return
-        if has_master(self._options.precision) or not isinstance(layer.operator, PRODUCTS):
+        if has_master(self._options.precision) or not layer.operator.is_product:
             return
         for n in (parameter.elements for parameter in layer.trained if parameter.elements > 0):
             yield self._run(Streaming("copy", n, n * half, n * FP32_BYTES), n * FP32_BYTES if forward else 0.0)
@@ -267,7 +286,7 @@ class Lowering:
         operator = layer.operator
         precision = self.mix(layer).precision
         phase: Phase = "fwd" if forward else "bwd"
-        kernels = lower_operator(operator, phase, precision)
+        kernels = operator.kernels(phase, precision)
         if isinstance(operator, BatchNorm):
             kernels = laid_out(self._device, kernels, channels_last=self._is_by_pixels(operator))
         by_rows = [kernel for kernel in kernels if isinstance(kernel, Rowwise)]

@@ -6,25 +6,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from simulator.devices.cpu.cpu import Cpu
-from simulator.devices.cpu.predict import cpu_call_time
-from simulator.devices.dispatch import dispatch_time
+from simulator.devices.dispatch import cpu_call_time, dispatch_time
 from simulator.devices.issuing import in_graph
-from simulator.devices.kernels import Convolution, Kernel, kernel_class
-from simulator.devices.lowering import lower_operator
-from simulator.devices.predict import Device, kernel_cost
-from simulator.devices.roofline import roofline_s
+from simulator.devices.predict import Device, kernel_cost, roofline_s
 from simulator.errors import InputError
 from simulator.questions.options import StepOptions
 from simulator.questions.single import OperatorQuestion
 from simulator.step.precision import precision_of
 from simulator.workload.backward import backward_steps
+from simulator.workload.kernels import Kernel, kernel_class
 from simulator.workload.network import Network, once
-from simulator.workload.operators import Operator, Phase
+from simulator.workload.operators import Convolution, Operator, Phase
 
 
 def operator_kernels(question: OperatorQuestion) -> Sequence[Kernel]:
     """Return the kernels of *question*; raises InputError if the operator has none in its phase."""
-    kernels = lower_operator(question.operator, question.phase, question.precision)
+    kernels = question.operator.kernels(question.phase, question.precision)
     if not kernels:
         name = type(question.operator).__name__.lower()
         raise InputError(f"{name} has no kernels in phase {question.phase}")
@@ -53,11 +50,11 @@ def operator_roofline_s(question: OperatorQuestion, device: Device) -> float:
 
 @once
 def network_kernel_classes(network: Network, *, trains: bool) -> tuple[str, ...]:
-    """Return the classes of the kernels of *network*, sorted; raises NoKernels.  They are the same in each format."""
+    """Return the classes of the kernels of *network*, sorted.  They are the same in each format."""
     asked: set[tuple[Operator, Phase]] = {(layer.operator, "fwd") for layer in network.layers}
     if trains:
         asked |= {(step.layer.operator, step.phase) for step in backward_steps(network)}
-    found = {kernel_class(kernel) for operator, phase in asked for kernel in lower_operator(operator, phase, "fp32")}
+    found = {kernel_class(kernel) for operator, phase in asked for kernel in operator.kernels(phase, "fp32")}
     return tuple(sorted(found))
 
 
@@ -71,7 +68,7 @@ def network_roofline_s(network: Network, options: StepOptions, device: Device) -
     known = {
         (operator, phase): [
             roofline_s(device, kernel)
-            for kernel in lower_operator(operator, phase, precision_of(options.precision, operator, device))
+            for kernel in operator.kernels(phase, precision_of(options.precision, operator, device))
         ]
         for operator, phase in dict.fromkeys(asked)  # blocks repeat
     }

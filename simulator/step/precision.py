@@ -35,12 +35,10 @@ from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.predict import Device
 from simulator.errors import InputError
 from simulator.questions.options import QUANTISED, Mode, Policy
-from simulator.step.autocast import PRODUCTS
 from simulator.topology.catalogue import gpus_with
-from simulator.workload.operators import Conv2d, CrossEntropy, LayerNorm, Linear, Operator, Softmax
+from simulator.workload.operators import Linear, Operator
 from simulator.workload.precision import ELEMENT_BYTES, PACKED, Precision
 
-_KEPT_IN_FP32 = (LayerNorm, Softmax, CrossEntropy)
 _AUTOCAST: dict[Policy, Precision] = {"amp-fp16": "fp16", "amp-bf16": "bf16"}
 _HALF: dict[Policy, Precision] = {**_AUTOCAST, "graph-fp16": "fp16", "graph-bf16": "bf16"}
 _MASTER: dict[Policy, Precision] = {"master-fp16": "fp16", "master-bf16": "bf16", "master-fp8": "bf16", "nvfp4": "bf16"}
@@ -49,22 +47,22 @@ _MASTER: dict[Policy, Precision] = {"master-fp16": "fp16", "master-bf16": "bf16"
 def precision_of(policy: Policy, operator: Operator, device: Device) -> Precision:
     """Return the number format in which *operator* computes; with autocast, the narrowest that it may get."""
     if policy in _HALF:
-        return "fp32" if isinstance(operator, _KEPT_IN_FP32) else _HALF[policy]
+        return "fp32" if operator.fp32_in_mixed else _HALF[policy]
     if policy in QUANTISED:
-        if isinstance(operator, Linear | Conv2d):
+        if operator.quantised:
             return policy  # type: ignore[return-value]
-        return _wide(device) if isinstance(operator, (*_KEPT_IN_FP32, *PRODUCTS)) else "int8"
-    if policy == "master-fp8" and isinstance(operator, Linear) and has_fp8(device):
+        return _wide(device) if operator.fp32_in_mixed or operator.is_product else "int8"
+    if policy == "master-fp8" and operator.narrow and has_fp8(device):
         return "fp8"
-    if policy == "nvfp4" and isinstance(operator, Linear):
+    if policy == "nvfp4" and operator.narrow:
         return _nvfp4(device)
     if policy in _MASTER:
-        return "fp32" if isinstance(operator, CrossEntropy) else _MASTER[policy]
+        return "fp32" if operator.fp32_always else _MASTER[policy]
     if policy == "tf32":
-        return "tf32" if isinstance(operator, PRODUCTS) else "fp32"
+        return "tf32" if operator.is_product else "fp32"
     if policy == "torch":
         has_tf32 = isinstance(device, Gpu) and "tf32" in device.peak_flops_per_s
-        return "tf32" if has_tf32 and isinstance(operator, Conv2d) else "fp32"
+        return "tf32" if has_tf32 and operator.torch_tf32 else "fp32"
     plain: Precision = policy  # type: ignore[assignment]
     return plain
 

@@ -16,8 +16,8 @@ transposed copy for another of the three products of a linear layer (transformer
 
 from __future__ import annotations
 
-from simulator.devices.kernels import Streaming
 from simulator.questions.options import Policy
+from simulator.workload.kernels import Streaming
 from simulator.workload.network import Network, block_name
 from simulator.workload.operators import Linear
 from simulator.workload.precision import ELEMENT_BYTES, NVFP4_BYTES

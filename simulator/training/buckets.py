@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simulator.devices.dispatch import bucket_copy_time
-from simulator.devices.kernels import Streaming
 from simulator.devices.predict import Device
 from simulator.questions.layout import Layout
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.step.issue import Issue, work_of
+from simulator.workload.kernels import Streaming
 
 # Megatron-core's (bucket_size of its DistributedDataParallelConfig): larger with many ranks, so that the chunk of each
 # rank does not become too small.

@@ -19,7 +19,6 @@ from collections.abc import Sequence
 
 from simulator.collectives.request import Unsuitable
 from simulator.devices.dispatch import dispatch_time
-from simulator.devices.kernels import Streaming
 from simulator.network.routing import Router
 from simulator.plan.plan import Flow, PlanBuilder
 from simulator.questions.options import StepOptions
@@ -29,6 +28,7 @@ from simulator.training.data_parallel import gradient_bytes, ready_after
 from simulator.training.exchange import STREAM, Exchange, Exchanged
 from simulator.training.roles import Role
 from simulator.training.worker import Worker
+from simulator.workload.kernels import Streaming
 from simulator.workload.network import Network
 from simulator.workload.operators import Copy, CrossEntropy
 

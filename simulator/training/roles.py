@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from simulator.collectives.bundle import Exchanging, GpuLoads
-from simulator.devices.contention import ContentionCosts
+from simulator.devices.issuing import ContentionCosts
 from simulator.places import Place, Places
 from simulator.plan.plan import Plan
 from simulator.questions.options import StepOptions

@@ -1,7 +1,6 @@
 """Activation memory: the tensors that autograd keeps for the backward pass, and the peak of a forward pass.
 
-The tensors that each operator keeps are those of PyTorch's ``derivatives.yaml`` and its CUDA kernels.  Parameters and
-constants (masks, sine tables) are not counted.
+Each operator says what it keeps.  Parameters and constants (masks, sine tables) are not counted.
 """
 
 from __future__ import annotations
@@ -10,29 +9,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from simulator.errors import InputError
-from simulator.workload import operators as ops
 from simulator.workload.backward import needs_gradient, storages
 from simulator.workload.network import Layer, Network, once
 from simulator.workload.precision import ELEMENT_BYTES, INDEX_BYTES, NVFP4_BYTES, Precision
-
-_STATISTIC_BYTES = 4  # fp32 whatever the precision
-_KEEPS_OUTPUT = frozenset({"relu", "sigmoid", "tanh", "exp", "sqrt", "rsqrt", "reciprocal"})
-_KEEPS_NOTHING = frozenset(
-    {
-        "add",
-        "sub",
-        "neg",
-        "add_scalar",
-        "sub_scalar",
-        "mul_scalar",
-        "div_scalar",
-        "dropout",
-        "dropout_add",
-        "where",
-        "masked_fill",
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +46,6 @@ def saved_tensors(network: Network, precision: Precision, narrow: frozenset[int]
     """Return the activations that a forward pass of *network* in *precision* saves for the backward pass.
 
     Of their inputs, the layers with the indices *narrow* save a copy in nvfp4, which those with the same input share.
-    Raises InputError for an operator of which is not known what it saves.
     """
     size = ELEMENT_BYTES[precision]
     needed = needs_gradient(network)
@@ -91,70 +69,29 @@ def saved_tensors(network: Network, precision: Precision, narrow: frozenset[int]
             width = INDEX_BYTES if number in tokens else size
             by_tensor[place] = network.elements[place] * width
             first.setdefault(place, index)
-        by_layer.append(_besides(layer, size))
+        by_layer.append(layer.operator.saved_bytes(size))
     return SavedTensors(by_tensor, tuple(by_layer), first)
-
-
-def _index_tensors(network: Network) -> set[int]:
-    """Return the numbers of the integer tensors: embedding indices and labels."""
-    found = {layer.inputs[0] for layer in network.layers if isinstance(layer.operator, ops.Embedding)}
-    return found | {layer.inputs[1] for layer in network.layers if isinstance(layer.operator, ops.CrossEntropy)}
 
 
 def _kept(layer: Layer, needed: Sequence[bool]) -> Iterator[int]:
     """Yield the numbers of the tensors that *layer* saves; *needed*: whether each tensor needs a gradient."""
-    operator, inputs = layer.operator, layer.inputs
-    match operator:
-        case ops.Linear() | ops.Conv2d() if not layer.trained:
-            pass  # the gradient of the input needs only the weight
-        case ops.Linear() | ops.Conv2d() | ops.BatchNorm() | ops.LayerNorm() | ops.Embedding():
-            yield inputs[0]
-        case ops.MatMul():  # each factor is needed for the gradient of the other
-            yield from (a for a, b in zip(inputs, inputs[::-1], strict=True) if needed[b])
-        case ops.Softmax() | ops.ChunkScan():  # a scan runs its convolution again
+    inputs = layer.inputs
+    for what in layer.operator.saved:
+        if what == "output":
             yield layer.output
-        case ops.Attention() | ops.Recurrent():
+        elif what == "inputs":
             yield from inputs
-            yield layer.output
-        case ops.CrossEntropy():
+        elif what == "labels":
             yield inputs[1]
-        case ops.Pool():
-            whole = (operator.kernel_h, operator.kernel_w) == (operator.h_in, operator.w_in)
-            if operator.kind == "max" or not whole:  # global average pooling needs only the image's size
-                yield inputs[0]
-        case ops.Elementwise() if operator.function in _KEEPS_OUTPUT:
-            yield layer.output
-        case ops.Elementwise() if operator.function in ("mul", "div"):
-            if len(inputs) == 2:  # else the other factor is a constant
-                yield from (a for a, b in zip(inputs, inputs[::-1], strict=True) if needed[b])
-        case ops.Elementwise() if operator.function not in _KEEPS_NOTHING:
-            yield from inputs
-        case ops.Elementwise() | ops.Copy() | ops.Reduction() | ops.Exchange():
-            pass
-        case _:
-            raise InputError(f"{layer.name}: what {type(operator).__name__} saves for its backward pass is not known")
+        elif what == "factors" or (what == "two factors" and len(inputs) == 2):
+            yield from (a for a, b in zip(inputs, inputs[::-1], strict=True) if needed[b])
+        elif what == "input" or (what == "input of weights" and layer.trained):
+            yield inputs[0]
 
 
-def _besides(layer: Layer, size: int) -> int:
-    """Return the bytes of the data that only *layer* saves, with *size* bytes an element."""
-    operator = layer.operator
-    match operator:
-        case ops.Elementwise(function="dropout" | "dropout_add"):
-            return operator.elements  # a mask of one byte each
-        case ops.Pool(kind="max"):
-            return operator.output_elements * INDEX_BYTES
-        case ops.BatchNorm():
-            return 2 * operator.channels * _STATISTIC_BYTES
-        case ops.LayerNorm():
-            return operator.rows * _STATISTIC_BYTES * (2 if operator.kind == "layer_norm" else 1)
-        case ops.Attention():
-            return operator.batch * operator.heads * operator.query_length * _STATISTIC_BYTES
-        case ops.CrossEntropy():
-            return operator.rows * operator.cols * size
-        case ops.Recurrent():  # cuDNN's reserve space: the gates and the cell state of each time step
-            return operator.output_elements * (operator.gates + 1) * size
-        case _:
-            return 0
+def _index_tensors(network: Network) -> set[int]:
+    """Return the numbers of the integer tensors: embedding indices and labels."""
+    return {layer.inputs[at] for layer in network.layers for at in layer.operator.indices}
 
 
 @once

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simulator.workload.network import Layer, Network, Parameter, once
-from simulator.workload.operators import Attention, ChunkScan, Copy, Elementwise, MatMul, Phase, Recurrent
+from simulator.workload.operators import Phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,22 +57,7 @@ def read_elements(network: Network, layer: Layer, position: int) -> int:
 
     For example, if queries, keys and values are views of one tensor, the gradient of each is a third of its size.
     """
-    operator, whole = layer.operator, network.elements[layer.inputs[position]]
-    match operator:
-        case MatMul():
-            shown = operator.batch * operator.k * (operator.n if position else operator.m)
-        case Attention():
-            heads = (operator.kv_heads or operator.heads) if position else operator.heads
-            length = operator.key_length if position else operator.query_length
-            size = operator.value_size or operator.head_size if position == 2 else operator.head_size
-            shown = operator.batch * heads * length * size
-        case Elementwise():
-            shown = operator.part_of or operator.elements
-        case Copy() if len(layer.inputs) == 1:
-            shown = operator.elements
-        case _:
-            shown = whole
-    return min(shown, whole)
+    return layer.operator.read_elements(position, len(layer.inputs), network.elements[layer.inputs[position]])
 
 
 def backward_phase(layer: Layer, needed: Sequence[bool]) -> Phase | None:
@@ -121,27 +106,9 @@ def gradient_order(network: Network) -> list[str]:
 
 @once
 def training_flop(network: Network) -> int:
-    """Return the FLOPs of one forward and backward pass, as FlopCounterMode counts them.
-
-    A product costs its forward FLOPs again for each of its two inputs that needs a gradient.  The backward pass of
-    fused attention recomputes the scores, so it has five products for the two of the forward pass.  The initial state
-    of a recurrent layer needs no gradient.
-    """
+    """Return the FLOPs of one forward and backward pass, as FlopCounterMode counts them."""
     needed = needs_gradient(network)
-    total = network.flop
-    for layer in network.layers:
-        operator, flop = layer.operator, layer.operator.flop
-        match operator:
-            case MatMul():
-                total += flop * min(2, sum(needed[i] for i in layer.inputs))  # a factor may be parts of several
-            case ChunkScan():  # each product has two factors
-                total += 2 * flop if needed[layer.output] else 0
-            case Attention():
-                total += operator.backward_flop if any(needed[i] for i in layer.inputs) else 0
-            case Recurrent():
-                first = 2 * operator.batch * operator.gates * operator.hidden
-                total += 2 * flop - first * operator.hidden
-                total -= 0 if needed[layer.inputs[0]] else operator.timesteps * first * operator.inputs
-            case _ if flop:  # operators without FLOPs may have no input
-                total += flop * (bool(layer.trained) + needed[layer.inputs[0]])
-    return total
+    return network.flop + sum(
+        layer.operator.backward_flop(bool(layer.trained), [needed[tensor] for tensor in layer.inputs])
+        for layer in network.layers
+    )

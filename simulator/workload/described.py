@@ -16,13 +16,12 @@ from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.spelling import mention
 from simulator.user_files import read_user_file
 from simulator.workload.network import Layer, Network, Parameter, Part, Split
-from simulator.workload.operators import Exchange, Operator
+from simulator.workload.operators import Exchange, Operator, known_operators
 
 SUFFIX = ".network.json"
 _VERSION = 1
 _MOST_BYTES = 256 << 20
 _MOST = 2**53  # integers up to this are exact in every JSON reader
-_OPERATORS: Mapping[str, type[Any]] = {kind.__name__: kind for kind in get_args(Operator) if kind is not Exchange}
 
 
 def is_described(text: str) -> bool:
@@ -119,11 +118,12 @@ def network_of(found: Any) -> Network:
 def _read_layer(raw: Mapping[str, Any], position: int, tensors: int) -> Layer:
     what = f"layer {position}"
     kind = raw.get("operator")
-    if not isinstance(kind, str) or kind not in _OPERATORS:
-        raise ValueError(f"{what}: no operator '{one_line(kind, 40)}'; {nearest(str(kind), _OPERATORS)}")
+    known = {name: cls for name, cls in known_operators().items() if cls is not Exchange}
+    if not isinstance(kind, str) or kind not in known:
+        raise ValueError(f"{what}: no operator '{one_line(kind, 40)}'; {nearest(str(kind), known)}")
     numbers = [_whole(n, f"{what}: inputs") for n in _list(raw.get("inputs"), f"{what}: inputs")]
     output = _whole(raw.get("output"), f"{what}: output")
-    needed = 2 if kind == "CrossEntropy" else 1
+    needed = known[kind].least_inputs
     if len(numbers) < needed:
         raise ValueError(f"{what}: {kind} needs {needed} input{'s' if needed > 1 else ''}; got {len(numbers)}")
     for number in (*numbers, output):
@@ -132,7 +132,7 @@ def _read_layer(raw: Mapping[str, Any], position: int, tensors: int) -> Layer:
     parameters = [_parameter(p, what) for p in _list(raw.get("parameters", []), f"{what}: parameters")]
     return Layer(
         _text(raw.get("name"), f"{what}: name"),
-        _operator(_OPERATORS[kind], _mapping(raw.get("sizes", {}), f"{what}: sizes"), what),
+        _operator(known[kind], _mapping(raw.get("sizes", {}), f"{what}: sizes"), what),
         tuple(numbers),
         output,
         tuple(parameters),

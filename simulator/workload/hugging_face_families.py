@@ -161,14 +161,19 @@ def _of_llama(c: Config, sizes: Decoder) -> Entry:
 
 
 def _llama(c: Config) -> Entry:
+    return _biased(c, _llama_sizes(c))
+
+
+def _biased(c: Config, sizes: dict[str, Any], **odd: Any) -> Entry:
+    """Return a Llama-like model with *sizes*, whose attention may have biases."""
     bias = c.flag("attention_bias", False)
     inner = c.size("intermediate_size")
-    return _of_llama(c, Decoder(**_llama_sizes(c), inner=inner, qkv_bias=bias, out_bias=bias))
+    return _of_llama(c, Decoder(**sizes, inner=inner, qkv_bias=bias, out_bias=bias, **odd))
 
 
 def _mistral(c: Config) -> Entry:
     c.only("attention_bias", False)
-    return _of_llama(c, Decoder(**_llama_sizes(c, kv_heads=8), inner=c.size("intermediate_size")))
+    return _biased(c, _llama_sizes(c, kv_heads=8))
 
 
 def _qwen2(c: Config) -> Entry:
@@ -176,20 +181,22 @@ def _qwen2(c: Config) -> Entry:
 
 
 def _qwen3(c: Config) -> Entry:
-    bias = c.flag("attention_bias", False)
-    sizes = _llama_sizes(c, head_size=128)
-    inner = c.size("intermediate_size")
-    return _of_llama(c, Decoder(**sizes, inner=inner, qkv_bias=bias, out_bias=bias, qk_norm=True))
+    return _biased(c, _llama_sizes(c, head_size=128), qk_norm=True)
 
 
 def _mixtral(c: Config) -> Entry:
-    sizes = Mixture(
-        **_llama_sizes(c, kv_heads=8),
-        experts=c.size("num_local_experts", default=8),
-        chosen=c.size("num_experts_per_tok", default=2),
-        expert_inner=c.size("intermediate_size"),
+    return _of_llama(
+        c, Mixture(**_llama_sizes(c, kv_heads=8), **_experts(c, "num_local_experts", 8, 2, None, "intermediate_size"))
     )
-    return _of_llama(c, sizes)
+
+
+def _experts(c: Config, name: str, experts: int, chosen: int, inner: int | None, key: str) -> dict[str, Any]:
+    """Return the sizes of experts: their number under *name*, their width under *key*; numbers are defaults."""
+    return {
+        "experts": c.size(name, default=experts),
+        "chosen": c.size("num_experts_per_tok", default=chosen),
+        "expert_inner": c.size(key, default=inner),
+    }
 
 
 def _gpt_oss(c: Config) -> Entry:
@@ -202,9 +209,7 @@ def _gpt_oss(c: Config) -> Entry:
     bias = c.flag("attention_bias", True)
     sizes = Mixture(
         **_llama_sizes(c, head_size=64, kv_heads=8),
-        experts=c.size("num_local_experts", default=128),
-        chosen=c.size("num_experts_per_tok", default=4),
-        expert_inner=c.size("intermediate_size", default=2880),
+        **_experts(c, "num_local_experts", 128, 4, 2880, "intermediate_size"),
         qkv_bias=bias,
         out_bias=bias,
         window=c.size("sliding_window", default=128),
@@ -230,9 +235,7 @@ def _qwen2_moe(c: Config) -> Entry:
         **_llama_sizes(c),
         inner=c.size("intermediate_size", default=5632),
         qkv_bias=c.flag("qkv_bias", True),
-        experts=c.size("num_experts", default=60),
-        chosen=c.size("num_experts_per_tok", default=4),
-        expert_inner=c.size("moe_intermediate_size", default=1408),
+        **_experts(c, "num_experts", 60, 4, 1408, "moe_intermediate_size"),
         shared_inner=c.size("shared_expert_intermediate_size", default=5632),
         shared_gate=True,
         dense_layers=_dense_layers(c),
@@ -248,9 +251,7 @@ def _qwen3_moe(c: Config) -> Entry:
         qkv_bias=bias,
         out_bias=bias,
         qk_norm=True,
-        experts=c.size("num_experts", default=128),
-        chosen=c.size("num_experts_per_tok", default=8),
-        expert_inner=c.size("moe_intermediate_size", default=768),
+        **_experts(c, "num_experts", 128, 8, 768, "moe_intermediate_size"),
         dense_layers=_dense_layers(c),
     )
     return _of_llama(c, sizes)

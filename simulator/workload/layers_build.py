@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
 
-from simulator.workload.layers_schema import InputSpec, LayerSpec
+from simulator.workload.layers_schema import KINDS, InputSpec, LayerSpec
 from simulator.workload.network import Parameter
 from simulator.workload.zoo.attention import self_attention
 from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
@@ -43,18 +42,20 @@ def add_layer(b: NetworkBuilder, spec: LayerSpec, name: str, inputs: list[Tensor
         return b.concat(tuple(inputs), name)
     if len(inputs) != 1:
         raise SizeError(f"{kind} has one input; got {len(inputs)}")
-    if kind in ("lstm", "gru", "rnn"):
-        _rank(kind, inputs, "sequences")
-        assert spec.hidden is not None
-        cell: Literal["lstm", "gru", "rnn"] = "lstm" if kind == "lstm" else "gru" if kind == "gru" else "rnn"
-        return b.recurrent(inputs[0], name, spec.hidden, cell)
-    if kind == "linear":
-        return _linear(b, spec, name, inputs[0], tied)
-    if kind == "flatten":
-        return b.flatten(inputs[0])
-    needed, make = _MAKERS.get(kind, ("", _elementwise))
+    x = inputs[0]
+    if kind == "linear" and len(x.shape) == _RANKS["images"]:
+        raise SizeError("linear works on features; put flatten before it")
+    if tied is not None:
+        return _tied(b, spec, name, x, tied)
+    needed, make, fixed = _MAKERS.get(kind, ("", "elementwise", {}))
     _rank(kind, inputs, needed)
-    return make(b, spec, name, inputs[0])
+    if make == "elementwise":
+        return b.elementwise(name, kind, x, in_place=bool(spec.in_place))
+    if callable(make):
+        return make(b, spec, name, x)
+    given = {key: getattr(spec, key) for keys in KINDS[kind] for key in keys}
+    added: Tensor = getattr(b, make)(x, name, **fixed, **{key: v for key, v in given.items() if v is not None})
+    return added
 
 
 _RANKS = {"images": 4, "sequences": 3, "tokens": 2}
@@ -79,53 +80,12 @@ def _sum(b: NetworkBuilder, spec: LayerSpec, name: str, inputs: list[Tensor]) ->
     return result
 
 
-def _linear(b: NetworkBuilder, spec: LayerSpec, name: str, x: Tensor, tied: Tensor | None) -> Tensor:
-    if len(x.shape) == _RANKS["images"]:
-        raise SizeError("linear works on features; put flatten before it")
-    if tied is None:
-        assert spec.outputs is not None
-        return b.linear(x, name, spec.outputs, bias=spec.bias is not False)
+def _tied(b: NetworkBuilder, spec: LayerSpec, name: str, x: Tensor, tied: Tensor) -> Tensor:
     weight, vocabulary = b.embedding_of(tied)
     if weight.elements != vocabulary * x.shape[-1]:
         size = weight.elements // vocabulary
         raise SizeError(f"the tied embedding has rows of {size}, and what comes in {x.shape[-1]}")
     return b.linear(x, name, vocabulary, bias=bool(spec.bias), tied=weight)
-
-
-def _elementwise(b: NetworkBuilder, spec: LayerSpec, name: str, x: Tensor) -> Tensor:
-    return b.elementwise(name, str(spec.kind), x, in_place=bool(spec.in_place))
-
-
-def _conv(b: NetworkBuilder, spec: LayerSpec, name: str, x: Tensor) -> Tensor:
-    assert spec.channels is not None
-    assert spec.kernel is not None
-    return b.conv(
-        x,
-        name,
-        spec.channels,
-        spec.kernel,
-        stride=spec.stride or 1,
-        pad=spec.pad or 0,
-        groups=spec.groups or 1,
-        bias=bool(spec.bias),
-    )
-
-
-def _pool(b: NetworkBuilder, spec: LayerSpec, name: str, x: Tensor) -> Tensor:
-    assert spec.kernel is not None
-    kind: Literal["max", "avg"] = "max" if spec.kind == "max-pool" else "avg"
-    return b.pool(x, name, spec.kernel, kind=kind, stride=spec.stride, pad=spec.pad or 0, ceil=bool(spec.ceil))
-
-
-def _norm(b: NetworkBuilder, spec: LayerSpec, name: str, x: Tensor) -> Tensor:
-    kind: Literal["layer_norm", "rms_norm"] = "rms_norm" if spec.kind == "rms-norm" else "layer_norm"
-    return b.layer_norm(x, name, kind=kind, bias=spec.bias is not False)
-
-
-def _embedding(b: NetworkBuilder, spec: LayerSpec, name: str, x: Tensor) -> Tensor:
-    assert spec.vocabulary is not None
-    assert spec.size is not None
-    return b.embedding(x, name, spec.vocabulary, spec.size)
 
 
 def _positions(b: NetworkBuilder, spec: LayerSpec, name: str, x: Tensor) -> Tensor:
@@ -164,18 +124,22 @@ def _attention(b: NetworkBuilder, spec: LayerSpec, name: str, x: Tensor) -> Tens
 
 
 Maker = Callable[[NetworkBuilder, LayerSpec, str, Tensor], Tensor]
-# For each kind: the inputs that it takes ("": any), and the function that appends it.
-_MAKERS: dict[str, tuple[str, Maker]] = {
-    "conv": ("images", _conv),
-    "max-pool": ("images", _pool),
-    "avg-pool": ("images", _pool),
-    "layer-norm": ("", _norm),
-    "rms-norm": ("", _norm),
-    "embedding": ("tokens", _embedding),
-    "positions": ("sequences", _positions),
-    "self-attention": ("sequences", _attention),
-    "global-avg-pool": ("images", lambda b, _, name, x: b.adaptive_avg_pool(x, name)),
-    "batch-norm": ("images", lambda b, _, name, x: b.batch_norm(x, name)),
-    "softmax": ("", lambda b, _, name, x: b.softmax(x, name)),
-    "dropout": ("", lambda b, _, name, x: b.dropout(x, name)),
+# For each kind: the inputs that it takes ("": any), the builder's method or function that appends it, which takes the
+# kind's keys, and what it takes besides.  The others are functions of each element.
+_MAKERS: dict[str, tuple[str, str | Maker, dict[str, str]]] = {
+    "linear": ("", "linear", {}),
+    "conv": ("images", "conv", {}),
+    "max-pool": ("images", "pool", {}),
+    "avg-pool": ("images", "pool", {"kind": "avg"}),
+    "global-avg-pool": ("images", "adaptive_avg_pool", {}),
+    "flatten": ("", lambda b, _, __, x: b.flatten(x), {}),
+    "batch-norm": ("images", "batch_norm", {}),
+    "layer-norm": ("", "layer_norm", {}),
+    "rms-norm": ("", "layer_norm", {"kind": "rms_norm"}),
+    "embedding": ("tokens", "embedding", {}),
+    "positions": ("sequences", _positions, {}),
+    "self-attention": ("sequences", _attention, {}),
+    **{cell: ("sequences", "recurrent", {"cell": cell}) for cell in ("lstm", "gru", "rnn")},
+    "softmax": ("", "softmax", {}),
+    "dropout": ("", "dropout", {}),
 }

@@ -7,7 +7,7 @@ mappings, each of which is then checked as a :class:`LayerSpec`.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator
 
@@ -49,33 +49,6 @@ Side = Annotated[int | tuple[int, int], _sides(1)]
 Pad = Annotated[int | tuple[int, int], _sides(0)]
 Name = Annotated[str, PlainValidator(_name)]
 Names = Annotated[tuple[str, ...], PlainValidator(_names)]
-LayerKind = Literal[
-    "linear",
-    "conv",
-    "embedding",
-    "positions",
-    "self-attention",
-    "batch-norm",
-    "layer-norm",
-    "rms-norm",
-    "lstm",
-    "gru",
-    "rnn",
-    "max-pool",
-    "avg-pool",
-    "global-avg-pool",
-    "flatten",
-    "relu",
-    "gelu",
-    "silu",
-    "sigmoid",
-    "tanh",
-    "softmax",
-    "dropout",
-    "add",
-    "mul",
-    "concat",
-]
 # For each kind: its required keys, and its optional ones.
 KINDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "linear": ((), ("outputs", "bias", "tied")),
@@ -83,19 +56,21 @@ KINDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "embedding": (("vocabulary", "size"), ()),
     "positions": ((), ("positions",)),
     "self-attention": (("heads",), ("kv_heads", "causal", "bias", "dropout", "attention")),
+    "batch-norm": ((), ()),
     "layer-norm": ((), ("bias",)),
-    "lstm": (("hidden",), ()),
-    "gru": (("hidden",), ()),
-    "rnn": (("hidden",), ()),
-    "max-pool": (("kernel",), ("stride", "pad", "ceil")),
-    "avg-pool": (("kernel",), ("stride", "pad", "ceil")),
+    "rms-norm": ((), ()),
+    **dict.fromkeys(("lstm", "gru", "rnn"), (("hidden",), ())),
+    **dict.fromkeys(("max-pool", "avg-pool"), (("kernel",), ("stride", "pad", "ceil"))),
+    **dict.fromkeys(("global-avg-pool", "flatten"), ((), ())),
     "relu": ((), ("in_place",)),
+    **dict.fromkeys(("gelu", "silu", "sigmoid", "tanh", "softmax", "dropout"), ((), ())),
     "add": (("inputs",), ("in_place",)),
-    "mul": (("inputs",), ()),
-    "concat": (("inputs",), ()),
-    **dict.fromkeys(("batch-norm", "rms-norm", "global-avg-pool", "flatten", "softmax", "dropout"), ((), ())),
-    **dict.fromkeys(("gelu", "silu", "sigmoid", "tanh"), ((), ())),
+    **dict.fromkeys(("mul", "concat"), (("inputs",), ())),
 }
+if TYPE_CHECKING:
+    LayerKind = str
+else:
+    LayerKind = Literal[tuple(KINDS)]
 
 
 class InputSpec(Strict):

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Literal, ParamSpec, TypeVar
 
-from simulator.workload.operators import Embedding, Operator
+from simulator.workload.operators import Attention, Conv2d, Embedding, MatMul, Operator, Recurrent, Softmax
 
 Part = Literal["attention", "feed-forward", "experts"]
 Split = Literal["columns", "rows"]
+Family = Literal["CNN", "transformer", "MoE"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -148,3 +149,20 @@ def block_name(layer: str) -> str:
 def in_any_block(layer: str) -> str:
     """Return the name of *layer* in any of the repeated blocks: ``blocks.*.mlp.up`` for ``blocks.3.mlp.up``."""
     return _NUMBER.sub("*", layer)
+
+
+@once
+def family_of(network: Network) -> Family | None:
+    """Return "CNN" if convolutions have most FLOPs, "MoE" if tokens go to experts, "transformer" if tokens attend.
+
+    Hybrids with Mamba's layers belong to the last two.  A network that recurs, or does none of this, has no family.
+    """
+    convolved = sum(layer.operator.flop for layer in network.layers if isinstance(layer.operator, Conv2d))
+    if convolved > 0.5 * network.flop:
+        return "CNN"
+    if any(isinstance(layer.operator, Recurrent) for layer in network.layers):
+        return None
+    if any(layer.part == "experts" for layer in network.layers):
+        return "MoE"
+    kinds = {type(layer.operator) for layer in network.layers}
+    return "transformer" if Attention in kinds or {MatMul, Softmax} <= kinds else None

@@ -36,6 +36,7 @@ _NAMES: dict[Precision, tuple[str, ...]] = {
 _BY_NAME = {name: precision for precision, names in _NAMES.items() for name in (precision, *names)}
 PACKED = 2
 INDEX_BYTES = 8  # int64, in which PyTorch stores tokens, and the places of largest elements
+STATISTIC_BYTES = 4  # of means, deviations and sums of rows: fp32 whatever the precision
 NVFP4_BYTES = 1 / PACKED + 1 / 16  # with the scale in 8 bits of each block of 16 (arXiv 2509.25149, section 2)
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.devices.gpu.attention_blocks import ROWS, Blocks, blocks_of, spread_over
-from simulator.devices.kernels import FusedAttention
+from simulator.devices.gpu.attention import ROWS, Blocks, blocks_of, spread_over
+from simulator.workload.operators import FusedAttention
 
 STEP, BLOCK = 700.0, 3000.0
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.devices.gpu.convolution import convolution_cost
-from simulator.devices.kernels import Convolution
-from simulator.workload.operators import Conv2d
+from simulator.workload.operators import Conv2d, Convolution
 from tests.devices import find_gpu
 
 DEVICES = ("k80-die", "m40", "p100-pcie-16gb", "t4", "v100-sxm2-16gb", "a100-sxm4-80gb", "h100-sxm5-80gb", "vega-fe")

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from simulator.devices.cpu.cpu import Cache, Cpu
 from simulator.devices.cpu.memory import bandwidth
-from simulator.devices.kernels import Gemm, Streaming
 from simulator.devices.predict import kernel_cost, operator_costs
+from simulator.workload.kernels import Gemm, Streaming
 from simulator.workload.operators import Conv2d, Linear, Operator, Pool, Recurrent, Softmax
 
 CPU = Cpu(

@@ -9,11 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.constants import DEFAULT
-from simulator.devices.gpu.clock import PowerCosts, sustained_clock
 from simulator.devices.gpu.gemm import gemm_cost, matrix_product_time
 from simulator.devices.gpu.gpu import Gpu
-from simulator.devices.gpu.rates import arithmetic_rate
-from simulator.devices.kernels import Gemm
+from simulator.devices.gpu.rates import PowerCosts, arithmetic_rate, sustained_clock
+from simulator.workload.kernels import Gemm
 from tests.devices import find_gpu
 
 POWER = DEFAULT(PowerCosts)

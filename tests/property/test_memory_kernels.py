@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.devices.gpu.gpu import Gpu
-from simulator.devices.kernels import Gather, Kernel, Pooling, Rowwise, Streaming
 from simulator.devices.predict import kernel_cost
 from simulator.questions.calibration import Calibration
+from simulator.workload.kernels import Kernel, Rowwise, Streaming
+from simulator.workload.operators import Gather, Pooling
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 from tests.devices import find_gpu
 

@@ -8,9 +8,9 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.devices.kernels import Gemm
 from simulator.devices.neighbours import correction, known_share, left_out, shape_of, variety_of
 from simulator.questions.calibration import Neighbourhood
+from simulator.workload.kernels import Gemm
 
 sizes = st.integers(1, 1 << 16)
 gemms = st.builds(Gemm, sizes, sizes, sizes, st.just("fp32"), layout=st.sampled_from(("NN", "NT", "TN")))

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.rates import arithmetic_rate
 from simulator.devices.gpu.tensor_product import tensor_product_time
-from simulator.devices.kernels import Gemm
 from simulator.devices.predict import cold_device
-from simulator.step.padding import padded
+from simulator.step.lowering import padded
+from simulator.workload.kernels import Gemm
 from simulator.workload.precision import ELEMENT_BYTES
 from tests.devices import find_gpu
 

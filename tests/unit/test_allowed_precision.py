@@ -8,14 +8,14 @@ import pytest
 
 from simulator.api import Session
 from simulator.devices.gpu.gpu import Gpu
-from simulator.devices.kernels import Convolution, Gemm, Kernel, Recurrence
 from simulator.devices.predict import kernel_cost
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 from simulator.step.changes import changes_of
 from simulator.step.layout import laid_out
-from simulator.workload.operators import Conv2d
+from simulator.workload.kernels import Gemm, Kernel
+from simulator.workload.operators import Conv2d, Convolution, Recurrence
 from tests.devices import find_gpu
 from validate.tables.names import gpu_names
 

@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.devices.gpu.attention import attention_cost
-from simulator.devices.gpu.attention_blocks import blocks_of
-from simulator.devices.kernels import FusedAttention
+from simulator.devices.gpu.attention import attention_cost, blocks_of
 from simulator.errors import InputError
+from simulator.workload.operators import FusedAttention
 from simulator.workload.precision import Precision
 from tests.devices import find_gpu
 

@@ -27,7 +27,7 @@ from simulator.workload.operators import Linear, Softmax
 pytestmark = pytest.mark.usefixtures("answered_once")
 
 GEMM = kernel_chain("gemm", "compute", "fp32")
-ROWWISE = kernel_chain("rowwise", "memory", "fp32")
+ROWWISE = kernel_chain("rowwise", "memory", "")
 SEEN = Seen(
     devices={"a": ("fp32",)},
     generations={"old": ("fp32", "half")},

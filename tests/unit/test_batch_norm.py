@@ -7,14 +7,12 @@ from dataclasses import replace
 import pytest
 
 from simulator.constants import DEFAULT
-from simulator.devices.gpu.batch_norm import BatchNormCosts
 from simulator.devices.gpu.gpu import Gpu, gpu_from_part
 from simulator.devices.gpu.memory import achieved_bandwidth
-from simulator.devices.gpu.rowwise import rowwise_cost
-from simulator.devices.kernels import Rowwise
-from simulator.devices.lowering import lower_operator
+from simulator.devices.gpu.rowwise import BatchNormCosts, rowwise_cost
 from simulator.topology.catalogue import load_part
 from simulator.topology.parts import GpuPart
+from simulator.workload.kernels import Rowwise
 from simulator.workload.operators import BatchNorm
 from simulator.workload.precision import Precision
 from simulator.workload.zoo.registry import build_network
@@ -44,7 +42,7 @@ def test_a_network_in_half_precision_takes_what_profiles_show(
     total_s = 0.0
     for layer in build_network("resnet50", batch=128, training=True).layers:
         if isinstance(layer.operator, BatchNorm):
-            for kernel in lower_operator(layer.operator, phase, "fp16"):  # type: ignore[arg-type]
+            for kernel in layer.operator.kernels(phase, "fp16"):  # type: ignore[arg-type]
                 assert isinstance(kernel, Rowwise)
                 total_s += rowwise_cost(a100, replace(kernel, channels_last=channels_last)).time_s
     assert total_s == pytest.approx(profiled_s, rel=0.2)

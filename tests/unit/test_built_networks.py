@@ -142,7 +142,7 @@ def flops(built: Built, training: bool) -> tuple[int, int]:
 def again(network: Network) -> int:
     """Return the FLOPs of attention scores that fused attention recomputes; on meta it is not fused."""
     operators = [layer.operator for layer in network.layers if isinstance(layer.operator, Attention)]
-    return sum(operator.backward_flop - 2 * operator.flop for operator in operators)
+    return sum(operator.backward_flop(True, (True,) * 3) - 2 * operator.flop for operator in operators)
 
 
 @pytest.mark.parametrize("name", _ALL)

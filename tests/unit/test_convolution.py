@@ -10,18 +10,16 @@ from pathlib import Path
 import pytest
 
 from simulator.constants import DEFAULT
-from simulator.devices.gpu.blocks import Engine, blocks_time
+from simulator.devices.gpu.blocks import ConvolutionCosts, Engine, blocks_time
 from simulator.devices.gpu.convolution import convolution_cost
 from simulator.devices.gpu.convolution_algorithms import problem
-from simulator.devices.gpu.convolution_costs import ConvolutionCosts
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.rates import compute_rate
 from simulator.devices.gpu.winograd import winograd_fused
-from simulator.devices.kernels import Convolution
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration
 from simulator.topology.parts import GpuPart
-from simulator.workload.operators import Conv2d
+from simulator.workload.operators import Conv2d, Convolution
 from simulator.workload.precision import Precision
 from simulator.workload.zoo.registry import build_network
 from tests.devices import find_gpu

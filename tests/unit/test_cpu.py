@@ -9,21 +9,21 @@ import pytest
 
 from simulator.api import load_machine
 from simulator.cli import run
-from simulator.devices.cpu.cpu import Cache, Cpu, cpu_from_part
+from simulator.devices.cpu.cpu import Cache, Cpu, compute_rate, cpu_from_part, effective_cores, region_time
 from simulator.devices.cpu.memory import bandwidth
-from simulator.devices.cpu.threads import compute_rate, effective_cores, region_time
 from simulator.devices.dispatch import dispatch_time
-from simulator.devices.kernels import Gather, Gemm, Streaming
 from simulator.devices.predict import kernel_cost, operator_costs
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration
 from simulator.topology import catalogue
 from simulator.topology.parts import CpuPart
+from simulator.workload.kernels import Gemm, Streaming
 from simulator.workload.operators import (
     Attention,
     Conv2d,
     Elementwise,
     Embedding,
+    Gather,
     Linear,
     MatMul,
     Operator,

@@ -3,54 +3,50 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import get_args
+from typing import ClassVar, get_args
 
 import pytest
 
-from reports.colours import KERNELS as COLOURS
+from reports.colours import kernel_colour
 from simulator.api import Session
 from simulator.cli import run
-from simulator.devices import lowering, predict
 from simulator.devices.cost import KernelCost
 from simulator.devices.dispatch import dispatch_time
-from simulator.devices.kernels import (
-    Convolution,
-    FusedAttention,
-    Gather,
-    Gemm,
-    Kernel,
-    Pooling,
-    Recurrence,
-    Rowwise,
-    Streaming,
-    kernel_class,
-)
-from simulator.devices.lowering import lower_operator
-from simulator.devices.neighbours import AXES, shape_of, variety_of
-from simulator.devices.predict import KERNEL_CLASSES, kernel_cost
-from simulator.devices.roofline import roofline_s
+from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.neighbours import shape_of, variety_of
+from simulator.devices.predict import kernel_cost, roofline_s
 from simulator.errors import InputError
-from simulator.questions.options import Policy, StepOptions
+from simulator.questions.options import Framework, Policy, StepOptions
 from simulator.questions.single import OperatorQuestion
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 from simulator.questions.words import parse_question, question_words
-from simulator.results.words import KIND_WORDS
+from simulator.results.words import kernel_words
 from simulator.step.autocast import casts_of, wide_tensors
-from simulator.step.cold import old_bytes
 from simulator.step.fusion import groups_of
 from simulator.step.issue import issues_of
 from simulator.step.precision import precision_of
-from simulator.step.unfused import unfused
 from simulator.workload import operators as ops
 from simulator.workload.activations import peak_forward_bytes, saved_tensors
 from simulator.workload.backward import backward_steps, training_flop
 from simulator.workload.described import described, network_of
+from simulator.workload.kernels import Gemm, Kernel, Rowwise, Streaming, kernel_class
 from simulator.workload.network import Layer, Network, Parameter
-from simulator.workload.operators import Operator, Phase
+from simulator.workload.operator import Rows
+from simulator.workload.operators import (
+    CLASSES,
+    Convolution,
+    FusedAttention,
+    Gather,
+    Operator,
+    Phase,
+    Pooling,
+    Recurrence,
+    known_operators,
+)
+from simulator.workload.precision import Precision
 from simulator.workload.split.context import context_split
 from simulator.workload.split.tensor import tensor_split
 from validate.importing.kernel_classes import class_of_prediction
@@ -99,9 +95,8 @@ def of_one(operator: Operator) -> Network:
 
 
 def test_the_samples_are_all_classes() -> None:
-    assert {*map(type, OPERATORS), ops.Exchange} == set(get_args(Operator))
-    assert set(map(type, KERNELS)) == set(get_args(Kernel))
-    assert {name for name in ops.__all__ if isinstance(getattr(ops, name), type)} >= set(map(named, OPERATORS))
+    assert {*map(type, OPERATORS), ops.Exchange} == set(known_operators().values())
+    assert set(map(type, KERNELS)) == set(CLASSES.values())
 
 
 @pytest.mark.parametrize("operator", OPERATORS, ids=named)
@@ -112,11 +107,11 @@ def test_every_operator_has_kernels_with_a_cost_in_every_phase(operator: Operato
     classes = set()
     for phase in PHASES:
         assert dispatch_time(device, operator, phase) > 0.0
-        for kernel in lower_operator(operator, phase, "fp32"):
+        for kernel in operator.kernels(phase, "fp32"):
             assert kernel_cost(device, kernel).time_s > 0.0
             classes.add(kernel_class(kernel))
-    assert classes <= set(KERNEL_CLASSES)
-    assert classes or isinstance(operator, ops.Exchange)
+    assert classes
+    assert classes <= set(CLASSES)
 
 
 @pytest.mark.parametrize("operator", OPERATORS, ids=named)
@@ -131,7 +126,7 @@ def test_every_operator_stands_in_the_tables_of_networks(operator: Operator) -> 
     assert tensor_split(network, 2).layers
     wide = wide_tensors(network)
     assert all(list(casts_of(layer, wide)) is not None for layer in network.layers)
-    assert unfused(operator, "fwd", "fp32", lower_operator(operator, "fwd", "fp32"))
+    assert all(operator.kernels("fwd", "fp32", framework) for framework in get_args(Framework))
     gpu = Session().device(Where("dgx-b200"), "gpu0")
     assert all(precision_of(policy, operator, gpu) for policy in get_args(Policy))
 
@@ -145,9 +140,6 @@ def test_every_operator_is_divided_with_sequences_or_refused_in_one_line(operato
             context_split(network, 2)
     else:
         assert context_split(network, 2).layers
-    strange = replace(network, layers=(*network.layers, Layer("fft", Fourier(64, 32), (1,), 2)))  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=r"cp=2 cannot divide (asked|fft)"):
-        context_split(strange, 2)
 
 
 @pytest.mark.parametrize("operator", OPERATORS, ids=named)
@@ -182,31 +174,24 @@ def test_every_class_of_kernels_stands_in_every_table(kernel: Kernel) -> None:
     for device in (session.device(Where("p3.2xlarge"), place) for place in ("gpu0", "cpu")):
         assert kernel_cost(device, kernel).time_s > 0.0
         assert roofline_s(device, kernel) > 0.0
-    assert len(shape_of(kernel)) == len(AXES[name])
+    assert len(shape_of(kernel)) == len(kernel.axes) > 0
+    assert {*kernel.axis_words} == {a for a, b in zip(kernel.axes, shape_of(kernel), strict=True) if isinstance(b, str)}
     assert variety_of(kernel).split()[0] == name
-    assert old_bytes(kernel, "bwd", has_parameters=False) >= 0.0
+    assert set(variety_of(kernel).split()[2:]) <= set(kernel.variety_words) or name == "rowwise"
+    assert kernel.old_bytes(forward=False, has_parameters=False) >= 0.0
     assert class_of_prediction({"class": name, "bound by": "memory"}) != "other"
-    assert {name} <= set(KERNEL_CLASSES) & set(KIND_WORDS) & set(COLOURS)
+    assert kernel_words(name) == kernel.word != ""
+    assert kernel_colour(name) == kernel.colour
 
 
-# -- an operator that nobody measured, made as docs/extending.md says ----------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Fourier(ops.WithoutProducts):
-    """A Fourier transform of each of ``rows`` rows of ``cols`` elements."""
-
-    rows: int
-    cols: int
-
-    @property
-    def output_elements(self) -> int:
-        return self.rows * self.cols
+# -- an operator that nobody measured ----------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Butterflies(ops.WithoutProducts):
-    """The passes of a Fourier transform."""
+class Butterflies(Kernel):
+    """The passes of a Fourier transform; only GPUs have a cost of them."""
+
+    gpu_cost: ClassVar[str] = f"{__name__}:butterflies_cost"
 
     elements: int
 
@@ -215,20 +200,42 @@ class Butterflies(ops.WithoutProducts):
         return 8 * self.elements
 
 
+def butterflies_cost(gpu: Gpu, kernel: Butterflies) -> KernelCost:
+    return KernelCost(kernel.bytes / gpu.memory_bandwidth_Bps, "memory", 0.0, kernel.bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Fourier(Rows):
+    """A Fourier transform of each of ``rows`` rows of ``cols`` elements."""
+
+    saved = ()
+
+    def forward_kernels(self, precision: Precision) -> tuple[Kernel, ...]:
+        return (Butterflies(self.output_elements),)
+
+    def input_gradients(self, precision: Precision) -> tuple[Kernel, ...]:
+        return self.forward_kernels(precision)
+
+
+def test_an_operator_says_what_is_asked_of_all() -> None:
+    @dataclass(frozen=True, slots=True)
+    class Forgetful(Rows):
+        def forward_kernels(self, precision: Precision) -> tuple[Kernel, ...]:
+            return ()
+
+    with pytest.raises(TypeError, match="input_gradients"):
+        Forgetful(64, 32)  # type: ignore[abstract]
+
+
 def network_of_transforms() -> Network:
     product = Layer("in", ops.Linear(64, 32, 32), (0,), 1, (Parameter("in.weight", 1024),))
     return Network("transforms", (product, Layer("fft", Fourier(64, 32), (1,), 2)), (2048,) * 3, 4)
 
 
 @pytest.fixture
-def added(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Add the operator and its kernels; only GPUs have a cost of these, and nothing says what is saved."""
-    lower_operator.register(Fourier, lambda operator, phase, _: (Butterflies(operator.output_elements),))
-    cost = lambda gpu, kernel: KernelCost(kernel.bytes / gpu.memory_bandwidth_Bps, "memory", 0.0, kernel.bytes)  # noqa: E731
-    monkeypatch.setitem(predict._COSTS, Butterflies, cost)
+def added(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let networks have the operator."""
     monkeypatch.setattr(Session, "network", lambda self, question: network_of_transforms())
-    yield
-    lowering.lower_operator._clear_cache()
 
 
 def step(device: str, mode: str = "inference") -> StepQuestion:
@@ -239,7 +246,7 @@ def step(device: str, mode: str = "inference") -> StepQuestion:
 @pytest.mark.usefixtures("added")
 def test_an_operator_that_nobody_measured_has_no_band() -> None:
     session = Session()
-    alone = OperatorQuestion(where=Where("p3.2xlarge"), operator=Fourier(64, 32))  # type: ignore[arg-type]
+    alone = OperatorQuestion(where=Where("p3.2xlarge"), operator=Fourier(64, 32))
     of_tables = session.confidence(step("gpu0"))
     of_step = session.step(step("gpu0")).confidence
     for sure in (session.confidence(alone), of_tables, of_step):
@@ -265,20 +272,13 @@ def test_text_and_json_say_that_it_was_not_measured(tmp_path: Path, capsys: pyte
     assert (document["band"], document["trust"]) == (None, None)
     assert "no measured butterflies kernels" in document["outside"]
     with pytest.raises(InputError, match="measured butterflies kernels correct no others"):
-        variety_of(Butterflies(8))  # type: ignore[arg-type]
+        variety_of(Butterflies(8))
 
 
 @pytest.mark.usefixtures("added")
-@pytest.mark.parametrize(
-    ("question", "said"),
-    [
-        (step("cpu"), "the cost of butterflies kernels on a CPU is not modelled"),
-        (step("gpu0", "train"), "fft: what Fourier saves for its backward pass is not known"),
-    ],
-)
-def test_what_has_no_cost_is_refused_in_one_line(question: StepQuestion, said: str) -> None:
-    with pytest.raises(InputError, match=said) as refused:
-        Session().step(question)
+def test_what_has_no_cost_is_refused_in_one_line() -> None:
+    with pytest.raises(InputError, match="the cost of butterflies kernels on a CPU is not modelled") as refused:
+        Session().step(step("cpu"))
     assert "\n" not in str(refused.value)
 
 

@@ -8,7 +8,6 @@ import pytest
 
 from simulator.api import Session, load_machine
 from simulator.devices.dispatch import host_costs
-from simulator.devices.kernels import Gemm, Rowwise
 from simulator.devices.predict import kernel_cost
 from simulator.questions.layout import parse_layout
 from simulator.questions.options import StepOptions
@@ -16,6 +15,7 @@ from simulator.questions.where import Where
 from simulator.step.issue import Issue, issues_of
 from simulator.step.lowering import AT_ONCE, Run
 from simulator.training.divide import divided
+from simulator.workload.kernels import Gemm, Rowwise
 from simulator.workload.network import Network, block_name
 from simulator.workload.zoo.registry import build_network
 from tests.asked import step_on

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.workload.family import family_of
+from simulator.workload.network import family_of
 from simulator.workload.zoo.builder import NetworkBuilder
 from simulator.workload.zoo.registry import build_network
 

@@ -7,13 +7,12 @@ from dataclasses import replace
 import pytest
 
 from simulator.constants import DEFAULT
-from simulator.devices.gpu.clock import sustained_clock
 from simulator.devices.gpu.gemm import gemm_cost, matrix_product_time
-from simulator.devices.gpu.gemm_tiles import GemmConstants, tiles_for
-from simulator.devices.gpu.rates import arithmetic_rate
-from simulator.devices.kernels import Gemm
+from simulator.devices.gpu.product import GemmConstants, tiles_for
+from simulator.devices.gpu.rates import arithmetic_rate, sustained_clock
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration
+from simulator.workload.kernels import Gemm
 from tests.devices import find_gpu
 
 GEMM = DEFAULT(GemmConstants)

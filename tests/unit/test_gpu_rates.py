@@ -7,15 +7,20 @@ from dataclasses import replace
 import pytest
 
 from simulator.devices.cost import bound_of
-from simulator.devices.gpu.clock import sustained_clock
 from simulator.devices.gpu.memory import achieved_bandwidth
-from simulator.devices.gpu.rates import arithmetic_rate, compute_rate, tensor_rate
-from simulator.devices.gpu.units import computes_in_fp32, multiplies_bytes
-from simulator.devices.kernels import Gemm
+from simulator.devices.gpu.rates import (
+    arithmetic_rate,
+    compute_rate,
+    computes_in_fp32,
+    multiplies_bytes,
+    sustained_clock,
+    tensor_rate,
+)
 from simulator.devices.predict import kernel_cost
 from simulator.errors import InputError
 from simulator.topology.catalogue import load_part, part_names
 from simulator.topology.parts import GpuPart
+from simulator.workload.kernels import Gemm
 from tests.devices import find_gpu
 
 

@@ -107,6 +107,7 @@ LATE = {
     "simulator.results.narrowing": "exchanges need no options of steps",
     "simulator.api.steps": "most steps have neither pipeline stages nor parameter servers",
     "simulator.training.divide": "most layouts divide no tensors",
+    "simulator.results.confidence": "exchanges need no kernels",
     "simulator.topology.catalogue": "the folder of built-in machines is found when one is named",
     "simulator.topology.load": "one machine is no cluster; dumps are told apart once a file is refused",
     "simulator.workload.find": "the zoo, YAML and Hugging Face are read for networks that are there",

@@ -14,12 +14,12 @@ from simulator.api import Session
 from simulator.cli import run as simulate
 from simulator.constants import DEFAULT
 from simulator.devices.gpu.generation import traits_of
-from simulator.devices.gpu.libraries import LibraryCosts, library_factor
-from simulator.devices.kernels import Convolution, Gemm, Streaming
+from simulator.devices.gpu.gpu import LibraryCosts, library_factor
 from simulator.devices.predict import kernel_cost
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Month, Software, Where
-from simulator.workload.operators import Conv2d
+from simulator.workload.kernels import Gemm, Streaming
+from simulator.workload.operators import Conv2d, Convolution
 from validate.kinds import STEPS
 from validate.tables.cells import NotScored
 from validate.tables.names import Names

@@ -10,8 +10,8 @@ import pytest
 
 from simulator.constants import DEFAULT, Constants
 from simulator.devices.gpu.memory import MemoryCosts
+from simulator.devices.gpu.passes import StreamingCosts
 from simulator.devices.gpu.rowwise import RowwiseCosts
-from simulator.devices.gpu.streaming import StreamingCosts
 from validate.constants.families import FAMILIES
 from validate.constants.fit import errors_of, fit_family, rows_of
 from validate.constants.rows import read_rows

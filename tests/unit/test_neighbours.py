@@ -15,24 +15,14 @@ from typer.testing import CliRunner
 from simulator.api import Session
 from simulator.cli import run
 from simulator.devices.calibration_file import load_calibration
-from simulator.devices.kernels import (
-    Convolution,
-    FusedAttention,
-    Gather,
-    Gemm,
-    Kernel,
-    Pooling,
-    Recurrence,
-    Rowwise,
-    Streaming,
-)
 from simulator.devices.neighbours import correction, known_share, left_out, shape_of, variety_of
 from simulator.devices.predict import kernel_cost
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration, Neighbourhood
 from simulator.questions.single import OperatorQuestion
 from simulator.questions.where import Where
-from simulator.workload.operators import Conv2d, Softmax
+from simulator.workload.kernels import Gemm, Kernel, Rowwise, Streaming
+from simulator.workload.operators import Conv2d, Convolution, FusedAttention, Gather, Pooling, Recurrence, Softmax
 from validate.cli.app import app
 
 KERNEL = Rowwise("softmax", 4096, 1024, "fp32")
@@ -73,7 +63,7 @@ def test_a_kernel_far_from_all_measured_ones_keeps_its_time() -> None:
 
 
 def test_errors_correlate_less_the_farther_kernels_are_apart() -> None:
-    # An octave of columns lies 0.8 apart (AXES), so the correlation is exp(-0.8 / near).
+    # An octave of columns lies 0.8 apart (Rowwise.axes), so the correlation is exp(-0.8 / near).
     found = around((KERNEL, 1.3), near=2.0, strength=1.0, noise=0.1)
     octave = math.log(correction(found, replace(KERNEL, cols=2048)))
     assert octave == pytest.approx(math.log(1.3) * math.exp(-0.8 / 2.0) / 1.1, rel=1e-12)

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from simulator.devices.kernels import Streaming
-from simulator.devices.scan import BACKWARD_LAUNCHES, FORWARD_LAUNCHES, scan_backward, scan_copies, scan_forward
 from simulator.errors import InputError
+from simulator.workload.kernels import Streaming
 from simulator.workload.network import Layer, Network
 from simulator.workload.operators import Attention, ChunkScan, Conv2d, Exchange, LayerNorm, Linear
 from simulator.workload.split.context import context_split
@@ -131,8 +130,8 @@ def test_blocks_that_predict_further_tokens_share_their_weights() -> None:
 def test_a_scan_runs_the_kernels_of_mamba_ssm() -> None:
     tokens, heads, size, groups, state, chunk = 2 * LENGTH, 64, 64, 8, 128, 128
     scan = ChunkScan(2, LENGTH, heads, size, groups, state, chunk)
-    forward, backward = scan_forward(scan, "bf16"), scan_backward(scan, "bf16")
-    assert (len(forward), len(backward)) == (FORWARD_LAUNCHES, BACKWARD_LAUNCHES)
+    forward, backward = scan.kernels("fwd", "bf16"), scan.kernels("bwd", "bf16")
+    assert (len(forward), len(backward)) == (scan.host_calls("fwd"), scan.host_calls("bwd"))
     each, within = 2 * tokens * heads * size, 2 * tokens * groups * state * chunk
     assert sum(kernel.flop for kernel in forward) == scan.flop == each * (2 * state + chunk) + within
     # again: states and scores; then dstates, dx, dB, dC, dcb, what both chunk products give, and the decays
@@ -145,7 +144,8 @@ def test_a_scan_runs_the_kernels_of_mamba_ssm() -> None:
         if isinstance(kernel, Streaming) and (kernel.function, kernel.elements) == ("cumsum", states)
     ]
     assert [kernel.bytes for kernel in passing] == [6 * states, 8 * states, 12 * states]
-    copies = scan_copies(scan, "bf16")
+    copies = scan.kernels("fwd", "bf16", "megatron")[len(forward) :]
     projected = tokens * (2 * heads * size + 2 * groups * state + heads)
     assert [kernel.bytes for kernel in copies] == [4 * projected, 4 * tokens * heads * size]
-    assert scan_copies(replace(scan, batch=1), "bf16") == ()
+    alone = replace(scan, batch=1)
+    assert alone.kernels("fwd", "bf16", "megatron") == alone.kernels("fwd", "bf16")

@@ -9,7 +9,6 @@ import pytest
 
 from simulator.cli import run
 from simulator.devices.gpu.gpu import Gpu
-from simulator.devices.kernels import Gemm, Streaming
 from simulator.devices.predict import kernel_cost
 from simulator.questions.options import Policy, StepOptions
 from simulator.step.issue import issues_of
@@ -17,6 +16,7 @@ from simulator.step.lowering import Lowering
 from simulator.step.memory import held_in, memory_need
 from simulator.step.quantising import nvfp4_passes
 from simulator.topology.catalogue import gpus_with
+from simulator.workload.kernels import Gemm, Streaming
 from simulator.workload.network import block_name
 from simulator.workload.operators import Linear
 from simulator.workload.zoo.registry import build_network

@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.devices.kernels import Gemm, Kernel, Streaming
 from simulator.devices.predict import kernel_cost
 from simulator.questions.options import StepOptions
-from simulator.step.lowering import Lowering
-from simulator.step.padding import padded
+from simulator.step.lowering import Lowering, padded
+from simulator.workload.kernels import Gemm, Kernel, Streaming
 from simulator.workload.zoo.registry import build_network
 from tests.devices import find_gpu
 

@@ -26,7 +26,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 from matplotlib.text import Text  # noqa: E402
 
-from reports.colours import ACTIVITIES, BEST, HELD, KERNELS, MARKED_SERIES, OTHER, strategy_series  # noqa: E402
+from reports.colours import ACTIVITIES, BEST, HELD, MARKED_SERIES, OTHER, strategy_series  # noqa: E402
 from reports.layout import lay_out_view  # noqa: E402
 from reports.machine import curve_of  # noqa: E402
 from reports.step import figure_of_steps  # noqa: E402
@@ -34,7 +34,7 @@ from reports.view import make_view  # noqa: E402
 from simulator.collectives.registry import strategy_names  # noqa: E402
 from simulator.results.held import held_over, not_followed  # noqa: E402
 from simulator.results.roofline import roofline_points, roofs_of  # noqa: E402
-from simulator.results.words import KIND_WORDS  # noqa: E402
+from simulator.workload.operators import CLASSES  # noqa: E402
 
 MACHINES = [
     *(("p3.16xlarge", None, None), ("dgx-h100", None, None), ("dgx-h100", 4, None), ("gb200-nvl72", None, None)),
@@ -222,8 +222,8 @@ def test_the_legend_says_which_parts_and_links_there_are():
 
 
 def test_one_colour_stands_for_one_thing():
-    assert set(KERNELS) == set(KIND_WORDS)
-    colours = [*ACTIVITIES.values(), *KERNELS.values(), *HELD.values(), BEST, OTHER]
+    kernels = [known.colour for known in CLASSES.values() if known.colour]
+    colours = [*ACTIVITIES.values(), *kernels, *HELD.values(), BEST, OTHER]
     colours += [colour for colour, _ in MARKED_SERIES]
     assert len(set(colours)) == len(colours)
     assert all(re.fullmatch("#[0-9a-f]{6}", colour) for colour in colours)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from simulator.api.session import Session
 from simulator.constants import DEFAULT
-from simulator.devices.front_ends import FrontEndCosts
+from simulator.devices.dispatch import FrontEndCosts
 from simulator.devices.predict import steady_device
 from simulator.errors import InputError
 from simulator.programs import loops

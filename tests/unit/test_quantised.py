@@ -8,14 +8,14 @@ import pytest
 
 from simulator.api import Session
 from simulator.cli import run
-from simulator.devices.kernels import Convolution, Gemm
 from simulator.devices.predict import kernel_cost
 from simulator.errors import InputError
 from simulator.questions.options import Policy, StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 from simulator.step.precision import precision_of
-from simulator.workload.operators import Attention, BatchNorm, Conv2d, LayerNorm, Linear
+from simulator.workload.kernels import Gemm
+from simulator.workload.operators import Attention, BatchNorm, Conv2d, Convolution, LayerNorm, Linear
 from simulator.workload.precision import ELEMENT_BYTES
 
 T4 = Where("1x-t4")

@@ -11,9 +11,9 @@ import pytest
 
 from simulator.constants import DEFAULT
 from simulator.devices.gpu.recurrence import RecurrenceCosts, recurrence_cost
-from simulator.devices.kernels import Recurrence
 from simulator.errors import InputError
 from simulator.questions.single import OperatorQuestion
+from simulator.workload.operators import Recurrence
 from tests.devices import find_gpu
 from validate.constants.families import FAMILIES
 from validate.constants.fit import errors_of, rows_of

@@ -10,7 +10,7 @@ from simulator.constants import DEFAULT
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.memory import MemoryCosts, achieved_bandwidth
 from simulator.devices.gpu.rowwise import RowwiseCosts, _softmax_threads, rowwise_cost
-from simulator.devices.kernels import Rowwise
+from simulator.workload.kernels import Rowwise
 from tests.devices import find_gpu
 
 ROWWISE = DEFAULT(RowwiseCosts)

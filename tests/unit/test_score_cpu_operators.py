@@ -8,11 +8,9 @@ import pytest
 from simulator.api import Session
 from simulator.constants import DEFAULT
 from simulator.devices.cpu.cpu import Cpu, cpu_from_part
-from simulator.devices.cpu.predict import CallCosts
-from simulator.devices.dispatch import dispatch_time
+from simulator.devices.dispatch import CallCosts, dispatch_time
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.issuing import IssuingCosts
-from simulator.devices.kernels import Convolution, Gemm, Streaming
 from simulator.devices.predict import kernel_cost
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration
@@ -20,7 +18,8 @@ from simulator.questions.single import OperatorQuestion
 from simulator.step.operator import operator_kernels
 from simulator.topology.catalogue import load_part
 from simulator.topology.parts import CpuPart
-from simulator.workload.operators import Attention, Recurrent
+from simulator.workload.kernels import Gemm, Streaming
+from simulator.workload.operators import Attention, Convolution, Recurrent
 from validate.cli.score import score_command
 from validate.kinds import OPERATORS
 from validate.kinds.kind import Asked

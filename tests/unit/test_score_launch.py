@@ -5,11 +5,8 @@ import json
 import pytest
 
 from simulator.constants import DEFAULT
-from simulator.devices.cpu.predict import CallCosts
-from simulator.devices.dispatch import DispatchCosts, dispatch_time, gradient_time
-from simulator.devices.front_ends import FrontEndCosts
+from simulator.devices.dispatch import CallCosts, DispatchCosts, FrontEndCosts, dispatch_time, gradient_time
 from simulator.devices.issuing import IssuingCosts
-from simulator.devices.lowering import lower_operator
 from simulator.devices.predict import kernel_cost, operator_costs
 from simulator.errors import InputError
 from simulator.host.copies import CopyCosts
@@ -49,7 +46,7 @@ def kernels_s(operator, phase="fwd", device: str = GPU) -> float:
 
 def test_ways_of_issuing_one_operator() -> None:
     gpu, relu = NAMES.device(GPU), Elementwise("relu", 64)
-    (kernel,) = lower_operator(relu, "fwd", "fp32")
+    (kernel,) = relu.kernels("fwd", "fp32")
     kernel_s = kernel_cost(gpu, kernel).time_s
     isolated_s = TIMING.isolated_elementwise_s + max(kernel_s, TIMING.isolated_end_s)
     assert seconds(RELU, "torch eager, one after the other") == dispatch_time(gpu, relu, "fwd")

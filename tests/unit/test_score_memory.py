@@ -6,12 +6,12 @@ import pytest
 
 from simulator.constants import DEFAULT
 from simulator.devices.issuing import IssuingCosts, in_graph
-from simulator.devices.kernels import Streaming
 from simulator.devices.predict import kernel_cost
 from simulator.host.latency import chase, memory_place
 from simulator.questions.single import AccessQuestion
 from simulator.topology.catalogue import load_part
 from simulator.topology.parts import CacheLevel, CpuPart
+from simulator.workload.kernels import Streaming
 from validate.cli.score import score_command
 from validate.kinds import MEMORY
 from validate.kinds.kind import Asked

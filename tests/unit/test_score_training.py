@@ -11,7 +11,6 @@ import pytest
 import yaml
 
 from simulator.api import Session, load_machine
-from simulator.devices.lowering import NoKernels, lower_operator
 from simulator.errors import InputError
 from simulator.places import Places
 from simulator.questions.options import StepOptions
@@ -96,16 +95,11 @@ def test_faults_of_the_program_are_no_rows_that_cannot_be_scored(monkeypatch):
         row.bound_s(Session())
 
     def unknown(*arguments):
-        raise NoKernels("no kernels are known of Sort")
+        raise InputError("v100: the cost of sorting kernels on a GPU is not modelled")
 
-    monkeypatch.setattr("simulator.step.operator.lower_operator", unknown)
-    with pytest.raises(NotScored, match="no kernels are known of Sort"):
+    monkeypatch.setattr("simulator.step.operator.roofline_s", unknown)
+    with pytest.raises(NotScored, match="the cost of sorting kernels on a GPU is not modelled"):
         row.bound_s(Session())
-
-
-def test_an_operator_without_kernels_is_named():
-    with pytest.raises(NoKernels, match=r"no kernels are known of object \(fwd, fp32\)"):
-        lower_operator(object(), "fwd", "fp32")
 
 
 # -- questions -------------------------------------------------------------------------

@@ -6,11 +6,10 @@ import pytest
 
 from simulator.constants import DEFAULT
 from simulator.devices.issuing import in_graph
-from simulator.devices.kernels import Streaming
-from simulator.devices.lowering import lower_operator
 from simulator.devices.predict import kernel_cost
 from simulator.questions.single import OperatorQuestion
 from simulator.step.operator import operator_kernels
+from simulator.workload.kernels import Streaming
 from simulator.workload.operators import Attention, Copy
 from validate.constants.rows import countable, device_rows
 from validate.kinds.kind import Asked
@@ -53,7 +52,7 @@ def test_software_says_whose_kernels_run(software: str, library: str) -> None:
     ],
 )
 def test_the_cache_is_written_too(software: str, read_bytes: int) -> None:
-    kernels = lower_operator(Copy(copied_besides(SHAPE, software)), "fwd", "bf16")
+    kernels = Copy(copied_besides(SHAPE, software)).kernels("fwd", "bf16")
     assert sum(kernel.read_bytes for kernel in kernels if isinstance(kernel, Streaming)) == read_bytes
 
 

@@ -13,7 +13,7 @@ from simulator.cli import run
 from simulator.errors import InputError
 from simulator.questions.where import Where
 from simulator.questions.words import parse_question
-from simulator.workload.functions import FUNCTIONS, check_function
+from simulator.workload.operators.elementwise import FUNCTIONS, check_function
 
 SESSION = Session()
 

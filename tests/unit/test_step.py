@@ -12,8 +12,6 @@ from simulator.api import load_machine
 from simulator.constants import DEFAULT
 from simulator.devices.cost import KernelCost
 from simulator.devices.dispatch import DispatchCosts, dispatch_time, gradient_time, update_time
-from simulator.devices.kernels import Rowwise
-from simulator.devices.lowering import lower_operator
 from simulator.devices.optimizer import tensor_passes
 from simulator.devices.predict import kernel_cost
 from simulator.engine.executor import execute
@@ -30,6 +28,7 @@ from simulator.training.micro_batches import Batches
 from simulator.training.plan import plan_alone
 from simulator.training.roles import Role
 from simulator.workload.backward import backward_steps, gradient_order, training_flop
+from simulator.workload.kernels import Rowwise
 from simulator.workload.network import Layer, Network, Parameter, block_name
 from simulator.workload.operators import BatchNorm, Elementwise, LayerNorm, Linear, MatMul, Operator, Softmax
 from tests.asked import alone_on
@@ -400,15 +399,15 @@ def test_lamb_takes_norms_besides_adam_and_remembers_as_much() -> None:
 
 def test_gradients_of_what_a_sum_reads_again_and_again_are_sums() -> None:
     whole, small = Elementwise("add", 1 << 20, 2), Elementwise("add", 1 << 20, summed=2)
-    assert lower_operator(whole, "bwd_data", "fp32") == ()
-    assert lower_operator(small, "fwd", "fp32") == lower_operator(replace(small, summed=0), "fwd", "fp32")
-    gradients = lower_operator(small, "bwd", "fp32")
+    assert whole.kernels("bwd_data", "fp32") == ()
+    assert small.kernels("fwd", "fp32") == replace(small, summed=0).kernels("fwd", "fp32")
+    gradients = small.kernels("bwd", "fp32")
     assert [kernel.bytes for kernel in gradients] == [4 << 20, 4 << 20]
 
 
 def test_the_gradient_of_a_slice_is_put_among_zeros() -> None:
     part = Elementwise("tanh", 1 << 20, part_of=1 << 21)
     plain = replace(part, part_of=0)
-    assert lower_operator(part, "fwd", "fp32") == lower_operator(plain, "fwd", "fp32")
-    more = lower_operator(part, "bwd", "fp32")[len(lower_operator(plain, "bwd", "fp32")) :]
+    assert part.kernels("fwd", "fp32") == plain.kernels("fwd", "fp32")
+    more = part.kernels("bwd", "fp32")[len(plain.kernels("bwd", "fp32")) :]
     assert [kernel.bytes for kernel in more] == [4 << 21, 8 << 20]

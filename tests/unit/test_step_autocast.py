@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from simulator.api import load_machine
-from simulator.devices.kernels import Streaming
 from simulator.places import Places
 from simulator.questions.options import Policy, StepOptions
 from simulator.step.autocast import Cast, casts_of, wide_tensors
 from simulator.step.issue import issues_of
 from simulator.step.lowering import Lowering, Mix
+from simulator.workload.kernels import Streaming
 from simulator.workload.network import Layer, Network, Parameter
 from simulator.workload.operators import Elementwise, LayerNorm, Linear, Softmax
 from simulator.workload.zoo.registry import build_network

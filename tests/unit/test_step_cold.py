@@ -7,12 +7,10 @@ from dataclasses import replace
 import pytest
 
 from simulator.api import load_machine
-from simulator.devices.kernels import Kernel
-from simulator.devices.lowering import lower_operator
 from simulator.devices.optimizer import Optimizer, first_reads, optimizer_kernels
 from simulator.devices.predict import Device
 from simulator.places import Places
-from simulator.step.cold import forgotten_share, old_bytes
+from simulator.step.lowering import forgotten_share
 from simulator.workload.operators import (
     Attention,
     Conv2d,
@@ -31,8 +29,8 @@ CONV = Conv2d(batch=2, c_in=4, c_out=8, h_in=6, w_in=6, kernel_h=3, kernel_w=3, 
 
 def old(operator: Operator, phase: Phase, *, parameters: bool = False) -> list[float]:
     """Return the elements that each kernel reads and that no recent kernel wrote."""
-    kernels: tuple[Kernel, ...] = lower_operator(operator, phase, "fp32")
-    return [old_bytes(kernel, phase, parameters) / 4 for kernel in kernels]
+    kernels = operator.kernels(phase, "fp32")
+    return [kernel.old_bytes(forward=phase == "fwd", has_parameters=parameters) / 4 for kernel in kernels]
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,14 @@ import pytest
 
 from simulator.api import load_machine
 from simulator.devices.gpu.gpu import Gpu, gpu_from_part
-from simulator.devices.kernels import Convolution, Kernel, Rowwise, Streaming
-from simulator.devices.lowering import lower_operator
 from simulator.devices.predict import kernel_cost
 from simulator.questions.options import StepOptions
 from simulator.step.layout import laid_out
 from simulator.topology.catalogue import load_part
 from simulator.topology.parts import GpuPart
 from simulator.workload.backward import backward_steps
-from simulator.workload.operators import BatchNorm, Conv2d
+from simulator.workload.kernels import Kernel, Rowwise, Streaming
+from simulator.workload.operators import BatchNorm, Conv2d, Convolution
 from simulator.workload.precision import Precision
 from simulator.workload.zoo.registry import build_network
 from tests.asked import alone_on
@@ -31,7 +30,7 @@ def gpu(name: str) -> Gpu:
 def copies(
     device: Gpu, phase: str, precision: Precision = "fp16", *, shape: Conv2d = SHAPE, channels_last: bool = False
 ) -> list[Kernel]:
-    kernels = laid_out(device, lower_operator(shape, phase, precision), channels_last=channels_last)  # type: ignore[arg-type]
+    kernels = laid_out(device, shape.kernels(phase, precision), channels_last=channels_last)  # type: ignore[arg-type]
     return [kernel for kernel in kernels if isinstance(kernel, Streaming)]
 
 
@@ -74,8 +73,8 @@ def test_a_step_in_each_layout(precision: str, channels_last: bool, measured_s: 
 
 def test_layouts_reach_convolutions_and_normalisation() -> None:
     a100 = gpu("a100-sxm4-40gb")
-    norm = lower_operator(BatchNorm(32, 64, 28, 28), "fwd", "fp16")
-    for kernels in (lower_operator(SHAPE, "fwd", "fp16"), norm):
+    norm = BatchNorm(32, 64, 28, 28).kernels("fwd", "fp16")
+    for kernels in (SHAPE.kernels("fwd", "fp16"), norm):
         for asked in (False, True):
             found = laid_out(a100, kernels, channels_last=asked)
             assert all(isinstance(kernel, Convolution | Rowwise) for kernel in found)

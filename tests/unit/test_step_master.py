@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from simulator.api import load_machine
-from simulator.devices.kernels import Gemm, Rowwise, Streaming
 from simulator.places import Places
 from simulator.questions.options import Policy, StepOptions
 from simulator.step.issue import issues_of
 from simulator.step.lowering import TO_MASTER, UNSCALE, Lowering
 from simulator.step.memory import memory_need
+from simulator.workload.kernels import Gemm, Rowwise, Streaming
 from simulator.workload.zoo.registry import build_network
 from tests.asked import alone_on
 

@@ -6,13 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.devices.kernels import Gemm, Streaming
-from simulator.devices.lowering import lower_operator
 from simulator.devices.optimizer import first_reads, optimizer_kernels
 from simulator.questions.options import StepOptions
 from simulator.step.issue import issues_of
-from simulator.step.unfused import unfused
 from simulator.workload.find import find_network
+from simulator.workload.kernels import Gemm, Streaming
 from simulator.workload.operators import Conv2d, Elementwise, LayerNorm, Linear, Operator, Phase
 from tests.devices import find_gpu
 
@@ -21,7 +19,7 @@ N = 1 << 20
 
 def moved(operator: Operator, phase: Phase, precision: str = "fp32") -> float:
     """Return the fp32 numbers that the kernels of *operator* move per element."""
-    kernels = unfused(operator, phase, precision, lower_operator(operator, phase, precision))  # type: ignore[arg-type]
+    kernels = operator.kernels(phase, precision, "tensorflow")  # type: ignore[arg-type]
     assert all(isinstance(kernel, Streaming) for kernel in kernels)
     return sum(kernel.bytes for kernel in kernels) / (4.0 * N)
 
@@ -32,17 +30,16 @@ def test_formulas_are_counted_in_fp32(precision: str) -> None:
     assert moved(gelu, "fwd", precision) == 10 + 8
     assert moved(gelu, "bwd", precision) == 16 + 10
     assert moved(norm, "fwd", precision) == 9 + 6
-    assert unfused(norm, "bwd_weight", "fp32", lower_operator(norm, "bwd_weight", "fp32")) == ()
+    assert norm.kernels("bwd_weight", "fp32", "tensorflow") == ()
 
 
 def test_a_bias_is_a_kernel_of_its_own_and_what_has_no_formula_stays() -> None:
     linear = Linear(1024, 1024, 1024)
-    product, bias = unfused(linear, "fwd", "fp16", lower_operator(linear, "fwd", "fp16"))
+    product, bias = linear.kernels("fwd", "fp16", "tensorflow")
     assert isinstance(product, Gemm)
     assert bias.bytes == 2 * 2 * linear.output_elements
     image = Conv2d(8, 64, 64, 56, 56, 1, 1)
-    kernels = lower_operator(image, "fwd", "fp16")
-    assert unfused(image, "fwd", "fp16", kernels) == kernels
+    assert image.kernels("fwd", "fp16", "tensorflow") == image.kernels("fwd", "fp16")
 
 
 def test_the_update_has_a_pass_for_each_operation() -> None:

@@ -7,13 +7,12 @@ from dataclasses import replace
 import pytest
 
 from simulator.constants import DEFAULT
-from simulator.devices.gpu.gather import GatherCosts, gather_cost
 from simulator.devices.gpu.memory import MemoryCosts, achieved_bandwidth
-from simulator.devices.gpu.pooling import pooling_cost
-from simulator.devices.gpu.streaming import StreamingCosts, streaming_cost
-from simulator.devices.kernels import Gather, Pooling, Streaming
+from simulator.devices.gpu.passes import GatherCosts, StreamingCosts, gather_cost, pooling_cost, streaming_cost
 from simulator.devices.optimizer import optimizer_kernels
 from simulator.questions.calibration import Calibration
+from simulator.workload.kernels import Streaming
+from simulator.workload.operators import Gather, Pooling
 from tests.devices import find_gpu
 
 MEMORY = DEFAULT(MemoryCosts)

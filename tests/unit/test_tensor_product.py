@@ -11,8 +11,8 @@ from simulator.constants import DEFAULT
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.rates import arithmetic_rate
 from simulator.devices.gpu.tensor_product import TensorProducts, is_pipelined, tensor_product_time
-from simulator.devices.kernels import Gemm
 from simulator.devices.predict import cold_device, kernel_cost, steady_device
+from simulator.workload.kernels import Gemm
 from tests.devices import find_gpu
 
 TENSOR_PRODUCTS = DEFAULT(TensorProducts)

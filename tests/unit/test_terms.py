@@ -8,7 +8,7 @@ import pytest
 
 from simulator.api import Session
 from simulator.constants import Constants
-from simulator.devices.gpu.gemm_tiles import tiles_for
+from simulator.devices.gpu.product import tiles_for
 from simulator.topology.parts import GpuPart
 from tests.devices import find_gpu
 from validate.constants.families import FAMILIES

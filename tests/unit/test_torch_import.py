@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from simulator.devices.lowering import lower_operator
 from simulator.workload.operators import (
     Attention,
     BatchNorm,
@@ -56,8 +55,8 @@ def operators(monkeypatch: pytest.MonkeyPatch, function: Any, *shape: int) -> li
     found = trace(monkeypatch, lambda: (Apply(function), torch.zeros(2, *shape, 8))).network
     assert found.layers[0].operator == Linear(found.elements[0] // 8, 8, 8)
     for layer in found.layers:
-        lower_operator(layer.operator, "fwd", "fp32")
-        lower_operator(layer.operator, "bwd", "fp32")
+        layer.operator.kernels("fwd", "fp32")
+        layer.operator.kernels("bwd", "fp32")
     return [layer.operator for layer in found.layers[1:]]
 
 
@@ -199,7 +198,7 @@ def test_convolutions_have_torchs_flop_weights_and_results(
     assert operator.weight_elements == layer.weight.numel()
     assert operator.output_elements == layer(torch.zeros(3, *shape, device="meta")).numel()
     assert operator.bias
-    assert sum(getattr(k, "flop", 0) for k in lower_operator(operator, "bwd_weight", "fp32")) == operator.flop
+    assert sum(getattr(k, "flop", 0) for k in operator.kernels("bwd_weight", "fp32")) == operator.flop
 
 
 def test_a_transposed_convolution_runs_the_mirror_images_backward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +206,7 @@ def test_a_transposed_convolution_runs_the_mirror_images_backward_pass(monkeypat
     traced = trace(monkeypatch, lambda: (layer, torch.zeros(2, 6, 5, 5)))
     operator = traced.network.layers[0].operator
     assert operator == Conv2d(2, 4, 6, 10, 10, 2, 2, 2, 2, transposed=True)
-    directions = [lower_operator(operator, phase, "fp32")[0].direction for phase in ("fwd", "bwd_data")]  # type: ignore
+    directions = [operator.kernels(phase, "fp32")[0].direction for phase in ("fwd", "bwd_data")]  # type: ignore
     assert directions == ["bwd_data", "fwd"]
 
 

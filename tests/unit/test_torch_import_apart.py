@@ -125,7 +125,7 @@ def test_what_ends_the_process_is_one_line(
 def test_what_never_ends_is_ended(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     traced("good", folder, monkeypatch)  # so that torch is imported
     monkeypatch.setattr(child, "LIMIT_S", 1.0)
-    (process,) = child._serving.values()
+    ((process, _),) = child._serving.values()
     with hang_limit(), pytest.raises(InputError, match="did not end within 1 s"):
         traced("endless", folder, monkeypatch)
     assert process.returncode == -signal.SIGKILL  # not left running

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.devices.kernels import Gemm
-from simulator.devices.lowering import lower_operator
 from simulator.errors import InputError
+from simulator.workload.kernels import Gemm
 from simulator.workload.network import Layer, Network, block_name
 from simulator.workload.operators import Attention, Elementwise, Linear, MatMul, Softmax
 from simulator.workload.split.stages import stages_of
@@ -119,14 +118,14 @@ def test_all_parameters_of_others_are_active() -> None:
 @given(st.integers(1, 4096), st.integers(1, 300), st.sampled_from(["fwd", "bwd_data", "bwd_weight"]))
 def test_grouped_products_do_no_less_than_their_rows_need(rows: int, experts: int, phase: str) -> None:
     operator = Linear(rows, 48, 32, bias=False, experts=experts)
-    (kernel,) = lower_operator(operator, phase, "bf16")  # type: ignore[arg-type]
+    (kernel,) = operator.kernels(phase, "bf16")  # type: ignore[arg-type]
     assert isinstance(kernel, Gemm)
     assert kernel.batch == min(experts, rows)
     assert operator.flop <= kernel.flop < operator.flop + 2 * 48 * 32 * kernel.batch
 
 
 def test_one_expert_is_a_linear_layer() -> None:
-    assert lower_operator(Linear(8, 4, 2, experts=1), "bwd", "fp32") == lower_operator(Linear(8, 4, 2), "bwd", "fp32")
+    assert Linear(8, 4, 2, experts=1).kernels("bwd", "fp32") == Linear(8, 4, 2).kernels("bwd", "fp32")
 
 
 def test_latent_attention_counts_heads_of_two_sizes() -> None:
@@ -134,7 +133,7 @@ def test_latent_attention_counts_heads_of_two_sizes() -> None:
     attention = next(layer.operator for layer in network.layers if isinstance(layer.operator, Attention))
     assert (attention.head_size, attention.value_size) == (192, 128)
     assert attention.flop == 2 * 2 * 16 * 128 * 128 * (192 + 128)
-    assert attention.backward_flop == 2 * 2 * 16 * 128 * 128 * (3 * 192 + 2 * 128)
+    assert attention.backward_flop(False, (True,) * 3) == 2 * 2 * 16 * 128 * 128 * (3 * 192 + 2 * 128)
     eager = build_network("deepseek-v2-lite", batch=2, layers=1, sequence_length=128, attention="eager")
     assert eager.flop == network.flop
 

@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from simulator.workload.operators import CLASSES as KERNELS
+
 CLASSES = ("product", "convolution", "attention", "elementwise", "optimizer", "copy", "collective", "other")
 
 # TorchInductor names fused kernels after their operators, such as "convolution" or "attention"; only its templates
@@ -61,16 +63,6 @@ _OPERATORS = (
     ("copy", re.compile(r"aten::(?:copy_|_to_copy|to|clone|contiguous)$")),
 )
 _NORMALISES = re.compile(r"norm|bn_(?:fw|bw)", re.IGNORECASE)
-_PREDICTED = {
-    "gemm": "product",
-    "recurrence": "product",
-    "convolution": "convolution",
-    "fusedattention": "attention",
-    "streaming": "elementwise",
-    "rowwise": "elementwise",
-    "pooling": "elementwise",
-    "gather": "elementwise",
-}
 
 
 def class_of_kernel(name: str) -> str:
@@ -92,7 +84,8 @@ def class_of_operator(name: str) -> str:
 def class_of_prediction(told: Mapping[str, Any]) -> str:
     """Return the class of a kernel from a trace of ``simulate --trace``, by its arguments; empty for other traces."""
     if "class" in told and "bound by" in told:
-        return "optimizer" if told.get("part") == "update" else _PREDICTED.get(str(told["class"]), "other")
+        known = KERNELS.get(str(told["class"]))
+        return "optimizer" if told.get("part") == "update" else known.traced if known is not None else "other"
     if "task" in told and "waits for" in told:
         return "collective" if "bytes" in told else "other"
     return ""

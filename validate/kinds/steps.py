@@ -35,8 +35,8 @@ from simulator.questions.where import Month, Software, month_of
 from simulator.topology.parts import CpuPart
 from simulator.units import parse_quantity
 from simulator.workload.described import is_described
-from simulator.workload.family import family_of
 from simulator.workload.lora import LORA_LAYERS
+from simulator.workload.network import family_of
 from simulator.workload.zoo.registry import Entry, build_network, find_entry
 from validate.kinds.kind import Asked, Cell, Kind
 from validate.kinds.layouts import ALONE, COLUMNS, ranks_and_layout

@@ -14,12 +14,12 @@ from typing import ClassVar
 
 from simulator.constants import constants
 from simulator.devices.cost import Bound, KernelCost
-from simulator.devices.cpu.cpu import Cpu
+from simulator.devices.cpu.cpu import Cpu, compute_rate, region_time, scalar_rate
 from simulator.devices.cpu.gemm import ProductCosts, gemm_product
 from simulator.devices.cpu.memory import cache_bytes, transfer_time
 from simulator.devices.cpu.passes import start_time
-from simulator.devices.cpu.threads import compute_rate, region_time, scalar_rate
-from simulator.devices.kernels import Convolution, Gemm
+from simulator.workload.kernels import Gemm
+from simulator.workload.operators import Convolution
 from simulator.workload.precision import ELEMENT_BYTES
 
 

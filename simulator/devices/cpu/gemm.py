@@ -15,11 +15,11 @@ from functools import lru_cache
 
 from simulator.constants import constants
 from simulator.devices.cost import Bound, KernelCost
-from simulator.devices.cpu.cpu import Cpu
+from simulator.devices.cpu.cpu import Cpu, compute_rate, region_time, scalar_rate, vector_rate
 from simulator.devices.cpu.memory import cache_bytes, transfer_time
 from simulator.devices.cpu.passes import PassCosts, exp_cycles, start_time
-from simulator.devices.cpu.threads import compute_rate, region_time, scalar_rate, vector_rate
-from simulator.devices.kernels import FusedAttention, Gemm, Recurrence
+from simulator.workload.kernels import Gemm
+from simulator.workload.operators import FusedAttention, Recurrence
 from simulator.workload.precision import ELEMENT_BYTES
 
 

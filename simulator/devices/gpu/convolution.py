@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simulator.devices.cost import KernelCost, bound_of
-from simulator.devices.gpu.clock import energy_time, sustained_clock
 from simulator.devices.gpu.convolution_algorithms import Candidate, Problem, problem
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.implicit_gemm import byte_gemm, direct, explicit_gemm, implicit_gemm, tensor_gemm
-from simulator.devices.gpu.rates import BYTES_AT_ONCE, tensor_rate
-from simulator.devices.gpu.units import multiplies_bytes
+from simulator.devices.gpu.rates import BYTES_AT_ONCE, energy_time, multiplies_bytes, sustained_clock, tensor_rate
 from simulator.devices.gpu.winograd import fft_tiles, winograd, winograd_fused
-from simulator.devices.kernels import Convolution
-from simulator.workload.operators import Conv2d
+from simulator.workload.operators import Conv2d, Convolution
 from simulator.workload.precision import ELEMENT_BYTES
 
 _LARGEST_FFT_FILTER = 16

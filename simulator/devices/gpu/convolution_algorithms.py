@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Literal, NamedTuple
 
-from simulator.devices.gpu.convolution_costs import ConvolutionCosts
+from simulator.devices.gpu.blocks import ConvolutionCosts
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.memory import achieved_bandwidth
 from simulator.devices.gpu.rates import compute_rate
-from simulator.devices.kernels import Convolution
-from simulator.workload.operators import Conv2d
+from simulator.workload.operators import Conv2d, Convolution
 
 SPLITS = (1, 2, 4, 8, 16, 32, 64)
 

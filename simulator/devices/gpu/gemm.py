@@ -14,15 +14,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from simulator.devices.cost import KernelCost
-from simulator.devices.gpu.clock import sustained_clock
-from simulator.devices.gpu.gemm_tiles import GemmConstants, tiles_for
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.memory import achieved_bandwidth, l2_bandwidth, resident_share
-from simulator.devices.gpu.product import ProductTime, Tile, parts_of_k, sides_of_wave
-from simulator.devices.gpu.rates import arithmetic_rate, held
+from simulator.devices.gpu.product import GemmConstants, ProductTime, Tile, parts_of_k, sides_of_wave, tiles_for
+from simulator.devices.gpu.rates import arithmetic_rate, computes_on_tensor_cores, held, sustained_clock
 from simulator.devices.gpu.tensor_product import is_pipelined, tensor_product_time
-from simulator.devices.gpu.units import computes_on_tensor_cores
-from simulator.devices.kernels import Gemm
+from simulator.workload.kernels import Gemm
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
 _THIN = 16  # largest number of rows or columns that dot-product kernels compute

@@ -1,11 +1,21 @@
-"""The time of a matrix product and the way it is cut: what the product models share."""
+"""How a library cuts a matrix product into tiles, each computed by one SM, and what the product models share.
+
+The available tiles follow the kernel names that profilers show (``maxwell_sgemm_128x64_tn``,
+``volta_sgemm_32x128_nn``, ``ampere_sgemm_128x128_nn``): fp32 has few, and on Ampere and Ada batched products in fp32
+use tiles of 128 x 128 however small their matrices are.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
+from simulator.constants import constants
 from simulator.devices.cost import Bound, bound_of
+from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu.rates import arithmetic_rate, computes_on_tensor_cores, sustained_clock
+from simulator.workload.precision import Precision
 
 _WAVES = (1, 2, 4)  # numbers of waves that splitting k may fill
 _MOST_PARTS = 64
@@ -57,3 +67,119 @@ def sides_of_wave(rows: int, columns: int, tile: Tile, tiles_at_once: float) -> 
     tall = min(max(math.sqrt(tiles_at_once * tile.columns / tile.rows), 1.0), rows)
     wide = min(max(tiles_at_once / tall, 1.0), columns)
     return min(max(tiles_at_once / wide, 1.0), rows), wide
+
+
+# (columns, rows) of the row-major result, the larger first: columns are what BLAS calls m.
+_SIDES = (
+    *((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64), (128, 32), (32, 128)),
+    *((64, 32), (32, 64), (32, 32), (128, 16), (16, 128), (128, 8), (8, 128)),
+)
+
+
+@constants("gemm")
+@dataclass(frozen=True, slots=True, eq=False)
+class GemmConstants:
+    """Constants of matrix products, the same for all GPUs.
+
+    Those of tensor (matrix) cores apply to Volta, Turing and AMD; NVIDIA's since Ampere have their own model.
+
+    A tile of r x c keeps its lanes busy for 1 / (1 + cost (1/r + 1/c)) of the time: operands are fetched once per row
+    and column, and multiplied r c times.  Instances compare by identity, so that tiles can be cached by them.
+    """
+
+    fetch: float
+    fetch_volta: float
+    transpose: float
+    straight_volta: float
+    unaligned: float
+    fetch_other: float
+    rate_other: float
+    rate_matrix_other: float
+    fetch_tensor: float
+    alone: float
+    alone_tensor: float
+    tile_clocks: float
+    tile_clocks_tensor: float
+    overlap: float
+    bandwidth_share: float
+    l2_clock_bytes: float
+    thin_share: float
+    l2_share: float
+    pages_early: float
+    page_sharpness_early: float
+    pages_late: float
+    page_sharpness_late: float
+    idle_early: float
+    idle_late: float
+    split_share: float
+    walk_again: float
+    walk_held_bytes: float
+    walk_reach_bytes: float
+    walk_near: float
+    walks_early: float
+    walks_late: float
+    start_s: float
+    reduce_early_s: float
+    reduce_s: float
+    partial_speed: float
+
+
+@lru_cache(maxsize=4096)
+def tiles_for(gpu: Gpu, precision: Precision, layout: str, batched: bool, aligned: bool = True) -> tuple[Tile, ...]:
+    """Return the tiles that a library has for products in *precision* with *layout*, the largest first."""
+    tensor, c = computes_on_tensor_cores(gpu, precision), gpu.constants(GemmConstants)
+    clock_Hz = sustained_clock(gpu, precision)
+    sm_rate = arithmetic_rate(gpu, precision) / gpu.sm_count * clock_Hz / gpu.boost_clock_Hz
+    clocks, elements = (c.tile_clocks_tensor, c.alone_tensor) if tensor else (c.tile_clocks, c.alone)
+    tiles = []
+    for columns, rows in _SIDES:
+        if not tensor and not _in_library(gpu, columns, rows, layout, batched):
+            continue
+        share = _busy_share(gpu, tensor, columns, rows, layout, aligned)
+        alone = elements / (columns * rows)
+        tiles.append(Tile(columns, rows, sm_rate * share, alone, clocks / clock_Hz * min(1.0, 1.0 / alone)))
+    return tuple(tiles)
+
+
+def _in_library(gpu: Gpu, columns: int, rows: int, layout: str, batched: bool) -> bool:
+    """Return whether the library has a kernel with this tile for arithmetic without tensor cores."""
+    kernels = gpu.traits.kernels
+    if kernels == "amd":
+        return max(columns, rows) < 256
+    early, volta = kernels == "maxwell", kernels == "volta"
+    if early and gpu.traits.small_sms and layout == "NT" and not batched:
+        # P100: measured times step with the size of the result as tiles of 128 x 64 would, not larger ones.
+        return (columns, rows) in ((128, 64), (64, 64))
+    if batched and gpu.traits.wide_batches:
+        return (columns, rows) == (128, 128) or (early and (columns, rows) == (128, 64))
+    if max(columns, rows) == 256:
+        return not early and not volta
+    if early and rows < 64:
+        return False
+    if (columns, rows) == (128, 64):
+        return early or volta
+    return (columns, rows) != (64, 128)
+
+
+def _busy_share(
+    gpu: Gpu,
+    tensor: bool,
+    columns: int,
+    rows: int,
+    layout: str,
+    aligned: bool,
+) -> float:
+    c = gpu.constants(GemmConstants)
+    fetches, kernels = 1.0 / columns + 1.0 / rows, gpu.traits.kernels
+    if tensor:
+        rate = c.rate_matrix_other if kernels == "amd" else 1.0
+        return rate / (1.0 + c.fetch_tensor * fetches)
+    if kernels == "amd":
+        return c.rate_other / (1.0 + c.fetch_other * fetches)
+    if kernels == "volta":
+        fetch, turn = c.fetch_volta, 0.0 if layout == "NT" else c.straight_volta
+    else:
+        fetch = c.fetch
+        turn = c.transpose if layout == "NT" else 0.0
+    slow = not aligned and kernels != "ampere"
+    return (c.unaligned if slow else 1.0) / (1.0 + (fetch * gpu.lanes_per_sm / 128.0 + turn) * fetches)

@@ -1,11 +1,178 @@
-"""Arithmetic rates of a device: the data sheet's peak at the clock that the device sustains."""
+"""Arithmetic rates: the units that serve a precision, and the clock that a device sustains within its power limit.
+
+Power grows with the units that switch per clock and with the square of the voltage, and voltage falls with the
+clock: P = P_0 + E n f v(f)^2.  ``n`` counts lanes plus, for each SM, the logic that keeps lanes busy (schedulers and
+a register file, of one size in every generation since Maxwell), which is why a card with 40 small SMs draws more than
+one with 20 large ones and as many lanes.  Up to Turing, the energy of matrix units includes that logic: one of their
+instructions does hundreds of multiplications.  E is the energy of one lane's multiply-add, by manufacturing process.
+A 70 W card therefore computes at about half its boost clock.
+
+Since Ampere, asynchronous copies feed the matrix units, which costs an SM as much power as hundreds of lanes, however
+many products its units compute per clock.  On typical network data a 400 W A100 multiplies at 257 of its 312 TFLOP/s,
+and at 295 on zeros (thonking.ai, "Strangely, matrix multiplications on GPUs run faster when given predictable data");
+a 350 W L40S, with half as many products per SM and clock, at 160 to 190 of 362.  Small or starved kernels spend less
+energy per second and run at the boost clock (:func:`energy_time`).
+
+Voltage falls with the clock only down to the level at which the transistors still switch.  The smaller they are, the
+nearer that level is to the full voltage, and the less a board saves when held far below its boost clock.
+"""
 
 from __future__ import annotations
 
-from simulator.devices.gpu.clock import sustained_clock, working_clock
+from dataclasses import dataclass
+from functools import lru_cache
+
+from simulator.constants import constants
 from simulator.devices.gpu.gpu import Gpu
-from simulator.devices.gpu.units import computes_in_fp32, computes_on_tensor_cores, multiplies_bytes
 from simulator.workload.precision import Precision
+
+
+def computes_on_tensor_cores(gpu: Gpu, precision: Precision) -> bool:
+    """Return whether matrix products in *precision* run on tensor (matrix) cores."""
+    if precision in ("fp32", "fp64") or multiplies_bytes(gpu, precision) or computes_in_fp32(gpu, precision):
+        return False
+    return gpu.traits.has_tensor_cores and precision in gpu.peak_flops_per_s
+
+
+def multiplies_bytes(gpu: Gpu, precision: Precision) -> bool:
+    """Return whether fp32 lanes, rather than tensor cores, multiply numbers of *precision*, four at once (dp4a).
+
+    On Turing, tensor cores do, because runtimes of quantised networks lay operands out for them
+    (``CUBLASLT_ORDER_COL32``); there, a product of plain matrices uses dp4a
+    (:func:`simulator.devices.gpu.gemm.gemm_cost`).
+    """
+    return precision == "int8" and gpu.traits.int8_dot_products and precision not in gpu.peak_flops_per_s
+
+
+def computes_in_fp32(gpu: Gpu, precision: Precision) -> bool:
+    """Return whether libraries compute in fp32 what is stored in *precision*.
+
+    They do for tf32 where the device has no units for it, or none that are faster than fp32, as on GeForce cards since
+    Ampere: a library may use either and takes the faster.  They do for fp16 in the generations before tensor cores,
+    where native units are missing or few: one per 64 of fp32 on GP102 and GP104 (NVIDIA, "CUDA C++ programming guide",
+    throughput of native arithmetic, 6.1).  cuBLAS does not use those, as PyTorch asks it to accumulate in fp32
+    (CUBLAS_COMPUTE_32F).
+    """
+    peak = gpu.peak_flops_per_s
+    if precision == "tf32":
+        return peak.get(precision, 0.0) <= peak.get("fp32", 0.0)
+    return precision == "fp16" and gpu.traits.fp16_as_fp32 and peak.get("fp16", 0.0) < peak.get("fp32", 0.0)
+
+
+@constants("power")
+@dataclass(frozen=True, slots=True, eq=False)
+class PowerCosts:
+    """Constants of power, the same for all GPUs."""
+
+    multiply_add_J: float
+    sm_lanes: float
+    headroom: float
+    idle_share: float
+    idle_W: float
+    lowest_voltage: float
+    busy_share: float
+    tensor_32_bit: float
+    tensor_16_bit: float
+    tensor_8_bit: float
+    tensor_sm_lanes: float
+    packed: float
+    async_32_bit_J: float
+    async_16_bit_J: float
+    async_8_bit_J: float
+
+
+@lru_cache(maxsize=1024)
+def sustained_clock(gpu: Gpu, precision: Precision, energy: float = 1.0) -> float:
+    """Return the clock, in Hz, that *gpu* sustains while multiplying matrices in *precision*.
+
+    This is the clock at which power meets the board's limit: at least the base clock, and at most the boost clock, or
+    the higher clock at which the board is known to run.  *energy* is the energy per clock relative to that of a large
+    product.
+    """
+    costs = gpu.constants(PowerCosts)
+    highest_Hz = gpu.boost_clock_Hz
+    # Measured for fp32 arithmetic; products on tensor cores are capped at the data sheet's peak.
+    if gpu.above_boost and not computes_on_tensor_cores(gpu, precision):
+        highest_Hz *= costs.headroom
+    clock_Hz = highest_Hz
+    if gpu.board_power_W > 0.0:
+        clock_Hz = min(highest_Hz, _clock_of_power(gpu, precision, _available_W(gpu, costs), energy))
+    return max(clock_Hz, gpu.base_clock_Hz) * gpu.calibration.compute
+
+
+def working_clock(gpu: Gpu, precision: Precision) -> float:
+    """Return the clock, in Hz, of kernels that multiply in *precision*, leaving out the limit of :func:`energy_time`.
+
+    This is the boost clock where :func:`energy_time` applies, else :func:`sustained_clock`.
+    """
+    if _spends(gpu, precision):
+        return gpu.boost_clock_Hz * gpu.calibration.compute
+    return sustained_clock(gpu, precision)
+
+
+def energy_time(gpu: Gpu, precision: Precision, flop: float) -> float:
+    """Return the least time, in seconds, in which the board can supply the energy of *flop* on tensor cores.
+
+    0 before Ampere and without a known board power.  A small product leaves most of the chip idle and runs at the
+    highest clock; a large one takes the time in which the board supplies its energy.
+    """
+    if not _spends(gpu, precision):
+        return 0.0
+    if gpu.traits.operands == "copies":
+        return flop * gpu.boost_clock_Hz / (gpu.peak(precision) * sustained_clock(gpu, precision))
+    costs = gpu.constants(PowerCosts)
+    if precision == "tf32":
+        joule = costs.async_32_bit_J
+    else:
+        joule = costs.async_16_bit_J if precision in ("fp16", "bf16") else costs.async_8_bit_J
+    return flop * joule * gpu.traits.tensor_energy / max(_available_W(gpu, costs), 1.0) / gpu.calibration.compute
+
+
+def _spends(gpu: Gpu, precision: Precision) -> bool:
+    """Return whether energy per product, rather than a sustained clock, limits products in *precision*."""
+    is_late = gpu.traits.operands in ("copies", "warps") and gpu.board_power_W > 0.0
+    return is_late and computes_on_tensor_cores(gpu, precision)
+
+
+def _available_W(gpu: Gpu, costs: PowerCosts) -> float:  # noqa: N802  units keep their case
+    """Return the power, in W, that the board's limit leaves for switching."""
+    return gpu.board_power_W * (1.0 - costs.idle_share) - costs.idle_W
+
+
+def _clock_of_power(gpu: Gpu, precision: Precision, available_W: float, energy: float) -> float:
+    """Solve n E f v(f)^2 = available_W for f, in Hz; v falls linearly with f down to the process's lowest voltage."""
+    costs, process = gpu.constants(PowerCosts), gpu.traits.process
+    joule_per_clock = _busy_lanes(gpu, precision, costs) * (energy * costs.multiply_add_J) * process.energy
+    available_W = max(available_W, 1.0)
+    low = costs.lowest_voltage
+    slope = (1.0 - low) / process.full_voltage_Hz
+    lowest_Hz = (process.lowest_voltage - low) / slope  # below this clock the voltage is constant
+    clock_Hz = available_W / (joule_per_clock * process.lowest_voltage**2)
+    if clock_Hz <= lowest_Hz:
+        return clock_Hz
+    clock_Hz = gpu.boost_clock_Hz
+    for _ in range(20):  # Newton's method
+        volt = low + slope * clock_Hz
+        excess_W = joule_per_clock * clock_Hz * volt * volt - available_W
+        clock_Hz -= excess_W / (joule_per_clock * (volt * volt + 2.0 * clock_Hz * volt * slope))
+    return clock_Hz
+
+
+def _busy_lanes(gpu: Gpu, precision: Precision, costs: PowerCosts) -> float:
+    """Return the power-drawing units in fp32 lane equivalents: matrix units, or lanes plus a share for each SM."""
+    peak = gpu.peak_flops_per_s
+    of_clock = costs.busy_share / (2.0 * gpu.boost_clock_Hz)
+    if computes_on_tensor_cores(gpu, precision):
+        if precision == "tf32":
+            energy = costs.tensor_32_bit
+        else:
+            energy = costs.tensor_16_bit if precision in ("fp16", "bf16") else costs.tensor_8_bit
+        around = costs.tensor_sm_lanes * gpu.sm_count if gpu.traits.operands == "copies" else 0.0
+        return peak[precision] * of_clock * energy * gpu.traits.tensor_energy + around
+    is_packed = multiplies_bytes(gpu, precision) or (precision == "fp16" and not computes_in_fp32(gpu, precision))
+    flops_per_s = peak.get("fp64" if precision == "fp64" and precision in peak else "fp32", 0.0)
+    return (flops_per_s * of_clock + costs.sm_lanes * gpu.sm_count) * (costs.packed if is_packed else 1.0)
+
 
 BYTES_AT_ONCE = 4.0  # int8 multiply-adds of a lane in the time of one in fp32 (dp4a)
 
@@ -23,7 +190,7 @@ def compute_rate(gpu: Gpu, precision: Precision, energy: float = 1.0) -> float:
 def tensor_rate(gpu: Gpu, precision: Precision) -> float:
     """Return the rate of tensor cores, in FLOP/s, at their working clock; 0 where none serve *precision*.
 
-    Their energy is a separate limit (:func:`simulator.devices.gpu.clock.energy_time`).
+    Their energy is a separate limit (:func:`simulator.devices.gpu.rates.energy_time`).
     """
     if computes_in_fp32(gpu, precision) or multiplies_bytes(gpu, precision):
         return 0.0

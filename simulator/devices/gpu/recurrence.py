@@ -16,13 +16,12 @@ from functools import lru_cache
 
 from simulator.constants import constants
 from simulator.devices.cost import KernelCost
-from simulator.devices.gpu.blocks import Engine, blocks_time, tensor_engine
+from simulator.devices.gpu.blocks import ConvolutionCosts, Engine, blocks_time, tensor_engine
 from simulator.devices.gpu.convolution_algorithms import at_least, lane_share
-from simulator.devices.gpu.convolution_costs import ConvolutionCosts
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.memory import achieved_bandwidth
 from simulator.devices.gpu.rates import compute_rate, tensor_rate
-from simulator.devices.kernels import Recurrence
+from simulator.workload.operators import Recurrence
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
 Tiles = Sequence[tuple[int, int]]

@@ -24,13 +24,11 @@ from functools import lru_cache
 from typing import ClassVar
 
 from simulator.constants import constants
-from simulator.devices.gpu.clock import energy_time, working_clock
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.memory import achieved_bandwidth, l2_bandwidth, resident_share
 from simulator.devices.gpu.product import ProductTime, Tile, parts_of_k, sides_of_wave
-from simulator.devices.gpu.rates import arithmetic_rate
-from simulator.devices.gpu.units import computes_on_tensor_cores
-from simulator.devices.kernels import Gemm
+from simulator.devices.gpu.rates import arithmetic_rate, computes_on_tensor_cores, energy_time, working_clock
+from simulator.workload.kernels import Gemm
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
 # (columns, rows), the larger first.

@@ -13,25 +13,7 @@ from dataclasses import replace
 from simulator.errors import refused
 from simulator.spelling import mention
 from simulator.workload.network import Layer, Network, once
-from simulator.workload.operators import (
-    Attention,
-    BatchNorm,
-    ChunkScan,
-    Conv2d,
-    Copy,
-    CrossEntropy,
-    Elementwise,
-    Embedding,
-    Exchange,
-    LayerNorm,
-    Linear,
-    MatMul,
-    Operator,
-    Pool,
-    Recurrent,
-    Reduction,
-    Softmax,
-)
+from simulator.workload.operators import Attention, Elementwise, Exchange, Operator
 
 
 @once
@@ -68,21 +50,11 @@ class _Ring:
         return count // self._ranks if count % self._ranks == 0 else count
 
     def _rows_of(self, operator: Operator, name: str) -> Operator:
-        match operator:
-            case Linear() | LayerNorm() | Softmax() | Embedding() | CrossEntropy() | Reduction():
-                return replace(operator, rows=self._part(operator.rows))
-            case Elementwise() | Copy():
-                return replace(operator, elements=self._part(operator.elements))
-            case Exchange():
-                elements, output = self._part(operator.elements), self._part(operator.output_elements)
-                return replace(operator, elements=elements, output_elements=output)
-            case MatMul() | ChunkScan():
-                what = "product" if isinstance(operator, MatMul) else "scan"
-                raise refused("layout", f"cp={self._ranks} cannot divide {name}, a {what} of whole sequences")
-            case BatchNorm() | Conv2d() | Pool() | Recurrent():
-                return operator
-        what = type(operator).__name__
-        raise refused("layout", f"cp={self._ranks} cannot divide {name}: how {what} is divided is not known")
+        part = operator.over_sequences(self._part)
+        if part is None:
+            what = operator.called or type(operator).__name__
+            raise refused("layout", f"cp={self._ranks} cannot divide {name}, a {what} of whole sequences")
+        return part
 
     def _attend(self, layer: Layer, operator: Attention) -> None:
         """Add the attention to a rank's own keys and values, and to those of every other rank as they arrive."""

@@ -20,7 +20,7 @@ from simulator.errors import InputError, divisors, refused
 from simulator.spelling import mention
 from simulator.workload.collective import Collective
 from simulator.workload.network import Layer, Network, Parameter, once
-from simulator.workload.operators import Copy, Elementwise, Exchange, Linear
+from simulator.workload.operators import Elements, Exchange, Linear
 
 _Ways = tuple[Collective | None, Collective | None]  # collectives of the forward and the backward pass
 _THERE: _Ways = ("all-to-all", "all-to-all")
@@ -129,7 +129,7 @@ class _Splitter:
 
     def _part_of(self, layer: Layer, *, is_last: bool) -> Layer:
         operator, ranks, shards = layer.operator, self._ranks, self._shards
-        if isinstance(operator, Elementwise | Copy):
+        if isinstance(operator, Elements):
             return replace(layer, operator=replace(operator, elements=operator.elements * self._times // shards))
         if not _is_of_experts(layer) or not isinstance(operator, Linear):
             what = f"how {type(operator).__name__} is divided among experts is not known"

@@ -14,35 +14,17 @@ reduce-scatter and an all-gather (Korthikanti et al., "Reducing Activation Recom
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from simulator.errors import InputError, divisors
 from simulator.spelling import mention
 from simulator.workload.network import Layer, Network, Parameter, block_name, once
-from simulator.workload.operators import (
-    Attention,
-    BatchNorm,
-    ChunkScan,
-    Conv2d,
-    Copy,
-    CrossEntropy,
-    Elementwise,
-    Embedding,
-    Exchange,
-    LayerNorm,
-    Linear,
-    MatMul,
-    Operator,
-    Pool,
-    Reduction,
-    Softmax,
-)
+from simulator.workload.operator import Divided, Meeting
+from simulator.workload.operators import Embedding, Exchange, Operator
 
 # Whole on each rank; split by channels, heads or columns; split by rows of the sequence.
 State = Literal["whole", "split", "rows"]
-_LEAST = 64  # minimum of columns per rank to pad for; narrower products are computed whole on each rank
-_BY_CHANNEL = (MatMul, Attention, ChunkScan, Elementwise, Softmax, Copy, Pool, BatchNorm)
 
 
 @once
@@ -57,12 +39,6 @@ def tensor_split(network: Network, ranks: int, by_rows: bool = False) -> Network
     return network if ranks == 1 else _Splitter(network, ranks, by_rows).run()
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    state: State
-    number: int
-
-
 class _Splitter:
     def __init__(self, network: Network, ranks: int, by_rows: bool) -> None:
         self._network = network
@@ -73,7 +49,8 @@ class _Splitter:
         self._state: dict[int, State] = {}
         self._entered: dict[int, int] = {}  # by tensor: its whole form, as column-split products read it
         self._gathered: dict[int, int] = {}
-        self._tables = {layer.operator.vocabulary for layer in network.layers if isinstance(layer.operator, Embedding)}
+        tables = (layer.operator.vocabulary for layer in network.layers if isinstance(layer.operator, Embedding))
+        self._largest_table = max(tables, default=0)
         self._says = any(layer.split is not None for layer in network.layers)
         self._share: dict[str, int] = {}  # elements on one rank of each split parameter, by name
 
@@ -88,35 +65,34 @@ class _Splitter:
     def _add(self, layer: Layer) -> None:
         operator = layer.operator
         states = [self._of(tensor) for tensor in layer.inputs]
-        is_split = "split" in states
-        match operator:
-            case Linear() if self._is_kept_whole(layer):
-                self._as_rest(layer, states)
-            case Linear() if is_split:
-                self._by_rows(layer, replace(operator, inputs=self._part(operator.inputs, layer)))
-            case Conv2d(groups=1, transposed=False) if is_split:
-                self._by_rows(layer, replace(operator, c_in=self._part(operator.c_in, layer)))
-            case Linear() if operator.outputs % self._ranks == 0 or operator.outputs > _LEAST * self._ranks:
-                self._by_columns(layer, replace(operator, outputs=self._padded(operator.outputs)))
-            case Conv2d(groups=1, transposed=False) if operator.c_out % self._ranks == 0:
-                self._by_columns(layer, replace(operator, c_out=operator.c_out // self._ranks))
-            case Embedding() if operator.vocabulary == max(self._tables):
-                self._by_rows(layer, replace(operator, vocabulary=self._padded(operator.vocabulary)))
-            case CrossEntropy() if is_split:
-                self._loss(layer, operator)
-            case _ if is_split and isinstance(operator, _BY_CHANNEL) and self._alike(layer, states):
-                self._as_split(layer, self._divided(operator, layer))
-            case Conv2d() if is_split and operator.groups % self._ranks == 0:
-                n = self._ranks
-                groups, c_in, c_out = operator.groups // n, operator.c_in // n, operator.c_out // n
-                self._as_split(layer, replace(operator, groups=groups, c_in=c_in, c_out=c_out))
-            case LayerNorm() if is_split and self._is_by_group(layer, operator):
-                rows = operator.rows // self._network.tokens
-                self._as_split(layer, replace(operator, rows=self._network.tokens * self._part(rows, layer, "groups")))
-            case LayerNorm() if is_split and self._is_by_head(operator):
-                self._put(replace(layer, operator=replace(operator, rows=operator.rows // self._ranks)), "split")
-            case _:
-                self._as_rest(layer, states)
+        divided = operator.meets(self._meeting(layer, states))
+        if divided is None:
+            self._as_rest(layer, states)
+        elif divided.way == "columns":
+            self._by_columns(layer, divided.operator)
+        elif divided.way == "rows":
+            self._by_rows(layer, divided.operator)
+        elif divided.way == "loss":
+            self._loss(layer, divided)
+        else:
+            if divided.way == "split":
+                self._split_parameters(layer.parameters)
+            self._put(replace(layer, operator=divided.operator), "split")
+
+    def _meeting(self, layer: Layer, states: list[State]) -> Meeting:
+        network, is_split = self._network, "split" in states
+        written = [state for tensor, state in zip(layer.inputs, states, strict=True) if tensor in self._state]
+        return Meeting(
+            layer=layer.name,
+            ranks=self._ranks,
+            is_split=is_split,
+            alike=is_split and all(state == "split" for state in written),
+            kept_whole=self._is_kept_whole(layer),
+            read_elements=network.elements[layer.inputs[0]] if layer.inputs else 0,
+            parameter_elements=sum(parameter.elements for parameter in layer.parameters),
+            tokens=network.tokens,
+            largest_table=self._largest_table,
+        )
 
     def _is_kept_whole(self, layer: Layer) -> bool:
         """Return whether *layer* is left undivided by a network that marks the products to divide."""
@@ -145,27 +121,22 @@ class _Splitter:
         summed = Layer(f"{layer.name}.sum", exchange, (partial,), layer.output, in_place=self._rest == "whole")
         self._put(summed, self._rest)
 
-    def _loss(self, layer: Layer, operator: CrossEntropy) -> None:
+    def _loss(self, layer: Layer, divided: Divided[Operator]) -> None:
         """Add a loss over split columns; ranks exchange each row's maximum, sum and label entry."""
-        part = replace(operator, cols=self._padded(operator.cols))
-        self._layers.append(replace(layer, operator=part))
+        self._layers.append(replace(layer, operator=divided.operator))
         self._state[layer.output] = "whole"
-        rows = Exchange("tp", "all-reduce", None, 3 * operator.rows, 1)
+        rows = Exchange("tp", "all-reduce", None, divided.summed, 1)
         self._put(Layer(f"{layer.name}.sum", rows, (layer.output,), layer.output, in_place=True), "whole")
-
-    def _as_split(self, layer: Layer, operator: Operator) -> None:
-        self._split_parameters(layer.parameters)
-        self._put(replace(layer, operator=operator), "split")
 
     def _as_rest(self, layer: Layer, states: list[State]) -> None:
         """Add an operator on whole tensors or, with sequence parallelism and if it allows that, on rows."""
         state, operator = self._rest, layer.operator
         if state == "rows":
-            rowwise = isinstance(operator, Elementwise | Copy | LayerNorm | Softmax | Reduction | Linear)
-            of_sequence = isinstance(operator, Embedding) or any(s == "rows" for s in states)
-            if rowwise and of_sequence and self._network.elements[layer.output] % self._ranks == 0:
+            divides = operator.by_token and "rows" in states and self._network.elements[layer.output] % self._ranks == 0
+            part = operator.over_sequences(lambda n: n // self._ranks) if divides else None
+            if part is not None:
                 inputs = tuple(self._gather(t) if self._of(t) == "split" else t for t in layer.inputs)
-                self._put(replace(layer, operator=self._rows_of(operator), inputs=inputs), "rows")
+                self._put(replace(layer, operator=part, inputs=inputs), "rows")
                 return
         inputs = tuple(self._gather(tensor) for tensor in layer.inputs)
         self._put(replace(layer, inputs=inputs), "whole")
@@ -211,59 +182,6 @@ class _Splitter:
             self._layers.append(Layer(f"tensor {tensor}.gather", exchange, (tensor,), number))
             self._gathered[tensor] = number
         return self._gathered[tensor]
-
-    # -- operators -----------------------------------------------------------------
-
-    def _alike(self, layer: Layer, states: list[State]) -> bool:
-        """Return whether all inputs of *layer* that other layers write are split, in equal parts."""
-        if isinstance(layer.operator, Softmax) and self._network.elements[layer.inputs[0]] % self._ranks:
-            return False
-        written = [s for tensor, s in zip(layer.inputs, states, strict=True) if tensor in self._state]
-        return all(s == "split" for s in written)
-
-    def _divided(self, operator: Operator, layer: Layer) -> Operator:
-        """Return one rank's part of *operator*, on tensors that are split by heads or channels."""
-        match operator:
-            case MatMul():
-                return replace(operator, batch=self._part(operator.batch, layer))
-            case Attention():
-                heads = self._part(operator.heads, layer, "heads")
-                kv_heads = self._part(operator.kv_heads or operator.heads, layer, "heads of keys and values")
-                return replace(operator, heads=heads, kv_heads=kv_heads)
-            case ChunkScan():
-                heads, groups = (
-                    self._part(n, layer, what) for n, what in ((operator.heads, "heads"), (operator.groups, "groups"))
-                )
-                return replace(operator, heads=heads, groups=groups)
-            case Elementwise() | Copy():
-                return replace(operator, elements=operator.elements // self._ranks)
-            case Softmax():
-                return replace(operator, rows=operator.rows // self._ranks)
-            case Pool() | BatchNorm():
-                return replace(operator, channels=operator.channels // self._ranks)
-        return operator
-
-    def _rows_of(self, operator: Operator) -> Operator:
-        match operator:
-            case Elementwise() | Copy():
-                return replace(operator, elements=operator.elements // self._ranks)
-            case LayerNorm() | Softmax() | Reduction() | Linear():
-                return replace(operator, rows=operator.rows // self._ranks)
-        return operator
-
-    def _is_by_group(self, layer: Layer, operator: LayerNorm) -> bool:
-        """Return whether the groups of a token, each a row, have weights of their own (Mamba-2's gated norm)."""
-        return sum(p.elements for p in layer.parameters) > 2 * operator.cols and operator.rows > self._network.tokens
-
-    def _is_by_head(self, operator: LayerNorm) -> bool:
-        tokens = self._network.tokens
-        return bool(tokens) and operator.rows > tokens and operator.rows % (tokens * self._ranks) == 0
-
-    def _part(self, count: int, layer: Layer, what: str = "parts") -> int:
-        if count % self._ranks:
-            told = f"{mention('layout')}: tp={self._ranks} does not divide the {count} {what} of {layer.name}"
-            raise InputError(f"{told}; {divisors(count)}")
-        return count // self._ranks
 
     def _padded(self, count: int) -> int:
         """Return a rank's part of *count* rows or columns, padded to divide evenly, as vocabularies are."""

@@ -6,6 +6,6 @@ only when a module is traced.
 """
 
 from simulator.workload.torch_import.load import load_torch_workload
-from simulator.workload.torch_import.traced import TracedNetwork
+from simulator.workload.torch_import.request import TracedNetwork
 
 __all__ = ["TracedNetwork", "load_torch_workload"]

@@ -161,8 +161,8 @@ class LibraryFunctions(TorchFunctionMode):  # type: ignore[misc]  # torch is not
                 before = tuple(written[:-1])
                 recorder.append(operator, (*read, *states_numbers, *before), parameters, written[-1], function=name)
                 recorder.recurrent_flop += operator.flop
-                needed = layer > 0 or x.requires_grad, states[0].requires_grad
-                recorder.recurrent_backward_flop += _backward_flop(operator, *needed)
+                needed = {"of_inputs": layer > 0 or x.requires_grad, "of_state": states[0].requires_grad}
+                recorder.recurrent_backward_flop += operator.gradient_flop(**needed)
             numbers, inputs = (written[-1],), directions * size
             if dropout and train and layer + 1 < n_layers:
                 dropped = recorder.new_number(directions * elements)
@@ -173,14 +173,6 @@ class LibraryFunctions(TorchFunctionMode):  # type: ignore[misc]  # torch is not
         for tensor in outputs:
             recorder.bind(tensor, numbers[0])
         return outputs
-
-
-def _backward_flop(operator: Recurrent, input_needed: bool, state_needed: bool) -> int:
-    """Return the backward FLOPs: two products per forward product, less those for gradients that are not needed."""
-    product = 2 * operator.batch * operator.gates * operator.hidden
-    first_state = 0 if state_needed else product * operator.hidden
-    of_input = 0 if input_needed else product * operator.inputs * operator.timesteps
-    return 2 * operator.flop - first_state - of_input
 
 
 def _library_rnn() -> Callable[..., Any]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from simulator.errors import MissingDependency, one_line, refused
 from simulator.spelling import mention
-from simulator.workload.torch_import.request import parse_torch
-from simulator.workload.torch_import.traced import TracedNetwork
+from simulator.workload.torch_import.request import TracedNetwork, parse_torch
 
 
 def load_torch_workload(

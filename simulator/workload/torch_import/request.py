@@ -1,4 +1,4 @@
-"""Parse ``--workload torch:...``: the place of the factory and the shapes of the inputs."""
+"""What is asked of a trace, ``--workload torch:...`` with the shapes of the inputs, and what a trace gives."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from simulator.errors import nearest, one_line, refused
+from simulator.workload.network import Network
 
 DTYPES = ("float16", "bfloat16", "float32", "float64", "int32", "int64", "bool")
 _FORM = "torch:package.module:factory"
@@ -74,3 +75,24 @@ def _shape(text: str) -> InputShape:
             "write 3x224x224, or 128xint64 for 128 tokens"
         )
     return InputShape(tuple(int(size) for size in sizes), dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class TracedNetwork:
+    """A traced network, with figures from torch itself.
+
+    ``gradient_order`` names the trained parameters in the order in which their gradients became complete; parameters
+    without a gradient are missing.  ``saved_bytes`` is the size of the storages that autograd saved for the backward
+    pass, without parameters and buffers, in the module's own number formats.  ``saved_elements`` counts the
+    floating-point numbers among them (the rest are masks and indices).  ``flop_forward`` and ``flop_backward`` are the
+    counts of torch's FlopCounterMode, plus our own for recurrent layers, which it does not know.  FlopCounterMode
+    counts the backward pass of grouped convolutions as if they had one group, and does not count matrix-vector
+    products.
+    """
+
+    network: Network
+    gradient_order: tuple[str, ...]
+    saved_bytes: int
+    saved_elements: int
+    flop_forward: int
+    flop_backward: int

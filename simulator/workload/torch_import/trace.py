@@ -16,7 +16,7 @@ from simulator.workload.torch_import.factory import Subject, quietly
 from simulator.workload.torch_import.faults import fault_of
 from simulator.workload.torch_import.library import LibraryFunctions, reaching_builtins
 from simulator.workload.torch_import.recorder import ModuleStack, Recorder
-from simulator.workload.torch_import.traced import TracedNetwork
+from simulator.workload.torch_import.request import TracedNetwork
 
 
 class _Saved:

@@ -132,11 +132,15 @@ class NetworkBuilder:
         bias: bool = True,
         tied: Parameter | None = None,
         split: Split | None = None,
+        of: str = "",
     ) -> Tensor:
-        """Return a linear layer over the last dimension; *tied* is the weight of another layer that it shares."""
+        """Return a linear layer over the last dimension; *tied* is the weight of another layer that it shares.
+
+        *of*: the name of the weights, if layers share them.
+        """
         inputs = x.shape[-1]
-        weight = tied or Parameter(f"{name}.weight", inputs * outputs)
-        parameters = (weight, Parameter(f"{name}.bias", outputs)) if bias else (weight,)
+        weight = tied or Parameter(f"{of or name}.weight", inputs * outputs)
+        parameters = (weight, Parameter(f"{of or name}.bias", outputs)) if bias else (weight,)
         operator = ops.Linear(prod(x.shape[:-1]), inputs, outputs, bias)
         return self.add_layer(name, operator, (x,), (*x.shape[:-1], outputs), parameters, split=split)
 
@@ -151,8 +155,12 @@ class NetworkBuilder:
         pad: Pair = 0,
         groups: int = 1,
         bias: bool = False,
+        of: str = "",
     ) -> Tensor:
-        """Return a convolution with *channels* output channels; raises SizeError if the sizes do not fit."""
+        """Return a convolution with *channels* output channels; *of*: the name of filters that layers share.
+
+        Raises SizeError if the sizes do not fit.
+        """
         batch, c_in, height, width = x.shape
         (kernel_h, kernel_w), (stride_h, stride_w), (pad_h, pad_w) = pair(kernel), pair(stride), pair(pad)
         if c_in % groups or channels % groups:
@@ -163,8 +171,19 @@ class NetworkBuilder:
         out = operator.h_out, operator.w_out
         if height + 2 * pad_h < kernel_h or width + 2 * pad_w < kernel_w:
             raise SizeError(f"{name}: a kernel of {kernel_h}x{kernel_w} is larger than what it gets, {height}x{width}")
-        weight = Parameter(f"{name}.weight", operator.weight_elements)
-        parameters = (weight, Parameter(f"{name}.bias", channels)) if bias else (weight,)
+        weight = Parameter(f"{of or name}.weight", operator.weight_elements)
+        parameters = (weight, Parameter(f"{of or name}.bias", channels)) if bias else (weight,)
+        return self.add_layer(name, operator, (x,), (batch, channels, *out), parameters)
+
+    def up(self, x: Tensor, name: str, channels: int, kernel: Pair, stride: Pair) -> Tensor:
+        """Return a transposed convolution with a bias; a side has ``(side - 1) stride + kernel`` pixels."""
+        batch, c_in, height, width = x.shape
+        (kernel_h, kernel_w), (stride_h, stride_w) = pair(kernel), pair(stride)
+        out = (height - 1) * stride_h + kernel_h, (width - 1) * stride_w + kernel_w
+        operator = ops.Conv2d(
+            batch, channels, c_in, *out, kernel_h, kernel_w, stride_h, stride_w, bias=True, transposed=True
+        )
+        parameters = Parameter(f"{name}.weight", operator.weight_elements), Parameter(f"{name}.bias", channels)
         return self.add_layer(name, operator, (x,), (batch, channels, *out), parameters)
 
     def batch_norm(self, x: Tensor, name: str) -> Tensor:
@@ -185,10 +204,10 @@ class NetworkBuilder:
             parameters += (Parameter(f"{name}.bias", cols),)
         return self.add_layer(name, ops.LayerNorm(prod(x.shape[:-1]), cols, kind), (x,), x.shape, parameters)
 
-    def embedding(self, tokens: Tensor, name: str, vocabulary: int, size: int) -> Tensor:
-        """Return a row of *size* elements for each of *tokens*."""
+    def embedding(self, tokens: Tensor, name: str, vocabulary: int, size: int, of: str = "") -> Tensor:
+        """Return a row of *size* elements for each of *tokens*; *of*: the name of a table that layers share."""
         operator = ops.Embedding(tokens.elements, size, vocabulary)
-        parameters = (Parameter(f"{name}.weight", vocabulary * size),)
+        parameters = (Parameter(f"{of or name}.weight", vocabulary * size),)
         return self.add_layer(name, operator, (tokens,), (*tokens.shape, size), parameters)
 
     def recurrent(self, x: Tensor, name: str, hidden: int, cell: Literal["rnn", "lstm", "gru"] = "lstm") -> Tensor:
@@ -259,6 +278,11 @@ class NetworkBuilder:
         if any((t.shape[0], *t.shape[2:]) != (batch, height, width) for t in tensors):
             raise SizeError(f"{name}: the images to be joined differ in size")
         shape = batch, sum(t.shape[1] for t in tensors), height, width
+        return self.add_layer(name, ops.Copy(prod(shape)), tensors, shape)
+
+    def join(self, tensors: tuple[Tensor, ...], name: str) -> Tensor:
+        """Return *tensors* side by side along their last dimension."""
+        shape = *tensors[0].shape[:-1], sum(x.shape[-1] for x in tensors)
         return self.add_layer(name, ops.Copy(prod(shape)), tensors, shape)
 
     def copy(self, x: Tensor, name: str, shape: tuple[int, ...] | None = None, *, transposed: bool = False) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulator.workload.network import Parameter
-from simulator.workload.operators import Copy, Elementwise, Embedding, Reduction
+from simulator.workload.operators import Elementwise, Reduction
 from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
 
 
@@ -17,37 +17,26 @@ def gnmt(b: NetworkBuilder, tokens: Tensor, hidden: int, layers: int, vocabulary
     """
     if layers < 2:
         raise SizeError(f"an encoder and a decoder have two layers at least; got {layers}")
-    memory = _encoder(b, _embed(b, tokens, "encoder", vocabulary, hidden), hidden, layers)
-    words = _embed(b, b.input(*tokens.shape), "decoder", vocabulary, hidden)
+    # One table, shared by both languages.
+    memory = _encoder(b, b.embedding(tokens, "encoder.embed", vocabulary, hidden, "embed"), hidden, layers)
+    words = b.embedding(b.input(*tokens.shape), "decoder.embed", vocabulary, hidden, "embed")
     x = b.recurrent(b.dropout(words, "decoder.0.dropout"), "decoder.0", hidden)
     context = _attend(b, x, memory)
     for i in range(1, layers):
-        y = _join(b, b.dropout(x, f"decoder.{i}.dropout"), context, f"decoder.{i}.join")
+        y = b.join((b.dropout(x, f"decoder.{i}.dropout"), context), f"decoder.{i}.join")
         y = b.recurrent(y, f"decoder.{i}", hidden)
         x = b.add(y, x, f"decoder.{i}.add") if i > 1 else y
     return b.linear(x, "classifier", vocabulary)
 
 
-def _embed(b: NetworkBuilder, tokens: Tensor, name: str, vocabulary: int, hidden: int) -> Tensor:
-    weight = Parameter("embed.weight", vocabulary * hidden)  # one table, shared by both languages
-    operator = Embedding(tokens.elements, hidden, vocabulary)
-    return b.add_layer(f"{name}.embed", operator, (tokens,), (*tokens.shape, hidden), (weight,))
-
-
 def _encoder(b: NetworkBuilder, x: Tensor, hidden: int, layers: int) -> Tensor:
     x = b.dropout(x, "encoder.0.dropout")
-    x = _join(
-        b, b.recurrent(x, "encoder.0.forward", hidden), b.recurrent(x, "encoder.0.back", hidden), "encoder.0.join"
-    )
+    both = b.recurrent(x, "encoder.0.forward", hidden), b.recurrent(x, "encoder.0.back", hidden)
+    x = b.join(both, "encoder.0.join")
     for i in range(1, layers):
         y = b.recurrent(b.dropout(x, f"encoder.{i}.dropout"), f"encoder.{i}", hidden)
         x = b.add(y, x, f"encoder.{i}.add") if i > 1 else y
     return x
-
-
-def _join(b: NetworkBuilder, first: Tensor, second: Tensor, name: str) -> Tensor:
-    shape = *first.shape[:-1], first.shape[-1] + second.shape[-1]
-    return b.add_layer(name, Copy(first.elements + second.elements), (first, second), shape)
 
 
 def _attend(b: NetworkBuilder, x: Tensor, memory: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 A Mamba-2 layer (Dao and Gu, "Transformers are SSMs", arXiv 2405.21060, sections 6 and 8) is written as the passes of
 mamba_ssm, which Megatron-LM and transformers run: a projection; a causal convolution per channel, with its bias and
 SiLU in the same pass; the scan over chunks with its step sizes and its gate
-(:class:`~simulator.workload.operators.ChunkScan`; kernels in :mod:`simulator.devices.scan`), which read their parts of
+(:class:`~simulator.workload.operators.ChunkScan`), which read their parts of
 the projection; a norm per group; the output projection.
 """
 
@@ -12,8 +12,7 @@ from __future__ import annotations
 from simulator.workload.network import Parameter
 from simulator.workload.operators import ChunkScan, Conv2d, LayerNorm
 from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
-from simulator.workload.zoo.experts import experts
-from simulator.workload.zoo.llama import attention, squared
+from simulator.workload.zoo.llama import attention, experts, squared
 from simulator.workload.zoo.sizes import Hybrid
 
 

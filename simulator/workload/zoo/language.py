@@ -48,97 +48,74 @@ def tokens_entry(model: Callable[..., Outputs], length: int, sizes: Decoder | En
     return Entry(*("sequences", defaults, make), length_known=known, in_half=decodes, code=replace(sizes, **without))
 
 
-_decoder = partial(tokens_entry, decoder)
 _encoder = partial(tokens_entry, encoder)
 
 
-def _gpt2(hidden: int, heads: int, layers: int, length: int = 1024) -> Entry:
-    return _decoder(length, Decoder("gpt2", hidden, heads, layers, 50257, length, gelu="eager"))
+def _of(
+    kind: type[Decoder], family: str, words: int, length: int, hidden: int, heads: int, layers: int, **sizes: Any
+) -> Entry:
+    """Return a decoder of *family* for sequences of *length* tokens out of *words*."""
+    return tokens_entry(decoder, length, kind(family, hidden, heads, layers, words, **sizes))  # type: ignore[arg-type]
+
+
+def _gpt2(*shape: int, length: int = 1024) -> Entry:
+    return _of(Decoder, "gpt2", 50257, length, *shape, positions=length, gelu="eager")
+
+
+def _megatron(*shape: int, length: int = 2048) -> Entry:
+    return _of(Decoder, "gpt", 51200, length, *shape, attention="fused-softmax", gelu="fused")
 
 
 _gpt3 = partial(_gpt2, length=2048)
+_opt = partial(_of, Decoder, "opt", 50272, 2048, positions=2048, spare_positions=2)  # spare rows of its position table
+_mpt = partial(_of, Decoder, "mpt", 50368, 2048, attention="fused", dropout=0, gelu="fused")
+_bloom = partial(_of, Decoder, "bloom", 250880, 2048, dropout=0, gelu="fused")
 
 
-def _megatron(hidden: int, heads: int, layers: int, length: int = 2048) -> Entry:
-    return _decoder(length, Decoder("gpt", hidden, heads, layers, 51200, attention="fused-softmax", gelu="fused"))
-
-
-def _opt(hidden: int, heads: int, layers: int, **odd: Any) -> Entry:
-    # Its position table has two spare rows.
-    return _decoder(2048, Decoder("opt", hidden, heads, layers, 50272, 2048, spare_positions=2, **odd))
-
-
-def _mpt(hidden: int, heads: int, layers: int) -> Entry:
-    return _decoder(2048, Decoder("mpt", hidden, heads, layers, 50368, attention="fused", dropout=0, gelu="fused"))
-
-
-def _bloom(hidden: int, heads: int, layers: int) -> Entry:
-    return _decoder(2048, Decoder("bloom", hidden, heads, layers, 250880, dropout=0, gelu="fused"))
-
-
-def _llama(*shape: int, kv_heads: int = 0, words: int = 32000, length: int = 4096, tied: int = 0, **odd: Any) -> Entry:
+def _llama(*shape: int, words: int = 32000, length: int = 4096, **sizes: Any) -> Entry:
     """Return a Llama-like model; *shape*: hidden size, heads, layers, and width of the feed-forward layers."""
-    hidden, heads, layers, inner = shape
-    sizes = Decoder(
-        "llama", hidden, heads, layers, words, inner=inner, kv_heads=kv_heads, attention="fused", tied=tied, **odd
-    )
-    return _decoder(length, sizes)
+    *rest, inner = shape
+    return _of(Decoder, "llama", words, length, *rest, inner=inner, **{"attention": "fused", "tied": 0, **sizes})
 
 
-def _qwen2(*shape: int, kv_heads: int, words: int = 152064, tied: int = 0) -> Entry:
-    return _llama(*shape, kv_heads=kv_heads, words=words, length=4096, tied=tied, qkv_bias=True)
+_qwen2 = partial(_llama, words=152064, qkv_bias=True)
+_qwen3 = partial(_llama, words=151936, kv_heads=8, head_size=128, qk_norm=True)
 
 
-def _qwen3(*shape: int, kv_heads: int = 8, tied: int = 0) -> Entry:
-    return _llama(*shape, kv_heads=kv_heads, words=151936, tied=tied, head_size=128, qk_norm=True)
+def _mixture(words: int, *shape: int, kind: type[Mixture] = Mixture, **sizes: Any) -> Entry:
+    return _of(kind, "llama", words, 4096, *shape, attention="fused", tied=0, **sizes)
 
 
-def _mixture(hidden: int, heads: int, layers: int, **sizes: Any) -> Entry:
-    return _decoder(4096, Mixture("llama", hidden, heads, layers, attention="fused", tied=0, **sizes))
+_mixtral = partial(_mixture, kv_heads=8, experts=8, chosen=2)
+_qwen3_mixture = partial(_mixture, 151936, kv_heads=4, experts=128, chosen=8, head_size=128, qk_norm=True)
+_GPT_OSS: dict[str, Any] = {
+    "head_size": 64,
+    "qkv_bias": True,
+    "out_bias": True,
+    "window": 128,
+    "sinks": True,
+    "expert_bias": True,
+}
+_gpt_oss = partial(_mixture, 201088, 2880, 64, kv_heads=8, chosen=4, expert_inner=2880, **_GPT_OSS)
+_deepseek = partial(_mixture, kind=Latent)
 
 
-def _mixtral(hidden: int, heads: int, layers: int, inner: int, words: int) -> Entry:
-    return _mixture(hidden, heads, layers, vocabulary=words, kv_heads=8, experts=8, chosen=2, expert_inner=inner)
-
-
-def _qwen3_mixture(hidden: int, heads: int, layers: int, inner: int) -> Entry:
-    odd = {"head_size": 128, "qk_norm": True}
-    return _mixture(
-        *(hidden, heads, layers), vocabulary=151936, kv_heads=4, experts=128, chosen=8, expert_inner=inner, **odd
-    )
-
-
-def _gpt_oss(layers: int, experts: int) -> Entry:
-    odd = {"head_size": 64, "qkv_bias": True, "out_bias": True, "window": 128, "sinks": True, "expert_bias": True}
-    return _mixture(
-        *(2880, 64, layers), vocabulary=201088, kv_heads=8, experts=experts, chosen=4, expert_inner=2880, **odd
-    )
-
-
-def _deepseek(hidden: int, heads: int, layers: int, inner: int, words: int, **sizes: Any) -> Entry:
-    return _decoder(
-        4096, Latent("llama", hidden, heads, layers, words, inner=inner, attention="fused", tied=0, **sizes)
-    )
-
-
-def _nemotron(hidden: int, heads: int, layers: int, kv_heads: int = 8) -> Entry:
-    sizes = Decoder(
-        "nemotron", hidden, heads, layers, 256000, inner=4 * hidden, kv_heads=kv_heads, attention="fused", tied=0
-    )
-    return _decoder(4096, sizes)
+def _nemotron(hidden: int, *shape: int, kv_heads: int = 8) -> Entry:
+    sizes: dict[str, Any] = {"inner": 4 * hidden, "kv_heads": kv_heads, "attention": "fused", "tied": 0}
+    return _of(Decoder, "nemotron", 256000, 4096, hidden, *shape, **sizes)
 
 
 def _nemotron_h(hidden: int, pattern: str, **sizes: Any) -> Entry:
     common: dict[str, Any] = {"kv_heads": 2, "head_size": 128, "attention": "fused", "tied": 0, "gated": False}
-    return _decoder(8192, Hybrid("nemotron_h", hidden, 32, len(pattern), 131072, pattern=pattern, **common, **sizes))
+    return _of(Hybrid, "nemotron_h", 131072, 8192, hidden, 32, len(pattern), pattern=pattern, **common, **sizes)
 
 
-def _t5(hidden: int, heads: int, layers: int, inner: int, head_size: int = 64) -> Entry:
-    return tokens_entry(t5, 512, T5(hidden, heads, layers, inner, head_size))
+def _t5(*sizes: int) -> Entry:
+    return tokens_entry(t5, 512, T5(*sizes))
 
 
 _LLAMA3 = {"kv_heads": 8, "words": 128256, "length": 8192}
-_DEEPSEEK3 = {"chosen": 8, "expert_inner": 2048, "shared_inner": 2048, "query_rank": 1536}
+_DEEPSEEK3: dict[str, Any] = {"chosen": 8, "expert_inner": 2048, "shared_inner": 2048, "query_rank": 1536}
 LANGUAGE: dict[str, Entry] = {
     "bert-base": _encoder(512, Encoder(768, 12, 12, 30522)),
     "bert-large": _encoder(512, Encoder(1024, 16, 24, 30522)),
@@ -148,7 +125,7 @@ LANGUAGE: dict[str, Entry] = {
     "gpt2-medium": _gpt2(1024, 16, 24),
     "gpt2-large": _gpt2(1280, 20, 36),
     "gpt2-xl": _gpt2(1600, 25, 48),
-    "gpt": _megatron(1024, 16, 24, 1024),
+    "gpt": _megatron(1024, 16, 24, length=1024),
     "gpt3-125m": _gpt3(768, 12, 12),
     "gpt3-350m": _gpt3(1024, 16, 24),
     "gpt3-760m": _gpt3(1536, 16, 24),
@@ -158,10 +135,10 @@ LANGUAGE: dict[str, Entry] = {
     "gpt3-6.7b": _gpt3(4096, 32, 32),
     "gpt3-13b": _gpt3(5120, 40, 40),
     "gpt3-175b": _gpt3(12288, 96, 96),
-    "megatron-1.2b": _megatron(1536, 16, 40, 1024),
-    "megatron-2.5b": _megatron(1920, 20, 54, 1024),
-    "megatron-4.2b": _megatron(2304, 24, 64, 1024),
-    "megatron-8.3b": _megatron(3072, 32, 72, 1024),
+    "megatron-1.2b": _megatron(1536, 16, 40, length=1024),
+    "megatron-2.5b": _megatron(1920, 20, 54, length=1024),
+    "megatron-4.2b": _megatron(2304, 24, 64, length=1024),
+    "megatron-8.3b": _megatron(3072, 32, 72, length=1024),
     "megatron-1.7b": _megatron(2304, 24, 24),
     "megatron-3.6b": _megatron(3072, 32, 30),
     "megatron-7.5b": _megatron(4096, 32, 36),
@@ -215,17 +192,18 @@ LANGUAGE: dict[str, Entry] = {
     "qwen2-72b": _qwen2(8192, 64, 80, 29568, kv_heads=8),
     "qwen3-8b": _qwen3(4096, 32, 36, 12288),
     "qwen3-32b": _qwen3(5120, 64, 64, 25600),
-    "qwen3-30b-a3b": _qwen3_mixture(2048, 32, 48, 768),
-    "qwen3-235b-a22b": _qwen3_mixture(4096, 64, 94, 1536),
-    "gpt-oss-20b": _gpt_oss(24, 32),
-    "gpt-oss-120b": _gpt_oss(36, 128),
-    "mixtral-8x7b": _mixtral(4096, 32, 32, 14336, 32000),
-    "mixtral-8x22b": _mixtral(6144, 48, 56, 16384, 32768),
+    "qwen3-30b-a3b": _qwen3_mixture(2048, 32, 48, expert_inner=768),
+    "qwen3-235b-a22b": _qwen3_mixture(4096, 64, 94, expert_inner=1536),
+    "gpt-oss-20b": _gpt_oss(24, experts=32),
+    "gpt-oss-120b": _gpt_oss(36, experts=128),
+    "mixtral-8x7b": _mixtral(32000, 4096, 32, 32, expert_inner=14336),
+    "mixtral-8x22b": _mixtral(32768, 6144, 48, 56, expert_inner=16384),
     "deepseek-v2-lite": _deepseek(
-        *(2048, 16, 27, 10944, 102400), experts=64, chosen=6, expert_inner=1408, shared_inner=2816, dense_layers=1
+        *(102400, 2048, 16, 27), inner=10944, experts=64, chosen=6, expert_inner=1408, shared_inner=2816, dense_layers=1
     ),
     "deepseek-v2": _deepseek(
-        *(5120, 128, 60, 12288, 102400),
+        *(102400, 5120, 128, 60),
+        inner=12288,
         experts=160,
         chosen=6,
         expert_inner=1536,
@@ -233,14 +211,14 @@ LANGUAGE: dict[str, Entry] = {
         dense_layers=1,
         query_rank=1536,
     ),
-    "deepseek-v3": _deepseek(7168, 128, 61, 18432, 129280, experts=256, dense_layers=3, **_DEEPSEEK3),
-    "kimi-k2": _deepseek(7168, 64, 61, 18432, 163840, experts=384, dense_layers=1, **_DEEPSEEK3),
+    "deepseek-v3": _deepseek(129280, 7168, 128, 61, inner=18432, experts=256, dense_layers=3, **_DEEPSEEK3),
+    "kimi-k2": _deepseek(163840, 7168, 64, 61, inner=18432, experts=384, dense_layers=1, **_DEEPSEEK3),
     "t5-small": _t5(512, 8, 6, 2048),
     "t5-base": _t5(768, 12, 12, 3072),
     "t5-large": _t5(1024, 16, 24, 4096),
     "t5-3b": _t5(1024, 32, 24, 16384, 128),
     "t5-11b": _t5(1024, 128, 24, 65536, 128),
-    "nemotron3-8b": _nemotron(4096, 32, 32, 32),
+    "nemotron3-8b": _nemotron(4096, 32, 32, kv_heads=32),
     "nemotron4-15b": _nemotron(6144, 48, 32),
     "nemotron4-340b": _nemotron(18432, 96, 96),
     "nemotron-3-nano": _nemotron_h(

@@ -4,18 +4,103 @@ They have grouped queries, rotary positions as element-wise kernels, RMSNorm bef
 feed-forward layer, as in Hugging Face's ``llama``, ``qwen2``, ``qwen3``, ``mixtral`` and ``deepseek_v3``.  Nemotron-4
 (``nemotron``) has LayerNorm, a squared ReLU instead of a gate, and rotates half of each head.  gpt-oss (``gpt_oss``)
 has biases, sinks in its attention, and a window in every other block.
+
+In mixture-of-experts layers a router sends each token to some feed-forward layers (arXiv 2101.03961, 2401.04088), as in
+Megatron-LM and Hugging Face's ``grouped_mm``: the router scores all experts and takes the best for each token;
+each token is copied once per chosen expert, sorted by expert; two grouped products with a gate between them follow;
+the results are weighted and summed per token.  Routing is balanced: all experts get equally many tokens.
+
+In DeepSeek's latent attention (arXiv 2405.04434, section 2.1), as Hugging Face's ``deepseek_v3`` trains it, the keys
+and values of all heads are projected from a short latent vector per token.  The rotary part of each key is
+shared by all heads.
 """
 
 from __future__ import annotations
 
 from typing import Literal
 
-from simulator.workload.operators import Elementwise
+from simulator.workload.network import Parameter
+from simulator.workload.operators import Copy, Elementwise, Linear, Reduction
 from simulator.workload.zoo.attention import rotate, self_attention
-from simulator.workload.zoo.builder import NetworkBuilder, Tensor
-from simulator.workload.zoo.experts import experts
-from simulator.workload.zoo.latent import latent_attention
+from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
 from simulator.workload.zoo.sizes import Decoder, Latent, Mixture
+
+
+def latent_attention(b: NetworkBuilder, x: Tensor, name: str, d: Latent) -> Tensor:
+    """Return the attention of a block with its output projection; *x* is already normalised.
+
+    Raises SizeError if the rotary part does not divide a head, or is odd.
+    """
+    batch, length, _ = x.shape
+    size = d.plain_size + d.rotary_size
+    if size % d.rotary_size or d.rotary_size % 2:
+        raise SizeError(f"{d.rotary_size} of {size} numbers of a head cannot turn")
+    query = x
+    if d.query_rank:
+        query = b.linear(x, f"{name}.q_latent", d.query_rank, bias=False)
+        query = b.layer_norm(query, f"{name}.q_norm", kind="rms_norm")
+    query = b.linear(query, f"{name}.q", d.heads * size, bias=False, split="columns")
+    latent = b.linear(x, f"{name}.kv_latent", d.kv_rank + d.rotary_size, bias=False)
+    turning = b.view(latent, batch, length, d.rotary_size)
+    kept = b.layer_norm(b.view(latent, batch, length, d.kv_rank), f"{name}.kv_norm", kind="rms_norm")
+    both = b.linear(kept, f"{name}.kv", d.heads * (d.plain_size + d.value_size), bias=False, split="columns")
+    query = rotate(b, query, f"{name}.rotate_q", size // d.rotary_size)
+    turned = rotate(b, turning, f"{name}.rotate_k")
+    keys = batch, length, d.heads * size
+    key = b.add_layer(f"{name}.join_k", Copy(batch * length * d.heads * size), (both, turned), keys)
+    value = b.view(both, batch, length, d.heads * d.value_size)
+    y = self_attention(b, (query, key, value), name, heads=d.heads, kind=d.attention, mask="add-causal", dropout=False)
+    return b.linear(y, f"{name}.out", d.hidden, bias=False, split="rows")
+
+
+def experts(b: NetworkBuilder, x: Tensor, name: str, d: Mixture) -> Tensor:
+    """Return, for each token of *x*, the weighted sum of its experts' results."""
+    hidden = d.expert_latent or x.shape[-1]
+    tokens = x.elements // x.shape[-1]
+    rows = tokens * d.chosen
+    scores = b.softmax(b.linear(x, f"{name}.router", d.experts, bias=d.expert_bias), f"{name}.scores")
+    weights = b.elementwise(f"{name}.topk", "topk", scores)  # weights of experts that were not chosen become 0
+    y = b.linear(x, f"{name}.latent_in", hidden, bias=False) if d.expert_latent else x
+    with b.part("experts"):
+        y = b.add_layer(f"{name}.dispatch", Copy(rows * hidden), (y,), (rows, hidden))
+        y = _products(b, y, f"{name}.experts_up", (2 if d.gated else 1) * d.expert_inner, d)
+        half = b.view(y, rows, d.expert_inner)
+        activate = _clamped if d.expert_bias else _gated if d.gated else _squared
+        y = activate(b, half, f"{name}.experts")
+        y = _products(b, y, f"{name}.experts_down", hidden, d)
+        # The weights are one number per row; nearly all bytes read are the results.
+        y = b.add_layer(f"{name}.weigh", Elementwise("mul", rows * hidden), (y, weights), (rows, hidden))
+        y = b.add_layer(f"{name}.combine", Reduction(tokens * hidden, d.chosen), (y,), (*x.shape[:-1], hidden))
+    return b.linear(y, f"{name}.latent_out", x.shape[-1], bias=False) if d.expert_latent else y
+
+
+def _gated(b: NetworkBuilder, half: Tensor, name: str) -> Tensor:
+    """Return ``silu(x) y``; *half* has the shape of x and y, views of one tensor."""
+    return b.elementwise(f"{name}_mul", "mul", b.elementwise(f"{name}_silu", "silu", half), half)
+
+
+def _squared(b: NetworkBuilder, whole: Tensor, name: str) -> Tensor:
+    """Return the squared ReLU (Nemotron-3)."""
+    return b.elementwise(f"{name}_square", "pow_scalar", b.elementwise(f"{name}_relu", "relu", whole))
+
+
+def _clamped(b: NetworkBuilder, half: Tensor, name: str) -> Tensor:
+    """Return ``x sigmoid(1.702 x) (y + 1)`` of clamped x and y, as Hugging Face's ``gpt_oss`` computes it."""
+    gate = b.elementwise(f"{name}_clamp_gate", "clamp", half)
+    up = b.elementwise(f"{name}_clamp_up", "clamp", half)
+    scaled = b.elementwise(f"{name}_alpha", "mul_scalar", gate)
+    gate = b.elementwise(f"{name}_glu", "mul", gate, b.elementwise(f"{name}_sigmoid", "sigmoid", scaled))
+    return b.elementwise(f"{name}_mul", "mul", b.elementwise(f"{name}_one", "add_scalar", up), gate)
+
+
+def _products(b: NetworkBuilder, x: Tensor, name: str, outputs: int, d: Mixture) -> Tensor:
+    """Return each row of *x* multiplied by the matrix of its expert."""
+    rows, inputs = x.shape
+    parameters: tuple[Parameter, ...] = (Parameter(f"{name}.weight", d.experts * inputs * outputs),)
+    if d.expert_bias:
+        parameters += (Parameter(f"{name}.bias", d.experts * outputs),)
+    operator = Linear(rows, inputs, outputs, bias=d.expert_bias, experts=d.experts)
+    return b.add_layer(name, operator, (x,), (rows, outputs), parameters)
 
 
 def llama_block(b: NetworkBuilder, x: Tensor, name: str, d: Decoder, number: int) -> Tensor:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simulator.workload.network import Parameter
-from simulator.workload.operators import Conv2d, Copy
+from simulator.workload.operators import Copy
 from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
 from simulator.workload.zoo.resnet import resnet_stages
 
@@ -37,10 +36,7 @@ def mask_rcnn(b: NetworkBuilder, x: Tensor, classes: int) -> tuple[Tensor, ...]:
     y = _cut(b, levels, "roi_masks", batch * _MASKS, 14)
     for i in range(4):
         y = b.relu(b.conv(y, f"mask.{i}", _WIDTH, 3, pad=1, bias=True), f"mask.relu{i}")
-    count, channels, height, width = y.shape
-    up = Conv2d(count, _WIDTH, channels, 2 * height, 2 * width, 2, 2, 2, 2, bias=True, transposed=True)
-    weights = Parameter("mask.up.weight", up.weight_elements), Parameter("mask.up.bias", _WIDTH)
-    y = b.relu(b.add_layer("mask.up", up, (y,), (count, _WIDTH, 2 * height, 2 * width), weights), "mask.relu_up")
+    y = b.relu(b.up(y, "mask.up", _WIDTH, 2, 2), "mask.relu_up")
     return objects, offsets, found, moved, b.conv(y, "mask.classes", classes, 1, bias=True)
 
 
@@ -62,23 +58,15 @@ def _anchors(b: NetworkBuilder, levels: Sequence[Tensor]) -> tuple[Tensor, Tenso
     """Return one logit and four offsets of each anchor of all levels; the levels share their filters."""
     found: list[list[Tensor]] = [[], []]
     for i, level in enumerate(levels):
-        x = b.relu(_shared(b, level, "rpn.conv", i, _WIDTH, 3), f"rpn.relu.{i}")
-        found[0].append(_shared(b, x, "rpn.objects", i, _ANCHORS, 1))
-        found[1].append(_shared(b, x, "rpn.offsets", i, 4 * _ANCHORS, 1))
+        x = b.relu(b.conv(level, f"rpn.conv.{i}", _WIDTH, 3, pad=1, bias=True, of="rpn.conv"), f"rpn.relu.{i}")
+        found[0].append(b.conv(x, f"rpn.objects.{i}", _ANCHORS, 1, bias=True, of="rpn.objects"))
+        found[1].append(b.conv(x, f"rpn.offsets.{i}", 4 * _ANCHORS, 1, bias=True, of="rpn.offsets"))
     joined = []
     for name, tensors, numbers in (("objects", found[0], 1), ("offsets", found[1], 4)):
         elements = sum(tensor.elements for tensor in tensors)
         shape = elements // numbers, numbers
         joined.append(b.add_layer(f"rpn.{name}.join", Copy(elements), tuple(tensors), shape))
     return joined[0], joined[1]
-
-
-def _shared(b: NetworkBuilder, x: Tensor, name: str, number: int, width: int, kernel: int) -> Tensor:
-    batch, channels, height, side = x.shape
-    pad = kernel // 2
-    operator = Conv2d(batch, channels, width, height, side, kernel, kernel, pad_h=pad, pad_w=pad, bias=True)
-    weights = Parameter(f"{name}.weight", operator.weight_elements), Parameter(f"{name}.bias", width)
-    return b.add_layer(f"{name}.{number}", operator, (x,), (batch, width, height, side), weights)
 
 
 def _cut(b: NetworkBuilder, levels: Sequence[Tensor], name: str, count: int, side: int) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from simulator.workload.operators import Copy
 from simulator.workload.zoo.builder import NetworkBuilder, Tensor
 
 
@@ -17,13 +16,8 @@ def neumf(b: NetworkBuilder, batch: int, users: int, items: int, factors: int, w
     product = b.elementwise(
         "mf", "mul", b.embedding(user, "mf_user", users, factors), b.embedding(item, "mf_item", items, factors)
     )
-    x = _join(b, b.embedding(user, "mlp_user", users, half), b.embedding(item, "mlp_item", items, half), "mlp.join")
+    x = b.join((b.embedding(user, "mlp_user", users, half), b.embedding(item, "mlp_item", items, half)), "mlp.join")
     for i, width in enumerate(widths[1:]):
         x = b.elementwise(f"mlp.{i}.relu", "relu", b.linear(x, f"mlp.{i}", width))
         x = b.dropout(x, f"mlp.{i}.dropout")
-    return b.linear(_join(b, product, x, "join"), "final", 1)
-
-
-def _join(b: NetworkBuilder, first: Tensor, second: Tensor, name: str) -> Tensor:
-    shape = first.shape[0], first.shape[1] + second.shape[1]
-    return b.add_layer(name, Copy(first.elements + second.elements), (first, second), shape)
+    return b.linear(b.join((product, x), "join"), "final", 1)

@@ -12,14 +12,13 @@ from typing import Any
 from simulator.errors import InputError, nearest, one_line
 from simulator.workload.network import Network
 from simulator.workload.zoo.builder import NetworkBuilder, SizeError
-from simulator.workload.zoo.called import called
-from simulator.workload.zoo.entry import Entry, Outputs
+from simulator.workload.zoo.entry import Entry, Outputs, called
 
 __all__ = ["Entry", "build_entry", "build_network", "find_entry", "nearest_network", "network_names"]
 
 
 def _model(where: str) -> Any:
-    """Return the function of the file of this folder that *where* names (``vgg.vgg``); it is loaded when it builds."""
+    """Return the function of a file of this folder, such as ``alexnet.vgg``; it is loaded when it builds."""
     module, _, name = where.partition(".")
     return getattr(import_module(f"simulator.workload.zoo.{module}"), name)
 
@@ -50,41 +49,30 @@ def _volumes(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outpu
     return unet3d(b, b.input(batch, 1, side, side, side), options["classes"])
 
 
-def _ncf(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
-    from simulator.workload.zoo.ncf import neumf
+def _samples(model: str, **sizes: Any) -> Entry:
+    """Return the entry of *model*, which makes inputs of its own from the batch and *sizes*."""
 
-    return neumf(b, batch, **options)
+    def make(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
+        found: Outputs = _model(model)(b, batch, **options)
+        return found
 
-
-def _waveglow(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
-    from simulator.workload.zoo.waveglow import waveglow
-
-    return waveglow(b, batch, **options)
+    return Entry("samples", sizes, make)
 
 
-def _tacotron2(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
-    from simulator.workload.zoo.tacotron2 import tacotron2
+def _sequences(model: str, length: int, *, length_known: bool = False, **sizes: Any) -> Entry:
+    """Return the entry of *model* of sequences of *length* tokens."""
 
-    return tacotron2(b, batch, **options)
+    def make(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
+        given = {name: value for name, value in options.items() if name != "sequence_length"}
+        found: Outputs = _model(model)(b, b.input(batch, options["sequence_length"]), **given)
+        return found
+
+    return Entry("sequences", {"sequence_length": length, **sizes}, make, length_known=length_known)
 
 
 def _with_memory(hidden: int, heads: int, layers: int, inner: int, length: int) -> Entry:
-    def make(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
-        from simulator.workload.zoo.transformer_xl import transformer_xl
-
-        given = {k: v for k, v in options.items() if k != "sequence_length"}
-        return transformer_xl(b, b.input(batch, options["sequence_length"]), **given)
-
-    sizes = {"hidden": hidden, "heads": heads, "layers": layers, "inner": inner}
-    return Entry("sequences", {"sequence_length": length, **sizes, "memory": length, "vocabulary": 267735}, make)
-
-
-def _translation(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
-    from simulator.workload.zoo.gnmt import gnmt
-
-    return gnmt(
-        b, b.input(batch, options["sequence_length"]), **{k: options[k] for k in options if k != "sequence_length"}
-    )
+    sizes: dict[str, Any] = {"hidden": hidden, "heads": heads, "layers": layers, "inner": inner}
+    return _sequences("transformer_xl.transformer_xl", length, **sizes, memory=length, vocabulary=267735)
 
 
 def _widths(default: tuple[int, ...], inputs: int, activation: str = "relu") -> Entry:
@@ -96,16 +84,6 @@ def _widths(default: tuple[int, ...], inputs: int, activation: str = "relu") -> 
         return perceptron(b, b.input(batch, options["inputs"]), widths, activation)
 
     return Entry("samples", {"inputs": inputs, "widths": default}, make)
-
-
-def _words(length: int, **sizes: int) -> Entry:
-    def make(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
-        from simulator.workload.zoo.small import lstm_language_model
-
-        given = {k: v for k, v in options.items() if k != "sequence_length"}
-        return lstm_language_model(b, b.input(batch, options["sequence_length"]), **given)
-
-    return Entry("sequences", {"sequence_length": length, **sizes}, make, length_known=True)
 
 
 _VGG = (11, 13, 16, 19)
@@ -120,7 +98,7 @@ _OWN: dict[str, Entry] = {
     "googlenet": _images("googlenet.googlenet"),
     "inception-bn": _images("googlenet.inception_bn"),
     "inception3": _images("inception3.inception3", image=299),
-    **{f"vgg{depth}": _images("vgg.vgg", depth=depth) for depth in _VGG},
+    **{f"vgg{depth}": _images("alexnet.vgg", depth=depth) for depth in _VGG},
     **{f"resnet{depth}": _images("resnet.resnet", depth=depth) for depth in _RESNET},
     "resnet18-28x28": _images("resnet.resnet_small_image", image=28, channels=1, classes=10),
     "resnet18-cifar": _images("resnet.resnet_small_image", image=32, classes=10),
@@ -135,15 +113,17 @@ _OWN: dict[str, Entry] = {
     "fcn-r": _widths((2048, 4096, 1024, 10), 784, "sigmoid"),
     "alexnet-s": _images("small.alexnet_s"),
     "alexnet-r": _images("small.alexnet_r", image=32, classes=10),
-    "lstm-shi2016": _words(32, hidden=256, layers=2, vocabulary=10000),
+    "lstm-shi2016": _sequences(
+        *("small.lstm_language_model", 32), length_known=True, hidden=256, layers=2, vocabulary=10000
+    ),
 }
 _OTHERS: dict[str, Entry] = {
-    "gnmt": Entry("sequences", {"sequence_length": 50, "hidden": 1024, "layers": 4, "vocabulary": 32320}, _translation),
-    "tacotron2": Entry("samples", {"characters": 170, "frames": 860}, _tacotron2),
+    "gnmt": _sequences("gnmt.gnmt", 50, hidden=1024, layers=4, vocabulary=32320),
+    "tacotron2": _samples("tacotron2.tacotron2", characters=170, frames=860),
     "transformer-xl-base": _with_memory(512, 8, 16, 2048, 192),
     "transformer-xl-large": _with_memory(1024, 16, 18, 4096, 256),
-    "waveglow": Entry("samples", {"samples": 8000, "channels": 512}, _waveglow),
-    "ncf": Entry("samples", {"users": 138493, "items": 26744, "factors": 64, "widths": (256, 256, 128, 64)}, _ncf),
+    "waveglow": _samples("waveglow.waveglow", samples=8000, channels=512),
+    "ncf": _samples("ncf.neumf", users=138493, items=26744, factors=64, widths=(256, 256, 128, 64)),
 }
 _OWN_ALIASES = {
     **{f"resnet-{depth}": f"resnet{depth}" for depth in (*_RESNET, 56)},

@@ -5,8 +5,7 @@ The decoder is a Python loop: each frame of the spectrum runs its own kernels, f
 
 from __future__ import annotations
 
-from simulator.workload.network import Parameter
-from simulator.workload.operators import Conv2d, Copy, Elementwise, Linear
+from simulator.workload.operators import Copy, Elementwise
 from simulator.workload.zoo.builder import NetworkBuilder, Tensor
 
 _BANDS, _SYMBOLS, _WIDTH, _RNN, _PRENET, _ATTENTION = 80, 148, 512, 1024, 256, 128
@@ -66,11 +65,13 @@ class _Decoder:
     def frame(self, heard: Tensor, i: int) -> tuple[Tensor, Tensor]:
         """Return the bands of frame *i*, and its end-of-text logit."""
         b = self.b
-        query = self._cell(self._join(b.view(heard, self.batch, _PRENET), self.context, f"{i}.in"), "attention_rnn", i)
+        query = self._cell(
+            b.join((b.view(heard, self.batch, _PRENET), self.context), f"{i}.in.join"), "attention_rnn", i
+        )
         self._attend(query, i)
-        x = self._cell(self._join(query, self.context, f"{i}.both"), "decoder_rnn", i)
-        x = self._join(x, self.context, f"{i}.out")
-        return self._shared(x, f"{i}.bands", "projection", _BANDS), self._shared(x, f"{i}.end", "gate", 1)
+        x = self._cell(b.join((query, self.context), f"{i}.both.join"), "decoder_rnn", i)
+        x = b.join((x, self.context), f"{i}.out.join")
+        return b.linear(x, f"{i}.bands", _BANDS, of="projection"), b.linear(x, f"{i}.end", 1, of="gate")
 
     def _attend(self, query: Tensor, i: int) -> None:
         """Attend to the text by content and by previous attention weights (location-sensitive attention)."""
@@ -80,16 +81,15 @@ class _Decoder:
         both = b.add_layer(
             f"{i}.weights", Copy(2 * self.total.elements), (self.weights, self.total), (self.batch, 2, 1, length)
         )
-        operator = Conv2d(self.batch, 2, _FILTERS, 1, length, 1, _FILTER_WIDTH, pad_w=_FILTER_WIDTH // 2)
-        filters = Parameter("attention.location.weight", operator.weight_elements)
-        where = b.add_layer(f"{i}.location", operator, (both,), (self.batch, _FILTERS, 1, length), (filters,))
+        size, pad = (1, _FILTER_WIDTH), (0, _FILTER_WIDTH // 2)
+        where = b.conv(both, f"{i}.location", _FILTERS, size, pad=pad, of="attention.location")
         where = b.copy(where, f"{i}.location.transpose", (self.batch, length, _FILTERS), transposed=True)
-        where = self._shared(where, f"{i}.location.dense", "attention.dense", _ATTENTION, bias=False)
-        asked = self._shared(query, f"{i}.query", "attention.query", _ATTENTION, bias=False)
+        where = b.linear(where, f"{i}.location.dense", _ATTENTION, bias=False, of="attention.dense")
+        asked = b.linear(query, f"{i}.query", _ATTENTION, bias=False, of="attention.query")
         shape = where.shape
         x = b.add_layer(f"{i}.sum", Elementwise("add", where.elements, summed=1), (where, asked), shape)
         x = b.elementwise(f"{i}.tanh", "tanh", b.add(x, self.keys, f"{i}.add"))
-        scores = b.view(self._shared(x, f"{i}.score", "attention.v", 1, bias=False), self.batch, length)
+        scores = b.view(b.linear(x, f"{i}.score", 1, bias=False, of="attention.v"), self.batch, length)
         scores = b.elementwise(f"{i}.mask", "masked_fill", scores, in_place=True)
         self.weights = b.softmax(scores, f"{i}.softmax")
         context = b.matmul(b.view(self.weights, self.batch, 1, length), self.memory, f"{i}.context")
@@ -98,22 +98,10 @@ class _Decoder:
     def _cell(self, x: Tensor, name: str, i: int) -> Tensor:
         """Return the new state of an LSTM cell: two products, and one kernel for the gates, which are saved."""
         b, (state, cell) = self.b, self.states[name]
-        gates = [self._shared(t, f"{i}.{name}.{w}", f"{name}.{w}", 4 * _RNN) for t, w in ((x, "ih"), (state, "hh"))]
+        gates = [b.linear(t, f"{i}.{name}.{w}", 4 * _RNN, of=f"{name}.{w}") for t, w in ((x, "ih"), (state, "hh"))]
         fresh = b.add_layer(
             f"{i}.{name}.gates", Elementwise("lstm_cell", self.batch * 4 * _RNN, 2), (*gates, cell), gates[0].shape
         )
         fresh_state = b.dropout(b.view(fresh, *state.shape), f"{i}.{name}.dropout")
         self.states[name] = fresh_state, b.view(fresh, *cell.shape)
         return fresh_state
-
-    def _shared(self, x: Tensor, layer: str, name: str, outputs: int, *, bias: bool = True) -> Tensor:
-        """Return a linear layer whose weights are shared by all frames."""
-        inputs = x.shape[-1]
-        weight, biases = Parameter(f"{name}.weight", inputs * outputs), Parameter(f"{name}.bias", outputs)
-        parameters = (weight, biases) if bias else (weight,)
-        operator = Linear(x.elements // inputs, inputs, outputs, bias)
-        return self.b.add_layer(layer, operator, (x,), (*x.shape[:-1], outputs), parameters)
-
-    def _join(self, first: Tensor, second: Tensor, name: str) -> Tensor:
-        shape = self.batch, first.shape[-1] + second.shape[-1]
-        return self.b.add_layer(f"{name}.join", Copy(shape[0] * shape[1]), (first, second), shape)

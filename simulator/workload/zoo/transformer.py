@@ -7,7 +7,7 @@ and Megatron-LM (``gpt``).  Llama-like blocks are in :mod:`simulator.workload.zo
 from __future__ import annotations
 
 from simulator.workload.network import Parameter
-from simulator.workload.operators import Copy, Elementwise, Embedding
+from simulator.workload.operators import Elementwise
 from simulator.workload.zoo.attention import Mask, self_attention
 from simulator.workload.zoo.builder import NetworkBuilder, Tensor
 from simulator.workload.zoo.entry import Outputs
@@ -59,12 +59,10 @@ def decoder(b: NetworkBuilder, tokens: Tensor, d: Decoder) -> Outputs:
 
 def _further(b: NetworkBuilder, x: Tensor, tokens: Tensor, name: str, d: Decoder) -> Tensor:
     """Return the hidden states that predict one token further ahead than *x*."""
-    weight = Parameter("embed.weight", d.vocabulary * d.hidden)
-    embed = Embedding(tokens.elements, d.hidden, d.vocabulary)
-    words = b.add_layer(f"{name}.embed", embed, (tokens,), x.shape, (weight,))
+    words = b.embedding(tokens, f"{name}.embed", d.vocabulary, d.hidden, "embed")
     words = b.layer_norm(words, f"{name}.norm_words", kind="rms_norm")
     before = b.layer_norm(x, f"{name}.norm_before", kind="rms_norm")
-    both = b.add_layer(f"{name}.join", Copy(2 * x.elements), (words, before), (*x.shape[:-1], 2 * d.hidden))
+    both = b.join((words, before), f"{name}.join")
     y = b.linear(both, f"{name}.project", d.hidden, bias=False)
     if isinstance(d, Hybrid):
         for place, kind in enumerate(d.mtp_pattern):

@@ -26,14 +26,10 @@ def unet(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
         x = _pair(b, b.pool(x, f"down{i}.pool", 2) if i else x, f"down{i}", width)
         seen.append(x)
     for i, width in zip((3, 2, 1, 0), _WIDTHS[-2::-1], strict=True):
-        batch, channels, height, width_in = x.shape
-        up = Conv2d(batch, width, channels, 2 * height, 2 * width_in, 2, 2, 2, 2, bias=True, transposed=True)
-        weights = Parameter(f"up{i}.weight", up.weight_elements), Parameter(f"up{i}.bias", width)
-        shape = batch, width, 2 * height, 2 * width_in
-        x = b.add_layer(f"up{i}", up, (x,), shape, weights)
-        if seen[i].shape[2] < shape[2] or seen[i].shape[3] < shape[3]:
+        x = b.up(x, f"up{i}", width, 2, 2)
+        if seen[i].shape[2] < x.shape[2] or seen[i].shape[3] < x.shape[3]:
             raise SizeError(f"an image of {seen[0].shape[2] + 4} x {seen[0].shape[3] + 4} cannot be halved four times")
-        joined = batch, 2 * width, *shape[2:]
+        joined = x.shape[0], 2 * width, *x.shape[2:]
         x = b.add_layer(f"up{i}.join", Copy(2 * x.elements), (seen[i], x), joined)
         x = _pair(b, x, f"up{i}.conv", width)
     x = b.conv(x, "head", classes, 1, bias=True)

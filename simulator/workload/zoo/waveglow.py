@@ -43,11 +43,8 @@ def waveglow(b: NetworkBuilder, batch: int, samples: int, channels: int) -> Tens
 
 def _spectrum(b: NetworkBuilder, x: Tensor, samples: int) -> Tensor:
     """Return the spectrum upsampled to the sample rate, with groups of 8 samples as channels."""
-    batch, bands, _, frames = x.shape
-    long = (frames - 1) * _HOP + _WINDOW
-    up = Conv2d(batch, bands, bands, 1, long, 1, _WINDOW, 1, _HOP, bias=True, transposed=True)
-    weights = Parameter("upsample.weight", up.weight_elements), Parameter("upsample.bias", bands)
-    x = b.add_layer("upsample", up, (x,), (batch, bands, 1, long), weights)
+    batch, bands, *_ = x.shape
+    x = b.up(x, "upsample", bands, (1, _WINDOW), (1, _HOP))
     shape = batch, bands * _GROUP, 1, samples // _GROUP
     return b.add_layer("upsample.groups", Copy(batch * bands * samples, transposed=True), (x,), shape)
 

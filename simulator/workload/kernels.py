@@ -1,0 +1,290 @@
+"""Kernels: what a class of them says of itself, and those that many operators have.
+
+A **kernel** is work that a device runs, as a shape in a precision.  There are few classes, distinguished by what bounds
+them.  The costs are named here and stand with the devices, because operators know their kernels and no device; a cost
+is loaded when a kernel is first priced.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, replace
+from typing import Any, ClassVar, Literal, Self, get_args
+
+from simulator.workload.precision import ELEMENT_BYTES, Precision
+
+Shape = tuple[float | str, ...]
+"""The values of a kernel on the axes of its class."""
+Traced = Literal["product", "convolution", "attention", "elementwise"]
+"""Classes by which profilers' kernels are told apart."""
+
+
+class Kernel(ABC):
+    """Base of the classes of kernels, which are frozen dataclasses.
+
+    ``word`` and ``colour`` are what readers see; ``in_sentences`` is the word there, if another.  ``traced`` is the
+    class of such kernels in a profiler's trace.
+
+    ``gpu_cost`` and ``cpu_cost`` name the functions that return a kernel's cost on a GPU and on a CPU,
+    ``module:function``; empty: kernels of this class are refused there.  ``of_library``: a vendor's library of products
+    and layers runs them, and may choose among formats.
+
+    ``axes`` says what tells kernels of one variety apart: the name of each size or word of :meth:`place`, and how far
+    apart a factor of 2 in it or another word lies (chosen on every other device and judged on the rest:
+    docs/decisions/calibration.md).  Without axes, measured kernels correct no others.  ``axis_words`` names the axes
+    that are words, with the words that they may have (none: any); ``variety_words`` are those that :meth:`variety` may
+    have besides formats (none: any after the first).
+    """
+
+    __slots__ = ()
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    word: ClassVar[str] = ""
+    in_sentences: ClassVar[str] = ""
+    colour: ClassVar[str] = ""
+    traced: ClassVar[Traced] = "elementwise"
+    gpu_cost: ClassVar[str] = ""
+    cpu_cost: ClassVar[str] = ""
+    of_library: ClassVar[bool] = False
+    apart: ClassVar[tuple[str, ...]] = ("precision",)
+    axes: ClassVar[Mapping[str, float]] = {}
+    axis_words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    variety_words: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if cls.word:
+            CLASSES[cls.__name__.lower()] = cls
+
+    @property
+    def flop(self) -> float:
+        """FLOPs of products; 0 for kernels without."""
+        return 0
+
+    @property
+    @abstractmethod
+    def bytes(self) -> int:
+        """Least bytes moved."""
+
+    def variety(self) -> tuple[str, ...]:
+        """Return the words that tell varieties apart, whose kernels do not correct each other; empty ones fall out.
+
+        By default the values of the fields :attr:`apart`; of flags, the names of those that are set.
+        """
+        values = ((name, getattr(self, name)) for name in self.apart)
+        return tuple(name if value is True else value or "" for name, value in values)
+
+    def place(self) -> Shape:
+        """Return the values on :attr:`axes`, in their order; by default the fields of these names."""
+        return tuple(getattr(self, name) for name in self.axes)
+
+    @classmethod
+    def further(cls, sizes: Mapping[str, float]) -> tuple[float, ...]:
+        """Return more coordinates of a kernel with the values *sizes* on its axes, in units of distance."""
+        return ()
+
+    def old_bytes(self, *, forward: bool, has_parameters: bool) -> float:
+        """Return the bytes that the kernel reads and the kernels before it in a step neither read nor wrote.
+
+        In the forward pass these are parameters, if the operator has any; in the backward pass, parameters or saved
+        activations.
+        """
+        return 0.0
+
+    def packed(self, precision: Precision, per_element: int) -> Self | None:
+        """Return the kernel with *per_element* of its numbers in each of *precision*; None if it has no such form."""
+        return None
+
+
+class Product(Kernel):
+    """Base of kernels that compute matrix products, whose time depends on the format."""
+
+    __slots__ = ()
+
+    precision: Precision
+
+    @property
+    @abstractmethod
+    def flop(self) -> float:
+        """FLOPs."""
+
+
+CLASSES: dict[str, type[Kernel]] = {}
+"""Every class of kernels by its name in calibrations and tables, once its file is loaded."""
+
+
+def kernel_class(kernel: Kernel) -> str:
+    """Return the name of *kernel*'s class in calibrations and tables."""
+    return type(kernel).__name__.lower()
+
+
+Layout = Literal["NN", "NT", "TN", "TT"]
+_FLOP_APART = 0.25  # of the FLOPs of a product, in its space of shapes,
+_ALIGNED_APART = {"m": 0.3, "n": 1.0, "k": 0.3}  # and of the powers of two that divide its sizes,
+_ALIGNED = 6  # up to 2^6 elements, the widest piece of a row that a product's kernel reads at once
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm(Product):
+    """``batch`` products ``C[m, n] = A[m, k] B[k, n]``.
+
+    ``epilogue_elements`` are read in addition when C is written (a bias).
+    """
+
+    word = "matrix products"
+    colour = "#33658a"
+    traced = "product"
+    gpu_cost = "simulator.devices.gpu.gemm:gemm_cost"
+    cpu_cost = "simulator.devices.cpu.gemm:gemm_product"
+    of_library = True
+    axes: ClassVar = {"m": 0.2, "n": 0.2, "k": 0.25, "batch": 0.1, "layout": 1.0}
+    axis_words: ClassVar = {"layout": get_args(Layout)}
+    variety_words = ("bias", "batched")
+
+    m: int
+    n: int
+    k: int
+    precision: Precision
+    batch: int = 1
+    layout: Layout = "NN"
+    epilogue_elements: int = 0
+    out_bytes: int = 0  # per element of C; 0: that of the precision
+    plain: bool = False  # matrices in the ordinary row-major layout, not in one that a library of layers prepares
+
+    @property
+    def flop(self) -> int:
+        return 2 * self.batch * self.m * self.n * self.k
+
+    @property
+    def bytes(self) -> int:
+        """Least bytes moved: A, B and C once."""
+        element = ELEMENT_BYTES[self.precision]
+        inputs = self.batch * (self.m * self.k + self.k * self.n) * element
+        return inputs + self.batch * self.m * self.n * (self.out_bytes or element)
+
+    def variety(self) -> tuple[str, ...]:
+        return self.precision, "bias" if self.epilogue_elements else "", "batched" if self.batch > 1 else ""
+
+    @classmethod
+    def further(cls, sizes: Mapping[str, float]) -> tuple[float, ...]:
+        """Return the coordinates of the FLOPs, and of the powers of two that divide the sizes."""
+        flop = sizes["m"] * sizes["n"] * sizes["k"] * sizes["batch"]
+        aligned = (apart * _aligned(sizes[name]) for name, apart in _ALIGNED_APART.items())
+        return (_FLOP_APART * math.log2(flop), *aligned)
+
+    def old_bytes(self, *, forward: bool, has_parameters: bool) -> float:
+        """Return the bytes of the weight or of the saved factor; in ``C = A B``, B is the weight or the saved input."""
+        left, right = self.m * self.k, self.k * self.n
+        if forward and not has_parameters:
+            return 0.0
+        elements = self.batch * (left if not has_parameters and self.layout == "TN" else right)
+        return float(elements * ELEMENT_BYTES[self.precision])
+
+    def packed(self, precision: Precision, per_element: int) -> Self:
+        """Return the product with a reduction that is so many times shorter."""
+        return replace(self, precision=precision, k=-(-self.k // per_element))
+
+
+def _aligned(size: float) -> int:
+    """Return the exponent of the largest power of two that divides *size*, at most ``_ALIGNED``."""
+    whole = int(size)
+    return min(_ALIGNED, (whole & -whole).bit_length() - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Streaming(Kernel):
+    """A pass over memory that reads and writes the given bytes and applies a function to each of ``elements``.
+
+    ``function`` names it (``add``, ``tanh``), which sets the cost of computing it.  ``transposed``: one side is not
+    accessed in memory order.
+    """
+
+    word = "elementwise, copies"
+    in_sentences = "elementwise kernels"
+    colour = "#758e4f"
+    gpu_cost = "simulator.devices.gpu.passes:streaming_cost"
+    cpu_cost = "simulator.devices.cpu.passes:streaming_pass"
+    apart = ("transposed",)
+    axes: ClassVar = {"function": 0.5, "elements": 0.1, "element_bytes": 0.7}
+    axis_words: ClassVar = {"function": ()}
+    variety_words = ("transposed",)
+
+    function: str
+    elements: int
+    read_bytes: int
+    written_bytes: int
+    transposed: bool = False
+
+    @property
+    def bytes(self) -> int:
+        return self.read_bytes + self.written_bytes
+
+    def place(self) -> Shape:
+        return self.function, max(1, self.elements), max(1, self.bytes) / max(1, self.elements)
+
+    def old_bytes(self, *, forward: bool, has_parameters: bool) -> float:
+        """Return, backward, the bytes of all but the gradient, which is as large as the output."""
+        return 0.0 if forward else float(max(0, self.read_bytes - self.written_bytes))
+
+
+_READ_FIRST = ("layer_norm_bwd", "rms_norm_bwd", "batch_norm_bwd", "log_softmax_bwd")
+
+
+@dataclass(frozen=True, slots=True)
+class Rowwise(Kernel):
+    """A reduction over each of ``rows`` rows of ``cols`` elements, and the output written from it.
+
+    ``kind``: softmax, log_softmax, masked_softmax and causal_softmax (a row in a warp's registers; a causal one reads
+    half of it), layer_norm, rms_norm, batch_norm, each with ``_bwd``; sum (a reduction alone).  For ``batch_norm`` a
+    row is a channel.  ``channels_last``: the elements of a channel are not contiguous, and blocks divide the pixels
+    rather than the channels.  ``in_warps``: a normalisation keeps a short row in a warp's registers, as softmax does.
+    """
+
+    word = "normalisation, softmax"
+    in_sentences = "norms and softmax"
+    colour = "#f6ae2d"
+    gpu_cost = "simulator.devices.gpu.rowwise:rowwise_cost"
+    cpu_cost = "simulator.devices.cpu.passes:rowwise_pass"
+    apart = ("precision", "kind", "channels_last")
+    axes: ClassVar = {"rows": 0.1, "cols": 0.8}
+
+    kind: str
+    rows: int
+    cols: int
+    precision: Precision
+    channels_last: bool = False
+    in_warps: bool = False
+
+    @property
+    def bytes(self) -> int:
+        passes = {"sum": 1}.get(self.kind, 3 if self.kind.endswith("_bwd") else 2)
+        return passes * self.rows * self.cols * ELEMENT_BYTES[self.precision]
+
+    def old_bytes(self, *, forward: bool, has_parameters: bool) -> float:
+        """Return, backward, the bytes of the saved input or output; a product has just read that of a softmax."""
+        elements = 0 if forward or self.kind not in _READ_FIRST else self.rows * self.cols
+        return float(elements * ELEMENT_BYTES[self.precision])
+
+
+Passes = tuple[tuple[str, int, int], ...]
+"""For each kernel: function, tensors read, tensors written."""
+
+
+def as_formula(
+    forward: Passes, backward: Passes, elements: int, phase: str, precision: Precision
+) -> tuple[Kernel, ...]:
+    """Return the kernels of a formula on *elements* elements; *precision*: of products, or fp32 if that is wider.
+
+    The gradients of parameters are among those of the inputs.
+    """
+    wide: Precision = "fp32" if ELEMENT_BYTES[precision] < ELEMENT_BYTES["fp32"] else precision
+    return streamed({"fwd": forward, "bwd_weight": ()}.get(phase, backward), elements, wide)
+
+
+def streamed(passes: Passes, elements: int, precision: Precision) -> tuple[Kernel, ...]:
+    """Return *passes* over *elements* elements in *precision* as kernels."""
+    size = elements * ELEMENT_BYTES[precision]
+    return tuple(Streaming(function, elements, reads * size, writes * size) for function, reads, writes in passes)

@@ -1,0 +1,76 @@
+"""Operators, one a file: the computations of a network, as shapes, each with the kernels that it alone has.
+
+A package of its own registers an operator's class with an entry point in the group ``topocast.operators``.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from importlib import metadata
+from inspect import isabstract
+
+from simulator.effects import has_effects
+from simulator.workload.kernels import CLASSES
+from simulator.workload.operator import Elements, Operator, Phase
+from simulator.workload.operators.attention import Attention, AttentionLibrary, FusedAttention
+from simulator.workload.operators.chunk_scan import ChunkScan
+from simulator.workload.operators.convolution import Conv2d, Convolution
+from simulator.workload.operators.copy import Copy
+from simulator.workload.operators.elementwise import Elementwise
+from simulator.workload.operators.embedding import Embedding, Gather
+from simulator.workload.operators.exchange import Exchange
+from simulator.workload.operators.norms import BatchNorm, LayerNorm
+from simulator.workload.operators.pool import Pool, Pooling
+from simulator.workload.operators.products import Linear, MatMul
+from simulator.workload.operators.recurrent import Recurrence, Recurrent
+from simulator.workload.operators.reduction import Reduction
+from simulator.workload.operators.softmax import CrossEntropy, Softmax
+
+__all__ = [
+    "CLASSES",
+    "Attention",
+    "AttentionLibrary",
+    "BatchNorm",
+    "ChunkScan",
+    "Conv2d",
+    "Convolution",
+    "Copy",
+    "CrossEntropy",
+    "Elements",
+    "Elementwise",
+    "Embedding",
+    "Exchange",
+    "FusedAttention",
+    "Gather",
+    "LayerNorm",
+    "Linear",
+    "MatMul",
+    "Operator",
+    "Phase",
+    "Pool",
+    "Pooling",
+    "Recurrence",
+    "Recurrent",
+    "Reduction",
+    "Softmax",
+    "known_operators",
+]
+ENTRY_POINT_GROUP = "topocast.operators"
+_BUILT_IN: Mapping[str, type[Operator]] = {
+    name: found
+    for name, found in list(globals().items())
+    if isinstance(found, type) and issubclass(found, Operator) and not isabstract(found)
+}
+
+
+def known_operators() -> Mapping[str, type[Operator]]:
+    """Return the operators by the names of their classes, registered ones last.
+
+    Registered ones, which are code, are left out where a data file asks.
+    """
+    return {**_BUILT_IN, **_registered()} if has_effects() else _BUILT_IN
+
+
+@cache
+def _registered() -> Mapping[str, type[Operator]]:
+    found = (point.load() for point in metadata.entry_points(group=ENTRY_POINT_GROUP))
+    return {cls.__name__: cls for cls in found if cls.__name__ not in _BUILT_IN}

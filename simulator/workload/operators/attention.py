@@ -1,0 +1,163 @@
+"""Attention in one kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Self, get_args
+
+from simulator.workload.kernels import Product, Shape
+from simulator.workload.operator import Divided, Kernels, Meeting, Operator
+from simulator.workload.precision import ELEMENT_BYTES, STATISTIC_BYTES, Precision
+
+AttentionLibrary = Literal["flash1", "flash2", "native"]
+
+
+@dataclass(frozen=True, slots=True)
+class FusedAttention(Product):
+    """Attention whose scores stay on chip; ``library`` and ``window`` are as in the operator."""
+
+    word = "fused attention"
+    in_sentences = "attention kernels"
+    colour = "#f26419"
+    traced = "attention"
+    gpu_cost = "simulator.devices.gpu.attention:attention_cost"
+    cpu_cost = "simulator.devices.cpu.gemm:attention_products"
+    apart = ("precision", "direction", "library", "causal")
+    axes: ClassVar = {"batch": 0.1, "heads": 0.1, "queries": 0.4, "keys": 0.4, "head_size": 0.4}
+    variety_words = ("fwd", "bwd", *get_args(AttentionLibrary), "causal")
+
+    direction: Literal["fwd", "bwd"]
+    batch: int
+    heads: int
+    kv_heads: int
+    query_length: int
+    key_length: int
+    head_size: int
+    causal: bool
+    precision: Precision
+    library: AttentionLibrary = "flash2"
+    window: int = 0
+
+    @property
+    def seen(self) -> float:
+        """The share of the scores that no mask hides: half of them under a causal one, fewer in a window."""
+        if not self.causal or self.query_length != self.key_length:
+            return 1.0
+        reach = (self.window or self.key_length) / self.key_length
+        return reach - reach * reach / 2
+
+    @property
+    def flop(self) -> float:
+        """FLOPs of the products computed: 2 forward, 5 backward, over the scores that no mask hides."""
+        products = 2 if self.direction == "fwd" else 5
+        each = 2 * self.batch * self.heads * self.query_length * self.key_length * self.head_size
+        return products * each * self.seen
+
+    @property
+    def bytes(self) -> int:
+        queries = self.batch * self.heads * self.query_length * self.head_size
+        keys = self.batch * self.kv_heads * self.key_length * self.head_size
+        passes = 1 if self.direction == "fwd" else 2
+        return ELEMENT_BYTES[self.precision] * passes * 2 * (queries + keys)
+
+    def place(self) -> Shape:
+        return self.batch, self.heads, self.query_length, self.key_length, self.head_size
+
+    def old_bytes(self, *, forward: bool, has_parameters: bool) -> float:
+        """Return, backward, the bytes of queries, keys, values and result: half of all."""
+        return 0.0 if forward else self.bytes / 2
+
+
+_NAMES = ("flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention")
+
+
+def _attention(call: Any) -> Operator:
+    query, key, value = call["query"], call["key"], call["value"]
+    batch, heads, length, size = query.shape
+    size = (size + value.shape[-1]) // 2
+    return Attention(batch, heads, length, key.shape[2], size, key.shape[1], bool(call["is_causal"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Attention(Operator):
+    """Fused softmax attention: one kernel, which never writes the scores (FlashAttention).
+
+    ``library`` selects the kernel:
+
+    - ``flash1``: FlashAttention 1, in its package or in Triton, all there was until July 2023.
+    - ``flash2``: FlashAttention 2, in the package flash-attn, and in PyTorch's ``scaled_dot_product_attention`` up to
+      2.10.
+    - ``native``: written for the GPU's own generation (FlashAttention 3, cuDNN 9).  Transformer Engine and so
+      Megatron-LM, vLLM, SGLang and TensorRT-LLM use it, as does PyTorch since 2.11 on data-centre Hopper and Blackwell
+      GPUs: it ships with a cuDNN that it prefers there (huggingface/transformers pull request 48163).
+
+    ``value_size`` is the head size of the values, where it differs (DeepSeek).  ``window``: a query of causal attention
+    sees so many keys, up to its own (sliding windows, arXiv 2004.05150); 0: all before it.
+    """
+
+    autocast = "half"
+    saved = ("inputs", "output")
+    per_token = None
+    from_torch: ClassVar = {f"_scaled_dot_product_{name}": _attention for name in _NAMES}
+
+    batch: int
+    heads: int
+    query_length: int
+    key_length: int
+    head_size: int
+    kv_heads: int = 0  # 0: the same as heads
+    causal: bool = False
+    library: AttentionLibrary = "flash2"
+    value_size: int = 0  # 0: the same as head_size
+    window: int = 0  # 0: no limit
+
+    @property
+    def _scores_flop(self) -> int:
+        """FLOPs of one product with all scores, per element of a head."""
+        return 2 * self.batch * self.heads * self.query_length * self.key_length
+
+    @property
+    def flop(self) -> int:
+        """FLOPs of both products; neither a causal mask nor a window reduces them, as torch counts."""
+        return self._scores_flop * (self.head_size + (self.value_size or self.head_size))
+
+    @property
+    def output_elements(self) -> int:
+        return self.batch * self.heads * self.query_length * (self.value_size or self.head_size)
+
+    def _kernel(self, direction: Literal["fwd", "bwd"], precision: Precision) -> Kernels:
+        size = (self.head_size + (self.value_size or self.head_size)) // 2  # as many FLOPs, as many bytes
+        heads, kv_heads, lengths = self.heads, self.kv_heads or self.heads, (self.query_length, self.key_length)
+        shape = self.batch, heads, kv_heads, *lengths, size, self.causal
+        return (FusedAttention(direction, *shape, precision, self.library, self.window),)
+
+    def forward_kernels(self, precision: Precision) -> Kernels:
+        return self._kernel("fwd", precision)
+
+    def input_gradients(self, precision: Precision) -> Kernels:
+        return self._kernel("bwd", precision)
+
+    def backward_flop(self, trained: bool, needed: Sequence[bool]) -> int:
+        """Return the FLOPs of the backward pass: recomputed scores, gradients of scores, queries, keys and values."""
+        each = 3 * self.head_size + 2 * (self.value_size or self.head_size)
+        return self._scores_flop * each if any(needed) else 0
+
+    def saved_bytes(self, element_bytes: int) -> int:
+        """Return the bytes of the logarithm of each row's sum."""
+        return self.batch * self.heads * self.query_length * STATISTIC_BYTES
+
+    def read_elements(self, position: int, n_inputs: int, whole: int) -> int:
+        """Return how many elements of input *position* it reads: queries, keys or values."""
+        heads = (self.kv_heads or self.heads) if position else self.heads
+        length = self.key_length if position else self.query_length
+        size = self.value_size or self.head_size if position == 2 else self.head_size
+        return min(whole, self.batch * heads * length * size)
+
+    def meets(self, meeting: Meeting) -> Divided[Self] | None:
+        """Return its part on one rank: some heads."""
+        if not meeting.alike:
+            return None
+        heads = meeting.part(self.heads, "heads")
+        kv_heads = meeting.part(self.kv_heads or self.heads, "heads of keys and values")
+        return Divided("split", replace(self, heads=heads, kv_heads=kv_heads))

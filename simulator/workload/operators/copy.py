@@ -1,0 +1,62 @@
+"""Copies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from simulator.workload.kernels import Streaming
+from simulator.workload.operator import Elements, Kernels, Operator
+from simulator.workload.precision import ELEMENT_BYTES, Precision
+
+# Data movement without arithmetic (padding, gathering, interpolation) counts as a copy of its output.
+_NAMES = """
+    clone copy _to_copy cat stack hstack vstack constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad3d
+    replication_pad1d replication_pad2d replication_pad3d roll flip repeat index_select index gather scatter
+    scatter_add scatter_reduce slice_scatter select_scatter diagonal_scatter index_add index_copy index_put
+    _unsafe_index _unsafe_index_put masked_scatter im2col col2im pixel_shuffle pixel_unshuffle channel_shuffle
+    repeat_interleave narrow_copy view_copy permute_copy expand_copy slice_copy split_copy split_with_sizes_copy
+    unbind_copy transpose_copy t_copy alias_copy diag_embed rot90 upsample_nearest1d upsample_nearest2d
+    upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d
+    upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d _upsample_bilinear2d_aa
+    _upsample_bicubic2d_aa grid_sampler_2d grid_sampler_3d affine_grid_generator
+"""
+
+
+def _copy(call: Any) -> Operator:
+    return Copy((call["self"] if call.name == "copy" else call.out).numel(), _is_transposed(call))
+
+
+def _is_transposed(call: Any) -> bool:
+    """Return whether the copy reorders elements: the output's unit-stride dimension is strided in the input."""
+    if call.name not in ("clone", "copy", "_to_copy"):
+        return False
+    source, target = (call["src"], call["self"]) if call.name == "copy" else (call.first, call.out)
+    if source.shape != target.shape:
+        return False
+    for size, read, written in zip(source.shape, source.stride(), target.stride(), strict=True):
+        if size > 1 and written == 1:
+            return read not in (0, 1)
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Copy(Elements):
+    """A copy of ``elements`` elements: a materialised transposition, a concatenation, a cast."""
+
+    saved = ()
+    from_torch: ClassVar = dict.fromkeys(_NAMES.split(), _copy)
+
+    elements: int
+    transposed: bool = False
+
+    def forward_kernels(self, precision: Precision) -> Kernels:
+        n_bytes = self.elements * ELEMENT_BYTES[precision]
+        return (Streaming("copy", self.elements, n_bytes, n_bytes, transposed=self.transposed),)
+
+    def input_gradients(self, precision: Precision) -> Kernels:
+        """Return the kernels of the inputs' gradients: the copy back."""
+        return self.forward_kernels(precision)
+
+    def read_elements(self, position: int, n_inputs: int, whole: int) -> int:
+        return min(whole, self.elements) if n_inputs == 1 else whole

@@ -1,0 +1,205 @@
+"""Functions of each element.
+
+Names are in lower case as frameworks spell them.  Traced networks are not restricted to this list: any function they
+call counts as a pass over its inputs and outputs, with the arithmetic that the models know for it.  A name that a user
+types is checked because a typing error would silently cost as much as the simplest pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from simulator.errors import nearest, one_line
+from simulator.workload.kernels import Kernel, Passes, Rowwise, Streaming, as_formula, streamed
+from simulator.workload.operator import Autocast, Elements, Fusing, Kernels, Operator, Phase, Saved
+from simulator.workload.precision import ELEMENT_BYTES, Precision
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+_OF_TWO = _names("add sub mul div pow fmod remainder eq ne lt le gt ge")
+FUNCTIONS: tuple[str, ...] = (
+    *_OF_TWO,
+    *(f"{name}_scalar" for name in _OF_TWO),
+    *_names("""
+        relu gelu silu sigmoid tanh elu selu celu relu6 leaky_relu prelu mish softplus softsign hardtanh hardswish
+        hardsigmoid hardshrink softshrink threshold log_sigmoid glu
+        abs neg sign floor ceil round trunc frac square sqrt rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p
+        sin cos tan asin acos atan sinh cosh asinh acosh atanh erf erfc erfinv sinc logit lgamma digamma clamp
+        nan_to_num cast
+        maximum minimum atan2 hypot lerp addcmul addcdiv where masked_fill tril triu
+        logical_and logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor bitwise_not isnan isfinite
+        dropout dropout_add uniform normal bernoulli random fill
+        cumsum cumprod sort topk lstm_cell
+        nll_loss mse_loss smooth_l1_loss huber_loss binary_cross_entropy soft_margin_loss
+    """),
+)
+DROPS = _names("dropout dropout_add")
+"""These write a mask of one byte per element."""
+BOUNDS = _names("relu relu6 hardtanh clamp")
+"""These only bound their result."""
+KEEP_OUTPUT = _names("relu sigmoid tanh exp sqrt rsqrt reciprocal")
+"""The gradients of these need the result."""
+KEEP_NOTHING = (*_names("add sub neg add_scalar sub_scalar mul_scalar div_scalar where masked_fill"), *DROPS)
+"""The gradients of these need neither inputs nor result."""
+_ENDINGS = ("_inplace", "_bwd")
+
+
+def check_function(name: str) -> None:
+    """Raise ValueError unless *name*, without its endings ``_inplace`` and ``_bwd``, is a known function."""
+    plain = name
+    for ending in _ENDINGS:
+        plain = plain.removesuffix(ending)
+    if plain not in FUNCTIONS:
+        raise ValueError(f"function: there is no '{one_line(name, 40)}'; {nearest(plain, FUNCTIONS)}")
+
+
+def gradients(function: str, elements: int, inputs: int, summed: int, precision: Precision) -> tuple[Kernel, ...]:
+    """Return the kernels of the inputs' gradients; *summed* operands are small, and theirs are sums."""
+    passes: Passes = ((f"{function}_bwd", 2, 1),)
+    if function in ("add", "sub", "add_scalar", "sub_scalar"):  # the gradient is passed on, or summed
+        return (Rowwise("sum", 1, elements, precision),) * summed
+    if function in ("where", "masked_fill", "neg", "mul_scalar", "div_scalar") or (function, inputs) == ("mul", 1):
+        passes = ((function, 1, 1),)  # the other operand is small: a mask, a table, a number
+    elif function in ("mul", "div", "pow"):
+        passes = (("mul", 2, 1),) * inputs
+    elif function == "pow_scalar":  # a power, times the exponent, times the gradient
+        passes = (("pow_scalar", 1, 1), ("mul_scalar", 1, 1), ("mul", 2, 1))
+    elif function in DROPS:  # for dropout_add, the gradient of the other operand is passed on as it is
+        size = elements * ELEMENT_BYTES[precision]
+        return (Streaming("dropout_bwd", elements, size + elements, size),)
+    return streamed(passes, elements, precision)
+
+
+# In TensorFlow, forward and backward: x / 2 (1 + tanh(a (x + b x^3))).  Draw, compare and cast random numbers, then two
+# products; backward, the same two products.
+_FORMULAS: Mapping[str, tuple[Passes, Passes]] = {
+    "gelu": (
+        (
+            *(("pow", 1, 1), ("mul_scalar", 1, 1), ("add", 2, 1), ("mul_scalar", 1, 1), ("tanh", 1, 1)),
+            *(("add_scalar", 1, 1), ("mul_scalar", 1, 1), ("mul", 2, 1)),
+        ),
+        (
+            *(("mul", 2, 1), ("mul", 2, 1), ("mul_scalar", 1, 1), ("tanh_bwd", 2, 1), ("mul_scalar", 1, 1)),
+            *(("mul_scalar", 1, 1), ("pow", 1, 1), ("mul_scalar", 1, 1), ("mul", 2, 1), ("add", 3, 1)),
+        ),
+    ),
+    "dropout": (
+        (("dropout", 0, 1), ("greater", 1, 1), ("mul_scalar", 1, 1), ("mul", 2, 1)),
+        (("mul", 2, 1), ("mul_scalar", 1, 1)),
+    ),
+}
+_FILLS = """
+    zeros zeros_like new_zeros ones ones_like new_ones full full_like new_full fill zero eye arange linspace
+    logspace tril_indices triu_indices
+"""
+_RANDOM = """
+    rand rand_like randn randn_like randint randint_like uniform normal normal_functional bernoulli exponential
+    random cauchy log_normal geometric randperm
+"""
+# A scan and a sort count as one pass, which is too little for a sort.
+_NAMES = """
+    tril triu glu prelu _prelu_kernel rrelu_with_noise log_sigmoid_forward bucketize cumsum cumprod logcumsumexp
+    cummax cummin isin floor_divide complex polar hardswish masked_fill where _weight_norm_interface
+    _fused_moving_avg_obs_fq_helper fake_quantize_per_tensor_affine_cachemask nan_to_num sort histc searchsorted
+"""
+_WITH_NUMBERS = ["add", "sub", "mul", "div", "pow", "remainder", "fmod", "eq", "ne", "lt", "le", "gt", "ge"]
+
+
+def of_elements(call: Any) -> Operator:
+    """Return the function of *call*; with a number as the second operand, some run another kernel."""
+    name = "sub" if call.name == "rsub" else call.name.strip("_")
+    n = call.out.numel()
+    whole = sum(tensor.numel() == n for tensor in call.inputs)
+    if name in _WITH_NUMBERS:
+        second = next((call.arguments[key] for key in ("other", "exponent") if key in call.arguments), None)
+        if getattr(second, "ndim", 0) == 0 and whole <= 1:
+            name += "_scalar"
+    return Elementwise(name, n, max(1, whole))
+
+
+@dataclass(frozen=True, slots=True)
+class Elementwise(Elements):
+    """``function`` applied to each of ``elements`` elements, with ``inputs`` input tensors of that size.
+
+    ``function`` is the framework's name in lower case (``add``, ``relu``, ``gelu``, ``dropout``), with the ending
+    ``_scalar`` if the second operand is a number.  ``summed``: the number of operands of a sum that are smaller and
+    broadcast, so that their gradients are sums over all elements.  ``part_of``: if an operand is a slice of a larger
+    tensor, the elements of that tensor, whose gradient is zero outside the slice.
+    """
+
+    from_torch: ClassVar = {
+        **dict.fromkeys(_NAMES.split(), of_elements),
+        **dict.fromkeys(_FILLS.split(), lambda c: Elementwise("fill", c.out.numel(), 0)),
+        **dict.fromkeys(_RANDOM.split(), lambda c: Elementwise("random", c.out.numel(), 0)),
+        "native_dropout": lambda c: Elementwise("dropout", c["input"].numel()),
+        **{f"nll_loss{n}_forward": lambda c: Elementwise("nll_loss", c["target"].numel()) for n in ("", "2d")},
+    }
+
+    function: str
+    elements: int
+    inputs: int = field(default=1, metadata={"least": 0})
+    summed: int = field(default=0, metadata={"least": 0})
+    part_of: int = field(default=0, metadata={"least": 0})
+
+    @property
+    def fuses(self) -> Fusing:
+        """How a compiler fuses it; it leaves the choice of largest elements to the framework's own kernels."""
+        return "" if self.function == "topk" else "pointwise"
+
+    @property
+    def autocast(self) -> Autocast:
+        return "powers" if self.function.startswith("pow") else "promotes"
+
+    @property
+    def folds(self) -> bool:
+        """Whether it only bounds its input."""
+        return self.function in BOUNDS
+
+    def check(self) -> None:
+        """Raise ValueError for impossible sizes and unknown functions."""
+        check_function(self.function)
+        Operator.check(self)
+
+    def forward_kernels(self, precision: Precision) -> Kernels:
+        size, n = ELEMENT_BYTES[precision], self.elements
+        mask = n if self.function in DROPS else 0
+        return (Streaming(self.function, n, self.inputs * n * size, n * size + mask),)
+
+    def input_gradients(self, precision: Precision) -> Kernels:
+        """Return the kernels of the inputs' gradients; that of a slice is written into a zeroed tensor."""
+        found = gradients(self.function, self.elements, self.inputs, self.summed, precision)
+        if not self.part_of:
+            return found
+        size, n = ELEMENT_BYTES[precision], self.elements
+        zeroed = Streaming("fill", self.part_of, 0, self.part_of * size)
+        return (*found, zeroed, Streaming("copy", n, n * size, n * size))
+
+    def as_run_by(self, framework: str, phase: Phase, precision: Precision, kernels: Kernels) -> Kernels:
+        """Return *kernels*, or TensorFlow's formula."""
+        if framework != "tensorflow" or self.function not in _FORMULAS:
+            return kernels
+        return as_formula(*_FORMULAS[self.function], self.elements, phase, precision)
+
+    def host_calls(self, phase: Phase) -> int:
+        """Return the number of calls; TorchScript fuses dropout_add but spends the host time of both operators."""
+        return 2 if self.function == "dropout_add" else 1
+
+    @property
+    def saved(self) -> tuple[Saved, ...]:
+        if self.function in KEEP_OUTPUT:
+            return ("output",)
+        if self.function in ("mul", "div"):
+            return ("two factors",)
+        return () if self.function in KEEP_NOTHING else ("inputs",)
+
+    def saved_bytes(self, element_bytes: int) -> int:
+        """Return the bytes of a mask."""
+        return self.elements if self.function in DROPS else 0
+
+    def read_elements(self, position: int, n_inputs: int, whole: int) -> int:
+        return min(whole, self.part_of or self.elements)

@@ -1,0 +1,129 @@
+"""Normalisation: of rows, and of the channels of images."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, ClassVar, Literal, Self
+
+from simulator.workload.kernels import Passes, Rowwise, as_formula
+from simulator.workload.operator import Divided, Kernels, Meeting, Operator, Phase, Rows
+from simulator.workload.precision import STATISTIC_BYTES, Precision
+
+Norm = Literal["layer_norm", "rms_norm"]
+# In TensorFlow, tf.nn.moments: mean, squared differences, mean.  tf.nn.batch_normalization: the scale of each element,
+# its products with x and with the mean, the offset less the latter, and the sum.
+_FORMULA: Passes = (
+    *(("sum", 1, 0), ("sub", 1, 1), ("sum", 1, 0), ("mul", 0, 1), ("mul", 2, 1), ("mul", 1, 1), ("sub", 1, 1)),
+    ("add", 2, 1),
+)
+# The sum needs no kernel.  Each product with the scale multiplies the gradient by its other factors and sums for the
+# mean, scale and offset.  The squared differences are doubled, and summed for the mean.  Three gradients of x are
+# added.
+_FORMULA_BACKWARD: Passes = (
+    *(("mul", 2, 1), ("mul", 2, 1), ("neg", 1, 1), ("mul", 2, 1), ("mul", 1, 1), ("add", 2, 1), ("sum", 1, 0)),
+    *(("sum", 1, 0), ("mul", 1, 1), ("sum", 1, 0), ("fill", 0, 1), ("sub", 1, 1), ("mul", 2, 1), ("sum", 1, 0)),
+    *(("fill", 0, 1), ("add", 3, 1)),
+)
+
+
+def _layer_norm(call: Any, kind: Norm = "layer_norm") -> Operator:
+    cols = prod(call["normalized_shape"])
+    return LayerNorm(call["input"].numel() // cols, cols, kind)
+
+
+def _group_norm(call: Any) -> Operator:
+    rows = call["N"] * call["group"]
+    return LayerNorm(rows, call["input"].numel() // rows)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerNorm(Rows):
+    """Normalisation of each of ``rows`` rows of ``cols`` elements; RMSNorm does not subtract the mean."""
+
+    fuses = "rows"
+    autocast = "fp32 after a cast"
+    saved = ("input",)
+    fp32_in_mixed = True
+    from_torch: ClassVar = {
+        "native_layer_norm": _layer_norm,
+        "native_group_norm": _group_norm,
+        "_fused_rms_norm": lambda c: _layer_norm(c, "rms_norm"),
+    }
+
+    kind: Norm = "layer_norm"
+
+    def forward_kernels(self, precision: Precision) -> Kernels:
+        return (Rowwise(self.kind, self.rows, self.cols, precision),)
+
+    def input_gradients(self, precision: Precision) -> Kernels:
+        return (Rowwise(f"{self.kind}_bwd", self.rows, self.cols, precision),)
+
+    def parameter_gradients(self, precision: Precision) -> Kernels:
+        return (Rowwise(f"{self.kind}_weight_bwd", self.rows, self.cols, precision),)
+
+    def as_run_by(self, framework: str, phase: Phase, precision: Precision, kernels: Kernels) -> Kernels:
+        """Return *kernels*, or TensorFlow's formula."""
+        if framework != "tensorflow":
+            return kernels
+        return as_formula(_FORMULA, _FORMULA_BACKWARD, self.output_elements, phase, precision)
+
+    def saved_bytes(self, element_bytes: int) -> int:
+        """Return the bytes of the statistics of each row."""
+        return self.rows * STATISTIC_BYTES * (2 if self.kind == "layer_norm" else 1)
+
+    def meets(self, meeting: Meeting) -> Divided[Self] | None:
+        """Return its part on one rank: some groups of each token, or some heads.
+
+        Groups have weights of their own (Mamba-2's gated norm), heads share theirs.
+        """
+        n, tokens = meeting.ranks, meeting.tokens
+        if not meeting.is_split or not 0 < tokens < self.rows:
+            return None
+        if meeting.parameter_elements > 2 * self.cols:
+            return Divided("split", replace(self, rows=tokens * meeting.part(self.rows // tokens, "groups")))
+        return None if self.rows % (tokens * n) else Divided("heads", replace(self, rows=self.rows // n))
+
+
+_NAMES = ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm", "_native_batch_norm_legit")
+
+
+def _batch_norm(call: Any) -> Operator:
+    batch, channels, *sizes = call["input"].shape
+    return BatchNorm(batch, channels, prod(sizes[:-1]), sizes[-1] if sizes else 1)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchNorm(Operator):
+    """Normalisation of each channel over the batch and the image."""
+
+    fuses = "rows"
+    folds = True
+    saved = ("input",)
+    per_token = ()
+    by_channel = "channels"
+    host_constant = "batch_norm_s"
+    from_torch: ClassVar = dict.fromkeys((*_NAMES, "_batch_norm_with_update"), _batch_norm)
+
+    batch: int
+    channels: int
+    height: int
+    width: int
+
+    @property
+    def output_elements(self) -> int:
+        return self.batch * self.channels * self.height * self.width
+
+    def _over_channels(self, kind: str, precision: Precision) -> Kernels:
+        return (Rowwise(kind, self.channels, self.batch * self.height * self.width, precision),)
+
+    def forward_kernels(self, precision: Precision) -> Kernels:
+        return self._over_channels("batch_norm", precision)
+
+    def input_gradients(self, precision: Precision) -> Kernels:
+        """Return the kernels of all gradients."""
+        return self._over_channels("batch_norm_bwd", precision)
+
+    def saved_bytes(self, element_bytes: int) -> int:
+        """Return the bytes of the mean and the deviation of each channel."""
+        return 2 * self.channels * STATISTIC_BYTES

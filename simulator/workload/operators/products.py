@@ -1,0 +1,195 @@
+"""Products: linear layers, those of experts, and products of activations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+from simulator.workload.kernels import Gemm, Layout, Rowwise, streamed
+from simulator.workload.operator import LEAST_COLUMNS, Divided, Kernels, Meeting, OfRows, Operator, Phase
+from simulator.workload.precision import ELEMENT_BYTES, Precision
+
+
+def layout_of(a: Any, b: Any) -> Layout:
+    """Return how the tensors *a* and *b* are stored."""
+    if _is_turned(a):
+        return "TT" if _is_turned(b) else "TN"
+    return "NT" if _is_turned(b) else "NN"
+
+
+def _is_turned(matrix: Any) -> bool:
+    return bool(matrix.shape[-1] > 1 and matrix.stride(-1) != 1 and matrix.stride(-2) == 1)
+
+
+def _batched(a: Any, b: Any) -> Operator:
+    batch, m, k = a.shape
+    return MatMul(m, b.shape[2], k, batch, layout_of(a, b))
+
+
+@dataclass(frozen=True, slots=True)
+class MatMul(Operator):
+    """``batch`` products ``C[m, n] = A[m, k] B[k, n]`` of activations.
+
+    ``layout`` has BLAS's letters for A and B: ``N`` stored as written, ``T`` stored transposed.
+    """
+
+    autocast = "half"
+    saved = ("factors",)
+    per_token = None
+    called = "product"
+    host_constant = "product_s"
+    from_torch: ClassVar = {
+        **dict.fromkeys(("dot", "vdot"), lambda c: MatMul(1, 1, c.first.numel())),
+        "bmm": lambda c: _batched(c["self"], c["mat2"]),
+        "baddbmm": lambda c: _batched(c["batch1"], c["batch2"]),
+    }
+
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+    layout: Layout = "NN"
+
+    @property
+    def flop(self) -> int:
+        return 2 * self.batch * self.m * self.n * self.k
+
+    @property
+    def output_elements(self) -> int:
+        return self.batch * self.m * self.n
+
+    def forward_kernels(self, precision: Precision) -> Kernels:
+        return (Gemm(self.m, self.n, self.k, precision, self.batch, self.layout, plain=precision == "int8"),)
+
+    def input_gradients(self, precision: Precision) -> Kernels:
+        m, n, k, batch = self.m, self.n, self.k, self.batch
+        return Gemm(m, k, n, precision, batch, "NT"), Gemm(k, n, m, precision, batch, "TN")
+
+    def host_calls(self, phase: Phase) -> int:
+        """Return the number of calls: one a gradient."""
+        return 2 if phase == "bwd" else 1
+
+    def backward_flop(self, trained: bool, needed: Sequence[bool]) -> int:
+        """Return the FLOPs of the backward pass; a factor may be parts of several tensors."""
+        return self.flop * min(2, sum(needed))
+
+    def read_elements(self, position: int, n_inputs: int, whole: int) -> int:
+        return min(whole, self.batch * self.k * (self.n if position else self.m))
+
+    def meets(self, meeting: Meeting) -> Divided[Self] | None:
+        return Divided("split", replace(self, batch=meeting.part(self.batch))) if meeting.alike else None
+
+
+def _product(call: Any, a: Any, b: Any, bias: Any = None) -> Operator:
+    """Return the product ``a b``: a linear layer if one of the factors is a parameter."""
+    (m, k), n = a.shape, b.shape[1]
+    has_bias = bias is not None and call.is_weight(bias)
+    if call.is_weight(b):
+        return Linear(m, k, n, has_bias)
+    if call.is_weight(a):
+        return Linear(n, k, m, has_bias)
+    return MatMul(m, n, k, 1, layout_of(a, b))
+
+
+def _grouped(call: Any) -> Operator | None:
+    """Return the product of each row with its expert's matrix; the assignment depends on values, not shapes."""
+    rows, experts = call["self"], call["mat2"]
+    if rows.dim() != 2 or experts.dim() != 3:
+        return None
+    (m, k), n = rows.shape, experts.shape[2]
+    return Linear(m, k, n, bias=False) if call.is_weight(experts) else MatMul(m, n, k)
+
+
+def _linear(call: Any) -> Operator:
+    outputs, inputs = call["weight"].shape
+    return Linear(call["input"].numel() // inputs, inputs, outputs, call["bias"] is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Linear(OfRows):
+    """``y[rows, outputs] = x[rows, inputs] W^T``, and a bias.
+
+    With ``experts``, there are that many matrices, each with its own bias, and each row is multiplied by one of them.
+    All experts get equally many rows (balanced routing, as one grouped product).
+    """
+
+    autocast = "half"
+    saved = ("input of weights",)  # the gradient of the input needs only the weights
+    host_constant = "product_s"
+    quantised = True
+    narrow = True
+    from_torch: ClassVar = {
+        "mm": lambda c: _product(c, c["self"], c["mat2"]),
+        "addmm": lambda c: _product(c, c["mat1"], c["mat2"], c["self"]),
+        "mv": lambda c: _product(c, c["self"], c["vec"].unsqueeze(1)),
+        "addmv": lambda c: _product(c, c["mat"], c["vec"].unsqueeze(1), c["self"]),
+        "linear": _linear,
+        "_grouped_mm": _grouped,
+    }
+
+    rows: int
+    inputs: int
+    outputs: int
+    bias: bool = True
+    experts: int = 1
+
+    @property
+    def flop(self) -> int:
+        return 2 * self.rows * self.inputs * self.outputs
+
+    @property
+    def busy_experts(self) -> int:
+        """Experts with at least one row: all, unless there are fewer rows than experts."""
+        return min(self.experts, self.rows)
+
+    @property
+    def rows_each(self) -> int:
+        """Rows of the busiest expert."""
+        return -(-self.rows // self.busy_experts)
+
+    @property
+    def output_elements(self) -> int:
+        return self.rows * self.outputs
+
+    def _product(self, m: int, n: int, k: int, precision: Precision, layout: Any, bias: int = 0) -> Gemm:
+        """Return a product; one grouped by experts takes as long as a batched one."""
+        return Gemm(m, n, k, precision, self.busy_experts, layout, epilogue_elements=bias, out_bytes=_wide(precision))
+
+    def forward_kernels(self, precision: Precision) -> Kernels:
+        bias = self.outputs if self.bias else 0
+        return (self._product(self.rows_each, self.outputs, self.inputs, precision, "NT", bias),)
+
+    def input_gradients(self, precision: Precision) -> Kernels:
+        return (self._product(self.rows_each, self.inputs, self.outputs, precision, "NN"),)
+
+    def parameter_gradients(self, precision: Precision) -> Kernels:
+        rows = self.rows_each
+        product = self._product(self.outputs, self.inputs, rows, precision, "TN")
+        summed = "bf16" if _wide(precision) else precision
+        bias = (Rowwise("sum", self.outputs * self.busy_experts, rows, summed),) if self.bias else ()
+        return (product, *bias)
+
+    def as_run_by(self, framework: str, phase: Phase, precision: Precision, kernels: Kernels) -> Kernels:
+        """Return *kernels*; in TensorFlow a bias is a kernel of its own (BiasAdd)."""
+        if framework == "tensorflow" and self.bias and phase == "fwd":
+            return (*kernels, *streamed((("add", 1, 1),), self.output_elements, precision))
+        return kernels
+
+    def host_calls(self, phase: Phase) -> int:
+        """Return the number of calls: one a gradient."""
+        return 2 if phase == "bwd" else 1
+
+    def meets(self, meeting: Meeting) -> Divided[Self] | None:
+        if meeting.kept_whole:
+            return None
+        if meeting.is_split:
+            return Divided("rows", replace(self, inputs=meeting.part(self.inputs)))
+        if self.outputs % meeting.ranks and self.outputs <= LEAST_COLUMNS * meeting.ranks:
+            return None
+        return Divided("columns", replace(self, outputs=meeting.padded(self.outputs)))
+
+
+def _wide(precision: Precision) -> int:
+    """Return the bytes of a result's element where only products read numbers as narrow as *precision*, else 0."""
+    return ELEMENT_BYTES["bf16"] if precision in ("fp8", "nvfp4") else 0
