@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -143,6 +142,6 @@ def _lines(rows: Sequence[Sequence[str]], style: Style) -> list[str]:
         return lines
     stacked: list[str] = []
     for row in rows:
-        stacked += textwrap.wrap("  ".join(row[:-1]), style.width, subsequent_indent="    ")
-        stacked += textwrap.wrap(row[-1], style.width, initial_indent="  ", subsequent_indent="  ")
+        stacked += style.wrap("  ".join(row[:-1]), hang=4)
+        stacked += style.wrap(f"  {row[-1]}", hang=2)
     return stacked
