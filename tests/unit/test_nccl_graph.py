@@ -301,5 +301,5 @@ def test_groups_on_equal_racks_are_searched_once() -> None:
     whole = Communicator(machine, machine.gpus)
     first, second = (comm_graph(whole.part(range(rack * 72, rack * 72 + 4))) for rack in (0, 3))
     assert first == second
-    searches = [key for key in whole.router._found if key[0] == "nccl search"]
+    searches = [key for key in whole.router._young if key[0] == "nccl search"]
     assert len(searches) == 1
