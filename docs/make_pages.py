@@ -25,7 +25,7 @@ from reports.scenario import draw_answers
 from simulator.cli.scenario_command import answer_scenario, draws_run
 from simulator.cli.scenario_text import error_words, expected_words, scenario_lines, value_words
 from simulator.console.style import PLAIN
-from simulator.scenarios.answers import Answer
+from simulator.scenarios.answers import ScenarioAnswer
 from simulator.scenarios.catalogue import find_scenario, in_order
 from simulator.scenarios.file import Scenario, scenario_from
 from simulator.topology.yaml_source import YamlSource
@@ -85,11 +85,11 @@ def read_items(file: Path = ITEMS) -> list[Item]:
 class Book:
     """Items and their answers; a scenario that several items name is answered once."""
 
-    def __init__(self, items: Sequence[Item], answered: Mapping[str, tuple[Answer, ...]] | None = None) -> None:
+    def __init__(self, items: Sequence[Item], answered: Mapping[str, tuple[ScenarioAnswer, ...]] | None = None) -> None:
         self.items = items
         self._scenarios = dict(answered or {})
 
-    def answers(self, item: Item) -> tuple[Answer, ...]:
+    def answers(self, item: Item) -> tuple[ScenarioAnswer, ...]:
         """Return the answers of *item*; raises InputError if its command fails."""
         if item.scenario is not None:
             found = self._scenario(item.scenario)
@@ -101,7 +101,7 @@ class Book:
             return ()
         return answer_scenario(_as_scenario(item))[0]
 
-    def _scenario(self, name: str) -> tuple[Answer, ...]:
+    def _scenario(self, name: str) -> tuple[ScenarioAnswer, ...]:
         if name not in self._scenarios:
             self._scenarios[name] = answer_scenario(find_scenario(name))[0]
         return self._scenarios[name]
@@ -125,12 +125,12 @@ def _as_scenario(item: Item) -> Scenario:
     return scenario_from(YamlSource(f"{ITEMS.name}, item {item.number}", data, None), ITEMS)
 
 
-def answer_words(answers: Sequence[Answer]) -> str:
+def answer_words(answers: Sequence[ScenarioAnswer]) -> str:
     """Return *answers* as one table cell, each with the source's figure."""
     return "; ".join(dict.fromkeys(map(_one, answers)))
 
 
-def _one(answer: Answer) -> str:
+def _one(answer: ScenarioAnswer) -> str:
     value = value_words(answer.value, answer.asked.unit)
     text = f"{answer.asked.name} **{value}**"
     if answer.asked.expected is None:
@@ -175,7 +175,7 @@ def _row(book: Book, item: Item) -> str:
     return f"| {item.number} {MARKS[item.verdict]} | {item.says} | {cell} |"
 
 
-def scenarios_body(pictures: bool, answered: dict[str, tuple[Answer, ...]]) -> str:
+def scenarios_body(pictures: bool, answered: dict[str, tuple[ScenarioAnswer, ...]]) -> str:
     """Return the generated part of docs/scenarios.md: each scenario with its picture and output.
 
     The answers are added to *answered*, by scenario.  With *pictures*, the pictures are redrawn.
@@ -197,7 +197,7 @@ def scenarios_body(pictures: bool, answered: dict[str, tuple[Answer, ...]]) -> s
     return "\n".join(lines[:-1]) + "\n"
 
 
-def shown(scenario: Scenario, answers: tuple[Answer, ...]) -> Iterator[str]:
+def shown(scenario: Scenario, answers: tuple[ScenarioAnswer, ...]) -> Iterator[str]:
     """Yield the lines that the command prints."""
     return (line.rstrip() for line in scenario_lines(scenario, answers, PLAIN))
 
@@ -205,7 +205,7 @@ def shown(scenario: Scenario, answers: tuple[Answer, ...]) -> Iterator[str]:
 def write_pages(*, pictures: bool = True) -> None:
     """Regenerate both pages, and with *pictures* the scenarios' pictures."""
     os.environ.pop("COLUMNS", None)
-    answered: dict[str, tuple[Answer, ...]] = {}
+    answered: dict[str, tuple[ScenarioAnswer, ...]] = {}
     bodies = {
         "scenarios": lambda: scenarios_body(pictures, answered),
         "book": lambda: book_body(Book(read_items(), answered)),

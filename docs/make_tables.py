@@ -58,7 +58,7 @@ from validate.cli.app import app as validate_app
 from validate.constants.rows import calibrate_devices
 from validate.kinds import COLLECTIVES, OPERATORS, STEPS, Kind
 from validate.kinds.row import MeasuredRow
-from validate.score.scores import Group, Scores, beside_published, group_rows, whole
+from validate.score.scores import ScoreGroup, Scores, beside_published, group_rows, whole
 from validate.score.scoring import Scoring, ScoringOptions
 from validate.tables.statistics import Errors, summarise
 from validate.tables.table import Table, read_table
@@ -166,7 +166,9 @@ def operator_table(
     found = [g for g in group_rows(Scores(plain, (axis,)), (axis,)) if g.errors.n]
     groups = [g for g in found if g.errors.n >= _FEW_OF_GROUP]
     few = {g.by[axis] for g in found if g.errors.n < _FEW_OF_GROUP}
-    labels: list[tuple[str, Group, Errors | None]] = [("all", whole(Scores(plain)), summarise(_errors(calibrated)))]
+    labels: list[tuple[str, ScoreGroup, Errors | None]] = [
+        ("all", whole(Scores(plain)), summarise(_errors(calibrated)))
+    ]
     labels += [(f"`{g.by[axis]}`", g, after.get(g.by[axis])) for g in sorted(groups, key=lambda g: -g.errors.n)]
     if few:
         rest = whole(Scores(row for row in plain if row.labels.get(axis) in few))
@@ -307,7 +309,7 @@ def _topology(row: MeasuredRow) -> str:
     return question.where.topology
 
 
-def _line(label: str, group: Group) -> str:
+def _line(label: str, group: ScoreGroup) -> str:
     errors, ring = group.errors, group.baseline
     figures = [percent(errors.median_ape), percent(errors.p90_ape), percent(errors.bias, "+")]
     figures += [percent(ring.median_ape), percent(ring.p90_ape)]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from reports.view import HOST_LINKS, Edge, View
+from reports.view import HOST_LINKS, DrawnEdge, View
 
 _SOCKET_GAP = 0.35
 _HOST_GAP = 0.9
@@ -20,18 +20,18 @@ _SWITCH_STEP = 1.4
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class DrawingLayout:
     """A position for each symbol, and the extent (left, right, bottom, top) of all.
 
     ``ports`` gives the horizontal offset of both ends of each arc between GPUs from the centres of the GPUs.
     """
 
     positions: tuple[tuple[float, float], ...]
-    ports: dict[Edge, tuple[float, float]]
+    ports: dict[DrawnEdge, tuple[float, float]]
     extent: tuple[float, float, float, float]
 
 
-def lay_out_view(view: View) -> Layout:
+def lay_out_view(view: View) -> DrawingLayout:
     """Return the positions of *view*'s symbols; deterministic."""
     parents, depths = _tree(view)
     height = max((depths[i] for i, s in enumerate(view.symbols) if s.kind == "pcie-switch"), default=0)
@@ -50,7 +50,7 @@ def lay_out_view(view: View) -> Layout:
         for e in view.edges
         if view.symbols[e.a].kind == "gpu" and view.symbols[e.b].kind == "gpu"
     ]
-    return Layout(
+    return DrawingLayout(
         tuple(positions), _ports(view, xs), (left, right, min(bottom, -arc_depth(max(arcs, default=0.0))), top)
     )
 
@@ -60,10 +60,10 @@ def arc_depth(distance: float) -> float:
     return 0.35 + 0.28 * distance if distance else 0.0
 
 
-def _ports(view: View, xs: list[float]) -> dict[Edge, tuple[float, float]]:
+def _ports(view: View, xs: list[float]) -> dict[DrawnEdge, tuple[float, float]]:
     """Spread the arcs of each GPU over its width, so that arcs to one side do not cross near their ends."""
     arcs = [e for e in view.edges if view.symbols[e.a].kind == "gpu" and view.symbols[e.b].kind == "gpu"]
-    at: dict[tuple[Edge, int], float] = {}
+    at: dict[tuple[DrawnEdge, int], float] = {}
     for i in {end for edge in arcs for end in (edge.a, edge.b)}:
         away = {edge: xs[edge.b if edge.a == i else edge.a] - xs[i] for edge in arcs if i in (edge.a, edge.b)}
         leftward = sorted((edge for edge in away if away[edge] < 0), key=lambda e: -away[e])

@@ -15,8 +15,8 @@ from matplotlib.patches import FancyBboxPatch, PathPatch
 from matplotlib.path import Path
 
 from reports.colours import INK
-from reports.layout import Layout, arc_depth
-from reports.view import Edge, Symbol, View
+from reports.layout import DrawingLayout, arc_depth
+from reports.view import DrawnEdge, Symbol, View
 from simulator.results.words import LINK_WORDS
 from simulator.units import format_bandwidth
 
@@ -53,7 +53,9 @@ def use_colours() -> ScalarMappable:
     return ScalarMappable(Normalize(0, 100), palette)
 
 
-def draw_machine(axes: Axes, view: View, layout: Layout, colours: ScalarMappable, size_in: tuple[float, float]) -> None:
+def draw_machine(
+    axes: Axes, view: View, layout: DrawingLayout, colours: ScalarMappable, size_in: tuple[float, float]
+) -> None:
     """Draw *view* at the positions of *layout* into *axes* of *size_in* inches (width, height)."""
     axes.set_axis_off()
     left, right, bottom, top = layout.extent
@@ -93,7 +95,7 @@ def draw_machine(axes: Axes, view: View, layout: Layout, colours: ScalarMappable
         _label_bottleneck(axes, view, layout, curves, limits, step_x)
 
 
-def _width(edge: Edge) -> float:
+def _width(edge: DrawnEdge) -> float:
     """Return the line width, in points: wider for links in use, and for edges of more links of their kind."""
     return (2.6 if edge.use > 0 else 1.1) * (0.55 + 0.9 * edge.weight)
 
@@ -125,9 +127,9 @@ def draw_legend(figure: Figure, view: View, left_in: float, top_in: float, width
         write(links_in + 0.38, line, text)
 
 
-def _links(view: View) -> dict[str, Edge]:
+def _links(view: View) -> dict[str, DrawnEdge]:
     """Return the kind, count and rate of each sort of link in words, with an edge of that sort."""
-    found: dict[str, Edge] = {}
+    found: dict[str, DrawnEdge] = {}
     for edge in sorted(view.edges, key=lambda edge: (list(LINK_WORDS).index(edge.kind), -edge.count)):
         rate = format_bandwidth(edge.nominal_Bps)
         each = f"{edge.count} x {format_bandwidth(edge.nominal_Bps / edge.count, 3)} = " if edge.count > 1 else ""
@@ -135,7 +137,7 @@ def _links(view: View) -> dict[str, Edge]:
     return dict(list(found.items())[:_MOST_SORTS])
 
 
-def curve_of(view: View, edge: Edge, layout: Layout) -> Curve:
+def curve_of(view: View, edge: DrawnEdge, layout: DrawingLayout) -> Curve:
     """Return the cubic curve of *edge*: an arc below for GPUs of one row, over symbols in between, else a line.
 
     A line that would pass behind an unrelated symbol bends around it.
@@ -169,7 +171,7 @@ def _bent(xa: float, ya: float, xb: float, yb: float, aside: float) -> Curve:
     )
 
 
-def _hides(curve: Curve, view: View, edge: Edge, layout: Layout) -> bool:
+def _hides(curve: Curve, view: View, edge: DrawnEdge, layout: DrawingLayout) -> bool:
     """Return whether *curve* passes behind a symbol other than its ends."""
     points = [_point(curve, i / 48) for i in range(49)]
     return any(
@@ -194,7 +196,7 @@ def _point(curve: Curve, t: float) -> tuple[float, float]:
 
 
 def _label_bottleneck(
-    axes: Axes, view: View, layout: Layout, curves: list[Curve], limits: tuple[float, ...], step_in: float
+    axes: Axes, view: View, layout: DrawingLayout, curves: list[Curve], limits: tuple[float, ...], step_in: float
 ) -> None:
     """Write the bottleneck's name near the middle of its line, where it covers least."""
     marked = [curve for edge, curve in zip(view.edges, curves, strict=True) if edge.is_bottleneck]

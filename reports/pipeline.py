@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from reports.colours import ACTIVITIES
 from simulator.results.training import TrainingResult
-from simulator.training.exchange import STREAM, Exchanged
+from simulator.training.exchange import STREAM, CollectiveLabel
 from simulator.training.pipeline import ChunkRun
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def draw_passes(axes: Axes, result: TrainingResult) -> int:
             continue
         if isinstance(task.about, ChunkRun):
             bars.setdefault((stage, task.about.part), []).append((span.start_s, span.end_s - span.start_s))
-        elif stream == STREAM and isinstance(task.about, Exchanged):
+        elif stream == STREAM and isinstance(task.about, CollectiveLabel):
             bars.setdefault((stage, "communication"), []).append((span.start_s, span.end_s - span.start_s))
     edge = 0.4 if sum(map(len, bars.values())) < 600 else 0.0  # outlines only while passes can be told apart
     for (stage, what), found in bars.items():

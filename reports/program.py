@@ -10,7 +10,7 @@ from matplotlib.patches import Patch
 from reports.colours import ACTIVITIES, HELD, INK
 from reports.file import figure_file
 from reports.foot import with_foot
-from simulator.programs.about import Did, Passed
+from simulator.programs.about import ProgramLabel, SkippedRepetitions
 from simulator.results.changed import changed_words
 from simulator.results.program import ProgramResult
 from simulator.units import format_duration, format_size
@@ -77,12 +77,12 @@ def _draw_streams(axes: Axes, result: ProgramResult, scale: float) -> tuple[set[
         if task.stream not in result.streams or span.end_s <= span.start_s:
             continue
         row = names.index(task.stream)
-        if isinstance(task.about, Passed):
+        if isinstance(task.about, SkippedRepetitions):
             at_s = span.start_s
             for use, _, seconds in task.about.busy_s:
                 bars.setdefault((row, use), []).append((at_s * scale, seconds * scale))
                 at_s += seconds
-        elif isinstance(task.about, Did) and task.about.use in _COLOURS:
+        elif isinstance(task.about, ProgramLabel) and task.about.use in _COLOURS:
             bars.setdefault((row, task.about.use), []).append(
                 (span.start_s * scale, (span.end_s - span.start_s) * scale)
             )

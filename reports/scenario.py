@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from reports.file import figure_file
 from reports.foot import with_foot
-from simulator.scenarios.answers import Answer
+from simulator.scenarios.answers import ScenarioAnswer
 from simulator.scenarios.file import Scenario
 from simulator.units import format_bandwidth, format_duration, format_size
 
@@ -23,7 +23,7 @@ _FORMATS = {"s": format_duration, "B": format_size, "B/s": format_bandwidth}
 _ROW, _HEAD, _FOOT = 0.34, 0.62, 0.55  # inches: height of an answer, of the header, and below each group
 
 
-def draw_answers(scenario: Scenario, answers: Sequence[Answer], kind: str) -> bytes:
+def draw_answers(scenario: Scenario, answers: Sequence[ScenarioAnswer], kind: str) -> bytes:
     """Return a figure of the numeric *answers*, one axis per unit, as a file: svg, png or pdf (*kind*).
 
     A mark shows an expected value, a line an expected range.
@@ -35,8 +35,8 @@ def draw_answers(scenario: Scenario, answers: Sequence[Answer], kind: str) -> by
     return figure_file(lambda: with_foot(_figure(scenario, answers), f"changed {changed}" if changed else ""), kind)
 
 
-def _figure(scenario: Scenario, answers: Sequence[Answer]) -> Figure:
-    by_unit: dict[str, list[Answer]] = {}
+def _figure(scenario: Scenario, answers: Sequence[ScenarioAnswer]) -> Figure:
+    by_unit: dict[str, list[ScenarioAnswer]] = {}
     for answer in answers:
         if not isinstance(answer.value, str) and answer.value > 0:
             by_unit.setdefault(answer.asked.unit, []).append(answer)
@@ -55,7 +55,7 @@ def _figure(scenario: Scenario, answers: Sequence[Answer]) -> Figure:
     return figure
 
 
-def _draw(axes: Axes, unit: str, group: Sequence[Answer]) -> None:
+def _draw(axes: Axes, unit: str, group: Sequence[ScenarioAnswer]) -> None:
     values = [float(answer.value) for answer in group]
     ends = [end for answer in group for end in (answer.low, answer.high) if end is not None and end > 0]
     is_wide = max([*values, *ends]) > 20 * min([*values, *ends])

@@ -35,7 +35,7 @@ class Symbol:
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
+class DrawnEdge:
     """The links between two symbols: ``count`` of one kind, with ``nominal_Bps`` in total per direction.
 
     ``use`` is the utilisation of the busiest direction of the busiest link; ``weight`` ranks the edge by ``count``
@@ -58,7 +58,7 @@ class View:
     """What is drawn.  ``busiest`` names the bottleneck with its utilisation; ``models`` lists the devices' parts."""
 
     symbols: tuple[Symbol, ...]
-    edges: tuple[Edge, ...]
+    edges: tuple[DrawnEdge, ...]
     busiest: str
     note: str
     models: tuple[str, ...] = ()
@@ -189,7 +189,7 @@ def _groups(machine: Machine, kept: Sequence[int]) -> list[list[int]]:
     return list(groups.values())
 
 
-def _edges(result: Result, machine: Machine, symbol_of: dict[int, int], bottleneck: str) -> list[Edge]:
+def _edges(result: Result, machine: Machine, symbol_of: dict[int, int], bottleneck: str) -> list[DrawnEdge]:
     by_name = {use.name: use.utilisation for use in result.links}
     grouped: dict[tuple[int, int, str, bool], list[Link]] = {}
     for is_down, every in ((False, machine.links), (True, machine.down)):
@@ -206,7 +206,7 @@ def _edges(result: Result, machine: Machine, symbol_of: dict[int, int], bottlene
         use = max(by_name.get(name, 0.0) for name in names)
         forth = links if is_down else [link for link in links if symbol_of[link.src] == a]
         count, nominal_Bps = sum(link.count for link in forth), sum(link.nominal_Bps for link in forth)
-        edges.append(Edge(a, b, kind, use, bottleneck in names, count, nominal_Bps, is_down=is_down))
+        edges.append(DrawnEdge(a, b, kind, use, bottleneck in names, count, nominal_Bps, is_down=is_down))
     counts = {kind: sorted({edge.count for edge in edges if edge.kind == kind}) for kind in {e.kind for e in edges}}
     return [
         replace(edge, weight=counts[edge.kind].index(edge.count) / (len(counts[edge.kind]) - 1))

@@ -19,7 +19,7 @@ from simulator.api.session import Session
 from simulator.cli.ask import answers
 from simulator.cli.launch_line import with_launch
 from simulator.cli.options import software_notes
-from simulator.cli.written import OPTIONS, Output, Program, Written, check_read, spelt
+from simulator.cli.written import OPTIONS, CommandOptions, Output, ProgramOptions, check_read, spelt
 from simulator.errors import Fault, InputError, first_of, nearest, one_line
 from simulator.results.program import ProgramResult
 from simulator.results.result import Result
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from simulator.workload.find import NetworkSource
 
 Answered = Result | TrainingResult | SingleResult | ProgramResult
-_OPTIONS = {name: each for name, each in OPTIONS.items() if each[2] not in (Output, Program) and name != "show_options"}
+_OPTIONS = {
+    name: each for name, each in OPTIONS.items() if each[2] not in (Output, ProgramOptions) and name != "show_options"
+}
 _SPELT = {word: name for name in _OPTIONS if (word := spelt(name)[2:]) != name.replace("_", "-")}
 
 
@@ -162,7 +164,7 @@ def _workload(
     raise InputError(f"workload: must be a network, a size, or a torch.nn.Module; got a {type(workload).__name__}")
 
 
-def _written(options: Mapping[str, object]) -> Written:
+def _written(options: Mapping[str, object]) -> CommandOptions:
     """Return *options* in the form of the command line; raises InputError."""
     faults: list[Fault] = []
     said: dict[str, Any] = {"quiet": True}
@@ -176,7 +178,7 @@ def _written(options: Mapping[str, object]) -> Written:
                 faults.append(Fault(f"{name}: must be {error}; got {one_line(repr(value), 60)}"))
     if faults:
         raise InputError(faults)
-    return Written(**said)
+    return CommandOptions(**said)
 
 
 def _spelling(name: str) -> str:

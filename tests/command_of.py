@@ -9,7 +9,7 @@ from typing import Any
 
 from simulator.api import Session
 from simulator.api.session import Question
-from simulator.cli.written import Written, spelt
+from simulator.cli.written import CommandOptions, spelt
 from simulator.errors import InputError
 from simulator.questions.collective import DTYPES, CollectiveQuestion
 from simulator.questions.layout import REPLICAS
@@ -34,7 +34,7 @@ def command_of(question: Question) -> list[str]:
     where = question.where
     said |= {"topology": where.topology, "nodes": where.nodes, "fabric": where.fabric}
     words: list[str] = []
-    for field in fields(Written):
+    for field in fields(CommandOptions):
         value = said.get(field.name)
         if value is None or value == field.default:
             continue

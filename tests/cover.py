@@ -6,7 +6,7 @@ import re
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import combinations
 
-from simulator.workload.zoo.entry import Entry
+from simulator.workload.zoo.entry import ZooEntry
 from simulator.workload.zoo.registry import find_entry, network_names
 
 
@@ -34,6 +34,6 @@ def one_of_each_code() -> list[str]:
     )
 
 
-def _code(name: str, entry: Entry) -> str:
+def _code(name: str, entry: ZooEntry) -> str:
     stem = re.match("[a-z]+", name)
     return str(entry.code) if entry.code is not None else stem[0] if stem else name

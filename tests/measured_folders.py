@@ -13,7 +13,7 @@ from typing import Any
 
 from simulator.questions.calibration import Calibration
 from validate.compare.rows import kind_of
-from validate.machine.measure.cases.shapes import Limits, shapes
+from validate.machine.measure.cases.shapes import CallLimits, shapes
 from validate.machine.measure.table import COLUMNS
 from validate.score.scoring import Scoring, ScoringOptions
 from validate.tables.cells import NotScored
@@ -34,7 +34,7 @@ Factor = Callable[[Mapping[str, str], random.Random], float]
 
 def operators(count: int) -> list[Row]:
     """Return *count* operators, without times."""
-    limits = Limits(2e12, 4e9, ("fp32", "fp16", "bf16", "bf16", "tf32"))
+    limits = CallLimits(2e12, 4e9, ("fp32", "fp16", "bf16", "bf16", "tf32"))
     return [
         {**shape.cells, "device": DEVICE, "includes_dispatch": 0, "cache": "warm", "trust": "A"}
         for shape in shapes(limits, count)

@@ -14,7 +14,7 @@ from simulator.questions.checks import changed
 from simulator.questions.layout import FSDP, REPLICAS, Layout
 from simulator.questions.options import StepOptions
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
-from simulator.results.alternatives import NOT_TRIED, Way, faster
+from simulator.results.alternatives import NOT_TRIED, PossibleChange, faster
 from simulator.results.training import TrainingResult
 from simulator.spelling import word_of
 from simulator.step.changes import changes_of
@@ -62,9 +62,9 @@ def advised(context: Context, question: StepQuestion) -> TrainingResult:
     return replace(result, alternatives=alternatives, remedies=remedies, notes=notes)
 
 
-def _ways(context: Context, question: StepQuestion, device: Device, *, several: bool) -> Iterator[Way]:
-    def way(words: str, asked: StepQuestion) -> Way:
-        return Way(words, asked.programs * asked.batch, partial(outcome, context, asked))
+def _ways(context: Context, question: StepQuestion, device: Device, *, several: bool) -> Iterator[PossibleChange]:
+    def way(words: str, asked: StepQuestion) -> PossibleChange:
+        return PossibleChange(words, asked.programs * asked.batch, partial(outcome, context, asked))
 
     if question.layout.pp > 1:  # each would simulate all stages
         return

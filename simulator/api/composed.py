@@ -7,7 +7,7 @@ from typing import Any
 
 from simulator.api.collectives import chosen_gpus
 from simulator.api.context import Context
-from simulator.bands.composition import Composition, Facts, parts_of
+from simulator.bands.composition import AnswerFacts, Composition, parts_of
 from simulator.bands.evidence import host_chain, kernel_chain
 from simulator.devices.predict import kernel_cost
 from simulator.questions.calibration import Calibration
@@ -35,7 +35,7 @@ def composed(context: Context, question: Any) -> Composition:
     """
     known = COMPOSED.get(type(question))
     if known is None:
-        return Composition((), (), Facts(kind="host", place="", what=question.topic))
+        return Composition((), (), AnswerFacts(kind="host", place="", what=question.topic))
     return known(context, question)
 
 
@@ -89,7 +89,7 @@ def _step(context: Context, question: StepQuestion) -> Composition:
 
 def _of_host(context: Context, question: Any, kind: str, what: str, size_bytes: float | None = None) -> Composition:
     name = context.machine(question.where).name
-    return Composition(host_chain(kind, what, size_bytes), (), Facts(kind="host", place=name, what=kind))
+    return Composition(host_chain(kind, what, size_bytes), (), AnswerFacts(kind="host", place=name, what=kind))
 
 
 COMPOSED: dict[type, Callable[[Context, Any], Composition]] = {

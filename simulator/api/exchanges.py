@@ -1,6 +1,6 @@
 """A strategy's plan as the sends and adds of each rank, to run it on real devices.
 
-The result is plain data (:meth:`Exchange.data`) that can be read without the simulator.
+The result is plain data (:meth:`ExchangeProgram.data`) that can be read without the simulator.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_MOVES = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Stand:
+class BufferPlace:
     """The place of a buffer: its device's name and kind (``gpu`` or ``cpu``), its node, and its number on that node."""
 
     name: str
@@ -37,7 +37,7 @@ class Stand:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class ElementMove:
     """``count`` elements from ``first`` on, sent from one stand to another, and there added or stored."""
 
     src: int
@@ -48,7 +48,7 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class ExchangeProgram:
     """Rounds of moves between stands: the ranks first, then helpers (a CPU, servers), whose buffers start empty.
 
     The moves of one round are simultaneous: all reads precede all writes.  A rank starts a round as soon as its own
@@ -60,8 +60,8 @@ class Exchange:
     n_ranks: int
     root: int
     n_elements: int
-    stands: tuple[Stand, ...]
-    rounds: tuple[tuple[Moved, ...], ...]
+    stands: tuple[BufferPlace, ...]
+    rounds: tuple[tuple[ElementMove, ...], ...]
 
     def data(self) -> dict[str, Any]:
         """Return the fields as a dictionary for JSON; each move is a list of its fields in order."""
@@ -76,7 +76,7 @@ class Exchange:
         }
 
 
-def exchange_of(session: Session, question: CollectiveQuestion, element_bytes: int = 4) -> Exchange:
+def exchange_of(session: Session, question: CollectiveQuestion, element_bytes: int = 4) -> ExchangeProgram:
     """Return the moves of each rank for *question*, with elements of *element_bytes*.
 
     Raises InputError if the strategy does not fit, or has no schedule that can run rank by rank (``nccl``).
@@ -91,18 +91,18 @@ def exchange_of(session: Session, question: CollectiveQuestion, element_bytes: i
     return exchange_of_plan(question.strategy, requests[0], plan, element_bytes)
 
 
-def stands_of(session: Session, question: CollectiveQuestion) -> tuple[Stand, ...]:
+def stands_of(session: Session, question: CollectiveQuestion) -> tuple[BufferPlace, ...]:
     """Return the stand of each rank of *question*, in rank order; raises InputError."""
     _, requests = session.planned(question)
     return tuple(_stand(request.machine, node) for request in requests for node in request.ranks)
 
 
-def exchange_of_plan(name: str, request: Request, plan: Plan, element_bytes: int = 4) -> Exchange:
+def exchange_of_plan(name: str, request: Request, plan: Plan, element_bytes: int = 4) -> ExchangeProgram:
     """Return *plan*, made for *request* by the strategy *name*, as an exchange; raises InputError."""
     size_bytes = request.size_bytes * (request.n_ranks if request.collective in _OWN_BUFFERS else 1)
     n_elements = floor(size_bytes / element_bytes)
     numbers = {node: rank for rank, node in enumerate(request.ranks)}
-    rounds: dict[int, list[Moved]] = {}
+    rounds: dict[int, list[ElementMove]] = {}
     ends: list[int] = []  # per activity, the number of the round after its last
     streams: dict[str, int] = {}
     for task in plan.tasks:
@@ -123,7 +123,7 @@ def exchange_of_plan(name: str, request: Request, plan: Plan, element_bytes: int
     if sum(map(len, rounds.values())) > _MOST_MOVES:
         raise InputError(f"{name} has more than {_MOST_MOVES:,} messages; take fewer ranks or another strategy")
     ordered = [tuple(rounds[level]) for level in sorted(rounds) if rounds[level]]
-    return Exchange(
+    return ExchangeProgram(
         strategy=name,
         collective=request.collective,
         n_ranks=request.n_ranks,
@@ -136,28 +136,28 @@ def exchange_of_plan(name: str, request: Request, plan: Plan, element_bytes: int
 
 def _moves(
     src: int, dst: int, region: Sequence[tuple[Fraction, Fraction]], n_elements: int, *, reduce: bool
-) -> list[Moved]:
+) -> list[ElementMove]:
     found = []
     for start, stop in region:
         first, last = floor(start * n_elements), floor(stop * n_elements)
         if last > first:
-            found.append(Moved(src, dst, first, last - first, reduce))
+            found.append(ElementMove(src, dst, first, last - first, reduce))
     return found
 
 
-def _first_stored(rounds: Sequence[tuple[Moved, ...]], n_ranks: int) -> list[tuple[Moved, ...]]:
+def _first_stored(rounds: Sequence[tuple[ElementMove, ...]], n_ranks: int) -> list[tuple[ElementMove, ...]]:
     """Return *rounds* with the first write to each part of a helper's buffer as a store, as nothing is there yet."""
     held: dict[int, list[tuple[int, int]]] = {}
     found = []
     for step in rounds:
-        written: list[Moved] = []
+        written: list[ElementMove] = []
         for move in step:
             if move.dst < n_ranks:
                 written.append(move)
                 continue
             there = held.setdefault(move.dst, [])
             for start, stop, is_held in _split(move.first, move.first + move.count, there):
-                written.append(Moved(move.src, move.dst, start, stop - start, move.reduce and is_held))
+                written.append(ElementMove(move.src, move.dst, start, stop - start, move.reduce and is_held))
                 if not is_held:
                     there.append((start, stop))
         found.append(tuple(written))
@@ -178,7 +178,7 @@ def _split(start: int, stop: int, held: Sequence[tuple[int, int]]) -> list[tuple
     return found
 
 
-def _stand(machine: Machine, node: int) -> Stand:
+def _stand(machine: Machine, node: int) -> BufferPlace:
     found = machine.nodes[node]
     alike = [other.index for other in machine.nodes_of(found.host) if other.kind == found.kind]
-    return Stand(found.name, found.kind, found.host, alike.index(node))
+    return BufferPlace(found.name, found.kind, found.host, alike.index(node))

@@ -16,7 +16,7 @@ from simulator.topology.topology import Topology
 _DIRECT = ("nvlink", "xgmi")
 
 
-class Faulty(NamedTuple):
+class FaultyMachine(NamedTuple):
     """A faulty machine: what is amiss, the possible reasons, and the topology that has it.
 
     Reasons may be names of settings.  ``decided_by`` are the settings that leave no other reason either.
@@ -28,27 +28,29 @@ class Faulty(NamedTuple):
     decided_by: frozenset[str] = frozenset()
 
 
-def faulty_machines(topology: Topology) -> Iterator[Faulty]:
+def faulty_machines(topology: Topology) -> Iterator[FaultyMachine]:
     """Yield each possible fault of *topology*."""
     nics = [device for device in topology.devices if isinstance(device.part, NicPart) and device.node >= 0]
     no_peers = ("NCCL_P2P_DISABLE", "a container", "ACS")
     if topology.n_nodes > 1:
         for count in sorted({len(nics) // 2, len(nics) // 4, 1} - {0, len(nics)}, reverse=True):
             kept, hca = fewer_adapters(topology, range(count)), "NCCL_IB_HCA"
-            yield Faulty(f"{count} of {len(nics)} adapters used", (hca, "links down"), kept, frozenset({hca}))
+            yield FaultyMachine(f"{count} of {len(nics)} adapters used", (hca, "links down"), kept, frozenset({hca}))
         if any(isinstance(nic.part, NicPart) and nic.part.gpudirect for nic in nics):
-            yield Faulty("no GPUDirect RDMA", ("nvidia-peermem", "NCCL_NET_GDR_LEVEL"), without_gpudirect(topology))
+            yield FaultyMachine(
+                "no GPUDirect RDMA", ("nvidia-peermem", "NCCL_NET_GDR_LEVEL"), without_gpudirect(topology)
+            )
         if nics:
             slower = slower_adapters(topology, 0.5)
-            yield Faulty("adapters at half of their rate", ("cable", "switch", "PCIe slot"), slower)
+            yield FaultyMachine("adapters at half of their rate", ("cable", "switch", "PCIe slot"), slower)
     if any(wire.part.of in _DIRECT for wire in topology.wires):
         bare = without_nvlink(topology)
-        yield Faulty("PCIe in place of NVLink", ("fabric manager", "links down"), bare)
-        yield Faulty("no direct copies between GPUs", no_peers, without_peers(bare))
+        yield FaultyMachine("PCIe in place of NVLink", ("fabric manager", "links down"), bare)
+        yield FaultyMachine("no direct copies between GPUs", no_peers, without_peers(bare))
     elif topology.transport.peer_to_peer != "none":
-        yield Faulty("no direct copies between GPUs", no_peers, without_peers(topology))
+        yield FaultyMachine("no direct copies between GPUs", no_peers, without_peers(topology))
     narrower = narrower_pcie(topology, 0.5)
-    yield Faulty("PCIe links at half of their rate", ("x8 for x16", "a generation less"), narrower)
+    yield FaultyMachine("PCIe links at half of their rate", ("x8 for x16", "a generation less"), narrower)
 
 
 def adapters_of(topology: Topology) -> int:

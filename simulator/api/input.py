@@ -12,7 +12,7 @@ from simulator.engine.timeline import Timeline
 from simulator.errors import one_line, refused
 from simulator.host.copies import copy_plan
 from simulator.host.input_costs import InputCosts, batch_load, disks_of, hit_share
-from simulator.host.input_plan import Feeding, StepShape, plan_input
+from simulator.host.input_plan import FedStep, InputWork, plan_input
 from simulator.network.machine import Machine
 from simulator.plan.plan import PlanBuilder
 from simulator.questions.checks import changed
@@ -20,7 +20,7 @@ from simulator.questions.input import HELD, MEMORY, InputQuestion
 from simulator.questions.single import CopyQuestion
 from simulator.questions.step import StepQuestion
 from simulator.results.alternatives import WORTH_SAYING
-from simulator.results.input import FED, Cure, InputRun, Limit, begins_of, ends_of
+from simulator.results.input import FED, Cure, InputRun, InputStageLimit, begins_of, ends_of
 from simulator.results.shares import shares_of
 from simulator.results.training import TrainingResult
 from simulator.topology.parts import StoragePart
@@ -149,12 +149,12 @@ class _Input:
 
     # -- simulation ----------------------------------------------------------------
 
-    def _shape(self) -> StepShape:
+    def _shape(self) -> FedStep:
         result, step = self.result, self.result.step
         processes = 1 if self.question.one_process else max(1, len(self.local))
         if self.on_cpu:
             share = min(1.0, (self.question.threads or self.cpu.core_count) / self.cpu.core_count)
-            return StepShape(0.0, result.step_time_s, 0.0, 1, core_share=share)
+            return FedStep(0.0, result.step_time_s, 0.0, 1, core_share=share)
         wait_s = next((share.seconds for share in shares_of(result) if share.name == "host"), 0.0)
         device_s = result.step_time_s - wait_s
         loads = tuple(
@@ -162,9 +162,9 @@ class _Input:
             for index, n_bytes in result.timeline.resource_bytes.carried()
             if device_s
         )
-        return StepShape(min(wait_s, step.host_s), device_s, step.host_s, processes, loads)
+        return FedStep(min(wait_s, step.host_s), device_s, step.host_s, processes, loads)
 
-    def _feeding(self, asked: InputQuestion, missed: float) -> Feeding:
+    def _feeding(self, asked: InputQuestion, missed: float) -> InputWork:
         question, count = self.question, max(1, len(self.local))
         one = question.one_process
         network = self.network
@@ -189,9 +189,9 @@ class _Input:
             for gpu in self.local
         )
         loaders = 1 if one else max(1, count // question.layout.model_ranks)
-        return Feeding(asked, load, loaders, question.micro_batches, self.cpu.core_count, copies)
+        return InputWork(asked, load, loaders, question.micro_batches, self.cpu.core_count, copies)
 
-    def _steady(self, feeding: Feeding, shape: StepShape, steps: int) -> tuple[Timeline, float]:
+    def _steady(self, feeding: InputWork, shape: FedStep, steps: int) -> tuple[Timeline, float]:
         """Return the timeline of several steps (a short epoch as a whole) and the steady time of a step, in seconds."""
         feeding = _fewer(feeding)
         workers = max(1, feeding.asked.workers)
@@ -239,7 +239,7 @@ class _Input:
 
     # -- limits --------------------------------------------------------------------
 
-    def _own_s(self, shape: StepShape) -> float:
+    def _own_s(self, shape: FedStep) -> float:
         """Return the seconds per step when input is always ready, for consecutive steps."""
         asked = self.question.input
         assert asked is not None
@@ -247,7 +247,7 @@ class _Input:
         free_s = max(shape.device_s, shape.host_s)
         return max(free_s, shape.alone_s / under_way) if under_way > 1 else shape.alone_s
 
-    def _limits(self, feeding: Feeding, shape: StepShape) -> tuple[Limit, ...]:
+    def _limits(self, feeding: InputWork, shape: FedStep) -> tuple[InputStageLimit, ...]:
         """Return the seconds per step that each stage takes alone, the longest first."""
         asked, load = feeding.asked, feeding.load
         all_s = feeding.loaders * feeding.batches
@@ -280,12 +280,12 @@ class _Input:
         if loop_s > shape.host_s:
             found["loop"] = loop_s + (shape.alone_s - shape.host_s if asked.steps_under_way == 1 else 0.0)
         return tuple(
-            Limit(name, seconds)
+            InputStageLimit(name, seconds)
             for name, seconds in sorted(found.items(), key=lambda item: (-round(item[1], 12), item[0]))
             if seconds
         )
 
-    def _buffers(self, feeding: Feeding) -> float:
+    def _buffers(self, feeding: InputWork) -> float:
         """Return the bytes of host memory that hold waiting batches: the workers' and the page-locked ones."""
         asked = feeding.asked
         batches = asked.workers * asked.prefetch + (asked.workers * asked.prefetch if asked.pinned else 0)
@@ -323,7 +323,7 @@ class _Input:
         return min(needed, _MOST_WORKERS, max(1, int(cores / feeding.loaders)))
 
 
-def _fewer(feeding: Feeding) -> Feeding:
+def _fewer(feeding: InputWork) -> InputWork:
     """Return *feeding* with at most ``_WORKERS`` workers, each as fast as several, to simulate fewer of them."""
     asked = feeding.asked
     if asked.workers * asked.prefetch > _WORKERS * _AHEAD:  # once steady, a longer queue changes nothing

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from simulator.api.context import refuse_passing
-from simulator.collectives.bundle import Bundle
+from simulator.collectives.bundle import ConcurrentGroups
 from simulator.collectives.request import Strategy
 from simulator.devices.issuing import ContentionCosts
 from simulator.engine.executor import alone, execute
@@ -19,7 +19,7 @@ from simulator.results.streams import StreamUse, stream_uses
 from simulator.step.issue import Part, issues_of, weights_s
 from simulator.step.precision import storage_of
 from simulator.training.data_parallel import gradient_bytes
-from simulator.training.pipeline import Chunk, Priced, StageWork, plan_chunk, plan_pipeline
+from simulator.training.pipeline import Chunk, CollectivePrice, StageWork, plan_chunk, plan_pipeline
 from simulator.training.placement import Placement
 from simulator.training.plan import SharedStep
 from simulator.training.roles import Role
@@ -144,17 +144,17 @@ class _Prices:
         self._machine = places.machine
         self._memory_passes = places.constants(ContentionCosts).memory_passes
         self._strategy = strategy
-        self._found: dict[object, Priced] = {}
+        self._found: dict[object, CollectivePrice] = {}
         self._largest_s = 0.0
         self.largest: Fragment | None = None
 
-    def __call__(self, bundles: Sequence[Bundle], op: Collective, size_bytes: float) -> Priced:
+    def __call__(self, bundles: Sequence[ConcurrentGroups], op: Collective, size_bytes: float) -> CollectivePrice:
         key = tuple(bundle.lie for bundle in bundles), op, size_bytes
         if key not in self._found:
             self._found[key] = self._price(bundles, op, size_bytes)
         return self._found[key]
 
-    def _price(self, bundles: Sequence[Bundle], op: Collective, size_bytes: float) -> Priced:
+    def _price(self, bundles: Sequence[ConcurrentGroups], op: Collective, size_bytes: float) -> CollectivePrice:
         seconds, shares = 0.0, (0.0, 0.0)
         for bundle in bundles:
             fragment = bundle.collective(op, size_bytes, self._strategy)
@@ -164,7 +164,7 @@ class _Prices:
                 seconds, shares = alone_s, (held, self._memory_passes * used_s / alone_s)
             if alone_s > self._largest_s:
                 self._largest_s, self.largest = alone_s, fragment
-        return Priced(seconds, shares)
+        return CollectivePrice(seconds, shares)
 
 
 def _received_s(sends: _Prices, placement: Placement, stage: int, size_bytes: float) -> float:

@@ -10,10 +10,10 @@ from simulator.engine.executor import execute
 from simulator.errors import InputError, refused
 from simulator.plan.plan import Plan
 from simulator.programs.check import check_program
-from simulator.programs.costs import Costs
+from simulator.programs.costs import ProgramPricer
 from simulator.programs.loops import write_loop
 from simulator.programs.reader import load_program, program_from_text
-from simulator.programs.statements import Exchanges
+from simulator.programs.statements import CollectiveStatement
 from simulator.programs.writer import Writer
 from simulator.questions.options import StepOptions
 from simulator.questions.program import ProgramQuestion
@@ -41,13 +41,13 @@ def _result(context: Context, question: ProgramQuestion) -> ProgramResult:
     def network(name: str, batch: int, options: StepOptions) -> Network:
         return context.network(StepQuestion(where=question.where, workload=name, batch=batch, options=options))
 
-    def collective(exchange: Exchanges) -> Plan:
+    def collective(exchange: CollectiveStatement) -> Plan:
         group = context.group(question.where, tuple(range(exchange.gpus)))
         name: Collective = exchange.collective  # type: ignore[assignment]  # the reader has checked it
         request = make_request(group, exchange.size_bytes, collective=name)
         return strategy_of(exchange.strategy, TODAY, constants=context.constants).plan(request)
 
-    costs = Costs(program.software, network, collective, compiled=question.compiled, captured=question.captured)
+    costs = ProgramPricer(program.software, network, collective, compiled=question.compiled, captured=question.captured)
     writer = Writer(
         program, places, context.router(question.where), costs, question.device, question.threads, write_loop
     )

@@ -23,7 +23,7 @@ from simulator.training.data_parallel import gradient_bytes
 from simulator.training.memory import device_memory
 from simulator.training.plan import SharedStep
 from simulator.training.servers import pace_in, plan_servers
-from simulator.training.teams import Team, servers_of, teams_of
+from simulator.training.teams import NodeTeam, servers_of, teams_of
 
 _FEW, _MOST = 5, 40  # steps simulated: at first, and at most
 _MORE = 1_000_000  # activities times teams of a simulation that is not repeated with twice as many steps
@@ -32,7 +32,7 @@ _MORE = 1_000_000  # activities times teams of a simulation that is not repeated
 class _Ran(NamedTuple):
     """Steps of *teams* through *servers*, their ends by team, and after how many they repeat; None if they do not."""
 
-    teams: list[Team]
+    teams: list[NodeTeam]
     servers: tuple[int, ...]
     timeline: Timeline
     ends: list[list[float]]
@@ -46,7 +46,11 @@ class _Ran(NamedTuple):
 
 
 def _ran(
-    shared: SharedStep, teams: list[Team], servers: tuple[int, ...], counts: Sequence[int], starts_s: Sequence[float]
+    shared: SharedStep,
+    teams: list[NodeTeam],
+    servers: tuple[int, ...],
+    counts: Sequence[int],
+    starts_s: Sequence[float],
 ) -> _Ran:
     """Return so many steps of each team, which begin at *starts_s*, or all at once."""
     timeline = execute(shared.machine, plan_servers(shared, teams, servers, counts, starts_s=starts_s))
@@ -54,7 +58,9 @@ def _ran(
     return _Ran(teams, servers, timeline, ends, cycle_of(ends) if shared.question.staleness is not None else None)
 
 
-def _steady(shared: SharedStep, teams: list[Team], servers: tuple[int, ...], starts_s: Sequence[float] = ()) -> _Ran:
+def _steady(
+    shared: SharedStep, teams: list[NodeTeam], servers: tuple[int, ...], starts_s: Sequence[float] = ()
+) -> _Ran:
     """Return the run of *teams* from *starts_s*; with a bound on staleness, with more steps until they repeat."""
     late = shared.question.staleness
     count = _FEW + (late or 0)
@@ -72,7 +78,7 @@ def _steady(shared: SharedStep, teams: list[Team], servers: tuple[int, ...], sta
     return found
 
 
-def _best(shared: SharedStep, teams: list[Team], servers: tuple[int, ...]) -> _Ran:
+def _best(shared: SharedStep, teams: list[NodeTeam], servers: tuple[int, ...]) -> _Ran:
     """Return a run of enough steps that they repeat at its end, if possible.
 
     Nodes that do not wait for each other in every step may share links and servers in several ways for ever.  They are

@@ -20,13 +20,13 @@ from simulator.engine.timeline import Timeline
 from simulator.errors import InputError
 from simulator.kept import Kept
 from simulator.questions.checks import refuse_all
-from simulator.results.changed import Changed, changes_of, unchanged
+from simulator.results.changed import ChangeEffect, changes_of, unchanged
 from simulator.results.confidence import Confidence, confidence_of
 from simulator.results.result import Result
 
 if TYPE_CHECKING:  # device models are imported on first use
     from simulator.devices.predict import Device
-    from simulator.host.answer import Answer
+    from simulator.host.answer import HostTime
     from simulator.questions.calibration import Calibration, Shape
     from simulator.questions.collective import CollectiveQuestion
     from simulator.questions.program import ProgramQuestion
@@ -125,7 +125,7 @@ class Session(Context):
 
         return self._answers.once((what, question), answer_s)
 
-    def answer(self, question: Question) -> Answer:
+    def answer(self, question: Question) -> HostTime:
         """Return the answer to *question*, with its time and its limiter; raises InputError."""
         if question.topic in _TIMES:
             raise InputError("only the time of this is known")
@@ -133,7 +133,7 @@ class Session(Context):
 
         return self._answers.once(("explained", question), lambda: ANSWERS[question.topic](self, question))
 
-    def explained(self, question: Question) -> Answer | None:
+    def explained(self, question: Question) -> HostTime | None:
         """Return :meth:`answer`, or None for questions that only have a time; raises InputError."""
         return None if question.topic in _TIMES else self.answer(question)
 
@@ -147,7 +147,7 @@ class Session(Context):
         result = run_collective(strategy, requests, fold=fold, perturbations=perturbations)
         return replace(result, asked=question)
 
-    def changed(self, question: Question, time_s: float) -> Changed | None:
+    def changed(self, question: Question, time_s: float) -> ChangeEffect | None:
         """Return what *question*, answered with *time_s*, changes of its machine; None if it changes nothing.
 
         The question is answered once more, without its changes.
@@ -156,9 +156,9 @@ class Session(Context):
         if not what:
             return None
         try:
-            return Changed(what, time_s, self.time_s(unchanged(question)))
+            return ChangeEffect(what, time_s, self.time_s(unchanged(question)))
         except InputError:
-            return Changed(what, time_s, None)
+            return ChangeEffect(what, time_s, None)
 
     def planned(self, question: CollectiveQuestion) -> tuple[Strategy, list[Request]]:
         """Return the strategy of *question* and one request for each of its groups; raises InputError."""

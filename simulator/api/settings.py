@@ -53,7 +53,7 @@ _NUMBERED = re.compile(r"\w{1,40}_[a-z]{0,8}(\d{1,3})(?::\d{1,3})?", re.ASCII)  
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class LogQuestion:
     """The machine and the question as a log's settings make them.
 
     ``fixed`` are the names of all settings, ``known`` those that the question follows, as ``NAME=value``, and
@@ -68,7 +68,7 @@ class Applied:
     ignored: tuple[str, ...]
 
 
-def applied(settings: Mapping[str, str], topology: Topology, question: CollectiveQuestion) -> Applied:
+def applied(settings: Mapping[str, str], topology: Topology, question: CollectiveQuestion) -> LogQuestion:
     """Return *topology* and *question* with *settings*."""
     known: list[str] = []
     unknown: list[str] = []
@@ -81,7 +81,7 @@ def applied(settings: Mapping[str, str], topology: Topology, question: Collectiv
         question, machine = asked or question, changed or machine
         (unknown if asked is None and changed is None else known).append(f"{name}={value}")
     ignored = tuple(each for each in unknown if _changes_times(each.partition("=")[0], topology))
-    return Applied(machine, question, frozenset(settings), tuple(known), tuple(unknown), ignored)
+    return LogQuestion(machine, question, frozenset(settings), tuple(known), tuple(unknown), ignored)
 
 
 def passed_over(settings: Mapping[str, str], topology: Topology) -> list[str]:

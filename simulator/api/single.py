@@ -12,7 +12,7 @@ from typing import Any
 from simulator.api.context import Context
 from simulator.engine.executor import execute
 from simulator.errors import InputError
-from simulator.host.answer import Answer
+from simulator.host.answer import HostTime
 from simulator.host.copies import copy_bound_s, copy_plan, copy_within_s
 from simulator.host.copy_reason import copy_answer
 from simulator.host.core import core_answer
@@ -29,7 +29,7 @@ from simulator.questions.single import (
 from simulator.step.operator import operator_roofline_s
 
 
-def _copy(context: Context, question: CopyQuestion) -> Answer:
+def _copy(context: Context, question: CopyQuestion) -> HostTime:
     check_copy(question)
     places, router = context.places(question.where), context.group(question.where, None).router
     time_s = copy_within_s(question, places)
@@ -38,7 +38,7 @@ def _copy(context: Context, question: CopyQuestion) -> Answer:
     return copy_answer(question, places, router, time_s)
 
 
-def _disk(context: Context, question: DiskQuestion) -> Answer:
+def _disk(context: Context, question: DiskQuestion) -> HostTime:
     machine = context.machine(question.where)
     answer = disk_answer(question, machine, context.places(question.where))
     found = None if question.hit_percent else requests_plan(machine, question)
@@ -52,7 +52,7 @@ def _no_least(_context: Context, _question: CoreQuestion) -> float:
     raise InputError("a latency has no rate")
 
 
-ANSWERS: dict[str, Callable[[Context, Any], Answer]] = {
+ANSWERS: dict[str, Callable[[Context, Any], HostTime]] = {
     "copy": _copy,
     "launch": lambda context, q: launch_answer(q, context.device(q.where, q.device)),
     "access": lambda context, q: access_answer(q, context.machine(q.where), context.places(q.where)),

@@ -12,7 +12,7 @@ from simulator.network.machine import Machine
 from simulator.places import Place
 from simulator.plan.plan import Plan
 from simulator.questions.step import StepQuestion
-from simulator.results.from_timelines import Seen, pipeline_result, together_result
+from simulator.results.from_timelines import StageTotals, pipeline_result, together_result
 from simulator.results.step import StepResult, make_step_result, model_flop_of, of_programs
 from simulator.results.training import TrainingResult
 from simulator.step.memory import MemoryNeed, Shares, memory_need
@@ -151,5 +151,5 @@ def _run_stages(shared: SharedStep) -> TrainingResult:
     roles = [stage.role for stage in run.stages]
     rate = alone_rate(roles, shared.network, question)
     sent = [issue.sent for chunk in stage.chunks for issue in chunk.issues if issue.sent is not None]
-    seen = Seen(busiest, run.within[busiest], sent, run.exchanged[busiest])
+    seen = StageTotals(busiest, run.within[busiest], sent, run.exchanged[busiest])
     return pipeline_result(shared, roles, _of_whole(step, shared), memory, rate, run.timeline, seen, run.largest)

@@ -21,7 +21,7 @@ Chosen = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class FastestSubset:
     """The fastest ``gpus`` of the ``kinds`` of sets tried; ``is_whole``: no other kinds exist."""
 
     gpus: Chosen
@@ -34,7 +34,7 @@ def fastest_gpus(
     question: CollectiveQuestion | StepQuestion,
     count: int,
     tried: Callable[[str], None] = lambda _: None,
-) -> Choice:
+) -> FastestSubset:
     """Return the *count* GPUs that answer *question* fastest; among equals, those with the lowest numbers.
 
     One set of each kind is tried, up to a limit on kinds; *tried* is called with each.  For a step, the exchange of the
@@ -53,7 +53,7 @@ def fastest_gpus(
     best = min(seconds, key=lambda chosen: (_rounded(seconds[chosen]), chosen))
     if math.isinf(seconds[best]):
         raise InputError(f"no {count} GPUs of {machine.name} can do it by {question.strategy}")
-    return Choice(best, count_of_kinds, is_whole)
+    return FastestSubset(best, count_of_kinds, is_whole)
 
 
 def _exchange_seconds(

@@ -16,7 +16,7 @@ from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from simulator.bands.evidence import Chain, Evidence, Seen, Spread
+from simulator.bands.evidence import Chain, Evidence, MeasuredCoverage, Spread
 
 LEVEL = 0.8
 LEAST_HALF_WIDTH = 0.01  # relative to the time: repeated measurements agree no better
@@ -56,7 +56,7 @@ Unmeasured: it or its kernels are of a kind with too few rows, so that nothing i
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class AnswerFacts:
     """The properties of an answer that determine its distance from the evidence.
 
     ``place`` is the computing part, a collective's machine, or the place of a host's answer.  ``generation`` is that of
@@ -78,7 +78,7 @@ class Facts:
     calibrated: bool = False
     unmeasured: str = ""
     kernels: tuple[str, ...] = ()
-    exchange: Facts | None = None
+    exchange: AnswerFacts | None = None
 
     @property
     def scale(self) -> str:
@@ -86,7 +86,7 @@ class Facts:
         return " ".join(filter(None, (self.what, self.way)))
 
 
-def distance(facts: Facts, known: Evidence) -> tuple[State, tuple[str, ...]]:
+def distance(facts: AnswerFacts, known: Evidence) -> tuple[State, tuple[str, ...]]:
     """Return the state of *facts* relative to what is *known*, and the aspects that no measurement covers."""
     seen = known.seen
     strange = [facts.unmeasured] if facts.unmeasured else []
@@ -116,7 +116,7 @@ def distance(facts: Facts, known: Evidence) -> tuple[State, tuple[str, ...]]:
     return ("unmeasured" if strange else "outside" if outside else state), tuple(outside)
 
 
-def _of_device(facts: Facts, seen: Seen) -> tuple[State, list[str]]:
+def _of_device(facts: AnswerFacts, seen: MeasuredCoverage) -> tuple[State, list[str]]:
     """Return the state of the device, and its aspects that no measurement covers."""
     forms = seen.generations.get(facts.generation)
     outside = []
@@ -130,7 +130,7 @@ def _of_device(facts: Facts, seen: Seen) -> tuple[State, list[str]]:
     return ("seen" if facts.form in seen.devices.get(facts.place, ()) else "unseen"), outside
 
 
-def _beyond_collectives(facts: Facts, seen: Seen, linked: Collection[str]) -> list[str]:
+def _beyond_collectives(facts: AnswerFacts, seen: MeasuredCoverage, linked: Collection[str]) -> list[str]:
     """Return the aspects of a collective that no row covers: its kind, its scale, or its GPUs, unless *linked*."""
     where = "between nodes" if facts.way == "nodes" else "inside a node"
     most = seen.collectives.get(facts.scale)
@@ -145,7 +145,7 @@ def _beyond_collectives(facts: Facts, seen: Seen, linked: Collection[str]) -> li
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ClassShare:
     """The parts of one class: their ``share`` of the time, and the root sum of squares of their shares (``alone``).
 
     ``known`` is the share of their errors' variance that measured neighbours explain, weighted by time.
@@ -166,8 +166,8 @@ class Composition:
     """
 
     chain: Chain
-    parts: tuple[Part, ...]
-    facts: Facts
+    parts: tuple[ClassShare, ...]
+    facts: AnswerFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ class Estimate:
     places: int
 
 
-def parts_of(times_s: Iterable[tuple[Chain, Hashable, float, float]], whole_s: float) -> tuple[Part, ...]:
+def parts_of(times_s: Iterable[tuple[Chain, Hashable, float, float]], whole_s: float) -> tuple[ClassShare, ...]:
     """Return the parts of the time *whole_s*, given (classes, identity, seconds, known share) of each piece.
 
     Pieces of equal identity have the same error.
@@ -203,7 +203,7 @@ def parts_of(times_s: Iterable[tuple[Chain, Hashable, float, float]], whole_s: f
     if whole_s <= 0.0:
         return ()
     return tuple(
-        Part(
+        ClassShare(
             chain,
             sum(found.values()) / whole_s,
             math.sqrt(sum(s * s for s in found.values())) / whole_s,

@@ -111,7 +111,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class MeasuredCoverage:
     """The coverage of the measured rows.
 
     ``devices``, ``generations``: formats of operators or steps, by part or by generation.
@@ -142,7 +142,7 @@ class Evidence:
     """The spreads of classes by name, and the coverage of the rows."""
 
     spreads: Mapping[str, Spread]
-    seen: Seen
+    seen: MeasuredCoverage
 
     def spread(self, chain: Chain) -> Spread | None:
         """Return the spread of the first class of *chain* with enough rows, or None."""
@@ -161,7 +161,7 @@ def evidence_from(document: Mapping[str, Any]) -> Evidence:
         parts = entry.get("of_parts")
         spread = Spread(**{**entry, "of_parts": None if parts is None else (parts[0], parts[1])})
         spreads[spread.name] = spread
-    return Evidence(spreads, Seen(**{name: _frozen(value) for name, value in document["seen"].items()}))
+    return Evidence(spreads, MeasuredCoverage(**{name: _frozen(value) for name, value in document["seen"].items()}))
 
 
 def _frozen(value: Any) -> Any:

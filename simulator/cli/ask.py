@@ -5,10 +5,10 @@ from __future__ import annotations
 from simulator.api.session import Session
 from simulator.cli.options import software_notes
 from simulator.cli.output import Answers, Asked, warn
-from simulator.cli.written import Written, check_read, command
+from simulator.cli.written import CommandOptions, check_read, command
 
 
-def ask(written: Written) -> Asked:
+def ask(written: CommandOptions) -> Asked:
     """Return the question in *written*; raises InputError for options that cannot be read or are not read."""
     if written.launch is not None:
         from simulator.cli.launch_line import with_launch
@@ -18,11 +18,11 @@ def ask(written: Written) -> Asked:
     check_read(written)
     warn(written, software_notes(written.nccl))
     if written.show_options:
-        return Asked(Written(topology=written.topology), lambda _: Answers(lines=lambda _: [command(written)]))
+        return Asked(CommandOptions(topology=written.topology), lambda _: Answers(lines=lambda _: [command(written)]))
     return Asked(written, lambda written: answers(written, Session()))
 
 
-def answers(written: Written, session: Session) -> Answers:
+def answers(written: CommandOptions, session: Session) -> Answers:
     """Return the answers to the question in *written*; raises TopocastError.
 
     *session* may already know some machines or networks.

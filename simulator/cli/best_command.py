@@ -14,7 +14,7 @@ from simulator.cli.resume_file import kept_in
 from simulator.cli.runners import dask_runner, process_runner
 from simulator.cli.step_questions import ask_steps
 from simulator.cli.table import Column, outside_words, table_lines
-from simulator.cli.written import Written
+from simulator.cli.written import CommandOptions
 from simulator.console.progress import Progress
 from simulator.console.style import Style
 from simulator.errors import InputError, one_line, refused
@@ -23,7 +23,7 @@ from simulator.results.columns import duration_column, rate_words
 from simulator.results.confidence import BAND_HEAD, band_words
 from simulator.results.words import MODE_WORDS
 from simulator.search.document import best_document, reason_of
-from simulator.search.run import Best, find_best
+from simulator.search.run import Ranking, find_best
 from simulator.search.space import SEARCHED, Space, parse_fixed
 from simulator.spelling import mention
 from simulator.units import format_size
@@ -34,7 +34,7 @@ _MOST_JOBS = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class SearchOptions:
     """The options of the search as text."""
 
     parallel: str | None = None
@@ -46,7 +46,7 @@ class Wanted:
     resume: str | None = None
 
 
-def answer_best(written: Written, wanted: Wanted) -> Answers:
+def answer_best(written: CommandOptions, wanted: SearchOptions) -> Answers:
     """Search the layouts; raises InputError."""
     if written.global_batch is None:
         raise InputError(
@@ -122,7 +122,7 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def best_lines(space: Space, machine: str, network: Network, best: Best, style: Style) -> list[str]:
+def best_lines(space: Space, machine: str, network: Network, best: Ranking, style: Style) -> list[str]:
     """Return the layouts in order with what each loses time to, and the infeasible ones."""
     options = space.question.options
     title = f"{machine}, {space.device_count} GPUs: {MODE_WORDS[options.mode]} of {network.title}, "

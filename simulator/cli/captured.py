@@ -14,7 +14,7 @@ from simulator.console.run import INTERRUPTED, guarded
 
 
 @dataclass(frozen=True, slots=True)
-class Captured:
+class CommandOutput:
     """The exit status of a command, its answer as in ``--json``, and its remarks or errors, a line each."""
 
     status: int
@@ -22,7 +22,7 @@ class Captured:
     said: list[str]
 
 
-def captured(arguments: Sequence[str]) -> Captured:
+def captured(arguments: Sequence[str]) -> CommandOutput:
     """Answer ``simulate`` with *arguments*, and write its files; an interrupt is passed on."""
     found: list[dict[str, Any]] = []
 
@@ -40,4 +40,4 @@ def captured(arguments: Sequence[str]) -> Captured:
     if status == INTERRUPTED:
         raise KeyboardInterrupt
     lines = [line.removeprefix("simulate: ") for line in said.getvalue().splitlines() if line.strip()]
-    return Captured(status, found[0] if found else None, lines)
+    return CommandOutput(status, found[0] if found else None, lines)

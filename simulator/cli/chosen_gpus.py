@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from simulator.api.session import Session
 from simulator.cli.options import wants_best
 from simulator.cli.output import tell
-from simulator.cli.written import Written
+from simulator.cli.written import CommandOptions
 from simulator.console.progress import Progress
 from simulator.console.style import Style
 from simulator.errors import InputError
@@ -28,19 +28,19 @@ _MOST_LOOKED_AT = 16  # GPUs of a machine; beyond it, only best: searches for ot
 
 
 @dataclass(frozen=True, slots=True)
-class Faster:
+class FasterGpus:
     """Other ``gpus``, as many as asked for, that take ``seconds``."""
 
     gpus: tuple[int, ...]
     seconds: float
 
 
-def faster_document(found: Faster | None, key: str) -> dict[str, Any]:
+def faster_document(found: FasterGpus | None, key: str) -> dict[str, Any]:
     """Return *found* as it stands in ``--json``, with its seconds under *key*; empty if there are none."""
     return {} if found is None else {"faster_gpus": {"gpus": list(found.gpus), key: found.seconds}}
 
 
-def faster_lines(found: Faster | None, taken_s: float, style: Style) -> list[str]:
+def faster_lines(found: FasterGpus | None, taken_s: float, style: Style) -> list[str]:
     """Return the hint at *found*, given the time *taken_s* of the GPUs asked for; empty if there are none."""
     if found is None:
         return []
@@ -50,7 +50,7 @@ def faster_lines(found: Faster | None, taken_s: float, style: Style) -> list[str
     return ["", *style.wrap(said, "bold")]
 
 
-def on_fastest(written: Written, session: Session, questions: Sequence[Question]) -> list[Question]:
+def on_fastest(written: CommandOptions, session: Session, questions: Sequence[Question]) -> list[Question]:
     """Return *questions*, on the fastest GPUs of each machine if ``--gpus best:`` asks for them; raises InputError.
 
     Questions about the same machine share one set of GPUs, the fastest with NCCL or else with the first strategy.
@@ -81,7 +81,9 @@ def on_fastest(written: Written, session: Session, questions: Sequence[Question]
     return found
 
 
-def faster_gpus(written: Written, session: Session, best: Result | TrainingResult, asked: Question) -> Faster | None:
+def faster_gpus(
+    written: CommandOptions, session: Session, best: Result | TrainingResult, asked: Question
+) -> FasterGpus | None:
     """Return GPUs that are faster than the first *n*, which *asked* and *best* use, by more than a tie; otherwise None.
 
     Also None if the GPUs were chosen in another way, or if the machine has too many to search.
@@ -110,4 +112,4 @@ def faster_gpus(written: Written, session: Session, best: Result | TrainingResul
         else:
             assert isinstance(best, Result)
             mine_s, seconds = best.sync_time_s, session.collective(other).sync_time_s
-    return Faster(choice.gpus, seconds) if seconds * (1 + TIE) < mine_s else None
+    return FasterGpus(choice.gpus, seconds) if seconds * (1 + TIE) < mine_s else None

@@ -9,7 +9,7 @@ from simulator.cli.option import option, switch
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
-class Machine:
+class MachineOptions:
     """The machine, and what is unusual about it."""
 
     title: ClassVar[str] = "Machine"
@@ -58,7 +58,7 @@ class Machine:
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
-class What:
+class StrategyOptions:
     """What is asked, and by which strategy."""
 
     title: ClassVar[str] = "Question"
@@ -92,7 +92,7 @@ class What:
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
-class Exchange:
+class ExchangeOptions:
     """An exchange alone."""
 
     title: ClassVar[str] = "Exchange"
@@ -128,7 +128,7 @@ OVERLAP = "bucket:25MiB"
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
-class Step:
+class StepOptionsGroup:
     """A step of a network."""
 
     title: ClassVar[str] = "Step"

@@ -9,7 +9,7 @@ from itertools import chain
 
 from simulator.api.session import Session
 from simulator.cli import exchange_text as text
-from simulator.cli.chosen_gpus import Faster, faster_document, faster_gpus, faster_lines, on_fastest
+from simulator.cli.chosen_gpus import FasterGpus, faster_document, faster_gpus, faster_lines, on_fastest
 from simulator.cli.fields import fields_of
 from simulator.cli.later import later
 from simulator.cli.machines import find_machines
@@ -20,7 +20,7 @@ from simulator.cli.options import (
     refuse,
 )
 from simulator.cli.output import Answers, warn
-from simulator.cli.written import Written
+from simulator.cli.written import CommandOptions
 from simulator.collectives.registry import left_out
 from simulator.collectives.request import Unsuitable
 from simulator.console.progress import Progress
@@ -35,7 +35,7 @@ from simulator.spelling import mention, spelt
 from simulator.workload.parse import Payload, parse_workload
 
 
-def exchange_questions(written: Written, session: Session) -> tuple[list[CollectiveQuestion], list[str]]:
+def exchange_questions(written: CommandOptions, session: Session) -> tuple[list[CollectiveQuestion], list[str]]:
     """Return the questions about each machine, still without a size, and the name that distinguishes each strategy."""
     machines, strategies, said, software = read_all(
         lambda: find_machines(written, session),
@@ -62,7 +62,7 @@ def exchange_questions(written: Written, session: Session) -> tuple[list[Collect
     return questions, names
 
 
-def answer_exchanges(written: Written, session: Session) -> Answers:
+def answer_exchanges(written: CommandOptions, session: Session) -> Answers:
     """Return the results for each size; raises InputError if no strategy fits."""
 
     def exchanged() -> Payload:
@@ -139,7 +139,7 @@ def _lines(
     payload: Payload,
     question: CollectiveQuestion,
     unfit: Mapping[str, str],
-    faster: Faster | None,
+    faster: FasterGpus | None,
     style: Style,
 ) -> list[str]:
     if payload.is_sweep:

@@ -19,7 +19,7 @@ from simulator.cli.options import (
     parse_nccl,
     read_all,
 )
-from simulator.cli.written import Written
+from simulator.cli.written import CommandOptions
 from simulator.errors import InputError, one_line, refused
 from simulator.questions.checks import rules_of
 from simulator.questions.where import Neighbour, SlowLink
@@ -33,7 +33,7 @@ _OF_SEVERAL = ("batch", "divided", "helpers", "recompute", "recompute_parts", "s
 _APART = (*_OF_WAYS, *_OF_SEVERAL)  # what these say depends on other options, or is of several ways
 
 
-def fields_of(written: Written, cls: Any) -> dict[str, Any]:
+def fields_of(written: CommandOptions, cls: Any) -> dict[str, Any]:
     """Return the fields of *cls*, a question or its options, that options of the same name say, by their types.
 
     Raises InputError with the faults of all of them.

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 
 from simulator.api.settings import OF_NCCL, passed_over
-from simulator.cli.written import Written
+from simulator.cli.written import CommandOptions
 from simulator.errors import Fault, InputError, few, one_line, refused
-from simulator.launch.launch import Launch, read_launch
+from simulator.launch.launch import LaunchLine, read_launch
 from simulator.launch.visible import written_gpus
 from simulator.questions.layout import parse_layout
 from simulator.spelling import mention
@@ -17,10 +17,10 @@ from simulator.units import whole_number
 from simulator.workload.zoo.registry import find_entry, nearest_network
 
 _NO_NETWORK = "the line names no network"
-_ELSE = {field.name: field.default for field in fields(Written)}
+_ELSE = {field.name: field.default for field in fields(CommandOptions)}
 
 
-def with_launch(written: Written) -> tuple[Written, Sequence[str]]:
+def with_launch(written: CommandOptions) -> tuple[CommandOptions, Sequence[str]]:
     """Return *written* with the options of its launch line, and notes on what the line says that is not simulated.
 
     Raises InputError if the line cannot be read or contradicts other options.
@@ -63,7 +63,7 @@ def with_launch(written: Written) -> tuple[Written, Sequence[str]]:
     return asked, [*launch.notes, *_settings_notes(asked, launch), *_length_notes(written, launch)]
 
 
-def _place(written: Written, launch: Launch, own: int | None) -> None:
+def _place(written: CommandOptions, launch: LaunchLine, own: int | None) -> None:
     """Add the machines and GPUs of *launch* to its options, as far as *own*, the GPUs of a machine, decides on them."""
     if launch.visible.gpus:
         _place_visible(written, launch, own)
@@ -75,7 +75,7 @@ def _place(written: Written, launch: Launch, own: int | None) -> None:
         launch.options |= {name: str(number)} if number > 1 or name == "gpus" else {}
 
 
-def _place_visible(written: Written, launch: Launch, own: int | None) -> None:
+def _place_visible(written: CommandOptions, launch: LaunchLine, own: int | None) -> None:
     """Add the GPUs that *launch* shows, on each of its machines, to its options; raises InputError if there are none.
 
     *own* is the number of GPUs of a machine; None if it is not known.
@@ -112,7 +112,7 @@ def _of_node(gpus: Sequence[int], first: int) -> Sequence[str]:
     return [str(first + gpu) for gpu in gpus]
 
 
-def _check_named(written: Written, launch: Launch) -> None:
+def _check_named(written: CommandOptions, launch: LaunchLine) -> None:
     """Raise InputError if neither the options nor the line name the network, or the line names no batch."""
     if written.workload is None and "workload" not in launch.options:
         why = f"no network is known by the name in {one_line(launch.unknown, 80)}" if launch.unknown else _NO_NETWORK
@@ -133,7 +133,7 @@ def _check_named(written: Written, launch: Launch) -> None:
         )
 
 
-def _settings_notes(asked: Written, launch: Launch) -> list[str]:
+def _settings_notes(asked: CommandOptions, launch: LaunchLine) -> list[str]:
     """Return a note on the settings of NCCL that *launch* makes and that its step does not follow."""
     if asked.topology in (None, "-") or not any(name.startswith(OF_NCCL) for name in launch.variables):
         return []
@@ -146,7 +146,7 @@ def _settings_notes(asked: Written, launch: Launch) -> list[str]:
     return [f"not modelled: {few(found)}; exchanges are simulated without"] if found else []
 
 
-def _length_notes(written: Written, launch: Launch) -> list[str]:
+def _length_notes(written: CommandOptions, launch: LaunchLine) -> list[str]:
     """Return a note if neither the options nor the line say how long the network's sequences are."""
     name = written.workload or str(launch.options.get("workload"))
     if written.seq_len is not None or "seq_len" in launch.options or name.endswith((".json", ".yaml")):
@@ -161,7 +161,7 @@ def _length_notes(written: Written, launch: Launch) -> list[str]:
     return [f"the line names no length of sequences: {length} tokens are simulated; {mention('seq_len')} says another"]
 
 
-def _gpus_of(written: Written) -> int | None:
+def _gpus_of(written: CommandOptions) -> int | None:
     """Return the number of GPUs of the machine that is asked about; None if it is unknown, or a cluster already."""
     if written.topology is None or written.topology == "-":
         return None

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from simulator.cli.option import own, with_options
-from simulator.cli.written import OPTIONS, Written
+from simulator.cli.written import OPTIONS, CommandOptions
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
 
@@ -28,7 +28,7 @@ def _asked(title: str, words: Words, json: bool, debug: bool, **which: str | Non
     from simulator.cli import listing
     from simulator.cli.output import Asked
 
-    return Asked(Written(json=json), lambda _: getattr(listing, f"list_{title}")(words or (), **which))
+    return Asked(CommandOptions(json=json), lambda _: getattr(listing, f"list_{title}")(words or (), **which))
 
 
 @app.command()

@@ -11,7 +11,7 @@ from simulator.api.session import Session
 from simulator.cli.fields import parse_neighbours, parse_slow_links
 from simulator.cli.options import parse_count
 from simulator.cli.output import warn
-from simulator.cli.written import Written
+from simulator.cli.written import CommandOptions
 from simulator.errors import Fault, InputError, one_line, refused
 from simulator.network.machine import Machine
 from simulator.questions.calibration import Calibration
@@ -23,7 +23,7 @@ from simulator.topology.parts import CpuPart, GpuPart
 from simulator.topology.yaml_source import MAX_BYTES
 
 
-def find_machines(written: Written, session: Session) -> list[Where]:
+def find_machines(written: CommandOptions, session: Session) -> list[Where]:
     """Return the machines in *written* and load them into *session*; ``-`` is standard input.
 
     Raises InputError with every fault of the files.

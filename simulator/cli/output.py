@@ -10,7 +10,7 @@ from typing import Any
 
 from simulator.cli.later import later
 from simulator.cli.options import check_outputs
-from simulator.cli.written import Written
+from simulator.cli.written import CommandOptions
 from simulator.console.run import say
 from simulator.console.style import Style, choose_style, printable
 from simulator.errors import first_of
@@ -42,8 +42,8 @@ class Answers:
 class Asked:
     """A command as its options say it: called, it answers and prints."""
 
-    written: Written
-    answer: Callable[[Written], Answers]
+    written: CommandOptions
+    answer: Callable[[CommandOptions], Answers]
 
     def answered(self) -> Answers:
         """Return the answers, and write the requested files, each of which appears whole or not at all."""
@@ -84,13 +84,13 @@ def show(lines: Sequence[str]) -> None:
     sys.stdout.write(printable("\n".join(lines) + "\n", sys.stdout))
 
 
-def tell(written: Written, line: str) -> None:
+def tell(written: CommandOptions, line: str) -> None:
     """Print a remark, unless ``--quiet``."""
     if not written.quiet:
         say(spelt(line, "command"))
 
 
-def warn(written: Written, notes: Iterable[str]) -> None:
+def warn(written: CommandOptions, notes: Iterable[str]) -> None:
     """Print the first remarks on options that are not simulated, one line each, without repetitions."""
     for note in first_of(notes):
         tell(written, f"warning: {note}")

@@ -11,7 +11,7 @@ from simulator.cli.later import later
 from simulator.cli.machines import find_machines, read_calibrations
 from simulator.cli.output import Answers
 from simulator.cli.table import changed_lines, fact_lines, outside_lines, table_of
-from simulator.cli.written import Written
+from simulator.cli.written import CommandOptions
 from simulator.console.progress import Progress
 from simulator.console.style import Style
 from simulator.questions.program import ProgramQuestion
@@ -20,7 +20,7 @@ from simulator.results.program_trace import program_trace
 from simulator.units import format_duration
 
 
-def answer_programs(written: Written, session: Session) -> Answers:
+def answer_programs(written: CommandOptions, session: Session) -> Answers:
     """Return the answer of each machine; raises InputError."""
     machines = find_machines(written, session)
     session = session.calibrated(read_calibrations(written.calibration, [session.machine(w) for w in machines]))

@@ -13,7 +13,7 @@ from typing import Any
 from simulator import __version__
 from simulator.effects import effect
 from simulator.errors import Fault, InputError, one_line
-from simulator.search.run import Kept
+from simulator.search.run import StoredResults
 from simulator.search.space import Space
 from simulator.topology.load import load_topology
 from simulator.user_files import read_user_file
@@ -23,7 +23,7 @@ _MAX_BYTES = 1 << 28
 _NO_LINE = "is not a line of a search; --resume names a file of its own"
 
 
-def kept_in(path: str | None, space: Space, network: Network, stack: ExitStack) -> Kept:
+def kept_in(path: str | None, space: Space, network: Network, stack: ExitStack) -> StoredResults:
     """Return the results in the file *path* for the search of *space*; new ones are appended until *stack* closes.
 
     *network* is the searched one, at any batch.  A last line cut off by an interrupt is dropped, and its result found
@@ -33,7 +33,7 @@ def kept_in(path: str | None, space: Space, network: Network, stack: ExitStack) 
     then.
     """
     if path is None:
-        return Kept()
+        return StoredResults()
     file, shown = Path(path), one_line(path)
     effect("writes a file", f"--resume {shown}")
     head = json.dumps({"search": _fingerprint(space, network)}) + "\n"
@@ -67,7 +67,7 @@ def kept_in(path: str | None, space: Space, network: Network, stack: ExitStack) 
 
     if not whole:
         write(head)
-    return Kept(found, lambda key, value: write(json.dumps([key, value, _sum(key, value)]) + "\n"))
+    return StoredResults(found, lambda key, value: write(json.dumps([key, value, _sum(key, value)]) + "\n"))
 
 
 def _content(file: Path, shown: str) -> bytes:

@@ -14,7 +14,7 @@ from simulator.cli.step_command import check_fits
 from simulator.cli.step_questions import ask_steps
 from simulator.cli.step_text import fit_words
 from simulator.cli.table import Column, outside_lines, table_lines
-from simulator.cli.written import Written, check_read
+from simulator.cli.written import CommandOptions, check_read
 from simulator.collectives.request import Unsuitable
 from simulator.console.progress import Progress
 from simulator.console.style import Style
@@ -30,7 +30,7 @@ from simulator.search.scaling import Curve, curve_document, curve_of
 _MOST_POINTS = 1000
 
 
-def ask_scale(written: Written, nodes: str | None, gpus: str | None) -> Asked:
+def ask_scale(written: CommandOptions, nodes: str | None, gpus: str | None) -> Asked:
     """Return the question about each number of devices; raises InputError."""
     if (nodes is None) == (gpus is None):
         why = "give one of the two" if nodes else "for example --nodes 1,2,4..64, or --gpus 1,2,4,8"
@@ -44,7 +44,7 @@ def ask_scale(written: Written, nodes: str | None, gpus: str | None) -> Asked:
     return Asked(written, lambda written: answer_scale(written, option, counts))
 
 
-def answer_scale(written: Written, option: str, counts: Sequence[int]) -> Answers:
+def answer_scale(written: CommandOptions, option: str, counts: Sequence[int]) -> Answers:
     """Return the step on each of *counts* machines or GPUs, as *option* says; raises InputError."""
     results = []
     with Progress(len(counts), "simulating", quiet=written.quiet) as progress:
@@ -60,7 +60,7 @@ def answer_scale(written: Written, option: str, counts: Sequence[int]) -> Answer
     )
 
 
-def _result(written: Written, option: str, count: int) -> TrainingResult:
+def _result(written: CommandOptions, option: str, count: int) -> TrainingResult:
     """Return the step on *count* machines or GPUs, as *option* says; raises InputError that names the point."""
     point = replace(written, nodes=str(count)) if option == "--nodes" else replace(written, gpus=str(count))
     try:

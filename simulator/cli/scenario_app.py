@@ -53,7 +53,7 @@ def scenario(
 
     simulate scenario ./mine.yaml --plot mine.svg
     """
-    from simulator.cli.scenario_command import Wanted, ask_scenario
+    from simulator.cli.scenario_command import ScenarioOptions, ask_scenario
 
     del given["debug"]  # read from the arguments when errors are shown
-    return ask_scenario(Wanted(name, listed, shown, copy, **given))
+    return ask_scenario(ScenarioOptions(name, listed, shown, copy, **given))

@@ -14,26 +14,26 @@ from pathlib import Path
 from typing import Any
 
 from simulator.cli import LISTS
-from simulator.cli.captured import Captured, captured
+from simulator.cli.captured import CommandOutput, captured
 from simulator.cli.later import later
 from simulator.cli.options import check_outputs
 from simulator.cli.output import Answers, Asked, tell
 from simulator.cli.scenario_text import expected_words, list_lines, scenario_lines, value_words
-from simulator.cli.written import Written
+from simulator.cli.written import CommandOptions
 from simulator.console.progress import Progress
 from simulator.effects import data_file
 from simulator.errors import Fault, InputError, SimulationError, one_line
 from simulator.results.document import SCHEMA_VERSION
-from simulator.scenarios.answers import Answer, answers_document, answers_of
+from simulator.scenarios.answers import ScenarioAnswer, answers_document, answers_of
 from simulator.scenarios.catalogue import find_scenario, in_order, needed_files
-from simulator.scenarios.file import Run, Scenario
+from simulator.scenarios.file import Scenario, ScenarioRun
 from simulator.workload.parse import OPERATIONS
 
 _READS_STATUS = ("exit_status", "error")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ScenarioOptions:
     """The options as text."""
 
     name: str | None
@@ -47,9 +47,9 @@ class Wanted:
     trust_code: bool = False
 
 
-def ask_scenario(wanted: Wanted) -> Asked:
+def ask_scenario(wanted: ScenarioOptions) -> Asked:
     """Return what *wanted* asks for; raises InputError."""
-    shown = Written(json=wanted.json, quiet=wanted.quiet)
+    shown = CommandOptions(json=wanted.json, quiet=wanted.quiet)
     if wanted.listed:
         if wanted.shown or any(each is not None for each in (wanted.name, wanted.copy, wanted.trace, wanted.plot)):
             raise InputError("--list lists all scenarios; leave out what is about one")
@@ -75,7 +75,7 @@ def ask_scenario(wanted: Wanted) -> Asked:
     check_outputs({"scenario": str(scenario.path), "--trace": wanted.trace, "--plot": wanted.plot})
     drawn = draws_run(scenario)
 
-    def compared(written: Written) -> Answers:
+    def compared(written: CommandOptions) -> Answers:
         plot, trusted = wanted.plot if drawn else None, wanted.trust_code
         answers, notes = answer_scenario(
             scenario, trace=wanted.trace, plot=plot, quiet=wanted.quiet, trust_code=trusted
@@ -92,7 +92,7 @@ def ask_scenario(wanted: Wanted) -> Asked:
     return Asked(replace(shown, plot=None if drawn else wanted.plot), compared)
 
 
-def _check(answers: Sequence[Answer]) -> None:
+def _check(answers: Sequence[ScenarioAnswer]) -> None:
     """Raise SimulationError for *answers* that miss what is expected."""
     missed = [answer for answer in answers if answer.holds is False]
     if missed:
@@ -116,7 +116,7 @@ def answer_scenario(
     plot: str | None = None,
     quiet: bool = True,
     trust_code: bool = False,
-) -> tuple[tuple[Answer, ...], list[str]]:
+) -> tuple[tuple[ScenarioAnswer, ...], list[str]]:
     """Run *scenario* and return its answers and the remarks of its runs.
 
     *trace* is a file for the timeline of its main run, if it has one; *plot* one for the picture of its only run.  Runs
@@ -130,7 +130,7 @@ def answer_scenario(
     files = {"--trace": trace, "--plot": plot if draws_run(scenario) else None}
     outputs = [word for option, file in files.items() if file is not None for word in (option, os.path.abspath(file))]
     drawn = next(run.arguments for run in scenario.runs if run.name == scenario.timeline)
-    done: dict[tuple[str, ...], Captured] = {}
+    done: dict[tuple[str, ...], CommandOutput] = {}
     documents: dict[str, Any] = {}
     notes: list[str] = []
     faults: list[Fault] = []
@@ -185,7 +185,7 @@ def draws_run(scenario: Scenario) -> bool:
     return len({run.arguments for run in scenario.runs}) == 1 and has_timeline(scenario)
 
 
-def _may_fail(scenario: Scenario, run: Run) -> bool:
+def _may_fail(scenario: Scenario, run: ScenarioRun) -> bool:
     """Whether an answer asks about the exit of *run*."""
     return any(
         path.run == run.name and path.steps and path.steps[0] in _READS_STATUS

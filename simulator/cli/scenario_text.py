@@ -9,7 +9,7 @@ from itertools import zip_longest
 
 from simulator.cli.table import lines_of
 from simulator.console.style import Style
-from simulator.scenarios.answers import Answer
+from simulator.scenarios.answers import ScenarioAnswer
 from simulator.scenarios.catalogue import builtin_scenarios, needed_files
 from simulator.scenarios.file import Scenario
 from simulator.units import format_bandwidth, format_duration, format_size
@@ -38,7 +38,7 @@ def list_lines(scenarios: Sequence[Scenario], style: Style) -> list[str]:
     return lines
 
 
-def scenario_lines(scenario: Scenario, answers: Sequence[Answer], style: Style) -> list[str]:
+def scenario_lines(scenario: Scenario, answers: Sequence[ScenarioAnswer], style: Style) -> list[str]:
     """Return the full answer, at most 80 columns wide."""
     style = style.at_most(_WIDTH)
     lines = style.wrap(f"{scenario.chapter}: {scenario.title}", "bold")
@@ -78,7 +78,7 @@ def value_words(value: float | str, unit: str) -> str:
     return digits if unit == "1" else f"{digits} {unit}"
 
 
-def expected_words(answer: Answer) -> str:
+def expected_words(answer: ScenarioAnswer) -> str:
     """Return the expected value of *answer* as text."""
     unit = answer.asked.unit
     if answer.words is not None:
@@ -91,7 +91,7 @@ def expected_words(answer: Answer) -> str:
     return f"at most {value_words(answer.high, unit)}" if answer.high is not None else "-"
 
 
-def error_words(answer: Answer) -> str:
+def error_words(answer: ScenarioAnswer) -> str:
     """Return the error of *answer* as text, marked if it is more than its ``within`` allows."""
     if answer.words is not None:
         return "same" if answer.value == answer.words else "differs"
@@ -104,7 +104,7 @@ def error_words(answer: Answer) -> str:
     return f"{shown} missed" if answer.holds is False else shown
 
 
-def _table(answers: Sequence[Answer], style: Style) -> list[str]:
+def _table(answers: Sequence[ScenarioAnswer], style: Style) -> list[str]:
     """Return the table; names and words are wrapped if it is too wide."""
     header = ("answer", "predicted", "expected", "", "error")
     cells = [header]
@@ -141,7 +141,7 @@ def _command(words: str, style: Style) -> list[str]:
     return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
 
 
-def _sources(answers: Sequence[Answer], style: Style) -> list[str]:
+def _sources(answers: Sequence[ScenarioAnswer], style: Style) -> list[str]:
     """Return a line for each source, with the answers that cite it."""
     entries = []
     for answer in answers:

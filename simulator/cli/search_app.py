@@ -57,12 +57,12 @@ def best(
 
     simulate best --topology dgx-a100-80gb --nodes 8 --workload gpt3-18b --global-batch 1024
     """
-    from simulator.cli.best_command import Wanted, answer_best
+    from simulator.cli.best_command import SearchOptions, answer_best
     from simulator.cli.output import Asked
 
     del given["debug"]  # read from the arguments when errors are shown
     only = {"parallel": parallel, "micro_batch": given.pop("micro_batch"), "recompute": recompute}
-    wanted = Wanted(**only, top=top, jobs=jobs, dask=dask, resume=resume)
+    wanted = SearchOptions(**only, top=top, jobs=jobs, dask=dask, resume=resume)
     return Asked(written_of(given), lambda written: answer_best(written, wanted))
 
 

@@ -14,7 +14,7 @@ from simulator.cli.machines import find_machines, read_calibrations
 from simulator.cli.options import parse_count
 from simulator.cli.output import Answers, warn
 from simulator.cli.table import Column, changed_lines, outside_lines, table_lines
-from simulator.cli.written import Written
+from simulator.cli.written import CommandOptions
 from simulator.console.progress import Progress
 from simulator.console.style import Style
 from simulator.errors import InputError, one_line, refused
@@ -28,7 +28,7 @@ from simulator.spelling import mention
 from simulator.units import format_duration, format_size
 
 
-def answer_singles(written: Written, session: Session) -> Answers:
+def answer_singles(written: CommandOptions, session: Session) -> Answers:
     """Return the answers; raises InputError."""
     if written.plot is not None and swept(written.what)[0][0] is None:
         raise refused("plot", "a single operation is drawn over sizes; write for example access:chase,sweep:4KiB-1GiB")
@@ -51,7 +51,7 @@ def answer_singles(written: Written, session: Session) -> Answers:
     )
 
 
-def _asked(written: Written, session: Session) -> tuple[Session, list[tuple[int | None, list[Single]]]]:
+def _asked(written: CommandOptions, session: Session) -> tuple[Session, list[tuple[int | None, list[Single]]]]:
     """Return the session, and the questions about all machines for each size of a sweep."""
     machines = find_machines(written, session)
     session = session.calibrated(read_calibrations(written.calibration, [session.machine(w) for w in machines]))
@@ -62,7 +62,7 @@ def _asked(written: Written, session: Session) -> tuple[Session, list[tuple[int 
     ]
 
 
-def _times_s(written: Written) -> Iterator[float]:
+def _times_s(written: CommandOptions) -> Iterator[float]:
     session, by_size = _asked(replace(written, quiet=True), Session())
     return (session.time_s(question) for _, questions in by_size for question in questions)
 
@@ -153,7 +153,9 @@ _WITHOUT = {  # options removed together: a network needs several machines
 }
 
 
-def unread_options(written: Written, ask: Callable[[Written], Iterable[float]], times_s: Iterable[float]) -> list[str]:
+def unread_options(
+    written: CommandOptions, ask: Callable[[CommandOptions], Iterable[float]], times_s: Iterable[float]
+) -> list[str]:
     """Return a remark on each option of *written* that can be removed without changing *times_s*.
 
     *ask* answers a set of options with an iterator of seconds, which is read up to the first difference.
@@ -165,7 +167,7 @@ def unread_options(written: Written, ask: Callable[[Written], Iterable[float]], 
         if value is None or written.topology == "-":  # standard input can be read only once
             continue
         try:
-            without: Written = replace(written, **dict.fromkeys(together))  # type: ignore[arg-type]  # all may be None
+            without: CommandOptions = replace(written, **dict.fromkeys(together))  # type: ignore[arg-type]  # all may be None
             changed = any(a != b for a, b in zip(known, ask(without), strict=True))
         except InputError:  # there is no answer without the option
             continue

@@ -14,7 +14,7 @@ from simulator.cli.output import Answers, warn
 from simulator.cli.step_questions import ask_steps
 from simulator.cli.step_text import step_lines
 from simulator.cli.ways_text import ways_lines
-from simulator.cli.written import Written
+from simulator.cli.written import CommandOptions
 from simulator.collectives.request import Unsuitable
 from simulator.console.progress import Progress
 from simulator.console.style import Style
@@ -26,7 +26,7 @@ from simulator.spelling import mention
 from simulator.units import format_size
 
 
-def answer_steps(written: Written, session: Session) -> Answers:
+def answer_steps(written: CommandOptions, session: Session) -> Answers:
     """Return the answers, fastest first; raises InputError if no strategy fits."""
     with Progress(1, "reading the network", quiet=written.quiet):
         session, questions = ask_steps(written, session)

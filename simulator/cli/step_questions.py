@@ -23,7 +23,7 @@ from simulator.cli.options import (
     read_all,
     refuse,
 )
-from simulator.cli.written import OVERLAP, Written
+from simulator.cli.written import OVERLAP, CommandOptions
 from simulator.devices.gpu.gpu import Gpu
 from simulator.errors import InputError, nearest, one_line, refused
 from simulator.network.machine import Machine
@@ -37,7 +37,7 @@ from simulator.step.precision import half_policy
 from simulator.units import parse_quantity, whole_number
 
 
-def ask_steps(written: Written, session: Session | None = None) -> tuple[Session, list[StepQuestion]]:
+def ask_steps(written: CommandOptions, session: Session | None = None) -> tuple[Session, list[StepQuestion]]:
     """Return the session with the machines, and a question for each machine and way to run the step.
 
     *session*: one that already knows some machines or networks.  Raises InputError.
@@ -48,7 +48,7 @@ def ask_steps(written: Written, session: Session | None = None) -> tuple[Session
     return session, _questions(written, session, machines, ways)
 
 
-def _ways(written: Written) -> list[StepQuestion]:
+def _ways(written: CommandOptions) -> list[StepQuestion]:
     """Return the ways to run the step (strategies, layouts and overlaps), still without a machine.
 
     The batch is still the number given, also if it is that of all devices together.
@@ -80,7 +80,7 @@ def _ways(written: Written) -> list[StepQuestion]:
     return in_ways(StepQuestion, {**said, **more, **fixed}, ways)
 
 
-def _more(written: Written) -> dict[str, Any]:
+def _more(written: CommandOptions) -> dict[str, Any]:
     """Return the fields of a step that several options say, or an option that says several."""
     sizes, checkpoints, (divided, helpers), software = read_all(
         lambda: tuple(_sizes(written).items()),
@@ -102,7 +102,7 @@ def _ways_of(text: str) -> list[str]:
     return text.split(",") if "=" not in text else [text]
 
 
-def _micro_batch(written: Written) -> int | None:
+def _micro_batch(written: CommandOptions) -> int | None:
     """Return the samples of a micro-batch, or None if not given; raises InputError."""
     if written.micro_batch is None:
         return None
@@ -118,7 +118,7 @@ def _micro_batch(written: Written) -> int | None:
     return _size("micro_batch", written.micro_batch)
 
 
-def _options(written: Written) -> StepOptions:
+def _options(written: CommandOptions) -> StepOptions:
     said, recomputed = read_all(lambda: fields_of(written, StepOptions), lambda: _recomputed(written))
     mode = said["mode"]
     if mode != "train":
@@ -127,7 +127,7 @@ def _options(written: Written) -> StepOptions:
     return StepOptions(**said, **recomputed)
 
 
-def _recomputed(written: Written) -> dict[str, Any]:
+def _recomputed(written: CommandOptions) -> dict[str, Any]:
     """Return how activations are recomputed, and which parts of blocks; raises InputError."""
     ways = {
         mention("recompute"): (written.recompute, "full"),
@@ -145,7 +145,7 @@ def _recomputed(written: Written) -> dict[str, Any]:
     return {**said, "recompute_parts": tuple(dict.fromkeys(parts))}
 
 
-def _checkpoints(written: Written) -> CheckpointQuestion | None:
+def _checkpoints(written: CommandOptions) -> CheckpointQuestion | None:
     """Return the question about failures and checkpoints, or None; raises InputError."""
     if written.mtbf is None:
         others = {
@@ -159,7 +159,7 @@ def _checkpoints(written: Written) -> CheckpointQuestion | None:
 
 
 def _questions(
-    written: Written, session: Session, machines: Sequence[Where], ways: Sequence[StepQuestion]
+    written: CommandOptions, session: Session, machines: Sequence[Where], ways: Sequence[StepQuestion]
 ) -> list[StepQuestion]:
     """Return the questions for each machine: one per way, or a single one if one device runs alone."""
     found: list[StepQuestion] = []
@@ -193,7 +193,7 @@ def _questions(
     return found
 
 
-def _check_said(written: Written, session: Session, questions: Sequence[StepQuestion]) -> None:
+def _check_said(written: CommandOptions, session: Session, questions: Sequence[StepQuestion]) -> None:
     """Raise InputError for options that were given, but not with another value than the usual one, and in vain."""
     adds = any(q.micro_batches > 1 and q.layout.zero < 2 and q.options.mode in ("train", "backward") for q in questions)
     several = (
@@ -207,7 +207,7 @@ def _check_said(written: Written, session: Session, questions: Sequence[StepQues
         refuse({mention("calibration"): none}, "has nothing of the CPU that computes")
 
 
-def _as_trained(written: Written, session: Session, question: StepQuestion) -> StepQuestion:
+def _as_trained(written: CommandOptions, session: Session, question: StepQuestion) -> StepQuestion:
     """Return *question* with the precision and kernels its network is trained with, unless options set them."""
     source = session.source(question)
     if not source.in_half:
@@ -223,7 +223,7 @@ def _as_trained(written: Written, session: Session, question: StepQuestion) -> S
     return replace(question, options=replace(question.options, precision=precision))
 
 
-def _gpus(written: Written, machine: Machine) -> tuple[int, ...] | None:
+def _gpus(written: CommandOptions, machine: Machine) -> tuple[int, ...] | None:
     """Return the participating GPUs, or None for a named device or a machine without GPUs."""
     if written.device is not None:
         return None
@@ -233,7 +233,7 @@ def _gpus(written: Written, machine: Machine) -> tuple[int, ...] | None:
     return tuple(parse_gpus(written.gpus, machine))
 
 
-def _shared_out(written: Written, way: StepQuestion, count: int) -> StepQuestion:
+def _shared_out(written: CommandOptions, way: StepQuestion, count: int) -> StepQuestion:
     """Return *way* with the samples of one replica and one micro-batch, on *count* devices.
 
     Raises InputError if the layout needs another number of devices, or if the samples cannot be divided evenly.
@@ -275,7 +275,7 @@ def _size(name: str, text: str) -> int:
     return value
 
 
-def _sizes(written: Written) -> dict[str, int | str]:
+def _sizes(written: CommandOptions) -> dict[str, int | str]:
     """Return the sizes of the network from ``--seq-len``, ``--image`` and ``--set``; raises InputError."""
     options = {"sequence_length": (mention("seq_len"), written.seq_len), "image": (mention("image"), written.image)}
     own = {name: (option, text) for name, (option, text) in options.items() if text is not None}

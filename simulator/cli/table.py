@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from simulator.console.style import Style, fold, longest_word
-from simulator.results.changed import Changed
+from simulator.results.changed import ChangeEffect
 from simulator.results.confidence import Confidence
 from simulator.results.view import Fact
 
@@ -181,7 +181,7 @@ def _records(columns: Sequence[Column], style: Style, before: _Lines, first: Seq
 # -- below a title: what was changed, and what no measurement covers -------------------
 
 
-def changed_lines(changed: Changed | None, style: Style, of: str = "") -> list[str]:
+def changed_lines(changed: ChangeEffect | None, style: Style, of: str = "") -> list[str]:
     """Return what was changed, and the time without; *of* names what takes it where several answers stand below."""
     return style.wrap(changed.said(of), hang=2) if changed is not None else []
 

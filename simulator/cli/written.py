@@ -8,18 +8,26 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from simulator import spelling
-from simulator.cli.declarations import OVERLAP, Exchange, Failures, Machine, Parallelism, Step, What
+from simulator.cli.declarations import (
+    OVERLAP,
+    ExchangeOptions,
+    Failures,
+    MachineOptions,
+    Parallelism,
+    StepOptionsGroup,
+    StrategyOptions,
+)
 from simulator.cli.option import declared, option, switch
 from simulator.errors import Fault, InputError, one_line
 from simulator.spelling import mention
 
-__all__ = ["GROUPS", "OPTIONS", "OVERLAP", "Written", "check_read", "command", "spelt", "written_of"]
+__all__ = ["GROUPS", "OPTIONS", "OVERLAP", "CommandOptions", "check_read", "command", "spelt", "written_of"]
 
 _EXCHANGE, _STEP, _SINGLE, _PROGRAM = "exchange", "step", "single", "program"
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
-class Launched:
+class LaunchOptions:
     """The launch line of another program."""
 
     title: ClassVar[str] = "Launch line"
@@ -52,7 +60,7 @@ class Output:
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
-class Program:
+class ProgramOptions:
     """What is said of the program, not of the question."""
 
     title: ClassVar[str] = Output.title
@@ -65,7 +73,9 @@ class Program:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Written(Output, Launched, Failures, Parallelism, Step, Exchange, What, Machine):
+class CommandOptions(
+    Output, LaunchOptions, Failures, Parallelism, StepOptionsGroup, ExchangeOptions, StrategyOptions, MachineOptions
+):
     """All options on the question and its output, with their defaults."""
 
     @property
@@ -89,7 +99,17 @@ class Written(Output, Launched, Failures, Parallelism, Step, Exchange, What, Mac
         return _STEP if self.batch is not None or self.global_batch is not None else _EXCHANGE
 
 
-_CLASSES = (Machine, What, Exchange, Step, Parallelism, Failures, Launched, Output, Program)
+_CLASSES = (
+    MachineOptions,
+    StrategyOptions,
+    ExchangeOptions,
+    StepOptionsGroup,
+    Parallelism,
+    Failures,
+    LaunchOptions,
+    Output,
+    ProgramOptions,
+)
 OPTIONS = declared(*_CLASSES)
 """The default, declaration and group of each option."""
 GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -117,10 +137,10 @@ _NO_NETWORK = (
 _BY_WORD = "; an operator's is part of it (op:mat_mul,m=64,n=64,k=64,precision=bf16)"
 
 
-def written_of(given: Mapping[str, Any]) -> Written:
+def written_of(given: Mapping[str, Any]) -> CommandOptions:
     """Return the options *given*, as Typer reads them."""
     several = {name: tuple(value or ()) for name, value in given.items() if OPTIONS[name][0] == ()}
-    return Written(**{**given, **several})
+    return CommandOptions(**{**given, **several})
 
 
 def spelt(name: str) -> str:
@@ -132,9 +152,9 @@ def _given(name: str) -> str:
     return mention(name, False) if OPTIONS[name][0] is True else mention(name)
 
 
-def check_read(written: Written) -> None:
+def check_read(written: CommandOptions) -> None:
     """Raise InputError for options that were given but that nothing would read."""
-    said = [field.name for field in fields(Written) if getattr(written, field.name) != field.default]
+    said = [field.name for field in fields(CommandOptions) if getattr(written, field.name) != field.default]
     faults = []
     for name in said:
         _, said_of, group = OPTIONS[name]
@@ -151,10 +171,10 @@ def check_read(written: Written) -> None:
         raise InputError(faults)
 
 
-def command(written: Written) -> str:
+def command(written: CommandOptions) -> str:
     """Return the shell command that gives the options in *written*."""
     words = ["simulate"]
-    for field in fields(Written):
+    for field in fields(CommandOptions):
         value = getattr(written, field.name)
         if value == field.default or field.name in ("launch", "show_options"):
             continue

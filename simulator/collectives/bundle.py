@@ -1,6 +1,6 @@
-"""Collectives within a larger plan: groups that run the same one at once (:class:`Bundle`), and one as a part of it.
+"""Collectives within a larger plan: groups that run the same one at once (:class:`ConcurrentGroups`), and a part of one.
 
-A collective as a part is :class:`Exchanging`; what it loads on the GPUs that compute meanwhile, :class:`GpuLoads`.
+A collective as a part is :class:`FragmentLoads`; what it loads on the GPUs that compute meanwhile, :class:`GpuLoads`.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class GpuLoads:
         return crossing
 
 
-class Bundle:
+class ConcurrentGroups:
     """Disjoint *groups* of equal size that run a collective at once, and share links if they share machines.
 
     ``lie`` describes the groups' positions on their machines: bundles with equal ``lie`` take equally long.  *others*
@@ -126,7 +126,7 @@ class Bundle:
 
     def collective(
         self, op: Collective, size_bytes: float, strategy: Strategy, *, loads_on: Mapping[int, float] | None = None
-    ) -> Exchanging:
+    ) -> FragmentLoads:
         """Return the collective *op* of *size_bytes*, run by all groups at once, as a fragment of a larger plan.
 
         The same arguments give the same object each time.
@@ -143,7 +143,7 @@ class Bundle:
         mine = id(self) if self._others else None  # kept alive by the loads
         key = ("bundle", *asked, mine)
         found = first.once(
-            key, lambda: Exchanging(plan, gpu_loads=GpuLoads(first.machine, plan, lambda: self._stand_ins))
+            key, lambda: FragmentLoads(plan, gpu_loads=GpuLoads(first.machine, plan, lambda: self._stand_ins))
         )
         if not loads_on:
             return found
@@ -151,24 +151,24 @@ class Bundle:
 
 
 @dataclass(frozen=True, eq=False)
-class Exchanging(Fragment):
+class FragmentLoads(Fragment):
     """A collective that loads some GPUs; ``gpu_loads`` has its loads on any."""
 
     gpu_loads: GpuLoads = field(kw_only=True)
 
-    def loading(self, nodes: Mapping[int, float]) -> Exchanging:
-        """Return the same collective, which loads *nodes*, as of :meth:`Bundle.collective`."""
+    def loading(self, nodes: Mapping[int, float]) -> FragmentLoads:
+        """Return the same collective, which loads *nodes*, as of :meth:`ConcurrentGroups.collective`."""
         machine = self.gpu_loads.machine
         found = [(machine.nodes[node], passes, *self.gpu_loads.on(node)) for node, passes in nodes.items()]
         loads = tuple((node.multiprocessors, taken) for node, _, taken, _ in found if taken)
         used_s = tuple((node.memory, passes * seconds) for node, passes, _, seconds in found if seconds)
-        return Exchanging(self.plan, loads, used_s, gpu_loads=self.gpu_loads)
+        return FragmentLoads(self.plan, loads, used_s, gpu_loads=self.gpu_loads)
 
 
 def planned(groups: Sequence[Communicator], op: Collective, size_bytes: float, strategy: Strategy) -> Plan:
     """Return the plan of the collective *op* of *size_bytes*, run by *strategy* in all *groups* at once.
 
-    The arguments are those of :meth:`simulator.collectives.bundle.Bundle.collective`, and so are the errors.
+    The arguments are those of :meth:`simulator.collectives.bundle.ConcurrentGroups.collective`, and so are the errors.
     """
     if op == "send-recv" and len(groups) > 1 and groups[0].n_ranks == 2:  # pairs: one exchange among all
         ranks = [rank for group in groups for rank in group.ranks]

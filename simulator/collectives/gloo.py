@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from simulator.collectives.algorithms.ring import ring_all_reduce
 from simulator.collectives.lower import host_work, lower
 from simulator.collectives.request import Request, Unsuitable
-from simulator.plan.flow import WHOLE, Carried
+from simulator.plan.flow import WHOLE, FlowData
 from simulator.plan.plan import Flow, Plan, PlanBuilder
 
 
@@ -68,7 +68,7 @@ def _broadcast(builder: PlanBuilder, request: Request) -> None:
                 *("broadcast", [flow]),
                 stream=stream,
                 after=after,
-                carries=lambda _: [Carried(WHOLE)],
+                carries=lambda _: [FlowData(WHOLE)],
                 beside=host_work(request.machine, [(nodes[rank], nodes[child])]),
             )
 

@@ -24,8 +24,8 @@ from simulator.collectives.lower import best_chunk_count
 from simulator.collectives.request import Request, Unsuitable
 from simulator.collectives.rings import add_rings, first_lap
 from simulator.collectives.search.rings import FoundRing, find_rings, round_rates
-from simulator.plan.alike import Way
-from simulator.plan.flow import Carried, Region, block, joined
+from simulator.plan.alike import PairGroup
+from simulator.plan.flow import FlowData, Region, block, joined
 from simulator.plan.plan import Activity, Flow, Plan, PlanBuilder, in_step
 from simulator.workload.collective import Collective
 
@@ -88,10 +88,10 @@ class _Levels:
             plans = [self._on_each(plan, equal.within) for plan in plans]
         return in_step(self.builder, plans, "inside", after) if plans else list(after)
 
-    def _on_each(self, first: Plan, within: Way) -> Plan:
+    def _on_each(self, first: Plan, within: PairGroup) -> Plan:
         """Return the plan of all equal machines, given that of the *first*."""
 
-        def carries(task: Activity, repetition: int) -> list[Carried]:
+        def carries(task: Activity, repetition: int) -> list[FlowData]:
             assert task.carries is not None
             return [carried for carried in task.carries(repetition) for _ in within.pairs]
 
@@ -118,8 +118,8 @@ class _Levels:
         flows = [Flow(self.request.router.route(nodes[a], nodes[b]), share) for a, b in ends]
         others = [group for group, rank in enumerate(ranks) if rank != root]
 
-        def carries(_: int) -> list[Carried]:
-            return [Carried(self.share(group)) for group in others]
+        def carries(_: int) -> list[FlowData]:
+            return [FlowData(self.share(group)) for group in others]
 
         return self.builder.transfer(what, flows, stream=f"node{host}.{what}", after=after, carries=carries)
 

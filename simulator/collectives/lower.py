@@ -20,7 +20,7 @@ from simulator.collectives.request import Request
 from simulator.collectives.schedule import Round, Schedule, Send
 from simulator.network.machine import Machine
 from simulator.network.route import Route
-from simulator.plan.flow import Carried, Carries, Region, block, joined
+from simulator.plan.flow import Carries, FlowData, Region, block, joined
 from simulator.plan.plan import Flow, PlanBuilder, Work
 from simulator.topology.parts import CpuPart, GpuPart
 
@@ -137,7 +137,7 @@ def lower(
 
 def carried_in(
     schedule: Schedule, repetition: int, region: Callable[[int], Region], rounds: tuple[Round, ...] | None = None
-) -> Iterator[Carried]:
+) -> Iterator[FlowData]:
     """Yield the data carried by each send in one *repetition* of consecutive *rounds* of *schedule*.
 
     *repetition* counts over all *rounds* (by default all rounds of the schedule).
@@ -149,7 +149,7 @@ def carried_in(
         repetition -= step.repeat
     for send in step.sends:
         first = send.chunk(repetition, m)
-        yield Carried(joined(region((first + i) % m) for i in range(send.width)), send.reduce)
+        yield FlowData(joined(region((first + i) % m) for i in range(send.width)), send.reduce)
 
 
 def _carries(schedule: Schedule, rounds: tuple[Round, ...], region: Callable[[int], Region] | None) -> Carries:

@@ -22,7 +22,7 @@ from simulator.collectives.request import MAX_RANKS, Request, Strategy, Unsuitab
 from simulator.collectives.rings import add_rings
 from simulator.collectives.search.rings import FoundRing
 from simulator.collectives.servers import WORKERS, place_servers, worker_cpu
-from simulator.plan.flow import Carried, block
+from simulator.plan.flow import FlowData, block
 from simulator.plan.plan import Flow, Plan, PlanBuilder
 from simulator.workload.collective import Collective
 
@@ -103,8 +103,8 @@ class _Worker:
         n, size = len(ends), self.request.size_bytes
         flows = [Flow(self.request.router.route(src, dst), size / n) for src, dst in ends]
 
-        def carries(_: int) -> list[Carried]:
-            return [Carried(block(i, n)) for i in range(n)]
+        def carries(_: int) -> list[FlowData]:
+            return [FlowData(block(i, n)) for i in range(n)]
 
         return self.builder.transfer(label, flows, stream=f"node{self.host}", after=after, carries=carries)
 

@@ -27,7 +27,7 @@ from simulator.collectives.schedule import Schedule
 from simulator.collectives.search.packing import say_ended
 from simulator.collectives.search.rings import FoundRing, find_rings, round_rates
 from simulator.network.route import Route
-from simulator.plan.flow import Carried, Region, block, cut, joined
+from simulator.plan.flow import FlowData, Region, block, cut, joined
 from simulator.plan.plan import Flow, Plan, PlanBuilder
 
 # The label of a ring's rounds, and the number of passes of n - 1 rounds each.
@@ -104,7 +104,7 @@ def _of_equal(
     ways = [equal.within] * (len(lap) - 1) + [equal.onward]
     flows = [Flow(route, size_bytes / n, at=way) for route, way in zip(lap, ways, strict=True)]
 
-    def carries(repetition: int) -> list[Carried]:
+    def carries(repetition: int) -> list[FlowData]:
         schedule = _schedule(request, ring, 1)
         found = list(carried_in(schedule, repetition, _region(ring, schedule, bounds, blocks)))
         return [each for place in range(len(lap)) for each in found[place :: len(lap)]]
@@ -177,7 +177,7 @@ def _lowered(
 
 
 @dataclass(frozen=True, slots=True)
-class Ring:
+class RingStrategy:
     """Chunks travel around the rings found in the link graph.
 
     ``directions``: 1, or 2 with half of the bytes each way.  ``single``: use only the fastest ring.  All-to-all is
@@ -241,8 +241,8 @@ class NaiveRing:
 
 
 NAIVE_RING = NaiveRing()
-RING = Ring("ring", "chunks go round all disjoint rings of the link graph, one direction")
-SINGLE_RING = Ring("single-ring", "chunks go round the fastest ring alone", single=True)
-BIDIRECTIONAL_RING = Ring("bidirectional-ring", "as ring, half of the bytes in each direction", directions=2)
+RING = RingStrategy("ring", "chunks go round all disjoint rings of the link graph, one direction")
+SINGLE_RING = RingStrategy("single-ring", "chunks go round the fastest ring alone", single=True)
+BIDIRECTIONAL_RING = RingStrategy("bidirectional-ring", "as ring, half of the bytes in each direction", directions=2)
 # A double link counts as two rings, so both directions of all rings cover every directed ring.
-MULTI_RING = Ring("multi-ring", "every directed ring of the link graph is a channel", directions=2)
+MULTI_RING = RingStrategy("multi-ring", "every directed ring of the link graph is a channel", directions=2)

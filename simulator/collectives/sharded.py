@@ -11,7 +11,7 @@ from simulator.collectives.communicator import Equal
 from simulator.collectives.lower import carried_in, lower, memory_s
 from simulator.collectives.request import MAX_DIRECT_RANKS, Request, refuse_too_many
 from simulator.collectives.schedule import Schedule
-from simulator.plan.flow import Carried, Carries, block
+from simulator.plan.flow import Carries, FlowData, block
 from simulator.plan.plan import Flow, Plan, PlanBuilder
 
 _ONE_BY_ONE = 64  # ranks; more are folded where machines are equal
@@ -61,7 +61,7 @@ def _plan_folded(builder: PlanBuilder, request: Request, flows: list[Flow]) -> N
 def _carries(request: Request, number: int, flows: list[Flow]) -> Carries:
     """Return what the schedule's round *number* carries, in the order in which *flows* stand when expanded."""
 
-    def carried(_repetition: int) -> list[Carried]:
+    def carried(_repetition: int) -> list[FlowData]:
         schedule = _direct(request)
         step = schedule.rounds[number]
         regions = carried_in(schedule, 0, lambda chunk: block(chunk, schedule.n_chunks), (step,))

@@ -12,10 +12,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 
-from simulator.engine.kernel import Kernel, Queue
-from simulator.engine.resources import Lost, is_alike, parts_of, roomy, stands_for_all
-from simulator.engine.rounds import Amount, Rounds, Run
-from simulator.engine.timeline import Moved, Span, Timeline
+from simulator.engine.kernel import Queue, SimulationClock
+from simulator.engine.resources import LostRates, is_alike, parts_of, roomy, stands_for_all
+from simulator.engine.rounds import Amount, Rounds, RunningActivity
+from simulator.engine.timeline import LinkBytes, Span, Timeline
 from simulator.errors import SimulationError
 from simulator.network.machine import Machine
 from simulator.plan.alike import Alike, added
@@ -72,7 +72,7 @@ class _Executor:
         self.machine = machine
         self.plan = plan
         self.fold = fold
-        self.kernel = Kernel()
+        self.kernel = SimulationClock()
         self.capacity = _Capacities(machine.capacity_Bps)
         perturbed = bool(plan.perturbations)
         self.rounds = Rounds(self.kernel, self.capacity, self._end, fold=fold, may_stall=perturbed)
@@ -84,11 +84,11 @@ class _Executor:
         self.met, self.undisturbed = _met(machine, plan, fold)
         self.roomy = roomy(machine, plan) if fold else set()
         self.pace: dict[str, float] = {p.target: 1.0 for p in plan.perturbations if p.target}
-        self.lost = Lost(machine)
+        self.lost = LostRates(machine)
         self.fragments: dict[Fragment, tuple[float, Loads]] = {}
         self.works: dict[Loads, Loads] = {}  # the loads of works, by their shares
         self.cancelled: set[int] = set()
-        self.running: dict[int, Run] = {}  # filled only if there are perturbations, which may change them
+        self.running: dict[int, RunningActivity] = {}  # filled only if there are perturbations, which may change them
         self.is_perturbed = perturbed
 
     def run(self) -> Timeline:
@@ -273,7 +273,7 @@ def _on_first(flow: Flow) -> dict[int, float]:
     return loads
 
 
-def _moved(machine: Machine, plan: Plan, fold: bool, of_links: bool) -> Moved:
+def _moved(machine: Machine, plan: Plan, fold: bool, of_links: bool) -> LinkBytes:
     """Return the bytes that *plan* moves over each link or, if not *of_links*, over each resource."""
     totals: dict[int, float] = {}
     rounds: dict[Fragment, int] = {}
@@ -301,8 +301,8 @@ def _moved(machine: Machine, plan: Plan, fold: bool, of_links: bool) -> Moved:
             totals[number] = known(number, 0.0) + n_bytes * times
     n = len(machine.links if of_links else machine.capacity_Bps)
     if sites is None:
-        return Moved(n, totals)
-    return Moved(n, {}, [(*sites.spread(key, of_links=of_links), n_bytes) for key, n_bytes in totals.items()])
+        return LinkBytes(n, totals)
+    return LinkBytes(n, {}, [(*sites.spread(key, of_links=of_links), n_bytes) for key, n_bytes in totals.items()])
 
 
 def _met(machine: Machine, plan: Plan, fold: bool) -> tuple[set[Resource], set[int]]:

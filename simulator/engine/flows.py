@@ -12,7 +12,7 @@ import heapq
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import partial
 
-from simulator.engine.kernel import Kernel
+from simulator.engine.kernel import SimulationClock
 from simulator.errors import SimulationError
 from simulator.network.fairshare import fair_rates
 from simulator.plan.plan import Resource
@@ -89,7 +89,7 @@ class Batch:
 class FlowNetwork:
     """The capacities of a machine and their users; with *may_stall*, a capacity may be zero for a while."""
 
-    def __init__(self, kernel: Kernel, capacity: Mapping[Resource, float], *, may_stall: bool) -> None:
+    def __init__(self, kernel: SimulationClock, capacity: Mapping[Resource, float], *, may_stall: bool) -> None:
         self._kernel = kernel
         self._capacity = capacity
         self._may_stall = may_stall

@@ -13,7 +13,7 @@ from simpy.resources.resource import Request
 _NORMAL, _LATE = 1, 2  # at one instant, SimPy runs events by priority, then in scheduling order
 
 
-class Kernel:
+class SimulationClock:
     """The simulated clock.  ``events`` counts the executed events."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Kernel:
 class Queue:
     """Slots that are granted in the order of requests (SimPy's ``Resource``)."""
 
-    def __init__(self, kernel: Kernel, slots: simpy.Resource) -> None:
+    def __init__(self, kernel: SimulationClock, slots: simpy.Resource) -> None:
         self._kernel = kernel
         self._slots = slots
         self._held: deque[Request] = deque()

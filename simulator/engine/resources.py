@@ -1,4 +1,4 @@
-"""Resources under load: those that flows never saturate, and what they lack while a run is perturbed (:class:`Lost`).
+"""Resources under load: those that flows never saturate, and :class:`LostRates` while a run is perturbed.
 
 Where none is saturated, no flow slows another, and one flow can represent many equal ones.  Limits that are shares of a
 link's rate follow it (:class:`simulator.plan.flow.Limits`).
@@ -87,7 +87,7 @@ def _most_at_once(plan: Plan) -> dict[int, float]:
     return total_Bps
 
 
-class Lost:
+class LostRates:
     """The rates that the resources of *machine* lack now; more than the machine's own where negative."""
 
     def __init__(self, machine: Machine) -> None:

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from simulator.engine.flows import ActiveFlow, Batch, FlowNetwork
-from simulator.engine.kernel import Kernel
+from simulator.engine.kernel import SimulationClock
 from simulator.engine.timeline import Span
 from simulator.plan.plan import Activity, Resource
 
@@ -30,7 +30,7 @@ class Amount(NamedTuple):
     in_seconds: bool = False
 
 
-class Run:
+class RunningActivity:
     """A running activity: its current round and parts.
 
     ``stands_for`` gives, for each original part, the index of the amount that represents it.
@@ -65,7 +65,7 @@ class _Sleepers:
 
     __slots__ = ("base_s", "resources", "round_s", "rounds", "runs")
 
-    def __init__(self, runs: list[Run], base_s: float, round_s: float, rounds: int) -> None:
+    def __init__(self, runs: list[RunningActivity], base_s: float, round_s: float, rounds: int) -> None:
         self.runs = runs
         self.base_s = base_s
         self.round_s = round_s
@@ -78,7 +78,7 @@ class Rounds:
 
     def __init__(
         self,
-        kernel: Kernel,
+        kernel: SimulationClock,
         capacity: Mapping[Resource, float],
         ended: Callable[[Activity, Span], None],
         *,
@@ -89,23 +89,23 @@ class Rounds:
         self.network = FlowNetwork(kernel, capacity, may_stall=may_stall)
         self.ended = ended
         self.fold = fold
-        self.at_boundary: list[Run] = []
+        self.at_boundary: list[RunningActivity] = []
         self.asleep: dict[Resource, _Sleepers] = {}
         self.changed_s: dict[Resource, float] = {}
 
-    def start(self, task: Activity, amounts: Sequence[Amount]) -> Run:
+    def start(self, task: Activity, amounts: Sequence[Amount]) -> RunningActivity:
         """Start *task*, each round of which consists of *amounts*.
 
         With folding, equal amounts without loads are merged.
         """
         if len(amounts) == 1:
-            run = Run(task, amounts, (0,), self.kernel.now_s)
+            run = RunningActivity(task, amounts, (0,), self.kernel.now_s)
             self._round(run)
             return run
         keys = [amount if self.fold and not amount.loads else number for number, amount in enumerate(amounts)]
         distinct = dict(zip(keys, amounts, strict=True))
         place = {key: i for i, key in enumerate(distinct)}
-        run = Run(task, list(distinct.values()), [place[key] for key in keys], self.kernel.now_s)
+        run = RunningActivity(task, list(distinct.values()), [place[key] for key in keys], self.kernel.now_s)
         self._round(run)
         return run
 
@@ -116,7 +116,7 @@ class Rounds:
         self.changed_s[resource] = self.kernel.now_s
         self.network.change(resource)
 
-    def pace(self, run: Run, caps: Sequence[float]) -> None:
+    def pace(self, run: RunningActivity, caps: Sequence[float]) -> None:
         """Continue with the largest rates *caps* of the parts of *run*, as given to :meth:`start`."""
         told = dict(zip(run.stands_for, caps, strict=True))
         if all(amount.cap == told[place] for place, amount in enumerate(run.amounts)):
@@ -128,7 +128,7 @@ class Rounds:
             run.batch.whole = False  # a round with a change of pace does not predict the next one
             self.network.pace([(flow, told[flow.position]) for flow in run.batch.flows])
 
-    def cancel(self, run: Run) -> None:
+    def cancel(self, run: RunningActivity) -> None:
         """End *run* now."""
         if run.group is not None:
             self._wake(run.group)
@@ -140,7 +140,7 @@ class Rounds:
 
     # -- rounds --------------------------------------------------------------------
 
-    def _round(self, run: Run) -> None:
+    def _round(self, run: RunningActivity) -> None:
         """Start the next round of *run*."""
         now = self.kernel.now_s
         batch = Batch(now, lambda: self._boundary(run))
@@ -154,7 +154,7 @@ class Rounds:
         self._wake_who_shares(batch)
         self.network.start(batch)
 
-    def _boundary(self, run: Run) -> None:
+    def _boundary(self, run: RunningActivity) -> None:
         """Handle the end of a round of *run*; the next step is decided once this instant is complete."""
         now = self.kernel.now_s
         run.rounds_left -= 1
@@ -168,7 +168,7 @@ class Rounds:
             return
         self._decide_later([run])
 
-    def _decide_later(self, runs: list[Run]) -> None:
+    def _decide_later(self, runs: list[RunningActivity]) -> None:
         if not self.at_boundary:
             self.kernel.call_last(self._settle)
         self.at_boundary.extend(runs)
@@ -185,7 +185,7 @@ class Rounds:
                 self._round(run)
             return
         here = {run.batch: run for run in ready if run.batch is not None}
-        groups: dict[int, list[Run]] = {}
+        groups: dict[int, list[RunningActivity]] = {}
         for run in ready:
             group = None if id(run) in groups else self._in_step(run, here)
             for member in group or ():
@@ -201,7 +201,7 @@ class Rounds:
                 groups.pop(id(member), None)
             self._sleep(group)
 
-    def _in_step(self, run: Run, here: dict[Batch, Run]) -> list[Run] | None:
+    def _in_step(self, run: RunningActivity, here: dict[Batch, RunningActivity]) -> list[RunningActivity] | None:
         """Return all runs that shared resources with *run* in its last round if they are in step with it, else None."""
         batch = run.batch
         if batch is None or not self._predicts(run, batch):
@@ -221,7 +221,7 @@ class Rounds:
                     stack.append(peer)
         return list(group.values())
 
-    def _predicts(self, run: Run, batch: Batch) -> bool:
+    def _predicts(self, run: RunningActivity, batch: Batch) -> bool:
         """Return whether *batch*, the last round of *run*, ran from start to end with the present capacities.
 
         A capacity counts that changed after the round's own flow on it had ended.
@@ -233,7 +233,7 @@ class Rounds:
 
     # -- folding -------------------------------------------------------------------
 
-    def _sleep(self, runs: list[Run]) -> None:
+    def _sleep(self, runs: list[RunningActivity]) -> None:
         """Let the common rounds of *runs* pass as one event, unless other flows use their resources."""
         now = self.kernel.now_s
         batch = runs[0].batch
@@ -286,7 +286,7 @@ class Rounds:
         for run in group.runs:
             self._resume(run, max(0.0, elapsed - done * group.round_s))
 
-    def _resume(self, run: Run, into_s: float) -> None:
+    def _resume(self, run: RunningActivity, into_s: float) -> None:
         """Start a round of *run* as if it had begun *into_s* seconds ago, following the record of its last round."""
         now = self.kernel.now_s
         model = run.batch

@@ -28,7 +28,7 @@ class Span:
     flow_ends_s: tuple[float, ...] = ()
 
 
-class Moved(Sequence[float]):
+class LinkBytes(Sequence[float]):
     """The bytes moved over each of *n* links or resources; only nonzero entries are stored."""
 
     def __init__(
@@ -82,7 +82,7 @@ class Moved(Sequence[float]):
         yield from repeat(0.0, self._n - passed)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Moved) and (self._n, *self._carried) == (other._n, *other._carried)
+        return isinstance(other, LinkBytes) and (self._n, *self._carried) == (other._n, *other._carried)
 
     def __hash__(self) -> int:
         return hash((self._n, *(each.tobytes() for each in self._carried)))
@@ -105,14 +105,14 @@ class Timeline:
     spans: tuple[Span, ...]
     end_s: float
     simulation_events: int
-    moved: Callable[[bool], Moved] = field(compare=False)
+    moved: Callable[[bool], LinkBytes] = field(compare=False)
 
     @cached_property
-    def link_bytes(self) -> Moved:
+    def link_bytes(self) -> LinkBytes:
         """The bytes on the wire, by link."""
         return self.moved(True)
 
     @cached_property
-    def resource_bytes(self) -> Moved:
+    def resource_bytes(self) -> LinkBytes:
         """The bytes by resource."""
         return self.moved(False)

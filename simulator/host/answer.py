@@ -1,4 +1,4 @@
-"""An answer with its reason: :class:`Answer`."""
+"""An answer with its reason: :class:`HostTime`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HostTime:
     """The time of an operation, what bounds it, and why.
 
     ``of`` names what is timed: a pass, one access, a block.  ``bound`` is a few words; ``why`` holds whole sentences

@@ -7,7 +7,7 @@ link, the host thread that fills and empties the driver's buffer, or the page fa
 from __future__ import annotations
 
 from simulator.devices.cpu.memory import bandwidth
-from simulator.host.answer import Answer
+from simulator.host.answer import HostTime
 from simulator.host.copies import PAGE_BYTES, CopyCosts, copy_route, is_staged, page_faults_s, thread_rate
 from simulator.network.machine import Machine
 from simulator.network.route import Route
@@ -19,7 +19,7 @@ from simulator.units import format_bandwidth, format_duration, format_size
 _OF = "a copy"
 
 
-def copy_answer(question: CopyQuestion, places: Places, router: Router, time_s: float) -> Answer:
+def copy_answer(question: CopyQuestion, places: Places, router: Router, time_s: float) -> HostTime:
     """Return the answer to *question*, which takes *time_s*, with its bound; raises InputError as copy_plan does."""
     if question.kind in ("h2h", "d2d"):
         return _within(question, places, time_s)
@@ -48,10 +48,10 @@ def copy_answer(question: CopyQuestion, places: Places, router: Router, time_s: 
     bound = slowest if parts[slowest] > crossing_s else bound
     figures = {"bandwidth_Bps": question.size_bytes / time_s, **figures}
     of = "both copies" if question.both_ways else _OF
-    return Answer(time_s, of, bound, tuple(why), figures)
+    return HostTime(time_s, of, bound, tuple(why), figures)
 
 
-def _within(question: CopyQuestion, places: Places, time_s: float) -> Answer:
+def _within(question: CopyQuestion, places: Places, time_s: float) -> HostTime:
     """Return the answer for a copy within one memory."""
     figures = {"bandwidth_Bps": question.size_bytes / time_s}
     said = f"{format_size(question.size_bytes, 4)} are read and written"
@@ -63,9 +63,9 @@ def _within(question: CopyQuestion, places: Places, time_s: float) -> Answer:
         gpu = places.gpu(question.src)
         least_s = 2.0 * question.size_bytes / gpu.memory_bandwidth_Bps
     if faults_s > least_s:
-        return Answer(time_s, _OF, "page faults of the host", (said, _faults(places)), figures)
+        return HostTime(time_s, _OF, "page faults of the host", (said, _faults(places)), figures)
     bound = "memory bandwidth" if 2.0 * least_s > time_s else "the host's call"
-    return Answer(time_s, _OF, bound, (said, *([_faults(places)] if faults_s else [])), figures)
+    return HostTime(time_s, _OF, bound, (said, *([_faults(places)] if faults_s else [])), figures)
 
 
 def _faults(places: Places) -> str:

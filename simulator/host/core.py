@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulator.errors import InputError
-from simulator.host.answer import Answer
+from simulator.host.answer import HostTime
 from simulator.network.machine import Machine
 from simulator.questions.single import CoreQuestion
 from simulator.topology.parts import CpuPart
@@ -16,7 +16,7 @@ _WORDS = {
 }
 
 
-def core_answer(question: CoreQuestion, machine: Machine) -> Answer:
+def core_answer(question: CoreQuestion, machine: Machine) -> HostTime:
     """Return the time of *question* on the machine's first CPU, or on that called ``device``.
 
     Raises InputError where there is no such CPU, where it lacks the latency, or where ``count`` is below 1.
@@ -34,4 +34,4 @@ def core_answer(question: CoreQuestion, machine: Machine) -> Answer:
         raise InputError(f"count is at least 1; got {question.count}")
     each_s = part.core_latency[question.operation]
     why = (f"{_WORDS[question.operation]}: {format_duration(each_s, 3)}",)
-    return Answer(question.count * each_s, "all of it" if question.count > 1 else "an operation", "the core", why)
+    return HostTime(question.count * each_s, "all of it" if question.count > 1 else "an operation", "the core", why)

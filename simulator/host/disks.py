@@ -15,7 +15,7 @@ from simulator.devices.cpu.cpu import Cpu
 from simulator.devices.cpu.memory import bandwidth
 from simulator.devices.dispatch import cpu_call_time
 from simulator.errors import InputError, nearest
-from simulator.host.answer import Answer
+from simulator.host.answer import HostTime
 from simulator.host.platters import track_figures, track_share
 from simulator.network.machine import Machine, Node
 from simulator.places import Places
@@ -58,7 +58,7 @@ class _Request:
         return self.wait_s + (self.bytes_s if self.holds else 0.0)
 
 
-def disk_answer(question: DiskQuestion, machine: Machine, places: Places) -> Answer:
+def disk_answer(question: DiskQuestion, machine: Machine, places: Places) -> HostTime:
     """Return the time per block and its reason.
 
     Raises InputError where figures of the question are out of range or do not apply, where the machine has no such
@@ -82,7 +82,7 @@ def disk_answer(question: DiskQuestion, machine: Machine, places: Places) -> Ans
     if hits >= 1.0:
         bound = "memory bandwidth" if held.copied_s > held.call_s else "calls into the system"
         takes = f"a call takes {format_duration(held.call_s, 3)}, copying {format_duration(held.copied_s, 3)}"
-        return Answer(memory_s, "a block", bound, ("the system's memory holds all of it", takes))
+        return HostTime(memory_s, "a block", bound, ("the system's memory holds all of it", takes))
     assert part is not None
     found = _block(part, question)
     each, others = format_duration(memory_s, 3), format_duration(found.time_s, 3)
@@ -121,7 +121,7 @@ def block_time(disk: StoragePart, question: DiskQuestion) -> float:
     return _block(disk, question).time_s
 
 
-def _block(disk: StoragePart, question: DiskQuestion) -> Answer:
+def _block(disk: StoragePart, question: DiskQuestion) -> HostTime:
     request = _request(disk, question)
     at_once = min(question.threads, request.slots) if request.slots else question.threads
     waits = {"bytes": request.bytes_s / (at_once if request.holds else 1)}
@@ -149,7 +149,7 @@ def _block(disk: StoragePart, question: DiskQuestion) -> Answer:
         "bytes": f"{'write' if question.kind.startswith('write') else 'read'} bandwidth",
         "operations": "operations a second",
     }
-    return Answer(time_s, "a block", words[bound], tuple(why), figures)
+    return HostTime(time_s, "a block", words[bound], tuple(why), figures)
 
 
 def _request(disk: StoragePart, question: DiskQuestion) -> _Request:

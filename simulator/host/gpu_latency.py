@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulator.errors import InputError
-from simulator.host.answer import Answer
+from simulator.host.answer import HostTime
 from simulator.questions.single import AccessQuestion
 from simulator.topology.parts import GpuPart
 from simulator.units import format_duration, format_size
@@ -11,7 +11,7 @@ from simulator.units import format_duration, format_size
 _WORDS = {"l1": "L1", "l2": "L2", "memory": "device memory"}
 
 
-def gpu_chase_answer(question: AccessQuestion, part: GpuPart) -> Answer:
+def gpu_chase_answer(question: AccessQuestion, part: GpuPart) -> HostTime:
     """Return the latency of dependent loads by one thread.
 
     Each level serves the share of the loads that equals the share of the working set it holds.  Raises InputError where
@@ -42,14 +42,14 @@ def gpu_chase_answer(question: AccessQuestion, part: GpuPart) -> Answer:
     if part.shared_memory_latency is not None:
         why.append(f"shared memory would answer after {format_duration(part.shared_memory_latency, 3)}")
     figures = {f"{name}_share": share for name, (share, _) in shares.items()}
-    return Answer(time_s, "a load", f"latency of {_WORDS[slowest]}", tuple(why), figures)
+    return HostTime(time_s, "a load", f"latency of {_WORDS[slowest]}", tuple(why), figures)
 
 
-def _shared_memory(question: AccessQuestion, part: GpuPart) -> Answer:
+def _shared_memory(question: AccessQuestion, part: GpuPart) -> HostTime:
     size = part.shared_memory_per_sm
     if part.shared_memory_latency is None:
         raise InputError("the part has no shared_memory_latency")
     if size is not None and question.size_bytes > size:
         raise InputError(f"a multiprocessor has {format_size(size)} of shared memory")
     why = ("a multiprocessor's shared memory serves all of it",)
-    return Answer(part.shared_memory_latency, "a load", "latency of shared memory", why)
+    return HostTime(part.shared_memory_latency, "a load", "latency of shared memory", why)

@@ -32,7 +32,7 @@ class Loading(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class StepShape:
+class FedStep:
     """A step whose input is ready: the device waits ``lead_s`` for the host, then computes for ``device_s``.
 
     The host issues for ``host_s`` in each of ``processes`` processes, each on one core.  ``loads`` are the shares of
@@ -53,7 +53,7 @@ class StepShape:
 
 
 @dataclass(frozen=True, slots=True)
-class Feeding:
+class InputWork:
     """The work of one machine to feed a step: each of ``loaders`` processes loads ``batches`` batches of ``load``.
 
     ``copies`` are the copies of a batch to all devices of the machine, which has ``cores`` cores.  ``pace``: the number
@@ -69,7 +69,7 @@ class Feeding:
     pace: float = 1.0
 
 
-def plan_input(machine: Machine, router: Router, feeding: Feeding, step: StepShape, steps: int) -> Plan:
+def plan_input(machine: Machine, router: Router, feeding: InputWork, step: FedStep, steps: int) -> Plan:
     """Return the plan of *steps* steps with this input."""
     asked, load = feeding.asked, feeding.load
     plan = PlanBuilder()
@@ -139,7 +139,7 @@ def plan_input(machine: Machine, router: Router, feeding: Feeding, step: StepSha
     return plan.build()
 
 
-def _parts(router: Router, feeding: Feeding) -> list[Part]:
+def _parts(router: Router, feeding: InputWork) -> list[Part]:
     """Return the parts of loading a batch, by all processes at once: the workers' time, and bytes from the disks."""
     load = feeding.load
     worker_s = load.worker_s / feeding.pace
@@ -165,7 +165,7 @@ def _of_cores(seconds: float, processes: int, cores: int) -> list[Part]:
     return [Work(duration_s, ((CORES, min(1.0, processes / cores)),))]
 
 
-def _copied(plan: PlanBuilder, feeding: Feeding, after: int, step: int) -> Sequence[int]:
+def _copied(plan: PlanBuilder, feeding: InputWork, after: int, step: int) -> Sequence[int]:
     """Add the copies of a batch to all devices of a machine, once there is room; return the last tasks."""
     if not feeding.copies:
         return [after]

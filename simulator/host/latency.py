@@ -35,7 +35,7 @@ _ROUNDS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LoadedMemory:
     """Memory that serves loads, and the latency to its first word."""
 
     name: str
@@ -43,7 +43,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class LatencyLevel:
     """A level that serves ``share`` of the loads, each after ``latency_s``."""
 
     name: str
@@ -56,7 +56,7 @@ class Stage:
 class Chase:
     """The mean latency of a load: that of the data, and that of translating its address."""
 
-    stages: tuple[Stage, ...]
+    stages: tuple[LatencyLevel, ...]
     translation_s: float
     walked: float  # share of the loads whose translation is read from the page table
 
@@ -76,15 +76,15 @@ class Chase:
         return sum(stage.share for stage in self.stages if stage.is_memory)
 
 
-def memory_place(part: CpuPart, extra_s: float = 0.0, name: str = "memory") -> Place | None:
+def memory_place(part: CpuPart, extra_s: float = 0.0, name: str = "memory") -> LoadedMemory | None:
     """Return the memory of the socket, *extra_s* farther away; None where the part has no memory latency."""
-    return None if part.memory_latency is None else Place(name, part.memory_latency + extra_s)
+    return None if part.memory_latency is None else LoadedMemory(name, part.memory_latency + extra_s)
 
 
 def chase(
     part: CpuPart,
     working_set_bytes: float,
-    memory: Place | None,
+    memory: LoadedMemory | None,
     page_bytes: float = 4096.0,
     pages: float | None = None,
     *,
@@ -102,7 +102,9 @@ def chase(
     return Chase(stages, translation_s, walked)
 
 
-def _stages(part: CpuPart, working_set_bytes: float, memory: Place | None, page_bytes: float) -> tuple[Stage, ...]:
+def _stages(
+    part: CpuPart, working_set_bytes: float, memory: LoadedMemory | None, page_bytes: float
+) -> tuple[LatencyLevel, ...]:
     """Return the levels that serve the loads, beside neighbours that evict lines from shared caches.
 
     The longer a load takes, the less of a cache the loads keep, which makes them slower still: iterate until the
@@ -122,13 +124,13 @@ def _stages(part: CpuPart, working_set_bytes: float, memory: Place | None, page_
 
 
 def _held_stages(
-    part: CpuPart, working_set_bytes: float, memory: Place | None, page_bytes: float, latency_s: float
-) -> tuple[Stage, ...]:
+    part: CpuPart, working_set_bytes: float, memory: LoadedMemory | None, page_bytes: float, latency_s: float
+) -> tuple[LatencyLevel, ...]:
     """Return the levels that serve loads of *latency_s* each; with 0, as if there were no neighbours.
 
     *page_bytes* is the page size for a cyclic walk, and 0 for any other.
     """
-    found: list[Stage] = []
+    found: list[LatencyLevel] = []
     held, names = 0.0, list(part.caches)
     for name, level in part.caches.items():
         kept = own_share(level.neighbours, LINE_BYTES / latency_s) if level.neighbours and latency_s else 1.0
@@ -139,17 +141,17 @@ def _held_stages(
         else:
             reach = min(1.0, kept * level.size / working_set_bytes)
         if reach > held:
-            found.append(Stage(name, reach - held, level.latency))
+            found.append(LatencyLevel(name, reach - held, level.latency))
             held = reach
     if held < 1.0:
         if memory is None:
             raise InputError("the part has no memory_latency")
-        found.append(Stage(memory.name, 1.0 - held, memory.latency_s, is_memory=True))
+        found.append(LatencyLevel(memory.name, 1.0 - held, memory.latency_s, is_memory=True))
     return tuple(found)
 
 
 def _translation(
-    part: CpuPart, working_set_bytes: float, memory: Place | None, pages: float, *, is_large: bool
+    part: CpuPart, working_set_bytes: float, memory: LoadedMemory | None, pages: float, *, is_large: bool
 ) -> tuple[float, float]:
     """Return the mean seconds of a translation, and the share of translations read from the page table."""
     seconds = known = 0.0
@@ -167,7 +169,7 @@ def _translation(
     return seconds + (1.0 - known) * walk_s, 1.0 - known
 
 
-def _walk_s(part: CpuPart, working_set_bytes: float, pages: float, memory: Place | None) -> float:
+def _walk_s(part: CpuPart, working_set_bytes: float, pages: float, memory: LoadedMemory | None) -> float:
     """Return the seconds to read the last entry in a table of *pages*; those above it are taken to be cached."""
     data, table = working_set_bytes / LINE_BYTES, max(1.0, pages * _ENTRY_BYTES / LINE_BYTES)
     seconds = held = 0.0

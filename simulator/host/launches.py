@@ -15,24 +15,24 @@ from simulator.devices.dispatch import (
 from simulator.devices.issuing import in_graph, stays
 from simulator.devices.predict import Device, operator_costs
 from simulator.errors import InputError
-from simulator.host.answer import Answer
+from simulator.host.answer import HostTime
 from simulator.host.copies import CopyCosts
 from simulator.questions.single import LaunchQuestion
 from simulator.units import format_duration
 from simulator.workload.operators import Phase
 
 
-def launch_answer(question: LaunchQuestion, device: Device) -> Answer:
+def launch_answer(question: LaunchQuestion, device: Device) -> HostTime:
     """Return the time of a launch and its bound; raises InputError where *question* does not apply to *device*."""
     time_s = launch_s(question, device)
     if question.call:
-        return Answer(time_s, "a call", "the host's call")
+        return HostTime(time_s, "a call", "the host's call")
     if question.timed == "host" or question.operator is None:
-        return Answer(time_s, "a call", "the host, which issues")
+        return HostTime(time_s, "a call", "the host, which issues")
     kernels_s = launch_kernels_s(question, device)
     said = (f"the kernels themselves take {format_duration(kernels_s, 3)}",)
     figures = {"kernels_s": kernels_s}
-    return Answer(time_s, "a launch", "kernels" if 2.0 * kernels_s > time_s else "issuing", said, figures)
+    return HostTime(time_s, "a launch", "kernels" if 2.0 * kernels_s > time_s else "issuing", said, figures)
 
 
 def launch_s(question: LaunchQuestion, device: Device) -> float:

@@ -10,7 +10,7 @@ from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.issuing import in_graph
 from simulator.devices.predict import Device, kernel_cost
 from simulator.errors import InputError
-from simulator.host.answer import Answer
+from simulator.host.answer import HostTime
 from simulator.host.gpu_latency import gpu_chase_answer
 from simulator.host.near import memory_of
 from simulator.host.occupancy import with_few_threads
@@ -31,7 +31,7 @@ _FUNCTIONS = {(1, 0): "sum", (2, 0): "sum", (0, 1): "fill", (1, 1): "copy", (2, 
 _FLOAT_BYTES = 4
 
 
-def access_answer(question: AccessQuestion, machine: Machine, places: Places) -> Answer:
+def access_answer(question: AccessQuestion, machine: Machine, places: Places) -> HostTime:
     """Return the time of the access in *question* and its reason; raises InputError where it does not apply."""
     part = places.part(question.device)
     if isinstance(part, GpuPart):
@@ -52,7 +52,7 @@ def access_answer(question: AccessQuestion, machine: Machine, places: Places) ->
     return _passed_on_cpu(question, cpu, memory.bandwidth_Bps, memory.why)
 
 
-def _passed_on_cpu(question: AccessQuestion, cpu: Cpu, far_Bps: float | None, why: tuple[str, ...]) -> Answer:
+def _passed_on_cpu(question: AccessQuestion, cpu: Cpu, far_Bps: float | None, why: tuple[str, ...]) -> HostTime:
     time_s = cpu_call_time(cpu) + kernel_cost(cpu, _kernel(question)).time_s
     moved = _moved_bytes(question)
     if far_Bps is not None:
@@ -64,11 +64,11 @@ def _passed_on_cpu(question: AccessQuestion, cpu: Cpu, far_Bps: float | None, wh
     figures = {"bandwidth_Bps": moved / time_s, "given_Bps": given_Bps}
     if question.kind == "gather":
         bound, alone = _gather_bound(question, cpu, "cache bandwidth" if held else "memory bandwidth")
-        return Answer(time_s, "all of it", bound, (said, alone, *why), figures)
+        return HostTime(time_s, "all of it", bound, (said, alone, *why), figures)
     need = starvation(cpu, given_Bps)
     figures |= {"wanted_Bps": need.wanted_Bps, "reuse": need.reuse}
     bound = "cache bandwidth" if held else "memory bandwidth"
-    return Answer(time_s, "all of it", bound, (said, need.sentence(cpu), *why), figures)
+    return HostTime(time_s, "all of it", bound, (said, need.sentence(cpu), *why), figures)
 
 
 def _gather_bound(question: AccessQuestion, cpu: Cpu, by_bytes: str) -> tuple[str, str]:
@@ -89,7 +89,7 @@ def _gather_bound(question: AccessQuestion, cpu: Cpu, by_bytes: str) -> tuple[st
     return max(found, key=lambda name: found[name]), said
 
 
-def _on_gpu(question: AccessQuestion, part: GpuPart, places: Places) -> Answer:
+def _on_gpu(question: AccessQuestion, part: GpuPart, places: Places) -> HostTime:
     if question.kind in ("strided", "random", "shared"):
         raise InputError(
             f"access:{question.kind} runs on a CPU; {mention('device', 'cpu0')}, or stream, gather or chase of a GPU"
@@ -108,7 +108,7 @@ def _on_gpu(question: AccessQuestion, part: GpuPart, places: Places) -> Answer:
         time_s = in_graph(device, time_s)
     moved = _moved_bytes(question)
     said = f"{format_bandwidth(moved / time_s, 3)} of read and written bytes"
-    return Answer(time_s, "all of it", slower or bound, (said, *why), {"bandwidth_Bps": moved / time_s})
+    return HostTime(time_s, "all of it", slower or bound, (said, *why), {"bandwidth_Bps": moved / time_s})
 
 
 def access_bound_s(question: AccessQuestion, device: Device) -> float:

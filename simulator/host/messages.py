@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from simulator.constants import constants
 from simulator.errors import InputError
-from simulator.host.answer import Answer
+from simulator.host.answer import HostTime
 from simulator.host.frames import frames_of
 from simulator.network.machine import Link, Machine
 from simulator.network.routing import Router
@@ -30,7 +30,7 @@ class DistanceCosts:
     switch_s: float
 
 
-def message_answer(question: MessageQuestion, places: Places, router: Router) -> Answer:
+def message_answer(question: MessageQuestion, places: Places, router: Router) -> HostTime:
     """Return the time of a message one way, or of a round trip, and its reason.
 
     Raises InputError where the machines do not exist or are one, or where the question does not fit the link.
@@ -71,7 +71,7 @@ def message_answer(question: MessageQuestion, places: Places, router: Router) ->
         why.append("there and back: twice")
     figures = {**parts, "wire_bytes": wire_bytes, "payload_share": question.size_bytes / wire_bytes}
     time_s = 2.0 * way_s if question.round_trip else way_s
-    return Answer(time_s, "a round trip" if question.round_trip else "a message", bound, tuple(why), figures)
+    return HostTime(time_s, "a round trip" if question.round_trip else "a message", bound, tuple(why), figures)
 
 
 def message_bound_s(question: MessageQuestion, router: Router) -> float:

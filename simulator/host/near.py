@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulator.errors import InputError, nearest
-from simulator.host.latency import Place, memory_place
+from simulator.host.latency import LoadedMemory, memory_place
 from simulator.network.machine import Link, Machine, Node
 from simulator.topology.parts import CpuPart, StoragePart
 from simulator.units import format_duration
@@ -19,7 +19,7 @@ class Memory:
     distance.
     """
 
-    place: Place | None
+    place: LoadedMemory | None
     bandwidth_Bps: float | None = None
     why: tuple[str, ...] = ()
 
@@ -60,7 +60,7 @@ def memory_of(machine: Machine, part: CpuPart, node: str, *, writes: bool = Fals
         raise InputError(f"node={node}: the part has no {'write' if writes else 'read'}_latency")
     rate_Bps = found.part.write_bandwidth if writes else found.part.read_bandwidth
     said = f"{node} answers a {'write' if writes else 'read'} after {format_duration(latency_s, 3)}"
-    return Memory(Place(node, latency_s), rate_Bps, (said,))
+    return Memory(LoadedMemory(node, latency_s), rate_Bps, (said,))
 
 
 def _is_memory(node: Node) -> bool:

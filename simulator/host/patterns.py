@@ -14,8 +14,8 @@ from math import gcd
 from simulator.devices.cpu.cpu import LINE_BYTES, CoreCosts, Cpu
 from simulator.devices.cpu.memory import bandwidth
 from simulator.errors import InputError
-from simulator.host.answer import Answer
-from simulator.host.latency import Chase, Stage, chase
+from simulator.host.answer import HostTime
+from simulator.host.latency import Chase, LatencyLevel, chase
 from simulator.host.near import Memory
 from simulator.questions.single import AccessQuestion
 from simulator.topology.parts import CpuPart
@@ -25,13 +25,13 @@ _WORD_BYTES = 8
 _SHOWN = 0.005  # smallest share of the loads that is mentioned in words
 
 
-def chase_answer(question: AccessQuestion, part: CpuPart, memory: Memory) -> Answer:
+def chase_answer(question: AccessQuestion, part: CpuPart, memory: Memory) -> HostTime:
     """Return the latency of dependent loads; raises InputError where the part has no memory latency."""
     found = chase(part, question.size_bytes, memory.place, question.page_bytes, is_cyclic=True)
-    return Answer(found.latency_s, "a load", _level_words(found), (*_reasons(found), *memory.why), _figures(found))
+    return HostTime(found.latency_s, "a load", _level_words(found), (*_reasons(found), *memory.why), _figures(found))
 
 
-def random_answer(question: AccessQuestion, part: CpuPart, memory: Memory, cpu: Cpu) -> Answer:
+def random_answer(question: AccessQuestion, part: CpuPart, memory: Memory, cpu: Cpu) -> HostTime:
     """Return the mean time of a random access; raises InputError where the question's figures are out of range."""
     if question.each_bytes > question.size_bytes:
         raise InputError(f"each={format_size(question.each_bytes)} is more than all of the memory that is touched")
@@ -76,10 +76,10 @@ def random_answer(question: AccessQuestion, part: CpuPart, memory: Memory, cpu: 
         "sequential_word_s": word_s,
         "against_sequential": random_word_s / word_s,
     }
-    return Answer(time_s, "an access", words[bound], tuple(why), figures)
+    return HostTime(time_s, "an access", words[bound], tuple(why), figures)
 
 
-def strided_answer(question: AccessQuestion, part: CpuPart, memory: Memory, cpu: Cpu) -> Answer:
+def strided_answer(question: AccessQuestion, part: CpuPart, memory: Memory, cpu: Cpu) -> HostTime:
     """Return the mean time per element of a strided walk; raises InputError where the stride exceeds the memory."""
     stride = question.stride_bytes
     if stride > question.size_bytes:
@@ -105,7 +105,7 @@ def strided_answer(question: AccessQuestion, part: CpuPart, memory: Memory, cpu:
         why.append("backward is as fast as forward: prefetchers follow both ways")
     if stride <= question.page_bytes / 2:
         why.append("the prefetcher follows the stride, so latency does not count")
-        return Answer(
+        return HostTime(
             bytes_s, "an element", "memory bandwidth" if found.missed else "cache bandwidth", tuple(why), figures
         )
     under_way = threads * cpu.constants(CoreCosts).lines_in_flight
@@ -113,7 +113,7 @@ def strided_answer(question: AccessQuestion, part: CpuPart, memory: Memory, cpu:
     why += [*_reasons(found), *memory.why]
     why.append(f"no prefetcher follows a stride beyond half a page; {under_way} lines are under way at once")
     bound = _level_words(found) if waits_s > bytes_s else "memory bandwidth"
-    return Answer(max(waits_s, bytes_s), "an element", bound, tuple(why), figures | _figures(found))
+    return HostTime(max(waits_s, bytes_s), "an element", bound, tuple(why), figures | _figures(found))
 
 
 def _rate(cpu: Cpu, memory: Memory, threads: int, touched_bytes: float) -> float:
@@ -141,7 +141,7 @@ def _level_words(found: Chase) -> str:
     return f"latency of {_named(slowest)}"
 
 
-def _named(stage: Stage) -> str:
+def _named(stage: LatencyLevel) -> str:
     return stage.name if stage.is_memory else stage.name.upper()
 
 

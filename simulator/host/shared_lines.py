@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from simulator.devices.cpu.cpu import LINE_BYTES
 from simulator.errors import InputError
-from simulator.host.answer import Answer
+from simulator.host.answer import HostTime
 from simulator.questions.single import AccessQuestion
 from simulator.topology.parts import CpuPart
 from simulator.units import format_duration
 
 
-def shared_answer(question: AccessQuestion, part: CpuPart) -> Answer:
+def shared_answer(question: AccessQuestion, part: CpuPart) -> HostTime:
     """Return the time of an access by the next of ``cores`` cores to shared, or falsely shared, data.
 
     Raises InputError where the question's figures are out of range or the part lacks one.
@@ -33,7 +33,7 @@ def shared_answer(question: AccessQuestion, part: CpuPart) -> Answer:
     own_bytes = question.size_bytes / question.cores
     if question.cores == 1 or own_bytes >= LINE_BYTES:
         said = "one core has the line to itself" if question.cores == 1 else "each core has lines of its own"
-        return Answer(
+        return HostTime(
             alone_s, "a write", "latency of L1", (f"{said}: it stays in its first cache",), {"alone_s": alone_s}
         )
     if part.line_moves is None:
@@ -51,4 +51,4 @@ def shared_answer(question: AccessQuestion, part: CpuPart) -> Answer:
         f"with {LINE_BYTES} B for each core they would not wait",
     )
     figures = {"alone_s": alone_s, "moved_s": moved_s, "against_one_core": moved_s / alone_s}
-    return Answer(moved_s, "a write", "moves of a cache line", why, figures)
+    return HostTime(moved_s, "a write", "moves of a cache line", why, figures)

@@ -25,8 +25,8 @@ from simulator.launch.plain import (
     read_update,
     started_ranks,
 )
-from simulator.launch.ranks import Ranks, read_ranks
-from simulator.launch.result import Launch
+from simulator.launch.ranks import LaunchRanks, read_ranks
+from simulator.launch.result import LaunchLine
 from simulator.launch.shell import Script, commands_of
 from simulator.launch.switches import is_off
 from simulator.launch.trainer import Trainer, read_trainer
@@ -36,7 +36,7 @@ from simulator.questions.options import RECOMPUTED_PARTS
 from simulator.spelling import mention
 from simulator.user_files import read_user_file
 
-__all__ = ["Launch", "read_launch"]
+__all__ = ["LaunchLine", "read_launch"]
 
 _MOST_BYTES = 1_000_000
 _LISTED = 12
@@ -53,7 +53,7 @@ _OLD = frozenset(
 )
 
 
-def read_launch(text: str, at_hand: int | None = None, own: int | None = None) -> Launch:
+def read_launch(text: str, at_hand: int | None = None, own: int | None = None) -> LaunchLine:
     """Return the settings of the launch line *text*, or of the script in ``@script.sh``.  Nothing is executed.
 
     *at_hand*: the number of GPUs that take part where the line does not say it.  *own*: that of one machine.
@@ -69,7 +69,7 @@ def read_launch(text: str, at_hand: int | None = None, own: int | None = None) -
     if "num-layers" in args and _OTHER_MODELS.search(command.program):
         args.fault("num-layers", f"{command.program} trains no GPT; name the network by --workload without them")
     add_config(launcher)
-    found = Launch(notes=_twice(script, file), variables={n: word.text for n, word in command.environment.items()})
+    found = LaunchLine(notes=_twice(script, file), variables={n: word.text for n, word in command.environment.items()})
     read_variables(found)
     ranks = read_ranks(command, launcher, script.comments, own, file, found.notes)
     args.faults += [] if launcher is args else launcher.faults
@@ -91,7 +91,9 @@ def read_launch(text: str, at_hand: int | None = None, own: int | None = None) -
     return found
 
 
-def _read_general(args: Arguments, launcher: Arguments, ranks: Ranks, at_hand: int | None, found: Launch) -> None:
+def _read_general(
+    args: Arguments, launcher: Arguments, ranks: LaunchRanks, at_hand: int | None, found: LaunchLine
+) -> None:
     """Read arguments of Megatron-LM, DeepSpeed, and Hugging Face's Trainer into *found*."""
     deepspeed = DeepSpeed()
     path = args.text("deepspeed-config") or args.value("deepspeed") or launcher.text("deepspeed-config-file")
@@ -127,7 +129,7 @@ def _twice(script: Script, file: str) -> list[str]:
 
 
 def _read(
-    args: Arguments, ranks: Ranks, deepspeed: DeepSpeed, trainer: Trainer, at_hand: int | None, found: Launch
+    args: Arguments, ranks: LaunchRanks, deepspeed: DeepSpeed, trainer: Trainer, at_hand: int | None, found: LaunchLine
 ) -> None:
     options = found.options
     precision = _format(args, deepspeed, trainer, found.notes)

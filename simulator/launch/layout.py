@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from simulator.launch.arguments import Arguments
 from simulator.launch.deepspeed import DeepSpeed
-from simulator.launch.ranks import Ranks
+from simulator.launch.ranks import LaunchRanks
 
 _SHARDED = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 _BUCKET_ELEMENTS = 40_000_000  # Megatron-LM's DistributedDataParallelConfig: the larger of this
@@ -14,7 +14,7 @@ _BUCKET_EACH = 1_000_000  # and of this times the data-parallel ranks
 
 
 @dataclass(slots=True)
-class Division:
+class LaunchDegrees:
     """Degrees of parallelism; ``dp`` is None if the number of ranks is unknown."""
 
     tp: int = 1
@@ -55,9 +55,9 @@ class Division:
             self.more.append(f"vp={parts}")
 
 
-def read_layout(args: Arguments, ranks: Ranks, deepspeed: DeepSpeed) -> Division:
+def read_layout(args: Arguments, ranks: LaunchRanks, deepspeed: DeepSpeed) -> LaunchDegrees:
     """Return the division of *args* over *ranks*; virtual stages are added later, when the layers are known."""
-    found = Division(
+    found = LaunchDegrees(
         tp=args.number("tensor-model-parallel-size", "model-parallel-size", "tensor-parallel-size") or 1,
         pp=args.number("pipeline-model-parallel-size", "pipeline-parallel-size") or 1,
         cp=args.number("context-parallel-size") or 1,
@@ -100,7 +100,7 @@ def read_layout(args: Arguments, ranks: Ranks, deepspeed: DeepSpeed) -> Division
 
 
 def read_overlap(
-    args: Arguments, layout: Division, precision: str | None, deepspeed: DeepSpeed, notes: list[str]
+    args: Arguments, layout: LaunchDegrees, precision: str | None, deepspeed: DeepSpeed, notes: list[str]
 ) -> dict[str, str | bool]:
     """Return the options for the format of gradient exchanges and their overlap with the backward pass."""
     overlaps, gathers = args.has("overlap-grad-reduce"), args.has("overlap-param-gather")

@@ -10,8 +10,8 @@ import re
 from simulator.errors import nearest, one_line
 from simulator.launch.arguments import Arguments
 from simulator.launch.command import Command
-from simulator.launch.ranks import Ranks
-from simulator.launch.result import Launch
+from simulator.launch.ranks import LaunchRanks
+from simulator.launch.result import LaunchLine
 
 _PROGRAMS = ("train_gpt2cu", "train_gpt2fp32cu", "profile_gpt2cu")
 # Heads and hidden size by depth, and (depth, heads) by hidden size, of the models that its descriptors name.
@@ -26,13 +26,13 @@ def is_llm_c(command: Command) -> bool:
     return command.program in _PROGRAMS
 
 
-def read_llm_c(command: Command, args: Arguments, ranks: Ranks, found: Launch) -> None:
+def read_llm_c(command: Command, args: Arguments, ranks: LaunchRanks, found: LaunchLine) -> None:
     """Add what *args* say to *found*; faults are added to *args*."""
     args.has(*_TIMELESS.split())
     whole = args.number("pn") if "pn" in args else ranks.whole
     each = args.number("pg") or 8
     if "pn" in args and whole is not None and ranks.nodes in (None, 1) and whole > each:
-        ranks = Ranks(whole // each, each, whole)
+        ranks = LaunchRanks(whole // each, each, whole)
     world = whole or 1
     micro, length = args.number("b") or 4, args.number("t") or 1024
     tokens = args.number("d") if args.value("d") not in (None, "-1") else micro * length * world

@@ -19,7 +19,7 @@ _POSITIONS = ("learned_absolute", "rope", "none", "relative", "yarn", "mrope", "
 
 
 @dataclass(slots=True)
-class Model:
+class LaunchedNetwork:
     """A network of the zoo and its changed sizes; ``workload`` is "" if no argument gives a size."""
 
     workload: str = ""
@@ -29,13 +29,13 @@ class Model:
     notes: list[str] = field(default_factory=list)
 
 
-def read_model(args: Arguments, tp: int, attention: str) -> Model:
+def read_model(args: Arguments, tp: int, attention: str) -> LaunchedNetwork:
     """Return the network of *args*; its vocabulary is padded for *tp* ranks, as in Megatron-LM."""
     length = args.number("seq-length", "encoder-seq-length")
     layers = args.number("num-layers", "encoder-num-layers")
     hidden = args.number("hidden-size")
     heads = args.number("num-attention-heads")
-    found = Model(length=length, layers=layers or 0)
+    found = LaunchedNetwork(length=length, layers=layers or 0)
     if layers is hidden is heads is None:
         return found
     for name, value in {"num-layers": layers, "hidden-size": hidden, "num-attention-heads": heads}.items():
@@ -82,7 +82,7 @@ def read_model(args: Arguments, tp: int, attention: str) -> Model:
     return found
 
 
-def _family(args: Arguments, found: Model, *, gated: bool, experts: bool) -> str:
+def _family(args: Arguments, found: LaunchedNetwork, *, gated: bool, experts: bool) -> str:
     """Return the most similar network of the zoo; differences are notes, or faults if they are too large."""
     norm = args.choice(("layernorm", "rmsnorm"), "normalization") or "layernorm"
     positions = args.choice(_POSITIONS, "position-embedding-type") or "learned_absolute"
@@ -135,7 +135,7 @@ def _family(args: Arguments, found: Model, *, gated: bool, experts: bool) -> str
     return "qwen3-8b" if normalised else "qwen2-7b" if qkv_bias else "llama2-7b"
 
 
-def _experts(args: Arguments, model: Model, experts: int, inner: int) -> dict[str, int | str]:
+def _experts(args: Arguments, model: LaunchedNetwork, experts: int, inner: int) -> dict[str, int | str]:
     layers = model.layers
     if not args.has("moe-grouped-gemm"):
         model.notes.append("--moe-grouped-gemm: is not there; simulated with, all experts of a layer as one product")
@@ -158,7 +158,7 @@ def _experts(args: Arguments, model: Model, experts: int, inner: int) -> dict[st
     return found | {"dense_layers": int(pattern[1])}
 
 
-def _ends(args: Arguments, found: Model, tp: int) -> dict[str, int | str]:
+def _ends(args: Arguments, found: LaunchedNetwork, tp: int) -> dict[str, int | str]:
     """Return the padded vocabulary, and whether the output layer shares the embedding's weight."""
     tokenizer = (args.text("tokenizer-type") or "").lower()
     words = args.number("padded-vocab-size")
@@ -180,7 +180,7 @@ def _ends(args: Arguments, found: Model, tp: int) -> dict[str, int | str]:
     return sizes if words is None else {"vocabulary": words, **sizes}
 
 
-def _of_gpt(found: Model, rates: dict[str, float]) -> dict[str, int | str]:
+def _of_gpt(found: LaunchedNetwork, rates: dict[str, float]) -> dict[str, int | str]:
     if len({bool(rate) for rate in rates.values()}) > 1:
         found.notes.append("--attention-dropout: is simulated as --hidden-dropout is, there or not")
     return {} if rates["hidden-dropout"] else {"dropout": 0}

@@ -16,8 +16,8 @@ from simulator.errors import Fault, InputError, one_line
 from simulator.launch.arguments import Arguments
 from simulator.launch.command import Command
 from simulator.launch.named import NAMING
-from simulator.launch.ranks import Ranks
-from simulator.launch.result import Launch
+from simulator.launch.ranks import LaunchRanks
+from simulator.launch.result import LaunchLine
 from simulator.launch.shell import whole_sum
 
 _MOST_BYTES = 100_000
@@ -78,7 +78,7 @@ def is_nanogpt(command: Command, args: Arguments) -> bool:
     return any(name in args for name in _MARKS) or (own and command.program == "train.py")
 
 
-def read_nanogpt(args: Arguments, ranks: Ranks, found: Launch) -> None:
+def read_nanogpt(args: Arguments, ranks: LaunchRanks, found: LaunchLine) -> None:
     """Add what *args* and the files that they name say to *found*; faults are added to *args*."""
     said = dict(_DEFAULTS)
     for word in args.others:
@@ -118,7 +118,7 @@ def read_nanogpt(args: Arguments, ranks: Ranks, found: Launch) -> None:
     options |= {"parallel": f"dp={world}"} if world > 1 else {}
 
 
-def _file(path: str, args: Arguments, found: Launch) -> dict[str, Any]:
+def _file(path: str, args: Arguments, found: LaunchLine) -> dict[str, Any]:
     """Return the settings of the Python file *path*: of a file of the project that is not at hand, the known ones."""
     name = Path(path).name
     if not args.files.has(path) and name in _OWN:

@@ -11,9 +11,9 @@ import re
 from simulator.errors import InputError, one_line
 from simulator.launch.arguments import Arguments, spelt_flag
 from simulator.launch.command import Command
-from simulator.launch.ranks import Ranks
+from simulator.launch.ranks import LaunchRanks
 from simulator.launch.timeless import OFFLOADS
-from simulator.launch.visible import Visible
+from simulator.launch.visible import VisibleGpus
 
 BATCHES = ("b", "batch-size-training", "train-batch-size")  # of one process
 _DEVICES = ("devices", "num-gpus", "gpus", "n-gpus", "ngpus", "ngpu")
@@ -30,7 +30,7 @@ _IMAGES = ("train-crop-size", "img-size", "image-size", "input-size")
 _STRATEGY = re.compile(r"(?:ddp\w*|(?P<fsdp>fsdp\d?)|deepspeed(?:_stage_(?P<stage>[123]))?(?P<offload>_offload)?)")
 
 
-def started_ranks(command: Command, args: Arguments, ranks: Ranks, notes: list[str]) -> Ranks:
+def started_ranks(command: Command, args: Arguments, ranks: LaunchRanks, notes: list[str]) -> LaunchRanks:
     """Return *ranks*, or those that the program starts itself where no launcher does."""
     of_batch = ranks.nodes is not None or ranks.whole is not None
     only_shown = bool(ranks.visible.gpus) and ranks.nodes == 1
@@ -43,7 +43,9 @@ def started_ranks(command: Command, args: Arguments, ranks: Ranks, notes: list[s
             args.has(name, "num-nodes")
             each = len(said.split(",")) if listed is not None else int(said)
             nodes = args.number("num-nodes") or 1
-            return Ranks(nodes, each, nodes * each, _shown(args, name, ranks.visible, said, listed=listed is not None))
+            return LaunchRanks(
+                nodes, each, nodes * each, _shown(args, name, ranks.visible, said, listed=listed is not None)
+            )
     if args.has("multiprocessing-distributed"):
         return ranks
     if command.program.endswith(".py") and not command.launcher and not only_shown:
@@ -51,7 +53,7 @@ def started_ranks(command: Command, args: Arguments, ranks: Ranks, notes: list[s
     return ranks
 
 
-def _shown(args: Arguments, name: str, visible: Visible, said: str, *, listed: bool) -> Visible:
+def _shown(args: Arguments, name: str, visible: VisibleGpus, said: str, *, listed: bool) -> VisibleGpus:
     """Return the GPUs that *said* means, a list or a number of those that are *visible*."""
     if not listed and not visible.gpus:
         return visible

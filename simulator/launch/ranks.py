@@ -10,7 +10,7 @@ from simulator.launch.arguments import Arguments
 from simulator.launch.command import Command
 from simulator.launch.hosts import read_hosts
 from simulator.launch.slurm import batch_arguments, gpus_per_node
-from simulator.launch.visible import EVERY_GPU, Visible, visible_gpus
+from simulator.launch.visible import EVERY_GPU, VisibleGpus, visible_gpus
 from simulator.launch.words import Word
 
 _NODES = ("nnodes", "num-nodes", "nodes", "N", "num-machines")
@@ -21,23 +21,23 @@ _HOSTS = ("H", "host", "hosts")
 
 
 @dataclass(frozen=True, slots=True)
-class Ranks:
+class LaunchRanks:
     """Nodes, processes per node, and processes in total; None if unknown.  ``visible`` are the GPUs that they see."""
 
     nodes: int | None = None
     each: int | None = None
     whole: int | None = None
-    visible: Visible = EVERY_GPU
+    visible: VisibleGpus = EVERY_GPU
 
     @property
-    def first(self) -> Ranks:
+    def first(self) -> LaunchRanks:
         """The one process of a program that no launcher starts."""
-        return Ranks(1, 1, 1, self.visible)
+        return LaunchRanks(1, 1, 1, self.visible)
 
 
 def read_ranks(
     command: Command, launcher: Arguments, comments: Sequence[Word], own: int | None, file: str, notes: list[str]
-) -> Ranks:
+) -> LaunchRanks:
     """Return the ranks that *launcher*, the words before the program, starts; else those of ``#SBATCH`` lines.
 
     *own* is the number of GPUs of the machine.  Where nothing else is said, each visible GPU has a process.
@@ -55,7 +55,7 @@ def read_ranks(
     for name in _EACH:
         if launcher.text(name) in ("gpu", "auto"):  # all visible GPUs of the node
             if visible.each is None:
-                return Ranks(nodes, visible=visible)
+                return LaunchRanks(nodes, visible=visible)
             return _completed(nodes, visible.each, None, launcher, visible)
     each = _per_mpi_node(command, launcher) or launcher.number(*_EACH)
     if each is None and visible.of_launcher and "num-processes" not in launcher:
@@ -70,7 +70,9 @@ def read_ranks(
     return _checked(_completed(nodes, each, whole, launcher, visible), launcher)
 
 
-def _completed(nodes: int | None, each: int | None, whole: int | None, launcher: Arguments, visible: Visible) -> Ranks:
+def _completed(
+    nodes: int | None, each: int | None, whole: int | None, launcher: Arguments, visible: VisibleGpus
+) -> LaunchRanks:
     """Return the ranks with what follows from the rest."""
     if nodes is None and each is not None and whole is not None and whole % each == 0:
         nodes = whole // each
@@ -83,10 +85,10 @@ def _completed(nodes: int | None, each: int | None, whole: int | None, launcher:
     unlike = len(visible.gpus) > 1 and visible.each is None
     if each is None and nodes is not None and whole is not None and whole % nodes == 0 and not unlike:
         each = whole // nodes
-    return Ranks(nodes, each, whole, visible)
+    return LaunchRanks(nodes, each, whole, visible)
 
 
-def _checked(ranks: Ranks, launcher: Arguments) -> Ranks:
+def _checked(ranks: LaunchRanks, launcher: Arguments) -> LaunchRanks:
     """Return *ranks*; more on a machine than it shows GPUs are a fault of *launcher*."""
     few = min(ranks.visible.gpus, key=len, default=())
     if ranks.each is not None and few and ranks.each > len(few):
@@ -96,7 +98,7 @@ def _checked(ranks: Ranks, launcher: Arguments) -> Ranks:
     return ranks
 
 
-def _filled(slots: Mapping[str, int], whole: int | None) -> Visible:
+def _filled(slots: Mapping[str, int], whole: int | None) -> VisibleGpus:
     """Return a GPU for each of *whole* processes, with which mpirun fills the *slots* of one host after the other."""
     found = []
     left = sum(slots.values()) if whole is None else whole
@@ -104,7 +106,7 @@ def _filled(slots: Mapping[str, int], whole: int | None) -> Visible:
         if left > 0:
             found.append(tuple(range(min(count, left))))
             left -= count
-    return Visible(tuple(found), "the host file", len(found))
+    return VisibleGpus(tuple(found), "the host file", len(found))
 
 
 def _nodes(command: Command, launcher: Arguments) -> int | None:
@@ -132,7 +134,7 @@ def _per_mpi_node(command: Command, launcher: Arguments) -> int | None:
     return int(placed[1]) if placed and int(placed[1]) else launcher.number("N")
 
 
-def _unless_told(command: Command, batch: Arguments, visible: Visible) -> int | None:
+def _unless_told(command: Command, batch: Arguments, visible: VisibleGpus) -> int | None:
     """Return the processes of a node whose launcher does not say them; None if all its GPUs have one."""
     if command.starts_one:
         return 1

@@ -1,15 +1,15 @@
-"""What a launch line says, as options of ``simulate``: :class:`Launch`."""
+"""What a launch line says, as options of ``simulate``: :class:`LaunchLine`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from simulator.launch.ranks import Ranks
-from simulator.launch.visible import EVERY_GPU, Visible, written_gpus
+from simulator.launch.ranks import LaunchRanks
+from simulator.launch.visible import EVERY_GPU, VisibleGpus, written_gpus
 
 
 @dataclass(slots=True)
-class Launch:
+class LaunchLine:
     """``options`` are those of ``simulate`` as text, by field; ``sizes`` are those of ``--set``.
 
     ``visible``: the GPUs that take part, by machine; of a single machine, they are an option already.
@@ -26,12 +26,12 @@ class Launch:
     notes: list[str] = field(default_factory=list)
     each: int | None = None
     whole: int | None = None
-    visible: Visible = EVERY_GPU
+    visible: VisibleGpus = EVERY_GPU
     variables: dict[str, str] = field(default_factory=dict)
     unknown: str = ""
     files: list[str] = field(default_factory=list)
 
-    def place(self, ranks: Ranks) -> None:
+    def place(self, ranks: LaunchRanks) -> None:
         """Add the options that say where *ranks* are."""
         gpus = tuple(each[: ranks.each] for each in ranks.visible.gpus)
         self.visible = replace(ranks.visible, gpus=gpus)

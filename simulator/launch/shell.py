@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from simulator.errors import Fault, InputError, one_line
 from simulator.launch.slurm import batch_arguments, job_variables
-from simulator.launch.words import Raw, Scanner, Word
+from simulator.launch.words import RawWord, Scanner, Word
 
 _SET = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _SAID = re.compile(
@@ -122,7 +122,7 @@ class _Reader:
 
     # -- assignments and expansion ------------------------------------------------------
 
-    def _done(self, raw: list[Raw | tuple[Raw, list[Raw]]]) -> list[Word]:
+    def _done(self, raw: list[RawWord | tuple[RawWord, list[RawWord]]]) -> list[Word]:
         """Apply the command's assignments; return its other words, expanded."""
         words: list[Word] = []
         declares = False
@@ -165,7 +165,7 @@ class _Reader:
     def _value(self, piece: str, quote: str) -> str:
         return piece if quote == "'" else _SAID.sub(lambda match: " ".join(self._said(match)), piece)
 
-    def _expanded(self, raw: Raw) -> list[str]:
+    def _expanded(self, raw: RawWord) -> list[str]:
         """Return the expansion of *raw*; variables outside quotes are split at white space."""
         if len(raw.pieces) == 1 and raw.pieces[0][1] == '"':
             whole = re.fullmatch(r"\$\{(\w+)\[@\]\}", raw.text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulator.errors import one_line
-from simulator.launch.result import Launch
+from simulator.launch.result import LaunchLine
 from simulator.launch.switches import is_off
 
 _BLOCKING = ("CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING", "AMD_SERIALIZE_KERNEL")
@@ -26,7 +26,7 @@ _USUAL = {
 _DEBUGS = "the checks of each collective are left out"
 
 
-def read_variables(found: Launch) -> None:
+def read_variables(found: LaunchLine) -> None:
     """Add the options of the variables of *found*, and notes on those that are not simulated, except NCCL's."""
     variables = found.variables
     if any(not is_off(variables.get(name, "0")) for name in _BLOCKING):

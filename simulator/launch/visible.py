@@ -28,7 +28,7 @@ _NUMBERS = re.compile(r"\d{1,6}(?:,\d{1,6})*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Visible:
+class VisibleGpus:
     """The GPUs of each machine, counted from 0 within it; a single list holds for all machines, none: all GPUs.
 
     ``said`` is what says so, ``hosts`` the number of machines if that names them, and ``of_launcher`` tells that the
@@ -46,17 +46,17 @@ class Visible:
         counts = {len(gpus) for gpus in self.gpus}
         return counts.pop() if len(counts) == 1 else None
 
-    def among(self, chosen: Sequence[int], said: str) -> Visible:
+    def among(self, chosen: Sequence[int], said: str) -> VisibleGpus:
         """Return the GPUs of one machine that *chosen* counts among these; raises InputError for one too many."""
         if not self.gpus:
-            return Visible((tuple(chosen),), said)
+            return VisibleGpus((tuple(chosen),), said)
         (gpus,) = self.gpus
         if max(chosen) >= len(gpus):
             raise InputError(f"{said}: counts among the {len(gpus)} of {self.said}")
-        return Visible((tuple(gpus[gpu] for gpu in chosen),), f"{said} of {self.said}")
+        return VisibleGpus((tuple(gpus[gpu] for gpu in chosen),), f"{said} of {self.said}")
 
 
-EVERY_GPU = Visible()
+EVERY_GPU = VisibleGpus()
 
 
 def written_gpus(gpus: Sequence[int]) -> str:
@@ -66,7 +66,7 @@ def written_gpus(gpus: Sequence[int]) -> str:
     return ",".join(map(str, gpus)) if len(gpus) > 1 else f"{gpus[0]}-{gpus[0]}"
 
 
-def visible_gpus(launcher: Arguments, command: Command, own: int | None, notes: list[str]) -> Visible:
+def visible_gpus(launcher: Arguments, command: Command, own: int | None, notes: list[str]) -> VisibleGpus:
     """Return the GPUs that processes see; *own* is the number of GPUs of the machine.
 
     Faults are added to those of *launcher*, and what is passed over to *notes*.
@@ -90,10 +90,12 @@ def visible_gpus(launcher: Arguments, command: Command, own: int | None, notes: 
         return EVERY_GPU
     if found.gpus not in ((), (gpus,)):
         notes.append(f"{found.said}: Accelerate's --gpu_ids {said} replaces it")
-    return Visible((gpus,), f"--gpu_ids {said}", of_launcher=True)
+    return VisibleGpus((gpus,), f"--gpu_ids {said}", of_launcher=True)
 
 
-def _of_deepspeed(launcher: Arguments, environment: Mapping[str, Word], own: int | None, notes: list[str]) -> Visible:
+def _of_deepspeed(
+    launcher: Arguments, environment: Mapping[str, Word], own: int | None, notes: list[str]
+) -> VisibleGpus:
     """Return the GPUs that ``--include`` and ``--exclude`` leave; with these or counts, variables are passed over."""
     filters = [name for name in _FILTERS if launcher.text(name)]
     hosts = read_hosts(launcher, notes, "H")
@@ -103,7 +105,7 @@ def _of_deepspeed(launcher: Arguments, environment: Mapping[str, Word], own: int
         return _of_hosts(launcher, hosts, found, notes)
     if not filters:
         if counted is None or not found.gpus:
-            return Visible(found.gpus, found.said, of_launcher=True)
+            return VisibleGpus(found.gpus, found.said, of_launcher=True)
         notes.append(f"{found.said}: DeepSpeed passes over it where --{counted.replace('-', '_')} is given")
         return EVERY_GPU
     if counted is not None or len(filters) > 1:
@@ -120,17 +122,17 @@ def _of_deepspeed(launcher: Arguments, environment: Mapping[str, Word], own: int
         launcher.fault(name, error.faults[0].message)
         return EVERY_GPU
     count = len(gpus) if hosts else len(said.split("@"))
-    return Visible(gpus, f"{spelt_flag(name)} {one_line(said, 60)}", count, of_launcher=True)
+    return VisibleGpus(gpus, f"{spelt_flag(name)} {one_line(said, 60)}", count, of_launcher=True)
 
 
-def _of_hosts(launcher: Arguments, hosts: Mapping[str, int], found: Visible, notes: list[str]) -> Visible:
+def _of_hosts(launcher: Arguments, hosts: Mapping[str, int], found: VisibleGpus, notes: list[str]) -> VisibleGpus:
     """Return the GPUs of the first of *hosts*, as many as are asked for of each."""
     if found.gpus:
         notes.append(f"{found.said}: DeepSpeed passes over it where --hostfile is given")
     slots = list(hosts.values())[: launcher.number("num-nodes")]
     each = launcher.number("num-gpus")
     gpus = tuple(tuple(range(each or count)) for count in slots)
-    return Visible(gpus, "the host file", len(gpus), of_launcher=True)
+    return VisibleGpus(gpus, "the host file", len(gpus), of_launcher=True)
 
 
 def _filtered(name: str, said: str, hosts: Mapping[str, int], own: int | None) -> tuple[tuple[int, ...], ...]:
@@ -167,7 +169,7 @@ def _filtered(name: str, said: str, hosts: Mapping[str, int], own: int | None) -
     return found
 
 
-def _of_environment(launcher: Arguments, environment: Mapping[str, Word], notes: list[str]) -> Visible:
+def _of_environment(launcher: Arguments, environment: Mapping[str, Word], notes: list[str]) -> VisibleGpus:
     """Return the GPUs that the variables name."""
     try:
         base = _of_variable(_BASE, launcher, environment, notes)
@@ -189,7 +191,7 @@ def _of_environment(launcher: Arguments, environment: Mapping[str, Word], notes:
         return EVERY_GPU
 
 
-def _of_variable(name: str, launcher: Arguments, environment: Mapping[str, Word], notes: list[str]) -> Visible:
+def _of_variable(name: str, launcher: Arguments, environment: Mapping[str, Word], notes: list[str]) -> VisibleGpus:
     word = environment.get(name)
     if word is None or word.text.strip() in ("all", "-1" if name == _CONTAINER else "all"):
         return EVERY_GPU
@@ -200,13 +202,13 @@ def _of_variable(name: str, launcher: Arguments, environment: Mapping[str, Word]
     elif _NUMBERS.fullmatch(value):
         gpus = _distinct(value)
         if gpus is not None:
-            return Visible((gpus,), said)
+            return VisibleGpus((gpus,), said)
         _fault(launcher, word, f"{said}: a GPU is named twice")
     elif "$" in value or "`" in value:
         notes.append(f"{said}: is known only at run time; the first GPUs of the machine are simulated")
     else:
         notes.append(f"{said}: names GPUs, but not by number; as many, the first of the machine, are simulated")
-        return Visible((tuple(range(len(value.split(",")))),), said)
+        return VisibleGpus((tuple(range(len(value.split(",")))),), said)
     return EVERY_GPU
 
 

@@ -34,7 +34,7 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True)
-class Raw:
+class RawWord:
     """A word before expansion: its pieces, each with its quote character (``'``, ``"`` or "")."""
 
     pieces: tuple[tuple[str, str], ...]
@@ -50,7 +50,7 @@ class Raw:
 class Document(NamedTuple):
     """A here-document that a command writes to the file *path*; one whose delimiter is quoted is *literal*."""
 
-    path: Raw
+    path: RawWord
     text: str
     line: int
     literal: bool
@@ -69,21 +69,21 @@ class Scanner:
         self._words = 0
         self._lines = [match.start() for match in re.finditer("\n", self._text)]
         self._ends_of: dict[str, list[int]] | None = None  # starts of lines by their text, without tabs before it
-        self._awaited: list[Raw] = []  # delimiters of here-documents that begin after this line
-        self._target: Raw | None = None  # the file to which this line writes
+        self._awaited: list[RawWord] = []  # delimiters of here-documents that begin after this line
+        self._target: RawWord | None = None  # the file to which this line writes
         self._of_line: set[str] = set()  # words of this line
         self.comments: list[Word] = []
         self.documents: list[Document] = []
 
-    def commands(self) -> Iterator[list[Raw | tuple[Raw, list[Raw]]]]:
+    def commands(self) -> Iterator[list[RawWord | tuple[RawWord, list[RawWord]]]]:
         """Yield each command as its words; an array assignment is a pair of the name and the array's words.
 
         Raises InputError for a quote or a bracket without an end.
         """
-        found: list[Raw | tuple[Raw, list[Raw]]] = []
+        found: list[RawWord | tuple[RawWord, list[RawWord]]] = []
         while self._at < len(self._text):
             char = self._text[self._at]
-            if char == "(" and found and isinstance(found[-1], Raw) and found[-1].text.endswith("="):
+            if char == "(" and found and isinstance(found[-1], RawWord) and found[-1].text.endswith("="):
                 self._at += 1
                 found[-1] = found[-1], self._array()
             elif (redirection := _REDIRECTS.match(self._text, self._at)) is not None:
@@ -109,7 +109,7 @@ class Scanner:
                 self._document()
             else:
                 word = self._word()
-                if found and isinstance(found[-1], Raw) and found[-1].text == "tee":
+                if found and isinstance(found[-1], RawWord) and found[-1].text == "tee":
                     self._target = word
                 self._of_line.add(word.text.rpartition("/")[2])
                 found.append(word)
@@ -159,9 +159,9 @@ class Scanner:
 
     # -- words --------------------------------------------------------------------------
 
-    def _array(self) -> list[Raw]:
+    def _array(self) -> list[RawWord]:
         start = self._at
-        words: list[Raw] = []
+        words: list[RawWord] = []
         while self._at < len(self._text):
             char = self._text[self._at]
             if char == ")":
@@ -185,7 +185,7 @@ class Scanner:
         self.comments.append(Word(self._text[self._at : end], *self._place(self._at)))
         self._at = end
 
-    def _word(self) -> Raw:
+    def _word(self) -> RawWord:
         start = self._at
         self._words += 1
         if self._words > _MAX_WORDS:
@@ -215,7 +215,7 @@ class Scanner:
         for plain, run in groupby(pieces, lambda piece: not piece[1]):
             same = list(run)
             joined += [("".join(text for text, _ in same), "")] if plain else same
-        return Raw(tuple(joined), *self._place(start))
+        return RawWord(tuple(joined), *self._place(start))
 
     def _quoted(self, quote: str) -> str:
         start = self._at

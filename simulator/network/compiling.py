@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from simulator.network.machine import Hosts, Link, Machine, Node, Repeated
+from simulator.network.machine import Hosts, Link, Machine, Node, RunsOfElements
 from simulator.topology.parts import CpuPart, NicPart, Part, SwitchPart
 from simulator.topology.topology import Device, Topology, Wire
 
@@ -36,11 +36,11 @@ class _Compiling:
         self.of_run: dict[int, list[Device]] = {
             first: [device for device in topology.devices if device.node == first] for first in self.runs
         }
-        self.nodes = Repeated[Node, Node](_node)
-        self.links = Repeated[Link, Link](self._link)
-        self.outgoing = Repeated[list[int], tuple[Link, ...]](self._leaving)
-        self.names = Repeated[str, str](lambda first, _, host: _called(first, host))
-        self.capacities = Repeated[float, float](lambda first, _, __: first)
+        self.nodes = RunsOfElements[Node, Node](_node)
+        self.links = RunsOfElements[Link, Link](self._link)
+        self.outgoing = RunsOfElements[list[int], tuple[Link, ...]](self._leaving)
+        self.names = RunsOfElements[str, str](lambda first, _, host: _called(first, host))
+        self.capacities = RunsOfElements[float, float](lambda first, _, __: first)
         self.index_of: dict[str, int] = {}
         self.leave: dict[str, list[int]] = {device.name: [] for device in topology.devices}
         self.half_duplex: list[int] = []

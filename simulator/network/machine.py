@@ -1,6 +1,6 @@
 """A :class:`Machine`: nodes, directed links, and the capacities that flows share.
 
-Devices and links of equal hosts are made on demand from the first host's: :class:`Repeated`.
+Devices and links of equal hosts are made on demand from the first host's: :class:`RunsOfElements`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 
-class Repeated(Sequence[T], Generic[F, T]):
+class RunsOfElements(Sequence[T], Generic[F, T]):
     """Elements in runs: within a run, every host has the same number of elements as the first.
 
     Elements are created on first access, so thousands of unused hosts cost nothing.
@@ -70,9 +70,9 @@ class Repeated(Sequence[T], Generic[F, T]):
         start, _, run = self._runs[at]
         return self._hosts[at] + (number - start) // len(run)
 
-    def otherwise(self, make: Callable[[F, int, int], U]) -> Repeated[F, U]:
+    def otherwise(self, make: Callable[[F, int, int], U]) -> RunsOfElements[F, U]:
         """Return a sequence of the same shape with elements created by *make*."""
-        other = Repeated(make)
+        other = RunsOfElements(make)
         other._runs, other._hosts = self._runs, self._hosts
         return other
 
@@ -175,7 +175,7 @@ class Machine:
     are the ranks, in file order.
 
     Hosts form ``runs`` of equal ones; the network, host -1, comes last.  Within a run, corresponding elements of
-    consecutive hosts are one stride apart (:class:`~simulator.network.machine.Repeated`).
+    consecutive hosts are one stride apart (:class:`~simulator.network.machine.RunsOfElements`).
     """
 
     name: str
@@ -193,8 +193,8 @@ class Machine:
     transport: TransportSpec
     n_hosts: int
     runs: tuple[Hosts, ...]
-    link_copies: Repeated[Link, Link] = field(repr=False)
-    resource_copies: Repeated[str, str] = field(repr=False)
+    link_copies: RunsOfElements[Link, Link] = field(repr=False)
+    resource_copies: RunsOfElements[str, str] = field(repr=False)
     first: dict[str, int] = field(repr=False)  # nodes of the first host of each run and of the network, by name
     messages: MessagesSpec = NO_COSTS  # processor time of messages between hosts
     notes: tuple[str, ...] = ()  # oddities, each with its place in a file

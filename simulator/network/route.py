@@ -58,7 +58,7 @@ def join(machine: Machine, first: Route, second: Route, path_class: str, transpo
     return _made(machine, first.src, second.dst, path_class, transport, links, loads, latency)
 
 
-class Copied:
+class MovableRoute:
     """A *route* within or between hosts of a cluster, movable to equal hosts.
 
     ``links`` and ``loads`` have entries (number, index into ``hosts``, stride to the next host's, share).

@@ -22,7 +22,7 @@ from typing import TypeVar
 from simulator.errors import InputError, few
 from simulator.kept import Kept
 from simulator.network.machine import Link, Machine, Node
-from simulator.network.route import CLASSES, Copied, Route, join, route_along, striped
+from simulator.network.route import CLASSES, MovableRoute, Route, join, route_along, striped
 from simulator.spelling import mention
 from simulator.topology.parts import GPU_LINKS, NETWORK_LINKS, NicPart
 
@@ -43,7 +43,7 @@ class Router(Kept):
         self._every_nic = cache(self._find_every_nic)
         self._nearest_nics = cache(self._find_nearest_nics)
         self._cpus: dict[int, int | None] = {}
-        self._models = cache(lambda src, dst: Copied(machine, self.route(src, dst)))
+        self._models = cache(lambda src, dst: MovableRoute(machine, self.route(src, dst)))
 
     def route(self, src: int, dst: int) -> Route:
         """Return the route from node *src* to node *dst*, each a GPU or a CPU.
@@ -206,7 +206,7 @@ class Router(Kept):
         run, host, own = self.machine.locate(node)
         if host != run.first:
             known = self._nics_of(run.node + own)
-            return [(leg.dst, leg) for leg in (Copied(self.machine, leg).at(host) for _, leg in known)]
+            return [(leg.dst, leg) for leg in (MovableRoute(self.machine, leg).at(host) for _, leg in known)]
         every = self._every_nic(node)
         if not every:
             return []

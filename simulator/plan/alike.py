@@ -1,4 +1,4 @@
-"""Equal flows, of which one represents all (:class:`Way`): between equal machines (:class:`Sites`), or :class:`Twins`.
+"""Equal flows, of which one represents all (:class:`PairGroup`): between machines (:class:`Sites`), or :class:`Twins`.
 
 The role of a machine is the number of flows of each kind that start and end there.  Loads are counted role by role, in
 the same order and with the same sums as machine by machine, so the cost grows with the number of roles, not machines.
@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import NamedTuple, Protocol
 
 from simulator.network.machine import Machine
-from simulator.network.route import Copied, Route
+from simulator.network.route import MovableRoute, Route
 
 
 class Pairs(Sequence[tuple[int, int]]):
@@ -39,7 +39,7 @@ class Pairs(Sequence[tuple[int, int]]):
                 yield host, end, len(others) - self._same
 
 
-class Way:
+class PairGroup:
     """Pairs between which equal flows go: of machines, or of twins.
 
     Flows inside a machine have that machine as both ends.
@@ -62,7 +62,7 @@ class Way:
                 yield host, end, 1
 
 
-class Role(NamedTuple):
+class HostRole(NamedTuple):
     """Equal *hosts*, in order, and the flows at each, counted by (number of the way, end).
 
     End 0 is a flow's source, end 1 its target.
@@ -102,16 +102,16 @@ class Alike(Protocol):
     def is_uniform(self) -> bool:
         """Whether equal flows share their links in the same way everywhere, so that all end at the same time."""
 
-    def loads(self, route: Route, way: Way, *, of_links: bool) -> Iterator[Load]:
+    def loads(self, route: Route, way: PairGroup, *, of_links: bool) -> Iterator[Load]:
         """Yield the loads of the flows on *way*, given the *route* of one of them."""
 
-    def crosses(self, route: Route, way: Way, link: int) -> bool:
+    def crosses(self, route: Route, way: PairGroup, link: int) -> bool:
         """Return whether any of the flows on *way* crosses *link*, given the *route* of one of them."""
 
-    def apart(self, route: Route, way: Way) -> Iterator[Route]:
+    def apart(self, route: Route, way: PairGroup) -> Iterator[Route]:
         """Yield the routes of the flows on *way*, given the *route* of one of them."""
 
-    def times_at(self, route: Route, way: Way, node: int) -> int:
+    def times_at(self, route: Route, way: PairGroup, node: int) -> int:
         """Return how many of the flows on *way* start or end at *node*, given the *route* of one of them."""
 
     def place(self, node: int) -> Hashable:
@@ -133,12 +133,12 @@ class Sites:
 
     def __init__(self, machine: Machine, ways: Sequence[Sequence[tuple[int, int]]]) -> None:
         self.machine = machine
-        self.ways = tuple(Way(self, number, pairs) for number, pairs in enumerate(ways))
+        self.ways = tuple(PairGroup(self, number, pairs) for number, pairs in enumerate(ways))
         self._first = machine.run(ways[0][0][0]).first
-        self._copied: dict[Route, Copied] = {}
+        self._copied: dict[Route, MovableRoute] = {}
 
     @cached_property
-    def roles(self) -> tuple[Role, ...]:
+    def roles(self) -> tuple[HostRole, ...]:
         """The distinct roles of the machines."""
         found: dict[int, dict[tuple[int, int], int]] = {}
         for way in self.ways:
@@ -148,17 +148,17 @@ class Sites:
         alike: dict[frozenset[tuple[tuple[int, int], int]], list[int]] = {}
         for host in sorted(found):
             alike.setdefault(frozenset(found[host].items()), []).append(host)
-        return tuple(Role(hosts, dict(counts)) for counts, hosts in alike.items())
+        return tuple(HostRole(hosts, dict(counts)) for counts, hosts in alike.items())
 
     @cached_property
     def _number_of(self) -> dict[int, int]:
         """By host: the number of its role."""
         return {host: number for number, role in enumerate(self.roles) for host in role.hosts}
 
-    def role_of(self, host: int) -> Role:
+    def role_of(self, host: int) -> HostRole:
         """Return the role of *host*; an empty one if it does not take part."""
         number = self._number_of.get(host)
-        return Role((), {}) if number is None else self.roles[number]
+        return HostRole((), {}) if number is None else self.roles[number]
 
     @cached_property
     def _playing(self) -> dict[tuple[int, int], list[tuple[int, int]]]:
@@ -169,14 +169,14 @@ class Sites:
                 found.setdefault(at, []).append((number, count))
         return found
 
-    def copied(self, route: Route) -> Copied:
+    def copied(self, route: Route) -> MovableRoute:
         """Return *route* in a form that can be moved to other machines."""
         found = self._copied.get(route)
         if found is None:
-            found = self._copied[route] = Copied(self.machine, route)
+            found = self._copied[route] = MovableRoute(self.machine, route)
         return found
 
-    def loads(self, route: Route, way: Way, *, of_links: bool) -> Iterator[Load]:
+    def loads(self, route: Route, way: PairGroup, *, of_links: bool) -> Iterator[Load]:
         """Yield the loads of the flows on *way*, given the *route* of one of them."""
         copied = self.copied(route)
         n = len(self.machine.links if of_links else self.machine.capacity_Bps)
@@ -188,7 +188,7 @@ class Sites:
             keys = [(role * n + on_first, count) for role, count in self._playing[way.number, end]]
             yield Load(number, share, keys)
 
-    def crosses(self, route: Route, way: Way, link: int) -> bool:
+    def crosses(self, route: Route, way: PairGroup, link: int) -> bool:
         """Return whether any of the flows on *way* crosses *link*, given the *route* of one of them."""
         copied = self.copied(route)
         for number, end, stride, _ in copied.links:
@@ -202,12 +202,12 @@ class Sites:
         """Whether all machines have the same role."""
         return len(self.roles) == 1
 
-    def apart(self, route: Route, way: Way) -> Iterator[Route]:
+    def apart(self, route: Route, way: PairGroup) -> Iterator[Route]:
         """Yield the routes of the flows on *way*, given the *route* of one of them."""
         copied = self.copied(route)
         return (copied.at(*pair) for pair in way.pairs)
 
-    def times_at(self, route: Route, way: Way, node: int) -> int:
+    def times_at(self, route: Route, way: PairGroup, node: int) -> int:
         """Return how many of the flows on *way* start or end at *node*, given the *route* of one of them."""
         _, host, own = self.machine.locate(node)
         counts = self.role_of(host).counts
@@ -258,14 +258,14 @@ class Twins:
             for of_links, found in self._alike.items()
         }
         pairs = [Pairs(here, there) for here in sets for there in sets if here is not there or len(here) > 1]
-        self.ways = tuple(Way(self, number, each) for number, each in enumerate(pairs))
+        self.ways = tuple(PairGroup(self, number, each) for number, each in enumerate(pairs))
 
     def _own(self, node: int, of_links: bool) -> list[int]:
         """Return the links of *node* or, if not *of_links*, their resources: each way out followed by the way in."""
         links = [each for link in self._machine.outgoing[node] for each in (link, self._machine.reverse(link))]
         return [link.index if of_links else link.resource for link in links]
 
-    def loads(self, route: Route, way: Way, *, of_links: bool) -> Iterator[Load]:
+    def loads(self, route: Route, way: PairGroup, *, of_links: bool) -> Iterator[Load]:
         """Yield the loads of the flows on *way*, given the *route* of one of them."""
         assert isinstance(way.pairs, Pairs)
         n = len(way.pairs)
@@ -281,12 +281,12 @@ class Twins:
             found[key] = Load(number, share + also, ((key, times.get(number, n)),))
         yield from found.values()
 
-    def crosses(self, route: Route, way: Way, link: int) -> bool:
+    def crosses(self, route: Route, way: PairGroup, link: int) -> bool:
         """Return whether any of the flows on *way* crosses *link*, given the *route* of one of them."""
         first = self._first[True].get(link, link)
         return any(key == first for load in self.loads(route, way, of_links=True) for key, _ in load.keys)
 
-    def apart(self, route: Route, way: Way) -> Iterator[Route]:
+    def apart(self, route: Route, way: PairGroup) -> Iterator[Route]:
         """Yield the routes of the flows on *way*, given the *route* of one of them."""
         for src, dst in way.pairs:
             shares = []
@@ -296,7 +296,7 @@ class Twins:
                 shares.append(tuple(sorted((own.get(number, number), share) for number, share in given)))
             yield replace(route, src=src, dst=dst, links=shares[0], loads=shares[1])
 
-    def times_at(self, route: Route, way: Way, node: int) -> int:  # noqa: ARG002  the same for all routes
+    def times_at(self, route: Route, way: PairGroup, node: int) -> int:  # noqa: ARG002  the same for all routes
         """Return how many of the flows on *way* start or end at *node*."""
         return sum(times for own, _, times in way.ends() if own == node)
 

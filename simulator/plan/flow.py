@@ -1,4 +1,4 @@
-"""What a flow carries, parts of a collective's buffer, and what limits it, shares of links' rates (:class:`Limits`).
+"""What a flow carries, parts of a collective's buffer, and what limits it, shares of links' rates.
 
 The engine needs only byte counts.  To run a plan on real devices, one needs to know which bytes, and whether the
 receiver adds or stores them.  Parts are exact fractions of the buffer, so ranks agree on every boundary.
@@ -16,14 +16,14 @@ Region = tuple[tuple[Fraction, Fraction], ...]
 WHOLE: Region = ((Fraction(0), Fraction(1)),)
 
 
-class Carried(NamedTuple):
+class FlowData(NamedTuple):
     """The data of one flow; the receiver adds it if ``reduce``, and stores it otherwise."""
 
     region: Region
     reduce: bool = False
 
 
-Carries = Callable[[int], Sequence[Carried]]
+Carries = Callable[[int], Sequence[FlowData]]
 """Returns the data of each flow, in the order of the activity's flows, given the repetition (from 0)."""
 
 
@@ -67,7 +67,7 @@ def together(carries: Sequence[Carries | None]) -> Carries | None:
 _NOTHING: Mapping[int, float] = {}
 
 
-class Limit(NamedTuple):
+class LinkLimit(NamedTuple):
     """The seconds that a link takes at least: ``fixed_s``, and ``full_s`` at its rate ``rate_Bps``.
 
     ``resource`` is the capacity that it draws on.
@@ -98,14 +98,14 @@ class Filling(NamedTuple):
     """
 
     share: float
-    links: tuple[tuple[Limit, int, Sequence[int]], ...]
+    links: tuple[tuple[LinkLimit, int, Sequence[int]], ...]
 
     def seconds(self, lost_Bps: Mapping[int, float]) -> float:
         """Return the seconds that it takes when capacities give *lost_Bps* less."""
         return self.share * max((s for each in self.links for s in self._each_s(*each, lost_Bps)), default=0.0)
 
     @staticmethod
-    def _each_s(limit: Limit, stride: int, hosts: Sequence[int], lost_Bps: Mapping[int, float]) -> Iterator[float]:
+    def _each_s(limit: LinkLimit, stride: int, hosts: Sequence[int], lost_Bps: Mapping[int, float]) -> Iterator[float]:
         slowed = 0
         for resource in lost_Bps:
             host, off = divmod(resource - limit.resource, stride) if stride else (0, resource - limit.resource)
@@ -116,7 +116,7 @@ class Filling(NamedTuple):
             yield limit.seconds(_NOTHING)
 
 
-class Limits(NamedTuple):
+class FlowLimits(NamedTuple):
     """What limits a flow of ``wire_bytes``, all rounds together: its own rate, and each of ``links``.
 
     Each takes ``filling`` longer.
@@ -124,7 +124,7 @@ class Limits(NamedTuple):
 
     own_Bps: float
     wire_bytes: float
-    links: tuple[Limit, ...]
+    links: tuple[LinkLimit, ...]
     filling: Filling = Filling(0.0, ())
 
     def cap_Bps(self, lost_Bps: Mapping[int, float]) -> float:  # noqa: N802  units keep their case

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 from simulator.errors import InputError
 from simulator.network.route import Route
-from simulator.plan.alike import Load, Way
-from simulator.plan.flow import Carries, Limits, together
+from simulator.plan.alike import Load, PairGroup
+from simulator.plan.flow import Carries, FlowLimits, together
 
 # A numbered capacity of the machine, or a named resource with capacity 1 (the multiprocessors of a GPU).
 Resource = int | str
@@ -44,8 +44,8 @@ class Flow:
     overhead: float = 1.0
     cap_Bps: float = float("inf")
     latency_s: float = 0.0  # in addition to the route's
-    at: Way | None = None
-    limits: Limits | None = field(default=None, compare=False, repr=False)
+    at: PairGroup | None = None
+    limits: FlowLimits | None = field(default=None, compare=False, repr=False)
 
     @property
     def wire_bytes(self) -> float:
@@ -68,7 +68,7 @@ class Flow:
             for route, limits in zip(routes, self._limits_apart(self.at), strict=True)
         )
 
-    def _limits_apart(self, at: Way) -> Iterator[Limits | None]:
+    def _limits_apart(self, at: PairGroup) -> Iterator[FlowLimits | None]:
         """Yield the limits of the flows that it represents, one by one."""
         if self.limits is None:
             yield from repeat(None, len(at.pairs))

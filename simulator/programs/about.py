@@ -11,7 +11,7 @@ Use = Literal["issue", "python", "wait", "mark", "kernel", "copy", "hidden"]
 
 
 @dataclass(frozen=True, slots=True)
-class Did:
+class ProgramLabel:
     """What an activity is: the host issues, computes or waits, a device computes, or data is copied.
 
     ``hidden``: it only represents a known delay.
@@ -24,7 +24,7 @@ class Did:
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
+class SkippedRepetitions:
     """Repetitions that were skipped at once: their number, and the stream's busy seconds in all, by use and bound."""
 
     count: int

@@ -10,19 +10,19 @@ from collections.abc import Sequence
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.places import Places
 from simulator.programs.statements import (
+    CollectiveStatement,
     CopyTo,
-    Exchanges,
-    Hold,
-    Make,
+    MakeTensor,
     Path,
     Program,
-    Read,
-    Record,
+    ReadTensor,
+    RecordEvent,
     Repeat,
-    Run,
+    RunStatement,
     Statement,
     Threads,
     Wait,
+    WaitEvent,
 )
 
 
@@ -55,26 +55,26 @@ class _Walk:
     def block(self, body: Sequence[Statement]) -> None:
         for statement in body:
             match statement:
-                case Make():
+                case MakeTensor():
                     self.tensors[statement.name] = self.device((*statement.path, "device"), statement.device)
-                case Run():
+                case RunStatement():
                     self.run(statement)
                 case CopyTo():
                     self.known((*statement.path, "move" if statement.only_if_elsewhere else "copy"), statement.name)
                     self.tensors[statement.gives] = self.device((*statement.path, "to"), statement.to)
-                case Exchanges():
+                case CollectiveStatement():
                     self.exchange(statement)
-                case Read():
+                case ReadTensor():
                     self.known((*statement.path, "read"), statement.name)
                     machine = self.places.machine
                     if not any(node.kind == "cpu" for node in machine.nodes_of(0)):
                         self.fault((*statement.path, "read"), f"{machine.name} has no CPU that could look at it")
                 case Wait():
                     self.wait(statement)
-                case Record():
+                case RecordEvent():
                     self.events.add(statement.event)
                     self.stream((*statement.path, "stream"), statement.stream)
-                case Hold():
+                case WaitEvent():
                     self.stream((*statement.path, "hold"), statement.stream)
                     if statement.event not in self.events:
                         hint = nearest(statement.event, self.events) or "record one first (record: done)"
@@ -89,7 +89,7 @@ class _Walk:
                 case _:
                     pass
 
-    def run(self, statement: Run) -> None:
+    def run(self, statement: RunStatement) -> None:
         on: dict[str, str] = {}
         for i, name in enumerate(statement.reads):
             if self.known((*statement.path, "reads", i), name):
@@ -111,7 +111,7 @@ class _Walk:
         if len(self.all_streams) == _MOST_STREAMS + 1:
             self.fault((*statement.path, "stream"), f"more than {_MOST_STREAMS} streams are not simulated")
 
-    def exchange(self, statement: Exchanges) -> None:
+    def exchange(self, statement: CollectiveStatement) -> None:
         has = len(self.places.machine.gpus)
         if not 1 < statement.gpus <= has:
             name = self.places.machine.name

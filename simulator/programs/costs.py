@@ -15,10 +15,10 @@ from simulator.devices.issuing import ContentionCosts
 from simulator.devices.predict import kernel_cost, steady_device
 from simulator.places import Place
 from simulator.plan.plan import Fragment, Plan
-from simulator.programs.statements import Exchanges, Run, Software, Times
+from simulator.programs.statements import CollectiveStatement, FrontEnd, RunStatement, Times
 from simulator.questions.options import StepOptions
 from simulator.questions.single import OperatorQuestion
-from simulator.step.issue import Issue, issues_of
+from simulator.step.issue import Launch, issues_of
 from simulator.step.operator import operator_kernels
 from simulator.workload.network import Network
 from simulator.workload.precision import ELEMENT_BYTES
@@ -26,11 +26,11 @@ from simulator.workload.precision import ELEMENT_BYTES
 Bound = Literal["arithmetic", "memory", "latency", "given"]
 _BOUNDS: dict[str, Bound] = {"compute": "arithmetic", "memory": "memory", "latency": "latency"}
 Networks = Callable[[str, int, StepOptions], Network]
-Collectives = Callable[[Exchanges], Plan]
+Collectives = Callable[[CollectiveStatement], Plan]
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
+class CallPrice:
     """One call of the front end: seconds of the host and of the device, and the memory of its result.
 
     ``holds_bytes`` is the result's memory where the front end allocates it while the call is queued.  MXNet does;
@@ -48,7 +48,7 @@ class Priced:
     shares: tuple[float, float] = (1.0, 0.0)
 
 
-class Costs:
+class ProgramPricer:
     """Prices the operations of a program, each distinct one once.
 
     Parameters
@@ -62,7 +62,7 @@ class Costs:
     """
 
     def __init__(
-        self, software: Software, networks: Networks, collectives: Collectives, *, compiled: bool, captured: bool
+        self, software: FrontEnd, networks: Networks, collectives: Collectives, *, compiled: bool, captured: bool
     ) -> None:
         self.software = software
         self.networks = networks
@@ -71,16 +71,16 @@ class Costs:
         self.compiled = compiled
         self.captured = captured
         self.has_networks = False  # whether a network has been priced
-        self._kept: dict[tuple[object, ...], tuple[tuple[Priced, ...], float]] = {}
+        self._kept: dict[tuple[object, ...], tuple[tuple[CallPrice, ...], float]] = {}
 
-    def of(self, run: Run, place: Place) -> tuple[tuple[Priced, ...], float]:
+    def of(self, run: RunStatement, place: Place) -> tuple[tuple[CallPrice, ...], float]:
         """Return the calls of *run* at *place*, and the bytes of its result; raises InputError as pricing does."""
         key = run.what, place.name, run.batch, run.options, run.holds_bytes
         if key not in self._kept:
             self._kept[key] = self._price(run, place)
         return self._kept[key]
 
-    def exchanged(self, exchange: Exchanges) -> Fragment:
+    def exchanged(self, exchange: CollectiveStatement) -> Fragment:
         """Return the plan fragment of *exchange*, the same object for equal exchanges; raises Unsuitable."""
         key = exchange.collective, exchange.size_bytes, exchange.gpus, exchange.strategy
         if key not in self._fragments:
@@ -98,16 +98,16 @@ class Costs:
             return front.mxnet.operator_s
         return cpu_call_time(place.device) if isinstance(place.device, Cpu) else front.launch_s
 
-    def _price(self, run: Run, place: Place) -> tuple[tuple[Priced, ...], float]:
+    def _price(self, run: RunStatement, place: Place) -> tuple[tuple[CallPrice, ...], float]:
         if isinstance(run.what, Times):
             known = run.what
             held = run.holds_bytes or 0.0
-            return (Priced("operator", known.issue_s, known.compute_s, known.back_s, held),), held
+            return (CallPrice("operator", known.issue_s, known.compute_s, known.back_s, held),), held
         if isinstance(run.what, OperatorQuestion):
             return self._operator(run, run.what, place)
         return self._network(run, run.what, place)
 
-    def _operator(self, run: Run, what: OperatorQuestion, place: Place) -> tuple[tuple[Priced, ...], float]:
+    def _operator(self, run: RunStatement, what: OperatorQuestion, place: Place) -> tuple[tuple[CallPrice, ...], float]:
         device, front = steady_device(place.device), place.device.constants(FrontEndCosts)
         costs = [kernel_cost(device, kernel, 1.0 if what.is_cold else 0.0) for kernel in operator_kernels(what)]
         if self.software.front_end == "mxnet":
@@ -123,9 +123,9 @@ class Costs:
         label = getattr(what.operator, "function", name)
         if held is None:
             held = size if self.software.front_end == "mxnet" else 0.0
-        return (Priced(label, issue_s, compute_s, front.wait_s, held, bound, shares),), size
+        return (CallPrice(label, issue_s, compute_s, front.wait_s, held, bound, shares),), size
 
-    def _network(self, run: Run, what: str, place: Place) -> tuple[tuple[Priced, ...], float]:
+    def _network(self, run: RunStatement, what: str, place: Place) -> tuple[tuple[CallPrice, ...], float]:
         self.has_networks = True
         options = replace(
             run.options,
@@ -144,12 +144,12 @@ class Costs:
             host_s = self._mxnet_s(issue, network, options, place) if is_mxnet else issue.host_s
             held = float(outputs.get(issue.layer, 0)) if is_mxnet and issue.part != "update" else 0.0
             back_s = self.waiting_s(place)
-            priced.append(Priced(issue.name, host_s, compute_s, back_s, held, bound, shares))
+            priced.append(CallPrice(issue.name, host_s, compute_s, back_s, held, bound, shares))
         if options.cuda_graph:
             return (_captured(what, priced, graph_launch_time(place.device)),), result_bytes
         return tuple(priced), result_bytes
 
-    def _mxnet_s(self, issue: Issue, network: Network, options: StepOptions, place: Place) -> float:
+    def _mxnet_s(self, issue: Launch, network: Network, options: StepOptions, place: Place) -> float:
         costs = place.device.constants(FrontEndCosts).mxnet
         if issue.part == "update":
             return costs.operator_s * sum(p.trained for p in network.parameters)
@@ -177,7 +177,7 @@ def _together(
     return seconds, bound, (min(1.0, computing_s / seconds), min(1.0, moving_s / seconds))
 
 
-def _captured(what: str, priced: Sequence[Priced], launch_s: float) -> Priced:
+def _captured(what: str, priced: Sequence[CallPrice], launch_s: float) -> CallPrice:
     """Return all calls as one that launches them as a graph."""
     total_s = sum(each.compute_s for each in priced)
     by_bound: dict[Bound, float] = {}
@@ -186,4 +186,4 @@ def _captured(what: str, priced: Sequence[Priced], launch_s: float) -> Priced:
     bound = max(by_bound, key=lambda name: by_bound[name])
     share = [sum(each.shares[i] * each.compute_s for each in priced) / total_s if total_s else 0.0 for i in (0, 1)]
     held = sum(each.holds_bytes for each in priced)
-    return Priced(f"graph of {what}", launch_s, total_s, priced[-1].back_s, held, bound, (share[0], share[1]))
+    return CallPrice(f"graph of {what}", launch_s, total_s, priced[-1].back_s, held, bound, (share[0], share[1]))

@@ -17,10 +17,10 @@ from math import floor
 from simulator.engine.executor import execute
 from simulator.engine.timeline import Span
 from simulator.plan.plan import Activity
-from simulator.programs.about import Did, Passed, Use
+from simulator.programs.about import ProgramLabel, SkippedRepetitions, Use
 from simulator.programs.costs import Bound
 from simulator.programs.queues import StreamQueue
-from simulator.programs.state import Again
+from simulator.programs.state import Repetitions
 from simulator.programs.statements import Repeat
 from simulator.programs.writer import Writer
 
@@ -245,7 +245,7 @@ def _skip(
             times * period_s[stream],
             stream=stream,
             loads=taken,
-            about=Passed(times, tuple((*key, times * seconds) for key, seconds in busy.items())),
+            about=SkippedRepetitions(times, tuple((*key, times * seconds) for key, seconds in busy.items())),
         )
     for tensor in state.tensors.values():
         tensor.ready = tuple(map(later, tensor.ready))
@@ -257,7 +257,7 @@ def _skip(
         one.queue.skip(operators, times, period_s.get(name, 0.0))
     for held in state.held[before.held : after.held]:
         issue_s, done_s = (period_s.get(builder.tasks[n].stream, 0.0) for n in (held.issued, held.done))
-        state.held.append(replace(held, again=(*held.again, Again(times, issue_s, done_s))))
+        state.held.append(replace(held, again=(*held.again, Repetitions(times, issue_s, done_s))))
     for name, noted in state.marks.items():
         noted.count += times * (noted.count - before.marks.get(name, 0))
     state.operators += times * (after.operators - before.operators)
@@ -266,9 +266,9 @@ def _skip(
 
 def busy_of(about: object, span: Span) -> list[tuple[tuple[Use, Bound], float]]:
     """Return the busy seconds of an activity, by use and bound."""
-    if isinstance(about, Passed):
+    if isinstance(about, SkippedRepetitions):
         return [((use, bound), seconds) for use, bound, seconds in about.busy_s]
-    if not isinstance(about, Did) or about.use in ("hidden", "mark"):
+    if not isinstance(about, ProgramLabel) or about.use in ("hidden", "mark"):
         return []
     seconds = span.end_s - span.start_s
     if about.issue_s:

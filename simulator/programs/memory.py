@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from simulator.engine.timeline import Span
-from simulator.programs.state import Held
+from simulator.programs.state import HeldMemory
 
 _POINTS = 200
 _SAME = 1e-9  # relative difference of periods that counts as rounding
 _WRITTEN = 1000  # up to this many repetitions of an outer loop are treated one by one
 
 
-def held_curve(held: Iterable[Held], spans: Sequence[Span]) -> tuple[float, tuple[tuple[float, float], ...]]:
+def held_curve(held: Iterable[HeldMemory], spans: Sequence[Span]) -> tuple[float, tuple[tuple[float, float], ...]]:
     """Return the peak of the bytes held at once, and the curve as (seconds, bytes) points joined by straight lines.
 
     Skipped repetitions rise and fall linearly, which is exact to within the memory of one repetition.  Those that each
@@ -64,7 +64,7 @@ def held_curve(held: Iterable[Held], spans: Sequence[Span]) -> tuple[float, tupl
     return points[highest][1], tuple(points[i] for i in kept)
 
 
-def _repeats(held: Held, spans: Sequence[Span]) -> bool:
+def _repeats(held: HeldMemory, spans: Sequence[Span]) -> bool:
     """Return whether skipped repetitions hold *held* one after the other, as the written repetition does."""
     if not held.again or any(abs(a.issue_s - a.done_s) > _SAME * a.done_s for a in held.again):
         return False

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class QueueEntry:
     """The end of an operator: ``late_s`` seconds after the end of activity ``number``."""
 
     number: int
@@ -23,14 +23,14 @@ class _Passed:
     """``times`` repetitions of the operators ``base`` at intervals of ``period_s``, numbered from ``first``."""
 
     first: int
-    base: tuple[Entry, ...]
+    base: tuple[QueueEntry, ...]
     times: int
     period_s: float
 
-    def at(self, number: int) -> Entry:
+    def at(self, number: int) -> QueueEntry:
         again, place = divmod(number - self.first, len(self.base))
         base = self.base[place]
-        return Entry(base.number, base.late_s + (again + 1) * self.period_s)
+        return QueueEntry(base.number, base.late_s + (again + 1) * self.period_s)
 
 
 @dataclass(slots=True)
@@ -47,14 +47,14 @@ class StreamQueue:
         self._written[self.count] = number
         self.count += 1
 
-    def entry(self, operator: int) -> Entry:
+    def entry(self, operator: int) -> QueueEntry:
         """Return the end of the operator with that number."""
         number = self._written.get(operator)
         if number is not None:
-            return Entry(number)
+            return QueueEntry(number)
         return next(passed for passed in reversed(self._passed) if passed.first <= operator).at(operator)
 
-    def blocker(self) -> Entry | None:
+    def blocker(self) -> QueueEntry | None:
         """Return the entry for which the next operator waits; None where the queue has room."""
         if not self.depth or self.count < self.depth:
             return None

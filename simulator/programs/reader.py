@@ -51,7 +51,7 @@ def _program(source: YamlSource) -> s.Program:
     if faults or spec is None:
         unique = {(f.line, f.column, f.message): f for f in faults}
         raise InputError([unique[place] for place in sorted(unique)])
-    software = s.Software(spec.software.front_end, spec.software.cpu_queue, spec.software.depth)
+    software = s.FrontEnd(spec.software.front_end, spec.software.cpu_queue, spec.software.depth)
     return s.Program(spec.name, software, body, source, spec.precision, spec.about)
 
 
@@ -112,7 +112,7 @@ class _Reader:
 
     # -- one verb each -------------------------------------------------------------
 
-    def _run(self, here: s.Path, spec: StatementSpec) -> s.Run | None:
+    def _run(self, here: s.Path, spec: StatementSpec) -> s.RunStatement | None:
         known = spec.run
         common: dict[str, Any] = {
             "device": spec.device,
@@ -129,7 +129,7 @@ class _Reader:
                 self.faults += error.faults
                 return None
             self._refuse(here, spec, (*of_networks, "precision"), "is for operators and networks; here are times")
-            return s.Run(here, s.Times(times.issue, times.compute, times.back), **common)
+            return s.RunStatement(here, s.Times(times.issue, times.compute, times.back), **common)
         if known.startswith("op:"):
             self._refuse(here, spec, of_networks, "is for networks; write an operator's sizes and phase in its words")
             try:
@@ -142,7 +142,7 @@ class _Reader:
                 precision = self.precision
             else:
                 precision = self._precision(here, spec.precision) if spec.precision else question.precision
-            return s.Run(here, replace(question, precision=precision), **common)
+            return s.RunStatement(here, replace(question, precision=precision), **common)
         policy = spec.precision or self.precision
         if policy not in POLICIES:
             self._fault((*here, "precision"), f"there is no '{one_line(policy, 40)}'; {nearest(policy, POLICIES)}")
@@ -154,7 +154,7 @@ class _Reader:
             compiled=bool(spec.compiled),
             cuda_graph=bool(spec.captured),
         )
-        return s.Run(here, self._file(known), batch=spec.batch or 1, options=options, **common)
+        return s.RunStatement(here, self._file(known), batch=spec.batch or 1, options=options, **common)
 
     def _file(self, text: str) -> str:
         """Return the network *text*; a relative file name is relative to the program's own file."""
@@ -169,7 +169,7 @@ class _Reader:
             return self.precision
         return text  # type: ignore[return-value]
 
-    def _tensor(self, here: s.Path, spec: StatementSpec) -> s.Make | None:
+    def _tensor(self, here: s.Path, spec: StatementSpec) -> s.MakeTensor | None:
         if (spec.shape is None) == (spec.size is None):
             self._fault(here, "tensor needs either shape ([1000, 1000]) or size (4 MB)")
             return None
@@ -177,7 +177,7 @@ class _Reader:
         for side in spec.shape or ():
             elements *= side
         size_bytes = spec.size if spec.size is not None else float(elements * ELEMENT_BYTES[self.precision])
-        return s.Make(here, spec.tensor or "", size_bytes, spec.device)
+        return s.MakeTensor(here, spec.tensor or "", size_bytes, spec.device)
 
     def _copy(self, here: s.Path, spec: StatementSpec) -> s.CopyTo:
         return self._copied(here, spec, spec.copy_ or "", only_if_elsewhere=False)
@@ -198,7 +198,7 @@ class _Reader:
             stream=spec.stream,
         )
 
-    def _exchange(self, here: s.Path, spec: StatementSpec) -> s.Exchanges | None:
+    def _exchange(self, here: s.Path, spec: StatementSpec) -> s.CollectiveStatement | None:
         name = (spec.exchange or "").strip()
         if name not in COLLECTIVES:
             self._fault((*here, "exchange"), f"no collective '{one_line(name, 40)}'; {nearest(name, COLLECTIVES)}")
@@ -208,25 +208,25 @@ class _Reader:
             self._fault((*here, "strategy"), f"no strategy '{one_line(strategy, 40)}'; {nearest(strategy, known)}")
             return None
         stream, size_bytes = spec.stream or "communication", spec.size or 0.0
-        return s.Exchanges(here, name, size_bytes, spec.gpus or 1, strategy, stream, spec.reads or ())
+        return s.CollectiveStatement(here, name, size_bytes, spec.gpus or 1, strategy, stream, spec.reads or ())
 
-    def _read(self, here: s.Path, spec: StatementSpec) -> s.Read:
-        return s.Read(here, spec.read or "", spec.form or "number")
+    def _read(self, here: s.Path, spec: StatementSpec) -> s.ReadTensor:
+        return s.ReadTensor(here, spec.read or "", spec.form or "number")
 
     def _wait(self, here: s.Path, spec: StatementSpec) -> s.Wait:
         return s.Wait(here, spec.wait or "")
 
-    def _record(self, here: s.Path, spec: StatementSpec) -> s.Record:
-        return s.Record(here, spec.record or "", spec.stream or "")
+    def _record(self, here: s.Path, spec: StatementSpec) -> s.RecordEvent:
+        return s.RecordEvent(here, spec.record or "", spec.stream or "")
 
-    def _hold(self, here: s.Path, spec: StatementSpec) -> s.Hold:
-        return s.Hold(here, spec.hold or "", spec.until or "")
+    def _hold(self, here: s.Path, spec: StatementSpec) -> s.WaitEvent:
+        return s.WaitEvent(here, spec.hold or "", spec.until or "")
 
     def _python(self, here: s.Path, spec: StatementSpec) -> s.Python:
         return s.Python(here, spec.python or 0.0)
 
-    def _mark(self, here: s.Path, spec: StatementSpec) -> s.Mark:
-        return s.Mark(here, spec.mark or "")
+    def _mark(self, here: s.Path, spec: StatementSpec) -> s.MarkTime:
+        return s.MarkTime(here, spec.mark or "")
 
     def _repeat(self, here: s.Path, spec: StatementSpec) -> s.Repeat:
         if spec.do is not None and not spec.do:

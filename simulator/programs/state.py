@@ -8,7 +8,7 @@ from simulator.programs.queues import StreamQueue
 
 
 @dataclass(slots=True)
-class Tensor:
+class DeviceTensor:
     """A tensor: its device, its bytes, and the activities after which it is ready."""
 
     device: str
@@ -29,7 +29,7 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class Repetitions:
     """``times`` repetitions, each ``issue_s`` later on the host and ``done_s`` later on the device than the last."""
 
     times: int
@@ -38,7 +38,7 @@ class Again:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldMemory:
     """Memory that an operator holds from its issue until its end.
 
     ``again``: the skipped repetitions that it also stands for, itself not counted; the innermost loop comes first.
@@ -47,11 +47,11 @@ class Held:
     issued: int
     done: int
     size_bytes: float
-    again: tuple[Again, ...] = ()
+    again: tuple[Repetitions, ...] = ()
 
 
 @dataclass(slots=True)
-class Noted:
+class MarkState:
     """A mark: the activities that passed it, and their number."""
 
     numbers: list[int] = field(default_factory=list)
@@ -62,10 +62,10 @@ class Noted:
 class State:
     """The whole state."""
 
-    tensors: dict[str, Tensor] = field(default_factory=dict)
+    tensors: dict[str, DeviceTensor] = field(default_factory=dict)
     events: dict[str, tuple[int, ...]] = field(default_factory=dict)
     streams: dict[str, Stream] = field(default_factory=dict)
-    held: list[Held] = field(default_factory=list)
-    marks: dict[str, Noted] = field(default_factory=dict)
+    held: list[HeldMemory] = field(default_factory=list)
+    marks: dict[str, MarkState] = field(default_factory=dict)
     operators: int = 0
     copies: int = 0

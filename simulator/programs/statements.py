@@ -27,7 +27,7 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunStatement:
     """Issue an operator, or all operators of a network, to a stream of a device."""
 
     path: Path
@@ -42,7 +42,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Make:
+class MakeTensor:
     """A tensor that exists when the program begins, at no cost."""
 
     path: Path
@@ -67,7 +67,7 @@ class CopyTo:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ReadTensor:
     """Wait for a tensor and read it on the host: one number, the whole as an array, or printed."""
 
     path: Path
@@ -84,7 +84,7 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RecordEvent:
     """Record an event behind the work that a stream has been given so far."""
 
     path: Path
@@ -93,7 +93,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Exchanges:
+class CollectiveStatement:
     """A collective of ``size_bytes``, as nccl-tests counts them, among the first ``gpus`` GPUs."""
 
     path: Path
@@ -106,7 +106,7 @@ class Exchanges:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class WaitEvent:
     """A stream waits for an event; the host does not."""
 
     path: Path
@@ -123,7 +123,7 @@ class Python:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class MarkTime:
     """Record the time under a name, at no cost."""
 
     path: Path
@@ -147,11 +147,24 @@ class Threads:
     bodies: tuple[tuple[Statement, ...], ...]
 
 
-Statement = Run | Make | CopyTo | Exchanges | Read | Wait | Record | Hold | Python | Mark | Repeat | Threads
+Statement = (
+    RunStatement
+    | MakeTensor
+    | CopyTo
+    | CollectiveStatement
+    | ReadTensor
+    | Wait
+    | RecordEvent
+    | WaitEvent
+    | Python
+    | MarkTime
+    | Repeat
+    | Threads
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Software:
+class FrontEnd:
     """The software that issues operators: the front end, and the queues of its streams.
 
     ``cpu_queue``: operators on CPUs are queued like those on GPUs and run beside the front end.  ``depth``: the entries
@@ -168,7 +181,7 @@ class Program:
     """A whole program, and its source file."""
 
     name: str
-    software: Software
+    software: FrontEnd
     body: tuple[Statement, ...]
     source: YamlSource
     precision: Precision = "fp32"

@@ -21,10 +21,10 @@ from simulator.network.routing import Router
 from simulator.places import Place, Places
 from simulator.plan.plan import PlanBuilder, Resource
 from simulator.programs import statements as s
-from simulator.programs.about import Did
-from simulator.programs.costs import Costs, Priced
+from simulator.programs.about import ProgramLabel
+from simulator.programs.costs import CallPrice, ProgramPricer
 from simulator.programs.queues import StreamQueue
-from simulator.programs.state import Held, Noted, State, Stream, Tensor
+from simulator.programs.state import DeviceTensor, HeldMemory, MarkState, State, Stream
 from simulator.questions.single import CopyKind, CopyQuestion
 from simulator.questions.where import Where
 
@@ -44,7 +44,7 @@ class Writer:
         program: s.Program,
         places: Places,
         router: Router,
-        costs: Costs,
+        costs: ProgramPricer,
         device: str | None,
         threads: int | None,
         write_loop: Callable[[Writer, s.Repeat], None],
@@ -110,30 +110,32 @@ class Writer:
         self.statements += 1
         self.count(statement.path, len(self.builder.tasks) + self.statements)
         match statement:
-            case s.Run():
+            case s.RunStatement():
                 self._run(statement)
-            case s.Make():
-                self.state.tensors[statement.name] = Tensor(self.place(statement.device).name, statement.size_bytes)
+            case s.MakeTensor():
+                self.state.tensors[statement.name] = DeviceTensor(
+                    self.place(statement.device).name, statement.size_bytes
+                )
             case s.CopyTo():
                 self._copy(statement)
-            case s.Exchanges():
+            case s.CollectiveStatement():
                 self._exchange(statement)
-            case s.Read():
+            case s.ReadTensor():
                 self._read(statement)
             case s.Wait():
                 self._wait(statement.what)
-            case s.Record():
+            case s.RecordEvent():
                 self.events_cost()
                 self.state.events[statement.event] = self._named(statement.stream).last
-            case s.Hold():
+            case s.WaitEvent():
                 self.events_cost()
                 stream = self._named(statement.stream)
                 stream.after = (*stream.after, *self.state.events.get(statement.event, ()))
             case s.Python():
                 self.on_host("python", statement.seconds, use="python")
-            case s.Mark():
+            case s.MarkTime():
                 number = self.on_host(statement.name, 0.0, use="mark")
-                noted = self.state.marks.setdefault(statement.name, Noted())
+                noted = self.state.marks.setdefault(statement.name, MarkState())
                 noted.numbers.append(number)
                 noted.count += 1
             case s.Repeat():
@@ -150,7 +152,7 @@ class Writer:
     def on_host(self, label: str, seconds: float, *, use: str, after: Sequence[int] = ()) -> int:
         """Add an activity of the host and return its number; where threads share the lock, all but waits need it."""
         locks = self.locks if use != "wait" and seconds > 0 else ()
-        about = Did(use)  # type: ignore[arg-type]
+        about = ProgramLabel(use)  # type: ignore[arg-type]
         return self.builder.work(
             label, self.host_place, seconds, stream=self.host, after=after, takes=locks, gives=locks, about=about
         )
@@ -165,7 +167,7 @@ class Writer:
 
     # -- operators -----------------------------------------------------------------
 
-    def _run(self, run: s.Run) -> None:
+    def _run(self, run: s.RunStatement) -> None:
         on = run.device or next((self.state.tensors[name].device for name in run.reads), None)
         place = self.place(on)
         self.runs_on_cpu |= isinstance(place.device, Cpu)
@@ -179,14 +181,16 @@ class Writer:
             last = (self._call(call, place, run.stream, needs),)
             needs = []
         if run.gives is not None:
-            self.state.tensors[run.gives] = Tensor(place.name, result_bytes, last, calls[-1].back_s if calls else 0.0)
+            self.state.tensors[run.gives] = DeviceTensor(
+                place.name, result_bytes, last, calls[-1].back_s if calls else 0.0
+            )
 
-    def _call(self, call: Priced, place: Place, name: str, needs: Sequence[int]) -> int:
+    def _call(self, call: CallPrice, place: Place, name: str, needs: Sequence[int]) -> int:
         """Add one call; return its last activity."""
         self.state.operators += 1
         stream = self.stream(place.name, name)
         if place.name == place.host and not self.program.software.cpu_queue:
-            about = Did("kernel", call.bound, issue_s=call.issue_s)
+            about = ProgramLabel("kernel", call.bound, issue_s=call.issue_s)
             number = self.builder.work(
                 call.label,
                 place.name,
@@ -209,12 +213,12 @@ class Writer:
             stream=f"{place.name}/{name}",
             after=(issued, *stream.after, *needs),
             loads=self._loads(place, call),
-            about=Did("kernel", call.bound),
+            about=ProgramLabel("kernel", call.bound),
         )
         stream.queue.add(number)
         stream.last, stream.after, stream.back_s = (number,), (), call.back_s
         if call.holds_bytes:
-            self.state.held.append(Held(issued, number, call.holds_bytes))
+            self.state.held.append(HeldMemory(issued, number, call.holds_bytes))
         return number
 
     def later(self, number: int, late_s: float) -> int:
@@ -222,9 +226,9 @@ class Writer:
         if not late_s:
             return number
         stream = f"later/{len(self.builder.tasks)}"
-        return self.builder.work("", "", late_s, stream=stream, after=[number], about=Did("hidden"))
+        return self.builder.work("", "", late_s, stream=stream, after=[number], about=ProgramLabel("hidden"))
 
-    def _loads(self, place: Place, call: Priced) -> tuple[tuple[Resource, float], ...]:
+    def _loads(self, place: Place, call: CallPrice) -> tuple[tuple[Resource, float], ...]:
         """Return the resources of its device that *call* uses, where other streams of the device may share them."""
         if len(self.shared.get(place.name, set()) | self.shared.get("", set())) < 2:
             return ()
@@ -246,14 +250,14 @@ class Writer:
         waits = copy.waits if copy.waits is not None else not is_mxnet
         if waits or (is_sync and not is_mxnet):
             done = self.on_host("wait", self.front.wait_s, use="wait", after=[done])
-        self.state.tensors[copy.gives] = Tensor(to.name, tensor.size_bytes, (done,), self.front.wait_s)
+        self.state.tensors[copy.gives] = DeviceTensor(to.name, tensor.size_bytes, (done,), self.front.wait_s)
 
-    def copied(self, copy: s.CopyTo, tensor: Tensor, to: Place) -> tuple[int, bool]:
+    def copied(self, copy: s.CopyTo, tensor: DeviceTensor, to: Place) -> tuple[int, bool]:
         """Add the copy of *tensor* to the device *to*; return its last activity, and whether it blocks the host."""
         question = self._question(tensor, to, pinned=copy.pinned, fresh=copy.fresh)
         self.state.copies += 1
         issued = self.on_host(f"copy {copy.name}", self.costs.call_s(to), use="issue")
-        about = Did("copy", bytes=tensor.size_bytes)
+        about = ProgramLabel("copy", bytes=tensor.size_bytes)
         within_s = copy_within_s(question, self.places)
         gpu = tensor.device if question.kind in ("d2h", "d2d", "p2p") else to.name
         behind: tuple[int, ...] = ()
@@ -277,7 +281,7 @@ class Writer:
             ordered.after = (*ordered.after, number)
         return number, not copy.pinned and question.kind in ("h2d", "d2h", "h2h")
 
-    def _question(self, tensor: Tensor, to: Place, *, pinned: bool, fresh: bool) -> CopyQuestion:
+    def _question(self, tensor: DeviceTensor, to: Place, *, pinned: bool, fresh: bool) -> CopyQuestion:
         gpus = {self.places.machine.nodes[index].name: i for i, index in enumerate(self.places.machine.gpus)}
         src, dst = gpus.get(tensor.device), gpus.get(to.name)
         kind: CopyKind
@@ -303,7 +307,7 @@ class Writer:
             socket=end if is_socket else "",
         )
 
-    def _exchange(self, exchange: s.Exchanges) -> None:
+    def _exchange(self, exchange: s.CollectiveStatement) -> None:
         gpu = self.places.machine.nodes[self.places.machine.gpus[0]].name
         try:
             fragment = self.costs.exchanged(exchange)
@@ -320,7 +324,7 @@ class Writer:
             stream=f"{gpu}/{exchange.stream}",
             after=(issued, *stream.after, *needs),
             place=gpu,
-            about=Did("copy", bytes=exchange.size_bytes),
+            about=ProgramLabel("copy", bytes=exchange.size_bytes),
         )
         stream.last, stream.after, stream.back_s = (number,), (), self.front.wait_s
 
@@ -346,14 +350,14 @@ class Writer:
         back_s = max((stream.back_s for stream in streams), default=0.0)
         self.on_host(f"wait for {what}", back_s, use="wait", after=after)
 
-    def _read(self, read: s.Read) -> None:
+    def _read(self, read: s.ReadTensor) -> None:
         tensor = self.state.tensors[read.name]
         is_array = read.form == "numpy"
         is_mxnet, is_gpu = self.program.software.front_end == "mxnet", self._kind(tensor.device) == "gpu"
         done: Sequence[int] = tensor.ready
         if is_gpu:
             size_bytes = tensor.size_bytes if is_array else min(tensor.size_bytes, 8.0)
-            part = Tensor(tensor.device, size_bytes, tensor.ready)
+            part = DeviceTensor(tensor.device, size_bytes, tensor.ready)
             copy = s.CopyTo(read.path, read.name, "cpu", "", pinned=not is_array, fresh=is_array)
             cpu = self.place(self.host_place) if self.places.machine.find(self.host_place) else self.place("cpu")
             done = (self.copied(copy, part, cpu)[0],)
@@ -387,7 +391,7 @@ def _shared(body: Sequence[s.Statement]) -> dict[str, set[str]]:
     """Return the streams on which each device runs operators; those on the default device are under ``""``."""
     found: dict[str, set[str]] = {}
     for statement in body:
-        if isinstance(statement, s.Run):
+        if isinstance(statement, s.RunStatement):
             found.setdefault(statement.device or "", set()).add(statement.stream)
         inner = statement.bodies if isinstance(statement, s.Threads) else ()
         inner = (statement.body,) if isinstance(statement, s.Repeat) else inner

@@ -31,29 +31,33 @@ class VersionNote(str):
     __slots__ = ()
 
 
-class Since(NamedTuple):
+class FirstVersion(NamedTuple):
     """The first version with something, and where that is said."""
 
     version: Version
     source: str
 
 
-FEATURES: Mapping[Feature, Since] = {
-    "ring": Since((2, 0), "the only algorithm before 2.4"),
-    "tree": Since((2, 4), "v2.4.2-1: tree algorithms for allreduce"),
-    "ll128": Since((2, 5), "LL128 is in the tables of 2.6.2 (src/graph/tuning.cc); UNVERIFIED: 2.5 or 2.6"),
-    "search": Since((2, 5), "src/graph/search.cc; before it src/transport/net.cc (groupBestEnd) ordered the ranks"),
-    "send-recv": Since((2, 7), "2.7.3: send/receive operations (beta)"),
-    "pxn": Since((2, 12), "PATH_PXN is in 2.17.1 and not in 2.11; UNVERIFIED: 2.12, as NVIDIA's blog on it says"),
-    "nvls": Since((2, 17), "in the tables of 2.17.1, for one node; not in 2.16.2's"),
-    "nvls_tree": Since((2, 18), "2.18.1: inter-node algorithms for NVLink SHARP"),
-    "pat": Since((2, 23), "not in the tables of 2.20.3; in those of 2.24; UNVERIFIED: 2.23"),
+FEATURES: Mapping[Feature, FirstVersion] = {
+    "ring": FirstVersion((2, 0), "the only algorithm before 2.4"),
+    "tree": FirstVersion((2, 4), "v2.4.2-1: tree algorithms for allreduce"),
+    "ll128": FirstVersion((2, 5), "LL128 is in the tables of 2.6.2 (src/graph/tuning.cc); UNVERIFIED: 2.5 or 2.6"),
+    "search": FirstVersion(
+        (2, 5), "src/graph/search.cc; before it src/transport/net.cc (groupBestEnd) ordered the ranks"
+    ),
+    "send-recv": FirstVersion((2, 7), "2.7.3: send/receive operations (beta)"),
+    "pxn": FirstVersion(
+        (2, 12), "PATH_PXN is in 2.17.1 and not in 2.11; UNVERIFIED: 2.12, as NVIDIA's blog on it says"
+    ),
+    "nvls": FirstVersion((2, 17), "in the tables of 2.17.1, for one node; not in 2.16.2's"),
+    "nvls_tree": FirstVersion((2, 18), "2.18.1: inter-node algorithms for NVLink SHARP"),
+    "pat": FirstVersion((2, 23), "not in the tables of 2.20.3; in those of 2.24; UNVERIFIED: 2.23"),
 }
 # By the least compute capability of a generation: the first version made for it.
-CHIPS: Mapping[int, Since] = {
-    100: Since((2, 25), "2.25.1: Blackwell/SM100 support"),
-    90: Since((2, 16), "2.16.2: support for H100 features"),
-    80: Since((2, 7), "2.7.3: support for A100 GPU and related platforms"),
+CHIPS: Mapping[int, FirstVersion] = {
+    100: FirstVersion((2, 25), "2.25.1: Blackwell/SM100 support"),
+    90: FirstVersion((2, 16), "2.16.2: support for H100 features"),
+    80: FirstVersion((2, 7), "2.7.3: support for A100 GPU and related platforms"),
 }
 
 

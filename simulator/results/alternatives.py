@@ -23,7 +23,7 @@ class Alternative:
     batch: int
 
 
-class Way(NamedTuple):
+class PossibleChange(NamedTuple):
     """A change in words, its batch, and a function of the most seconds that are of interest.
 
     It returns the seconds of a step and whether it fits in memory, or None if it takes longer.
@@ -34,7 +34,7 @@ class Way(NamedTuple):
     run: Callable[[float], tuple[float, bool] | None]
 
 
-def faster(step_time_s: float, batch: int, ways: Iterable[Way]) -> tuple[Alternative, ...]:
+def faster(step_time_s: float, batch: int, ways: Iterable[PossibleChange]) -> tuple[Alternative, ...]:
     """Return the *ways* that are faster than *step_time_s* for *batch* samples, the best first.
 
     A way that the device lacks figures for is left out; one that does not fit in memory is marked so.  Larger batches

@@ -29,14 +29,14 @@ class LinkUse(NamedTuple):
         return self.names[self.number]
 
 
-class Given(NamedTuple):
+class CapacityGiven(NamedTuple):
     """The mean fraction of its capacity that a resource gives: of the whole time, and of that when it is in use."""
 
     always: float = 1.0
     in_use: float = 1.0
 
 
-def given_of(perturbations: Iterable[Perturbation], end_s: float) -> dict[str, Given]:
+def given_of(perturbations: Iterable[Perturbation], end_s: float) -> dict[str, CapacityGiven]:
     """Return what each resource or place that *perturbations* name gives until *end_s*.
 
     What binds is what lacks time (``always``); but while a link is out of use it is not used (``in_use``).  Those with
@@ -53,16 +53,16 @@ def given_of(perturbations: Iterable[Perturbation], end_s: float) -> dict[str, G
             whole_s[change.target] = whole_s.get(change.target, 0.0) + factor * (at_s - from_s)
             up_s[change.target] = up_s.get(change.target, 0.0) + (at_s - from_s if factor else 0.0)
             since[change.target] = at_s, change.factor
-    return {name: Given(s / end_s, s / up_s[name]) for name, s in whole_s.items() if s > 0}
+    return {name: CapacityGiven(s / end_s, s / up_s[name]) for name, s in whole_s.items() if s > 0}
 
 
-def slowed_of(machine: Machine, perturbations: Sequence[Perturbation], end_s: float) -> dict[int, Given]:
+def slowed_of(machine: Machine, perturbations: Sequence[Perturbation], end_s: float) -> dict[int, CapacityGiven]:
     """Return what the resources that *perturbations* slow give until *end_s*, by number."""
     given = given_of(perturbations, end_s)
     return {r: given[name] for r, name in enumerate(machine.resource_names) if name in given} if given else {}
 
 
-def binding(machine: Machine, plan: Plan, used: Mapping[int, float], slowed: Mapping[int, Given]) -> int:
+def binding(machine: Machine, plan: Plan, used: Mapping[int, float], slowed: Mapping[int, CapacityGiven]) -> int:
     """Return the resource that limits *plan*, given the seconds that each would be *used* at what it gives.
 
     It is the resource used longest.  A plan that stays below a link's bandwidth (NCCL on PCIe) names the link and the
@@ -80,7 +80,7 @@ def binding(machine: Machine, plan: Plan, used: Mapping[int, float], slowed: Map
     return min(resource for resource, seconds in used.items() if seconds >= most_s)
 
 
-def _limited_s(machine: Machine, plan: Plan, slowed: Mapping[int, Given]) -> dict[int, float]:
+def _limited_s(machine: Machine, plan: Plan, slowed: Mapping[int, CapacityGiven]) -> dict[int, float]:
     """Return by resource the seconds that it limits a transfer of *plan* while those in *slowed* give less."""
     everywhere = {_on_first(machine, r): r for r in sorted(slowed, key=lambda r: slowed[r].always, reverse=True)}
     least: dict[int, float] = {}
@@ -90,7 +90,7 @@ def _limited_s(machine: Machine, plan: Plan, slowed: Mapping[int, Given]) -> dic
                 for limit in part.limits.links:
                     of = limit.resource
                     of = of if part.at is None else everywhere.get(_on_first(machine, of), of)
-                    s = limit.fixed_s + limit.full_s / slowed.get(of, Given()).always
+                    s = limit.fixed_s + limit.full_s / slowed.get(of, CapacityGiven()).always
                     least[of] = max(s, least.get(of, 0.0))
     return least
 
@@ -122,15 +122,15 @@ def bottleneck_of(
         return None
     most = max(bound_s, key=lambda r: (round(bound_s[r], 12), -r))
     total = sum(count * alone(machine, fragment).resource_bytes[most] for fragment, count in times.items())
-    could = capacity_Bps[most] * slowed.get(most, Given()).in_use * end_s
+    could = capacity_Bps[most] * slowed.get(most, CapacityGiven()).in_use * end_s
     return LinkUse(names, most, total, total / could if could else 0.0)
 
 
-def _bound_amid(machine: Machine, fragment: Fragment, slowed: Mapping[int, Given]) -> int:
+def _bound_amid(machine: Machine, fragment: Fragment, slowed: Mapping[int, CapacityGiven]) -> int:
     """Return the resource that limits *fragment* where those in *slowed* give less than their capacity; -1: none."""
     moved = alone(machine, fragment).resource_bytes
     listed = moved.carried() if slowed else moved.firsts()
-    used = {r: n_bytes / machine.capacity_Bps[r] / slowed.get(r, Given()).always for r, n_bytes in listed}
+    used = {r: n_bytes / machine.capacity_Bps[r] / slowed.get(r, CapacityGiven()).always for r, n_bytes in listed}
     return binding(machine, fragment.plan, used, slowed) if used else -1
 
 

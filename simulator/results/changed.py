@@ -1,4 +1,4 @@
-"""What a question changes of its machine: slow links and devices, other jobs, a lost server (:class:`Changed`)."""
+"""What a question changes of its machine: slow links and devices, other jobs, a lost server (:class:`ChangeEffect`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _THEN = {False: "later", True: "earlier"}
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class ChangeEffect:
     """What was changed, in words, the time with it, and that of the same question without, if it has an answer.
 
     ``delay_s``: how much later the next step ends after the loss of a server, which changes none before; each step
@@ -45,22 +45,22 @@ class Changed:
         return f"{line}; without that {takes} too"
 
 
-def changed_entry(changed: Changed | None) -> dict[str, Any]:
+def changed_entry(changed: ChangeEffect | None) -> dict[str, Any]:
     """Return *changed* as in ``--json``, beside the time with the changes; empty if there is none."""
     return {"changed": {"what": list(changed.what), "without_s": changed.without_s}} if changed is not None else {}
 
 
-def changed_words(changed: Changed | None, of: str = "") -> str:
-    """Return the line of *changed*, as :meth:`Changed.said`; empty if there is none."""
+def changed_words(changed: ChangeEffect | None, of: str = "") -> str:
+    """Return the line of *changed*, as :meth:`ChangeEffect.said`; empty if there is none."""
     return changed.said(of) if changed is not None else ""
 
 
-def said(changed: Changed | None) -> str:
+def said(changed: ChangeEffect | None) -> str:
     """Return the line of *changed* as the end of another one; empty if there is none."""
     return f"; {changed.said()}" if changed is not None else ""
 
 
-def facts_of(changed: Changed | None) -> list[Fact]:
+def facts_of(changed: ChangeEffect | None) -> list[Fact]:
     """Return the line of *changed* in the view of its answer; empty if there is none."""
     return [Fact("changed", changed.said())] if changed is not None else []
 

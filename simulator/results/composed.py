@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from simulator.bands.composition import Composition, Facts
+from simulator.bands.composition import AnswerFacts, Composition
 from simulator.bands.evidence import FORMATS, LARGE_BYTES, collective_chain, step_chain
 from simulator.network.machine import Machine
 from simulator.topology.parts import GpuPart, NicPart
@@ -33,7 +33,7 @@ def collective_composition(
     n_nodes = len(machine.hosts_of(ranks))
     several = n_nodes > 1
     network = _between(machine, ranks) if several else _inside(machine, ranks)
-    facts = Facts(
+    facts = AnswerFacts(
         kind="collective",
         place=machine.name.rpartition(" x ")[2],
         generation=generation_of(machine.nodes[ranks[0]].part),
@@ -78,7 +78,7 @@ def steps_alike(
     divided: bool,
     calibrated: bool,
     kernels: Sequence[str] = (),
-    exchange: Facts | None = None,
+    exchange: AnswerFacts | None = None,
     unmeasured: str = "",
 ) -> Composition:
     """Return the composition of a step as a whole, without its parts.
@@ -89,7 +89,7 @@ def steps_alike(
     processor = "CPU" if generation == "cpu" else "GPU"
     way = "divided" if divided else "several" if gpus > 1 else "one"
     shown = None if form is None else FORMATS.get(form, form)
-    facts = Facts(
+    facts = AnswerFacts(
         kind="step",
         place=part,
         generation=generation,
@@ -105,14 +105,14 @@ def steps_alike(
     return Composition(step_chain(processor, family, shown, way), (), facts)
 
 
-def device_facts(part: str, generation: str, form: str, kernels: Sequence[str], *, calibrated: bool) -> Facts:
+def device_facts(part: str, generation: str, form: str, kernels: Sequence[str], *, calibrated: bool) -> AnswerFacts:
     """Return the facts of an operator on a device, which runs *kernels* of these classes."""
     shown = FORMATS.get(form, form)
-    return Facts(
+    return AnswerFacts(
         kind="operator", place=part, generation=generation, form=shown, calibrated=calibrated, kernels=tuple(kernels)
     )
 
 
-def exchange_facts(machine: Machine, ranks: Sequence[int], strategy: str) -> Facts:
+def exchange_facts(machine: Machine, ranks: Sequence[int], strategy: str) -> AnswerFacts:
     """Return the facts of the exchanges of a step among the nodes *ranks*, as one large all-reduce."""
     return collective_composition(machine, ranks, "all-reduce", LARGE_BYTES, strategy).facts

@@ -6,7 +6,17 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from simulator.bands.composition import LEVEL, Band, Composition, Estimate, Facts, State, band_of, distance, estimate
+from simulator.bands.composition import (
+    LEVEL,
+    AnswerFacts,
+    Band,
+    Composition,
+    Estimate,
+    State,
+    band_of,
+    distance,
+    estimate,
+)
 from simulator.bands.evidence import evidence
 from simulator.results.narrowing import narrowing_of
 from simulator.units import format_duration
@@ -103,7 +113,7 @@ def _widths(found: Estimate) -> str:
     return f"band from {ends[0]} to {ends[1]} this time{aside}"
 
 
-def _known(facts: Facts, state: State) -> str:
+def _known(facts: AnswerFacts, state: State) -> str:
     """Return in words whether this device or machine was measured."""
     of = "machine" if facts.kind in ("collective", "host") else "device"
     if state == "calibrated":

@@ -18,9 +18,9 @@ from simulator.results.step import StepResult
 from simulator.results.streams import StreamUse, stream_uses, times_of
 from simulator.results.training import TrainingResult
 from simulator.results.training_run import DeviceMemory
-from simulator.step.issue import Sent
+from simulator.step.issue import LayerCollective
 from simulator.step.memory import MemoryNeed
-from simulator.training.exchange import STREAM, Exchanged
+from simulator.training.exchange import STREAM, CollectiveLabel
 from simulator.training.pipeline import ChunkRun
 from simulator.training.plan import SharedStep
 from simulator.training.roles import MOST_ROLES, Role
@@ -147,10 +147,10 @@ def server_result(
     waits_s = uses.get(f"{prefix}compute", StreamUse()).waits_s
     exposed_s = sum(seconds for stream, seconds in waits_s.items() if not stream.endswith("host"))
     from simulator.results.servers import COMPUTE
-    from simulator.training.servers import Served
+    from simulator.training.servers import ServerLabel
 
     exchanging_s = max(exposed_s, sum(seconds for stage, seconds in run.stages_s.items() if stage != COMPUTE))
-    keys = {task.about.key for task in one.plan.tasks if isinstance(task.about, Served) and task.about.key >= 0}
+    keys = {task.about.key for task in one.plan.tasks if isinstance(task.about, ServerLabel) and task.about.key >= 0}
     return TrainingResult(
         question=question,
         step=step,
@@ -184,11 +184,11 @@ def _exchanged(timeline: Timeline, prefix: str = "") -> list[tuple[int, float]]:
     return [
         (times, times * task.about.size_bytes)
         for task, times in zip(timeline.plan.tasks, times_of(timeline), strict=True)
-        if isinstance(task.about, Exchanged) and task.stream.startswith(prefix)
+        if isinstance(task.about, CollectiveLabel) and task.stream.startswith(prefix)
     ]
 
 
-class Seen(NamedTuple):
+class StageTotals(NamedTuple):
     """The work of the busiest pipeline stage, number ``stage``, within the passes of a micro-batch.
 
     ``streams`` are the uses of its streams, ``sent`` its exchanges within layers, and ``parts`` these exchanges and
@@ -197,7 +197,7 @@ class Seen(NamedTuple):
 
     stage: int
     streams: Mapping[str, StreamUse]
-    sent: Sequence[Sent]
+    sent: Sequence[LayerCollective]
     parts: Sequence[tuple[Fragment, int]] = ()
 
 
@@ -208,7 +208,7 @@ def pipeline_result(
     memory: Sequence[MemoryNeed],
     alone_rate: float,
     timeline: Timeline,
-    seen: Seen,
+    seen: StageTotals,
     largest: Fragment | None,
 ) -> TrainingResult:
     """Return the result of *timeline*, in which stages had *roles*; *step* is the view of the busiest stage.
@@ -292,7 +292,7 @@ def _tied_s(timeline: Timeline) -> float:
     tied_s, others_s = 0.0, 0.0
     for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True):
         about = task.about
-        if isinstance(about, Exchanged) and about.of_tied:
+        if isinstance(about, CollectiveLabel) and about.of_tied:
             tied_s = max(tied_s, span.end_s)
         elif isinstance(about, ChunkRun) and about.part == "update":
             break

@@ -8,7 +8,7 @@ from simulator.results.step import StepResult
 from simulator.results.training import TrainingResult
 from simulator.step.memory import held_in, moments_of
 from simulator.training.memory import bucket_bytes_of, gathered_elements, shares_of
-from simulator.training.worker import Issued
+from simulator.training.worker import LaunchLabel
 from simulator.workload.backward import backward_steps
 
 
@@ -75,7 +75,7 @@ def _ends(step: StepResult) -> list[tuple[float, str, str, int]]:
     found: dict[tuple[str, str, int], float] = {}
     for task, span in zip(step.timeline.plan.tasks, step.timeline.spans, strict=True):
         about = task.about
-        if isinstance(about, Issued) and task.stream.startswith(step.prefix) and about.issue.layer:
+        if isinstance(about, LaunchLabel) and task.stream.startswith(step.prefix) and about.issue.layer:
             key = about.issue.layer, about.issue.part, about.micro_batch
             found[key] = max(span.end_s, found.get(key, 0.0))
     return sorted((end_s, *key) for key, end_s in found.items())

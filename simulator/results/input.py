@@ -14,7 +14,7 @@ FED = 1.01  # a step at most this much longer than with ready input counts as fe
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class InputStageLimit:
     """Seconds per step of one stage alone: of ``step``, or of a stage of the input."""
 
     name: str
@@ -53,7 +53,7 @@ class InputRun:
     first_s: float
     later_s: float
     evaluation_s: float
-    limits: tuple[Limit, ...]
+    limits: tuple[InputStageLimit, ...]
     cached_share: float
     buffers_bytes: float
     kept_bytes: float

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 
 from simulator.engine.timeline import Timeline
 from simulator.plan.plan import Activity
-from simulator.step.issue import Issue
+from simulator.step.issue import Launch
 from simulator.training.exchange import STREAM
 from simulator.training.pipeline import ChunkRun
-from simulator.training.worker import Issued, Skipped
+from simulator.training.worker import LaunchLabel, SkippedMicroBatches
 
 _DIGITS = 12  # decimal places of seconds: ends that agree so far are simultaneous
 
@@ -81,7 +81,7 @@ def limits_of(timeline: Timeline, seen: str = "") -> dict[str, float]:
     for number in critical_path(timeline):
         task, span = timeline.plan.tasks[number], timeline.spans[number]
         seconds = span.end_s - span.start_s
-        if isinstance(task.about, Skipped):
+        if isinstance(task.about, SkippedMicroBatches):
             skipped_s += seconds
             continue
         into = in_passes if isinstance(task.about, ChunkRun) else found
@@ -113,7 +113,7 @@ def _passes_s(timeline: Timeline, seen: str) -> float:
 def _shares(task: Activity) -> dict[str, float]:
     """Return what an activity's time is spent on, as fractions of it."""
     about = task.about
-    if isinstance(about, Issued):
+    if isinstance(about, LaunchLabel):
         if not about.on_host:
             return _of_kernels([about.issue])
         if not _computes_on_host(task, about):
@@ -140,12 +140,12 @@ def _of_pass(run: ChunkRun, duration_s: float) -> dict[str, float]:
     return found
 
 
-def _computes_on_host(task: Activity, about: Issued) -> bool:
+def _computes_on_host(task: Activity, about: LaunchLabel) -> bool:
     """Whether the host computes the operator itself: the activity lasts longer than the launch."""
     return task.duration_s > about.issue.host_s
 
 
-def _of_kernels(issues: Sequence[Issue]) -> dict[str, float]:
+def _of_kernels(issues: Sequence[Launch]) -> dict[str, float]:
     """Return the limiters of kernels as fractions of their time; without kernels, all of it is the host's."""
     found: dict[str, float] = {}
     for issue in issues:

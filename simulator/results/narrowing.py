@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from simulator.bands.composition import Facts
+from simulator.bands.composition import AnswerFacts
 from simulator.spelling import mention, spelt, word_of
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _SIZES = {"sequence_length": "seq_len", "image": "image"}
 _CALIBRATED = ", then validate calibrate measured/ --out mine.yaml and --calibration mine.yaml"
 
 
-def narrowing_of(question: Any, facts: Facts) -> str:
+def narrowing_of(question: Any, facts: AnswerFacts) -> str:
     """Return the command that measures, and what to do with its result; empty if no measurement is known to help.
 
     *facts* are those of the answer.

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from simulator.bands.composition import Composition, Facts
+from simulator.bands.composition import AnswerFacts, Composition
 from simulator.engine.timeline import Timeline
-from simulator.programs.about import Did, Passed
+from simulator.programs.about import ProgramLabel, SkippedRepetitions
 from simulator.programs.loops import busy_of
 from simulator.programs.memory import held_curve
 from simulator.programs.state import State
 from simulator.programs.statements import Program
 from simulator.programs.writer import LOCK
-from simulator.results.changed import Changed, changed_entry, facts_of, said
+from simulator.results.changed import ChangeEffect, changed_entry, facts_of, said
 from simulator.results.confidence import Confidence, confidence_of
 from simulator.results.document import SCHEMA_VERSION, taken
 from simulator.results.limits import critical_path
@@ -78,7 +78,7 @@ class ProgramResult:
     held_bytes: float
     held: tuple[tuple[float, float], ...]
     timeline: Timeline
-    changed: Changed | None = None
+    changed: ChangeEffect | None = None
 
     def __repr__(self) -> str:
         """Return the answer in one line."""
@@ -127,7 +127,9 @@ class ProgramResult:
     @property
     def confidence(self) -> Confidence:
         """The uncertainty of ``done_s``: there are no published measurements of programs."""
-        return confidence_of(self.done_s, Composition((), (), Facts(kind="host", place=self.machine, what="program")))
+        return confidence_of(
+            self.done_s, Composition((), (), AnswerFacts(kind="host", place=self.machine, what="program"))
+        )
 
     @property
     def answers(self) -> dict[str, float]:
@@ -146,12 +148,12 @@ def make_program_result(program: Program, machine: str, device: str, state: Stat
     streams: dict[str, StreamTimes] = {}
     issued_s = 0.0
     for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True):
-        if isinstance(task.about, Did) and task.about.use == "hidden":
+        if isinstance(task.about, ProgramLabel) and task.about.use == "hidden":
             continue
         times = streams.setdefault(task.stream, StreamTimes())
         if task.stream.split(" ")[0] == "host":
             issued_s = max(issued_s, span.end_s)
-        if isinstance(task.about, Did | Passed):
+        if isinstance(task.about, ProgramLabel | SkippedRepetitions):
             for (use, why), seconds in busy_of(task.about, span):
                 if use == "wait":
                     times.waiting_s += seconds
@@ -192,7 +194,7 @@ def _bound(streams: Mapping[str, StreamTimes], timeline: Timeline) -> tuple[str,
     since: dict[tuple[str, str], float] = {}
     for number in critical_path(timeline):
         task, span = timeline.plan.tasks[number], timeline.spans[number]
-        if isinstance(task.about, Passed) and (whole_s := sum(since.values())):
+        if isinstance(task.about, SkippedRepetitions) and (whole_s := sum(since.values())):
             share = (span.end_s - span.start_s) / whole_s  # skipped repetitions are divided like those before them
             found, since = {key: share * seconds for key, seconds in since.items()}, {}
         else:

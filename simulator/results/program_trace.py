@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simulator.programs.about import Did, Passed
+from simulator.programs.about import ProgramLabel, SkippedRepetitions
 from simulator.results.program import ProgramResult
 from simulator.results.trace_sheet import Sheet, is_drawn
 
@@ -13,13 +13,13 @@ def program_trace(result: ProgramResult) -> str:
     sheet = Sheet(machine)
     for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True):
         about = task.about
-        is_nothing = isinstance(about, Did) and about.use in ("hidden", "mark")
-        if not is_drawn(span) or is_nothing or not isinstance(about, Did | Passed):
+        is_nothing = isinstance(about, ProgramLabel) and about.use in ("hidden", "mark")
+        if not is_drawn(span) or is_nothing or not isinstance(about, ProgramLabel | SkippedRepetitions):
             continue
         on_host = task.stream.split(" ")[0] == "host"
         node = None if on_host else machine.find(task.place)
         told = {"task": task.id, "waits for": list(task.after)}
-        if isinstance(about, Did):
+        if isinstance(about, ProgramLabel):
             told |= {"does": about.use} | ({"bound by": about.bound} if about.use == "kernel" else {})
             told |= {"bytes": int(about.bytes)} if about.bytes else {}
         category = "kernel" if node is not None and node.kind == "gpu" else "cpu_op"

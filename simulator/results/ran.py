@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from simulator.bands.composition import Part as BandPart
+from simulator.bands.composition import ClassShare as BandPart
 from simulator.bands.composition import parts_of
 from simulator.bands.evidence import kernel_chain
 from simulator.devices.cost import Bound, KernelCost
 from simulator.engine.timeline import Timeline
 from simulator.places import Place
 from simulator.plan.plan import Activity, Work
-from simulator.step.issue import Issue, Part
+from simulator.step.issue import Launch, Part
 from simulator.training.pipeline import ChunkRun
-from simulator.training.worker import Issued, Skipped
+from simulator.training.worker import LaunchLabel, SkippedMicroBatches
 from simulator.workload.precision import Precision
 
 
@@ -45,10 +45,10 @@ class LayerTime:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class LaunchRun:
     """An issue that the device ran ``times`` times: the end of the first run, and its busy time, in seconds."""
 
-    issue: Issue
+    issue: Launch
     end_s: float
     busy_s: float
     micro_batch: int
@@ -60,21 +60,21 @@ class Ran:
         return self.busy_s / self.issue.device_s if self.issue.device_s else 1.0
 
 
-def issues_run(timeline: Timeline, place: Place, prefix: str) -> list[Ran]:
+def issues_run(timeline: Timeline, place: Place, prefix: str) -> list[LaunchRun]:
     """Return the issues that the device at *place* ran, in order; skipped micro-batches count with their like."""
     stream = prefix + ("host" if place.name == place.host else "compute")
     mine = [
         (task, span) for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True) if task.stream == stream
     ]
-    skipped = next((task.about for task, _ in mine if isinstance(task.about, Skipped)), None)
+    skipped = next((task.about for task, _ in mine if isinstance(task.about, SkippedMicroBatches)), None)
     found = []
     for task, span in mine:
         about = task.about
-        if isinstance(about, Issued):
+        if isinstance(about, LaunchLabel):
             alone_s = about.issue.device_s if about.on_host else task.duration_s
             busy_s = max(alone_s, span.end_s - span.start_s) if _loads(task) else alone_s
             more = skipped.count if skipped is not None and skipped.micro_batch == about.micro_batch else 0
-            found.append(Ran(about.issue, span.end_s, busy_s, about.micro_batch, 1 + more))
+            found.append(LaunchRun(about.issue, span.end_s, busy_s, about.micro_batch, 1 + more))
     return found
 
 
@@ -98,16 +98,16 @@ def lengths_of_passes(passes: Sequence[tuple[ChunkRun, float]]) -> dict[str, flo
     return lengths
 
 
-def issues_of_passes(passes: Sequence[tuple[ChunkRun, float]]) -> list[Ran]:
+def issues_of_passes(passes: Sequence[tuple[ChunkRun, float]]) -> list[LaunchRun]:
     """Return the issues that a stage's device ran, each once with its count."""
     counts: dict[tuple[int, str], float] = {}
-    issues: dict[tuple[int, str], tuple[Issue, ...]] = {}
+    issues: dict[tuple[int, str], tuple[Launch, ...]] = {}
     for run, _ in passes:
         key = id(run.issues), run.part
         counts[key] = counts.get(key, 0.0) + run.share
         issues[key] = run.issues
     return [
-        Ran(issue, 0.0, issue.device_s * counts[key] / times, 0, times)  # a sharded update runs only in part
+        LaunchRun(issue, 0.0, issue.device_s * counts[key] / times, 0, times)  # a sharded update runs only in part
         for key, found in issues.items()
         for times in [max(1, round(counts[key]))]
         for issue in found
@@ -119,7 +119,7 @@ def _loads(task: Activity) -> bool:
     return any(isinstance(part, Work) and part.loads for part in task.parts)
 
 
-def kernel_parts(ran: Sequence[Ran], main: Precision) -> tuple[BandPart, ...]:
+def kernel_parts(ran: Sequence[LaunchRun], main: Precision) -> tuple[BandPart, ...]:
     """Return the kernels by error class, in seconds; all products count as products in the format *main*."""
     times_s = (
         (
@@ -135,7 +135,7 @@ def kernel_parts(ran: Sequence[Ran], main: Precision) -> tuple[BandPart, ...]:
     return parts_of(times_s, 1.0)
 
 
-def lengths_of(ran: Sequence[Ran]) -> dict[str, float]:
+def lengths_of(ran: Sequence[LaunchRun]) -> dict[str, float]:
     """Return the seconds of each part, from the end of the one before to its last kernel, summed over its runs."""
     lengths: dict[str, float] = {}
     before_s = 0.0
@@ -150,7 +150,7 @@ def lengths_of(ran: Sequence[Ran]) -> dict[str, float]:
     return lengths
 
 
-def _batch_start(ran: Sequence[Ran], place: int) -> float:
+def _batch_start(ran: Sequence[LaunchRun], place: int) -> float:
     """Return the start of the micro-batch of *ran* at *place*, which is the end of the one before."""
     number = ran[place].micro_batch
     return max((each.end_s for each in ran[:place] if each.micro_batch < number), default=0.0)
@@ -181,7 +181,7 @@ class _Sums:
         return KindTime(kind, time_s, self.count, self.flop, self.bytes, *shares, self.by_part_s)
 
 
-def kinds_of(ran: Sequence[Ran]) -> tuple[KindTime, ...]:
+def kinds_of(ran: Sequence[LaunchRun]) -> tuple[KindTime, ...]:
     """Return the kernels by class, the longest first."""
     found: dict[str, _Sums] = {}
     for each in ran:
@@ -191,7 +191,7 @@ def kinds_of(ran: Sequence[Ran]) -> tuple[KindTime, ...]:
     return tuple(sorted(kinds, key=lambda kind: -round(kind.time_s, 12)))
 
 
-def layers_of(ran: Sequence[Ran]) -> tuple[LayerTime, ...]:
+def layers_of(ran: Sequence[LaunchRun]) -> tuple[LayerTime, ...]:
     """Return the layers, the longest first."""
     times: dict[str, float] = {}
     longest: dict[str, tuple[KernelCost, Part]] = {}

@@ -10,8 +10,8 @@ from simulator.bands.composition import Band
 from simulator.collectives.request import Request
 from simulator.engine.timeline import Timeline
 from simulator.questions.collective import CollectiveQuestion
-from simulator.results.bottleneck import Given, LinkUse, binding, slowed_of
-from simulator.results.changed import Changed, changed_entry, facts_of, said
+from simulator.results.bottleneck import CapacityGiven, LinkUse, binding, slowed_of
+from simulator.results.changed import ChangeEffect, changed_entry, facts_of, said
 from simulator.results.composed import collective_composition
 from simulator.results.confidence import BAND_HEAD, Confidence, confidence_of, of_a_bound
 from simulator.results.document import SCHEMA_VERSION, rounded_share, taken, whole_number
@@ -42,7 +42,7 @@ class Result:
     simulation_events: int
     timeline: Timeline
     asked: CollectiveQuestion | None = field(default=None, compare=False)
-    changed: Changed | None = None
+    changed: ChangeEffect | None = None
 
     def __repr__(self) -> str:
         """Return the answer in one line."""
@@ -171,7 +171,8 @@ def make_result(strategy: str, request: Request, timeline: Timeline) -> Result:
         if timeline.resource_bytes[r] > 0
     ]
     used_s = {
-        r: n_bytes / capacity_Bps[r] / slowed.get(r, Given()).always for r, n_bytes in timeline.resource_bytes.carried()
+        r: n_bytes / capacity_Bps[r] / slowed.get(r, CapacityGiven()).always
+        for r, n_bytes in timeline.resource_bytes.carried()
     }
     bound = binding(machine, timeline.plan, used_s, slowed) if used_s else -1
     busiest = next((u for u in shared if u.number == bound), None) or next(

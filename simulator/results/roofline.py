@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from simulator.results.step import StepResult
-from simulator.step.issue import Issue
+from simulator.step.issue import Launch
 from simulator.topology.parts import CpuPart, GpuPart
 from simulator.training.pipeline import ChunkRun
-from simulator.training.worker import Issued
+from simulator.training.worker import LaunchLabel
 from simulator.workload.network import in_any_block
 
 
@@ -77,7 +77,7 @@ def roofs_of(step: StepResult) -> Roofs | None:
     return None
 
 
-def _issues(step: StepResult) -> Iterator[Issue]:
+def _issues(step: StepResult) -> Iterator[Launch]:
     """Yield the issues that the device of *step* runs for one micro-batch."""
     seen: set[int] = set()
     first: int | None = None
@@ -85,7 +85,7 @@ def _issues(step: StepResult) -> Iterator[Issue]:
         if not task.stream.startswith(step.prefix):
             continue
         about = task.about
-        if isinstance(about, Issued) and (not about.on_host or step.on_host):
+        if isinstance(about, LaunchLabel) and (not about.on_host or step.on_host):
             first = about.micro_batch if first is None else first
             if about.micro_batch == first or not about.issue.layer:
                 yield about.issue

@@ -12,9 +12,9 @@ from simulator.engine.timeline import Span, Timeline
 from simulator.plan.plan import Activity, Flow, Fragment
 from simulator.results.bottleneck import LinkUse
 from simulator.training.loss import Loss
-from simulator.training.servers import ARRIVES, PULL, PUSH, SPREAD, STAGES, TO_CPU, TO_GPUS, UPDATE, Served
-from simulator.training.teams import Team
-from simulator.training.worker import Issued
+from simulator.training.servers import ARRIVES, PULL, PUSH, SPREAD, STAGES, TO_CPU, TO_GPUS, UPDATE, ServerLabel
+from simulator.training.teams import NodeTeam
+from simulator.training.worker import LaunchLabel
 
 COMPUTE = "forward and backward"
 BACK = (PULL, TO_GPUS, SPREAD)  # stages that bring parameters back
@@ -102,12 +102,12 @@ class ServerRun:
         return max(self.stages_s, key=lambda name: round(self.stages_s[name], 12))
 
 
-def ends_of(timeline: Timeline, teams: Sequence[Team]) -> list[list[float]]:
+def ends_of(timeline: Timeline, teams: Sequence[NodeTeam]) -> list[list[float]]:
     """Return for each team the time at which each of its steps was computed, in seconds."""
     places = [{role.place.name for role in team.roles} for team in teams]
     found: list[dict[int, float]] = [{} for _ in teams]
     for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True):
-        if isinstance(task.about, Issued) and not task.about.on_host:
+        if isinstance(task.about, LaunchLabel) and not task.about.on_host:
             for ends, own in zip(found, places, strict=True):
                 if task.place in own:
                     ends[task.about.micro_batch] = max(ends.get(task.about.micro_batch, 0.0), span.end_s)
@@ -147,7 +147,7 @@ def periods_of(ends: Sequence[Sequence[float]], cycle: int | None) -> list[tuple
 
 
 def server_run(
-    timeline: Timeline, teams: Sequence[Team], servers: Sequence[int], *, staleness: int | None, cycle: int | None
+    timeline: Timeline, teams: Sequence[NodeTeam], servers: Sequence[int], *, staleness: int | None, cycle: int | None
 ) -> ServerRun:
     """Return the steady state of *timeline*, which repeats after *cycle* steps; the first steps are left out."""
     machine = timeline.machine
@@ -196,7 +196,7 @@ class _Events:
         self.by_key: dict[tuple[int, int], list[float]] = {}  # (team, key) -> times in order
         for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True):
             about = task.about
-            if not isinstance(about, Served):
+            if not isinstance(about, ServerLabel):
                 continue
             self.served.append((task, span))
             at = about.team, about.step, about.key
@@ -208,7 +208,7 @@ class _Events:
             self.by_key.setdefault((team, key), []).append(applied_s)
 
     def staleness(
-        self, number: int, teams: Sequence[Team], steps: Sequence[int], bound: int | None
+        self, number: int, teams: Sequence[NodeTeam], steps: Sequence[int], bound: int | None
     ) -> tuple[float, int]:
         """Return the mean and maximum number of other nodes' updates between read and apply, over keys and *steps*."""
         if bound == 0:
@@ -233,12 +233,12 @@ class _Events:
         return (total / count, most) if count else (0.0, 0)
 
 
-def _busy(timeline: Timeline, team: Team, steps: Sequence[int]) -> float:
+def _busy(timeline: Timeline, team: NodeTeam, steps: Sequence[int]) -> float:
     """Return the seconds for which the busiest GPU of *team* computes in *steps*."""
     busy_s: dict[str, float] = {role.place.name: 0.0 for role in team.roles}
     for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True):
         about = task.about
-        if isinstance(about, Issued) and not about.on_host and task.place in busy_s and about.micro_batch in steps:
+        if isinstance(about, LaunchLabel) and not about.on_host and task.place in busy_s and about.micro_batch in steps:
             busy_s[task.place] += span.end_s - span.start_s
     return max(busy_s.values())
 
@@ -266,14 +266,14 @@ def _bottleneck(timeline: Timeline, events: _Events, steps: Sequence[int], perio
     return LinkUse(machine.resource_names, most, rate_Bps[most] * max(periods), uses[most])
 
 
-def loss_at(timeline: Timeline, teams: Sequence[Team], step: int, server: int, after_s: float) -> Loss:
+def loss_at(timeline: Timeline, teams: Sequence[NodeTeam], step: int, server: int, after_s: float) -> Loss:
     """Return the loss of *server*, *after_s* seconds after the start of *step*, in the run *timeline*."""
     start_s = max(own[step - 1] for own in ends_of(timeline, teams))
     spans_s: dict[tuple[str, int, int], tuple[float, float]] = {}
     begun: dict[tuple[str, int, int], float] = {}
     for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True):
         about = task.about
-        if isinstance(about, Served) and about.step >= 0:
+        if isinstance(about, ServerLabel) and about.step >= 0:
             # Keys that stay on their node count as pushed when they reach its CPU, and as pulled when they are updated.
             stages = {TO_CPU: (TO_CPU, PUSH), UPDATE: (UPDATE, PULL)}.get(about.stage, (about.stage,))
             for stage in stages:
@@ -286,7 +286,7 @@ def loss_at(timeline: Timeline, teams: Sequence[Team], step: int, server: int, a
     return Loss(server, start_s + after_s, {at: (begun.get(at, start), end) for at, (start, end) in spans_s.items()})
 
 
-def one_step(timeline: Timeline, teams: Sequence[Team], number: int, step: int) -> Timeline:
+def one_step(timeline: Timeline, teams: Sequence[NodeTeam], number: int, step: int) -> Timeline:
     """Return *step* of team *number* from *timeline*, from the end of its previous step's computation.
 
     Its pulls are those of the previous step, which bring the parameters that it computes with.
@@ -296,7 +296,7 @@ def one_step(timeline: Timeline, teams: Sequence[Team], number: int, step: int) 
     streams = {
         task.stream
         for task in timeline.plan.tasks
-        if isinstance(task.about, Served) and task.about.team in (number, -1)
+        if isinstance(task.about, ServerLabel) and task.about.team in (number, -1)
     }
     places = {place for role in teams[number].roles for place in (role.place.name, role.place.host)}
     kept: dict[int, int] = {}
@@ -304,9 +304,9 @@ def one_step(timeline: Timeline, teams: Sequence[Team], number: int, step: int) 
     spans: list[Span] = []
     for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True):
         about = task.about
-        own = isinstance(about, Served) and task.stream in streams
+        own = isinstance(about, ServerLabel) and task.stream in streams
         own = own and about.step == (step - 1 if about.stage in BACK else step)
-        if own or (isinstance(about, Issued) and about.micro_batch == step and task.place in places):
+        if own or (isinstance(about, LaunchLabel) and about.micro_batch == step and task.place in places):
             kept[task.id] = len(tasks)
             after = tuple(kept[a] for a in task.after if a in kept)
             tasks.append(task._replace(id=len(tasks), after=after))

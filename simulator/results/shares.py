@@ -22,7 +22,7 @@ SHARE_WORDS = {
 }
 
 
-class Share(NamedTuple):
+class TimeShare(NamedTuple):
     """A part of the step's time.
 
     Its name is ``computing``, ``slowest`` (extra time of the slowest rank), ``update``, ``host`` (the device waits for
@@ -35,7 +35,7 @@ class Share(NamedTuple):
     seconds: float
 
 
-def shares_of(result: TrainingRun) -> tuple[Share, ...]:
+def shares_of(result: TrainingRun) -> tuple[TimeShare, ...]:
     """Return the parts of the step's time on the device that *result* describes, the largest first.
 
     They add up to the step's time.  The waiting time of a pipeline stage is split into the exchange of gradients or
@@ -64,7 +64,7 @@ def shares_of(result: TrainingRun) -> tuple[Share, ...]:
     rest_s = max(0.0, result.step_time_s - sum(found.values()))
     found["slowest"] = rest_s * (1.0 - 1.0 / result.pace)
     found["computing"] = result.step_time_s - sum(found.values())
-    shares = [Share(name, seconds) for name, seconds in found.items() if seconds > 0]
+    shares = [TimeShare(name, seconds) for name, seconds in found.items() if seconds > 0]
     return tuple(sorted(shares, key=lambda share: (-round(share.seconds, 12), share.name)))
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from simulator.bands.composition import Band
-from simulator.host.answer import Answer
-from simulator.results.changed import Changed, changed_entry, facts_of, said
+from simulator.host.answer import HostTime
+from simulator.results.changed import ChangeEffect, changed_entry, facts_of, said
 from simulator.results.confidence import BAND_HEAD, Confidence
 from simulator.results.document import SCHEMA_VERSION
 from simulator.results.view import Fact, html_of
@@ -30,9 +30,9 @@ class SingleResult:
     confidence: Confidence
     least_s: float | None = None
     account: Mapping[str, Any] = field(default_factory=dict)
-    answer: Answer | None = None
+    answer: HostTime | None = None
     size_bytes: int | None = None
-    changed: Changed | None = None
+    changed: ChangeEffect | None = None
 
     def __repr__(self) -> str:
         """Return the answer in one line."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from simulator.bands.composition import Part as BandPart
+from simulator.bands.composition import ClassShare as BandPart
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.rates import arithmetic_rate, computes_in_fp32
 from simulator.devices.predict import Device
@@ -18,8 +18,8 @@ from simulator.results.composed import generation_of, main_format
 from simulator.results.limits import limits_of
 from simulator.results.ran import (
     KindTime,
+    LaunchRun,
     LayerTime,
-    Ran,
     issues_of_passes,
     issues_run,
     kernel_parts,
@@ -231,7 +231,7 @@ def _host_s(run: ChunkRun) -> float:
     return sum(issue.host_s for issue in run.issues if issue.part == run.part)
 
 
-def _host(ran: Sequence[Ran], timeline: Timeline, place: Place, prefix: str) -> float:
+def _host(ran: Sequence[LaunchRun], timeline: Timeline, place: Place, prefix: str) -> float:
     """Return the seconds of the host's launches: of a graph, those of one call; on a CPU, all but the kernels."""
     if place.name == place.host:
         return sum(each.times * each.issue.host_s for each in ran)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simulator.bands.composition import Composition, Facts
-from simulator.bands.composition import Part as Share
+from simulator.bands.composition import AnswerFacts, Composition
+from simulator.bands.composition import ClassShare as Share
 from simulator.bands.evidence import exchange_chain
 from simulator.plan.plan import Flow, Fragment, Part
 from simulator.results.composed import exchange_facts, main_format, steps_alike
@@ -60,7 +60,7 @@ def step_composition(result: TrainingRun) -> Composition:
     return Composition(whole.chain, tuple(parts), whole.facts)
 
 
-def _exchange(result: TrainingRun) -> Facts | None:
+def _exchange(result: TrainingRun) -> AnswerFacts | None:
     """Return the facts of the exchanges among the devices of *result*, or None if they exchange nothing."""
     strategy = result.question.exchanges_by(result.device_count)
     if strategy is None:

@@ -9,11 +9,11 @@ from simulator.engine.timeline import Span, Timeline
 from simulator.network.machine import Machine
 from simulator.plan.plan import Activity, Fragment
 from simulator.results.trace_sheet import Sheet, is_drawn
-from simulator.step.issue import Issue
-from simulator.training.exchange import STREAM, Exchanged
+from simulator.step.issue import Launch
+from simulator.training.exchange import STREAM, CollectiveLabel
 from simulator.training.pipeline import ChunkRun
 from simulator.training.servers import ARRIVES
-from simulator.training.worker import Issued, Skipped
+from simulator.training.worker import LaunchLabel, SkippedMicroBatches
 
 
 def step_trace(timeline: Timeline, name: str, n_ranks: int = 1) -> str:
@@ -25,10 +25,10 @@ def step_trace(timeline: Timeline, name: str, n_ranks: int = 1) -> str:
     at = _places(timeline, timeline.machine)
     for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True):
         track, node = task.stream.rpartition("/")[2], at.get(task.stream, -1)
-        if isinstance(task.about, Issued):
+        if isinstance(task.about, LaunchLabel):
             _issue(sheet, node, track, task, span, task.about)
         elif span.end_s > span.start_s and task.about != ARRIVES:
-            on_device = isinstance(task.about, Exchanged | ChunkRun)
+            on_device = isinstance(task.about, CollectiveLabel | ChunkRun)
             category = "kernel" if on_device else "cpu_op"
             number = f" {task.about.micro_batch}" if isinstance(task.about, ChunkRun) else ""
             sheet.add(node, track, f"{task.label}{number}", category, span.start_s, span.end_s, _told(task))
@@ -54,19 +54,19 @@ def _places(timeline: Timeline, machine: Machine) -> dict[str, int]:
 def _told(task: Activity) -> dict[str, Any]:
     told: dict[str, Any] = {"task": task.id, "waits for": list(task.after)}
     about = task.about
-    if isinstance(about, Exchanged):
+    if isinstance(about, CollectiveLabel):
         told |= {"bytes": int(about.size_bytes), "micro-batch": about.micro_batch}
         told |= {
             key: value for part in task.parts if isinstance(part, Fragment) for key, value in part.plan.facts.items()
         }
     if isinstance(about, ChunkRun):
         told |= {"micro-batch": about.micro_batch, "share": about.share}
-    if isinstance(about, Skipped):
+    if isinstance(about, SkippedMicroBatches):
         told |= {"micro-batches": about.count}
     return told
 
 
-def _issue(sheet: Sheet, node: int, track: str, task: Activity, span: Span, about: Issued) -> None:
+def _issue(sheet: Sheet, node: int, track: str, task: Activity, span: Span, about: LaunchLabel) -> None:
     """Add the slices of an issue: the operator on a host, its kernels on a device, or both on a CPU."""
     issue = about.issue
     if not about.on_host:
@@ -78,12 +78,12 @@ def _issue(sheet: Sheet, node: int, track: str, task: Activity, span: Span, abou
             _kernels(sheet, node, issue, span.start_s + issue.host_s, 1.0, {"task": task.id})
 
 
-def _stretch(issue: Issue, span: Span) -> float:
+def _stretch(issue: Launch, span: Span) -> float:
     """Return the time of the kernels of *issue* relative to their time alone."""
     return (span.end_s - span.start_s) / issue.device_s if issue.device_s > 0 else 1.0
 
 
-def _kernels(sheet: Sheet, node: int, issue: Issue, start_s: float, stretch: float, args: dict[str, Any]) -> None:
+def _kernels(sheet: Sheet, node: int, issue: Launch, start_s: float, stretch: float, args: dict[str, Any]) -> None:
     """Add the kernels of *issue*, one after the other from *start_s*, each *stretch* times as long as alone."""
     for kind, cost in zip(issue.work.kinds, issue.work.costs, strict=True):
         end_s = start_s + stretch * cost.time_s

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from simulator.engine.timeline import Timeline
-from simulator.training.worker import Skipped
+from simulator.training.worker import SkippedMicroBatches
 
 
 @dataclass(slots=True)
@@ -19,7 +19,7 @@ class StreamUse:
 def times_of(timeline: Timeline) -> list[int]:
     """Return the number of runs of each activity; a representative micro-batch counts for the skipped ones."""
     tasks = timeline.plan.tasks
-    skipped = next((task.about for task in tasks if isinstance(task.about, Skipped)), None)
+    skipped = next((task.about for task in tasks if isinstance(task.about, SkippedMicroBatches)), None)
     if skipped is None:
         return [1] * len(tasks)
     return [
@@ -39,7 +39,7 @@ def stream_uses(timeline: Timeline) -> dict[str, StreamUse]:
     before_s: dict[str, float] = {}
     for task, span in zip(tasks, spans, strict=True):
         use = found.setdefault(task.stream, StreamUse())
-        if isinstance(task.about, Skipped):
+        if isinstance(task.about, SkippedMicroBatches):
             before_s[task.stream] = span.end_s
             continue
         use.busy_s += times[task.id] * (span.end_s - span.start_s)

@@ -9,7 +9,7 @@ from simulator.engine.timeline import Timeline
 from simulator.questions.step import StepQuestion
 from simulator.results.alternatives import Alternative
 from simulator.results.bottleneck import LinkUse
-from simulator.results.changed import Changed
+from simulator.results.changed import ChangeEffect
 from simulator.results.step import StepResult
 from simulator.results.streams import StreamUse
 from simulator.step.memory import MemoryNeed
@@ -69,7 +69,7 @@ class TrainingRun:
     remedies: tuple[str, ...] = ()
     input: InputRun | None = None
     what_if: tuple[Alternative, ...] = ()  # gains of single changes, the largest first
-    changed: Changed | None = None
+    changed: ChangeEffect | None = None
 
     @property
     def machine(self) -> str:

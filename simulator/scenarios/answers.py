@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from simulator.errors import Fault, InputError
-from simulator.scenarios.expression import Expression, Missing
-from simulator.scenarios.file import WORDS, Asked, Expected, Scenario
+from simulator.scenarios.expression import Expression, MissingPath
+from simulator.scenarios.file import WORDS, AnswerRequest, ExpectedValue, Scenario
 
 SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ScenarioAnswer:
     """One answer: ``value`` in SI units or words, expected between ``low`` and ``high``, or equal to ``words``.
 
     ``changed``: its runs that change something of the machine, each with what it changes, in words.
     """
 
-    asked: Asked
+    asked: AnswerRequest
     value: float | str
     low: float | None = None
     high: float | None = None
@@ -61,7 +61,7 @@ class Answer:
         return abs(self.error) <= expected.within * (1 + 1e-12) + 1e-12
 
 
-def answers_of(scenario: Scenario, documents: Mapping[str, Any]) -> tuple[Answer, ...]:
+def answers_of(scenario: Scenario, documents: Mapping[str, Any]) -> tuple[ScenarioAnswer, ...]:
     """Return the answers of *scenario*, from *documents*: the JSON of its runs by name.
 
     Raises InputError with a fault for each value that cannot be found.
@@ -72,31 +72,31 @@ def answers_of(scenario: Scenario, documents: Mapping[str, Any]) -> tuple[Answer
         place: tuple[str | int, ...] = ("answers", number)
         try:
             value = _found(asked, documents)
-        except (Missing, ValueError) as error:
+        except (MissingPath, ValueError) as error:
             faults.append(scenario.fault((*place, "value"), f"value: {error}"))
             continue
         if asked.expected is None:
-            answers.append(Answer(asked, value, changed=_changed(asked, documents)))
+            answers.append(ScenarioAnswer(asked, value, changed=_changed(asked, documents)))
             continue
         try:
             low, high = (_bound(end, documents) for end in (asked.expected.low, asked.expected.high))
-        except (Missing, ValueError) as error:
+        except (MissingPath, ValueError) as error:
             faults.append(scenario.fault((*place, asked.expected.kind), f"{asked.expected.kind}: {error}"))
             continue
-        answers.append(Answer(asked, value, low, high, asked.expected.words, _changed(asked, documents)))
+        answers.append(ScenarioAnswer(asked, value, low, high, asked.expected.words, _changed(asked, documents)))
     if faults:
         raise InputError(faults)
     return tuple(answers)
 
 
-def _found(asked: Asked, documents: Mapping[str, Any]) -> float | str:
+def _found(asked: AnswerRequest, documents: Mapping[str, Any]) -> float | str:
     if asked.unit != WORDS:
         return asked.value.value(documents)
     found = asked.value.found(documents)
     return found if isinstance(found, str) else json.dumps(found, separators=(",", ":"))
 
 
-def _changed(asked: Asked, documents: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+def _changed(asked: AnswerRequest, documents: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     found = []
     for run in dict.fromkeys(path.run for path in asked.value.paths):
         document = documents.get(run, {})
@@ -111,7 +111,7 @@ def _bound(end: Expression | None, documents: Mapping[str, Any]) -> float | None
     return None if end is None else end.value(documents)
 
 
-def answers_document(scenario: Scenario, answers: tuple[Answer, ...]) -> dict[str, Any]:
+def answers_document(scenario: Scenario, answers: tuple[ScenarioAnswer, ...]) -> dict[str, Any]:
     """Return *answers* as plain data; published figures count as measured."""
     return {
         "schema_version": SCHEMA_VERSION,
@@ -120,7 +120,7 @@ def answers_document(scenario: Scenario, answers: tuple[Answer, ...]) -> dict[st
     }
 
 
-def _entry(answer: Answer) -> dict[str, Any]:
+def _entry(answer: ScenarioAnswer) -> dict[str, Any]:
     expected = answer.asked.expected
     return {
         "name": answer.asked.name,
@@ -135,16 +135,16 @@ def _entry(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _kind(expected: Expected) -> str:
+def _kind(expected: ExpectedValue) -> str:
     return "ideal" if expected.kind == "ideal" else "measured"
 
 
-def _expected(answer: Answer) -> Any:
+def _expected(answer: ScenarioAnswer) -> Any:
     if answer.words is not None or not answer.is_compared:
         return answer.words
     low, high = (_in_unit(answer, end) for end in (answer.low, answer.high))
     return low if low == high else [low, high]
 
 
-def _in_unit(answer: Answer, value: float | str | None) -> float | str | None:
+def _in_unit(answer: ScenarioAnswer, value: float | str | None) -> float | str | None:
     return value * 100 if isinstance(value, float) and answer.asked.unit == "%" else value

@@ -39,12 +39,12 @@ _FUNCTIONS = ("min", "max", "count")
 Step: TypeAlias = str | int | tuple[str, str]
 
 
-class Missing(LookupError):  # noqa: N818  it describes a path
+class MissingPath(LookupError):  # noqa: N818  it describes a path
     """A path leads nowhere in the answer of a run; the message lists what exists there."""
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
+class AnswerPath:
     """A path into the answer of *run*: keys, list positions, and (key, text) for the first entry with that value."""
 
     run: str
@@ -73,15 +73,15 @@ def _shown(step: Step) -> str:
 def _entry(found: Any, step: Step, place: str) -> Any:
     if isinstance(step, str):
         if not isinstance(found, Mapping):
-            raise Missing(f"{place} has no keys: it is {_kind(found)}")
+            raise MissingPath(f"{place} has no keys: it is {_kind(found)}")
         if step not in found:
-            raise Missing(f"{place} has no '{one_line(step, 40)}'; {nearest(step, map(str, found))}")
+            raise MissingPath(f"{place} has no '{one_line(step, 40)}'; {nearest(step, map(str, found))}")
         return found[step]
     if not isinstance(found, Sequence) or isinstance(found, str):
-        raise Missing(f"{place} is not a list: it is {_kind(found)}")
+        raise MissingPath(f"{place} is not a list: it is {_kind(found)}")
     if isinstance(step, int):
         if not -len(found) <= step < len(found):
-            raise Missing(f"{place} has {len(found)} entries; there is no [{step}]")
+            raise MissingPath(f"{place} has {len(found)} entries; there is no [{step}]")
         return found[step]
     key, text = step
     values = [entry.get(key) if isinstance(entry, Mapping) else None for entry in found]
@@ -89,7 +89,7 @@ def _entry(found: Any, step: Step, place: str) -> Any:
         if _words(value) == text:
             return entry
     names = sorted({_words(value) for value in values if value is not None})
-    raise Missing(f"{place} has no entry whose {key} is '{one_line(text, 40)}'; {nearest(text, names)}")
+    raise MissingPath(f"{place} has no entry whose {key} is '{one_line(text, 40)}'; {nearest(text, names)}")
 
 
 def _words(value: Any) -> str:
@@ -106,7 +106,7 @@ def _kind(value: Any) -> str:
     return "nothing" if value is None else "a list"
 
 
-Node: TypeAlias = "float | Path | tuple[str, tuple[Node, ...]]"
+Node: TypeAlias = "float | AnswerPath | tuple[str, tuple[Node, ...]]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class Expression:
     unit: str | None = None
 
     @property
-    def paths(self) -> tuple[Path, ...]:
+    def paths(self) -> tuple[AnswerPath, ...]:
         """The paths that it reads."""
         return tuple(_paths(self.node))
 
@@ -139,11 +139,11 @@ class Expression:
 
     def found(self, documents: Mapping[str, Any]) -> Any:
         """Return the data at its path if it is a single path, otherwise its value; raises as :meth:`value`."""
-        return self.node.of(documents) if isinstance(self.node, Path) else self.value(documents)
+        return self.node.of(documents) if isinstance(self.node, AnswerPath) else self.value(documents)
 
 
-def _paths(node: Node) -> Iterator[Path]:
-    if isinstance(node, Path):
+def _paths(node: Node) -> Iterator[AnswerPath]:
+    if isinstance(node, AnswerPath):
         yield node
     elif isinstance(node, tuple):
         for inner in node[1]:
@@ -153,7 +153,7 @@ def _paths(node: Node) -> Iterator[Path]:
 def _value(node: Node, documents: Mapping[str, Any]) -> float:
     if isinstance(node, float):
         return node
-    if isinstance(node, Path):
+    if isinstance(node, AnswerPath):
         found = node.of(documents)
         if isinstance(found, bool) or not isinstance(found, int | float):
             raise ValueError(f"{node} is not a number: it is {_kind(found)}")
@@ -179,7 +179,7 @@ _OPERATIONS: dict[str, Callable[..., float]] = {
 
 
 def _count(node: Node, documents: Mapping[str, Any]) -> int:
-    found = node.of(documents) if isinstance(node, Path) else None
+    found = node.of(documents) if isinstance(node, AnswerPath) else None
     if not isinstance(found, Sequence | Mapping) or isinstance(found, str):
         raise ValueError("count is of a list")
     return len(found)
@@ -253,7 +253,7 @@ class _Parser:
             raise self.fault("count is of one list")
         return (name[0], tuple(given))
 
-    def path(self, run: str) -> Path:
+    def path(self, run: str) -> AnswerPath:
         steps: list[Step] = []
         while (step := _STEP.match(self.text, self.at)) is not None:
             self.at = step.end()
@@ -263,7 +263,7 @@ class _Parser:
                 steps.append((step["by"], step["text"]))
             else:
                 steps.append(step["key"] if step["key"] is not None else step["quoted"])
-        return Path(run, tuple(steps))
+        return AnswerPath(run, tuple(steps))
 
     def blanks(self) -> None:
         while self.at < len(self.text) and self.text[self.at].isspace():

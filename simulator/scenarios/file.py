@@ -58,7 +58,7 @@ class ScenarioFile(Strict):
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ScenarioRun:
     """One ``simulate`` command: its ``words`` as written, and its arguments."""
 
     name: str
@@ -67,7 +67,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedValue:
     """The expected value of an answer: from ``low`` to ``high`` (None: no bound), usually equal; or words.
 
     ``kind`` is ideal (from arithmetic), measured, or published (a figure stated by others); ``within`` is the tolerance
@@ -88,13 +88,13 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AnswerRequest:
     """A requested answer; it is shown in ``unit``."""
 
     name: str
     value: Expression
     unit: str
-    expected: Expected | None
+    expected: ExpectedValue | None
     falls_short: str
 
 
@@ -110,9 +110,9 @@ class Scenario:
     order: float
     about: str
     assumed: str
-    runs: tuple[Run, ...]
+    runs: tuple[ScenarioRun, ...]
     timeline: str
-    answers: tuple[Asked, ...]
+    answers: tuple[AnswerRequest, ...]
 
     def fault(self, place: Sequence[str | int], message: str) -> Fault:
         """Return a fault of the file at *place*."""
@@ -171,7 +171,7 @@ class _Reader:
             tuple(answer for answer in answers if answer is not None),
         )
 
-    def run(self, name: str, words: str) -> Run | None:
+    def run(self, name: str, words: str) -> ScenarioRun | None:
         place = ("runs", name)
         before = len(self.faults)
         if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
@@ -198,9 +198,9 @@ class _Reader:
             self.fault(place, f"runs.{name}: --trust-code is for whoever runs the scenario; leave it out")
         if "-" in arguments:
             self.fault(place, f"runs.{name}: - is standard input, which a run has none of; name a file")
-        return Run(name, " ".join(words.split()), tuple(arguments)) if len(self.faults) == before else None
+        return ScenarioRun(name, " ".join(words.split()), tuple(arguments)) if len(self.faults) == before else None
 
-    def answer(self, number: int, spec: AnswerSpec) -> Asked | None:
+    def answer(self, number: int, spec: AnswerSpec) -> AnswerRequest | None:
         place = ("answers", number)
         before = len(self.faults)
         unit = spec.unit.strip()
@@ -208,9 +208,9 @@ class _Reader:
         expected = self.expected(place, spec, unit)
         if len(self.faults) > before or value is None:
             return None
-        return Asked(one_line(spec.name, 120), value, unit, expected, _paragraph(spec.falls_short))
+        return AnswerRequest(one_line(spec.name, 120), value, unit, expected, _paragraph(spec.falls_short))
 
-    def expected(self, place: tuple[str | int, ...], spec: AnswerSpec, unit: str) -> Expected | None:
+    def expected(self, place: tuple[str | int, ...], spec: AnswerSpec, unit: str) -> ExpectedValue | None:
         kinds = [kind for kind in _KINDS if getattr(spec, kind) is not None]
         if not kinds:
             for key in ("within", "source"):
@@ -225,7 +225,7 @@ class _Reader:
         text = _text(getattr(spec, kind))
         within = self.within((*place, "within"), spec.within)
         if unit == WORDS:
-            return Expected(kind, None, None, text, spec.source or "", within)
+            return ExpectedValue(kind, None, None, text, spec.source or "", within)
         several = _SEVERAL.fullmatch(text)
         least, most = (text, text)
         if several is not None:
@@ -241,7 +241,7 @@ class _Reader:
                     (*place, kind), f"{kind}: {one_line(end.text, 20)} needs a unit, for example {end.text} {unit}"
                 )
                 break
-        return Expected(kind, low, high, None, one_line(spec.source, 200) if spec.source else text, within)
+        return ExpectedValue(kind, low, high, None, one_line(spec.source, 200) if spec.source else text, within)
 
     def bare(self, text: str, unit: str) -> str:
         """Return *text* without *unit* if the unit is the file's own word."""

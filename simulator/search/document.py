@@ -6,14 +6,14 @@ from dataclasses import asdict
 from typing import Any
 
 from simulator.results.document import SCHEMA_VERSION, options_document
-from simulator.results.shares import SHARE_WORDS, Share
-from simulator.search.run import Best
+from simulator.results.shares import SHARE_WORDS, TimeShare
+from simulator.search.run import Ranking
 from simulator.search.space import Space
 
 _WORTH_SAYING = 0.01
 
 
-def best_document(space: Space, machine: str, best: Best) -> dict[str, Any]:
+def best_document(space: Space, machine: str, best: Ranking) -> dict[str, Any]:
     """Return *best* of *space* as plain data in SI units, which the keys name."""
     return {
         "schema_version": SCHEMA_VERSION,
@@ -47,7 +47,7 @@ def best_document(space: Space, machine: str, best: Best) -> dict[str, Any]:
     }
 
 
-def reason_of(shares: tuple[Share, ...], most: int = 3) -> str:
+def reason_of(shares: tuple[TimeShare, ...], most: int = 3) -> str:
     """Return what keeps a step from computing all the time, in words, the largest *most* parts first."""
     whole_s = sum(share.seconds for share in shares) or 1.0
     lost = [s for s in shares if s.name != "computing" and s.seconds >= _WORTH_SAYING * whole_s]

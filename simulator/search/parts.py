@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from simulator.api.session import Session
-from simulator.collectives.bundle import Bundle
+from simulator.collectives.bundle import ConcurrentGroups
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.registry import strategy_of
 from simulator.engine.executor import alone, execute
@@ -19,9 +19,9 @@ from simulator.network.machine import Machine
 from simulator.questions.checks import changed
 from simulator.questions.layout import Layout
 from simulator.questions.step import StepQuestion
-from simulator.search.repeats import KEPT, Shortened, part_of, shortened
+from simulator.search.repeats import KEPT, ShortNetwork, part_of, shortened
 from simulator.step.issue import Part, issues_of
-from simulator.step.memory import Held, held_in
+from simulator.step.memory import NetworkMemory, held_in
 from simulator.training.divide import divided
 from simulator.training.memory import gathered_elements
 from simulator.training.pipeline import plan_chunk
@@ -30,7 +30,7 @@ from simulator.training.roles import Role
 from simulator.workload.collective import Collective
 from simulator.workload.network import Network, block_name, shape_of
 from simulator.workload.split.experts import expert_parameters
-from simulator.workload.split.stages import Stage, stages_of, units_of
+from simulator.workload.split.stages import NetworkStage, stages_of, units_of
 
 _GRID = 8.0  # exchanges are simulated at powers of this size and interpolated linearly
 
@@ -50,7 +50,7 @@ class UnitCost(NamedTuple):
     trained_of_experts: int
 
 
-class Exchanges:
+class CollectiveTimes:
     """Times of collectives by themselves, interpolated between simulated sizes."""
 
     def __init__(self, session: Session, question: StepQuestion, machine: Machine) -> None:
@@ -58,7 +58,7 @@ class Exchanges:
         self._strategy = strategy_of(question.strategy, question.software, constants=session.constants)
         self._found: dict[Hashable, float] = {}
 
-    def seconds(self, bundles: Sequence[Bundle], op: Collective, size_bytes: float) -> float:
+    def seconds(self, bundles: Sequence[ConcurrentGroups], op: Collective, size_bytes: float) -> float:
         """Return the seconds of *op* of *size_bytes* in all of *bundles* at once; raises Unsuitable."""
         if size_bytes <= 0 or bundles[0].n_ranks == 1:
             return 0.0
@@ -67,7 +67,7 @@ class Exchanges:
         share = max(0.0, (size_bytes - below) / (below * (_GRID - 1)))
         return low_s + share * (high_s - low_s)
 
-    def _at(self, bundles: Sequence[Bundle], op: Collective, size_bytes: float) -> float:
+    def _at(self, bundles: Sequence[ConcurrentGroups], op: Collective, size_bytes: float) -> float:
         key = tuple(bundle.lie for bundle in bundles), op, size_bytes
         if key not in self._found:
             fragments = (bundle.collective(op, size_bytes, self._strategy) for bundle in bundles)
@@ -76,7 +76,7 @@ class Exchanges:
 
 
 @dataclass(frozen=True)
-class Divided:
+class RankWork:
     """The part of a network that one rank computes, in units; equal units are computed once.
 
     *question* gives the options and the micro-batch; of its layout, only ``tp``, ``cp``, ``ep`` and ``sp`` count.
@@ -87,7 +87,7 @@ class Divided:
     group: Communicator
 
     @cached_property
-    def short(self) -> Shortened:
+    def short(self) -> ShortNetwork:
         """The undivided network with fewer of its equal blocks."""
         return shortened(self.session.network(self.question))
 
@@ -97,7 +97,7 @@ class Divided:
         return divided(self.short.network, self.question.layout)
 
     @cached_property
-    def _units(self) -> tuple[Stage, ...]:
+    def _units(self) -> tuple[NetworkStage, ...]:
         units = len(units_of(self.network))
         if units != len(units_of(self.short.network)):
             raise refused("layout", f"{self.network.name} has no repeated blocks: only dp and pp are searched")
@@ -164,7 +164,7 @@ class Divided:
     # -- memory --------------------------------------------------------------------
 
     @cached_property
-    def _kept(self) -> dict[Hashable, Held]:
+    def _kept(self) -> dict[Hashable, NetworkMemory]:
         return {}
 
     def gathered(self, layout: Layout) -> int:
@@ -178,7 +178,7 @@ class Divided:
     def _gathered(self) -> dict[bool, int]:
         return {}
 
-    def held(self, units: Iterable[int]) -> Held:
+    def held(self, units: Iterable[int]) -> NetworkMemory:
         """Return the memory of a rank that computes *units* of the whole network, given by number in order."""
         mine = tuple(units)
         if not self.short.left_out:
@@ -188,7 +188,7 @@ class Divided:
         more = len(mine) - len(sample)
         return self._held(sample) if not more else self._longer(sample, more)
 
-    def _longer(self, sample: tuple[int, ...], more: int) -> Held:
+    def _longer(self, sample: tuple[int, ...], more: int) -> NetworkMemory:
         """Return :meth:`_held` of *sample* with *more* of the equal blocks.
 
         The first half of the moments belongs to the last block's backward pass, when all blocks still save activations;
@@ -214,7 +214,7 @@ class Divided:
         )
         return self._kept[key]
 
-    def _held(self, units: tuple[int, ...]) -> Held:
+    def _held(self, units: tuple[int, ...]) -> NetworkMemory:
         if units not in self._kept:
             layers = [layer for unit in units for layer in self._units[unit].network.layers]
             self._kept[units] = held_in(part_of(self.network, layers), self.question.options)

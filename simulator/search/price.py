@@ -18,7 +18,7 @@ from simulator.collectives.request import Unsuitable
 from simulator.errors import InputError
 from simulator.questions.layout import Layout
 from simulator.questions.step import StepQuestion
-from simulator.search.parts import Divided, Exchanges, UnitCost, units_apart
+from simulator.search.parts import CollectiveTimes, RankWork, UnitCost, units_apart
 from simulator.search.space import Candidate, Division, Space
 from simulator.spelling import spelt
 from simulator.step.precision import parameter_bytes, storage_of
@@ -38,7 +38,7 @@ _PIECES = 8  # most pieces into which a pipeline's gradients are cut during its 
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SearchOutcome:
     """Feasible candidates with their step time in seconds and memory in bytes, and counts of others, by reason.
 
     ``nearest`` is the smallest need, in bytes, among candidates that do not fit in memory, and that candidate in words.
@@ -59,7 +59,7 @@ class Pricer:
         machine = session.machine(question.where)
         self.group = session.group(question.where, question.gpus)
         self.device = session.places(question.where, question.software).place(self.group.ranks[0]).device
-        self.exchanges = Exchanges(session, question, machine)
+        self.exchanges = CollectiveTimes(session, question, machine)
         self.network = session.network(replace(question, batch=1))
         self._placements: dict[Layout, Placement] = {}
         self._apart: dict[int, tuple[range, ...]] = {}
@@ -68,9 +68,9 @@ class Pricer:
     @cached_property
     def unit_count(self) -> int:
         """Number of blocks of the network, or of layers where none repeat."""
-        return Divided(self.session, replace(self.space.question, batch=1), self.group).short.unit_count
+        return RankWork(self.session, replace(self.space.question, batch=1), self.group).short.unit_count
 
-    def outcome(self, division: Division) -> Outcome:
+    def outcome(self, division: Division) -> SearchOutcome:
         """Return the outcome for all candidates with *division*."""
         found: list[tuple[Candidate, float, float]] = []
         infeasible: Counter[str] = Counter()
@@ -107,16 +107,16 @@ class Pricer:
                     ),
                 )
                 try:
-                    fitting = self._priced(Divided(self.session, asked, self.group), ways, infeasible, too_large)
+                    fitting = self._priced(RankWork(self.session, asked, self.group), ways, infeasible, too_large)
                 except (InputError, Unsuitable) as error:
                     infeasible[_reason(error)] += len(ways)
                     continue
                 found += fitting
                 full = not fitting
-        return Outcome(tuple(found), +infeasible, min(too_large, default=None))
+        return SearchOutcome(tuple(found), +infeasible, min(too_large, default=None))
 
     def _priced(
-        self, part: Divided, ways: list[Candidate], infeasible: Counter[str], too_large: list[tuple[float, str]]
+        self, part: RankWork, ways: list[Candidate], infeasible: Counter[str], too_large: list[tuple[float, str]]
     ) -> list[tuple[Candidate, float, float]]:
         part.network  # noqa: B018  raises where the network cannot be divided
         found = []
@@ -134,7 +134,7 @@ class Pricer:
 
     # -- memory --------------------------------------------------------------------
 
-    def _memory_bytes(self, part: Divided, way: Candidate) -> float:
+    def _memory_bytes(self, part: RankWork, way: Candidate) -> float:
         """Return the bytes that the fullest device needs."""
         layout = way.layout
         most = 0.0
@@ -155,7 +155,7 @@ class Pricer:
 
     # -- time ----------------------------------------------------------------------
 
-    def _step_s(self, part: Divided, way: Candidate) -> float:
+    def _step_s(self, part: RankWork, way: Candidate) -> float:
         layout, count = way.layout, way.micro_batches
         costs = part.costs
         question, known = part.question, self.device.constants

@@ -12,7 +12,7 @@ KEPT = 3  # equal blocks that are kept: the middle one has an equal block on eit
 
 
 @dataclass(frozen=True, eq=False)
-class Shortened:
+class ShortNetwork:
     """``network`` without ``left_out`` of its equal blocks; ``unit_count`` is the number of units of the whole.
 
     A unit is a block with the layers that follow it outside any block, or a single layer where nothing repeats.
@@ -30,19 +30,19 @@ class Shortened:
 
 
 @once
-def shortened(network: Network) -> Shortened:
+def shortened(network: Network) -> ShortNetwork:
     """Return *network* with three of the blocks between its first and its last, where all of those are alike."""
     units = units_of(network)
     middle = units[1:-1]
     if len(middle) <= KEPT or any(_shape(unit) != _shape(middle[0]) for unit in middle):
-        return Shortened(network, len(units), 0)
+        return ShortNetwork(network, len(units), 0)
     stands_for: dict[int, int] = {}  # outputs of omitted blocks, with the kept outputs that replace them
     for unit in middle[KEPT:]:
         for layer, other in zip(unit, middle[KEPT - 1], strict=True):
             stands_for[layer.output] = other.output
     last = [replace(layer, inputs=tuple(stands_for.get(t, t) for t in layer.inputs)) for layer in units[-1]]
     layers = [layer for unit in (units[0], *middle[:KEPT], last) for layer in unit]
-    return Shortened(replace(network, layers=tuple(layers)), len(units), len(middle) - KEPT)
+    return ShortNetwork(replace(network, layers=tuple(layers)), len(units), len(middle) - KEPT)
 
 
 def _shape(unit: Sequence[Layer]) -> object:

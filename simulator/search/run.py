@@ -19,8 +19,8 @@ from simulator.bands.composition import Band
 from simulator.collectives.request import Unsuitable
 from simulator.errors import InputError
 from simulator.questions.layout import parse_layout
-from simulator.results.shares import Share, shares_of
-from simulator.search.price import MEMORY, Outcome, Pricer
+from simulator.results.shares import TimeShare, shares_of
+from simulator.search.price import MEMORY, Pricer, SearchOutcome
 from simulator.search.space import Candidate, Division, Space
 from simulator.spelling import spelt
 from simulator.units import format_size
@@ -28,22 +28,22 @@ from simulator.units import format_size
 _LEAST_SIMULATED = 16
 
 
-class Ranked(NamedTuple):
+class RankedLayout(NamedTuple):
     """A simulated candidate: its step time, the memory a device needs, where the time goes, and its uncertainty."""
 
     candidate: Candidate
     step_time_s: float
     memory_bytes: float
-    shares: tuple[Share, ...]
+    shares: tuple[TimeShare, ...]
     band: Band | None
     outside: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Best:
+class Ranking:
     """The ranking, best first; the number of feasible candidates; and the numbers of infeasible ones, by reason."""
 
-    ranking: tuple[Ranked, ...]
+    ranking: tuple[RankedLayout, ...]
     feasible_count: int
     infeasible: dict[str, int]
     simulated_count: int
@@ -62,7 +62,7 @@ def here(function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]]) -> Itera
 
 
 @dataclass
-class Kept:
+class StoredResults:
     """Earlier results as JSON, by key; *write* stores new ones."""
 
     found: dict[str, Any] = field(default_factory=dict)
@@ -80,9 +80,9 @@ def find_best(
     session: Session,
     top: int,
     runner: Runner = here,
-    kept: Kept | None = None,
+    kept: StoredResults | None = None,
     progress: Callable[[int, str], None] | None = None,
-) -> Best:
+) -> Ranking:
     """Return the best *top* candidates of *space*.
 
     *runner* runs the jobs, and *kept* holds the results of earlier ones; *progress* is called with the total number of
@@ -91,7 +91,7 @@ def find_best(
     Raises InputError, with the reasons, where no candidate is feasible.
     """
     space.check_degrees()
-    kept = kept or Kept()
+    kept = kept or StoredResults()
     network = session.network(replace(space.question, batch=1))
     divisions = space.divisions(network)
     simulated = max(_LEAST_SIMULATED, 2 * top)
@@ -125,7 +125,7 @@ def find_best(
             said += f"; the nearest, {nearest[1]}, needs {format_size(nearest[0])} a device, which has {has}"
         raise InputError(f"no way to do the step is feasible: {said or 'no degrees fit the devices'}")
     chosen = [_candidate(space, entry[0]) for entry in _chosen(priced, simulated)]
-    ranking: list[Ranked] = []
+    ranking: list[RankedLayout] = []
     why: dict[str, None] = {}
     slower = 0
     for ways in (chosen[:top], chosen[top:]):  # the second group skips candidates that cannot reach the top
@@ -133,10 +133,10 @@ def find_best(
         answers = done(f"simulated below {bound_s:.9e} s", simulate_way, {w.words: (space, w, bound_s) for w in ways})
         for way, answer in zip(ways, answers, strict=True):
             if answer["step_time_s"] is not None:
-                shares = tuple(Share(*share) for share in answer["shares"])
+                shares = tuple(TimeShare(*share) for share in answer["shares"])
                 band = None if answer["band"] is None else Band(**answer["band"])
                 found = answer["step_time_s"], answer["memory_bytes"], shares, band, tuple(answer["outside"])
-                ranking.append(Ranked(way, *found))
+                ranking.append(RankedLayout(way, *found))
             elif answer["reason"] is None:
                 slower += 1
             else:
@@ -146,7 +146,7 @@ def find_best(
     if not ranking:
         raise InputError("no way that looked feasible is: " + "; ".join(why))
     unfit = len(chosen) - slower - len(ranking)
-    return Best(tuple(ranking[:top]), len(priced) - unfit, dict(sorted(infeasible.items())), len(chosen) - slower)
+    return Ranking(tuple(ranking[:top]), len(priced) - unfit, dict(sorted(infeasible.items())), len(chosen) - slower)
 
 
 def _chosen(priced: Sequence[list[Any]], count: int) -> list[list[Any]]:
@@ -197,7 +197,7 @@ def _pricer(space: Space) -> Pricer:
 
 def price(space: Space, division: Division) -> dict[str, Any]:
     """Return the outcome of *division* as plain data."""
-    outcome: Outcome = _pricer(space).outcome(division)
+    outcome: SearchOutcome = _pricer(space).outcome(division)
     return {
         "priced": [[way.words, time_s, n_bytes] for way, time_s, n_bytes in outcome.priced],
         "infeasible": dict(sorted(outcome.infeasible.items())),

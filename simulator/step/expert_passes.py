@@ -42,7 +42,7 @@ _FORWARD, _BACKWARD = "forward", "backward"
 
 
 @dataclass(frozen=True, slots=True)
-class Extra:
+class ExpertExtras:
     """What Megatron-Core runs in one pass of a layer that the layer alone does not show.
 
     ``own`` replaces the layer's kernels; None: they stay.  ``before`` and ``after`` are passes around them.  ``calls``:
@@ -92,12 +92,12 @@ class _Mixture:
         return round(self.tokens * self.experts // here * (1 - missed))
 
 
-def expert_passes(network: Network, element: int, *, narrow: bool) -> Mapping[tuple[str, str], Extra]:
+def expert_passes(network: Network, element: int, *, narrow: bool) -> Mapping[tuple[str, str], ExpertExtras]:
     """Return what Megatron-Core runs besides, or instead of, the kernels of *network*'s expert layers.
 
     By layer and pass.  *element*: bytes of an activation.  *narrow*: products are in 8 or 4 bits.
     """
-    found: dict[tuple[str, str], Extra] = {}
+    found: dict[tuple[str, str], ExpertExtras] = {}
     router: Layer | None = None
     for part, run in groupby(network.layers, key=lambda layer: layer.part):
         layers = list(run)
@@ -114,17 +114,17 @@ def expert_passes(network: Network, element: int, *, narrow: bool) -> Mapping[tu
     return found
 
 
-def _router(router: Layer, m: _Mixture) -> dict[tuple[str, str], Extra]:
+def _router(router: Layer, m: _Mixture) -> dict[tuple[str, str], ExpertExtras]:
     n = m.tokens * m.experts
     one = Streaming("copy", n, n * _WIDE, n * _WIDE)
     calls = COUNTING if m.exchange is not None else 0
     return {
-        (router.name, _FORWARD): Extra((one,) * CHOOSING[_FORWARD], calls=CHOOSING[_FORWARD] - 1 + calls),
-        (router.name, _BACKWARD): Extra((one,) * CHOOSING[_BACKWARD], calls=CHOOSING[_BACKWARD] - 1),
+        (router.name, _FORWARD): ExpertExtras((one,) * CHOOSING[_FORWARD], calls=CHOOSING[_FORWARD] - 1 + calls),
+        (router.name, _BACKWARD): ExpertExtras((one,) * CHOOSING[_BACKWARD], calls=CHOOSING[_BACKWARD] - 1),
     }
 
 
-def _layers(m: _Mixture, element: int, *, narrow: bool) -> dict[tuple[str, str], Extra]:
+def _layers(m: _Mixture, element: int, *, narrow: bool) -> dict[tuple[str, str], ExpertExtras]:
     rows, tokens = m.rows * m.hidden, m.tokens * m.hidden
     copy = Streaming("copy", rows, rows * element, rows * element)
     spread = Streaming("copy", rows, tokens * element, rows * element)
@@ -140,44 +140,47 @@ def _layers(m: _Mixture, element: int, *, narrow: bool) -> dict[tuple[str, str],
     products = [layer.name for layer in m.layers if isinstance(layer.operator, Linear)]
     first, last = names.index(products[0]), names.index(products[-1])
     gate = [place for place in range(first, last) if isinstance(m.layers[place].operator, Elementwise)][-1:]
-    found: dict[tuple[str, str], Extra] = {}
+    found: dict[tuple[str, str], ExpertExtras] = {}
     for place, layer in enumerate(m.layers):
-        ways: tuple[Extra, Extra] | None = None
+        ways: tuple[ExpertExtras, ExpertExtras] | None = None
         if place == first:
-            ways = Extra(before=into), Extra(after=out)
+            ways = ExpertExtras(before=into), ExpertExtras(after=out)
         elif place == last:
-            ways = Extra(after=out), Extra(before=into)
+            ways = ExpertExtras(after=out), ExpertExtras(before=into)
             if m.last.bias:
                 forward, backward = _biased(m, element)
-                ways = _calls(Extra(after=(*forward, *out)), m, 2), _calls(Extra(before=(*into, *backward)), m, 6)
+                ways = (
+                    _calls(ExpertExtras(after=(*forward, *out)), m, 2),
+                    _calls(ExpertExtras(before=(*into, *backward)), m, 6),
+                )
         elif isinstance(layer.operator, Copy):
-            ways = Extra(laid), Extra(summed)
+            ways = ExpertExtras(laid), ExpertExtras(summed)
         elif isinstance(layer.operator, Reduction):
-            ways = Extra(summed), Extra(laid)
+            ways = ExpertExtras(summed), ExpertExtras(laid)
         elif isinstance(layer.operator, Elementwise):
-            ways = _activation(m, element) if place in gate else (Extra(()), Extra(()))
+            ways = _activation(m, element) if place in gate else (ExpertExtras(()), ExpertExtras(()))
         if ways is not None:
             found[layer.name, _FORWARD], found[layer.name, _BACKWARD] = ways
     return found
 
 
-def _calls(extra: Extra, m: _Mixture, each: int) -> Extra:
+def _calls(extra: ExpertExtras, m: _Mixture, each: int) -> ExpertExtras:
     """Return *extra* with *each* calls of torch for an expert, and those that split and join the rows of all."""
     return replace(extra, calls=each * m.first.experts + 2)
 
 
-def _activation(m: _Mixture, element: int) -> tuple[Extra, Extra]:
+def _activation(m: _Mixture, element: int) -> tuple[ExpertExtras, ExpertExtras]:
     """Return the activation with its gate and the probabilities, forward and backward."""
     n, wide = m.rows * m.last.inputs, m.rows * m.first.outputs
     forward = Streaming("silu", n, wide * element + m.rows * _WIDE, n * element)
     backward = Streaming("silu_bwd", n, (wide + n) * element + m.rows * _WIDE, wide * element + m.rows * _WIDE)
     if not any(isinstance(x.operator, Elementwise) and x.operator.function == "clamp" for x in m.layers):
-        return Extra((forward,)), Extra((backward,))
+        return ExpertExtras((forward,)), ExpertExtras((backward,))
     clamp = Streaming("clamp", n, n * element, n * element)
     joined = Streaming("copy", wide, wide * element, wide * element)
     return (
-        Extra((forward,), before=(clamp, clamp, joined), waits=True),
-        Extra((backward,), after=(*_clamped(n, element, 1), *_clamped(n, element, 2), joined)),
+        ExpertExtras((forward,), before=(clamp, clamp, joined), waits=True),
+        ExpertExtras((backward,), after=(*_clamped(n, element, 1), *_clamped(n, element, 2), joined)),
     )
 
 

@@ -17,7 +17,7 @@ from simulator.workload.network import Layer, Network, block_name, once
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class FusedLayers:
     """Layers that run as one kernel; a group of one layer runs that layer's own kernels.
 
     ``places`` are the layers' indices in the network; ``reads`` and ``writes`` are the tensors read from and written to
@@ -45,7 +45,7 @@ class _Open:
     written: set[int] = field(default_factory=set)
 
 
-def run_groups(network: Network, options: StepOptions) -> tuple[Group, ...]:
+def run_groups(network: Network, options: StepOptions) -> tuple[FusedLayers, ...]:
     """Return the layers of *network* in the groups, and the order, in which a step with *options* runs them.
 
     Blocks that are recomputed are compiled one by one, so that no group spans two of them.
@@ -56,12 +56,12 @@ def run_groups(network: Network, options: StepOptions) -> tuple[Group, ...]:
 
 
 @once
-def _alone(network: Network) -> tuple[Group, ...]:
-    return tuple(Group((layer,), (i,), layer.inputs, (layer.output,)) for i, layer in enumerate(network.layers))
+def _alone(network: Network) -> tuple[FusedLayers, ...]:
+    return tuple(FusedLayers((layer,), (i,), layer.inputs, (layer.output,)) for i, layer in enumerate(network.layers))
 
 
 @once
-def groups_of(network: Network, *, apart: bool = False) -> tuple[Group, ...]:
+def groups_of(network: Network, *, apart: bool = False) -> tuple[FusedLayers, ...]:
     """Return the layers of *network* in fused groups, by their last layers; *apart*: none spans two blocks."""
     writer: dict[int, _Open] = {}  # the open group that writes a tensor
     found: list[_Open] = []
@@ -113,7 +113,7 @@ def _close(group: _Open, writer: dict[int, _Open]) -> None:
             del writer[tensor]
 
 
-def _made(network: Network, group: _Open, readers: dict[int, list[int]]) -> Group:
+def _made(network: Network, group: _Open, readers: dict[int, list[int]]) -> FusedLayers:
     places = sorted(group.places)
     layers = tuple(network.layers[place] for place in places)
     reads = dict.fromkeys(tensor for layer in layers for tensor in layer.inputs if tensor not in group.written)
@@ -121,4 +121,4 @@ def _made(network: Network, group: _Open, readers: dict[int, list[int]]) -> Grou
     writes = [  # what is read outside, or is a result of the network
         layer.output for layer in layers if not inside.issuperset(readers.get(layer.output, (-1,)))
     ]
-    return Group(layers, tuple(places), tuple(reads), tuple(dict.fromkeys(writes)))
+    return FusedLayers(layers, tuple(places), tuple(reads), tuple(dict.fromkeys(writes)))

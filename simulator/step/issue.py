@@ -21,9 +21,9 @@ from simulator.devices.issuing import in_graph
 from simulator.devices.optimizer import tensor_passes
 from simulator.devices.predict import Device, kernel_cost, steady_device
 from simulator.questions.options import StepOptions
-from simulator.step.expert_passes import NARROW, Extra, expert_passes
-from simulator.step.fusion import Group, run_groups
-from simulator.step.lowering import TO_MASTER, UNSCALE, Lowering, Mix, Run
+from simulator.step.expert_passes import NARROW, ExpertExtras, expert_passes
+from simulator.step.fusion import FusedLayers, run_groups
+from simulator.step.lowering import TO_MASTER, UNSCALE, KernelRun, Lowering, Mix
 from simulator.step.precision import scales, storage_of
 from simulator.step.recompute import recomputed_groups
 from simulator.workload.backward import backward_steps
@@ -46,7 +46,7 @@ class DeviceWork:
     time_s: float
 
 
-class Sent(NamedTuple):
+class LayerCollective(NamedTuple):
     """A collective among the ranks that divide a layer, along one axis of the layout; nccl-tests' size convention.
 
     ``copies``: how many copies of the same data are among the bytes, or are summed.
@@ -59,7 +59,7 @@ class Sent(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Issue:
+class Launch:
     """One operator as the host issues it: ``host_s`` seconds to issue, then ``work`` on the device.
 
     ``layer`` names its layer ("" in the update).  ``again``: a forward operator that is recomputed in the backward
@@ -76,7 +76,7 @@ class Issue:
     adds: bool = False
     layer: str = ""
     again: bool = False
-    sent: Sent | None = None
+    sent: LayerCollective | None = None
     needs: tuple[str, ...] = ()
 
     @property
@@ -86,7 +86,7 @@ class Issue:
 
 
 NOTHING = DeviceWork((), (), 0.0)
-_NONE = Extra()
+_NONE = ExpertExtras()
 
 
 class _Issuer:
@@ -97,10 +97,10 @@ class _Issuer:
         self.lowering = Lowering(device, network, options)
         self.known: dict[tuple[Operator, Phase, Mix, bool], tuple[float, DeviceWork] | None] = {}  # blocks repeat
         self.runs: dict[tuple[Streaming, ...], DeviceWork] = {}
-        self.passes: dict[tuple[Run, Part], tuple[float, DeviceWork]] = {}
+        self.passes: dict[tuple[KernelRun, Part], tuple[float, DeviceWork]] = {}
         self.updates: dict[int, tuple[float, DeviceWork]] = {}  # of single tensors, by their elements
         self.looks = _looks(network) if options.framework == "megatron" else frozenset()
-        self.extras: Mapping[tuple[str, str], Extra] = {}
+        self.extras: Mapping[tuple[str, str], ExpertExtras] = {}
         if options.framework == "megatron" and options.mode != "inference" and not options.compiled:
             size = ELEMENT_BYTES[storage_of(options.precision)]
             self.extras = expert_passes(network, size, narrow=options.precision in NARROW)
@@ -111,7 +111,7 @@ class _Issuer:
         }
         self.added_needs = added_needs(network) if exchanges else {}
 
-    def layer(self, layer: Layer, phase: Phase, part: Part) -> Iterator[Issue]:
+    def layer(self, layer: Layer, phase: Phase, part: Part) -> Iterator[Launch]:
         if isinstance(layer.operator, Exchange):
             yield from self.exchanged(layer, layer.operator, part)
             return
@@ -129,21 +129,21 @@ class _Issuer:
             if priced is not None and part == "backward":
                 host_s += gradient_time(self.device, len(layer.trained))
             waits = priced is not None and (extra.waits or (part == "forward" and layer.name in self.looks))
-            yield Issue(layer.name, part, host_s, work, waits, layer=layer.name, needs=needs)
+            yield Launch(layer.name, part, host_s, work, waits, layer=layer.name, needs=needs)
         for run in self.lowering.casts(layer, forward=part == "forward"):
             cast = self.streamed(f"{layer.name} (cast)", part, run, layer.name)
             more = self.more_kernels(layer.operator)
             yield replace(cast, host_s=cast.host_s + more * bare_launch_time(self.device)) if more else cast
         yield from self.around(layer, part, extra.after)
 
-    def around(self, layer: Layer, part: Part, kernels: tuple[Streaming, ...], calls: int = 0) -> Iterator[Issue]:
+    def around(self, layer: Layer, part: Part, kernels: tuple[Streaming, ...], calls: int = 0) -> Iterator[Launch]:
         """Yield passes of an expert layer besides its own kernels: *calls* of plain torch, and one for each pass."""
         if not kernels and not calls:
             return
         stand_in = dispatch_time(self.device, Copy(1), "fwd" if part == "forward" else "bwd_data")
         host_s = len(kernels) * stand_in + calls * stand_in / framework_scale(self.device, self.options.framework)
         needs = self.needs[part].get(layer.name, ())
-        yield Issue(f"{layer.name} (passes)", part, host_s, self.passed(kernels), layer=layer.name, needs=needs)
+        yield Launch(f"{layer.name} (passes)", part, host_s, self.passed(kernels), layer=layer.name, needs=needs)
 
     def is_dropped(self, layer: Layer) -> bool:
         """Return whether *layer* runs as part of a kernel of another, or with its own gate."""
@@ -153,7 +153,7 @@ class _Issuer:
     def passed(self, kernels: tuple[Streaming, ...]) -> DeviceWork:
         """Return *kernels* as work; blocks repeat."""
         if kernels not in self.runs:
-            self.runs[kernels] = self.work(tuple(map(Run, kernels)))
+            self.runs[kernels] = self.work(tuple(map(KernelRun, kernels)))
         return self.runs[kernels]
 
     def more_kernels(self, operator: Operator) -> int:
@@ -162,16 +162,16 @@ class _Issuer:
             return 0
         return operator.busy_experts - 1
 
-    def exchanged(self, layer: Layer, operator: Exchange, part: Part) -> Iterator[Issue]:
+    def exchanged(self, layer: Layer, operator: Exchange, part: Part) -> Iterator[Launch]:
         """Yield the exchange of *layer* in *part*, if there is one."""
         op = operator.forward if part == "forward" else operator.backward
         if op is not None:
             size_bytes = operator.elements * ELEMENT_BYTES[storage_of(self.options.precision)]
             host_s = dispatch_time(self.device, Copy(operator.elements), "fwd" if part == "forward" else "bwd_data")
             needs = self.needs[part].get(layer.name, ())
-            sent = Sent(operator.axis, op, size_bytes, operator.copies)
+            sent = LayerCollective(operator.axis, op, size_bytes, operator.copies)
             waits = part == "forward" and layer.name in self.looks
-            yield Issue(layer.name, part, host_s, NOTHING, waits, layer=layer.name, sent=sent, needs=needs)
+            yield Launch(layer.name, part, host_s, NOTHING, waits, layer=layer.name, sent=sent, needs=needs)
 
     def priced(
         self, operator: Operator, phase: Phase, mix: Mix, has_parameters: bool
@@ -183,7 +183,7 @@ class _Issuer:
         host_s = dispatch_time(self.device, operator, phase)
         return host_s + self.more_kernels(operator) * product_time(self.device, phase), self.work(runs)
 
-    def fused(self, group: Group, part: Part, added_elements: int = 0) -> Issue:
+    def fused(self, group: FusedLayers, part: Part, added_elements: int = 0) -> Launch:
         layer = group.layers[-1].name
         name = f"{layer} (fused with {len(group.layers) - 1} before)"
         runs = self.lowering.group(group, forward=part == "forward", added_elements=added_elements)
@@ -191,9 +191,9 @@ class _Issuer:
         if added_elements:
             needs += [need for each in group.layers for need in self.added_needs.get(each.name, ())]
         host_s = len(runs) * bare_launch_time(self.device)
-        return Issue(name, part, host_s, self.work(runs), layer=layer, needs=tuple(dict.fromkeys(needs)))
+        return Launch(name, part, host_s, self.work(runs), layer=layer, needs=tuple(dict.fromkeys(needs)))
 
-    def streamed(self, name: str, part: Part, run: Run, layer: str = "") -> Issue:
+    def streamed(self, name: str, part: Part, run: KernelRun, layer: str = "") -> Launch:
         """Return an issue of one pass over memory, with the framework's own dispatch time."""
         key = run, part
         if key not in self.passes:
@@ -202,16 +202,16 @@ class _Issuer:
             stand_in = Copy(n) if function == "copy" else Elementwise(function, n)
             host_s = dispatch_time(self.device, stand_in, "fwd" if part == "forward" else "bwd_data")
             self.passes[key] = host_s, self.work((run,))
-        return Issue(name, part, *self.passes[key], layer=layer)
+        return Launch(name, part, *self.passes[key], layer=layer)
 
-    def accumulated(self, layer: Layer) -> Iterator[Issue]:
+    def accumulated(self, layer: Layer) -> Iterator[Launch]:
         """Yield the pass that adds the gradients of *layer*'s parameters to those of earlier micro-batches."""
         run = self.lowering.accumulated(layer)
         if run is not None:
             issue = self.streamed(f"{layer.name} (gradients accumulated)", "backward", run, layer.name)
             yield replace(issue, host_s=len(layer.trained) * bare_launch_time(self.device), adds=True)
 
-    def tensor_updated(self, name: str, elements: int) -> Issue:
+    def tensor_updated(self, name: str, elements: int) -> Launch:
         """Return the update of a single tensor: one call per pass, concurrent with the device's previous pass.
 
         Where the host reads a result, the update starts after that of the previous tensor has ended.
@@ -220,7 +220,7 @@ class _Issuer:
         if elements not in self.updates:
             call_s = update_time(self.device, 1)
             issued_s = done_s = 0.0
-            runs: list[Run] = []
+            runs: list[KernelRun] = []
             for each, run in self.lowering.tensor_update(elements):
                 issued_s += call_s
                 done_s = max(done_s, issued_s) + run.cost(self.device).time_s
@@ -228,9 +228,9 @@ class _Issuer:
                 runs.append(run)
             work = self.work(runs)
             self.updates[elements] = max(0.0, done_s - work.time_s) if waits else issued_s, work
-        return Issue(f"{self.options.optimizer} step of {name}", "update", *self.updates[elements], waits=waits)
+        return Launch(f"{self.options.optimizer} step of {name}", "update", *self.updates[elements], waits=waits)
 
-    def work(self, runs: Sequence[Run]) -> DeviceWork:
+    def work(self, runs: Sequence[KernelRun]) -> DeviceWork:
         costs = tuple(cost for run in runs for cost in (run.cost(self.device),) * run.times)
         kinds = tuple(kind for run in runs for kind in (kernel_class(run.kernel),) * run.times)
         return DeviceWork(kinds, costs, sum(cost.time_s for cost in costs))
@@ -258,14 +258,14 @@ def _looks(network: Network) -> frozenset[str]:
 
 
 @once
-def issues_of(device: Device, network: Network, options: StepOptions) -> tuple[Issue, ...]:
+def issues_of(device: Device, network: Network, options: StepOptions) -> tuple[Launch, ...]:
     """Return the operators that one step of *network* issues on *device*, in order.
 
     Raises InputError if the device has no figure for a precision that the step needs.
     """
     issuer = _Issuer(device, network, options)
     groups = run_groups(network, options)
-    issues: list[Issue] = []
+    issues: list[Launch] = []
     if options.mode != "backward":
         for group in groups:
             issues += _forward(issuer, group)
@@ -301,10 +301,10 @@ def weights_s(device: Device, network: Network, options: StepOptions) -> float:
     return found
 
 
-def _hooked(device: Device, network: Network, issues: Sequence[Issue]) -> list[Issue]:
+def _hooked(device: Device, network: Network, issues: Sequence[Launch]) -> list[Launch]:
     """Return *issues* with the host time of ZeRO-3's hooks at the first of each pass of a layer with parameters."""
     with_parameters = {layer.name for layer in network.layers if layer.parameters}
-    found: list[Issue] = []
+    found: list[Launch] = []
     seen: set[tuple[str, Part, bool]] = set()
     for issue in issues:
         key = issue.layer, issue.part, issue.again
@@ -314,22 +314,22 @@ def _hooked(device: Device, network: Network, issues: Sequence[Issue]) -> list[I
     return found
 
 
-def _by_generated_code(device: Device, issue: Issue) -> Issue:
+def _by_generated_code(device: Device, issue: Launch) -> Launch:
     """Return *issue* as generated code issues it; the optimiser is outside the compiled model."""
     most_s = bare_launch_time(device) * len(issue.work.costs)
     return issue if issue.part == "update" else replace(issue, host_s=min(issue.host_s, most_s))
 
 
-def _captured(device: Device, issue: Issue) -> Issue:
+def _captured(device: Device, issue: Launch) -> Launch:
     """Return *issue* as part of a captured graph, where kernels follow each other with shorter gaps."""
     costs = tuple(replace(cost, time_s=in_graph(device, cost.time_s)) for cost in issue.work.costs)
     return replace(issue, work=replace(issue.work, costs=costs, time_s=sum(cost.time_s for cost in costs)))
 
 
-def _captured_blocks(device: Device, network: Network, issues: Sequence[Issue]) -> list[Issue]:
+def _captured_blocks(device: Device, network: Network, issues: Sequence[Launch]) -> list[Launch]:
     """Return *issues* with one graph launch for consecutive operators of a block; experts are not captured."""
     apart = {layer.name for layer in network.layers if layer.part == "experts"}
-    found: list[Issue] = []
+    found: list[Launch] = []
     before: tuple[str, Part] | None = None
     for issue in issues:
         block = "" if issue.layer in apart or issue.part == "update" else block_name(issue.layer)
@@ -342,14 +342,14 @@ def _captured_blocks(device: Device, network: Network, issues: Sequence[Issue]) 
     return found
 
 
-def _forward(issuer: _Issuer, group: Group) -> Iterator[Issue]:
+def _forward(issuer: _Issuer, group: FusedLayers) -> Iterator[Launch]:
     if len(group.layers) == 1:
         yield from issuer.layer(group.layers[0], "fwd", "forward")
         return
     yield issuer.fused(group, "forward")
 
 
-def _backward(issuer: _Issuer, groups: Sequence[Group]) -> Iterator[Issue]:
+def _backward(issuer: _Issuer, groups: Sequence[FusedLayers]) -> Iterator[Launch]:
     network = issuer.network
     steps = {id(step.layer): step for step in backward_steps(network)}
     recomputed = recomputed_groups(network, groups, issuer.options)
@@ -372,7 +372,7 @@ def _backward(issuer: _Issuer, groups: Sequence[Group]) -> Iterator[Issue]:
                 yield replace(added, needs=needs) if needs else added
 
 
-def _update(issuer: _Issuer, network: Network, options: StepOptions) -> Iterator[Issue]:
+def _update(issuer: _Issuer, network: Network, options: StepOptions) -> Iterator[Launch]:
     gathering_s = update_time(issuer.device, sum(p.trained for p in network.parameters))
     # The gradient scaler checks that all gradients are finite before the optimiser may step.
     looks = scales(options.precision)

@@ -20,7 +20,7 @@ from simulator.devices.optimizer import TensorPass, first_reads, optimizer_kerne
 from simulator.devices.predict import Device, kernel_cost
 from simulator.questions.options import QUANTISED, StepOptions
 from simulator.step.autocast import casts_of, wide_tensors
-from simulator.step.fusion import Group
+from simulator.step.fusion import FusedLayers
 from simulator.step.layout import laid_out
 from simulator.step.memory import memory_need
 from simulator.step.precision import autocasts, casts, has_master, precision_of, scales, storage_of
@@ -45,7 +45,7 @@ _BOUNDARY_BYTES = 16  # at which compilers start the rows of products
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class KernelRun:
     """A kernel as a step runs it.
 
     ``cold``: the share of its bytes that is in no cache.  ``moved_bytes``: for a reduction fused with other operators,
@@ -58,7 +58,7 @@ class Run:
     moved_bytes: float = 0.0
     times: int = 1
 
-    def spread(self) -> tuple[Run, ...]:
+    def spread(self) -> tuple[KernelRun, ...]:
         """Return a grouped product as products of :data:`AT_ONCE` matrices at a time, one after the other."""
         if not isinstance(self.kernel, Gemm) or self.kernel.batch <= AT_ONCE:
             return (self,)
@@ -161,7 +161,7 @@ class Lowering:
         promotes = layer.operator.autocast == "promotes"
         return Mix("fp32", sum(not self._wide[tensor] for tensor in layer.inputs) if promotes else 0)
 
-    def layer(self, operator: Operator, phase: Phase, mix: Mix, *, has_parameters: bool) -> tuple[Run, ...]:
+    def layer(self, operator: Operator, phase: Phase, mix: Mix, *, has_parameters: bool) -> tuple[KernelRun, ...]:
         """Return the kernels of one operator in *phase*; none if it is folded into others."""
         if self._options.precision in QUANTISED and operator.folds:
             return ()
@@ -188,7 +188,7 @@ class Lowering:
             runs = [each for run in runs for each in run.spread()]
         return tuple(runs)
 
-    def casts(self, layer: Layer, *, forward: bool) -> Iterator[Run]:
+    def casts(self, layer: Layer, *, forward: bool) -> Iterator[KernelRun]:
         """Yield the casts around fp32 operators, and autocast's casts of weights or of their gradients.
 
         Frozen weights are already stored in the format of the products.
@@ -201,51 +201,51 @@ class Lowering:
         half, elements = self._element_bytes, self._network.elements
         if layer.inputs and self.mix(layer).precision == "fp8":  # with its transpose, as products read both by rows
             n = elements[layer.inputs[0] if forward else layer.output]
-            yield Run(Streaming("copy", n, n * half, 2 * n * ELEMENT_BYTES["fp8"]))
+            yield KernelRun(Streaming("copy", n, n * half, 2 * n * ELEMENT_BYTES["fp8"]))
         elif self.mix(layer).precision == "nvfp4" and (not forward or self._quantises[layer.inputs[0]] == layer.name):
-            yield from map(Run, nvfp4_passes(elements[layer.inputs[0] if forward else layer.output]))
+            yield from map(KernelRun, nvfp4_passes(elements[layer.inputs[0] if forward else layer.output]))
         if autocasts(self._options.precision):
             yield from self._autocasts(layer, forward=forward)
         elif precision_of(self._options.precision, layer.operator, self._device) == "fp32":
             sizes = [elements[layer.inputs[0]], elements[layer.output]] if layer.inputs else []
             for n in sizes:
-                yield Run(Streaming("copy", n, n * half, n * FP32_BYTES))
+                yield KernelRun(Streaming("copy", n, n * half, n * FP32_BYTES))
             return
         if has_master(self._options.precision) or not layer.operator.is_product:
             return
         for n in (parameter.elements for parameter in layer.trained if parameter.elements > 0):
             yield self._run(Streaming("copy", n, n * half, n * FP32_BYTES), n * FP32_BYTES if forward else 0.0)
 
-    def _requantised(self, layer: Layer) -> Iterator[Run]:
+    def _requantised(self, layer: Layer) -> Iterator[KernelRun]:
         """Yield the conversions around operators in floating point, and of the network's input and output."""
         network, stored = self._network, self._element_bytes
         own = ELEMENT_BYTES[self.mix(layer).precision]
         if layer is network.layers[0] and not network.tokens:
             n = network.elements[layer.inputs[0]]
-            yield Run(Streaming("copy", n, n * FP32_BYTES, n * stored))
+            yield KernelRun(Streaming("copy", n, n * FP32_BYTES, n * stored))
         if own > stored:
             n = network.elements[layer.inputs[0]] if layer.inputs else 0
-            yield Run(Streaming("copy", n, n * stored, n * own))
+            yield KernelRun(Streaming("copy", n, n * stored, n * own))
         if own > stored or layer is network.layers[-1]:
             n = network.elements[layer.output]
             last = layer is network.layers[-1]
-            yield Run(Streaming("copy", n, n * own, n * (FP32_BYTES if last else stored)))
+            yield KernelRun(Streaming("copy", n, n * own, n * (FP32_BYTES if last else stored)))
 
-    def _autocasts(self, layer: Layer, *, forward: bool) -> Iterator[Run]:
+    def _autocasts(self, layer: Layer, *, forward: bool) -> Iterator[KernelRun]:
         """Yield autocast's casts of *layer*'s inputs; compilers fuse them into the kernels that write these."""
         for cast in () if self._options.compiled else casts_of(layer, self._wide):
             if cast.backward_alone if forward else not self._needed[cast.tensor]:
                 continue
             n = self._network.elements[cast.tensor]
             sizes = n * FP32_BYTES, n * self._element_bytes
-            yield Run(Streaming("copy", n, *(sizes if cast.to_half == forward else sizes[::-1])))
+            yield KernelRun(Streaming("copy", n, *(sizes if cast.to_half == forward else sizes[::-1])))
 
-    def added(self, elements: int, layer: Layer) -> Run:
+    def added(self, elements: int, layer: Layer) -> KernelRun:
         """Return the kernel that adds two gradients of *elements* elements, of an input of *layer*."""
         size = elements * (FP32_BYTES if any(self._wide[tensor] for tensor in layer.inputs) else self._element_bytes)
-        return Run(Streaming("add", elements, 2 * size, size))
+        return KernelRun(Streaming("add", elements, 2 * size, size))
 
-    def accumulated(self, layer: Layer) -> Run | None:
+    def accumulated(self, layer: Layer) -> KernelRun | None:
         """Return the pass that adds *layer*'s parameter gradients to earlier ones; None if the products do that.
 
         PyTorch adds in place.  DeepSpeed's ``BF16_Optimizer`` then adds the sum to an fp32 copy and zeroes the
@@ -260,7 +260,7 @@ class Lowering:
             read, written = read + size + FP32_BYTES, written + FP32_BYTES + size
         return self._run(Streaming("add", n, read * n, written * n), float(read * n))
 
-    def group(self, group: Group, *, forward: bool, added_elements: int = 0) -> tuple[Run, ...]:
+    def group(self, group: FusedLayers, *, forward: bool, added_elements: int = 0) -> tuple[KernelRun, ...]:
         """Return the kernels of a fused group: one, priced by its bytes, or a reduction over rows at its own pace.
 
         In the backward pass the group is recomputed from its inputs; sums over rows for parameters run as separate
@@ -279,7 +279,7 @@ class Lowering:
         moved = float(read_bytes + written_bytes)
         cold = self._forgotten * kept_bytes / moved if moved else 0.0
         over_rows, others = self._reduction(reducing, forward=forward)
-        return (Run(over_rows, cold, moved), *(Run(kernel) for kernel in others))
+        return (KernelRun(over_rows, cold, moved), *(KernelRun(kernel) for kernel in others))
 
     def _reduction(self, layer: Layer, *, forward: bool) -> tuple[Kernel, Sequence[Kernel]]:
         """Return the kernel of a reduction that others fuse with, and the kernels of its parameters' gradients."""
@@ -292,7 +292,7 @@ class Lowering:
         by_rows = [kernel for kernel in kernels if isinstance(kernel, Rowwise)]
         return by_rows[0], by_rows[1:] if layer.trained else ()
 
-    def update(self) -> Iterator[tuple[str, Run]]:
+    def update(self) -> Iterator[tuple[str, KernelRun]]:
         """Yield the passes over all parameters by multi-tensor kernels, each with its name."""
         options, n = self._options, self._network.trained_count
         if not n or options.optimizer == "none":
@@ -316,7 +316,7 @@ class Lowering:
         for kernel in nvfp4_passes(quantised) if quantised else ():
             yield "weights to nvfp4", self._run(kernel, 0.0)
 
-    def tensor_update(self, elements: int) -> Iterator[tuple[TensorPass, Run]]:
+    def tensor_update(self, elements: int) -> Iterator[tuple[TensorPass, KernelRun]]:
         """Yield the calls that update a tensor of *elements* elements, if the optimiser updates tensors singly."""
         size = elements * self._updated_bytes()
         for each in tensor_passes(self._options.optimizer):
@@ -338,5 +338,5 @@ class Lowering:
         """Return whether the kernels of *operator* work by pixels: due to the layout, or as compilers split sums."""
         return self._options.channels_last or (self._options.compiled and isinstance(operator, BatchNorm))
 
-    def _run(self, kernel: Kernel, old: float) -> Run:
-        return Run(kernel, self._forgotten * min(1.0, old / kernel.bytes) if kernel.bytes else 0.0)
+    def _run(self, kernel: Kernel, old: float) -> KernelRun:
+        return KernelRun(kernel, self._forgotten * min(1.0, old / kernel.bytes) if kernel.bytes else 0.0)

@@ -102,7 +102,7 @@ ALL = Shares()
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class NetworkMemory:
     """The memory that a network takes on a device, before it is divided into shares.
 
     ``moments`` lists for each step of the backward pass the bytes of activations, of gradients of parameters, and of
@@ -131,11 +131,11 @@ def memory_need(network: Network, options: StepOptions, device: Device, shares: 
     return need_of(held_in(network, options), options, device, shares)
 
 
-def held_in(network: Network, options: StepOptions) -> Held:
+def held_in(network: Network, options: StepOptions) -> NetworkMemory:
     """Return the memory that a step of *network* takes, before it is divided into shares."""
     names = expert_parameters(network)
     experts = [p for p in network.parameters if p.name in names]
-    held = Held(
+    held = NetworkMemory(
         network.parameter_count,
         network.trained_count,
         of_experts=sum(p.elements for p in experts),
@@ -157,7 +157,7 @@ def _element_bytes(options: StepOptions) -> tuple[int, int]:
     return element, ELEMENT_BYTES["fp32"] if twice else element
 
 
-def need_of(held: Held, options: StepOptions, device: Device, shares: Shares = ALL) -> MemoryNeed:
+def need_of(held: NetworkMemory, options: StepOptions, device: Device, shares: Shares = ALL) -> MemoryNeed:
     """Return the memory need on *device* of a step that holds *held*; otherwise as :func:`memory_need`."""
     n = held.trained_count
     _, kept = _element_bytes(options)
@@ -173,7 +173,7 @@ def need_of(held: Held, options: StepOptions, device: Device, shares: Shares = A
     return MemoryNeed(parameters, gradients, optimizer, activations, working, context, device.memory_bytes)
 
 
-def moments_of(held: Held, options: StepOptions, shares: Shares = ALL) -> list[tuple[float, float, float]]:
+def moments_of(held: NetworkMemory, options: StepOptions, shares: Shares = ALL) -> list[tuple[float, float, float]]:
     """Return for each step of the backward pass the bytes of activations, gradients of parameters, and other data.
 
     In training, the last entry is the update.  Sums of gradients in a copy in fp32 stay from step to step, whole even

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from simulator.questions.options import Recompute, RecomputedPart, StepOptions
-from simulator.step.fusion import Group
+from simulator.step.fusion import FusedLayers
 from simulator.workload.activations import saved_tensors
 from simulator.workload.backward import storages
 from simulator.workload.network import Layer, Network, block_name, once
@@ -35,7 +35,7 @@ class Rerun:
     tensors: frozenset[int]
 
 
-def recomputed_groups(network: Network, groups: Sequence[Group], options: StepOptions) -> dict[int, list[int]]:
+def recomputed_groups(network: Network, groups: Sequence[FusedLayers], options: StepOptions) -> dict[int, list[int]]:
     """Return the groups that run again, as indices of *groups*, by the group before whose backward pass they do."""
     group_of = {place: number for number, group in enumerate(groups) for place in group.places}
     found: dict[int, list[int]] = {}

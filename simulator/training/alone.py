@@ -10,7 +10,7 @@ from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.predict import Device
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
-from simulator.step.issue import Issue, issues_of
+from simulator.step.issue import Launch, issues_of
 from simulator.training.roles import Role
 from simulator.workload.network import Network, once
 
@@ -45,7 +45,7 @@ def _alone_s(device: Device, pace: float, network: Network, options: StepOptions
     passes = [issue for issue in issues if issue.part != "update"]
     captured_s = graph_launch_time(device) if options.cuda_graph else None
 
-    def run(issues: Sequence[Issue], host: float, last: float) -> tuple[float, float]:
+    def run(issues: Sequence[Launch], host: float, last: float) -> tuple[float, float]:
         """Return the ends of the host and of the device after *issues*, from *host* and *last* on."""
         for issue in issues:
             if not isinstance(device, Gpu):

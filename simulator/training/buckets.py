@@ -13,7 +13,7 @@ from simulator.devices.dispatch import bucket_copy_time
 from simulator.devices.predict import Device
 from simulator.questions.layout import Layout
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
-from simulator.step.issue import Issue, work_of
+from simulator.step.issue import Launch, work_of
 from simulator.workload.kernels import Streaming
 
 # Megatron-core's (bucket_size of its DistributedDataParallelConfig): larger with many ranks, so that the chunk of each
@@ -33,17 +33,19 @@ def bucket_size(question: StepQuestion, layout: Layout, element_bytes: int) -> f
     return float(least_elements(layout) * element_bytes)
 
 
-def copy_in(device: Device, layer: str, elements: Sequence[int], element_bytes: int) -> Issue:
+def copy_in(device: Device, layer: str, elements: Sequence[int], element_bytes: int) -> Launch:
     """Return the copies of *layer*'s gradients, with *elements* each, into a bucket."""
     return _copies(f"{layer} (into bucket)", device, layer, "mul_scalar", elements, element_bytes)
 
 
-def copy_out(device: Device, elements: Sequence[int], element_bytes: int) -> Issue:
+def copy_out(device: Device, elements: Sequence[int], element_bytes: int) -> Launch:
     """Return the copies of a bucket's sums into gradients with *elements* each."""
     return _copies("out of bucket", device, "", "copy", elements, element_bytes)
 
 
-def _copies(name: str, device: Device, layer: str, function: str, elements: Sequence[int], element_bytes: int) -> Issue:
+def _copies(
+    name: str, device: Device, layer: str, function: str, elements: Sequence[int], element_bytes: int
+) -> Launch:
     kernels = [Streaming(function, n, n * element_bytes, n * element_bytes) for n in elements]
     host_s = len(elements) * bucket_copy_time(device)
-    return Issue(name, "backward", host_s, work_of(device, kernels), layer=layer)
+    return Launch(name, "backward", host_s, work_of(device, kernels), layer=layer)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from simulator.step.issue import Issue
-from simulator.training.exchange import Exchange
+from simulator.step.issue import Launch
+from simulator.training.exchange import GroupExchange
 from simulator.training.roles import Role
 from simulator.training.worker import Worker
 from simulator.workload.network import block_name
 
 
-class Crew:
+class RankRoles:
     """*workers* with their roles; *exchanges* are those within layers, by axis of the layout.
 
     *passes_beside* names the axis, if any, whose all-gathers and reduce-scatters in blocks overlap piece by piece with
@@ -22,7 +22,7 @@ class Crew:
     def __init__(
         self,
         workers: Sequence[tuple[Role, Worker]],
-        exchanges: Mapping[str, Exchange] | None = None,
+        exchanges: Mapping[str, GroupExchange] | None = None,
         passes_beside: str = "",
         *,
         blocking: bool = False,
@@ -46,11 +46,11 @@ class Crew:
         for worker in self.workers:
             worker.go_on(activities)
 
-    def passes(self) -> list[tuple[Issue, ...]]:
+    def passes(self) -> list[tuple[Launch, ...]]:
         """Return the issues of all roles before the update, as one tuple of equivalent issues per position."""
         return list(zip(*([i for i in role.issues if i.part != "update"] for role in self.roles), strict=True))
 
-    def issue(self, same: Sequence[Issue], *, after: Sequence[int] = (), micro_batch: int = 0) -> list[int]:
+    def issue(self, same: Sequence[Launch], *, after: Sequence[int] = (), micro_batch: int = 0) -> list[int]:
         """Add equivalent issues, one for each role; return each role's final activity."""
         if same[0].adds and not micro_batch:
             return self.last
@@ -82,7 +82,7 @@ class Crew:
         return [number] * len(same)
 
     def _computed(
-        self, same: Sequence[Issue], after: Sequence[int], needed: Sequence[int], micro_batch: int
+        self, same: Sequence[Launch], after: Sequence[int], needed: Sequence[int], micro_batch: int
     ) -> list[int]:
         """Add one computation for each role, after the exchanges in *needed* or during overlapping ones."""
         is_product = "gemm" in same[0].work.kinds

@@ -16,11 +16,11 @@ from typing import NamedTuple
 from simulator.plan.plan import PlanBuilder
 from simulator.questions.layout import Layout
 from simulator.questions.options import StepOptions
-from simulator.step.issue import Issue
+from simulator.step.issue import Launch
 from simulator.step.precision import parameter_bytes
 from simulator.training.buckets import copy_in, copy_out
-from simulator.training.crew import Crew
-from simulator.training.exchange import Exchange
+from simulator.training.crew import RankRoles
+from simulator.training.exchange import GroupExchange
 from simulator.training.micro_batches import Batches
 from simulator.workload.backward import backward_steps
 from simulator.workload.network import Network, Parameter
@@ -52,9 +52,9 @@ class Sums(NamedTuple):
     *replicas* the ranks with the same shard.
     """
 
-    whole: Exchange | None = None
-    shards: Exchange | None = None
-    replicas: Exchange | None = None
+    whole: GroupExchange | None = None
+    shards: GroupExchange | None = None
+    replicas: GroupExchange | None = None
 
     def reduce(self, size_bytes: float, after: Sequence[int], micro_batch: int, *, ends: bool = True) -> list[int]:
         """Add the sum of *size_bytes* of gradients; return its last activity, or [] if no exchange is needed.
@@ -77,7 +77,7 @@ class Sums(NamedTuple):
 
 def write_data_parallel(
     builder: PlanBuilder,
-    crew: Crew,
+    crew: RankRoles,
     network: Network,
     options: StepOptions,
     sums: Sums,
@@ -181,12 +181,12 @@ def _gather_ahead(
     return found
 
 
-def _awaited(issue: Issue, ahead: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
+def _awaited(issue: Launch, ahead: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
     """Return the prefetching all-gathers that *issue* waits for, if it is in the forward pass."""
     return ahead.get(issue.layer, ()) if issue.part == "forward" else ()
 
 
-def ready_after(passes: Sequence[Issue], network: Network) -> list[tuple[Parameter, ...]]:
+def ready_after(passes: Sequence[Launch], network: Network) -> list[tuple[Parameter, ...]]:
     """Return for each issue the parameters whose gradients it completes.
 
     A layer's first issue in the backward pass completes all gradients up to the next layer that is issued.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from simulator.collectives.bundle import Bundle
+from simulator.collectives.bundle import ConcurrentGroups
 from simulator.collectives.request import Strategy
 from simulator.plan.plan import Fragment, PlanBuilder
 from simulator.workload.collective import Collective
@@ -14,7 +14,7 @@ STREAM = "communication"
 
 
 @dataclass(frozen=True, slots=True)
-class Exchanged:
+class CollectiveLabel:
     """Label of an activity on such a stream: a collective, its size in bytes, and its micro-batch.
 
     ``of_tied``: it sums gradients of parameters that two pipeline stages hold, as of a tied embedding.
@@ -26,7 +26,7 @@ class Exchanged:
     of_tied: bool = False
 
 
-class Exchange:
+class GroupExchange:
     """Adds collectives over all groups of *bundles* at once to *stream* of a plan; they load the GPUs *loads_on*.
 
     *once*: of equal copies, only one is sent to each machine.
@@ -35,7 +35,7 @@ class Exchange:
     def __init__(
         self,
         builder: PlanBuilder,
-        bundles: Sequence[Bundle],
+        bundles: Sequence[ConcurrentGroups],
         strategy: Strategy,
         loads_on: Mapping[int, float] | None = None,
         *,
@@ -70,5 +70,5 @@ class Exchange:
                 bundle.collective(op, float(size_bytes), self._strategy, loads_on=self._loads_on)
                 for bundle in self._bundles
             ]
-        about = Exchanged(op, size_bytes, micro_batch)
+        about = CollectiveLabel(op, size_bytes, micro_batch)
         return self.builder.add(op, self._made[op, size_bytes], stream=self._stream, after=after, about=about)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from simulator.step.issue import Issue
+from simulator.step.issue import Launch
 from simulator.training.data_parallel import ready_after
 from simulator.workload.network import Network
 
@@ -29,7 +29,7 @@ class Key:
     shares_bytes: tuple[float, ...]
 
 
-def keys_of(network: Network, passes: Sequence[Issue], element_bytes: int, n_servers: int) -> list[Key]:
+def keys_of(network: Network, passes: Sequence[Launch], element_bytes: int, n_servers: int) -> list[Key]:
     """Return the keys of *network*, one per layer, in the order in which gradients become ready (last layer first).
 
     *passes* are the issues of the forward and the backward pass.  Each small key goes to the server with the fewest

@@ -16,7 +16,7 @@ from enum import Enum
 from simulator.training.keys import Key
 
 
-class Progress(Enum):
+class ActivityProgress(Enum):
     """The state of an activity when the server was lost."""
 
     DONE = "done"
@@ -35,12 +35,12 @@ class Loss:
     at_s: float
     spans_s: Mapping[tuple[str, int, int], tuple[float, float]]  # by stage, step, key
 
-    def progress(self, stage: str, step: int, key: int) -> Progress:
+    def progress(self, stage: str, step: int, key: int) -> ActivityProgress:
         """Return the progress of *stage* of *key* at the loss; DONE only if it was done for all teams."""
         start_s, end_s = self.spans_s.get((stage, step, key), (float("inf"), float("inf")))
         if end_s <= self.at_s:
-            return Progress.DONE
-        return Progress.UNDER_WAY if start_s < self.at_s else Progress.NOT_BEGUN
+            return ActivityProgress.DONE
+        return ActivityProgress.UNDER_WAY if start_s < self.at_s else ActivityProgress.NOT_BEGUN
 
     def without(self, key: Key) -> Key:
         """Return *key* spread over the remaining servers."""

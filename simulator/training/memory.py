@@ -7,7 +7,7 @@ from dataclasses import replace
 from simulator.devices.predict import Device
 from simulator.questions.layout import Layout
 from simulator.questions.step import StepQuestion
-from simulator.step.memory import Held, MemoryNeed, Shares, held_in, need_of
+from simulator.step.memory import MemoryNeed, NetworkMemory, Shares, held_in, need_of
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.schedules import in_flight
 from simulator.training.sharded import unit_elements
@@ -70,7 +70,7 @@ def gathered_elements(network: Network, layout: Layout) -> int:
 
 
 def held_memory(
-    held: Held, gathered: int, question: StepQuestion, device: Device, layout: Layout, in_flight: float = 1.0
+    held: NetworkMemory, gathered: int, question: StepQuestion, device: Device, layout: Layout, in_flight: float = 1.0
 ) -> MemoryNeed:
     """Return :func:`device_memory` of a network whose memory is *held*.
 
@@ -82,7 +82,9 @@ def held_memory(
     return replace(need, working_bytes=need.working_bytes + bucket_bytes_of(held, question, layout))
 
 
-def shares_of(held: Held, gathered: int, question: StepQuestion, layout: Layout, in_flight: float = 1.0) -> Shares:
+def shares_of(
+    held: NetworkMemory, gathered: int, question: StepQuestion, layout: Layout, in_flight: float = 1.0
+) -> Shares:
     """Return the shares of *held* that one rank has."""
     shard = layout.kept_share(held.trained_count, held.trained_of_experts)
     accumulates = question.micro_batches > in_flight
@@ -95,7 +97,7 @@ def shares_of(held: Held, gathered: int, question: StepQuestion, layout: Layout,
     return Shares(1.0, during, kept, shard, 1.0, in_flight, accumulates)
 
 
-def bucket_bytes_of(held: Held, question: StepQuestion, layout: Layout) -> float:
+def bucket_bytes_of(held: NetworkMemory, question: StepQuestion, layout: Layout) -> float:
     """Return the bytes of the buckets into which a replica copies its gradients."""
     if layout.zero == 3 or not _has_buckets(question, layout) or question.options.mode not in ("train", "backward"):
         return 0.0

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from simulator.plan.plan import Activity, PlanBuilder
-from simulator.training.worker import Skipped
+from simulator.training.worker import SkippedMicroBatches
 
 _SAME = 1e-9  # relative: two periods that differ only by rounding
 
@@ -38,7 +38,7 @@ class Batches:
         left_out = self.count - 1 - self.explicit
         if not self.period_s or before != self.last or left_out <= 0:
             return {}
-        about = Skipped(left_out, self.explicit - 1)
+        about = SkippedMicroBatches(left_out, self.explicit - 1)
         return {
             stream: builder.work(f"{left_out} micro-batches more", "", left_out * seconds, stream=stream, about=about)
             for stream, seconds in self.period_s.items()

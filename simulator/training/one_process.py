@@ -22,10 +22,10 @@ from simulator.devices.dispatch import dispatch_time
 from simulator.network.routing import Router
 from simulator.plan.plan import Flow, PlanBuilder
 from simulator.questions.options import StepOptions
-from simulator.step.issue import Issue, work_of
-from simulator.training.crew import Crew
+from simulator.step.issue import Launch, work_of
+from simulator.training.crew import RankRoles
 from simulator.training.data_parallel import gradient_bytes, ready_after
-from simulator.training.exchange import STREAM, Exchange, Exchanged
+from simulator.training.exchange import STREAM, CollectiveLabel, GroupExchange
 from simulator.training.roles import Role
 from simulator.training.worker import Worker
 from simulator.workload.kernels import Streaming
@@ -37,7 +37,7 @@ AUTOGRAD = "autograd"  # one thread per device
 Replica = tuple[Role, Worker]
 
 
-def write_loop(crew: Crew, router: Router, network: Network, options: StepOptions, builder: PlanBuilder) -> None:
+def write_loop(crew: RankRoles, router: Router, network: Network, options: StepOptions, builder: PlanBuilder) -> None:
     """Add a step of *crew*, whose replicas sum gradients tensor by tensor, to *builder*; raises Unsuitable."""
     replicas = list(zip(crew.roles, crew.workers, strict=True))
     _check(replicas, router)
@@ -67,7 +67,7 @@ def write_loop(crew: Crew, router: Router, network: Network, options: StepOption
 
 
 def write_data_parallel_module(
-    crew: Crew, router: Router, network: Network, options: StepOptions, exchange: Exchange
+    crew: RankRoles, router: Router, network: Network, options: StepOptions, exchange: GroupExchange
 ) -> None:
     """Add a step of nn.DataParallel over *crew*; raises Unsuitable."""
     replicas = list(zip(crew.roles, crew.workers, strict=True))
@@ -146,7 +146,7 @@ def _copied(
     """Add a copy from one GPU to another, issued by the host; return its activity."""
     issued_s = dispatch_time(src.place.device, Copy(1), "fwd")
     issued = builder.work(label, src.place.host, issued_s, stream=HOST)
-    about = Exchanged("send-recv", size, 0)
+    about = CollectiveLabel("send-recv", size, 0)
     flow = Flow(router.route(src.node, dst.node), size)
     return builder.add(
         f"{label} {src.place.name} to {dst.place.name}",
@@ -158,11 +158,11 @@ def _copied(
     )
 
 
-def _pass(name: str, role: Role, elements: int, size: float) -> Issue:
+def _pass(name: str, role: Role, elements: int, size: float) -> Launch:
     """Return the sum of two tensors with *elements* elements each, as the host issues it."""
     kernel = Streaming("add", elements, 2 * int(size), int(size))
     host_s = dispatch_time(role.place.device, Copy(elements), "fwd")
-    return Issue(name, "backward", host_s, work_of(role.place.device, [kernel]))
+    return Launch(name, "backward", host_s, work_of(role.place.device, [kernel]))
 
 
 def _logits_bytes(network: Network, element_bytes: int) -> float:

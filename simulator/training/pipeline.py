@@ -11,15 +11,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from simulator.collectives.bundle import Bundle
+from simulator.collectives.bundle import ConcurrentGroups
 from simulator.network.machine import Node
 from simulator.plan.plan import Plan, PlanBuilder, Resource
 from simulator.questions.step import StepQuestion
-from simulator.step.issue import Issue, Part
+from simulator.step.issue import Launch, Part
 from simulator.step.precision import parameter_bytes
 from simulator.training.buckets import least_elements
 from simulator.training.data_parallel import gradient_bytes
-from simulator.training.exchange import STREAM, Exchanged
+from simulator.training.exchange import STREAM, CollectiveLabel
 from simulator.training.placement import Placement
 from simulator.training.plan import SharedStep, crew_of, layer_exchanges
 from simulator.training.roles import Role, loaded
@@ -41,7 +41,7 @@ class Chunk(NamedTuple):
     backward_s: float
     weights_s: float
     loads: tuple[tuple[Resource, float], ...]
-    issues: tuple[Issue, ...]
+    issues: tuple[Launch, ...]
     trained: int
     trained_of_experts: int
 
@@ -54,20 +54,20 @@ class Chunk(NamedTuple):
 class ChunkRun(NamedTuple):
     """Label of an activity of a stage: *share* of a pass of a chunk."""
 
-    issues: tuple[Issue, ...]
+    issues: tuple[Launch, ...]
     part: Part
     micro_batch: int
     share: float
 
 
-class Priced(NamedTuple):
+class CollectivePrice(NamedTuple):
     """The time of a collective alone, in seconds, and the shares of a GPU's multiprocessors and memory that it uses."""
 
     seconds: float
     shares: tuple[float, float]
 
 
-Price = Callable[[Sequence[Bundle], Collective, float], Priced]
+Price = Callable[[Sequence[ConcurrentGroups], Collective, float], CollectivePrice]
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +266,7 @@ class _Pipeline:
         receiver = (target if onward else part) // pp, (target if onward else part) % pp
         seconds = self.stages[receiver[1]].received_s[receiver[0]]
         stream = f"stage {stage}/to {target % pp}"
-        about = Exchanged("send-recv", self.stages[receiver[1]].received_bytes[receiver[0]], each.micro_batch)
+        about = CollectiveLabel("send-recv", self.stages[receiver[1]].received_bytes[receiver[0]], each.micro_batch)
         number = self.builder.work("send", "", seconds, stream=stream, after=[after], about=about)
         if not self.overlaps:
             self.sent[stage] = number
@@ -328,7 +328,7 @@ class _Pipeline:
     def _exchange(
         self,
         stage: int,
-        bundles: Sequence[Bundle],
+        bundles: Sequence[ConcurrentGroups],
         op: Collective,
         size_bytes: float,
         after: Sequence[int],
@@ -338,7 +338,7 @@ class _Pipeline:
     ) -> int:
         priced = self.price(bundles, op, size_bytes)
         loads = self.stages[stage].resources(priced.shares) if self.contends else ()
-        about = Exchanged(op, size_bytes, self.last if micro_batch is None else micro_batch, of_tied)
+        about = CollectiveLabel(op, size_bytes, self.last if micro_batch is None else micro_batch, of_tied)
         return self.builder.work(
             op, "", priced.seconds, stream=f"stage {stage}/{STREAM}", after=after, loads=loads, about=about
         )

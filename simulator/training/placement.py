@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import product
 
-from simulator.collectives.bundle import Bundle
+from simulator.collectives.bundle import ConcurrentGroups
 from simulator.collectives.communicator import Communicator
 from simulator.questions.layout import Axis, Layout
 
@@ -37,24 +37,24 @@ class Placement:
 
     # -- groups --------------------------------------------------------------------
 
-    def layer_groups(self, axis: Axis, stage: int | None = None) -> list[Bundle]:
+    def layer_groups(self, axis: Axis, stage: int | None = None) -> list[ConcurrentGroups]:
         """Return the groups along *axis* (``tp`` or ``cp``) of one stage or of all, which exchange at the same time."""
         return self._once(("layers", axis, stage), lambda: self._layer_groups(axis, stage))
 
-    def _layer_groups(self, axis: Axis, stage: int | None) -> list[Bundle]:
+    def _layer_groups(self, axis: Axis, stage: int | None) -> list[ConcurrentGroups]:
         first = [rank for p in range(self.layout.pp) if stage in (None, p) for rank in self.stage_ranks(p)]
         stride, degree = self._stride[axis], self._degrees[axis]
         heads = [rank for rank in first if rank // stride % degree == 0]  # coordinate 0 along the axis
         return self._bundles([range(head, head + degree * stride, stride) for head in heads])
 
-    def expert_groups(self) -> list[Bundle]:
+    def expert_groups(self) -> list[ConcurrentGroups]:
         """Return the groups that divide a layer's experts: every ``etp``-th rank of a run of ranks."""
         each, size = self.layout.expert_tp, self.layout.expert_ranks
         return self._once(
             "experts", lambda: self._bundles([run[i::each] for run in self._runs(size) for i in range(each)])
         )
 
-    def split_expert_groups(self) -> list[Bundle]:
+    def split_expert_groups(self) -> list[ConcurrentGroups]:
         """Return the groups that split each expert: runs of ``etp`` ranks."""
         return self._once("expert parts", lambda: self._bundles(list(self._runs(self.layout.expert_tp))))
 
@@ -64,27 +64,27 @@ class Placement:
             ranks = self._in_order(stage)
             yield from (ranks[i : i + size] for i in range(0, len(ranks), size))
 
-    def data_groups(self, stage: int, *, experts: bool = False) -> list[Bundle]:
+    def data_groups(self, stage: int, *, experts: bool = False) -> list[ConcurrentGroups]:
         """Return the groups of one stage with the same parameters (with *experts*: the same experts)."""
         return self._once(
             ("data", stage, experts), lambda: self._bundles(list(self._same_parameters(stage, experts=experts)))
         )
 
-    def shard_groups(self, stage: int, *, experts: bool = False) -> list[Bundle]:
+    def shard_groups(self, stage: int, *, experts: bool = False) -> list[ConcurrentGroups]:
         """Return the groups of one stage that hold one full set of shards (with *experts*: of the same experts)."""
         size = self._shards(experts=experts)
 
-        def find() -> list[Bundle]:
+        def find() -> list[ConcurrentGroups]:
             same = self._same_parameters(stage, experts=experts)
             return self._bundles([ranks[i : i + size] for ranks in same for i in range(0, len(ranks), size)])
 
         return self._once(("shards", stage, experts), find)
 
-    def replica_groups(self, stage: int, *, experts: bool = False) -> list[Bundle]:
+    def replica_groups(self, stage: int, *, experts: bool = False) -> list[ConcurrentGroups]:
         """Return the groups of one stage with the same shard; single ranks if shards have no replicas."""
         size = self._shards(experts=experts)
 
-        def find() -> list[Bundle]:
+        def find() -> list[ConcurrentGroups]:
             same = self._same_parameters(stage, experts=experts)
             return self._bundles([ranks[i::size] for ranks in same for i in range(size)])
 
@@ -93,14 +93,14 @@ class Placement:
     def _shards(self, *, experts: bool) -> int:
         return self.layout.expert_shards if experts else self.layout.shards or 1
 
-    def next_stage_pairs(self, stage: int) -> list[Bundle]:
+    def next_stage_pairs(self, stage: int) -> list[ConcurrentGroups]:
         """Return the pairs of a rank of *stage* and its successor in the next stage.
 
         The first stage follows the last.
         """
         after = (stage + 1) % self.layout.pp
 
-        def find() -> list[Bundle]:
+        def find() -> list[ConcurrentGroups]:
             apart = (after - stage) * self._stride["pp"]
             here = (self.rank(tp=t, cp=c, dp=d, pp=stage) for t, c, d in self._others("tp", "cp", "dp"))
             return self._bundles([[rank, rank + apart] for rank in here])
@@ -120,12 +120,12 @@ class Placement:
     def _others(self, *axes: Axis) -> Iterator[tuple[int, ...]]:
         return product(*(range(self._degrees[axis]) for axis in axes))
 
-    def _once(self, key: Hashable, find: Callable[[], list[Bundle]]) -> list[Bundle]:
+    def _once(self, key: Hashable, find: Callable[[], list[ConcurrentGroups]]) -> list[ConcurrentGroups]:
         return self.group.once((self.layout, key), find)
 
     # -- bundles -------------------------------------------------------------------
 
-    def _bundles(self, groups: Sequence[Sequence[int]]) -> list[Bundle]:
+    def _bundles(self, groups: Sequence[Sequence[int]]) -> list[ConcurrentGroups]:
         """Return *groups* in bundles that share machines; of bundles with equivalent placements, only the first."""
         places = self._places()
         hosts = [dict.fromkeys([places[rank][0] for rank in ranks]) for ranks in groups]
@@ -149,7 +149,7 @@ class Placement:
             alike.setdefault(self._lie(parts), []).append(parts)
         nodes = self.group.ranks
         return [
-            Bundle(
+            ConcurrentGroups(
                 [self._part(ranks) for ranks in first],
                 lie,
                 [[nodes[rank] for ranks in parts for rank in ranks] for parts in others],

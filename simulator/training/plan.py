@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from simulator.collectives.bundle import Bundle
+from simulator.collectives.bundle import ConcurrentGroups
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.request import Strategy, Unsuitable
 from simulator.devices.predict import Device
@@ -18,10 +18,10 @@ from simulator.questions.layout import Layout
 from simulator.questions.step import StepQuestion
 from simulator.spelling import mention
 from simulator.training.buckets import bucket_size
-from simulator.training.crew import Crew
+from simulator.training.crew import RankRoles
 from simulator.training.data_parallel import Sums, gradient_bytes, write_data_parallel
 from simulator.training.divide import divided
-from simulator.training.exchange import Exchange
+from simulator.training.exchange import GroupExchange
 from simulator.training.micro_batches import Batches
 from simulator.training.one_process import HOST, write_data_parallel_module, write_loop
 from simulator.training.placement import Placement
@@ -110,12 +110,12 @@ def plan_step(shared: SharedStep, roles: Sequence[Role], batches: Batches) -> Pl
         if layout.process == "loop":
             write_loop(crew, router, network, options, builder)
         else:
-            among = Exchange(builder, placement.data_groups(0), strategy)
+            among = GroupExchange(builder, placement.data_groups(0), strategy)
             write_data_parallel_module(crew, router, network, options, among)
         return builder.build()
 
-    def exchange(bundles: Sequence[Bundle]) -> Exchange | None:
-        return Exchange(builder, bundles, strategy, loads_on) if bundles[0].n_ranks > 1 else None
+    def exchange(bundles: Sequence[ConcurrentGroups]) -> GroupExchange | None:
+        return GroupExchange(builder, bundles, strategy, loads_on) if bundles[0].n_ranks > 1 else None
 
     def sums_of(*, experts: bool) -> Sums:
         among = placement.shard_groups, placement.replica_groups
@@ -169,8 +169,8 @@ def crew_of(
     question: StepQuestion,
     *,
     contends: bool,
-    exchanges: Mapping[str, Exchange] | None = None,
-) -> Crew:
+    exchanges: Mapping[str, GroupExchange] | None = None,
+) -> RankRoles:
     """Return the workers of *roles*, each at its pace or, with *contends*, at the pace of the slowest equal device."""
     alike = Counter[Device]()  # ranks by device model
     for role in roles:
@@ -193,15 +193,15 @@ def crew_of(
         for role in roles
     ]
     beside = "tp" if question.layout.tp_overlap else ""
-    return Crew(workers, exchanges, beside, blocking=question.options.launch_blocking)
+    return RankRoles(workers, exchanges, beside, blocking=question.options.launch_blocking)
 
 
-def _programs(builder: PlanBuilder, machine: Machine, role: Role, question: StepQuestion) -> Crew:
+def _programs(builder: PlanBuilder, machine: Machine, role: Role, question: StepQuestion) -> RankRoles:
     """Return the programs that share a GPU, each with its own host; the driver runs kernels of one at a time."""
     captured, turns = question.options.cuda_graph, f"turns on {role.place.name}"
     builder.queues[turns] = 1
     prefixes = [f"{PROGRAM} {number}/" for number in range(question.programs)]
-    return Crew(
+    return RankRoles(
         [
             (
                 role,
@@ -212,7 +212,9 @@ def _programs(builder: PlanBuilder, machine: Machine, role: Role, question: Step
     )
 
 
-def layer_exchanges(builder: PlanBuilder, shared: SharedStep, loads_on: Mapping[int, float]) -> dict[str, Exchange]:
+def layer_exchanges(
+    builder: PlanBuilder, shared: SharedStep, loads_on: Mapping[int, float]
+) -> dict[str, GroupExchange]:
     """Return the exchanges within layers, by axis, each on its own stream."""
     layout, placement = shared.layout, shared.placement
     bundles = {axis: placement.layer_groups(axis) for axis in ("tp", "cp") if getattr(layout, axis) > 1}
@@ -221,7 +223,7 @@ def layer_exchanges(builder: PlanBuilder, shared: SharedStep, loads_on: Mapping[
     if layout.expert_tp > 1:
         bundles["etp"] = placement.split_expert_groups()
     return {
-        axis: Exchange(
+        axis: GroupExchange(
             builder,
             found,
             shared.layer_strategy,

@@ -6,12 +6,12 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from simulator.collectives.bundle import Exchanging, GpuLoads
+from simulator.collectives.bundle import FragmentLoads, GpuLoads
 from simulator.devices.issuing import ContentionCosts
 from simulator.places import Place, Places
 from simulator.plan.plan import Plan
 from simulator.questions.options import StepOptions
-from simulator.step.issue import Issue, issues_of
+from simulator.step.issue import Launch, issues_of
 from simulator.training.stragglers import pace_of
 from simulator.workload.network import Network
 
@@ -30,7 +30,7 @@ class Role:
     place: Place
     node: int
     count: int
-    issues: tuple[Issue, ...]
+    issues: tuple[Launch, ...]
     pace: float = 1.0
     network: Network | None = None
     nodes: tuple[int, ...] = ()
@@ -82,7 +82,7 @@ def apart(places: Places, roles: Sequence[Role], plan: Plan) -> list[Role]:
     A role has at most ``MOST_ROLES`` parts: of more, those with the nearest loads are one, and the most loaded of their
     ranks comes first.
     """
-    parts = (part for task in plan.tasks for part in task.parts if isinstance(part, Exchanging))
+    parts = (part for task in plan.tasks for part in task.parts if isinstance(part, FragmentLoads))
     loads = list(dict.fromkeys(part.gpu_loads for part in parts))
     kinds = list({each.kind: each for each in loads}.values())
     found = []

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from math import isqrt
 from typing import Any, NamedTuple
 
-from simulator.collectives.bundle import Bundle
+from simulator.collectives.bundle import ConcurrentGroups
 from simulator.collectives.request import Unsuitable
 from simulator.collectives.rings import RING
 from simulator.kept import Kept
@@ -35,11 +35,11 @@ from simulator.topology.parts import CpuPart
 from simulator.training.bundles import bundled
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.keys import Key, keys_of
-from simulator.training.loss import Loss, Progress
+from simulator.training.loss import ActivityProgress, Loss
 from simulator.training.plan import SharedStep
 from simulator.training.roles import Role, loaded
 from simulator.training.slowest import slowest_of
-from simulator.training.teams import MOST_FLOWS, Team
+from simulator.training.teams import MOST_FLOWS, NodeTeam
 from simulator.training.worker import Worker
 
 STAGES = READ, INSIDE, TO_CPU, PUSH, UPDATE, PULL, TO_GPUS, SPREAD = (
@@ -55,7 +55,7 @@ STAGES = READ, INSIDE, TO_CPU, PUSH, UPDATE, PULL, TO_GPUS, SPREAD = (
 ARRIVES = "arrives"  # label of the activities that stand for the latency of a transfer
 
 
-class Served(NamedTuple):
+class ServerLabel(NamedTuple):
     """Label of an activity: a stage of a key's exchange in a team's step; ``team`` is -1 for all teams together."""
 
     stage: str
@@ -65,12 +65,12 @@ class Served(NamedTuple):
     server: int = -1
 
 
-def prefix_of(machine: Machine, team: Team, teams: Sequence[Team]) -> str:
+def prefix_of(machine: Machine, team: NodeTeam, teams: Sequence[NodeTeam]) -> str:
     """Return the prefix of *team*'s streams: with several teams, the name of its first CPU."""
     return f"{machine.nodes[team.cpus[0]].name}/" if len(teams) > 1 else ""
 
 
-def pace_in(question: StepQuestion, teams: Sequence[Team], team: Team, role: Role) -> float:
+def pace_in(question: StepQuestion, teams: Sequence[NodeTeam], team: NodeTeam, role: Role) -> float:
     """Return the time of a device of *role* in *team*, relative to the mean of its part, waits for others included.
 
     Without synchronisation between nodes, a device waits only for the GPUs of its own node.
@@ -85,7 +85,7 @@ def pace_in(question: StepQuestion, teams: Sequence[Team], team: Team, role: Rol
 
 def plan_servers(
     shared: SharedStep,
-    teams: Sequence[Team],
+    teams: Sequence[NodeTeam],
     servers: Sequence[int],
     steps: Sequence[int],
     *,
@@ -125,7 +125,9 @@ class _State:
 
 
 class _Writer:
-    def __init__(self, shared: SharedStep, teams: Sequence[Team], servers: Sequence[int], loss: Loss | None) -> None:
+    def __init__(
+        self, shared: SharedStep, teams: Sequence[NodeTeam], servers: Sequence[int], loss: Loss | None
+    ) -> None:
         self.builder = PlanBuilder()
         self.bare = Kept()
         self.loss = loss
@@ -227,10 +229,10 @@ class _Writer:
             passes *= 1 if together else workers
             for k, key in enumerate(self.keys):
                 after = [end for n in own for end in self.pushed.pop((n, step, k))]
-                late = self.loss is not None and self.loss.progress(PUSH, step, k) != Progress.DONE
+                late = self.loss is not None and self.loss.progress(PUSH, step, k) != ActivityProgress.DONE
                 held = self.loss.without(key) if self.loss is not None and late else key
                 ends = self._updated(number, step, k, held, passes, after)
-                gone = self.loss is not None and not late and self.loss.progress(PULL, step, k) != Progress.DONE
+                gone = self.loss is not None and not late and self.loss.progress(PULL, step, k) != ActivityProgress.DONE
                 if self.loss is not None and gone and key.shares_bytes[self.loss.server]:
                     again = self.loss.only(key)
                     flows = [flow for n in own for flow in self._network(n, again, True)]
@@ -257,7 +259,7 @@ class _Writer:
                         after=after,
                         takes=turn,
                         gives=turn,
-                        about=Served(UPDATE, number, step, k, j),
+                        about=ServerLabel(UPDATE, number, step, k, j),
                     )
                 )
         return ends
@@ -285,7 +287,7 @@ class _Writer:
             "label": f"{stage} {self.keys[k].layer}" if k >= 0 else stage,
             "stream": prefix_of(self.machine, team, self.teams) + stage,
             "place": self.machine.nodes[team.cpus[0]].name,
-            "about": Served(stage, number, step, k),
+            "about": ServerLabel(stage, number, step, k),
         }
 
     def _to_gpus(self, number: int, size_bytes: float, *, back: bool = False) -> list[Flow]:
@@ -302,7 +304,7 @@ class _Writer:
         op = "reduce-scatter" if stage == INSIDE else "all-gather"
         loads_on = loaded(team.roles) if self.question.contention else {}
         part = self.group.part(team.ranks)
-        fragment = Bundle([part]).collective(op, self.keys[k].size_bytes, RING, loads_on=loads_on)  # type: ignore[arg-type]
+        fragment = ConcurrentGroups([part]).collective(op, self.keys[k].size_bytes, RING, loads_on=loads_on)  # type: ignore[arg-type]
         return [self.builder.splice(fragment, after=after, **self._named(stage, number, step, k))]
 
     def _exchanged(self, stage: str, number: int, step: int, k: int, after: list[int]) -> list[int]:
@@ -312,11 +314,11 @@ class _Writer:
             return self._moved(stage, number, step, k, self._network(number, key, pushes), after)
         progress = self.loss.progress(stage, step, k)
         left = self._network(number, self.loss.without(key), pushes)
-        if progress == Progress.NOT_BEGUN:
+        if progress == ActivityProgress.NOT_BEGUN:
             return self._moved(stage, number, step, k, left, [*after, *self.recovered])
         first = len(self.builder.tasks)
         ends = self._moved(stage, number, step, k, self._network(number, key, pushes), after)
-        if progress == Progress.DONE:
+        if progress == ActivityProgress.DONE:
             return ends
         added = range(first, len(self.builder.tasks))
         self.builder.perturbations += [Perturbation(self.loss.at_s, cancels=task) for task in added]
@@ -335,7 +337,7 @@ class _Writer:
         if not flows:
             return [lost]
         place = self.machine.nodes[cpu].name
-        about = Served("keys of the lost server", 0, -1, -1)
+        about = ServerLabel("keys of the lost server", 0, -1, -1)
         return [
             self.builder.add(about.stage, flows, stream=f"{place}/recovery", after=[lost], about=about, place=place)
         ]

@@ -16,9 +16,9 @@ from simulator.devices.dispatch import unit_time
 from simulator.plan.plan import PlanBuilder
 from simulator.questions.layout import Layout
 from simulator.questions.options import StepOptions
-from simulator.step.issue import Issue, Part
+from simulator.step.issue import Launch, Part
 from simulator.step.precision import storage_of
-from simulator.training.crew import Crew
+from simulator.training.crew import RankRoles
 from simulator.training.data_parallel import Sums
 from simulator.training.micro_batches import Batches
 from simulator.workload.network import Network, Parameter, block_name
@@ -36,14 +36,14 @@ class _Unit:
     """
 
     part: Part
-    issues: tuple[tuple[Issue, ...], ...]
+    issues: tuple[tuple[Launch, ...], ...]
     gathered: _Elements = (0, 0)
     scattered: _Elements = (0, 0)
 
 
 def write_sharded(
     builder: PlanBuilder,
-    crew: Crew,
+    crew: RankRoles,
     network: Network,
     options: StepOptions,
     sums: Sums,
@@ -127,7 +127,7 @@ def _parameters(
     return found
 
 
-def _units(network: Network, passes: Sequence[tuple[Issue, ...]], apart: frozenset[str]) -> list[_Unit]:
+def _units(network: Network, passes: Sequence[tuple[Launch, ...]], apart: frozenset[str]) -> list[_Unit]:
     """Return the units of one micro-batch in order of execution, forward and backward; *apart* names the experts."""
     elements, with_gradients = _elements(network, apart), _elements(network, apart, trained=True)
     found: list[_Unit] = []
@@ -148,7 +148,7 @@ def _units(network: Network, passes: Sequence[tuple[Issue, ...]], apart: frozens
     return found
 
 
-def _hooked(units: Sequence[_Unit], network: Network, apart: frozenset[str], crew: Crew) -> list[_Unit]:
+def _hooked(units: Sequence[_Unit], network: Network, apart: frozenset[str], crew: RankRoles) -> list[_Unit]:
     """Return *units* with the host time of their hooks at the first issue; divided experts are units of their own."""
     everything, experts = _parameters(network), _parameters(network, only=apart)
     devices = [role.place.device for role in crew.roles]

@@ -27,7 +27,7 @@ MOST_FLOWS = 600  # of a key at once: a step with more takes minutes to simulate
 
 
 @dataclass(frozen=True, slots=True)
-class Team:
+class NodeTeam:
     """Equal nodes, with the CPUs ``cpus``.
 
     ``ranks`` are those of the first node; ``roles`` those of its GPUs, each with the count of the whole team.
@@ -49,7 +49,7 @@ def servers_of(group: Communicator, count: int | None, places: tuple[str, ...]) 
     return place_servers(group.machine, cpus, count, places)
 
 
-def teams_of(shared: SharedStep, servers: Sequence[int], n_steps: int) -> tuple[list[Team], int | None]:
+def teams_of(shared: SharedStep, servers: Sequence[int], n_steps: int) -> tuple[list[NodeTeam], int | None]:
     """Return the teams of *shared* in *n_steps* steps through *servers*; without its ``fold``, each node is one.
 
     If there are too many teams to simulate, equal nodes with as many servers form one, though they are served one after
@@ -99,9 +99,9 @@ class _Node(NamedTuple):
     roles: list[Role]
 
 
-def _team(nodes: Sequence[_Node]) -> Team:
+def _team(nodes: Sequence[_Node]) -> NodeTeam:
     first = nodes[0]
-    return Team(
+    return NodeTeam(
         cpus=tuple(node.cpu for node in nodes),
         ranks=tuple(first.ranks),
         roles=tuple(replace(role, count=role.count * len(nodes)) for role in first.roles),

@@ -12,19 +12,19 @@ from simulator.devices.gpu.memory import achieved_bandwidth
 from simulator.network.machine import Machine
 from simulator.places import Place
 from simulator.plan.plan import PlanBuilder, Resource
-from simulator.step.issue import DeviceWork, Issue
+from simulator.step.issue import DeviceWork, Launch
 
 
-class Issued(NamedTuple):
+class LaunchLabel(NamedTuple):
     """Label of a worker's activity: an issue of a micro-batch, on the host or on the device."""
 
-    issue: Issue
+    issue: Launch
     micro_batch: int
     on_host: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Skipped:
+class SkippedMicroBatches:
     """Label of an activity that stands for ``count`` micro-batches equal to ``micro_batch``, the one before."""
 
     count: int
@@ -71,12 +71,12 @@ class Worker:
         self.waits_once: tuple[int, ...] = ()  # extra dependencies of the next kernel
         self.last: tuple[int, ...] = ()  # the last activity of the device
 
-    def issue(self, issue: Issue, *, after: Sequence[int] = (), micro_batch: int = 0, share: float = 1.0) -> int:
+    def issue(self, issue: Launch, *, after: Sequence[int] = (), micro_batch: int = 0, share: float = 1.0) -> int:
         """Add *issue* after *after*, with *share* of its time on the device; return its final activity."""
         place, host = self._place.name, self._place.host
         if place == host:
             duration_s = issue.host_s + share * issue.device_s
-            about = Issued(issue, micro_batch, on_host=True)
+            about = LaunchLabel(issue, micro_batch, on_host=True)
             number = self._builder.work(
                 issue.name, host, duration_s, stream=f"{self._prefix}host", after=after, about=about
             )
@@ -90,7 +90,7 @@ class Worker:
                 loads=self._loads(issue),
                 takes=self._turns,
                 gives=self._turns,
-                about=Issued(issue, micro_batch, on_host=False),
+                about=LaunchLabel(issue, micro_batch, on_host=False),
             )
         self.last = (number,)
         self.waits_once = ()
@@ -103,7 +103,7 @@ class Worker:
             if number is not None:
                 self.last = (number,)
 
-    def launch(self, issue: Issue, micro_batch: int = 0) -> tuple[int, ...]:
+    def launch(self, issue: Launch, micro_batch: int = 0) -> tuple[int, ...]:
         """Add the host's part of *issue*; return the activities that its kernels or its exchange wait for."""
         stream, host = self.host_stream, self._place.host
         if self._captured:
@@ -112,10 +112,10 @@ class Worker:
                 self._launched = (self._builder.work("launch graph", host, launch_s, stream=stream),)
             return self._launched
         waited = self.last if issue.waits else ()
-        about = Issued(issue, micro_batch, on_host=True)
+        about = LaunchLabel(issue, micro_batch, on_host=True)
         return (self._builder.work(issue.name, host, issue.host_s, stream=stream, after=waited, about=about),)
 
-    def _loads(self, issue: Issue) -> tuple[tuple[Resource, float], ...]:
+    def _loads(self, issue: Launch) -> tuple[tuple[Resource, float], ...]:
         """Return the shares of the device's resources that *issue* uses when it runs alone.
 
         Kernels bound by arithmetic use all multiprocessors, others leave them free.  The share of the memory is the

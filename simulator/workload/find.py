@@ -19,7 +19,7 @@ from simulator.workload.described import is_described, read_described
 from simulator.workload.network import Network
 
 if TYPE_CHECKING:
-    from simulator.workload.zoo.entry import Entry
+    from simulator.workload.zoo.entry import ZooEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def find_network(
         from simulator.workload.hugging_face import read_config
 
         model = read_config(text, sequence_length=sequence_length)
-    find: Callable[[], Entry] = partial(find_entry, text)
+    find: Callable[[], ZooEntry] = partial(find_entry, text)
     if model is not None:
         find = partial(_same, model.entry)
     built = partial(_from_entry, text, find, training, sizes, words_multiple)
@@ -140,13 +140,13 @@ def is_config(text: str) -> bool:
     return False
 
 
-def _same(entry: Entry) -> Entry:
+def _same(entry: ZooEntry) -> ZooEntry:
     return entry
 
 
 def _from_entry(
     text: str,
-    find: Callable[[], Entry],
+    find: Callable[[], ZooEntry],
     training: bool,
     sizes: Mapping[str, int | str | None],
     words_multiple: int,

@@ -15,18 +15,18 @@ from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.topology.json_source import read_json
 from simulator.workload.hugging_face_config import Config
 from simulator.workload.hugging_face_families import FAMILIES
-from simulator.workload.zoo.entry import Entry
+from simulator.workload.zoo.entry import ZooEntry
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class ConfiguredNetwork:
     """The network of a file, and a note on each of its settings that is not simulated."""
 
-    entry: Entry
+    entry: ZooEntry
     notes: tuple[Fault, ...]
 
 
-def read_config(text: str, *, sequence_length: int | None = None) -> Model:
+def read_config(text: str, *, sequence_length: int | None = None) -> ConfiguredNetwork:
     """Return the network of *text*, a file or a folder with a ``config.json``.
 
     *sequence_length*: tokens in a sequence; by default the model's own maximum, up to 8,192.
@@ -44,4 +44,4 @@ def read_config(text: str, *, sequence_length: int | None = None) -> Model:
     config = Config(source, sequence_length)
     entry = FAMILIES[kind](config)
     config.finish()
-    return Model(entry, tuple(config.notes))
+    return ConfiguredNetwork(entry, tuple(config.notes))

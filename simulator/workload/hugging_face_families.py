@@ -12,9 +12,9 @@ from simulator.errors import one_line
 from simulator.spelling import mention
 from simulator.workload.hugging_face_config import Config
 from simulator.workload.zoo.bert import Encoder, encoder
-from simulator.workload.zoo.entry import Entry
+from simulator.workload.zoo.entry import ZooEntry
 from simulator.workload.zoo.language import tokens_entry
-from simulator.workload.zoo.sizes import Decoder, Latent, Mixture
+from simulator.workload.zoo.sizes import Decoder, LatentAttentionMixture, MixtureOfExperts
 from simulator.workload.zoo.t5 import T5, t5
 from simulator.workload.zoo.transformer import decoder
 from simulator.workload.zoo.vit import vit_entry
@@ -29,7 +29,7 @@ def _drops(c: Config, *names: str, default: float = 0.1) -> int:
     return int(any(rates.values()))
 
 
-def _gpt2(c: Config) -> Entry:
+def _gpt2(c: Config) -> ZooEntry:
     positions = c.size("n_positions", "n_ctx", default=1024)
     one_kernel = "gelu_pytorch_tanh", "gelu"
     sizes = Decoder(
@@ -51,7 +51,7 @@ def _gpt2(c: Config) -> Entry:
     return tokens_entry(decoder, c.tokens(positions, "n_positions"), sizes)
 
 
-def _opt(c: Config) -> Entry:
+def _opt(c: Config) -> ZooEntry:
     hidden = c.size("hidden_size", default=768)
     positions = c.size("max_position_embeddings", default=2048)
     words = c.size("word_embed_proj_dim", default=hidden)
@@ -79,7 +79,7 @@ def _opt(c: Config) -> Entry:
     return tokens_entry(decoder, c.tokens(positions, "max_position_embeddings"), sizes)
 
 
-def _mpt(c: Config) -> Entry:
+def _mpt(c: Config) -> ZooEntry:
     length = c.size("max_seq_len", default=2048)
     attention = c.value("attn_config", {})
     if not isinstance(attention, dict):
@@ -113,7 +113,7 @@ def _mpt(c: Config) -> Entry:
     return tokens_entry(decoder, c.tokens(length, "max_seq_len"), sizes)
 
 
-def _bloom(c: Config) -> Entry:
+def _bloom(c: Config) -> ZooEntry:
     sizes = Decoder(
         "bloom",
         c.size("hidden_size", "n_embed", default=64),
@@ -154,39 +154,42 @@ def _llama_sizes(c: Config, *, head_size: int | None = None, kv_heads: int | Non
     }
 
 
-def _of_llama(c: Config, sizes: Decoder) -> Entry:
+def _of_llama(c: Config, sizes: Decoder) -> ZooEntry:
     length = c.tokens(c.size("max_position_embeddings", default=2048), "max_position_embeddings")
     c.window(length)
     return tokens_entry(decoder, length, sizes)
 
 
-def _llama(c: Config) -> Entry:
+def _llama(c: Config) -> ZooEntry:
     return _biased(c, _llama_sizes(c))
 
 
-def _biased(c: Config, sizes: dict[str, Any], **odd: Any) -> Entry:
+def _biased(c: Config, sizes: dict[str, Any], **odd: Any) -> ZooEntry:
     """Return a Llama-like model with *sizes*, whose attention may have biases."""
     bias = c.flag("attention_bias", False)
     inner = c.size("intermediate_size")
     return _of_llama(c, Decoder(**sizes, inner=inner, qkv_bias=bias, out_bias=bias, **odd))
 
 
-def _mistral(c: Config) -> Entry:
+def _mistral(c: Config) -> ZooEntry:
     c.only("attention_bias", False)
     return _biased(c, _llama_sizes(c, kv_heads=8))
 
 
-def _qwen2(c: Config) -> Entry:
+def _qwen2(c: Config) -> ZooEntry:
     return _of_llama(c, Decoder(**_llama_sizes(c), inner=c.size("intermediate_size"), qkv_bias=True))
 
 
-def _qwen3(c: Config) -> Entry:
+def _qwen3(c: Config) -> ZooEntry:
     return _biased(c, _llama_sizes(c, head_size=128), qk_norm=True)
 
 
-def _mixtral(c: Config) -> Entry:
+def _mixtral(c: Config) -> ZooEntry:
     return _of_llama(
-        c, Mixture(**_llama_sizes(c, kv_heads=8), **_experts(c, "num_local_experts", 8, 2, None, "intermediate_size"))
+        c,
+        MixtureOfExperts(
+            **_llama_sizes(c, kv_heads=8), **_experts(c, "num_local_experts", 8, 2, None, "intermediate_size")
+        ),
     )
 
 
@@ -199,7 +202,7 @@ def _experts(c: Config, name: str, experts: int, chosen: int, inner: int | None,
     }
 
 
-def _gpt_oss(c: Config) -> Entry:
+def _gpt_oss(c: Config) -> ZooEntry:
     layers = c.size("num_hidden_layers")
     kinds = ["full_attention" if i % 2 else "sliding_attention" for i in range(layers)]
     if c.value("layer_types", kinds) != kinds:
@@ -207,7 +210,7 @@ def _gpt_oss(c: Config) -> Entry:
     for name, usual in (("swiglu_alpha", 1.702), ("swiglu_limit", 7.0), ("experts_per_token", 4)):
         c.value(name, usual)
     bias = c.flag("attention_bias", True)
-    sizes = Mixture(
+    sizes = MixtureOfExperts(
         **_llama_sizes(c, head_size=64, kv_heads=8),
         **_experts(c, "num_local_experts", 128, 4, 2880, "intermediate_size"),
         qkv_bias=bias,
@@ -230,8 +233,8 @@ def _dense_layers(c: Config) -> int:
     return len(dense)
 
 
-def _qwen2_moe(c: Config) -> Entry:
-    sizes = Mixture(
+def _qwen2_moe(c: Config) -> ZooEntry:
+    sizes = MixtureOfExperts(
         **_llama_sizes(c),
         inner=c.size("intermediate_size", default=5632),
         qkv_bias=c.flag("qkv_bias", True),
@@ -243,9 +246,9 @@ def _qwen2_moe(c: Config) -> Entry:
     return _of_llama(c, sizes)
 
 
-def _qwen3_moe(c: Config) -> Entry:
+def _qwen3_moe(c: Config) -> ZooEntry:
     bias = c.flag("attention_bias", False)
-    sizes = Mixture(
+    sizes = MixtureOfExperts(
         **_llama_sizes(c),
         inner=c.size("intermediate_size", default=6144),
         qkv_bias=bias,
@@ -257,7 +260,7 @@ def _qwen3_moe(c: Config) -> Entry:
     return _of_llama(c, sizes)
 
 
-def _deepseek(c: Config) -> Entry:
+def _deepseek(c: Config) -> ZooEntry:
     of_v3 = c.value("model_type") != "deepseek_v2"
     c.value("num_key_value_heads")  # latent attention has as many as query heads
     c.value("head_dim")
@@ -271,7 +274,7 @@ def _deepseek(c: Config) -> Entry:
         left_out = "layers that predict a second token are left out, as transformers does"
         c.note("num_nextn_predict_layers", f"{left_out}; {mention('sizes', 'mtp_layers=1')} adds one")
     expert_inner = c.size("moe_intermediate_size", default=2048 if of_v3 else 1407)
-    sizes = Latent(
+    sizes = LatentAttentionMixture(
         "llama",
         c.size("hidden_size"),
         c.size("num_attention_heads"),
@@ -294,7 +297,7 @@ def _deepseek(c: Config) -> Entry:
     return _of_llama(c, sizes)
 
 
-def _t5(c: Config) -> Entry:
+def _t5(c: Config) -> ZooEntry:
     layers = c.size("num_layers", default=6)
     sizes = T5(
         c.size("d_model", default=512),
@@ -321,7 +324,7 @@ _BERT_HEADS = {
 }
 
 
-def _bert(c: Config) -> Entry:
+def _bert(c: Config) -> ZooEntry:
     hidden = c.size("hidden_size", default=768)
     positions = c.size("max_position_embeddings", default=512)
     listed = c.value("architectures", [])
@@ -350,7 +353,7 @@ def _bert(c: Config) -> Entry:
     return tokens_entry(encoder, positions, sizes)
 
 
-def _vit(c: Config) -> Entry:
+def _vit(c: Config) -> ZooEntry:
     hidden = c.size("hidden_size", default=768)
     sizes = (
         c.size("patch_size", default=16),
@@ -369,7 +372,7 @@ def _vit(c: Config) -> Entry:
     return vit_entry(sizes, image, c.size("num_channels", default=3), classes, dropout)
 
 
-FAMILIES: dict[str, Callable[[Config], Entry]] = {
+FAMILIES: dict[str, Callable[[Config], ZooEntry]] = {
     "gpt2": _gpt2,
     "opt": _opt,
     "mpt": _mpt,

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from simulator.workload.layers_schema import KINDS, InputSpec, LayerSpec
 from simulator.workload.network import Parameter
 from simulator.workload.zoo.attention import self_attention
-from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
+from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder, SizeError
 from simulator.workload.zoo.transformer import embed_positions
 
 Weights = dict[str, Parameter]
 
 
-def add_input(b: NetworkBuilder, spec: InputSpec, batch: int) -> tuple[Tensor, str]:
+def add_input(b: NetworkBuilder, spec: InputSpec, batch: int) -> tuple[LayerOutput, str]:
     """Return the input tensor for *batch* samples, and the plural noun for a sample ("images")."""
     if spec.image is not None:
         return b.input(batch, *spec.image), "images"
@@ -25,7 +25,9 @@ def add_input(b: NetworkBuilder, spec: InputSpec, batch: int) -> tuple[Tensor, s
     return b.input(batch, spec.features), "samples"
 
 
-def add_layer(b: NetworkBuilder, spec: LayerSpec, name: str, inputs: list[Tensor], tied: Tensor | None) -> Tensor:
+def add_layer(
+    b: NetworkBuilder, spec: LayerSpec, name: str, inputs: list[LayerOutput], tied: LayerOutput | None
+) -> LayerOutput:
     """Append the layer *spec* and return its result.
 
     *tied*: the result of the embedding whose weight the layer shares, or None.
@@ -54,21 +56,21 @@ def add_layer(b: NetworkBuilder, spec: LayerSpec, name: str, inputs: list[Tensor
     if callable(make):
         return make(b, spec, name, x)
     given = {key: getattr(spec, key) for keys in KINDS[kind] for key in keys}
-    added: Tensor = getattr(b, make)(x, name, **fixed, **{key: v for key, v in given.items() if v is not None})
+    added: LayerOutput = getattr(b, make)(x, name, **fixed, **{key: v for key, v in given.items() if v is not None})
     return added
 
 
 _RANKS = {"images": 4, "sequences": 3, "tokens": 2}
 
 
-def _rank(kind: str, inputs: list[Tensor], needed: str) -> None:
+def _rank(kind: str, inputs: list[LayerOutput], needed: str) -> None:
     for x in inputs:
         if needed and len(x.shape) != _RANKS[needed]:
             shape = " x ".join(str(side) for side in x.shape[1:])
             raise SizeError(f"{kind} works on {needed}; it gets {shape or 'one number'} a sample")
 
 
-def _sum(b: NetworkBuilder, spec: LayerSpec, name: str, inputs: list[Tensor]) -> Tensor:
+def _sum(b: NetworkBuilder, spec: LayerSpec, name: str, inputs: list[LayerOutput]) -> LayerOutput:
     shapes = {x.shape for x in inputs}
     if len(shapes) > 1:
         told = " and ".join(" x ".join(map(str, x.shape[1:])) for x in inputs)
@@ -80,7 +82,7 @@ def _sum(b: NetworkBuilder, spec: LayerSpec, name: str, inputs: list[Tensor]) ->
     return result
 
 
-def _tied(b: NetworkBuilder, spec: LayerSpec, name: str, x: Tensor, tied: Tensor) -> Tensor:
+def _tied(b: NetworkBuilder, spec: LayerSpec, name: str, x: LayerOutput, tied: LayerOutput) -> LayerOutput:
     weight, vocabulary = b.embedding_of(tied)
     if weight.elements != vocabulary * x.shape[-1]:
         size = weight.elements // vocabulary
@@ -88,14 +90,14 @@ def _tied(b: NetworkBuilder, spec: LayerSpec, name: str, x: Tensor, tied: Tensor
     return b.linear(x, name, vocabulary, bias=bool(spec.bias), tied=weight)
 
 
-def _positions(b: NetworkBuilder, spec: LayerSpec, name: str, x: Tensor) -> Tensor:
+def _positions(b: NetworkBuilder, spec: LayerSpec, name: str, x: LayerOutput) -> LayerOutput:
     rows = spec.positions or x.shape[1]
     if rows < x.shape[1]:
         raise SizeError(f"a table of {rows} positions is too short for a sequence of {x.shape[1]}")
     return embed_positions(b, x, name, rows)
 
 
-def _attention(b: NetworkBuilder, spec: LayerSpec, name: str, x: Tensor) -> Tensor:
+def _attention(b: NetworkBuilder, spec: LayerSpec, name: str, x: LayerOutput) -> LayerOutput:
     assert spec.heads is not None
     batch, length, hidden = x.shape
     kv_heads, bias = spec.kv_heads or spec.heads, spec.bias is not False
@@ -123,7 +125,7 @@ def _attention(b: NetworkBuilder, spec: LayerSpec, name: str, x: Tensor) -> Tens
     return b.linear(y, f"{name}.out", hidden, bias=bias)
 
 
-Maker = Callable[[NetworkBuilder, LayerSpec, str, Tensor], Tensor]
+Maker = Callable[[NetworkBuilder, LayerSpec, str, LayerOutput], LayerOutput]
 # For each kind: the inputs that it takes ("": any), the builder's method or function that appends it, which takes the
 # kind's keys, and what it takes besides.  The others are functions of each element.
 _MAKERS: dict[str, tuple[str, str | Maker, dict[str, str]]] = {

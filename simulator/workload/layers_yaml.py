@@ -13,7 +13,7 @@ from simulator.topology.yaml_source import YamlSource, read_yaml
 from simulator.workload.layers_build import add_input, add_layer
 from simulator.workload.layers_schema import KINDS, LayerSpec, NetworkFile
 from simulator.workload.network import Network
-from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
+from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder, SizeError
 
 Path_ = tuple[str | int, ...]
 _NEEDS = "a network needs schema_version, name, input and layers"
@@ -164,7 +164,9 @@ class _Writer:
             self.builder.cross_entropy(x)
         return self.builder.build(batch, sample)
 
-    def block(self, layers: tuple[_Read, ...], entered: Tensor, prefix: str, outer: dict[str, Tensor]) -> Tensor:
+    def block(
+        self, layers: tuple[_Read, ...], entered: LayerOutput, prefix: str, outer: dict[str, LayerOutput]
+    ) -> LayerOutput:
         """Append *layers* once and return the last result.  Unnamed layers are named by kind and position."""
         known = {**outer, "input": entered}
         x = entered
@@ -182,7 +184,9 @@ class _Writer:
                 known[spec.name] = x
         return x
 
-    def _repeated(self, read: _Read, inputs: list[Tensor], name: str, known: dict[str, Tensor]) -> Tensor:
+    def _repeated(
+        self, read: _Read, inputs: list[LayerOutput], name: str, known: dict[str, LayerOutput]
+    ) -> LayerOutput:
         if len(inputs) != 1:
             raise InputError(self.source.fault((*read.path, "inputs"), f"a block has one input; got {len(inputs)}"))
         x, repeat = inputs[0], read.spec.repeat
@@ -191,7 +195,7 @@ class _Writer:
             x = self.block(read.layers, x, f"{name}.{i}." if repeat else f"{name}.", outer)
         return x
 
-    def _layer(self, read: _Read, name: str, inputs: list[Tensor], tied: Tensor | None) -> Tensor:
+    def _layer(self, read: _Read, name: str, inputs: list[LayerOutput], tied: LayerOutput | None) -> LayerOutput:
         self.n_layers += 1
         if self.n_layers > _MAX_LAYERS:
             raise InputError(self.source.fault(read.path, f"a network has at most {_MAX_LAYERS} layers"))

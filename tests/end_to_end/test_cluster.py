@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from simulator.errors import TopocastError
-from validate.machine.cluster.names import Names, owner_of, process_start
+from validate.machine.cluster.names import RunNames, owner_of, process_start
 from validate.machine.cluster.network import check_machine, check_rights, check_torch
 from validate.machine.cluster.shell import list_namespaces, processes_in
 
@@ -29,7 +29,7 @@ def possible() -> None:
     try:
         check_machine()
         check_torch()
-        check_rights(Names.of_this_process(), delay=False)
+        check_rights(RunNames.of_this_process(), delay=False)
     except TopocastError as error:
         pytest.skip(str(error))
 
@@ -147,18 +147,18 @@ def test_a_worker_that_dies_ends_the_run_in_one_line(number: int) -> None:
 
 def test_nothing_of_the_machine_itself_changes() -> None:
     """Creating and removing the network leaves the machine's interfaces, routes and rules as they were."""
-    from validate.machine.cluster.commands import Shape
-    from validate.machine.cluster.network import Network
+    from validate.machine.cluster.commands import LinkShape
+    from validate.machine.cluster.network import HostNetwork
 
     def state() -> list[str]:
         commands = (["ip", "-br", "link"], ["ip", "route"], ["ip", "rule"], ["ip", "-br", "address"])
         return [subprocess.run(c, capture_output=True, text=True, check=True).stdout for c in commands]
 
     before = state()
-    names = Names.of_this_process()
-    with Network(names, 3) as network:
-        network.shape(Shape(12.5e6))
-        network.shape(Shape(125e6))
+    names = RunNames.of_this_process()
+    with HostNetwork(names, 3) as network:
+        network.shape(LinkShape(12.5e6))
+        network.shape(LinkShape(125e6))
         assert state() == before
         assert len(namespaces_of(os.getpid())) == 4
     assert state() == before

@@ -26,7 +26,7 @@ from validate.cli.app import app  # noqa: E402
 from validate.machine.measure import __main__ as measuring  # noqa: E402
 from validate.machine.measure import groups, run, timing  # noqa: E402
 from validate.machine.measure.cases import copies, memory, overlap, step_ranks, steps  # noqa: E402
-from validate.machine.measure.cases.steady import Step  # noqa: E402
+from validate.machine.measure.cases.steady import TimedRun  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
@@ -76,8 +76,8 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, count: int) -> Path
     def effort(**asked: Any) -> timing.Effort:
         return real(**asked | {"sample_s": 1e-6, "warmup_s": 0.0, "longest_s": 0.01, "most_samples": 6})
 
-    def a_step(shape: Any, device: Any, wrap: Any = None) -> Step:
-        return Step(lambda: clock_kernel(1.5e7))  # 10 ms
+    def a_step(shape: Any, device: Any, wrap: Any = None) -> TimedRun:
+        return TimedRun(lambda: clock_kernel(1.5e7))  # 10 ms
 
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: said)
     monkeypatch.setattr(run, "open_bench", opened)

@@ -20,7 +20,7 @@ from tests.measured_folders import bandwidths, constant, operators, scattered, s
 from tests.nccl_logs import as_log
 from validate.check.check import check
 from validate.check.report import as_document, headline
-from validate.compare.comparison import Asked, compare
+from validate.compare.comparison import ComparisonOptions, compare
 from validate.compare.document import comparison_document
 from validate.compare.folder import read_folder
 from validate.importing.nccl_tests import read_nccl_tests
@@ -67,7 +67,7 @@ def pages(tmp_path_factory) -> dict[str, str]:
         "memory.csv": bandwidths(),
     }
     folder = read_folder(str(write(tmp_path_factory.mktemp("measured"), tables)))
-    document = comparison_document(compare(folder, Asked(topology="dgx-h200"), folder))
+    document = comparison_document(compare(folder, ComparisonOptions(topology="dgx-h200"), folder))
     return {"comparison": comparison_page(document)}
 
 

@@ -16,7 +16,7 @@ from simulator.cli import run
 from simulator.cli.exchange_command import exchange_questions
 from simulator.cli.single_command import answer_singles
 from simulator.cli.step_questions import ask_steps
-from simulator.cli.written import Written, check_read
+from simulator.cli.written import CommandOptions, check_read
 from simulator.collectives.request import Unsuitable
 from simulator.console.run import error_lines
 from simulator.errors import InputError, TopocastError
@@ -101,7 +101,7 @@ class Asker:
         written = asked.written(self.folder)
         given = {
             field.name: getattr(written, field.name)
-            for field in fields(Written)
+            for field in fields(CommandOptions)
             if field.name != "quiet" and getattr(written, field.name) != field.default
         }
         try:

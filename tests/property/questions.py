@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from simulator.cli.written import Written, command
+from simulator.cli.written import CommandOptions, command
 
 Options = dict[str, Any]
 
@@ -80,9 +80,9 @@ class Question:
     @property
     def kind(self) -> str:
         """What it is about: ``exchange``, ``step`` or ``single``."""
-        return Written(topology="", **dict(self.options)).kind
+        return CommandOptions(topology="", **dict(self.options)).kind
 
-    def written(self, folder: Path) -> Written:
+    def written(self, folder: Path) -> CommandOptions:
         """Return the options, with a made machine as a file in *folder*."""
         topology = self.machine
         if isinstance(topology, Made):
@@ -93,7 +93,7 @@ class Question:
             if not path.exists():
                 path.write_text(text, encoding="utf-8")
             topology = str(path)
-        return Written(topology=topology, quiet=True, **dict(self.options))
+        return CommandOptions(topology=topology, quiet=True, **dict(self.options))
 
     def command(self, folder: Path) -> str:
         """Return the command line."""

@@ -14,7 +14,7 @@ from simulator.workload.backward import backward_steps, training_flop
 from simulator.workload.layers_schema import KINDS, LayerSpec
 from simulator.workload.layers_yaml import load_network
 from simulator.workload.network import Network
-from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
+from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder, SizeError
 
 _STEPS = ("conv", "norm", "relu", "in-place", "gelu", "pool", "avg", "add", "concat", "dropout", "mul")
 
@@ -23,7 +23,7 @@ _STEPS = ("conv", "norm", "relu", "in-place", "gelu", "pool", "avg", "add", "con
 def networks(draw: st.DrawFn) -> Network:
     """Draw an image network of some layers that may read any earlier result."""
     b = NetworkBuilder("random", training=draw(st.booleans()))
-    found: list[Tensor] = [b.input(2, 3, 12, 12)]
+    found: list[LayerOutput] = [b.input(2, 3, 12, 12)]
     for i, step in enumerate(draw(st.lists(st.sampled_from(_STEPS), min_size=1, max_size=12))):
         x, y = draw(st.sampled_from(found)), draw(st.sampled_from(found))
         name = f"{step}{i}"
@@ -36,7 +36,7 @@ def networks(draw: st.DrawFn) -> Network:
     return b.build(2)
 
 
-def _step(b: NetworkBuilder, step: str, name: str, x: Tensor, y: Tensor, size: int) -> Tensor:
+def _step(b: NetworkBuilder, step: str, name: str, x: LayerOutput, y: LayerOutput, size: int) -> LayerOutput:
     plain = {"norm": b.batch_norm, "dropout": b.dropout}
     if step == "conv":
         return b.conv(x, name, size, 3, pad=1, bias=size > 4)

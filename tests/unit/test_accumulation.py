@@ -11,7 +11,7 @@ from simulator.questions.layout import parse_layout
 from simulator.questions.options import Accumulation, StepOptions
 from simulator.questions.step import StepQuestion, accumulating
 from simulator.questions.where import Where
-from simulator.step.issue import Issue, issues_of
+from simulator.step.issue import Launch, issues_of
 from simulator.step.memory import Shares, held_in, memory_need, moments_of
 from simulator.training.divide import divided
 from simulator.workload.zoo.registry import build_network
@@ -24,7 +24,7 @@ HALF = StepOptions(precision="master-fp16", optimizer="adam", fused_optimizer=Tr
 QUESTION = StepQuestion(where=Where("dgx-a100-80gb"), workload="gpt3-1.3b", batch=1, options=HALF, micro_batches=4)
 
 
-def added(how: Accumulation, precision: str = "master-fp16") -> list[Issue]:
+def added(how: Accumulation, precision: str = "master-fp16") -> list[Launch]:
     options = replace(HALF, accumulation=how, precision=precision)  # type: ignore[arg-type]
     return [issue for issue in issues_of(DEVICE, GPT, options) if issue.adds]
 

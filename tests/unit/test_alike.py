@@ -14,7 +14,7 @@ from simulator.collectives.nccl.strategy import Nccl
 from simulator.collectives.request import Request, Strategy
 from simulator.collectives.rings import RING, SINGLE_RING
 from simulator.engine.executor import execute
-from simulator.plan.flow import Carried
+from simulator.plan.flow import FlowData
 from simulator.plan.plan import Activity, Flow, Plan, merge
 from simulator.workload.collective import Collective
 
@@ -133,7 +133,7 @@ def test_rings_over_equal_machines_are_as_one_by_one(
             assert _sent(task, repetition) == _sent(other, repetition)
 
 
-def _sent(task: Activity, repetition: int) -> set[tuple[int, int, float, Carried]]:
+def _sent(task: Activity, repetition: int) -> set[tuple[int, int, float, FlowData]]:
     assert task.carries is not None
     carried = task.carries(repetition)
     return {(f.route.src, f.route.dst, f.bytes, c) for f, c in zip(task.flows, carried, strict=True)}

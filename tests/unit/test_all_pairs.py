@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from simulator.api import load_machine
 from simulator.collectives import request as request_of_strategies
 from simulator.collectives import sharded
-from simulator.collectives.bundle import Bundle
+from simulator.collectives.bundle import ConcurrentGroups
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.nccl.strategy import Nccl
 from simulator.collectives.request import Request, Strategy, Unsuitable
@@ -218,7 +218,7 @@ links:
     used = []
     for most in (1, 10_000):
         _one_by_one_up_to(most, monkeypatch)
-        fragment = Bundle([Communicator(machine, machine.gpus)]).collective(
+        fragment = ConcurrentGroups([Communicator(machine, machine.gpus)]).collective(
             "all-to-all", _SIZE_BYTES, SHARDED, loads_on=dict.fromkeys(machine.gpus, 1.5)
         )
         used.append([seconds for _, seconds in fragment.used_s])

@@ -9,8 +9,17 @@ from dataclasses import replace
 import pytest
 
 from simulator.api import Session
-from simulator.bands.composition import Composition, Facts, Part, band_of, distance, estimate, parts_of
-from simulator.bands.evidence import Evidence, Seen, Spread, collective_chain, evidence, kernel_chain, step_chain
+from simulator.bands.composition import AnswerFacts as Facts
+from simulator.bands.composition import ClassShare, Composition, band_of, distance, estimate, parts_of
+from simulator.bands.evidence import (
+    Evidence,
+    MeasuredCoverage,
+    Spread,
+    collective_chain,
+    evidence,
+    kernel_chain,
+    step_chain,
+)
 from simulator.cli import run
 from simulator.network.circumstances import machine_of
 from simulator.questions.calibration import Calibration
@@ -28,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("answered_once")
 
 GEMM = kernel_chain("gemm", "compute", "fp32")
 ROWWISE = kernel_chain("rowwise", "memory", "")
-SEEN = Seen(
+SEEN = MeasuredCoverage(
     devices={"a": ("fp32",)},
     generations={"old": ("fp32", "half")},
     machines=("box",),
@@ -48,7 +57,7 @@ def spread(name: str, *, shared: float = 0.0, half: float = 0.2, **others: objec
     return Spread(name, 100, 5, low=-half, high=half, shared=shared, **known)  # type: ignore[arg-type]
 
 
-def of_kernels(*parts: Part, place: str = "a", calibrated: bool = False) -> Composition:
+def of_kernels(*parts: ClassShare, place: str = "a", calibrated: bool = False) -> Composition:
     return Composition(
         (), parts, Facts(kind="operator", place=place, generation="old", form="fp32", calibrated=calibrated)
     )

@@ -13,7 +13,7 @@ import pytest
 
 from validate.bands.judge import Coverage, coverage, held_by, summary
 from validate.bands.make import make_evidence
-from validate.bands.material import Measured, measured, thinned
+from validate.bands.material import BandRow, measured, thinned
 from validate.kinds import COLLECTIVES, OPERATORS
 from validate.score.scoring import Scoring, ScoringOptions
 from validate.tables.table import read_table
@@ -27,10 +27,10 @@ OWN = Path(__file__).resolve().parents[2] / "validate" / "measurements" / "publi
 KINDS = {"ops.csv": OPERATORS, "collectives.csv": COLLECTIVES}
 
 
-def rows_of(tables: Iterable[Path]) -> list[Measured]:
+def rows_of(tables: Iterable[Path]) -> list[BandRow]:
     """Return a sample of the operator and collective rows of *tables*."""
     scoring = Scoring(ScoringOptions())
-    found: list[Measured] = []
+    found: list[BandRow] = []
     for path in tables:
         kind = KINDS[path.name]
         table = read_table(path.read_bytes(), str(path), kind.needed, kind.columns, kind.name)
@@ -39,12 +39,12 @@ def rows_of(tables: Iterable[Path]) -> list[Measured]:
 
 
 @pytest.fixture(scope="module")
-def first(corpus: Path) -> list[Measured]:
+def first(corpus: Path) -> list[BandRow]:
     return rows_of([*(corpus / name for name in KINDS), *sorted(OWN.glob("*/*.csv"))])
 
 
 @pytest.fixture(scope="module")
-def held(first: list[Measured]) -> dict[str, Coverage]:
+def held(first: list[BandRow]) -> dict[str, Coverage]:
     return {each.group: each for each in coverage(first)}
 
 
@@ -79,7 +79,7 @@ def test_no_band_is_narrower_than_a_percent_either_way(held: dict[str, Coverage]
     assert all(each.half_width >= 0.01 for each in held.values())
 
 
-def test_bands_of_one_collection_hold_the_next(corpus: Path, first: list[Measured]) -> None:
+def test_bands_of_one_collection_hold_the_next(corpus: Path, first: list[BandRow]) -> None:
     later = corpus.parent / "corpus-2" / "collectives.csv"
     if not later.is_file():
         pytest.skip(f"no published measurements at {later}")

@@ -14,7 +14,7 @@ import pytest
 from simulator.cli.scenario_command import answer_scenario
 from simulator.cli.scenario_text import scenario_lines
 from simulator.console.style import PLAIN
-from simulator.scenarios.answers import Answer
+from simulator.scenarios.answers import ScenarioAnswer
 from simulator.scenarios.catalogue import builtin_scenarios, find_scenario, in_order
 
 pytestmark = pytest.mark.usefixtures("answered_once")
@@ -52,7 +52,7 @@ def test_most_statements_are_right() -> None:
 
 
 @functools.cache
-def answered(name: str) -> tuple[Answer, ...]:
+def answered(name: str) -> tuple[ScenarioAnswer, ...]:
     """Return the answers of a built-in scenario, which the book has too."""
     return answer_scenario(find_scenario(name))[0]
 

@@ -15,7 +15,7 @@ from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.layout import parse_layout
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Neighbour, SlowLink, Where
-from simulator.results.bottleneck import Given, binding, given_of
+from simulator.results.bottleneck import CapacityGiven, binding, given_of
 from simulator.results.result import Result
 
 P3 = "p3.16xlarge"
@@ -107,9 +107,9 @@ def test_a_pipeline_names_the_link_of_what_it_exchanges_longest() -> None:
 
 def test_what_a_link_gives_is_the_integral_over_the_time() -> None:
     changes = [Perturbation(2.0, "a", 0.5), Perturbation(4.0, "a", 1.0), Perturbation(0.0, "b", 0.1)]
-    assert given_of(changes, 10.0) == {"a": Given(0.9, 0.9), "b": Given(0.1, 0.1)}
+    assert given_of(changes, 10.0) == {"a": CapacityGiven(0.9, 0.9), "b": CapacityGiven(0.1, 0.1)}
     assert given_of([Perturbation(2.0, "a", 0.0), Perturbation(7.0, "a", 0.2)], 10.0) == {
-        "a": Given(pytest.approx(0.26), pytest.approx(0.52))
+        "a": CapacityGiven(pytest.approx(0.26), pytest.approx(0.52))
     }
     assert given_of([Perturbation(0.0, "a", 0.0)], 1.0) == {}
 

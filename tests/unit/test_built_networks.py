@@ -25,10 +25,10 @@ from tests.cover import one_of_each_code  # noqa: E402
 from tests.kept import kept_bytes, masks_of_bytes  # noqa: E402
 from validate.kinds.operators import read_operator  # noqa: E402
 from validate.machine.measure.built.description import Description, read_description  # noqa: E402
-from validate.machine.measure.built.module import Built, build_network  # noqa: E402
+from validate.machine.measure.built.module import BuiltModule, build_network  # noqa: E402
 from validate.machine.measure.built.parts import parts_of  # noqa: E402
 from validate.machine.measure.case import Unavailable  # noqa: E402
-from validate.tables.names import DeviceNames, Names  # noqa: E402
+from validate.tables.names import DeviceNames, RowNames  # noqa: E402
 
 TINY: dict[str, int | str] = {"layers": 2, "sequence_length": 32}
 NETWORKS: dict[str, dict[str, int | str]] = {
@@ -126,7 +126,7 @@ def _bytes_for_masks(monkeypatch: pytest.MonkeyPatch) -> None:
     masks_of_bytes(monkeypatch)
 
 
-def flops(built: Built, training: bool) -> tuple[int, int]:
+def flops(built: BuiltModule, training: bool) -> tuple[int, int]:
     """Return the FLOPs of the forward pass, and of the whole step."""
     with FlopCounterMode(display=False) as counter:
         if not training:
@@ -291,7 +291,7 @@ def test_rows_go_to_experts_and_come_back_weighed_as_they_are_written(tmp_path: 
 @pytest.mark.parametrize("name", ["resnet50", "bert-base", "mpt-125m", "lstm-shi2016"])
 def test_parts_ask_for_the_operators_of_the_network_and_no_other(name: str, tmp_path: Path) -> None:
     network = network_of(name)
-    names = Names(devices=DeviceNames(["x=h200-sxm"]))
+    names = RowNames(devices=DeviceNames(["x=h200-sxm"]))
     asked, left = set(), set()
     for part in parts_of(written_out(network, tmp_path), "amp-bf16", "train"):
         if part.reason:

@@ -11,15 +11,15 @@ pytest.importorskip("scipy")
 
 from validate.constants.calibrate import fit_calibration  # noqa: E402  after what they need
 from validate.constants.least import _soft, _student  # noqa: E402
-from validate.kinds.kind import Asked  # noqa: E402
+from validate.kinds.kind import RowQuestion  # noqa: E402
 from validate.kinds.operators import read_operator  # noqa: E402
 from validate.kinds.row import MeasuredRow  # noqa: E402
-from validate.tables.names import Names  # noqa: E402
+from validate.tables.names import RowNames  # noqa: E402
 
 PART = "p100-pcie-16gb"
 
 
-def linear(names: Names, m: int, n: int, k: int) -> Asked:
+def linear(names: RowNames, m: int, n: int, k: int) -> RowQuestion:
     cells = {"device": PART, "op": "linear", "dtype": "fp32", "m": str(m), "n": str(n), "k": str(k)}
     return read_operator(lambda column: cells.get(column, ""), names)
 
@@ -43,7 +43,7 @@ def test_what_draws_to_one_is_not_softened() -> None:
 
 
 def test_rows_of_a_card_that_throttled_do_not_bend_the_others() -> None:
-    names = Names()
+    names = RowNames()
     asked = [linear(names, 1024 * m, 1024 * n, 1024) for m in range(1, 5) for n in range(1, 5)]
     times = [1.1 * each.time_s(names.session) * (1.0 + 0.01 * (i % 3)) for i, each in enumerate(asked)]
     clean = [MeasuredRow(each, time_s, {"op": "linear"}) for each, time_s in zip(asked, times, strict=True)]

@@ -12,7 +12,7 @@ from simulator.api.steps import together_timeline
 from simulator.cli import run
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import SlowLink, Where
-from simulator.results.changed import Changed
+from simulator.results.changed import ChangeEffect
 from simulator.topology.load import load_topology
 from simulator.units import format_duration
 
@@ -127,9 +127,13 @@ def test_a_loss_delays_the_next_step_alone() -> None:
         f"the next step ends {delay} later, and those after it take {then} instead of {whole}"
     )
     assert (
-        Changed(("",), 1.0, 1.0, -2e-3, 0.9).said().startswith("changed: ; the next step ends 2 ms earlier, and those")
+        ChangeEffect(("",), 1.0, 1.0, -2e-3, 0.9)
+        .said()
+        .startswith("changed: ; the next step ends 2 ms earlier, and those")
     )
-    assert Changed(("",), 2.0, 1.0, 2e-3, 3.0).said().endswith("take 3 s; without that it takes 1 s instead of 2 s")
+    assert (
+        ChangeEffect(("",), 2.0, 1.0, 2e-3, 3.0).said().endswith("take 3 s; without that it takes 1 s instead of 2 s")
+    )
 
 
 def test_what_later_steps_gain_is_not_in_the_delay_by_a_loss() -> None:

@@ -27,7 +27,7 @@ from simulator.questions.where import SlowLink, Where
 from simulator.topology.load import load_topology
 from simulator.topology.topology import Topology
 from tests.nccl_logs import as_json_log, as_log
-from validate.check.check import Checked, check
+from validate.check.check import CheckedLog, check
 from validate.check.pace import healthy_range, large_from
 from validate.check.report import as_document, as_text
 from validate.cli import main
@@ -48,7 +48,7 @@ def times_on(topology: Topology, sizes: Sequence[int] = SIZES, **asked: object) 
 SESSION = Session()  # one for all logs: a machine and its faults are made once
 
 
-def checked(text: str, topology: str, **options: object) -> Checked:
+def checked(text: str, topology: str, **options: object) -> CheckedLog:
     return check(SESSION, read_nccl_tests(text, "a.log"), topology, **options)  # type: ignore[arg-type]
 
 

@@ -18,7 +18,7 @@ from simulator.topology.load import load_topology
 from simulator.topology.topology import Topology
 from tests.nccl_logs import as_json_log, as_log
 from validate.check.causes import causes_of
-from validate.check.check import MOST_JUDGED, Checked, check
+from validate.check.check import MOST_JUDGED, CheckedLog, check
 from validate.check.report import as_document, as_text, headline
 from validate.check.shape import cliff_in, dips_in
 from validate.cli import main
@@ -33,7 +33,7 @@ def times_of(machine: str, sizes: list[int], **asked: object) -> list[tuple[int,
     return [(size, SESSION.time_s(replace(question, size_bytes=float(size)))) for size in sizes]
 
 
-def checked(text: str, topology: str, **options: object) -> Checked:
+def checked(text: str, topology: str, **options: object) -> CheckedLog:
     return check(SESSION, read_nccl_tests(text, "a.log"), topology, **options)  # type: ignore[arg-type]
 
 

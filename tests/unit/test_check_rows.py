@@ -14,7 +14,7 @@ from simulator.errors import InputError
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Where
 from tests.nccl_logs import as_json_log, as_log
-from validate.check.check import Checked, check
+from validate.check.check import CheckedLog, check
 from validate.check.report import as_document, as_text, headline
 from validate.cli import main
 from validate.importing.nccl_tests import read_nccl_tests
@@ -27,7 +27,7 @@ TIMES = [(size, SESSION.time_s(replace(QUESTION, size_bytes=float(size)))) for s
 ROW = " 1048576 262144 float sum -1 {} 8.74 15.29 0 120.0 8.74 15.29 0\n"
 
 
-def checked(text: str, **options: object) -> Checked:
+def checked(text: str, **options: object) -> CheckedLog:
     return check(SESSION, read_nccl_tests(text, "a.log"), "dgx-h100", explains=False, **options)  # type: ignore[arg-type]
 
 

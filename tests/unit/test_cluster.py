@@ -21,9 +21,9 @@ from simulator.topology.load import topology_from_text
 from validate.cli.app import app
 from validate.machine.cluster import network as left
 from validate.machine.cluster import network as rights
-from validate.machine.cluster.cases import Case, find_strategy, make_cases, read_duration
+from validate.machine.cluster.cases import ClusterCase, find_strategy, make_cases, read_duration
 from validate.machine.cluster.commands import (
-    Shape,
+    LinkShape,
     limit_commands,
     make_commands,
     remove_commands,
@@ -31,20 +31,20 @@ from validate.machine.cluster.commands import (
     steer_commands,
 )
 from validate.machine.cluster.document import document
-from validate.machine.cluster.files import COLUMNS, Files, table
-from validate.machine.cluster.names import PREFIX, Names, owner_of, process_start
-from validate.machine.cluster.network import Network
-from validate.machine.cluster.outcome import Outcome, Predictor, orders
+from validate.machine.cluster.files import COLUMNS, ClusterFiles, table
+from validate.machine.cluster.names import PREFIX, RunNames, owner_of, process_start
+from validate.machine.cluster.network import HostNetwork
+from validate.machine.cluster.outcome import CaseOutcome, Predictor, orders
 from validate.machine.cluster.report import limited, limited_words, report
-from validate.machine.cluster.run import Measured, message_costs
+from validate.machine.cluster.run import ClusterResults, message_costs
 from validate.machine.cluster.shell import CommandFailed
 from validate.machine.cluster.topology import EFFICIENCY, MessageCosts, machine_name, topology_text
 from validate.machine.measure.exchange import read_exchange
 from validate.machine.measure.statistics import median_interval
 
-FAST = Shape(12.5e6)  # 100 Mbit/s
+FAST = LinkShape(12.5e6)  # 100 Mbit/s
 PAYLOAD = 12.5e6 * 1448 / 1514
-NAMES = Names("12-34")
+NAMES = RunNames("12-34")
 
 
 def run(capsys, *arguments: str) -> tuple[int, str, str]:
@@ -53,12 +53,12 @@ def run(capsys, *arguments: str) -> tuple[int, str, str]:
     return status, out, err
 
 
-def case(strategy: str = "ring", n: int = 4, size: int = 1_000_000, shape: Shape = FAST) -> Case:
-    return Case(shape, n, size, find_strategy(strategy))
+def case(strategy: str = "ring", n: int = 4, size: int = 1_000_000, shape: LinkShape = FAST) -> ClusterCase:
+    return ClusterCase(shape, n, size, find_strategy(strategy))
 
 
-def outcome(measured_s: float, predicted_s: float, **options: object) -> Outcome:
-    return Outcome(case(**options), median_interval([measured_s] * 6), predicted_s)  # type: ignore[arg-type]
+def outcome(measured_s: float, predicted_s: float, **options: object) -> CaseOutcome:
+    return CaseOutcome(case(**options), median_interval([measured_s] * 6), predicted_s)  # type: ignore[arg-type]
 
 
 # -- options -------------------------------------------------------------------------
@@ -68,7 +68,7 @@ def test_cases_are_all_combinations_in_the_order_named() -> None:
     found = make_cases("2,4-5,4", ["100Mbit/s,1Gbit/s"], "1MB,4B,4MB", "sharded,ring", "1 ms")
     assert len(found) == 2 * 3 * 3 * 2
     assert [c.n_nodes for c in found[:18:6]] == [2, 4, 5]
-    assert {c.shape for c in found} == {Shape(12.5e6, 1e-3), Shape(125e6, 1e-3)}
+    assert {c.shape for c in found} == {LinkShape(12.5e6, 1e-3), LinkShape(125e6, 1e-3)}
     assert [c.strategy.name for c in found[:2]] == ["sharded", "ring"]
     assert found[0].shape == found[17].shape != found[18].shape  # cases of one link are consecutive
 
@@ -132,8 +132,8 @@ def test_every_command_stays_in_namespaces_of_the_run() -> None:
     commands = [
         *make_commands(NAMES, 3),
         *steer_commands(NAMES, 3, [0, 1]),
-        *shape_commands(NAMES, 3, Shape(12.5e6, 1e-3)),
-        *limit_commands(NAMES, 3, Shape(12.5e6, 1e-3)),
+        *shape_commands(NAMES, 3, LinkShape(12.5e6, 1e-3)),
+        *limit_commands(NAMES, 3, LinkShape(12.5e6, 1e-3)),
         *remove_commands(NAMES, 3),
     ]
     ours = {NAMES.switch, *(NAMES.host(i) for i in range(3))}
@@ -158,19 +158,19 @@ def test_both_ends_of_every_wire_have_the_rate() -> None:
     assert len(buckets) == 4
     assert {c[c.index("rate") + 1] for c in buckets} == {"100000000bit"}
     assert not [c for c in commands if "netem" in c]
-    assert len([c for c in shape_commands(NAMES, 2, Shape(12.5e6, 2e-3)) if "2000us" in c]) == 2
+    assert len([c for c in shape_commands(NAMES, 2, LinkShape(12.5e6, 2e-3)) if "2000us" in c]) == 2
 
 
 @pytest.mark.parametrize("rate_Bps", [125e3, 12.5e6, 125e6, 12.5e9])
 def test_no_packet_is_longer_than_the_bucket(rate_Bps: float) -> None:
     # tbf would split larger packets, at the processor's cost; half a bucket covers a late timer.
-    shape = Shape(rate_Bps)
+    shape = LinkShape(rate_Bps)
     assert 1514 < shape.packet_bytes <= 65_536
     assert shape.packet_bytes <= shape.bucket_bytes / 2
 
 
-@pytest.mark.parametrize(("shape", "most"), [(Shape(125e6), 125_000), (Shape(12.5e6, 2e-3), 24_224 + 50_000)])
-def test_a_connection_waits_with_what_its_link_passes_in_a_moment(shape: Shape, most: int) -> None:
+@pytest.mark.parametrize(("shape", "most"), [(LinkShape(125e6), 125_000), (LinkShape(12.5e6, 2e-3), 24_224 + 50_000)])
+def test_a_connection_waits_with_what_its_link_passes_in_a_moment(shape: LinkShape, most: int) -> None:
     # 1 ms at the link's rate, at least 16 frames, and the bytes in flight of a round trip.
     assert [c[-1].split()[1] for c in limit_commands(NAMES, 2, shape)] == [str(most)] * 2
 
@@ -201,7 +201,7 @@ def test_dry_run_prints_the_commands_and_runs_none(capsys, monkeypatch, tmp_path
 
 
 def test_names_tell_whose_they_are() -> None:
-    names = Names.of_this_process()
+    names = RunNames.of_this_process()
     me = (os.getpid(), process_start(os.getpid()))
     for name in (names.switch, names.probe, names.host(0), names.host(31)):
         assert name.startswith(PREFIX)
@@ -212,7 +212,11 @@ def test_names_tell_whose_they_are() -> None:
 
 
 def test_only_what_crashed_runs_left_is_removed(monkeypatch) -> None:
-    mine, dead, recycled = Names.of_this_process().switch, f"{PREFIX}1073741824-5-host0", f"{PREFIX}1-99999999-switch"
+    mine, dead, recycled = (
+        RunNames.of_this_process().switch,
+        f"{PREFIX}1073741824-5-host0",
+        f"{PREFIX}1-99999999-switch",
+    )
     there = ["blue", mine, dead, recycled, "topocast-cluster-notes"]
     commands: list[tuple[str, ...]] = []
     monkeypatch.setattr(left, "list_namespaces", lambda: there)
@@ -229,7 +233,7 @@ def test_a_user_who_may_not_steer_packets_has_a_network_all_the_same(monkeypatch
         return ""
 
     monkeypatch.setattr("validate.machine.cluster.network.run", refuse_steering)
-    with Network(NAMES, 2) as network:
+    with HostNetwork(NAMES, 2) as network:
         assert not network.is_steered
 
 
@@ -243,7 +247,7 @@ def test_a_network_that_fails_half_way_is_removed(monkeypatch) -> None:
         return ""
 
     monkeypatch.setattr("validate.machine.cluster.network.run", fail_at_the_second_host)
-    with pytest.raises(CommandFailed), Network(NAMES, 2):
+    with pytest.raises(CommandFailed), HostNetwork(NAMES, 2):
         raise AssertionError("it was entered")
     assert set(remove_commands(NAMES, 2)) <= set(commands)
 
@@ -377,7 +381,7 @@ def test_a_host_sends_first_to_the_next_one(monkeypatch) -> None:
 
 
 def test_a_case_holds_nothing_that_was_measured() -> None:
-    assert [f.name for f in fields(Case)] == ["shape", "n_nodes", "size_bytes", "strategy"]
+    assert [f.name for f in fields(ClusterCase)] == ["shape", "n_nodes", "size_bytes", "strategy"]
 
 
 @pytest.mark.parametrize(
@@ -402,7 +406,7 @@ def test_calibration_takes_the_place_of_the_nominal_rate() -> None:
 
 
 def test_a_delay_is_paid_once_each_way_between_hosts() -> None:
-    slow = case("broadcast", 2, shape=Shape(12.5e6, 5e-3))
+    slow = case("broadcast", 2, shape=LinkShape(12.5e6, 5e-3))
     assert Predictor().predict_s(slow) - Predictor().predict_s(case("broadcast", 2)) == pytest.approx(5e-3, rel=1e-6)
 
 
@@ -410,8 +414,8 @@ def test_messages_cost_what_the_probe_says() -> None:
     costs = MessageCosts(50e-6, 200e-6, 2, is_measured=True)
     cluster = topology_from_text(topology_text(FAST, 4, None, costs))
     assert (cluster.messages.message, cluster.messages.round, cluster.messages.processors) == (50e-6, 200e-6, 2)
-    few = case("double-tree", 6, 1_000_000, Shape(125e6))
-    by_default, slow = Predictor().predict_s(few), Predictor(costs={Shape(125e6): costs}).predict_s(few)
+    few = case("double-tree", 6, 1_000_000, LinkShape(125e6))
+    by_default, slow = Predictor().predict_s(few), Predictor(costs={LinkShape(125e6): costs}).predict_s(few)
     assert slow > 2 * by_default
 
 
@@ -439,7 +443,7 @@ def test_the_probe_of_messages_finds_what_they_cost(monkeypatch, n: int, cpus: i
 
 def test_links_are_called_by_rate_and_delay() -> None:
     assert machine_name(FAST) == "netns-100mbit"
-    assert machine_name(Shape(125e6, 1.5e-3)) == "netns-1000mbit-1500us"
+    assert machine_name(LinkShape(125e6, 1.5e-3)) == "netns-1000mbit-1500us"
     assert f"efficiency: {EFFICIENCY:.6g}" in topology_text(FAST, 2)
 
 
@@ -478,7 +482,7 @@ def test_report_and_document_say_the_same() -> None:
 def test_the_table_is_scored_again_with_the_same_errors(capsys, tmp_path) -> None:
     names = ("ring", "tree", "parameter-server", "parameter-server-2", "gloo", "broadcast")
     cases = [case(name, n) for n in (2, 4) for name in names]
-    found = [Outcome(c, median_interval([0.2] * 6), Predictor().predict_s(c)) for c in cases]
+    found = [CaseOutcome(c, median_interval([0.2] * 6), Predictor().predict_s(c)) for c in cases]
     text = table(found, "2.13")
     assert tuple(next(csv.reader(io.StringIO(text)))) == COLUMNS
     (tmp_path / "collectives.csv").write_text(text)
@@ -499,17 +503,17 @@ def test_where_the_machine_is_the_limit_rows_are_context() -> None:
 def test_files_are_written_whole_and_only_what_is_asked_for(tmp_path) -> None:
     found = [outcome(0.1, 0.11)]
     costs = {FAST: MessageCosts(40e-6, 90e-6, 2, is_measured=True)}
-    measured = Measured({found[0].case: found[0].measured}, {FAST: PAYLOAD / 2}, costs, {"torch": "2.13"})
+    measured = ClusterResults({found[0].case: found[0].measured}, {FAST: PAYLOAD / 2}, costs, {"torch": "2.13"})
     with ExitStack() as stack:
-        one = Files(stack, None, str(tmp_path / "one.yaml"), [FAST], 4)
+        one = ClusterFiles(stack, None, str(tmp_path / "one.yaml"), [FAST], 4)
         one.write(found, measured, {}, calibrated=True)
     assert [path.name for path in tmp_path.iterdir()] == ["one.yaml"]
     assert f"efficiency: {EFFICIENCY / 2:.6g}" in (tmp_path / "one.yaml").read_text()
     with ExitStack() as stack:
-        Files(stack, str(tmp_path / "new" / "folder"), None, [FAST, Shape(125e6)], 4)  # nothing was written
+        ClusterFiles(stack, str(tmp_path / "new" / "folder"), None, [FAST, LinkShape(125e6)], 4)  # nothing was written
     assert list((tmp_path / "new" / "folder").iterdir()) == []
     with ExitStack() as stack:
-        both = Files(stack, str(tmp_path / "out"), None, [FAST, Shape(125e6)], 4)
+        both = ClusterFiles(stack, str(tmp_path / "out"), None, [FAST, LinkShape(125e6)], 4)
         both.write(found, measured, {"cpu": "x"}, calibrated=False)
     names = {"collectives.csv", "cluster.json", "netns-100mbit.yaml", "netns-1000mbit.yaml"}
     assert {path.name for path in (tmp_path / "out").iterdir()} == names
@@ -521,18 +525,18 @@ def test_files_are_written_whole_and_only_what_is_asked_for(tmp_path) -> None:
 
 
 def test_links_that_the_machine_cannot_fill_are_told() -> None:
-    probes = {FAST: 0.5 * PAYLOAD, Shape(125e6): 0.95 * PAYLOAD * 10}
+    probes = {FAST: 0.5 * PAYLOAD, LinkShape(125e6): 0.95 * PAYLOAD * 10}
     assert limited(probes) == [FAST]
     assert "at 100 Mbit/s this machine, and not the rate, is the limit" in limited_words(FAST, probes[FAST])
     assert "reaches 50% of what the links carry" in limited_words(FAST, probes[FAST])
 
 
 def test_three_times_have_no_interval() -> None:
-    few = [Outcome(case(), median_interval([0.2, 0.2, 0.2]), 0.2)]
+    few = [CaseOutcome(case(), median_interval([0.2, 0.2, 0.2]), 0.2)]
     line = report(few, {}, {}).splitlines()[1]
     assert "%" not in line.split("ms")[1]
     assert document(few, {}, {}, {}, calibrated=False)["cases"][0]["interval_s"] is None
     assert "median of 3\n" in table(few, "2")
-    enough = [Outcome(case(), median_interval([0.2] * 6), 0.2)]
+    enough = [CaseOutcome(case(), median_interval([0.2] * 6), 0.2)]
     assert document(enough, {}, {}, {}, calibrated=False)["cases"][0]["interval_s"] == [0.2, 0.2]
     assert "median of 6, 95 % interval +-0.0%" in table(enough, "2")

@@ -13,7 +13,7 @@ from simulator.workload.precision import PRECISIONS, precision_named
 from validate.kinds import KINDS, OPERATORS
 from validate.kinds.kind import Kind
 from validate.tables.cells import NotScored
-from validate.tables.names import DeviceNames, MachineNames, Names
+from validate.tables.names import DeviceNames, MachineNames, RowNames
 from validate.tables.table import read_table
 
 SCORING = (Path(__file__).resolve().parents[2] / "docs" / "scoring.md").read_text(encoding="utf-8")
@@ -38,7 +38,7 @@ def operator_of(**cells: str) -> OperatorQuestion:
     text = ",".join(known) + "\n" + ",".join(known.values()) + "\n"
     table = read_table(text.encode(), "ops.csv", OPERATORS.needed, OPERATORS.columns, OPERATORS.name)
     (row,) = table.rows
-    names = Names(MachineNames(None, {}), DeviceNames(()))
+    names = RowNames(MachineNames(None, {}), DeviceNames(()))
     question = OPERATORS.read(lambda column: table.cell(row, column), names).question
     assert isinstance(question, OperatorQuestion)
     return question

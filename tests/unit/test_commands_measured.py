@@ -15,7 +15,7 @@ import typer
 import yaml
 
 from simulator.cli.app import app as simulate
-from simulator.cli.written import Written
+from simulator.cli.written import CommandOptions
 from simulator.errors import InputError
 from simulator.questions.words import KINDS
 from tests.unit.test_docs import DOCUMENTS, tables
@@ -65,9 +65,9 @@ def lines() -> Iterator[tuple[str, str]]:
             yield file.name, " ".join(run.split())
 
 
-def written(command: str, monkeypatch: pytest.MonkeyPatch) -> Written | None:
+def written(command: str, monkeypatch: pytest.MonkeyPatch) -> CommandOptions | None:
     """Return the options of *command*; None where it only prints information about itself."""
-    seen: list[Written] = []
+    seen: list[CommandOptions] = []
     monkeypatch.setattr("simulator.cli.ask.run", seen.append)
     words = shlex.split(command, comments=True)[1:]
     typer.main.get_command(simulate).main(words, standalone_mode=False)
@@ -77,7 +77,7 @@ def written(command: str, monkeypatch: pytest.MonkeyPatch) -> Written | None:
 @pytest.mark.slow
 def test_every_step_and_exchange_has_a_twin_or_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     offered = options_of_run()
-    defaults = Written()
+    defaults = CommandOptions()
     found: Counter[str] = Counter()
     for where, command in lines():
         if where.endswith(".md"):  # with the document's own files
@@ -100,7 +100,7 @@ def test_every_step_and_exchange_has_a_twin_or_a_reason(monkeypatch: pytest.Monk
             found["what --only or another command measures"] += 1
             continue
         check_twin(asked)
-        given = [f.name for f in fields(Written) if getattr(asked, f.name) != getattr(defaults, f.name)]
+        given = [f.name for f in fields(CommandOptions) if getattr(asked, f.name) != getattr(defaults, f.name)]
         apart = [name for name in given if name not in offered]
         assert all(NOT_MEASURED.get(name) for name in apart), (where, command)
         if apart:

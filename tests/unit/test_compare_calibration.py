@@ -25,14 +25,14 @@ from simulator.questions.calibration import Calibration
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
-from simulator.step.issue import DeviceWork, Issue, issues_of
+from simulator.step.issue import DeviceWork, Launch, issues_of
 from simulator.training.worker import Worker
 from simulator.workload.zoo.registry import build_network
 from tests.asked import alone_on
 from tests.measured_folders import DEVICE, PART, TOPOLOGY, constant, operators, scattered, steps, timed, write
 from validate.cli.app import app
-from validate.compare.calibrating import Bench, host_seconds, scale_of_steps
-from validate.compare.comparison import Asked, compare
+from validate.compare.calibrating import FolderDevice, host_seconds, scale_of_steps
+from validate.compare.comparison import ComparisonOptions, compare
 from validate.compare.folder import read_folder
 from validate.compare.judge import judge_by, judge_within, question
 from validate.score.scoring import Scoring, ScoringOptions
@@ -62,11 +62,11 @@ def launches(forward_us=9.0, backward_us=7.0):
 
 
 def rows_of(folder):
-    return list(compare(read_folder(str(folder)), Asked(topology=TOPOLOGY)).rows)
+    return list(compare(read_folder(str(folder)), ComparisonOptions(topology=TOPOLOGY)).rows)
 
 
 def bench():
-    return Bench(PART, Scoring(ScoringOptions(topology=TOPOLOGY, devices=(f"{DEVICE}={PART}",))).names)
+    return FolderDevice(PART, Scoring(ScoringOptions(topology=TOPOLOGY, devices=(f"{DEVICE}={PART}",))).names)
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def test_a_folder_without_launches_says_nothing_of_the_host(tmp_path):
 
 def issues(*times):
     return [
-        Issue("x", "forward", host_s, DeviceWork(("gemm",), (KernelCost(device_s, "compute", 0, 0),), device_s))
+        Launch("x", "forward", host_s, DeviceWork(("gemm",), (KernelCost(device_s, "compute", 0, 0),), device_s))
         for host_s, device_s in times
     ]
 
@@ -208,14 +208,14 @@ def test_what_is_judged_has_no_say_in_what_is_fitted(measured, monkeypatch):
     """Falsify every row used for judging: the fitted constants stay the same to the bit."""
     rows = [row for row in rows_of(measured) if row.kind == "operators"]
     seen = []
-    original = Bench.fit
+    original = FolderDevice.fit
 
     def spy(self, operators, folder=None, steps=()):
         fitted = original(self, operators, folder, steps)
         seen.append(({(row.table, row.line) for row in operators}, fitted.calibration))
         return fitted
 
-    monkeypatch.setattr(Bench, "fit", spy)
+    monkeypatch.setattr(FolderDevice, "fit", spy)
     monkeypatch.setattr("validate.compare.judge._other_operators", lambda *_: [])  # the first fit is looked at
     folder = read_folder(str(measured))
     judge_within(bench(), folder, rows, 0.3)
@@ -233,7 +233,7 @@ def test_what_is_judged_has_no_say_in_what_is_fitted(measured, monkeypatch):
 def test_shapes_and_operators_judged_are_not_among_those_fitted_to(measured, monkeypatch):
     rows = [row for row in rows_of(measured) if row.kind == "operators"]
     pairs = []
-    again = Bench.again
+    again = FolderDevice.again
     fitted = bench().fit(rows[:10])  # which rows are fitted to is looked at, not what is found
 
     def spy_fit(self, operators, folder=None, steps=()):
@@ -244,8 +244,8 @@ def test_shapes_and_operators_judged_are_not_among_those_fitted_to(measured, mon
         pairs[-1][1] = list(judged)
         return again(self, judged, calibration)
 
-    monkeypatch.setattr(Bench, "fit", spy_fit)
-    monkeypatch.setattr(Bench, "again", spy_again)
+    monkeypatch.setattr(FolderDevice, "fit", spy_fit)
+    monkeypatch.setattr(FolderDevice, "again", spy_again)
     judge_within(bench(), read_folder(str(measured)), rows, 0.3)
 
     def shape(row):

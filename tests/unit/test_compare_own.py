@@ -10,11 +10,11 @@ import pytest
 
 from reports.compare import comparison_page
 from simulator.api import Session
-from simulator.cli.written import Written
+from simulator.cli.written import CommandOptions
 from simulator.workload.described import described
 from tests.measured_folders import DEVICE, TOPOLOGY, write
 from validate.cli.asking import ask
-from validate.compare.comparison import Asked, Comparison, compare
+from validate.compare.comparison import Comparison, ComparisonOptions, compare
 from validate.compare.document import comparison_document
 from validate.compare.folder import read_folder
 from validate.compare.text import comparison_text
@@ -29,7 +29,9 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     (folder / "networks").mkdir()
     session, rows = Session(), []
     for batch in BATCHES:
-        written = Written(topology=TOPOLOGY, workload="gpt2", seq_len="64", batch=str(batch), gpus="1", recompute=True)
+        written = CommandOptions(
+            topology=TOPOLOGY, workload="gpt2", seq_len="64", batch=str(batch), gpus="1", recompute=True
+        )
         (asked,) = ask(written, 1)
         name = f"networks/gpt2-{batch}.network.json"
         (folder / name).write_text(json.dumps(described(asked.network)), encoding="utf-8")
@@ -43,7 +45,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
         }  # fmt: skip
         rows.append(row)
     write(folder, {"training.csv": rows})
-    return compare(read_folder(str(folder)), Asked())
+    return compare(read_folder(str(folder)), ComparisonOptions())
 
 
 @pytest.mark.slow
@@ -79,7 +81,7 @@ def test_a_network_that_is_missing_or_outside_the_folder_is_said_and_not_scored(
     row |= {"phase": "train", "step_time_s": 1.0, "issue": "eager", "trust": "A"}
     rows = [{**row, "network": name} for name in ("networks/none.network.json", "../../x.network.json")]
     write(tmp_path, {"training.csv": rows})
-    found = compare(read_folder(str(tmp_path)), Asked())
+    found = compare(read_folder(str(tmp_path)), ComparisonOptions())
     assert "cannot be read" in found.rows[0].skipped
     assert "not in the folder" in found.rows[1].skipped
 

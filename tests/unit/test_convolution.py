@@ -26,7 +26,7 @@ from tests.devices import find_gpu
 from validate.constants.families import FAMILIES
 from validate.constants.fit import rows_of
 from validate.constants.rows import read_rows
-from validate.tables.names import Names
+from validate.tables.names import RowNames
 
 CONVOLUTION = DEFAULT(ConvolutionCosts)
 IDEAL = replace(CONVOLUTION, residency=0.0, quantisation=1.0)
@@ -256,7 +256,7 @@ def test_the_convolutions_of_a_network_fill_most_of_a_published_step(
 @pytest.mark.slow
 @pytest.mark.corpus
 def test_errors_against_measurements(corpus: Path) -> None:
-    names = Names()
+    names = RowNames()
     (family,) = [family for family in FAMILIES if family.name == "convolution"]
     found = rows_of(family, read_rows([str(corpus / "ops.csv")], names, {"operators"}))
     rows = [row for row in found if row.cells["dtype"] == "fp32" and isinstance(row.part, GpuPart)]
@@ -294,7 +294,7 @@ def test_bytes_come_in_packs_and_whole_waves_before_ampere(device: str) -> None:
 @pytest.mark.slow
 def test_errors_of_bytes_against_measurements(corpus: Path) -> None:
     """Mean errors were 28 and 30 % while these products were cut like those of fp32."""
-    names = Names()
+    names = RowNames()
     files = [str(corpus / "ops.csv")]
     rows = [row for row in read_rows(files, names, {"operators"}, {"conv2d"}) if row.cells["dtype"] == "int8"]
     for place in ("titan-xp", "titan-x-pascal"):
@@ -313,7 +313,7 @@ def test_turings_gradients_of_filters_take_128_channels_of_a_tap(corpus: Path) -
 
     assert rate("t4", 128) > 3.5 * rate("t4", 64)
     assert rate("v100-sxm2-16gb", 128) < 2.5 * rate("v100-sxm2-16gb", 64)
-    names = Names()
+    names = RowNames()
     rows = read_rows([str(corpus.parent / "corpus-2" / "ops.csv")], names, {"operators"}, {"conv2d"})
     errors = [
         row.asked.time_s(names.session) / row.time_s - 1.0

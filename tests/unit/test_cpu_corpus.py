@@ -19,7 +19,7 @@ from simulator.workload.operators import Phase
 from simulator.workload.zoo.registry import build_network
 from validate.kinds.operators import read_operator
 from validate.tables.cells import NotScored
-from validate.tables.names import Names
+from validate.tables.names import RowNames
 
 pytestmark = pytest.mark.corpus
 NETWORKS = ("fcn-r", "fcn-s", "alexnet-s", "alexnet-r", "resnet50", "resnet56")
@@ -46,7 +46,7 @@ def step_s(cpu: Cpu, model: str, batch: int, halves: str = "fwd bwd") -> float:
 
 
 def test_products_on_a_xeon_phi(corpus: Path) -> None:
-    phi, names = device("knl-7250-cpu"), Names()
+    phi, names = device("knl-7250-cpu"), RowNames()
     errors = defaultdict(list)
     with (corpus / "ops.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from simulator.api import Session
-from simulator.api.exchanges import Exchange, exchange_of
+from simulator.api.exchanges import ExchangeProgram, exchange_of
 from simulator.collectives.algorithms.direct import neighbour_pairs
 from simulator.collectives.registry import strategy_names
 from simulator.errors import InputError
@@ -34,7 +34,7 @@ ROOTED = ("broadcast", "reduce")
 EACH = 3  # elements in each of the n * n blocks of the buffer, so that few boundaries fall on those of blocks
 
 
-def brought(found: Exchange) -> State:
+def brought(found: ExchangeProgram) -> State:
     """Return the contributions that each stand holds at first, by element."""
     n, root = found.n_ranks, found.root
     state = [[0] * found.n_elements for _ in found.stands]
@@ -46,7 +46,7 @@ def brought(found: Exchange) -> State:
     return state
 
 
-def replayed(found: Exchange) -> State:
+def replayed(found: ExchangeProgram) -> State:
     """Return what each stand holds in the end; a contribution that counts twice, or is not there, raises."""
     state = brought(found)
     for step in found.rounds:
@@ -62,7 +62,7 @@ def replayed(found: Exchange) -> State:
     return state
 
 
-def check(found: Exchange) -> None:
+def check(found: ExchangeProgram) -> None:
     """Raise :class:`WrongScheduleError` unless every rank ends with what the collective gives it."""
     n, blocks = found.n_ranks, []
     for held in replayed(found):

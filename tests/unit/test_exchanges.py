@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from simulator.api import Session
-from simulator.api.exchanges import Exchange, exchange_of
+from simulator.api.exchanges import ExchangeProgram, exchange_of
 from simulator.collectives.registry import strategy_names
 from simulator.errors import InputError
 from simulator.questions.collective import CollectiveQuestion
@@ -36,7 +36,7 @@ def question(where: Where, strategy: str, collective: str = "all-reduce", **more
     return CollectiveQuestion(where=where, size_bytes=4 * N_ELEMENTS, strategy=strategy, collective=collective, **more)
 
 
-def exchange(*args: Any, **more: Any) -> Exchange | None:
+def exchange(*args: Any, **more: Any) -> ExchangeProgram | None:
     """Return the exchange; None where the strategy does not fit."""
     try:
         return exchange_of(SESSION, question(*args, **more))
@@ -92,7 +92,7 @@ class _Work:
 
 
 def run(
-    found: Exchange,
+    found: ExchangeProgram,
     monkeypatch: pytest.MonkeyPatch,
     dtype: Any = torch.int32,
     brought: Any = None,
@@ -200,7 +200,7 @@ def test_a_move_too_few_is_noticed(monkeypatch):
     assert found is not None
     for index in range(len(found.rounds[0])):
         rounds = (found.rounds[0][:index] + found.rounds[0][index + 1 :], *found.rounds[1:])
-        short = Exchange(found.strategy, found.collective, 3, 0, N_ELEMENTS, found.stands, rounds)
+        short = ExchangeProgram(found.strategy, found.collective, 3, 0, N_ELEMENTS, found.stands, rounds)
         assert not all(rank.is_right() for rank in run(short, monkeypatch))
 
 

@@ -12,7 +12,7 @@ from simulator.devices.dispatch import dispatch_time, host_costs
 from simulator.questions.layout import parse_layout
 from simulator.questions.options import StepOptions
 from simulator.questions.where import Where
-from simulator.step.expert_passes import CHOOSING, COUNTING, Extra, expert_passes
+from simulator.step.expert_passes import CHOOSING, COUNTING, ExpertExtras, expert_passes
 from simulator.step.issue import issues_of
 from simulator.training.divide import divided
 from simulator.workload.network import Network
@@ -31,16 +31,16 @@ def part(network: Network, words: str) -> Network:
     return divided(network, parse_layout(words).on(RANKS))
 
 
-def extras(network: Network, words: str, *, narrow: bool = True) -> dict[tuple[str, str], Extra]:
+def extras(network: Network, words: str, *, narrow: bool = True) -> dict[tuple[str, str], ExpertExtras]:
     found = expert_passes(part(network, words), 2, narrow=narrow)
     return {(name.removeprefix("layers.0."), way): extra for (name, way), extra in found.items()}
 
 
-def moved(extra: Extra) -> int:
+def moved(extra: ExpertExtras) -> int:
     return sum(kernel.bytes for kernel in (*(extra.own or ()), *extra.before, *extra.after))
 
 
-def besides_products(found: dict[tuple[str, str], Extra], way: str) -> int:
+def besides_products(found: dict[tuple[str, str], ExpertExtras], way: str) -> int:
     return sum(moved(extra) for (name, each), extra in found.items() if each == way and name != "topk")
 
 

@@ -12,8 +12,8 @@ from simulator.devices.predict import kernel_cost
 from simulator.questions.layout import parse_layout
 from simulator.questions.options import StepOptions
 from simulator.questions.where import Where
-from simulator.step.issue import Issue, issues_of
-from simulator.step.lowering import AT_ONCE, Run
+from simulator.step.issue import Launch, issues_of
+from simulator.step.lowering import AT_ONCE, KernelRun
 from simulator.training.divide import divided
 from simulator.workload.kernels import Gemm, Rowwise
 from simulator.workload.network import Network, block_name
@@ -28,7 +28,7 @@ MEGATRON = StepOptions(precision="master-fp8", optimizer="adam", fused_optimizer
 PYTORCH = replace(MEGATRON, framework="pytorch")
 
 
-def issued(network: Network, options: StepOptions = MEGATRON, words: str = "dp") -> tuple[Issue, ...]:
+def issued(network: Network, options: StepOptions = MEGATRON, words: str = "dp") -> tuple[Launch, ...]:
     return issues_of(DEVICE, divided(network, parse_layout(words).on(8)), options)
 
 
@@ -69,14 +69,14 @@ def test_products_on_streams_lose_to_a_grouped_product_what_was_measured(
 ) -> None:
     """CUTLASS's grouped product against Transformer Engine's streams (NVIDIA/TransformerEngine#2045, TE 2.7)."""
     h100 = Session().device(Where("dgx-h100"))
-    grouped = Run(Gemm(rows, 768, 2048, "bf16", experts, "NT"))
+    grouped = KernelRun(Gemm(rows, 768, 2048, "bf16", experts, "NT"))
     lost = sum(run.times * run.cost(h100).time_s for run in grouped.spread()) / grouped.cost(h100).time_s
     assert lost == pytest.approx(measured, abs=0.03)
 
 
 @pytest.mark.parametrize("experts", [1, 2, 3, 5, 16])
 def test_as_many_products_run_as_there_are_experts(experts: int) -> None:
-    grouped = Run(Gemm(2048, 768, 2048, "bf16", experts, "NT"))
+    grouped = KernelRun(Gemm(2048, 768, 2048, "bf16", experts, "NT"))
     runs = grouped.spread()
     assert sum(run.times * run.kernel.batch for run in runs if isinstance(run.kernel, Gemm)) == experts
     flop = sum(run.times * run.cost(DEVICE).flop for run in runs)

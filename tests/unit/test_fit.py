@@ -18,12 +18,12 @@ from simulator.constants import DEFAULT, Constants, constants_file, constants_pa
 from validate.cli import fit as command
 from validate.cli.app import app
 from validate.constants.families import FAMILIES
-from validate.constants.family import Family, Stage, Term
+from validate.constants.family import Family, FitStage, Term
 from validate.constants.fit import counts, errors_of, fit_family, rows_of
 from validate.constants.least import Prior
 from validate.constants.rows import read_rows
 from validate.kinds.row import MeasuredRow
-from validate.tables.names import Names
+from validate.tables.names import RowNames
 
 pytestmark = pytest.mark.slow
 
@@ -34,24 +34,24 @@ BY_NAME = {family.name: family for family in FAMILIES}
 KINDS = {"operators", "collectives"}
 
 
-def read(tmp_path: Path, header: str, lines: Iterable[Sequence[object]]) -> tuple[list[MeasuredRow], Names]:
+def read(tmp_path: Path, header: str, lines: Iterable[Sequence[object]]) -> tuple[list[MeasuredRow], RowNames]:
     """Return the rows of a table, as ``validate fit`` reads them; each takes a second."""
     table = tmp_path / "rows.csv"
     text = [",".join(map(str, (*line, 1))) for line in lines]
     table.write_text("\n".join([f"{header},time_s", *text]) + "\n")
-    names = Names()
+    names = RowNames()
     rows = read_rows([str(table)], names, KINDS)
     assert len(rows) == len(text)
     return rows, names
 
 
-def made(rows: Sequence[MeasuredRow], names: Names, truth: dict[str, float]) -> list[MeasuredRow]:
+def made(rows: Sequence[MeasuredRow], names: RowNames, truth: dict[str, float]) -> list[MeasuredRow]:
     """Return *rows* with times computed from the constants *truth*."""
     session = names.session.calibrated({}, Constants(truth))
     return [replace(row, time_s=row.asked.time_s(session)) for row in rows]
 
 
-def worst(rows: Sequence[MeasuredRow], names: Names, constants: Constants) -> float:
+def worst(rows: Sequence[MeasuredRow], names: RowNames, constants: Constants) -> float:
     return max(abs(error) for error in errors_of(rows, names.session, constants) if error is not None)
 
 
@@ -273,7 +273,7 @@ SIMPLE = Family(
     "operators",
     ("elementwise",),
     {"A": 1.0},
-    (Stage({"memory.late_share": Prior(0.9, 1.0, 0.3, 1.5)}, ("device",), 50),),
+    (FitStage({"memory.late_share": Prior(0.9, 1.0, 0.3, 1.5)}, ("device",), 50),),
 )
 
 
@@ -523,7 +523,7 @@ def test_what_is_fitted_is_written_with_what_it_rests_on(tmp_path, capsys, copie
 
 @pytest.mark.usefixtures("simple")
 def test_a_constant_at_its_bound_is_said_to_be(tmp_path, capsys, copied, monkeypatch) -> None:
-    narrow = Stage({"memory.late_share": Prior(0.9, 1.0, 0.85, 1.5)}, ("device",), 50)
+    narrow = FitStage({"memory.late_share": Prior(0.9, 1.0, 0.85, 1.5)}, ("device",), 50)
     monkeypatch.setattr(command, "_BY_NAME", {"simple": replace(SIMPLE, stages=(narrow,))})
     status, out, _ = run(capsys, table(tmp_path), "--write", "--quiet")
     assert status == 0

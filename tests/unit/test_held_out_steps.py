@@ -9,13 +9,13 @@ from simulator.api import Session
 from simulator.questions.step import StepQuestion
 from validate.kinds import STEPS
 from validate.tables.cells import NotScored
-from validate.tables.names import Names
+from validate.tables.names import RowNames
 from validate.tables.table import Table, read_table
 
 FILE = Path("validate/measurements/published-steps/held-out.csv")
 SEEN = FILE.with_name("training.csv")
 FREE = {"row_id", "dataset", "source", "note"}  # read by nobody, or for grouping alone
-NAMES = Names()
+NAMES = RowNames()
 
 
 def held_out() -> Table:

@@ -30,14 +30,14 @@ from validate.cli.app import app
 from validate.importing.aiconfigurator import release
 from validate.importing.formats import is_cold
 from validate.kinds import COLLECTIVES, OPERATORS, Kind
-from validate.kinds.kind import Asked
-from validate.tables.names import Names
-from validate.tables.share import Share
+from validate.kinds.kind import RowQuestion
+from validate.tables.names import RowNames
+from validate.tables.share import SampledShapes
 
-NAMES = Names()
+NAMES = RowNames()
 
 
-def asked(kind: Kind, row: Mapping[str, str]) -> Asked:
+def asked(kind: Kind, row: Mapping[str, str]) -> RowQuestion:
     return kind.read(lambda column: row.get(column, ""), NAMES)
 
 
@@ -72,7 +72,7 @@ def test_a_product_in_seconds_and_in_the_precision_that_was_run(capsys, tmp_path
     ]
     assert rows(tmp_path, "a100-sxm4-80gb")[0]["dtype"] == "bf16"
     read = asked(OPERATORS, found[0])
-    assert read == Asked(read.question)  # no other columns, and no clock
+    assert read == RowQuestion(read.question)  # no other columns, and no clock
     query = read.question
     assert query.operator == Linear(16, 512, 4096, bias=False)
     assert (query.device, query.phase, query.issued, query.calls) == ("h200-sxm", "fwd", "graph", False)
@@ -243,7 +243,7 @@ def test_grades(capsys, tmp_path):
 def test_a_share_is_of_the_hash_of_the_sizes(sizes, divisor):
     text = ",".join(str(size) for size in sizes)
     expected = int(sha256(text.encode()).hexdigest(), 16) % divisor == 0
-    assert Share.parse("--sample", f"1/{divisor}").holds(tuple(sizes)) is expected
+    assert SampledShapes.parse("--sample", f"1/{divisor}").holds(tuple(sizes)) is expected
 
 
 def test_a_sample_has_the_same_shapes_on_every_device(capsys, tmp_path):

@@ -18,7 +18,7 @@ from simulator.cli import run
 from simulator.engine.executor import execute
 from simulator.errors import InputError
 from simulator.host.input_costs import BatchLoad, DiskUse, hit_share
-from simulator.host.input_plan import Feeding, StepShape, plan_input
+from simulator.host.input_plan import FedStep, InputWork, plan_input
 from simulator.network.machine import Machine
 from simulator.network.routing import Router
 from simulator.plan.plan import Flow, PlanBuilder
@@ -67,8 +67,8 @@ def period_s(
 ) -> float:
     """Return the steady-state time of a step, in seconds."""
     question = InputQuestion(name="test", sample_bytes=1.0, **asked)  # type: ignore[arg-type]
-    feeding = Feeding(question, load, loaders, 1, 8, ())
-    shape = StepShape(0.0, device_s, host_s, 0)
+    feeding = InputWork(question, load, loaders, 1, 8, ())
+    shape = FedStep(0.0, device_s, host_s, 0)
     cycle = max(1, question.workers)  # workers that start together finish together
     turns = -(-12 // cycle)
     steps = (2 + turns) * cycle + 3 * cycle * question.prefetch
@@ -136,8 +136,8 @@ def test_batches_ahead_hide_a_worker_that_is_late(machine: Machine) -> None:
     """A worker's two batches arrive while the device still has some: the second of each pair is in time."""
     slow = batch(core_s=0.039)
     assert period_s(machine, slow, 0.01, workers=4, prefetch=1) == pytest.approx(0.01, rel=0.02)
-    waiting = Feeding(InputQuestion(name="x", sample_bytes=1.0, workers=4, prefetch=4), slow, 1, 1, 8, ())
-    plan = plan_input(machine, Router(machine), waiting, StepShape(0.0, 0.05, 0.0, 0), 40)
+    waiting = InputWork(InputQuestion(name="x", sample_bytes=1.0, workers=4, prefetch=4), slow, 1, 1, 8, ())
+    plan = plan_input(machine, Router(machine), waiting, FedStep(0.0, 0.05, 0.0, 0), 40)
     timeline = execute(machine, plan)
     begun = [s.start_s for t, s in zip(plan.tasks, timeline.spans, strict=True) if t.label == "load"]
     ended = ends_of(timeline)
@@ -146,16 +146,16 @@ def test_batches_ahead_hide_a_worker_that_is_late(machine: Machine) -> None:
 
 def test_many_micro_batches_pass_few_workers(machine: Machine) -> None:
     asked = InputQuestion(name="test", sample_bytes=1.0, workers=2, prefetch=1)
-    feeding = Feeding(asked, batch(core_s=0.01), 1, 16, 8, ())
-    ends = ends_of(execute(machine, plan_input(machine, Router(machine), feeding, StepShape(0.0, 0.01, 0.0, 0), 6)))
+    feeding = InputWork(asked, batch(core_s=0.01), 1, 16, 8, ())
+    ends = ends_of(execute(machine, plan_input(machine, Router(machine), feeding, FedStep(0.0, 0.01, 0.0, 0), 6)))
     assert ends[4] - ends[3] == pytest.approx(16 * 0.01 / 2)
 
 
 def test_workers_that_stand_for_others_are_as_fast(machine: Machine) -> None:
     load = batch(read_s=0.03, core_s=0.05, disk_s=0.0001)
     for pace, workers in ((1.0, 32), (2.0, 16), (4.0, 8)):
-        feeding = Feeding(InputQuestion(name="test", sample_bytes=1.0, workers=workers), load, 1, 1, 64, (), pace)
-        plan = plan_input(machine, Router(machine), feeding, StepShape(0.0, 0.001, 0.0, 0), 200)
+        feeding = InputWork(InputQuestion(name="test", sample_bytes=1.0, workers=workers), load, 1, 1, 64, (), pace)
+        plan = plan_input(machine, Router(machine), feeding, FedStep(0.0, 0.001, 0.0, 0), 200)
         ends = ends_of(execute(machine, plan))
         assert (ends[-1] - ends[-1 - 96]) / 96 == pytest.approx(0.08 / 32), workers
 
@@ -177,11 +177,11 @@ links:
     copy = PlanBuilder()
     copy.transfer("copy", [Flow(down, 1e9)])
     asked = InputQuestion(name="test", sample_bytes=1.0, workers=4)
-    feeding = Feeding(asked, batch(core_s=0.01), 1, 1, 8, (copy.build(),))
+    feeding = InputWork(asked, batch(core_s=0.01), 1, 1, 8, (copy.build(),))
     found = []
     for share in (0.0, 0.8):
         loads = ((down.links[0][0], share),) if share else ()
-        shape = StepShape(0.0, 0.11, 0.0, 0, loads)
+        shape = FedStep(0.0, 0.11, 0.0, 0, loads)
         ends = ends_of(execute(pair, plan_input(pair, router, feeding, shape, 40)))
         found.append((ends[30] - ends[10]) / 20)
     assert found[0] == pytest.approx(0.11)

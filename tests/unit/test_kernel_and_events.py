@@ -11,7 +11,7 @@ import pytest
 
 from simulator.api import load_machine
 from simulator.engine.executor import execute
-from simulator.engine.kernel import Kernel
+from simulator.engine.kernel import SimulationClock
 from simulator.errors import SimulationError
 from simulator.network.machine import Machine
 from simulator.network.routing import Router
@@ -39,7 +39,7 @@ def unequal_ring(n: int, seed: int = 1) -> Machine:
 
 
 def test_actions_run_in_order_of_time_then_of_asking() -> None:
-    kernel = Kernel()
+    kernel = SimulationClock()
     seen: list[tuple[float, str]] = []
 
     def note(name: str) -> None:
@@ -55,7 +55,7 @@ def test_actions_run_in_order_of_time_then_of_asking() -> None:
 
 
 def test_last_of_an_instant_comes_after_all_that_is_added_to_it() -> None:
-    kernel = Kernel()
+    kernel = SimulationClock()
     seen: list[str] = []
 
     def first() -> None:
@@ -69,7 +69,7 @@ def test_last_of_an_instant_comes_after_all_that_is_added_to_it() -> None:
 
 
 def test_what_is_past_happens_now() -> None:
-    kernel = Kernel()
+    kernel = SimulationClock()
     times: list[float] = []
     kernel.call_at(3.0, lambda: kernel.call_at(1.0, lambda: times.append(kernel.now_s)))
     kernel.run()
@@ -77,7 +77,7 @@ def test_what_is_past_happens_now() -> None:
 
 
 def test_nothing_to_do_takes_no_time() -> None:
-    kernel = Kernel()
+    kernel = SimulationClock()
     kernel.run()
     assert (kernel.now_s, kernel.events) == (0.0, 0)
 

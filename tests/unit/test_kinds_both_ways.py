@@ -24,7 +24,7 @@ from validate.machine.measure.groups import ASKED, GROUPS, cases_of  # noqa: E40
 from validate.machine.measure.table import COLUMNS  # noqa: E402
 from validate.score.scoring import Scoring, ScoringOptions  # noqa: E402
 from validate.tables.cells import NotScored  # noqa: E402
-from validate.tables.names import MachineNames, Names  # noqa: E402
+from validate.tables.names import MachineNames, RowNames  # noqa: E402
 
 GPU, GPU_MACHINE, CPU, CPU_MACHINE = "a100-sxm4-40gb", "dgx-a100-40gb", "xeon-e5-2686-v4", "p3.2xlarge"
 HOPPER = ("fp32", "fp16", "amp-fp16", "bf16", "amp-bf16", "tf32")
@@ -50,7 +50,7 @@ class _Header:
         self.position = {name.lower(): i for i, name in enumerate(names)}
 
 
-def read(row: Mapping[str, Any], names: Names, kind: Any) -> Any:
+def read(row: Mapping[str, Any], names: RowNames, kind: Any) -> Any:
     text = {key.lower(): str(value) for key, value in row.items()}
     return kind.read(lambda column: text.get(column, ""), names)
 
@@ -125,7 +125,7 @@ STEP = {"machine": GPU_MACHINE, "n_gpus": 1, "model": "lenet", "phase": "train",
 
 
 def test_a_step_that_reads_its_loss_back_takes_that_much_longer() -> None:
-    names = Names(MachineNames())
+    names = RowNames(MachineNames())
     plain = read(STEP, names, STEPS)
     waits = read({**STEP, "sync": "each step"}, names, STEPS)
     reading = LaunchQuestion(where=plain.question.where, timed="host", call="read")
@@ -143,7 +143,7 @@ PRODUCTS = {"work": "op:mat_mul,m=4096,n=4096,k=4096,precision=fp16", "repeats":
 
 
 def test_work_beside_a_copy_takes_the_longer_of_both_where_they_share_nothing() -> None:
-    names = Names(MachineNames())
+    names = RowNames(MachineNames())
     time_s = {
         note: read({**COPY, "note": note, **({} if note == "copy alone" else PRODUCTS)}, names, COPIES).time_s(
             names.session
@@ -168,7 +168,7 @@ def test_work_beside_a_copy_takes_the_longer_of_both_where_they_share_nothing() 
     ],
 )
 def test_a_row_that_does_not_say_what_ran_is_not_scored(change: dict[str, Any], words: str) -> None:
-    names = Names(MachineNames())
+    names = RowNames(MachineNames())
     row = {**COPY, **PRODUCTS, "note": "copy and matrix products", **change}
     with pytest.raises(NotScored, match=words):
         read(row, names, COPIES).time_s(names.session)

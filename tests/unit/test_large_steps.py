@@ -11,7 +11,7 @@ from simulator.api import Session, load_machine
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.nccl import rings
 from simulator.collectives.nccl.rings import channel_rings
-from simulator.engine.timeline import Moved
+from simulator.engine.timeline import LinkBytes
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.layout import Layout
 from simulator.questions.where import Where
@@ -36,10 +36,10 @@ def test_groups_that_lie_alike_on_other_machines_are_one() -> None:
 
 
 def test_bytes_are_kept_of_what_carried_any() -> None:
-    moved = Moved(1_000_000, {7: 2.0, 3: 1.0, 5: 0.0})
+    moved = LinkBytes(1_000_000, {7: 2.0, 3: 1.0, 5: 0.0})
     assert list(moved.carried()) == [(3, 1.0), (7, 2.0)]
     assert (len(moved), moved[3], moved[4], sum(moved)) == (1_000_000, 1.0, 0.0, 3.0)
-    assert moved == Moved(1_000_000, {3: 1.0, 7: 2.0}) != Moved(8, {3: 1.0, 7: 2.0})
+    assert moved == LinkBytes(1_000_000, {3: 1.0, 7: 2.0}) != LinkBytes(8, {3: 1.0, 7: 2.0})
 
 
 def _lines_run(nodes: int) -> int:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from simulator import simulate
 from simulator.cli import run
 from simulator.cli.launch_line import with_launch
-from simulator.cli.written import Written
+from simulator.cli.written import CommandOptions
 from simulator.errors import InputError
-from simulator.launch.launch import Launch, read_launch
+from simulator.launch.launch import LaunchLine, read_launch
 from simulator.launch.shell import commands_of
 from simulator.launch.timeless import NOT_MODELLED, is_timeless
 from simulator.workload.find import find_network
@@ -101,7 +101,7 @@ def test_gpt3_175b() -> None:
     assert read_launch(GPT3).notes == []
 
 
-def network_of(found: Launch, batch: int = 1):
+def network_of(found: LaunchLine, batch: int = 1):
     length = int(str(found.options["seq_len"]))
     return find_network(str(found.options["workload"]), sequence_length=length, settings=found.sizes).build(batch)
 
@@ -285,8 +285,8 @@ def test_a_line_of_hugging_faces_trainer() -> None:
 def test_a_line_without_a_batch_is_told_so() -> None:
     for line in (TRAINER.replace("--per_device_train_batch_size 4", ""), "torchrun --nproc-per-node 8 train.py --bf16"):
         with pytest.raises(InputError, match="launch: the line names no batch"):
-            with_launch(Written(launch=line, workload="gpt2"))
-        assert with_launch(Written(launch=line, batch="4", workload="gpt2"))[0].parallel
+            with_launch(CommandOptions(launch=line, workload="gpt2"))
+        assert with_launch(CommandOptions(launch=line, batch="4", workload="gpt2"))[0].parallel
 
 
 @pytest.mark.parametrize(
@@ -451,12 +451,14 @@ def test_the_options_that_are_shown_ask_the_same(capsys) -> None:
 )
 def test_options_that_say_something_else_are_refused(more: dict[str, object], told: str) -> None:
     with pytest.raises(InputError) as error:
-        with_launch(Written(launch=GPT3, **more))  # type: ignore[arg-type]
+        with_launch(CommandOptions(launch=GPT3, **more))  # type: ignore[arg-type]
     assert error.value.spelt("command").startswith(told)
 
 
 def test_options_that_say_the_same_or_more_are_taken() -> None:
-    own = Written(launch=GPT3, nodes="64", parallel=("dp=8,zero=1,sp,tp=8,pp=8",), sizes=("layers=96",), nccl="2.18")
+    own = CommandOptions(
+        launch=GPT3, nodes="64", parallel=("dp=8,zero=1,sp,tp=8,pp=8",), sizes=("layers=96",), nccl="2.18"
+    )
     written, _ = with_launch(own)
     assert (written.nccl, written.parallel, written.sizes.count("layers=96")) == ("2.18", own.parallel, 1)
 
@@ -495,5 +497,5 @@ def test_a_network_that_the_line_names_is_simulated_or_asked_for(tmp_path) -> No
     assert options(f"{line} --model_name_or_path {tmp_path}")["workload"] == str(tmp_path)
     unknown = f"{line} --model_name_or_path my-org/my-model"
     with pytest.raises(InputError, match="by the name in --model_name_or_path my-org/my-model; add workload,"):
-        with_launch(Written(launch=unknown))
-    assert with_launch(Written(launch=unknown, workload="bert-base"))[0].workload == "bert-base"
+        with_launch(CommandOptions(launch=unknown))
+    assert with_launch(CommandOptions(launch=unknown, workload="bert-base"))[0].workload == "bert-base"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from simulator.errors import InputError
-from simulator.launch.launch import Launch, read_launch
+from simulator.launch.launch import LaunchLine, read_launch
 from simulator.launch.switches import divides, is_off, is_on
 
 TRAINER = "torchrun --nproc-per-node 8 train.py --per_device_train_batch_size 4 --bf16"
@@ -46,13 +46,13 @@ use_cpu: false
 """
 
 
-def by_yaml(folder: Path, text: str) -> Launch:
+def by_yaml(folder: Path, text: str) -> LaunchLine:
     path = folder / "a.yaml"
     path.write_text(text, encoding="utf-8")
     return read_launch(ACCELERATE.format(path))
 
 
-def by_json(folder: Path, settings: dict[str, object], line: str) -> Launch:
+def by_json(folder: Path, settings: dict[str, object], line: str) -> LaunchLine:
     path = folder / "f.json"
     path.write_text(json.dumps(settings), encoding="utf-8")
     return read_launch(line.format(path))

@@ -8,7 +8,7 @@ import pytest
 
 from simulator.cli import run
 from simulator.cli.launch_line import with_launch
-from simulator.cli.written import Written
+from simulator.cli.written import CommandOptions
 from simulator.errors import InputError
 from simulator.launch.launch import read_launch
 
@@ -18,7 +18,7 @@ FOUR = "0,2,5,7"
 
 def asked(line: str, program: str = PROGRAM) -> tuple[str | None, str | None, list[str]]:
     """Return the machines, the GPUs and the notes of *line* on machines of eight GPUs."""
-    said = Written(topology="p3.16xlarge", workload="vgg16", seq_len="1", launch=f"{line} {program}")
+    said = CommandOptions(topology="p3.16xlarge", workload="vgg16", seq_len="1", launch=f"{line} {program}")
     found, notes = with_launch(said)
     return found.nodes, found.gpus, list(notes)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from simulator.cli.launch_line import with_launch
-from simulator.cli.written import Written
+from simulator.cli.written import CommandOptions
 from simulator.errors import InputError
 from simulator.launch.launch import read_launch
 from simulator.workload.find import find_network
@@ -98,11 +98,11 @@ def test_a_line_of_llm_c() -> None:
     assert parameters(LLM_C) == 124_475_904  # as it prints
     accumulated = read_launch(LLM_C.replace("-b 64", "-b 16"))
     assert (accumulated.options["micro_batch"], accumulated.options["global_batch"]) == ("16", "512")
-    assert with_launch(Written(launch=LLM_C, topology="p4d.24xlarge"))[0].nodes is None
+    assert with_launch(CommandOptions(launch=LLM_C, topology="p4d.24xlarge"))[0].nodes is None
     assert (
-        with_launch(Written(launch=LLM_C.replace("8 .", "16 .").replace("524288", "-1"), topology="p4d.24xlarge"))[
-            0
-        ].nodes
+        with_launch(
+            CommandOptions(launch=LLM_C.replace("8 .", "16 .").replace("524288", "-1"), topology="p4d.24xlarge")
+        )[0].nodes
         == "2"
     )
 
@@ -258,7 +258,7 @@ def test_lines_as_public_projects_write_them(line: str, options: dict[str, objec
     ],
 )  # fmt: skip
 def test_what_such_lines_leave_open_is_told(line: str, told: str) -> None:
-    written, notes = with_launch(Written(launch=line, topology="dgx-h100"))
+    written, notes = with_launch(CommandOptions(launch=line, topology="dgx-h100"))
     assert any(told in note for note in notes)
     assert written.launch is None
 
@@ -287,6 +287,6 @@ def test_what_such_lines_leave_open_is_told(line: str, told: str) -> None:
 )
 def test_what_such_lines_do_not_say_is_asked_for(line: str, told: str) -> None:
     with pytest.raises(InputError) as error:
-        with_launch(Written(launch=line, topology="dgx-h100"))
+        with_launch(CommandOptions(launch=line, topology="dgx-h100"))
     assert told in str(error.value)
     assert "\n" not in str(error.value)

@@ -9,7 +9,7 @@ import pytest
 
 from simulator.cli import run
 from simulator.errors import InputError
-from simulator.launch.launch import Launch, read_launch
+from simulator.launch.launch import LaunchLine, read_launch
 from simulator.launch.timeless import NOT_MODELLED, REFUSED
 
 GPT = (
@@ -22,7 +22,7 @@ ACCELERATE = "accelerate launch --num_processes 8 --mixed_precision bf16 {} trai
 FAR_OFF = "moves data between GPU and host in every step, which is not modelled"
 
 
-def by_file(folder: Path, zero: dict[str, object], line: str = "", **more: object) -> Launch:
+def by_file(folder: Path, zero: dict[str, object], line: str = "", **more: object) -> LaunchLine:
     path = folder / "ds.json"
     settings = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": zero, **more}
     path.write_text(json.dumps(settings, indent=1), encoding="utf-8")

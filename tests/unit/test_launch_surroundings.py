@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 from simulator.cli.launch_line import with_launch
-from simulator.cli.written import Written
+from simulator.cli.written import CommandOptions
 from simulator.errors import InputError
 from simulator.launch.launch import read_launch
-from simulator.launch.result import Launch
+from simulator.launch.result import LaunchLine
 
 PROGRAM = "train.py --per_device_train_batch_size 32"
 
 
 def placed(line: str, program: str = PROGRAM) -> tuple[str | None, str | None]:
     """Return the machines and the GPUs of *line* on machines of eight GPUs."""
-    found, _ = with_launch(Written(topology="p3.16xlarge", workload="vgg16", launch=f"{line} {program}"))
+    found, _ = with_launch(CommandOptions(topology="p3.16xlarge", workload="vgg16", launch=f"{line} {program}"))
     return found.nodes, found.gpus
 
 
@@ -136,7 +136,7 @@ def test_a_host_file_is_read_as_other_files_are(tmp_path: Path, hosts: str) -> N
     with pytest.raises(InputError, match="worker-3:4: the host file has 4 GPUs"):
         placed(f"deepspeed --hostfile {hosts} --include worker-3:4")
     _, notes = with_launch(
-        Written(topology="p3.16xlarge", workload="vgg16", launch=f"deepspeed --hostfile no {PROGRAM}")
+        CommandOptions(topology="p3.16xlarge", workload="vgg16", launch=f"deepspeed --hostfile no {PROGRAM}")
     )
     assert "--hostfile no: is not here; the machines are those that the line tells" in notes
 
@@ -166,7 +166,7 @@ deepspeed --num_gpus 4 train.py --model resnet50 --deepspeed_config {named}
 """
 
 
-def script(tmp_path: Path, text: str) -> Launch:
+def script(tmp_path: Path, text: str) -> LaunchLine:
     path = tmp_path / "run.sh"
     path.write_text(text, encoding="utf-8")
     return read_launch(f"@{path}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simulator.cli.launch_line import with_launch
-from simulator.cli.written import Written
+from simulator.cli.written import CommandOptions
 from simulator.errors import InputError
 from simulator.launch.launch import read_launch
 
@@ -17,7 +17,7 @@ MEGATRON = (
 
 
 def notes_of(line: str) -> list[str]:
-    said = Written(topology="dgx-a100-80gb", workload="gpt2", seq_len="1024", launch=f"{line} {PROGRAM}")
+    said = CommandOptions(topology="dgx-a100-80gb", workload="gpt2", seq_len="1024", launch=f"{line} {PROGRAM}")
     return [note for note in with_launch(said)[1] if "one process" not in note]
 
 

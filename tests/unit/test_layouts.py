@@ -32,7 +32,7 @@ from simulator.workload.split.stages import stages_of
 from simulator.workload.split.tensor import tensor_split
 from simulator.workload.zoo.registry import build_network
 from tests.asked import step_on
-from validate.tables.names import Names
+from validate.tables.names import RowNames
 
 pytestmark = pytest.mark.usefixtures("answered_once")
 
@@ -356,7 +356,7 @@ def test_columns_of_a_table_are_a_layout() -> None:
 
     row = {"n_gpus": "16", "n_nodes": "2", "tp": "4", "pp": "2", "dp": "2", "sp": "1", "zero": "1"}
     assert ranks_and_layout(lambda column: row.get(column, "")) == (16, 2, Layout(tp=4, pp=2, sp=True, zero=1))
-    assert Names()  # the tables' column names are those of the layout's fields
+    assert RowNames()  # the tables' column names are those of the layout's fields
 
 
 def test_exchanges_pass_beside_the_products_that_read_and_write_them() -> None:

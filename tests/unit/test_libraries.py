@@ -22,7 +22,7 @@ from simulator.workload.kernels import Gemm, Streaming
 from simulator.workload.operators import Conv2d, Convolution
 from validate.kinds import STEPS
 from validate.tables.cells import NotScored
-from validate.tables.names import Names
+from validate.tables.names import RowNames
 
 COSTS = DEFAULT(LibraryCosts)
 SESSION = Session()
@@ -165,7 +165,7 @@ def test_a_step_takes_as_much_longer_as_its_library_kernels() -> None:
 
 
 def test_tables_say_the_month_of_the_libraries() -> None:
-    names = Names()
+    names = RowNames()
     row = {"machine": "p3.2xlarge", "model": "resnet18", "batch_per_gpu": "32", "libraries": "2017-12", "dtype": "fp32"}
     found = STEPS.read(lambda column: row.get(column, ""), names).question
     assert isinstance(found, StepQuestion)

@@ -15,23 +15,23 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 
 import torch.distributed as dist  # noqa: E402
 
-from simulator.cli.written import Written  # noqa: E402
+from simulator.cli.written import CommandOptions  # noqa: E402
 from simulator.errors import InputError  # noqa: E402
 from simulator.training.sharded import unit_elements  # noqa: E402
 from simulator.workload.described import described  # noqa: E402
 from simulator.workload.find import find_network  # noqa: E402
 from validate.cli.asking import ask, keep  # noqa: E402
 from validate.kinds.steps import read_step  # noqa: E402
-from validate.machine.measure.built.description import Described, read_description  # noqa: E402
+from validate.machine.measure.built.description import DescriptionFile, read_description  # noqa: E402
 from validate.machine.measure.built.module import build_network  # noqa: E402
 from validate.machine.measure.case import Unavailable  # noqa: E402
 from validate.machine.measure.cases.across import _blocks, across  # noqa: E402
 from validate.machine.measure.cases.asked import read_asked  # noqa: E402
-from validate.machine.measure.cases.step_shapes import StepShape  # noqa: E402
+from validate.machine.measure.cases.step_shapes import MeasuredStep  # noqa: E402
 from validate.machine.measure.cases.stepping import Stepper  # noqa: E402
-from validate.machine.measure.ranks import Ranks  # noqa: E402
+from validate.machine.measure.ranks import RankProcesses  # noqa: E402
 from validate.tables.cells import NotScored  # noqa: E402
-from validate.tables.names import DeviceNames, MachineNames, Names  # noqa: E402
+from validate.tables.names import DeviceNames, MachineNames, RowNames  # noqa: E402
 
 TINY: dict[str, int | str] = {"layers": 2, "hidden": 32, "heads": 4, "vocabulary": 50, "dropout": 0}
 RANKS = 4
@@ -46,12 +46,12 @@ layers:
 """
 
 
-def written_out(folder: Path, name: str = "gpt2", **settings: int | str) -> Described:
+def written_out(folder: Path, name: str = "gpt2", **settings: int | str) -> DescriptionFile:
     sizes: dict[str, int | str] = {**TINY, **settings}
     network = find_network(name, training=True, sequence_length=8, settings=sizes).build(2)
     (folder / "x.network.json").write_text(json.dumps(described(network)), encoding="utf-8")
     read_description.cache_clear()
-    return Described(str(folder), "x.network.json")
+    return DescriptionFile(str(folder), "x.network.json")
 
 
 # -- the units of shards ---------------------------------------------------------------
@@ -75,7 +75,7 @@ def test_a_parameter_that_blocks_share_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.network.json").write_text(json.dumps(document), encoding="utf-8")
     read_description.cache_clear()
     with pytest.raises(Unavailable, match="shared between blocks"):
-        build_network(Described(str(tmp_path), "x.network.json").read(), torch.device("meta"), in_blocks=True)
+        build_network(DescriptionFile(str(tmp_path), "x.network.json").read(), torch.device("meta"), in_blocks=True)
 
 
 # -- over ranks ------------------------------------------------------------------------
@@ -97,7 +97,7 @@ def _feed(stepper: Stepper, rank: int) -> None:
     stepper.example = replace(stepper.example, inputs=fed)
 
 
-def spread_step(rank: int, count: int, shape: StepShape) -> tuple[float, int, int]:
+def spread_step(rank: int, count: int, shape: MeasuredStep) -> tuple[float, int, int]:
     """Return the largest deviation of gradients from one device's, and the elements that this rank and all hold."""
     torch.manual_seed(0)
     stepper = Stepper(shape, torch.device("cpu"), lambda module: across(module, shape, torch.device("cpu")))
@@ -123,7 +123,7 @@ def spread_step(rank: int, count: int, shape: StepShape) -> tuple[float, int, in
     return worst, held, sum(p.numel() for p in parameters)
 
 
-def exchanged(rank: int, count: int, shape: StepShape) -> int:
+def exchanged(rank: int, count: int, shape: MeasuredStep) -> int:
     """Return the number of gradient all-reduces in a step of replicas."""
     del rank, count
     stepper = Stepper(shape, torch.device("cpu"), lambda module: across(module, shape, torch.device("cpu")))
@@ -145,7 +145,7 @@ def exchanged(rank: int, count: int, shape: StepShape) -> int:
 
 @pytest.fixture(scope="module")
 def ranks() -> Any:
-    with Ranks(RANKS, cuda=False) as found:
+    with RankProcesses(RANKS, cuda=False) as found:
         yield found
 
 
@@ -161,8 +161,8 @@ def ranks() -> Any:
         {"shards": RANKS, "recompute": "selective", "sums_in_fp32": True},
     ],
 )
-def test_replicas_and_shards_have_the_gradients_of_one_device(ranks: Ranks, way: Any, tmp_path: Path) -> None:
-    shape = StepShape("gpt2", 2, optimizer="sgd", n_gpus=RANKS, network=written_out(tmp_path), **way)
+def test_replicas_and_shards_have_the_gradients_of_one_device(ranks: RankProcesses, way: Any, tmp_path: Path) -> None:
+    shape = MeasuredStep("gpt2", 2, optimizer="sgd", n_gpus=RANKS, network=written_out(tmp_path), **way)
     found = ranks.run(spread_step, shape)
     assert max(worst for worst, _, _ in found) < 1e-5
     whole = found[0][2]
@@ -170,7 +170,7 @@ def test_replicas_and_shards_have_the_gradients_of_one_device(ranks: Ranks, way:
         assert held == pytest.approx(whole / (shape.shards or 1), rel=0.05)
 
 
-def groups_made(rank: int, count: int, shape: StepShape) -> list[int]:
+def groups_made(rank: int, count: int, shape: MeasuredStep) -> list[int]:
     """Return the number of process groups of this rank after building the step once, and again."""
     found = []
     for _ in range(2):
@@ -180,16 +180,18 @@ def groups_made(rank: int, count: int, shape: StepShape) -> list[int]:
 
 
 @pytest.mark.slow
-def test_a_second_step_in_shards_makes_no_groups_of_its_own(ranks: Ranks, tmp_path: Path) -> None:
+def test_a_second_step_in_shards_makes_no_groups_of_its_own(ranks: RankProcesses, tmp_path: Path) -> None:
     # Each process group has NCCL communicators on its GPU, which would take memory from all later cases.
-    shape = StepShape("gpt2", 2, optimizer="sgd", n_gpus=RANKS, network=written_out(tmp_path), shards=2)
+    shape = MeasuredStep("gpt2", 2, optimizer="sgd", n_gpus=RANKS, network=written_out(tmp_path), shards=2)
     once, twice = ranks.run(groups_made, shape)[0]
     assert twice == once
 
 
 @pytest.mark.slow
-def test_replicas_sum_after_the_last_micro_batch_alone_and_in_buckets_as_asked(ranks: Ranks, tmp_path: Path) -> None:
-    shape = StepShape("gpt2", 2, optimizer="sgd", n_gpus=RANKS, network=written_out(tmp_path))
+def test_replicas_sum_after_the_last_micro_batch_alone_and_in_buckets_as_asked(
+    ranks: RankProcesses, tmp_path: Path
+) -> None:
+    shape = MeasuredStep("gpt2", 2, optimizer="sgd", n_gpus=RANKS, network=written_out(tmp_path))
     small = replace(shape, bucket=1 << 14)
     buckets = ranks.run(exchanged, small)[0]
     assert buckets > 2
@@ -210,7 +212,7 @@ def test_replicas_sum_after_the_last_micro_batch_alone_and_in_buckets_as_asked(r
     ],
 )
 def test_the_row_asks_what_simulate_was_asked(words: Any, gpus: str | None, tmp_path: Path) -> None:
-    written = Written(
+    written = CommandOptions(
         topology="dgx-h100", workload="gpt2", seq_len="16", batch="2", gpus=gpus, sizes=("layers=2",), **words
     )
     asked = ask(written, None)
@@ -218,7 +220,7 @@ def test_the_row_asks_what_simulate_was_asked(words: Any, gpus: str | None, tmp_
         keep(each, tmp_path)
     shapes = read_asked(tmp_path)
     assert len(shapes) == len(asked)
-    names = Names(MachineNames("dgx-h100"), DeviceNames(), folder=str(tmp_path))
+    names = RowNames(MachineNames("dgx-h100"), DeviceNames(), folder=str(tmp_path))
     for each, shape in zip(asked, shapes, strict=True):
         nodes = each.question.where.nodes or 1
         row = {"machine": "dgx-h100", "software": "torch 2.13", **replace(shape, n_nodes=nodes).cells()}
@@ -240,7 +242,7 @@ def test_the_row_asks_what_simulate_was_asked(words: Any, gpus: str | None, tmp_
     ],
 )
 def test_what_torch_alone_does_not_do_is_refused_in_a_line(words: Any, said: str) -> None:
-    written = replace(Written(topology="dgx-h100", workload="gpt2", seq_len="16", batch="2", gpus="4"), **words)
+    written = replace(CommandOptions(topology="dgx-h100", workload="gpt2", seq_len="16", batch="2", gpus="4"), **words)
     with pytest.raises(InputError, match=said) as caught:
         ask(written, 4)
     assert "\n" not in caught.value.spelt("command")
@@ -248,7 +250,7 @@ def test_what_torch_alone_does_not_do_is_refused_in_a_line(words: Any, said: str
 
 def test_ranks_that_share_the_processors_of_one_machine_are_not_predicted_as_one_device() -> None:
     row = {"machine": "x", "n_gpus": "2", "model": "lenet", "phase": "train", "dtype": "fp32", "batch_per_gpu": "2"}
-    names = Names(MachineNames("xeon-e5-2686-v4"))
+    names = RowNames(MachineNames("xeon-e5-2686-v4"))
     with pytest.raises(NotScored, match="2 ranks share"):
         read_step(lambda column: {**row, "sync": "ddp"}.get(column, ""), names)
     assert read_step(lambda column: {**row, "n_gpus": "0"}.get(column, ""), names).question

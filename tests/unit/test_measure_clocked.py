@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from tests.clocked_cuda import Clock, clocked_gpus  # noqa: E402
 from validate.machine.measure import together  # noqa: E402
 from validate.machine.measure.bench import Bench, CudaStopwatch, GraphStopwatch  # noqa: E402
-from validate.machine.measure.cases.steady import CudaClock, Patience, Step, agreed_samples, steady_interval  # noqa: E402
+from validate.machine.measure.cases.steady import CudaClock, Patience, TimedRun, agreed_samples, steady_interval  # noqa: E402
 from validate.machine.measure.timing import Effort, time_call  # noqa: E402
 from validate.machine.measure.watches import HostStopwatch, QueuedStopwatch  # noqa: E402
 
@@ -185,7 +185,7 @@ def test_steps_of_one_and_of_several_gpus_are_warm_and_as_long(monkeypatch: pyte
         with monkeypatch.context() as patch:
             clock = clocked_gpus(patch, issue_s=issue_s)
             network = Network(clock)
-            step = Step(network.run, None, network.begin)
+            step = TimedRun(network.run, None, network.begin)
             if several:
                 samples = agreed_samples(CudaClock(lambda: None), step, Patience(), lambda seconds: seconds)
                 assert all(sample == pytest.approx(expected_s, rel=0.01) for sample in samples)
@@ -200,7 +200,7 @@ def test_a_burst_begins_only_when_the_host_is_ahead(monkeypatch: pytest.MonkeyPa
     """The first steps of a burst wait for the host and do not count."""
     clock = clocked_gpus(monkeypatch, issue_s=10e-6)
     network = Network(clock, slow_runs=0)
-    samples = agreed_samples(CudaClock(lambda: None), Step(network.run), Patience(), lambda seconds: seconds)
+    samples = agreed_samples(CudaClock(lambda: None), TimedRun(network.run), Patience(), lambda seconds: seconds)
     assert max(samples) == pytest.approx(min(samples), rel=1e-3)
 
 
@@ -211,5 +211,5 @@ def test_ranks_go_on_until_the_slowest_knows_its_time(monkeypatch: pytest.Monkey
             clock = clocked_gpus(patch)
             network = Network(clock, slow_runs=0)
             worst = (lambda figure: figure or 0.5) if noisy else (lambda figure: figure)
-            counts.append(len(agreed_samples(CudaClock(lambda: None), Step(network.run), Patience(), worst)))
+            counts.append(len(agreed_samples(CudaClock(lambda: None), TimedRun(network.run), Patience(), worst)))
     assert counts[0] < counts[1]

@@ -14,7 +14,7 @@ from validate.machine.measure import launched, together  # noqa: E402
 from validate.machine.measure.bench import Bench  # noqa: E402
 from validate.machine.measure.case import Unavailable  # noqa: E402
 from validate.machine.measure.cases import collectives  # noqa: E402
-from validate.machine.measure.ranks import Ranks, RanksFailed  # noqa: E402
+from validate.machine.measure.ranks import RankProcesses, RanksFailed  # noqa: E402
 from validate.machine.measure.statistics import median_interval  # noqa: E402
 from validate.machine.measure.timing import Effort  # noqa: E402
 
@@ -73,7 +73,7 @@ def _kept(rank: int, count: int) -> list[tuple[bool, int]]:
 
 
 def test_numbers_are_chance_and_sums_of_sums_stay_finite() -> None:
-    with Ranks(2, cuda=False) as ranks:
+    with RankProcesses(2, cuda=False) as ranks:
         for finite, different in (pair for found in ranks.run(_kept) for pair in found):
             assert finite
             assert different > 32

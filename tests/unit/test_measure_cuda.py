@@ -15,7 +15,7 @@ pytestmark = pytest.mark.torch
 from validate.machine.measure import bench as benches  # noqa: E402  needs torch
 from validate.machine.measure import recording  # noqa: E402
 from validate.machine.measure import run as runs  # noqa: E402
-from validate.machine.measure.case import Case, Work  # noqa: E402
+from validate.machine.measure.case import Case, TimedWork  # noqa: E402
 from validate.machine.measure.host import slug  # noqa: E402
 from validate.machine.measure.recording import recorded  # noqa: E402
 from validate.machine.measure.sensors import Readings  # noqa: E402
@@ -322,7 +322,7 @@ def test_a_graph_that_is_launched_too_slowly_says_so(device: Device) -> None:
     ],
 )
 def test_what_was_disturbed_is_not_graded_best(ran_dry: bool, throttled: str, trust: str, note: str) -> None:
-    case = Case("ops", "ops.csv", {"note": "said"}, lambda _: Work(lambda _: None))
+    case = Case("ops", "ops.csv", {"note": "said"}, lambda _: TimedWork(lambda _: None))
     interval = Interval(1.0, 0.999, 1.001, 10, ran_dry)
     cells = runs._known(case, interval, Readings(throttled=throttled))
     assert (cells["trust"], cells["note"]) == (trust, note)

@@ -18,8 +18,8 @@ from validate.machine.measure import bench as benches  # noqa: E402  needs torch
 from validate.machine.measure import run as runs  # noqa: E402
 from validate.machine.measure.case import Unavailable  # noqa: E402
 from validate.machine.measure.cases.operators import cases as operator_cases  # noqa: E402
-from validate.machine.measure.cases.shapes import Limits, shapes  # noqa: E402
-from validate.machine.measure.groups import GROUPS, Group  # noqa: E402
+from validate.machine.measure.cases.shapes import CallLimits, shapes  # noqa: E402
+from validate.machine.measure.groups import GROUPS, CaseGroup  # noqa: E402
 from validate.machine.measure.table import COLUMNS  # noqa: E402
 
 
@@ -50,7 +50,7 @@ def test_every_class_of_operator_runs(cpu_bench: benches.Bench) -> None:
 
 
 def test_shapes_are_the_same_everywhere_and_their_beginning_is_a_fair_sample() -> None:
-    limits = Limits(1e12, 1e9, ("fp32", "tf32", "fp16", "bf16", "fp8"))
+    limits = CallLimits(1e12, 1e9, ("fp32", "tf32", "fp16", "bf16", "fp8"))
     first = [shape.cells for shape in shapes(limits, 300)]
     assert first == [shape.cells for shape in shapes(limits, 300)]
     assert len({json.dumps(cells, sort_keys=True) for cells in first}) == 300
@@ -77,7 +77,7 @@ def test_a_gpu_is_measured_from_graphs_alone_and_with_cold_caches(monkeypatch: p
 
 def test_all_groups_have_a_module(cpu_bench: benches.Bench) -> None:
     for name, group in GROUPS.items():
-        assert isinstance(group, Group)
+        assert isinstance(group, CaseGroup)
         try:
             cases = list(itertools.islice(runs.cases_of(name, cpu_bench, "m"), 3))
         except Unavailable:  # a single device has no collectives, for example

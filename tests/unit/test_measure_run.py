@@ -25,12 +25,12 @@ pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 from validate.machine.measure import bench as benches  # noqa: E402  needs torch
 from validate.machine.measure import run as runs  # noqa: E402
-from validate.machine.measure.case import Case, Unavailable, Work  # noqa: E402
+from validate.machine.measure.case import Case, TimedWork, Unavailable  # noqa: E402
 from validate.machine.measure.run import Settings, run  # noqa: E402
 
 
 def launch_case(name: str, call: Callable[[int], object], needs_bytes: int = 0) -> Case:
-    return Case("launch", "launch.csv", {"metric": name, "mode": "m"}, lambda _: Work(call), needs_bytes)
+    return Case("launch", "launch.csv", {"metric": name, "mode": "m"}, lambda _: TimedWork(call), needs_bytes)
 
 
 @pytest.fixture
@@ -246,7 +246,10 @@ def test_a_budget_is_shared_and_kept(tmp_path: Path, groups: dict[str, list[Case
     def many(group: str) -> list[Case]:
         return [
             Case(
-                group, "launch.csv", {"metric": f"{group} {i}", "mode": "m"}, lambda _: Work(lambda _: time.sleep(2e-3))
+                group,
+                "launch.csv",
+                {"metric": f"{group} {i}", "mode": "m"},
+                lambda _: TimedWork(lambda _: time.sleep(2e-3)),
             )
             for i in range(2000)
         ]
@@ -318,6 +321,6 @@ def test_captured_graphs_fall_back_to_the_stream(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(runs, "QueuedStopwatch", Queue)
     bench = benches.Bench(torch.device("cpu"), "d", 1 << 30, 1 << 20, tmp_path)
     this = runs._Run(Settings(tmp_path, effort=FAST), bench, {}, print, time.perf_counter())
-    interval, issue = runs._time(this, Work(lambda _: None, "graph"))
+    interval, issue = runs._time(this, TimedWork(lambda _: None, "graph"))
     assert interval.median == pytest.approx(2e-3)
     assert issue == "queued"

@@ -18,8 +18,15 @@ import torch.distributed as dist  # noqa: E402  torch is there
 from validate.machine.measure import launched  # noqa: E402  they import torch
 from validate.machine.measure.bench import Bench, open_bench  # noqa: E402
 from validate.machine.measure.cases import step_ranks, steps  # noqa: E402  they import torch
-from validate.machine.measure.cases.steady import CpuClock, CudaClock, Patience, Step, agreed_samples, steady_interval  # noqa: E402
-from validate.machine.measure.cases.step_shapes import StepShape, parallel_steps  # noqa: E402
+from validate.machine.measure.cases.steady import (  # noqa: E402
+    CpuClock,
+    CudaClock,
+    Patience,
+    TimedRun,
+    agreed_samples,
+    steady_interval,
+)
+from validate.machine.measure.cases.step_shapes import MeasuredStep, parallel_steps  # noqa: E402
 from validate.machine.measure.statistics import FEWEST  # noqa: E402
 
 
@@ -66,7 +73,7 @@ class _Device:
 @pytest.mark.parametrize(("host_s", "device_s"), [(0.001, 0.010), (0.010, 0.001), (0.003, 0.003)])
 def test_a_steady_step_takes_the_longer_of_host_and_device(host_s: float, device_s: float) -> None:
     device = _Device(host_s, device_s)
-    found = steady_interval(device, Step(device.run), Patience(warmup_s=0.0))
+    found = steady_interval(device, TimedRun(device.run), Patience(warmup_s=0.0))
     assert found.median == pytest.approx(max(host_s, device_s))
     assert found.relative == pytest.approx(0, abs=1e-9)
     assert found.samples >= FEWEST
@@ -86,7 +93,7 @@ def test_what_counts_begins_after_warming_up_and_ends_with_the_last_sample() -> 
         lambda step: len(agreed_samples(_Device(0.0, 0.1), step, Patience(), lambda s: 0.1)),
     ):
         told: list[str] = []
-        step = Step(
+        step = TimedRun(
             lambda told=told: told.append("run"),
             begin=lambda told=told: told.append("begin"),
             end=lambda told=told: told.append("end"),
@@ -104,13 +111,13 @@ def test_what_is_prepared_is_not_timed() -> None:
     def prepare() -> None:
         device.free_s += 5.0
 
-    assert steady_interval(device, Step(device.run, prepare), Patience(warmup_s=0.0)).median == pytest.approx(0.002)
+    assert steady_interval(device, TimedRun(device.run, prepare), Patience(warmup_s=0.0)).median == pytest.approx(0.002)
 
 
 def test_a_step_of_many_seconds_is_run_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
     device = _Device(0.0, 60.0)
     monkeypatch.setattr("validate.machine.measure.cases.steady.time.perf_counter", lambda: device.free_s)
-    found = steady_interval(device, Step(device.run), Patience())
+    found = steady_interval(device, TimedRun(device.run), Patience())
     assert found.median == 60.0
     assert device.runs <= 2 + 3 + device.transient
 
@@ -119,7 +126,7 @@ def test_ranks_run_as_many_steps_whatever_each_of_them_takes() -> None:
     counts = []
     for device_s in (0.001, 0.5):
         device = _Device(0.0, device_s)
-        counts.append(len(agreed_samples(device, Step(device.run), Patience(), lambda _: 0.1)))
+        counts.append(len(agreed_samples(device, TimedRun(device.run), Patience(), lambda _: 0.1)))
         assert device.runs == 3 + counts[-1] + device.transient * (counts[-1] // 6)
     assert counts[0] == counts[1] >= FEWEST
 
@@ -127,7 +134,7 @@ def test_ranks_run_as_many_steps_whatever_each_of_them_takes() -> None:
 def test_a_cpu_is_timed_by_its_clock() -> None:
     clock = CpuClock()
     assert clock.between_s(clock.mark(), clock.mark()) >= 0
-    found = steady_interval(clock, Step(lambda: sum(range(10000))), Patience(longest_s=0.05, warmup_s=0.0))
+    found = steady_interval(clock, TimedRun(lambda: sum(range(10000))), Patience(longest_s=0.05, warmup_s=0.0))
     assert 0 < found.low <= found.median <= found.high
 
 
@@ -148,7 +155,9 @@ def test_steps_of_ranks_are_warmed_up_and_repeated_until_all_know_enough() -> No
         return max(value, 0.005 if len(told) > 40 else 0.5)  # another rank: half a second each at first
 
     device = _Device(0.0, 0.001)
-    samples = agreed_samples(device, Step(device.run), Patience(interval=0.01, longest_s=60.0, warmup_s=5.0), greatest)
+    samples = agreed_samples(
+        device, TimedRun(device.run), Patience(interval=0.01, longest_s=60.0, warmup_s=5.0), greatest
+    )
     assert device.runs >= 10 + len(samples)  # ten warm-up steps of half a second
     assert len(samples) > 40  # more than one burst
 
@@ -157,7 +166,7 @@ def test_a_rank_measures_a_step_of_a_wrapped_module(tmp_path: Path) -> None:
     store = dist.FileStore(str(tmp_path / "store"), 1)
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     try:
-        samples, peak = step_ranks.rank_step(0, 1, StepShape("lenet", 2, n_gpus=2), False)
+        samples, peak = step_ranks.rank_step(0, 1, MeasuredStep("lenet", 2, n_gpus=2), False)
     finally:
         dist.destroy_process_group()
     assert len(samples) >= FEWEST
@@ -177,7 +186,7 @@ def test_a_rank_gives_a_network_back_before_the_next_one(tmp_path: Path) -> None
     gc.disable()
     try:
         before = wrapped()
-        step_ranks.rank_step(0, 1, StepShape("lenet", 2, n_gpus=2), False)
+        step_ranks.rank_step(0, 1, MeasuredStep("lenet", 2, n_gpus=2), False)
         after = wrapped()
     finally:
         gc.enable()

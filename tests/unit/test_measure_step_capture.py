@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 pytestmark = pytest.mark.torch
 
 from validate.machine.measure import recording  # noqa: E402  it imports torch
-from validate.machine.measure.cases.step_shapes import StepShape  # noqa: E402
+from validate.machine.measure.cases.step_shapes import MeasuredStep  # noqa: E402
 from validate.machine.measure.cases.stepping import Stepper  # noqa: E402
 
 CPU = torch.device("cpu")
@@ -77,7 +77,7 @@ class _Scope:
 
 def test_a_capture_has_one_step_after_some_on_another_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = _Recorder()
-    stepper = Stepper(StepShape("lenet", 2, issue="graph"), CPU)
+    stepper = Stepper(MeasuredStep("lenet", 2, issue="graph"), CPU)
     recorder.stand_in(monkeypatch)
     monkeypatch.setattr(stepper, "device", type("Device", (), {"type": "cuda"})())
     monkeypatch.setattr(stepper, "train", lambda: recorder.told.append("step"))
@@ -92,7 +92,7 @@ def test_a_capture_has_one_step_after_some_on_another_stream(monkeypatch: pytest
 
 def test_a_step_whose_capture_fails_leaves_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = _Recorder()
-    stepper = Stepper(StepShape("lenet", 2, issue="graph"), CPU)
+    stepper = Stepper(MeasuredStep("lenet", 2, issue="graph"), CPU)
     recorder.stand_in(monkeypatch)
     recovered: list[object] = []
     monkeypatch.setattr(recording, "_recover", recovered.append)

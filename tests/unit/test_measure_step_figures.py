@@ -14,11 +14,11 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 from validate.machine.measure.case import Unavailable  # noqa: E402
 from validate.machine.measure.cases import stepping  # noqa: E402  they import torch
 from validate.machine.measure.cases.steady import CpuClock, Patience, steady_interval  # noqa: E402
-from validate.machine.measure.cases.step_shapes import StepShape  # noqa: E402
+from validate.machine.measure.cases.step_shapes import MeasuredStep  # noqa: E402
 from validate.machine.measure.cases.stepping import Stepper, make_step  # noqa: E402
 
 CPU = torch.device("cpu")
-LENET = StepShape("lenet", 2)
+LENET = MeasuredStep("lenet", 2)
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,7 @@ def test_the_most_memory_is_that_of_the_steps_that_count(monkeypatch: pytest.Mon
     told: list[str] = []
 
     class OnGpu(Stepper):
-        def __init__(self, shape: StepShape, device: Any, wrap: Any = None) -> None:
+        def __init__(self, shape: MeasuredStep, device: Any, wrap: Any = None) -> None:
             super().__init__(shape, device, wrap)
             self.device = type("Device", (), {"type": "cuda"})()
 
@@ -56,7 +56,7 @@ def test_settings_that_torch_has_newer_ones_for_are_no_news_to_whoever_measures(
     stepping.set_precision("tf32")  # warnings are errors here
 
 
-HALVED = StepShape("lenet", 2, "amp-fp16")
+HALVED = MeasuredStep("lenet", 2, "amp-fp16")
 
 
 def test_a_loss_is_scaled_by_so_little_that_no_update_is_left_out() -> None:

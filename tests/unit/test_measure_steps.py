@@ -22,19 +22,19 @@ from validate.machine.measure.bench import Bench, open_bench  # noqa: E402
 from validate.machine.measure.built.builtin import Sizes, facts_of, names  # noqa: E402
 from validate.machine.measure.case import Unavailable  # noqa: E402
 from validate.machine.measure.cases import stepping, steps  # noqa: E402  they import torch
-from validate.machine.measure.cases.steady import Patience, Step  # noqa: E402
-from validate.machine.measure.cases.step_shapes import CPU_STEPS, StepShape, gpu_steps, parallel_steps  # noqa: E402
+from validate.machine.measure.cases.steady import Patience, TimedRun  # noqa: E402
+from validate.machine.measure.cases.step_shapes import CPU_STEPS, MeasuredStep, gpu_steps, parallel_steps  # noqa: E402
 from validate.machine.measure.cases.stepping import Stepper, make_step  # noqa: E402
 from validate.machine.measure.faults import Fatal  # noqa: E402
 from validate.machine.measure.run import DONE, Settings, run  # noqa: E402
 from validate.machine.measure.table import COLUMNS, RowFile, cell_text  # noqa: E402
-from validate.tables.csv_text import Record  # noqa: E402
-from validate.tables.names import MachineNames, Names  # noqa: E402
+from validate.tables.csv_text import CsvRecord  # noqa: E402
+from validate.tables.names import MachineNames, RowNames  # noqa: E402
 from validate.tables.table import tabulate  # noqa: E402
 
 CPU = torch.device("cpu")
 HOPPER = ("fp32", "fp16", "amp-fp16", "bf16", "amp-bf16", "tf32")
-LENET = StepShape("lenet", 2)
+LENET = MeasuredStep("lenet", 2)
 TINY = Sizes(64, 256, 4, 2, 5000)
 
 
@@ -49,7 +49,7 @@ def _settings_as_before() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("shapes", [list(gpu_steps(HOPPER)), list(CPU_STEPS), list(parallel_steps(8, HOPPER))])
-def test_no_two_rows_say_the_same_and_all_columns_are_known(shapes: list[StepShape]) -> None:
+def test_no_two_rows_say_the_same_and_all_columns_are_known(shapes: list[MeasuredStep]) -> None:
     threads = 2 if shapes[0].policy == "fp32" and shapes[0].model == "lenet" else 0
     cells = [tuple(shape.cells(threads).items()) for shape in shapes]
     assert len(set(cells)) == len(shapes)
@@ -58,8 +58,8 @@ def test_no_two_rows_say_the_same_and_all_columns_are_known(shapes: list[StepSha
 
 
 def test_a_row_id_says_the_step_and_the_machine_and_nothing_else() -> None:
-    assert LENET.row_id("m") == StepShape("lenet", 2).row_id("m")
-    assert len({LENET.row_id("m"), LENET.row_id("n"), StepShape("lenet", 3).row_id("m")}) == 3
+    assert LENET.row_id("m") == MeasuredStep("lenet", 2).row_id("m")
+    assert len({LENET.row_id("m"), LENET.row_id("n"), MeasuredStep("lenet", 3).row_id("m")}) == 3
     assert LENET.row_id("m") == "step-1b88b2d41cbc"  # fixed, since old tables are compared by it
 
 
@@ -93,7 +93,7 @@ def test_formats_that_a_device_has_not_are_left_out() -> None:
 
 
 def test_the_table_tells_what_is_measured() -> None:
-    shape = StepShape("gpt2", 4, "amp-bf16", optimizer="adam", fused=True, each=True, sizes=Sizes(64, layers=2))
+    shape = MeasuredStep("gpt2", 4, "amp-bf16", optimizer="adam", fused=True, each=True, sizes=Sizes(64, layers=2))
     cells = shape.cells()
     assert (cells["dtype"], cells["optimizer"], cells["issue"], cells["sync"]) == (
         *("amp-bf16", "adam", "eager"),
@@ -101,9 +101,9 @@ def test_the_table_tells_what_is_measured() -> None:
     )
     assert (cells["seq_len"], cells["layers"], "hidden" in cells) == (64, 2, False)
     assert cells["schedule"] == "cross-entropy; fused optimizer"
-    assert StepShape("lenet", 4, phase="inference").cells(2)["schedule"] == "cpu threads=2"
-    assert StepShape("lenet", 4, phase="bwd").cells()["optimizer"] == "none"
-    many = StepShape("resnet50", 4, channels_last=True, n_gpus=8).cells()
+    assert MeasuredStep("lenet", 4, phase="inference").cells(2)["schedule"] == "cpu threads=2"
+    assert MeasuredStep("lenet", 4, phase="bwd").cells()["optimizer"] == "none"
+    many = MeasuredStep("resnet50", 4, channels_last=True, n_gpus=8).cells()
     assert (many["n_gpus"], many["global_batch"], many["sync"]) == (8, 32, "ddp")
     assert many["schedule"] == "cross-entropy; channels last"
 
@@ -111,13 +111,13 @@ def test_the_table_tells_what_is_measured() -> None:
 # -- agreement with the prediction -----------------------------------------------------
 
 
-GPUS, CPUS = (Names(machines=MachineNames(named={"m": name})) for name in ("dgx-h100", "cpu-i7-3820"))
+GPUS, CPUS = (RowNames(machines=MachineNames(named={"m": name})) for name in ("dgx-h100", "cpu-i7-3820"))
 
 
-def read(shape: StepShape, threads: int = 0) -> StepQuestion:
+def read(shape: MeasuredStep, threads: int = 0) -> StepQuestion:
     cells = {name: cell_text(value) for name, value in shape.cells(threads).items()}
     cells |= {"machine": "m", "software": "torch 2.11.0+cu128", "dataset": "topocast_measure", "step_time_s": "1"}
-    records = [Record(1, tuple(cells)), Record(2, tuple(cells.values()))]
+    records = [CsvRecord(1, tuple(cells)), CsvRecord(2, tuple(cells.values()))]
     table = tabulate(records, "training.csv", STEPS.needed, STEPS.columns, STEPS.name)
     asked = {column: table.cell(table.rows[0], column) for column in STEPS.asked}
     found = STEPS.read(asked.__getitem__, CPUS if threads else GPUS).question
@@ -129,7 +129,7 @@ _MODES = {"train": "train", "inference": "inference", "fwd": "forward", "bwd": "
 
 
 @pytest.mark.parametrize(("shapes", "threads"), [(list(gpu_steps(HOPPER)), 0), (list(CPU_STEPS), 2)])
-def test_a_prediction_is_asked_for_what_was_measured(shapes: list[StepShape], threads: int) -> None:
+def test_a_prediction_is_asked_for_what_was_measured(shapes: list[MeasuredStep], threads: int) -> None:
     for shape in shapes:
         query = read(shape, threads)
         assert query.options == StepOptions(
@@ -153,14 +153,14 @@ def test_a_prediction_is_asked_for_what_was_measured(shapes: list[StepShape], th
 
 
 @pytest.mark.parametrize("shape", [shape for shape in CPU_STEPS if shape.model in ("gpt2", "lenet", "bert-base")])
-def test_the_network_of_a_row_is_the_one_that_ran(shape: StepShape) -> None:
+def test_the_network_of_a_row_is_the_one_that_ran(shape: MeasuredStep) -> None:
     network = Session().network(replace(read(shape, 2), batch=1))
     module = Stepper(shape, torch.device("meta")).example.module
     assert sum(p.numel() for p in module.parameters()) == network.parameter_count
 
 
 def test_the_loss_takes_time_where_a_row_says_that_it_was_timed() -> None:
-    plain = StepShape("gpt2", 4, "tf32", optimizer="adam")
+    plain = MeasuredStep("gpt2", 4, "tf32", optimizer="adam")
     query = read(plain)
     with_loss, without = (
         GPUS.session.time_s(replace(query, sizes=tuple({**dict(query.sizes), "loss": loss}.items()))) for loss in (1, 0)
@@ -185,7 +185,7 @@ def changed(stepper: Stepper, run: Callable[[], object]) -> bool:
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
 @pytest.mark.parametrize("policy", ["fp32", "tf32", "bf16", "amp-bf16", "amp-fp16"])
 def test_a_training_step_changes_parameters(policy: Any, optimizer: Any) -> None:
-    stepper = Stepper(StepShape("lenet", 2, policy, optimizer=optimizer), CPU)
+    stepper = Stepper(MeasuredStep("lenet", 2, policy, optimizer=optimizer), CPU)
     for group in stepper.optimizer.param_groups:
         group["lr"] = 0.1  # more than bf16 rounds away
     assert changed(stepper, stepper.train)
@@ -208,16 +208,16 @@ def test_gradients_are_those_of_one_step() -> None:
 
 
 def test_parts_of_a_step_change_no_parameters() -> None:
-    stepper = Stepper(StepShape("lenet", 2, phase="bwd"), CPU)
+    stepper = Stepper(MeasuredStep("lenet", 2, phase="bwd"), CPU)
     assert not changed(stepper, stepper.prepare)
     assert all(p.grad is None for p in stepper.example.module.parameters())
     assert not changed(stepper, stepper.backward)
     assert all(p.grad is not None for p in stepper.example.module.parameters())
-    assert Stepper(StepShape("lenet", 2, phase="fwd"), CPU).forward().requires_grad
+    assert Stepper(MeasuredStep("lenet", 2, phase="fwd"), CPU).forward().requires_grad
 
 
 def test_inference_keeps_nothing_and_drops_nothing() -> None:
-    stepper = Stepper(StepShape("alexnet", 1, "bf16", "inference"), CPU)
+    stepper = Stepper(MeasuredStep("alexnet", 1, "bf16", "inference"), CPU)
     seen = []
     stepper.example.module.register_forward_hook(
         lambda m, _, y: seen.append((m.training, y[0].requires_grad, y[0].dtype))
@@ -228,7 +228,7 @@ def test_inference_keeps_nothing_and_drops_nothing() -> None:
 
 @pytest.mark.parametrize(("policy", "dtype"), [("amp-bf16", torch.bfloat16), ("fp32", torch.float32)])
 def test_autocast_computes_products_in_half_precision(policy: Any, dtype: Any) -> None:
-    stepper = Stepper(StepShape("gpt2", 2, policy, optimizer="adam", sizes=TINY), CPU)
+    stepper = Stepper(MeasuredStep("gpt2", 2, policy, optimizer="adam", sizes=TINY), CPU)
     seen = set()
     linear = next(m for m in stepper.example.module.modules() if isinstance(m, torch.nn.Linear))
     linear.register_forward_hook(lambda m, x, y: seen.add(y.dtype))
@@ -237,7 +237,7 @@ def test_autocast_computes_products_in_half_precision(policy: Any, dtype: Any) -
 
 
 def test_images_lie_pixel_by_pixel_where_asked() -> None:
-    stepper = Stepper(StepShape("resnet18-28x28", 2, channels_last=True), CPU)
+    stepper = Stepper(MeasuredStep("resnet18-28x28", 2, channels_last=True), CPU)
     weights = [p for p in stepper.example.module.parameters() if p.dim() == 4 and p.shape[2] > 1 and p.shape[1] > 1]
     assert all(w.is_contiguous(memory_format=torch.channels_last) for w in weights)
     seen = set()
@@ -247,15 +247,15 @@ def test_images_lie_pixel_by_pixel_where_asked() -> None:
     assert seen == {True}
 
 
-@pytest.mark.parametrize(("shape", "fused"), [(LENET, None), (StepShape("lenet", 2, fused=True), True)])
-def test_the_optimiser_is_torchs_default_or_fused(shape: StepShape, fused: bool | None) -> None:
+@pytest.mark.parametrize(("shape", "fused"), [(LENET, None), (MeasuredStep("lenet", 2, fused=True), True)])
+def test_the_optimiser_is_torchs_default_or_fused(shape: MeasuredStep, fused: bool | None) -> None:
     stepper = Stepper(shape, CPU)
     assert (stepper.optimizer.defaults["fused"], stepper.optimizer.defaults["foreach"]) == (fused, None)
     assert stepper.optimizer.defaults["momentum"] == 0.9
 
 
 def test_tf32_is_on_where_asked_and_off_again_after() -> None:
-    make_step(StepShape("lenet", 1, "tf32"), CPU)
+    make_step(MeasuredStep("lenet", 1, "tf32"), CPU)
     assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == ("high", True)
     make_step(LENET, CPU)
     assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == ("highest", False)
@@ -267,7 +267,7 @@ def test_the_loss_is_read_where_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.Tensor, "item", lambda self: read.append(1) or item(self))
     Stepper(LENET, CPU).train()
     assert not read
-    Stepper(StepShape("lenet", 2, each=True), CPU).train()
+    Stepper(MeasuredStep("lenet", 2, each=True), CPU).train()
     assert len(read) == 1
 
 
@@ -275,19 +275,19 @@ def test_the_loss_is_read_where_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_adam_is_capturable_in_a_graph_alone() -> None:
-    assert Stepper(StepShape("lenet", 2, issue="graph", optimizer="adam"), CPU).optimizer.defaults["capturable"]
-    assert not Stepper(StepShape("lenet", 2, optimizer="adam"), CPU).optimizer.defaults["capturable"]
+    assert Stepper(MeasuredStep("lenet", 2, issue="graph", optimizer="adam"), CPU).optimizer.defaults["capturable"]
+    assert not Stepper(MeasuredStep("lenet", 2, optimizer="adam"), CPU).optimizer.defaults["capturable"]
 
 
 @pytest.mark.parametrize(
     "shape",
     [
-        StepShape("lenet", 2, issue="graph"),
-        StepShape("lenet", 2, "amp-fp16", issue="graph"),
-        StepShape("lenet", 2, issue="graph", each=True),
+        MeasuredStep("lenet", 2, issue="graph"),
+        MeasuredStep("lenet", 2, "amp-fp16", issue="graph"),
+        MeasuredStep("lenet", 2, issue="graph", each=True),
     ],
 )
-def test_what_cannot_be_captured_is_told(shape: StepShape) -> None:
+def test_what_cannot_be_captured_is_told(shape: MeasuredStep) -> None:
     with pytest.raises(Unavailable, match="captured"):
         make_step(shape, CPU)
 
@@ -308,12 +308,12 @@ def bench(folder: Path) -> Bench:
 def test_a_failed_capture_is_one_cases_fault_and_a_lost_device_is_not(
     error: Exception, expected: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(shape: StepShape, device: Any) -> Step:
+    def fail(shape: MeasuredStep, device: Any) -> TimedRun:
         raise error
 
     monkeypatch.setattr(steps, "make_step", fail)
     here = bench(tmp_path)
-    case = next(steps.alone(iter([StepShape("lenet", 2, issue="graph")]), "m", 0))
+    case = next(steps.alone(iter([MeasuredStep("lenet", 2, issue="graph")]), "m", 0))
     with pytest.raises(expected):
         case.build(here)
 
@@ -322,7 +322,7 @@ def test_a_failed_capture_is_one_cases_fault_and_a_lost_device_is_not(
 
 
 def test_the_group_writes_rows_and_names_what_was_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shapes = (LENET, StepShape("mlp", 4, issue="graph"), StepShape("mlp", 4, phase="inference"))
+    shapes = (LENET, MeasuredStep("mlp", 4, issue="graph"), MeasuredStep("mlp", 4, phase="inference"))
     monkeypatch.setattr(steps, "CPU_STEPS", shapes)
     monkeypatch.setattr(steps, "_ON_CPU", Patience(longest_s=0.02, warmup_s=0.0))
     said: list[str] = []

@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from simulator.api import Session  # noqa: E402
-from simulator.cli.written import Written  # noqa: E402
+from simulator.cli.written import CommandOptions  # noqa: E402
 from simulator.errors import InputError  # noqa: E402
 from simulator.questions.collective import CollectiveQuestion  # noqa: E402
 from simulator.questions.where import Where  # noqa: E402
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.torch
 
 SESSION = Session()
 QUICK = Effort(longest_s=0.05, warmup_s=1e-3)
-BOX = Written(topology="dgx-1-v100-16gb", workload="bytes:4kB", gpus="4")
+BOX = CommandOptions(topology="dgx-1-v100-16gb", workload="bytes:4kB", gpus="4")
 
 
 def question(strategy: str, collective: Any = "all-reduce", nodes: int | None = None) -> CollectiveQuestion:

@@ -17,10 +17,10 @@ from validate.constants.fit import errors_of, fit_family, rows_of
 from validate.constants.rows import read_rows
 from validate.kinds.row import MeasuredRow
 from validate.kinds.timing import TimingCosts
-from validate.tables.names import Names
+from validate.tables.names import RowNames
 
 pytestmark = [pytest.mark.corpus, pytest.mark.slow]
-NAMES = Names()
+NAMES = RowNames()
 (MEMORY_BOUND,) = [family for family in FAMILIES if family.name == "memory_bound"]
 
 

@@ -11,8 +11,8 @@ from simulator.launch.launch import read_launch
 from simulator.questions.step import StepQuestion
 from simulator.workload.zoo.registry import build_network, network_names
 from validate.kinds import STEPS
-from validate.tables.csv_text import Record
-from validate.tables.names import Names
+from validate.tables.csv_text import CsvRecord
+from validate.tables.names import RowNames
 from validate.tables.table import tabulate
 
 # What publications say, by source.  A figure counts to its last digit: 1.7B is 1.65 to 1.75 billion.
@@ -163,9 +163,9 @@ def test_tables_keep_the_network_that_neusight_measured() -> None:
     }
     for dataset, network in (("neusight_model_latency", "gpt3-2.9b"), ("mine", "gpt3-xl")):
         cells = {**row, "model": "gpt3-xl", "dataset": dataset, "step_time_s": "1", "n_gpus": "1", "trust": "A"}
-        records = [Record(1, tuple(cells)), Record(2, tuple(cells.values()))]
+        records = [CsvRecord(1, tuple(cells)), CsvRecord(2, tuple(cells.values()))]
         table = tabulate(records, "t.csv", STEPS.needed, STEPS.columns, STEPS.name)
         seen = {column: table.cell(table.rows[0], column) for column in STEPS.asked}
-        question = STEPS.read(seen.__getitem__, Names()).question
+        question = STEPS.read(seen.__getitem__, RowNames()).question
         assert isinstance(question, StepQuestion)
         assert question.workload == network

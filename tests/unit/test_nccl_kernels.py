@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from simulator.api import load_machine
-from simulator.collectives.nccl.cost import Costs, NcclConstants, ProtocolCost, costs_of
+from simulator.collectives.nccl.cost import NcclConstants, NcclCosts, ProtocolCost, costs_of
 from simulator.collectives.nccl.strategy import Nccl
 from simulator.collectives.request import Unsuitable
 from simulator.constants import DEFAULT
@@ -21,21 +21,25 @@ from simulator.workload.collective import Collective
 from tests.asked import request_of
 from tests.machines import crossbar, machine_from
 from validate.kinds import COLLECTIVES
-from validate.tables.names import Names
+from validate.tables.names import RowNames
 
 _FREE = ProtocolCost(0.0, 0.0, 0.0)
 _S = 64e6
 
 
-def costs(*, protocols: Mapping[str, ProtocolCost] | None = None, **changes: float) -> Costs:
+def costs(*, protocols: Mapping[str, ProtocolCost] | None = None, **changes: float) -> NcclCosts:
     """Return costs that are zero except for those named."""
     shared = {"launch_s": 0.0, "peer_launch_s": 0.0, "pcie_share": 1.0, "network_share": 1.0, "staged_share": 1.0}
     constants = replace(DEFAULT(NcclConstants), **(shared | changes))
-    return Costs(constants, protocols or all_protocols(_FREE))
+    return NcclCosts(constants, protocols or all_protocols(_FREE))
 
 
 def seconds(
-    machine: Machine, used: Costs, size: float = _S, collective: Collective = "all-reduce", gpus_per_process: int = 1
+    machine: Machine,
+    used: NcclCosts,
+    size: float = _S,
+    collective: Collective = "all-reduce",
+    gpus_per_process: int = 1,
 ) -> float:
     request = request_of(machine, size, collective=collective, gpus_per_process=gpus_per_process)
     return execute(machine, Nccl(costs=used).plan(request)).end_s
@@ -215,7 +219,7 @@ def test_versions_have_costs_of_their_own() -> None:
 )
 def test_a_row_of_no_version_is_of_an_earlier_one(software: str, is_recent: bool) -> None:
     row = {"machine": "dgx-h100", "n_gpus": "8", "collective": "all_reduce", "bytes": "1e6", "software": software}
-    question = COLLECTIVES.read(lambda column: row.get(column, ""), Names()).question
+    question = COLLECTIVES.read(lambda column: row.get(column, ""), RowNames()).question
     assert isinstance(question, CollectiveQuestion)
     known = DEFAULT(NcclConstants)
     assert costs_of(question.software.nccl).protocols is (known.recent if is_recent else known.earlier)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from simulator.collectives.nccl.paths import Path, SeenMachine, rank_of
-from simulator.collectives.nccl.search import Found, Search
+from simulator.collectives.nccl.paths import DevicePath, SeenMachine, rank_of
+from simulator.collectives.nccl.search import ChannelSolution, Search
 
 _NVL, _NVB, _PIX, _PXB, _PXN, _PHB, _SYS = (rank_of[k] for k in ("nvl", "nvb", "pix", "pxb", "pxn", "phb", "sys"))
 
@@ -16,7 +16,7 @@ def crossbar(gpus: int, wide: int, adapters: Sequence[int] = (), kind: int = _PI
     """Return GPUs with *wide* MB/s on a switch; *adapters* are the MB/s of each GPU's own adapter."""
     capacity = [wide] * (2 * gpus)  # up and down
     paths = {
-        (a, b): Path(_NVL, wide, (a, gpus + b), ((a, 1.0), (gpus + b, 1.0)))
+        (a, b): DevicePath(_NVL, wide, (a, gpus + b), ((a, 1.0), (gpus + b, 1.0)))
         for a in range(gpus)
         for b in range(gpus)
         if a != b
@@ -27,13 +27,13 @@ def crossbar(gpus: int, wide: int, adapters: Sequence[int] = (), kind: int = _PI
         capacity += [width, width]
         for gpu in range(gpus):
             if gpu == number:
-                paths[gpu, net] = Path(kind, width, (out,), ((out, 1.0),))
-                paths[net, gpu] = Path(kind, width, (into,), ((into, 1.0),))
+                paths[gpu, net] = DevicePath(kind, width, (out,), ((out, 1.0),))
+                paths[net, gpu] = DevicePath(kind, width, (into,), ((into, 1.0),))
             elif number < gpus:
                 over = (gpu, gpus + number, out)
-                paths[gpu, net] = Path(_PXN, min(wide, width), over, tuple((link, 1.0) for link in over))
+                paths[gpu, net] = DevicePath(_PXN, min(wide, width), over, tuple((link, 1.0) for link in over))
                 back = (into, number, gpus + gpu)
-                paths[net, gpu] = Path(_SYS, min(wide, width), back, tuple((link, 1.0) for link in back))
+                paths[net, gpu] = DevicePath(_SYS, min(wide, width), back, tuple((link, 1.0) for link in back))
     return SeenMachine(tuple(range(gpus)), nets, tuple(capacity), paths, dict.fromkeys(range(gpus), wide), True)
 
 
@@ -41,26 +41,26 @@ def mesh(gpus: int, wide: dict[tuple[int, int], int], total: int) -> SeenMachine
     """Return GPUs joined by links of these MB/s each way; each GPU has *total* MB/s."""
     ways = [(a, b) for pair in wide for a, b in (pair, pair[::-1])]
     capacity = tuple(wide.get(way, wide.get(way[::-1], 0)) for way in ways)
-    paths = {way: Path(_NVL, capacity[i], (i,), ((i, 1.0),)) for i, way in enumerate(ways)}
+    paths = {way: DevicePath(_NVL, capacity[i], (i,), ((i, 1.0),)) for i, way in enumerate(ways)}
     return SeenMachine(tuple(range(gpus)), (), capacity, paths, dict.fromkeys(range(gpus), total), False)
 
 
 def tree_of_pcie(gpus: int, wide: int, kind: int = _PHB) -> SeenMachine:
     """Return GPUs below one root, each on a link of *wide* MB/s."""
     seen = crossbar(gpus, wide)
-    paths = {way: Path(kind, path.bandwidth, path.hops, path.loads) for way, path in seen.paths.items()}
+    paths = {way: DevicePath(kind, path.bandwidth, path.hops, path.loads) for way, path in seen.paths.items()}
     return SeenMachine(seen.gpus, (), seen.capacity, paths, seen.total, False)
 
 
-def alone(seen: SeenMachine, capability: int = 80) -> Found:
+def alone(seen: SeenMachine, capability: int = 80) -> ChannelSolution:
     return Search(seen, capability, False).found()
 
 
-def among_several(seen: SeenMachine, capability: int = 80) -> Found:
+def among_several(seen: SeenMachine, capability: int = 80) -> ChannelSolution:
     return Search(seen, capability, True).found()
 
 
-def shape(found: Found) -> tuple[int, float]:
+def shape(found: ChannelSolution) -> tuple[int, float]:
     return found.n_channels, found.speed
 
 
@@ -94,14 +94,14 @@ def test_no_more_channels_than_half_of_what_nccl_has() -> None:
     assert shape(alone(crossbar(2, 40 * 40_000))) == (32, 40.0)
     assert shape(alone(crossbar(2, 20 * 40_000))) == (32, 20.0)  # 20 doubled would be 40
     wide = crossbar(2, 40 * 20_000)
-    paths = {way: Path(path.kind, 20_000, path.hops, path.loads) for way, path in wide.paths.items()}
+    paths = {way: DevicePath(path.kind, 20_000, path.hops, path.loads) for way, path in wide.paths.items()}
     many = SeenMachine(wide.gpus, (), wide.capacity, paths, wide.total, True)
     assert shape(alone(many)) == (32, 20.0)  # of 40 that fit
 
 
 def test_nothing_fits_below_the_slowest_speed() -> None:
     found = alone(crossbar(4, 2_999))
-    assert found == Found(1, 0.1, _SYS, _SYS, True, orders=((0, 1, 2, 3),), tree_intra=0.1)
+    assert found == ChannelSolution(1, 0.1, _SYS, _SYS, True, orders=((0, 1, 2, 3),), tree_intra=0.1)
     assert found.total == pytest.approx(0.1)
 
 
@@ -115,15 +115,36 @@ def test_hopper_tries_other_speeds_and_doubles_fast_ones_alone() -> None:
 
 def test_many_middling_channels_of_hopper_stay() -> None:
     """Six of 40: not doubled on Hopper, beyond four channels below 50 GB/s; doubled on Ampere."""
-    found = Search(crossbar(4, 240_000), 90, False)._doubled(Found(6, 40.0, _NVL, _PIX, True))
+    found = Search(crossbar(4, 240_000), 90, False)._doubled(ChannelSolution(6, 40.0, _NVL, _PIX, True))
     assert shape(found) == (6, 40.0)
-    assert shape(Search(crossbar(4, 240_000), 90, False)._doubled(Found(5, 40.0, _NVL, _PIX, True))) == (5, 40.0)
-    assert shape(Search(crossbar(4, 240_000), 90, False)._doubled(Found(4, 40.0, _NVL, _PIX, True))) == (8, 20.0)
-    assert shape(Search(crossbar(4, 240_000), 90, False)._doubled(Found(6, 50.0, _NVL, _PIX, True))) == (12, 25.0)
-    assert shape(Search(crossbar(4, 240_000), 80, False)._doubled(Found(6, 40.0, _NVL, _PIX, True))) == (12, 20.0)
-    assert shape(Search(crossbar(4, 240_000), 80, False)._doubled(Found(6, 25.0, _NVL, _PIX, True))) == (12, 12.5)
-    assert shape(Search(crossbar(4, 240_000), 80, False)._doubled(Found(6, 24.0, _NVL, _PIX, True))) == (6, 24.0)
-    assert shape(Search(crossbar(4, 240_000), 80, False)._doubled(Found(20, 40.0, _NVL, _PIX, True))) == (32, 20.0)
+    assert shape(Search(crossbar(4, 240_000), 90, False)._doubled(ChannelSolution(5, 40.0, _NVL, _PIX, True))) == (
+        5,
+        40.0,
+    )
+    assert shape(Search(crossbar(4, 240_000), 90, False)._doubled(ChannelSolution(4, 40.0, _NVL, _PIX, True))) == (
+        8,
+        20.0,
+    )
+    assert shape(Search(crossbar(4, 240_000), 90, False)._doubled(ChannelSolution(6, 50.0, _NVL, _PIX, True))) == (
+        12,
+        25.0,
+    )
+    assert shape(Search(crossbar(4, 240_000), 80, False)._doubled(ChannelSolution(6, 40.0, _NVL, _PIX, True))) == (
+        12,
+        20.0,
+    )
+    assert shape(Search(crossbar(4, 240_000), 80, False)._doubled(ChannelSolution(6, 25.0, _NVL, _PIX, True))) == (
+        12,
+        12.5,
+    )
+    assert shape(Search(crossbar(4, 240_000), 80, False)._doubled(ChannelSolution(6, 24.0, _NVL, _PIX, True))) == (
+        6,
+        24.0,
+    )
+    assert shape(Search(crossbar(4, 240_000), 80, False)._doubled(ChannelSolution(20, 40.0, _NVL, _PIX, True))) == (
+        32,
+        20.0,
+    )
 
 
 def test_a_ring_of_links_takes_both_ways() -> None:
@@ -150,7 +171,7 @@ def test_looser_classes_are_tried_where_stricter_ones_do_not_span() -> None:
     seen = tree_of_pcie(4, 12_000)
     paths = dict(seen.paths)
     for a, b in ((0, 1), (1, 0), (2, 3), (3, 2)):
-        paths[a, b] = Path(_NVL, 40_000, (8 + a,), ((8 + a, 1.0),))
+        paths[a, b] = DevicePath(_NVL, 40_000, (8 + a,), ((8 + a, 1.0),))
     islands = SeenMachine(seen.gpus, (), (*seen.capacity, *[40_000] * 4), paths, dict.fromkeys(range(4), 40_000), False)
     found = alone(islands)
     assert shape(found) == (2, 12.0)  # one in each direction
@@ -162,7 +183,7 @@ def test_looser_classes_are_tried_where_stricter_ones_do_not_span() -> None:
 def test_one_island_is_no_slow_middle() -> None:
     seen = tree_of_pcie(4, 12_000)
     paths = dict(seen.paths)
-    paths[0, 1], paths[1, 0] = Path(_NVL, 40_000, (8,), ((8, 1.0),)), Path(_NVL, 40_000, (9,), ((9, 1.0),))
+    paths[0, 1], paths[1, 0] = DevicePath(_NVL, 40_000, (8,), ((8, 1.0),)), DevicePath(_NVL, 40_000, (9,), ((9, 1.0),))
     one = SeenMachine(seen.gpus, (), (*seen.capacity, 40_000, 40_000), paths, dict.fromkeys(range(4), 40_000), False)
     assert shape(alone(one)) == (1, 12.0)
 

@@ -12,7 +12,7 @@ import pytest
 
 from simulator.collectives.nccl.launch import channels_used
 from simulator.collectives.nccl.tables import planned_nvlink, planned_pcie, search_speeds
-from simulator.collectives.nccl.tuning import Choice, CommGraph, candidates, choose, model
+from simulator.collectives.nccl.tuning import CommGraph, NcclChoice, candidates, choose, model
 from simulator.collectives.request import Unsuitable
 
 KIB, MIB = 1024, 1024**2
@@ -289,7 +289,7 @@ def test_nothing_to_choose_from() -> None:
     ],
 )
 def test_channels_used(given: CommGraph, algorithm: Any, protocol: Any, size: int, channels: int, threads: int) -> None:
-    choice = Choice(algorithm, protocol, 0.0, 1.0, 0.0)
+    choice = NcclChoice(algorithm, protocol, 0.0, 1.0, 0.0)
     launch = channels_used(given, choice, size)
     assert (launch.n_channels, launch.n_threads) == (channels, threads)
     assert int(launch.n_filled) == channels  # as the buffer grows, the next channel fills gradually

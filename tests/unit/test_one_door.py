@@ -22,7 +22,7 @@ from tests import measured_folders
 from tests.command_of import command_of
 from validate.kinds import COLLECTIVES, COPIES, KINDS, LAUNCH, MEMORY, OPERATORS, STEPS, STORAGE, Kind
 from validate.tables.cells import NotScored
-from validate.tables.names import DeviceNames, MachineNames, Names
+from validate.tables.names import DeviceNames, MachineNames, RowNames
 from validate.tables.table import read_table
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("answered_once")]
@@ -68,7 +68,7 @@ def check(questions: Iterable[Question], session: Session, capsys: pytest.Captur
     assert answered >= least
 
 
-def asked(kind: Kind, rows: Iterable[Row], names: Names) -> list[Question]:
+def asked(kind: Kind, rows: Iterable[Row], names: RowNames) -> list[Question]:
     """Return the questions of *rows*, except rows that ask for unmodelled features."""
     found: list[Question] = []
     for row in rows:
@@ -163,7 +163,7 @@ ROWS: Sequence[tuple[Kind, Sequence[Row]]] = (
 
 @pytest.mark.parametrize(("kind", "rows"), ROWS, ids=[kind.name for kind, _ in ROWS])
 def test_rows_that_are_written_here(kind: Kind, rows: Sequence[Row], capsys: pytest.CaptureFixture[str]) -> None:
-    names = Names()
+    names = RowNames()
     questions = asked(kind, rows, names)
     assert len(questions) >= len(rows)
     check(questions, names.session, capsys, len(rows))
@@ -171,7 +171,7 @@ def test_rows_that_are_written_here(kind: Kind, rows: Sequence[Row], capsys: pyt
 
 def test_rows_of_a_measured_folder(capsys: pytest.CaptureFixture[str]) -> None:
     machine, device = measured_folders.TOPOLOGY, f"{measured_folders.DEVICE}={measured_folders.PART}"
-    names = Names(machines=MachineNames(machine), devices=DeviceNames([device], machine))
+    names = RowNames(machines=MachineNames(machine), devices=DeviceNames([device], machine))
     for kind, rows, least in (
         (OPERATORS, measured_folders.operators(25), 20),
         (STEPS, measured_folders.steps(), 8),
@@ -183,14 +183,14 @@ def test_rows_of_a_measured_folder(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("file", sorted(PUBLISHED.glob("**/*.csv")), ids=lambda file: f"{file.parent.name}-{file.stem}")
 def test_rows_of_published_tables(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    kind, names = TABLES.get(file.name, STEPS), Names()
+    kind, names = TABLES.get(file.name, STEPS), RowNames()
     check(asked(kind, sample(file, kind, 4 if kind is STEPS else 10), names), names.session, capsys, 2)
 
 
 @pytest.mark.corpus
 @pytest.mark.parametrize("table", TABLES)
 def test_rows_of_the_corpus(table: str, corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    kind, names = TABLES[table], Names()
+    kind, names = TABLES[table], RowNames()
     rows = sample(corpus / table, kind, 12 if kind is STEPS else 30)
     check(asked(kind, rows, names), names.session, capsys, 6)
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch")
 
 from tests.clocked_cuda import Clock, clocked_gpus  # noqa: E402  it imports torch
-from validate.machine.measure.exchange import Exchange, read_exchange  # noqa: E402  it imports torch
+from validate.machine.measure.exchange import BufferExchange, read_exchange  # noqa: E402  it imports torch
 from validate.machine.measure.over_devices import OverDevices  # noqa: E402  it imports torch
 
 SESSION = Session()
@@ -25,7 +25,7 @@ STRATEGIES = [*[name for name in strategy_names() if name not in ("nccl", "hiera
 SEEDS = range(4)
 
 
-def exchange(strategy: str, n: int, collective: str = "all-reduce") -> Exchange:
+def exchange(strategy: str, n: int, collective: str = "all-reduce") -> BufferExchange:
     question = CollectiveQuestion(
         where=Where("dgx-1-v100-16gb"),
         size_bytes=4 * 997,
@@ -36,12 +36,12 @@ def exchange(strategy: str, n: int, collective: str = "all-reduce") -> Exchange:
     return read_exchange(exchange_of(SESSION, question).data())
 
 
-def over(found: Exchange, dtype: Any = torch.int32) -> OverDevices:
+def over(found: BufferExchange, dtype: Any = torch.int32) -> OverDevices:
     return OverDevices(found, [stand.index if stand.kind == "gpu" else None for stand in found.stands], dtype)
 
 
 def is_right(
-    found: Exchange, monkeypatch: pytest.MonkeyPatch, seed: int, ignored: frozenset[int] = frozenset()
+    found: BufferExchange, monkeypatch: pytest.MonkeyPatch, seed: int, ignored: frozenset[int] = frozenset()
 ) -> bool:
     """Return whether the sum is exact on GPUs of uneven speed, with the waits on *ignored* lines disabled."""
     with monkeypatch.context() as patch:

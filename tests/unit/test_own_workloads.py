@@ -15,14 +15,14 @@ import pytest
 import typer
 
 from simulator.api import Session
-from simulator.cli.written import Written
+from simulator.cli.written import CommandOptions
 from simulator.console.run import run_app
 from simulator.errors import InputError
 from simulator.workload.described import described, network_of, read_described
 from simulator.workload.find import find_network
 from validate.cli.app import app
 from validate.cli.asking import NOT_MEASURED, as_run, ask
-from validate.compare.comparison import Asked, compare
+from validate.compare.comparison import ComparisonOptions, compare
 from validate.compare.folder import read_folder
 from validate.compare.text import comparison_text
 
@@ -66,7 +66,7 @@ def options_of_run() -> set[str]:
 
 def test_every_option_of_simulate_can_be_measured_or_says_why_not() -> None:
     offered = options_of_run()
-    every = {field.name for field in fields(Written)}
+    every = {field.name for field in fields(CommandOptions)}
     assert every - offered - set(NOT_MEASURED) == set()
     assert set(NOT_MEASURED) & offered == set()
     assert set(NOT_MEASURED) <= every
@@ -89,7 +89,7 @@ def test_every_option_of_simulate_can_be_measured_or_says_why_not() -> None:
     ],
 )
 def test_what_cannot_be_measured_is_refused_in_a_line(options: dict[str, Any], word: str) -> None:
-    written = replace(Written(topology="p3.16xlarge", gpus="1"), **options)
+    written = replace(CommandOptions(topology="p3.16xlarge", gpus="1"), **options)
     with pytest.raises(InputError) as caught:
         ask(written, 1)
     assert word in caught.value.spelt("command")
@@ -108,7 +108,9 @@ def test_a_network_that_is_written_out_is_the_same_when_it_is_read(name: str) ->
 
 
 def test_simulate_predicts_of_what_is_written_out_what_it_predicts_of_its_source(tmp_path: Path) -> None:
-    written = Written(topology="dgx-h100", workload="gpt2", seq_len="256", batch="4", gpus="1", precision="amp-bf16")
+    written = CommandOptions(
+        topology="dgx-h100", workload="gpt2", seq_len="256", batch="4", gpus="1", precision="amp-bf16"
+    )
     (asked,) = ask(written, 1)
     file = tmp_path / "gpt2.network.json"
     file.write_text(json.dumps(described(asked.network)), encoding="utf-8")
@@ -210,10 +212,10 @@ def test_the_row_asks_what_simulate_is_asked(measured: Path) -> None:
     assert (row["model"], row["batch_per_gpu"], row["grad_accum"]) == ("small", "16", "2")
     assert (row["global_batch"], row["optimizer"], row["policy"]) == ("32", "adam", "fp32")
     assert float(row["throughput"]) == pytest.approx(32 / float(row["step_time_s"]), rel=1e-6)
-    found = compare(read_folder(str(measured / "m")), Asked())
+    found = compare(read_folder(str(measured / "m")), ComparisonOptions())
     (compared,) = found.rows
     assert not compared.skipped
-    written = Written(
+    written = CommandOptions(
         topology=str(measured / "mine.yaml"), workload=str(measured / "small.yaml"), batch="16", micro_batches="2",
         optimizer="adam", precision="fp32", threads="1",
     )  # fmt: skip
@@ -269,7 +271,7 @@ def test_a_module_is_measured_by_its_own_code_beside_its_operators(measured: Pat
         built, own = csv.DictReader(file)
     assert (built["modules"], own["modules"]) == ("", "own")
     assert float(own["step_time_s"]) > 2 * float(built["step_time_s"])  # 200,000 loop iterations, and one product
-    found = compare(read_folder(str(measured / "o")), Asked())
+    found = compare(read_folder(str(measured / "o")), ComparisonOptions())
     ((row, times),) = found.own_code
     assert row.cells["modules"] == "own"
     assert times == pytest.approx(float(own["step_time_s"]) / float(built["step_time_s"]))

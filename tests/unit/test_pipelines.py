@@ -21,7 +21,7 @@ from simulator.questions.where import Where
 from simulator.results.shares import shares_of
 from simulator.results.step_trace import step_trace
 from simulator.results.training import TrainingResult
-from simulator.training.pipeline import Chunk, Priced, StageWork, plan_pipeline
+from simulator.training.pipeline import Chunk, CollectivePrice, StageWork, plan_pipeline
 from simulator.training.placement import Placement
 from simulator.training.roles import Role
 from simulator.training.schedules import in_flight, order_of
@@ -52,7 +52,7 @@ def pipeline_s(layout: Layout, count: int, *, sent_s: float = 0.0, slow: dict[in
         role = Role(PLACES.place(node.index), node.index, 1, ())
         chunks, received = (chunk,) * layout.vp, (sent_s,) * layout.vp
         stages.append(StageWork(role, NOTHING, chunks, received, received, shared_bytes=0.0, update_s=0.0, node=node))
-    plan = plan_pipeline(stages, question, Placement(group, known), lambda *_: Priced(0.0, (0.0, 0.0)))
+    plan = plan_pipeline(stages, question, Placement(group, known), lambda *_: CollectivePrice(0.0, (0.0, 0.0)))
     return execute(MACHINE, plan).end_s
 
 

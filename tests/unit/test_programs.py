@@ -14,7 +14,7 @@ from simulator.devices.dispatch import FrontEndCosts
 from simulator.devices.predict import steady_device
 from simulator.errors import InputError
 from simulator.programs import loops
-from simulator.programs.about import Passed
+from simulator.programs.about import SkippedRepetitions
 from simulator.questions.program import ProgramQuestion
 from simulator.questions.single import OperatorQuestion
 from simulator.questions.where import Where
@@ -323,7 +323,7 @@ def test_a_stream_that_catches_up_begins_to_wait_where_it_has(tmp_path: Path, co
     assert result.done_s == pytest.approx(max(behind_s, waiting_s), rel=1e-9)
     ends_s: dict[str, list[float]] = {}
     for task, span in zip(result.timeline.plan.tasks, result.timeline.spans, strict=True):
-        if isinstance(task.about, Passed):
+        if isinstance(task.about, SkippedRepetitions):
             ends_s.setdefault(task.stream, []).append(span.end_s)
     for first, second in zip(ends_s.get("gpu0/compute", ()), ends_s.get("gpu1/compute", ()), strict=True):
         assert second >= first + 10e-6 - 1e-12  # no repetition passes before the one it waits for

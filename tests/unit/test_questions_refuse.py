@@ -24,7 +24,7 @@ from simulator.scenarios.catalogue import find_scenario
 from tests.unit.test_both_doors import as_arguments
 from validate.kinds import STEPS
 from validate.tables.cells import NotScored
-from validate.tables.names import Names
+from validate.tables.names import RowNames
 
 P3 = Where("p3.16xlarge")
 
@@ -175,9 +175,9 @@ def test_values_that_only_python_can_give_are_refused_by_their_field(what: str) 
 
 def test_a_row_of_a_table_is_refused_in_the_same_words() -> None:
     row = {"machine": "p3.16xlarge", "n_gpus": "1", "model": "resnet18", "batch_per_gpu": "8", "phase": "inference"}
-    assert STEPS.question(lambda column: row.get(column, ""), Names()).question
+    assert STEPS.question(lambda column: row.get(column, ""), RowNames()).question
     with pytest.raises(NotScored, match="recompute: is for the backward pass, and mode='inference' has none"):
-        STEPS.question(lambda column: {**row, "recompute": "full"}.get(column, ""), Names())
+        STEPS.question(lambda column: {**row, "recompute": "full"}.get(column, ""), RowNames())
 
 
 def test_a_scenario_is_refused_in_the_same_words(tmp_path) -> None:
@@ -207,5 +207,5 @@ def test_a_way_leaves_out_what_its_own_device_lacks_and_another_reads() -> None:
 
 def test_a_row_of_a_table_tells_what_its_framework_sets_for_all_devices() -> None:
     row = {"machine": "p3.16xlarge", "n_gpus": "1", "model": "resnet18", "batch_per_gpu": "8", "policy": "tf32"}
-    asked = STEPS.question(lambda column: row.get(column, ""), Names())
+    asked = STEPS.question(lambda column: row.get(column, ""), RowNames())
     assert asked.time_s(Session()) > 0.0

@@ -19,7 +19,7 @@ from validate.constants.families import FAMILIES
 from validate.constants.fit import errors_of, rows_of
 from validate.constants.rows import read_rows
 from validate.kinds.operators import read_operator
-from validate.tables.names import Names
+from validate.tables.names import RowNames
 
 RECURRENCE = DEFAULT(RecurrenceCosts)
 
@@ -86,7 +86,7 @@ def test_a_measured_layer_takes_no_product_with_its_input() -> None:
         "timesteps": "5",
         "hidden": "9",
     }
-    asked = read_operator(lambda column: row.get(column, ""), Names()).question
+    asked = read_operator(lambda column: row.get(column, ""), RowNames()).question
     assert isinstance(asked, OperatorQuestion)
     assert asked.operator.flop == 2 * 5 * 32 * 3 * 9 * 9
 
@@ -101,7 +101,7 @@ def test_no_batch_beats_the_peak(direction: Literal["fwd", "bwd_data"], precisio
 @pytest.mark.slow
 @pytest.mark.corpus
 def test_errors_against_measurements(corpus: Path) -> None:
-    names = Names()
+    names = RowNames()
     (family,) = [family for family in FAMILIES if family.name == "recurrence"]
     rows = rows_of(family, read_rows([str(corpus / "ops.csv")], names, {"operators"}))
     errors = [abs(error) for error in errors_of(rows, names.session, DEFAULT) if error is not None]

@@ -11,9 +11,9 @@ import pytest
 from simulator.cli import run
 from simulator.cli.scenario_command import answer_scenario
 from simulator.errors import InputError
-from simulator.scenarios.answers import Answer, answers_of
+from simulator.scenarios.answers import ScenarioAnswer, answers_of
 from simulator.scenarios.catalogue import builtin_scenarios, find_scenario, in_order, needed_files
-from simulator.scenarios.expression import Missing, parse_expression
+from simulator.scenarios.expression import MissingPath, parse_expression
 from simulator.scenarios.file import read_scenario
 
 HEAD = """\
@@ -34,7 +34,7 @@ def written(folder: Path, answers: str = "", head: str = HEAD) -> Path:
     return path
 
 
-def answered(folder: Path, answer: str, document: object) -> Answer:
+def answered(folder: Path, answer: str, document: object) -> ScenarioAnswer:
     scenario = read_scenario(written(folder, f"  - {{name: n, {answer}}}\n"))
     return answers_of(scenario, {"one": document})[0]
 
@@ -106,7 +106,7 @@ def test_what_cannot_be_parsed_says_where(text: str, words: str) -> None:
     ],
 )
 def test_a_path_that_leads_nowhere_names_the_nearest(text: str, words: str) -> None:
-    with pytest.raises(Missing, match=re.escape(words)):
+    with pytest.raises(MissingPath, match=re.escape(words)):
         parse_expression(text).value({"r": {"results": [{"n": "one"}]}})
 
 

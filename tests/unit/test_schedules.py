@@ -37,7 +37,7 @@ from simulator.collectives.algorithms.halving_doubling import (
     recursive_doubling_all_reduce,
 )
 from simulator.collectives.algorithms.ring import (
-    Edge,
+    ChunkEdge,
     chain_broadcast,
     chain_reduce,
     naive_ring_all_reduce,
@@ -315,7 +315,7 @@ def test_the_tree_of_seven():
 
 
 def test_a_pipeline_repeats_its_steady_state():
-    stages = [[Edge(0, 1)], [Edge(1, 2)]]
+    stages = [[ChunkEdge(0, 1)], [ChunkEdge(1, 2)]]
     schedule = pipelined(3, stages, 4)
     assert [r.repeat for r in schedule.rounds] == [1, 3, 1]
     assert schedule.rounds[1].sends == (Send(0, 1, 1, step=1), Send(1, 2, 0, step=1))

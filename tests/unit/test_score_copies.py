@@ -11,9 +11,9 @@ from simulator.questions.calibration import Calibration
 from simulator.questions.single import CopyQuestion
 from validate.cli.score import score_command
 from validate.kinds import COPIES
-from validate.kinds.kind import Asked
+from validate.kinds.kind import RowQuestion
 from validate.tables.cells import NotScored
-from validate.tables.names import MachineNames, Names
+from validate.tables.names import MachineNames, RowNames
 
 MACHINE = """
 schema_version: 1
@@ -37,37 +37,37 @@ ENGINE_S = COPYING.engine_s
 
 
 @pytest.fixture
-def names(tmp_path) -> Names:
+def names(tmp_path) -> RowNames:
     file = tmp_path / "round.yaml"
     file.write_text(MACHINE)
-    return Names(machines=MachineNames(str(file)))
+    return RowNames(machines=MachineNames(str(file)))
 
 
-def asked(names: Names, **cells) -> Asked:
+def asked(names: RowNames, **cells) -> RowQuestion:
     row = {"kind": "h2d", "bytes": str(16 * MIB), "pinned": "1", **cells}
     return COPIES.read(lambda column: row.get(column, ""), names)
 
 
-def query(names: Names, **cells) -> CopyQuestion:
+def query(names: RowNames, **cells) -> CopyQuestion:
     found = asked(names, **cells).question
     assert isinstance(found, CopyQuestion)
     return found
 
 
-def seconds(names: Names, **cells) -> float:
+def seconds(names: RowNames, **cells) -> float:
     return asked(names, **cells).time_s(names.session)
 
 
-def data_sheet_s(names: Names, **cells) -> float:
+def data_sheet_s(names: RowNames, **cells) -> float:
     return asked(names, **cells).bound_s(names.session)
 
 
-def measured_s(names: Names, **cells) -> float:
+def measured_s(names: RowNames, **cells) -> float:
     row = {"kind": "h2d", "bytes": str(16 * MIB), **cells}
     return COPIES.measured_s(lambda column: row.get(column, ""), names)
 
 
-def counted_bytes(names: Names, **cells) -> float:
+def counted_bytes(names: RowNames, **cells) -> float:
     """Return the bytes that the rate of a row counts."""
     return measured_s(names, gbps="1", **cells) * 1e9
 
@@ -94,7 +94,7 @@ def test_both_ways_at_once_do_not_slow_each_other_on_a_link_of_two_directions(na
 def test_both_ways_at_once_share_a_link_of_one(tmp_path) -> None:
     file = tmp_path / "half.yaml"
     file.write_text(MACHINE.replace("efficiency: 0.5, latency", "efficiency: 0.5, duplex: half, latency"))
-    halves = Names(machines=MachineNames(str(file)))
+    halves = RowNames(machines=MachineNames(str(file)))
     one_s, both_s = seconds(halves), seconds(halves, kind="bidir")
     assert both_s - one_s == pytest.approx(16 * MIB / 10e9, rel=1e-6)
 
@@ -137,7 +137,7 @@ def test_a_calibration_of_the_memory_counts_within_a_device(tmp_path) -> None:
     file.write_text(MACHINE)
     halves = {"card": Calibration(bandwidth=0.5), "host": Calibration(bandwidth=0.5)}
     book = MachineNames(str(file))
-    plain, slow = Names(machines=book), Names(machines=book, session=Session(halves))
+    plain, slow = RowNames(machines=book), RowNames(machines=book, session=Session(halves))
     for kind in ("d2d", "h2h"):
         cells = {"kind": kind, "bytes": str(1 << 30)}
         assert seconds(slow, **cells) == pytest.approx(2 * seconds(plain, **cells), rel=0.01)

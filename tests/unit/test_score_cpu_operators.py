@@ -22,11 +22,11 @@ from simulator.workload.kernels import Gemm, Streaming
 from simulator.workload.operators import Attention, Convolution, Recurrent
 from validate.cli.score import score_command
 from validate.kinds import OPERATORS
-from validate.kinds.kind import Asked
+from validate.kinds.kind import RowQuestion
 from validate.tables.cells import NotScored
-from validate.tables.names import DeviceNames, Names
+from validate.tables.names import DeviceNames, RowNames
 
-NAMES = Names()
+NAMES = RowNames()
 GRAPH_SAVES_S = DEFAULT(IssuingCosts).graph_saves_s
 
 XEON = "xeon-e5-2630-v3"
@@ -44,7 +44,7 @@ links:
 """
 
 
-def asked(names: Names = NAMES, **cells: str) -> Asked:
+def asked(names: RowNames = NAMES, **cells: str) -> RowQuestion:
     row = {**LINEAR, **cells}
     return OPERATORS.read(lambda column: row.get(column, ""), names)
 
@@ -55,7 +55,7 @@ def query(**cells: str) -> OperatorQuestion:
     return found
 
 
-def predicted_s(names: Names = NAMES, **cells: str) -> float:
+def predicted_s(names: RowNames = NAMES, **cells: str) -> float:
     return asked(names, **cells).time_s(names.session)
 
 
@@ -77,7 +77,7 @@ def test_threads_come_from_either_column() -> None:
 
 
 def test_two_sockets_are_two_of_a_part() -> None:
-    names = Names(devices=DeviceNames([f"box=2 x {XEON}", f"one={XEON}"]))
+    names = RowNames(devices=DeviceNames([f"box=2 x {XEON}", f"one={XEON}"]))
     two, one = names.device("box"), names.device("one")
     assert isinstance(two, Cpu)
     assert isinstance(one, Cpu)
@@ -89,7 +89,7 @@ def test_two_sockets_are_two_of_a_part() -> None:
 def test_a_topology_has_parts_and_sockets_of_its_own(tmp_path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(TOPOLOGY)
-    names = Names(devices=DeviceNames(topology=str(file)), session=Session({"my-cpu": Calibration(compute=0.5)}))
+    names = RowNames(devices=DeviceNames(topology=str(file)), session=Session({"my-cpu": Calibration(compute=0.5)}))
     for name in ("my-cpu", "my-make-of-cpu"):
         found = names.device(name)
         assert isinstance(found, Cpu)
@@ -112,7 +112,7 @@ def test_the_roofline_of_a_cpu_is_that_of_all_its_sockets() -> None:
     cells = {"op": "elementwise", "variant": "add", "rows": "1024", "cols": "4096"}
     one, two = (
         asked(names, **cells).bound_s(names.session)
-        for names in (Names(devices=DeviceNames([part])) for part in (XEON, f"2 x {XEON}"))
+        for names in (RowNames(devices=DeviceNames([part])) for part in (XEON, f"2 x {XEON}"))
     )
     part = load_part(XEON)
     assert isinstance(part, CpuPart)
@@ -178,7 +178,7 @@ def test_a_table_of_a_cpu_is_scored_with_its_topology(tmp_path, capsys) -> None:
     table.write_text(f"{','.join(row)}\n{','.join(row.values())}\n")
     score_command([str(table)], as_json=True, topology=str(file))
     scored = json.loads(capsys.readouterr().out)["tables"][0]
-    names = Names(devices=DeviceNames(topology=str(file)))
+    names = RowNames(devices=DeviceNames(topology=str(file)))
     expected_s = predicted_s(names, device="my-cpu", threads="4")
     assert scored["overall"]["bias"] == pytest.approx(expected_s / 0.01 - 1)
 

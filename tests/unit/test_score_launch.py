@@ -18,9 +18,9 @@ from validate.cli.score import score_command
 from validate.kinds import LAUNCH, STORAGE
 from validate.kinds.timing import TimingCosts
 from validate.tables.cells import NotScored
-from validate.tables.names import MachineNames, Names
+from validate.tables.names import MachineNames, RowNames
 
-NAMES = Names()
+NAMES = RowNames()
 CALLS, DISPATCH, TIMING = DEFAULT(CallCosts), DEFAULT(DispatchCosts), DEFAULT(TimingCosts)
 GRAPH_SAVES_S = DEFAULT(IssuingCosts).graph_saves_s
 GPU, CPU = "a100-sxm4-40gb", "xeon-e5-2630-v3"
@@ -145,7 +145,7 @@ def test_a_name_may_be_in_one_of_several_tables(tmp_path, capsys) -> None:
 
 def block(**cells) -> DiskQuestion:
     row = {"machine": "box", "kind": "read_random", "block_bytes": "4096", "threads": "1", "cache": "direct", **cells}
-    found = STORAGE.read(lambda column: row.get(column, ""), Names(machines=MachineNames("cpu-i7-3820"))).question
+    found = STORAGE.read(lambda column: row.get(column, ""), RowNames(machines=MachineNames("cpu-i7-3820"))).question
     assert isinstance(found, DiskQuestion)
     return found
 

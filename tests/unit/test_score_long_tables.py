@@ -15,7 +15,7 @@ from simulator.errors import InputError
 from validate.cli.score import score_command
 from validate.kinds.row import MeasuredRow
 from validate.score.scores import Scores
-from validate.tables.csv_text import MAX_HELD, MAX_ROWS, Record, read_records
+from validate.tables.csv_text import MAX_HELD, MAX_ROWS, CsvRecord, read_records
 from validate.tables.lines import ranges
 from validate.tables.table import read_table
 
@@ -79,7 +79,7 @@ def test_what_is_refused_midway_leaves_no_file(tmp_path: Path, monkeypatch: pyte
 
 def test_reasons_beyond_those_that_are_told_apart_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(validate.score.scores, "MOST_DIFFERENT", 2)
-    rows = [MeasuredRow(None, 1.0, {}, record=Record(line, ()), skipped=f"reason {line}") for line in range(2, 7)]
+    rows = [MeasuredRow(None, 1.0, {}, record=CsvRecord(line, ()), skipped=f"reason {line}") for line in range(2, 7)]
     found = {reason: list(lines) for reason, lines in Scores(rows).skipped()}
     assert list(found.values()) == [[2], [3], [4, 5, 6]]
 

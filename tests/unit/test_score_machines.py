@@ -7,11 +7,11 @@ from simulator.network.machine import Machine
 from simulator.topology.catalogue import builtin_topologies
 from simulator.topology.yaml_source import read_yaml
 from validate.tables.cells import NotScored
-from validate.tables.names import MachineNames, Names
+from validate.tables.names import MachineNames, RowNames
 
 
 def machine(book: MachineNames, name: str, n_nodes: int) -> Machine:
-    return Names(machines=book).machine(book.where(name, n_nodes))
+    return RowNames(machines=book).machine(book.where(name, n_nodes))
 
 
 def test_by_alias_and_by_name():
@@ -37,7 +37,7 @@ def test_one_topology_for_all_and_one_for_a_name():
 
 
 def test_each_machine_is_compiled_once():
-    names = Names()
+    names = RowNames()
     one, two, by_alias = (
         names.machine(names.machines.where(name, n))
         for name, n in (("p3.16xlarge", 1), ("p3.16xlarge", 2), ("vtrain-8xv100-cube-mesh", 2))
@@ -47,7 +47,7 @@ def test_each_machine_is_compiled_once():
 
 
 def test_what_cannot_be_composed_is_a_reason_each_time():
-    names = Names()
+    names = RowNames()
     for _ in range(2):
         with pytest.raises(NotScored, match="has no NIC"):
             names.machine(names.machines.where("4gpu-pcie", 2))
@@ -55,7 +55,7 @@ def test_what_cannot_be_composed_is_a_reason_each_time():
 
 @pytest.mark.parametrize(("trays", "racks"), [(1, 1), (2, 1), (18, 1), (19, 2), (36, 2), (64, 4), (128, 8)])
 def test_nodes_of_a_rack_that_nvlinks_join_are_its_trays(trays, racks):
-    names = Names()
+    names = RowNames()
     where = names.machines.where("dgx-gb200", trays, 4)
     assert where.nodes == racks
     gpus = names.gpus(where, trays, range(4))
@@ -66,14 +66,14 @@ def test_nodes_of_a_rack_that_nvlinks_join_are_its_trays(trays, racks):
 
 
 def test_nodes_with_more_gpus_than_a_tray_are_whole_racks():
-    names = Names()
+    names = RowNames()
     where = names.machines.where("gb200-nvl72", 2, 72)
     assert where.nodes == 2
     assert names.gpus(where, 2, range(72)) == tuple(range(144))
 
 
 def test_a_node_without_trays_counts_as_one_machine():
-    names = Names()
+    names = RowNames()
     where = names.machines.where("dgx-h100", 3, 2)
     assert where.nodes == 3
     assert names.gpus(where, 3, (0, 5)) == (0, 5, 8, 13, 16, 21)

@@ -14,11 +14,11 @@ from simulator.topology.parts import CacheLevel, CpuPart
 from simulator.workload.kernels import Streaming
 from validate.cli.score import score_command
 from validate.kinds import MEMORY
-from validate.kinds.kind import Asked
+from validate.kinds.kind import RowQuestion
 from validate.tables.cells import NotScored
-from validate.tables.names import Names
+from validate.tables.names import RowNames
 
-NAMES = Names()
+NAMES = RowNames()
 GRAPH_SAVES_S = DEFAULT(IssuingCosts).graph_saves_s
 GPU, CPU, MIB = "a100-sxm4-40gb", "xeon-e5-2630-v3", 1 << 20
 PHASES = CpuPart(
@@ -36,7 +36,7 @@ def chase_latency(part: CpuPart, working_set_bytes: float) -> float:
     return chase(part, working_set_bytes, memory_place(part)).latency_s
 
 
-def asked(**cells) -> Asked:
+def asked(**cells) -> RowQuestion:
     row = {"device": GPU, "bench": "torch stream", "kernel": "copy", "bytes": str(64 * MIB), "dtype": "fp32", **cells}
     return MEMORY.read(lambda column: row.get(column, ""), NAMES)
 

@@ -18,12 +18,12 @@ from simulator.workload.operators import Attention
 from validate.cli.calibrate import calibrate_command
 from validate.cli.score import score_command
 from validate.kinds import OPERATORS
-from validate.kinds.kind import Asked
+from validate.kinds.kind import RowQuestion
 from validate.tables.cells import NotScored
 from validate.tables.conventions import filled
-from validate.tables.names import Names
+from validate.tables.names import RowNames
 
-NAMES = Names()
+NAMES = RowNames()
 
 COLUMNS = ["device", "op", "variant", "phase", "dtype", "batch", "m", "n", "k", "rows", "cols", "time_s",
            "includes_dispatch", "clock", "c_in", "c_out", "h_in", "w_in", "kernel_h", "kernel_w", "groups",
@@ -54,7 +54,7 @@ def written(path):
         return list(csv.DictReader(stream))
 
 
-def asked(row: Mapping[str, str]) -> Asked:
+def asked(row: Mapping[str, str]) -> RowQuestion:
     return OPERATORS.read(lambda column: row.get(column, ""), NAMES)
 
 

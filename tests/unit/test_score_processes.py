@@ -7,11 +7,11 @@ import pytest
 from simulator.api import Session
 from simulator.errors import SimulationError
 from validate.kinds import STEPS
-from validate.kinds.kind import Asked
+from validate.kinds.kind import RowQuestion
 from validate.score import scoring as module
 from validate.score.predict import in_processes
 from validate.score.scoring import Scoring, ScoringOptions
-from validate.tables.names import Names
+from validate.tables.names import RowNames
 from validate.tables.table import read_table
 
 _ROWS = [
@@ -38,8 +38,8 @@ def test_processes_give_the_same_rows_in_order(monkeypatch) -> None:
     assert not multiprocessing.active_children()
 
 
-def _asked(**said: str) -> Asked:
-    return STEPS.question(lambda column: said.get(column, ""), Names())
+def _asked(**said: str) -> RowQuestion:
+    return STEPS.question(lambda column: said.get(column, ""), RowNames())
 
 
 def test_no_process_stays_where_the_rows_are_left_early() -> None:

@@ -6,12 +6,12 @@ from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Software, Where
 from validate.kinds import COLLECTIVES
 from validate.kinds.collectives import collective_name
-from validate.kinds.kind import Asked
+from validate.kinds.kind import RowQuestion
 from validate.tables.cells import NotScored
 from validate.tables.conventions import filled
-from validate.tables.names import Names
+from validate.tables.names import RowNames
 
-NAMES = Names()
+NAMES = RowNames()
 ROW = {"machine": "p3.16xlarge", "n_nodes": "1", "n_gpus": "8", "collective": "all_reduce", "bytes": "1024"}
 
 
@@ -19,7 +19,7 @@ def query(**cells: str) -> CollectiveQuestion:
     row = {**dict.fromkeys(COLLECTIVES.asked, ""), **ROW, **cells}
     asked = COLLECTIVES.read(row.__getitem__, NAMES)
     assert isinstance(asked.question, CollectiveQuestion)
-    assert asked == Asked(asked.question)  # no other columns, and no clock
+    assert asked == RowQuestion(asked.question)  # no other columns, and no clock
     return asked.question
 
 

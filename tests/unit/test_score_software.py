@@ -6,7 +6,7 @@ import pytest
 
 from simulator.questions.where import NCCL_TODAY
 from validate.kinds import STEPS
-from validate.tables.names import Names
+from validate.tables.names import RowNames
 from validate.tables.software import nccl_of
 
 
@@ -59,5 +59,5 @@ def test_a_step_is_of_its_time_as_a_collective_is() -> None:
         "sync": "ddp",
     }
     for software, version in (("", (2, 18)), ("PyTorch 2.7", (2, 26))):
-        question = STEPS.read((row | {"software": software}).__getitem__, Names()).question
+        question = STEPS.read((row | {"software": software}).__getitem__, RowNames()).question
         assert question.software.nccl == version  # type: ignore[union-attr]

@@ -21,16 +21,16 @@ from simulator.workload.zoo.registry import build_network, find_entry
 from tests.asked import alone_on
 from validate.cli.score import score_command
 from validate.kinds import KINDS, STEPS
-from validate.kinds.kind import Asked
+from validate.kinds.kind import RowQuestion
 from validate.kinds.step_times import step_measured_s
 from validate.kinds.timing import FromStart, TimingCosts
 from validate.score.scoring import read_published
 from validate.tables.cells import NotScored
-from validate.tables.csv_text import Record
-from validate.tables.names import Names, builtin_names
+from validate.tables.csv_text import CsvRecord
+from validate.tables.names import RowNames, builtin_names
 from validate.tables.table import tabulate
 
-NAMES = Names()
+NAMES = RowNames()
 COLUMNS = ["row_id", "machine", "n_gpus", "framework", "software", "model", "phase", "dtype", "batch_per_gpu",
            "global_batch", "micro_batch", "grad_accum", "seq_len", "hidden", "heads", "layers", "image", "recompute",
            "schedule", "sync", "optimizer", "step_time_s", "throughput", "throughput_unit", "dataset",
@@ -45,10 +45,10 @@ SQUAD = {"model": "bert-base-squad", "dataset": "lambda_pytorch_throughput"}
 NCF = {"model": "ncf", "dataset": "lambda_pytorch_throughput", "dtype": "fp16"}
 
 
-def read(**cells: str) -> Asked:
+def read(**cells: str) -> RowQuestion:
     """Return the question of a row, with the conventions that tables leave unstated filled in."""
     row = {**ROW, **cells}
-    records = [Record(1, tuple(row)), Record(2, tuple(row.values()))]
+    records = [CsvRecord(1, tuple(row)), CsvRecord(2, tuple(row.values()))]
     table = tabulate(records, "t.csv", STEPS.needed, STEPS.columns, STEPS.name)
     seen = {column: table.cell(table.rows[0], column) for column in STEPS.asked}
     return STEPS.read(seen.__getitem__, NAMES)
@@ -57,7 +57,7 @@ def read(**cells: str) -> Asked:
 def asked(**cells: str) -> StepQuestion:
     found = read(**cells)
     assert isinstance(found.question, StepQuestion)
-    assert replace(found, timing=None) == Asked(found.question)  # no other columns
+    assert replace(found, timing=None) == RowQuestion(found.question)  # no other columns
     return found.question
 
 
@@ -626,7 +626,7 @@ def test_published_batches_are_of_known_networks_on_known_machines():
 )
 def test_what_throughput_counts(cells, seconds):
     row = {**ROW, "step_time_s": "", **cells}
-    records = [Record(1, tuple(row)), Record(2, tuple(row.values()))]
+    records = [CsvRecord(1, tuple(row)), CsvRecord(2, tuple(row.values()))]
     found = tabulate(records, "t.csv", STEPS.needed, STEPS.columns, STEPS.name)
     measured = STEPS.measured_s(lambda column: found.cell(found.rows[0], column), NAMES)
     assert measured == pytest.approx(seconds * (1 if "n_gpus" not in cells else int(cells["n_gpus"])))

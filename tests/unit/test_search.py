@@ -20,7 +20,7 @@ from simulator.questions.where import Where
 from simulator.results.shares import shares_of
 from simulator.search.price import MEMORY, Pricer
 from simulator.search.repeats import shortened
-from simulator.search.run import Kept, find_best
+from simulator.search.run import StoredResults, find_best
 from simulator.search.space import Space, parse_fixed
 from simulator.topology.load import load_topology
 
@@ -110,11 +110,11 @@ def test_what_does_not_fit_is_counted() -> None:
 
 def test_what_is_kept_is_not_found_again(monkeypatch) -> None:
     of = space(fixed=(("tp", 2), ("pp", 1), ("cp", 1)))
-    kept = Kept()
+    kept = StoredResults()
     first = find_best(of, SESSION, 3, kept=kept)
     monkeypatch.setattr("simulator.search.run.price", None)
     monkeypatch.setattr("simulator.search.run.simulate_way", None)
-    assert find_best(of, SESSION, 3, kept=Kept(json.loads(json.dumps(kept.found)))) == first
+    assert find_best(of, SESSION, 3, kept=StoredResults(json.loads(json.dumps(kept.found)))) == first
 
 
 @pytest.mark.parametrize(

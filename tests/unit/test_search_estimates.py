@@ -13,7 +13,7 @@ from simulator.questions.layout import parse_layout
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
-from simulator.search.parts import Divided
+from simulator.search.parts import RankWork
 from simulator.search.price import Pricer
 from simulator.search.run import _chosen, find_best
 from simulator.search.space import Division, Space
@@ -67,17 +67,17 @@ def test_a_degree_that_does_not_divide_the_devices_says_which_do(capsys: pytest.
 
 def test_blocks_that_do_the_same_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     computed: list[list[str]] = []
-    find = Divided._seconds
+    find = RankWork._seconds
 
-    def counted(part: Divided, network: Network) -> tuple[float, float, float]:
+    def counted(part: RankWork, network: Network) -> tuple[float, float, float]:
         computed.append([layer.name for layer in network.layers])
         return find(part, network)
 
-    monkeypatch.setattr(Divided, "_seconds", counted)
+    monkeypatch.setattr(RankWork, "_seconds", counted)
     question = StepQuestion(
         where=Where("dgx-a100-80gb"), workload="gpt3-125m", batch=2, options=StepOptions(precision="amp-bf16")
     )
-    part = Divided(SESSION, question, SESSION.group(question.where, None))
+    part = RankWork(SESSION, question, SESSION.group(question.where, None))
     first, *between, last = part.costs
     assert len(between) == 10
     assert len(set(between)) == 1

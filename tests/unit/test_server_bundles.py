@@ -15,7 +15,7 @@ from simulator.results.alternatives import NOT_TRIED
 from simulator.results.training import TrainingResult
 from simulator.training import servers as plans
 from simulator.training.bundles import bundled
-from simulator.training.servers import PUSH, Served
+from simulator.training.servers import PUSH, ServerLabel
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def asked(nodes: int, servers: str = "-2", **more: object) -> StepQuestion:
 
 def flows_of(result: TrainingResult) -> int:
     """Return the number of flows that push the keys of a step."""
-    tasks = [task for task in result.timeline.plan.tasks if isinstance(task.about, Served)]
+    tasks = [task for task in result.timeline.plan.tasks if isinstance(task.about, ServerLabel)]
     return sum(len(task.parts) for task in tasks if (task.about.stage, task.about.step) == (PUSH, 1))
 
 

@@ -21,8 +21,8 @@ from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.questions.where import Where
 from simulator.results.servers import COMPUTE, cycle_of
 from simulator.results.shares import shares_of
-from simulator.training.servers import INSIDE, PULL, PUSH, READ, SPREAD, TO_CPU, TO_GPUS, UPDATE, Served
-from simulator.training.worker import Issued
+from simulator.training.servers import INSIDE, PULL, PUSH, READ, SPREAD, TO_CPU, TO_GPUS, UPDATE, ServerLabel
+from simulator.training.worker import LaunchLabel
 
 P3 = Where("p3.16xlarge", 4)
 VGG = StepQuestion(where=P3, workload="vgg16", batch=32, strategy="parameter-server-sharded")
@@ -130,7 +130,7 @@ def test_b6_keys_are_pushed_while_the_backward_pass_goes_on_the_last_layer_first
     backward_ends_s = max(
         span.end_s
         for task, span in spans
-        if isinstance(task.about, Issued) and not task.about.on_host and task.about.micro_batch == 1
+        if isinstance(task.about, LaunchLabel) and not task.about.on_host and task.about.micro_batch == 1
     )
     assert pushes[0][1].start_s < backward_ends_s - 0.05
     label = {task.about.key: task.label for task, _ in spans if _is(task.about, PUSH, 1)}
@@ -140,7 +140,7 @@ def test_b6_keys_are_pushed_while_the_backward_pass_goes_on_the_last_layer_first
     begin_s = min(
         span.start_s
         for task, span in spans
-        if isinstance(task.about, Issued) and task.place == "node0.gpu0" and task.about.micro_batch == 2
+        if isinstance(task.about, LaunchLabel) and task.place == "node0.gpu0" and task.about.micro_batch == 2
     )
     assert begin_s == pytest.approx(back_s[15], abs=1e-9)
 
@@ -164,7 +164,7 @@ def test_large_keys_are_sliced_and_small_ones_lie_on_one_server(session: Session
 
 
 def _is(about: object, stage: str, step: int) -> bool:
-    return isinstance(about, Served) and about.stage == stage and about.step == step
+    return isinstance(about, ServerLabel) and about.stage == stage and about.step == step
 
 
 # -- B7 ------------------------------------------------------------------------------

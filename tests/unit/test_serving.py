@@ -12,12 +12,12 @@ from simulator.step.operator import operator_kernels
 from simulator.workload.kernels import Streaming
 from simulator.workload.operators import Attention, Copy
 from validate.constants.rows import countable, device_rows
-from validate.kinds.kind import Asked
+from validate.kinds.kind import RowQuestion
 from validate.kinds.operators import OPERATORS, read_operator
 from validate.kinds.serving import attention_library, copied_besides
 from validate.kinds.timing import TimingCosts
 from validate.tables.cells import NotScored
-from validate.tables.names import Names
+from validate.tables.names import RowNames
 from validate.tables.table import read_table
 
 SHAPE = Attention(8, 32, 1024, 1024, 128, 8, True)
@@ -59,9 +59,9 @@ def test_the_cache_is_written_too(software: str, read_bytes: int) -> None:
 def test_a_row_is_predicted_with_what_runs_besides() -> None:
     cells = {"device": "h200-sxm", "op": "attention", "variant": "causal", "dtype": "bf16", "batch": "256"}
     cells |= {"m": "1024", "n": "1024", "k": "128", "heads": "32", "kv_heads": "8", "issue": "graph"}
-    names = Names()
+    names = RowNames()
 
-    def asked(software: str) -> Asked:
+    def asked(software: str) -> RowQuestion:
         return read_operator(lambda column: {**cells, "software": software}.get(column, ""), names)
 
     native, serving = asked("cudnn"), asked("sglang 0.5.9")
@@ -80,8 +80,8 @@ def test_a_row_is_predicted_with_what_runs_besides() -> None:
 def test_one_query_a_sequence_is_not_scored() -> None:
     cells = {"device": "h200-sxm", "op": "attention", "dtype": "bf16", "batch": "32", "m": "1", "n": "4096", "k": "128"}
     with pytest.raises(NotScored, match="decode"):
-        read_operator(lambda column: cells.get(column, ""), Names())
-    found = read_operator(lambda column: {**cells, "n": "1"}.get(column, ""), Names()).question
+        read_operator(lambda column: cells.get(column, ""), RowNames())
+    found = read_operator(lambda column: {**cells, "n": "1"}.get(column, ""), RowNames()).question
     assert isinstance(found, OperatorQuestion)
     assert found.operator.flop > 0
 
@@ -92,7 +92,7 @@ def test_attention_for_serving_calibrates_nothing() -> None:
     row = "h200-sxm,attention,causal,bf16,256,1024,1024,128,1e-3,A,{}\n"
     text = head + "".join(row.format(software) for software in ("vllm 0.19.0", "torch 2.10.0", "sglang 0.5.9"))
     table = read_table(text.encode(), "made.csv", OPERATORS.needed, OPERATORS.columns, OPERATORS.name)
-    names, skipped = Names(), []
+    names, skipped = RowNames(), []
     (rows,) = device_rows(table, names).values()
     kept = countable(rows, names.session, ("A",), lambda line, reason: skipped.append(reason))
     assert [found.cells["software"] for found in kept] == ["torch 2.10.0"]

@@ -22,7 +22,7 @@ from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 from simulator.step.fitting import largest_batch
 from simulator.step.fusion import groups_of
-from simulator.step.issue import DeviceWork, Issue, issues_of
+from simulator.step.issue import DeviceWork, Launch, issues_of
 from simulator.step.memory import MemoryNeed, memory_need
 from simulator.training.micro_batches import Batches
 from simulator.training.plan import plan_alone
@@ -54,12 +54,12 @@ def perceptron(rows: int = 64, width: int = 1000) -> Network:
     )
 
 
-def issue(host_s: float, device_s: float, waits: bool = False) -> Issue:
+def issue(host_s: float, device_s: float, waits: bool = False) -> Launch:
     work = DeviceWork(("gemm",), (KernelCost(device_s, "compute", 0.0, 0.0),), device_s)
-    return Issue("x", "forward", host_s, work, waits)
+    return Launch("x", "forward", host_s, work, waits)
 
 
-def recurrence(issues: list[Issue]) -> float:
+def recurrence(issues: list[Launch]) -> float:
     """Return the end of the last kernel: each starts once it is launched and the previous one has ended."""
     host_s = end_s = 0.0
     for each in issues:
@@ -68,7 +68,7 @@ def recurrence(issues: list[Issue]) -> float:
     return end_s
 
 
-def end_s(issues: list[Issue], device: str, *, cuda_graph: bool = False) -> float:
+def end_s(issues: list[Launch], device: str, *, cuda_graph: bool = False) -> float:
     """Return the end of the last of *issues*, as computed by the engine."""
     role = Role(PLACES.find(device), -1, 1, tuple(issues))
     options = StepOptions(cuda_graph=cuda_graph)

@@ -10,7 +10,7 @@ import pytest
 from validate.constants.least import Prior, draw_lines, fit_along, least_errors
 from validate.constants.rows import read_rows
 from validate.kinds.row import MeasuredRow
-from validate.tables.names import Names
+from validate.tables.names import RowNames
 
 pytest.importorskip("scipy")
 
@@ -24,7 +24,7 @@ def rows_of(tmp_path: object) -> list[MeasuredRow]:
     table = f"{tmp_path}/rows.csv"
     with open(table, "w", encoding="utf-8") as file:
         file.write(f"machine,n_gpus,collective,bytes,time_s\n{text}\n")
-    return read_rows([table], Names(), {"collectives"})
+    return read_rows([table], RowNames(), {"collectives"})
 
 
 def errors_of(measured: Sequence[float], values: Mapping[str, float]) -> list[float]:

@@ -16,7 +16,7 @@ from validate.constants.family import TERMS, Term
 from validate.constants.rows import read_rows
 from validate.kinds.row import MeasuredRow
 from validate.tables.cells import NotScored
-from validate.tables.names import Names
+from validate.tables.names import RowNames
 
 DEVICES = {
     "maxwell": "m40",
@@ -45,12 +45,12 @@ ACTS = {
 
 
 @pytest.fixture(scope="module")
-def names() -> Names:
-    return Names()
+def names() -> RowNames:
+    return RowNames()
 
 
 @pytest.fixture(scope="module")
-def rows(names: Names, tmp_path_factory: pytest.TempPathFactory) -> list[MeasuredRow]:
+def rows(names: RowNames, tmp_path_factory: pytest.TempPathFactory) -> list[MeasuredRow]:
     table = tmp_path_factory.mktemp("terms") / "ops.csv"
     table.write_text("device,op,variant,phase,dtype,m,n,k,rows,cols,time_s\n" + "\n".join(_lines()) + "\n")
     return read_rows([str(table)], names, {"operators"})
@@ -82,7 +82,7 @@ def seen_on(term: Term, rows: Sequence[MeasuredRow], session: Session) -> dict[s
 
 
 @pytest.mark.parametrize("name", ACTS)
-def test_a_term_acts_where_it_was_seen(name: str, rows: list[MeasuredRow], names: Names) -> None:
+def test_a_term_acts_where_it_was_seen(name: str, rows: list[MeasuredRow], names: RowNames) -> None:
     (term,) = [term for term in TERMS if term.name == name and term.family != "matrix_product"]
     mine = [row for row in rows if row.cells["dtype"] == "fp32"] if term.family == "gemm" else rows
     assert set(seen_on(term, mine, names.session)) == ACTS[name]

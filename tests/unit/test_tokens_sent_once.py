@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 
 from simulator.api import Session
-from simulator.collectives.bundle import Bundle
+from simulator.collectives.bundle import ConcurrentGroups
 from simulator.collectives.communicator import Communicator
 from simulator.errors import InputError
 from simulator.plan.plan import PlanBuilder
 from simulator.questions.layout import parse_layout
 from simulator.questions.options import StepOptions
 from simulator.questions.where import Where
-from simulator.training.exchange import Exchange
+from simulator.training.exchange import GroupExchange
 from simulator.workload.operators import Exchange as Exchanged
 from simulator.workload.split.experts import expert_split
 from simulator.workload.zoo.registry import build_network
@@ -28,7 +28,7 @@ TWO = Session().machine(Where("dgx-h100", nodes=2))
 
 def share(copies: int, ranks: range, *, once: bool = True) -> float:
     group = Communicator(TWO, [TWO.gpus[rank] for rank in ranks])
-    return Exchange(PlanBuilder(), [Bundle([group])], "nccl", once=once).sent_share(copies)
+    return GroupExchange(PlanBuilder(), [ConcurrentGroups([group])], "nccl", once=once).sent_share(copies)
 
 
 @pytest.mark.parametrize("copies", [1, 2, 3, 8])
@@ -44,8 +44,8 @@ def test_all_copies_are_sent_within_a_machine_and_by_an_all_to_all() -> None:
 
 def test_a_first_group_on_one_machine_does_not_speak_for_one_that_crosses() -> None:
     groups = [Communicator(TWO, [TWO.gpus[rank] for rank in ranks]) for ranks in (range(6), range(6, 12))]
-    for bundles in ([Bundle(groups)], [Bundle([group]) for group in groups]):
-        assert Exchange(PlanBuilder(), bundles, "nccl", once=True).sent_share(2) == share(2, range(6, 12)) == 0.75
+    for bundles in ([ConcurrentGroups(groups)], [ConcurrentGroups([group]) for group in groups]):
+        assert GroupExchange(PlanBuilder(), bundles, "nccl", once=True).sent_share(2) == share(2, range(6, 12)) == 0.75
 
 
 def test_exchanges_of_experts_know_how_many_copies_a_token_has() -> None:

@@ -20,14 +20,14 @@ from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.questions.where import Where
 from simulator.results.training import TrainingResult
 from simulator.step.issue import issues_of
-from simulator.training.exchange import Exchanged
+from simulator.training.exchange import CollectiveLabel
 from simulator.workload.network import Network, block_name
 from simulator.workload.zoo.registry import build_network
 from tests.asked import alone_on, exchange_on, step_on
 from validate.kinds import STEPS
 from validate.tables.cells import NotScored
-from validate.tables.csv_text import Record
-from validate.tables.names import Names
+from validate.tables.csv_text import CsvRecord
+from validate.tables.names import RowNames
 from validate.tables.table import tabulate
 
 pytestmark = pytest.mark.slow
@@ -59,8 +59,8 @@ def step(options: StepOptions = HALF, network: Network = GPT, *, time_s: float =
     return step_on(MACHINE, network, options, strategy=Told(time_s), contention=False, **asked)
 
 
-def exchanged(result: TrainingResult) -> list[Exchanged]:
-    return [task.about for task in result.timeline.plan.tasks if isinstance(task.about, Exchanged)]
+def exchanged(result: TrainingResult) -> list[CollectiveLabel]:
+    return [task.about for task in result.timeline.plan.tasks if isinstance(task.about, CollectiveLabel)]
 
 
 def sizes(result: TrainingResult, op: str) -> list[float]:
@@ -160,7 +160,7 @@ def test_what_is_exchanged_takes_what_nccl_takes_on_the_machine() -> None:
         spans = [
             (task.about.size_bytes, span.end_s - span.start_s)
             for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True)
-            if isinstance(task.about, Exchanged)
+            if isinstance(task.about, CollectiveLabel)
         ]
         assert len(spans) > 2
         for size_bytes, took_s in spans:
@@ -202,7 +202,7 @@ def test_a_strategy_that_does_not_fit_is_refused_with_its_reason() -> None:
 
 # -- rows ------------------------------------------------------------------------------
 
-NAMES = Names()
+NAMES = RowNames()
 ROW = {"machine": "dgx-a100-40gb", "n_nodes": "1", "n_gpus": "8", "framework": "pytorch", "model": "gpt2",
        "seq_len": "256", "layers": "4", "dtype": "fp16", "batch_per_gpu": "4", "sync": "ddp",
        "step_time_s": "1"}  # fmt: skip
@@ -210,7 +210,7 @@ ROW = {"machine": "dgx-a100-40gb", "n_nodes": "1", "n_gpus": "8", "framework": "
 
 def read(**cells: str) -> StepQuestion:
     row = {**ROW, **cells}
-    records = [Record(1, tuple(row)), Record(2, tuple(row.values()))]
+    records = [CsvRecord(1, tuple(row)), CsvRecord(2, tuple(row.values()))]
     table = tabulate(records, "training.csv", STEPS.needed, STEPS.columns, STEPS.name)
     asked = {column: table.cell(table.rows[0], column) for column in STEPS.asked}
     found = STEPS.read(asked.__getitem__, NAMES).question

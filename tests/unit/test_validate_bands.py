@@ -18,13 +18,13 @@ from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Where
 from validate.bands.judge import LEFT_OUT, coverage
 from validate.bands.make import bands_document, bands_text, make_evidence
-from validate.bands.material import Measured, thinned
+from validate.bands.material import BandRow, thinned
 from validate.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def rows(places: int, each: int, *, between: float, within: float, source: str = "") -> list[Measured]:
+def rows(places: int, each: int, *, between: float, within: float, source: str = "") -> list[BandRow]:
     """Return rows of *places* machines with a common and an individual error; each has its own source by default."""
     draw = random.Random(1)
     question = CollectiveQuestion(where=Where("dgx-h100"), collective="all-reduce", size_bytes=1e8, strategy="nccl")
@@ -33,7 +33,7 @@ def rows(places: int, each: int, *, between: float, within: float, source: str =
     for number in range(places):
         shared = draw.gauss(0.0, between)
         facts = replace(composition.facts, place=f"machine {number}")
-        of_place = Measured(
+        of_place = BandRow(
             composition.chain,
             0.0,
             facts.place,
@@ -68,14 +68,14 @@ def test_too_few_rows_or_places_make_no_class() -> None:
     assert "collective full node nvlink all-reduce" in make_evidence(rows(2, 15, between=0.1, within=0.1)).spreads
 
 
-def widths(measured: list[Measured]) -> tuple[float, float]:
+def widths(measured: list[BandRow]) -> tuple[float, float]:
     spreads = make_evidence(measured).spreads
     return tuple(spreads[name].high - spreads[name].low for name in ("collective full node nvlink", "collective"))  # type: ignore[return-value]
 
 
 @pytest.mark.slow
 def test_a_class_that_few_sources_know_is_partly_what_the_wider_one_is() -> None:
-    def of(chain_from: int, *, number: int, half: float) -> list[Measured]:
+    def of(chain_from: int, *, number: int, half: float) -> list[BandRow]:
         own = rows(number, 40, between=0.0, within=half)
         return [replace(row, chain=row.chain[chain_from:]) for row in own]
 

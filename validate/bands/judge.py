@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from simulator.bands.composition import Composition, estimate
 from simulator.bands.evidence import Evidence
 from validate.bands.make import make_evidence
-from validate.bands.material import Measured
+from validate.bands.material import BandRow
 from validate.tables.statistics import percentile
 
-By = Callable[[Measured], Hashable]
+By = Callable[[BandRow], Hashable]
 LEFT_OUT: Mapping[str, By] = {
     "place": lambda row: row.place,
     "source": lambda row: row.source,
@@ -36,9 +36,9 @@ class Coverage:
     half_width: float
 
 
-def coverage(rows: Sequence[Measured], by: By = LEFT_OUT["place"]) -> list[Coverage]:
+def coverage(rows: Sequence[BandRow], by: By = LEFT_OUT["place"]) -> list[Coverage]:
     """Return by group the coverage of bands: *rows* are divided by the key *by*, each judged by bands of the rest."""
-    held: list[tuple[Measured, bool, float]] = []
+    held: list[tuple[BandRow, bool, float]] = []
     for part in sorted({by(row) for row in rows}, key=str):
         mine = [row for row in rows if by(row) == part]
         classes = {name for row in mine for name in row.chain}
@@ -48,7 +48,7 @@ def coverage(rows: Sequence[Measured], by: By = LEFT_OUT["place"]) -> list[Cover
     return summary(held)
 
 
-def held_by(evidence: Evidence, rows: Sequence[Measured]) -> Iterator[tuple[Measured, bool, float]]:
+def held_by(evidence: Evidence, rows: Sequence[BandRow]) -> Iterator[tuple[BandRow, bool, float]]:
     """Yield each of *rows* that has a band, whether its error lies within, and the half-width as a fraction."""
     for row in rows:
         found = estimate(_alone(row), evidence)
@@ -57,13 +57,13 @@ def held_by(evidence: Evidence, rows: Sequence[Measured]) -> Iterator[tuple[Meas
             yield row, inside, (math.exp(found.high) - math.exp(found.low)) / 2
 
 
-def _alone(row: Measured) -> Composition:
+def _alone(row: BandRow) -> Composition:
     return replace(row.composition, parts=()) if row.composition.chain else row.composition
 
 
-def summary(held: Sequence[tuple[Measured, bool, float]]) -> list[Coverage]:
+def summary(held: Sequence[tuple[BandRow, bool, float]]) -> list[Coverage]:
     """Return the coverage of each group, from the results of :func:`held_by`."""
-    groups: dict[str, list[tuple[Measured, bool, float]]] = defaultdict(list)
+    groups: dict[str, list[tuple[BandRow, bool, float]]] = defaultdict(list)
     for each in held:
         groups[each[0].group].append(each)
     return [

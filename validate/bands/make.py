@@ -22,13 +22,13 @@ from typing import Any
 from simulator.api import Session
 from simulator.api.session import Question
 from simulator.bands.composition import LEVEL, Composition, of_parts
-from simulator.bands.evidence import Chain, Evidence, Seen, Spread
+from simulator.bands.evidence import Chain, Evidence, MeasuredCoverage, Spread
 from simulator.console.files import OutputFile
 from simulator.errors import InputError
 from simulator.questions.step import StepQuestion
 from simulator.results.step_confidence import step_composition
-from validate.bands.material import Measured
-from validate.bands.mixture import LEAST_PLACES, NARROWEST, Mixture, Quantiles, reached, unit_of, weights_of
+from validate.bands.material import BandRow
+from validate.bands.mixture import LEAST_PLACES, NARROWEST, Quantiles, RowMixture, reached, unit_of, weights_of
 from validate.tables.statistics import weighted_quantile
 
 LEAST_ROWS = 30
@@ -37,20 +37,20 @@ _MOST_RANKS = 8  # most ranks of these steps: larger ones take minutes, and run 
 
 
 @dataclass(frozen=True, slots=True)
-class After:
+class CalibratedRow:
     """A row after calibration: log(measured / predicted), and the share of its variance that neighbours explain."""
 
     error: float
     known: float = 0.0
 
 
-Family = Sequence[Sequence[Measured]]  # the rows of a class, then of each wider class behind it
+Family = Sequence[Sequence[BandRow]]  # the rows of a class, then of each wider class behind it
 
 
 def make_evidence(
-    rows: Sequence[Measured],
+    rows: Sequence[BandRow],
     *,
-    calibrated: Mapping[Question, After] | None = None,
+    calibrated: Mapping[Question, CalibratedRow] | None = None,
     session: Session | None = None,
     wanted: Iterable[Chain] | None = None,
 ) -> Evidence:
@@ -60,7 +60,7 @@ def make_evidence(
     steps of each class, to find the width that their kernels explain.  With *wanted*, only the first class with enough
     rows of each of these chains is made.
     """
-    by_class: dict[str, list[Measured]] = defaultdict(list)
+    by_class: dict[str, list[BandRow]] = defaultdict(list)
     for row in rows:
         for name in row.chain:
             by_class[name].append(row)
@@ -76,13 +76,13 @@ def make_evidence(
     return replace(found, spreads={**spreads, **_with_parts(found, by_class, session)})
 
 
-def _is_enough(rows: Sequence[Measured]) -> bool:
+def _is_enough(rows: Sequence[BandRow]) -> bool:
     """Return whether *rows* and their places are enough for a class."""
     return len(rows) >= LEAST_ROWS and len({row.place for row in rows}) >= LEAST_PLACES
 
 
 def _family(
-    name: str, there: Collection[str], wider: Mapping[str, str], rows: Mapping[str, Sequence[Measured]]
+    name: str, there: Collection[str], wider: Mapping[str, str], rows: Mapping[str, Sequence[BandRow]]
 ) -> Family:
     """Return the rows of the class *name*, and of each class behind it that has enough."""
     names = [name]
@@ -91,9 +91,9 @@ def _family(
     return [rows[each] for each in names if each == name or each in there]
 
 
-def spread_of(name: str, family: Family, calibrated: Mapping[Question, After]) -> Spread:
+def spread_of(name: str, family: Family, calibrated: Mapping[Question, CalibratedRow]) -> Spread:
     """Return the spread of errors of the class *name*, whose rows come first in *family*."""
-    rows, mixture = family[0], Mixture(family)
+    rows, mixture = family[0], RowMixture(family)
     whole = mixture.quantiles()
     unseen = mixture.widening(lambda row: row.place) or 1.0
     seen = min(unseen, mixture.widening(lambda row: row.source) or 1.0)
@@ -117,7 +117,7 @@ def spread_of(name: str, family: Family, calibrated: Mapping[Question, After]) -
     )
 
 
-def _shared(rows: Sequence[Measured], whole: Quantiles) -> float:
+def _shared(rows: Sequence[BandRow], whole: Quantiles) -> float:
     """Return the share of the variance that lies between places; outliers are clipped to the band's ends."""
     by_place: dict[Hashable, list[float]] = defaultdict(list)
     for row in rows:
@@ -135,7 +135,7 @@ def _shared(rows: Sequence[Measured], whole: Quantiles) -> float:
     return between / (between + within) if between + within > 0.0 else 0.0
 
 
-def _differing(rows: Sequence[Measured], by: Callable[[Measured], Hashable]) -> float | None:
+def _differing(rows: Sequence[BandRow], by: Callable[[BandRow], Hashable]) -> float | None:
     """Return the half-width that holds 80 % of deviations from the median of a row's group *by*; None for too few."""
     groups: dict[Hashable, list[float]] = defaultdict(list)
     for row in rows:
@@ -152,7 +152,7 @@ def _differing(rows: Sequence[Measured], by: Callable[[Measured], Hashable]) -> 
     return round(reached(found, LEVEL), 4)
 
 
-def _calibrated(rows: Sequence[Measured], calibrated: Mapping[Question, After]) -> tuple[float, float]:
+def _calibrated(rows: Sequence[BandRow], calibrated: Mapping[Question, CalibratedRow]) -> tuple[float, float]:
     """Return the width of the class after calibration over that before, at most 1, and what neighbours explained.
 
     The latter is the mean share of the variance, over the same rows.  With too few rows, they are 1 and 0.
@@ -173,7 +173,7 @@ def _calibrated(rows: Sequence[Measured], calibrated: Mapping[Question, After]) 
 # -- steps -----------------------------------------------------------------------------
 
 
-def _with_parts(found: Evidence, by_class: Mapping[str, Sequence[Measured]], session: Session) -> dict[str, Spread]:
+def _with_parts(found: Evidence, by_class: Mapping[str, Sequence[BandRow]], session: Session) -> dict[str, Spread]:
     """Return the classes of steps, with the half-widths that kernels and exchanges of a few steps explain."""
     made: dict[StepQuestion, tuple[float, float] | None] = {}
     changed = {}
@@ -207,7 +207,7 @@ def _explained(session: Session, question: StepQuestion, found: Evidence) -> tup
 # -- coverage of the rows --------------------------------------------------------------
 
 
-def seen_in(rows: Iterable[Measured]) -> Seen:
+def seen_in(rows: Iterable[BandRow]) -> MeasuredCoverage:
     """Return the devices, machines, collectives, networks, ... that *rows* cover."""
     devices: dict[str, set[str]] = defaultdict(set)
     generations: dict[str, set[str]] = defaultdict(set)
@@ -234,7 +234,7 @@ def seen_in(rows: Iterable[Measured]) -> Seen:
                 kernels.update(facts.kernels)
                 exchanging.update([] if facts.exchange is None else [facts.exchange.generation])
                 gpus[facts.scale] = max(gpus[facts.scale], facts.ranks)
-    return Seen(
+    return MeasuredCoverage(
         devices={name: tuple(sorted(devices[name])) for name in sorted(devices)},
         generations={name: tuple(sorted(generations[name])) for name in sorted(generations)},
         machines=tuple(sorted(machines)),

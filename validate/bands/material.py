@@ -1,4 +1,4 @@
-"""Measured rows as errors of classes: :class:`Measured`."""
+"""Measured rows as errors of classes: :class:`BandRow`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST = 100  # rows of a class per place and source: more add time, but no infor
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class BandRow:
     """A row: its classes (``chain``), its error log(measured / predicted), its place, and its question.
 
     ``place`` is a device or, for a collective, a machine; ``source`` is the data set and its publisher; ``group`` names
@@ -46,7 +46,7 @@ class Measured:
         return self.question.where.topology
 
 
-def measured(rows: Iterable[MeasuredRow], session: Session) -> Iterator[Measured]:
+def measured(rows: Iterable[MeasuredRow], session: Session) -> Iterator[BandRow]:
     """Yield the *rows* that count; for software before 2019, only those of the fastest framework."""
     for row in rows:
         if row.skipped or row.asked is None or row.error is None or row.error <= -1.0:
@@ -61,13 +61,13 @@ def measured(rows: Iterable[MeasuredRow], session: Session) -> Iterator[Measured
         if chain:
             facts = composition.facts
             place = facts.place
-            yield Measured(
+            yield BandRow(
                 chain, -math.log1p(row.error), place, _source(row), facts.generation or place, _group(row, chain),
                 row.asked.question, composition, _alike(row.asked.question),
             )  # fmt: skip
 
 
-def thinned(rows: Iterable[Measured]) -> list[Measured]:
+def thinned(rows: Iterable[BandRow]) -> list[BandRow]:
     """Return at most 100 of *rows* per class, place and source, chosen by the hash of their questions."""
     counts: Counter[tuple[str, str, str]] = Counter()
     kept = []

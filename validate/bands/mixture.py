@@ -1,4 +1,4 @@
-"""The errors of a class as they would be for a new source: :class:`Mixture`.
+"""The errors of a class as they would be for a new source: :class:`RowMixture`.
 
 Rows of one source on one place form a unit, which weighs the square root of its number of rows; the units of a source
 together weigh the square root of their number, as four machines that one publisher timed with one program are not four
@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from simulator.bands.composition import LEVEL
-from validate.bands.material import Measured
+from validate.bands.material import BandRow
 from validate.tables.statistics import weighted_quantile
 
 LEAST_PLACES = 2  # so that one can be left out at a time
@@ -43,7 +43,7 @@ Unit = tuple[str, str]
 _Key = tuple[int, Unit]  # the index of a class in the family, and a unit
 
 
-def unit_of(row: Measured) -> Unit:
+def unit_of(row: BandRow) -> Unit:
     """Return the unit of a row; rows of one unit have correlated errors."""
     return row.source, row.place
 
@@ -59,17 +59,17 @@ def reached(values: Iterable[tuple[float, float]], level: float) -> float:
     return weighted_quantile(sorted(values), level)
 
 
-def _order(item: tuple[float, int, Measured]) -> tuple[float, int, str]:
+def _order(item: tuple[float, int, BandRow]) -> tuple[float, int, str]:
     return item[0], item[1], item[2].source
 
 
-class Mixture:
+class RowMixture:
     """The rows of a class, mixed with those of the wider classes behind it.
 
     *family* holds the rows of the class, then those of each wider class.
     """
 
-    def __init__(self, family: Sequence[Sequence[Measured]]) -> None:
+    def __init__(self, family: Sequence[Sequence[BandRow]]) -> None:
         self._rows = family[0]
         pooled = sorted(((row.error, level, row) for level, rows in enumerate(family) for row in rows), key=_order)
         self._pooled = [(error, (level, unit_of(row)), row) for error, level, row in pooled]
@@ -78,13 +78,13 @@ class Mixture:
         """Return the quantiles of all rows."""
         return self._quantiles(Counter(key for _, key, _ in self._pooled), lambda _: False)
 
-    def widening(self, by: Callable[[Measured], Hashable]) -> float | None:
+    def widening(self, by: Callable[[BandRow], Hashable]) -> float | None:
         """Return the factor, from 1 to 4, by which bands made without a group must be widened to hold 80 % of its rows.
 
         Groups are rows with the same key *by*; None if there is only one.
         """
         weights = weights_of(Counter(map(unit_of, self._rows)))
-        groups: dict[Hashable, list[Measured]] = defaultdict(list)
+        groups: dict[Hashable, list[BandRow]] = defaultdict(list)
         counts: dict[Hashable, Counter[_Key]] = defaultdict(Counter)
         for row in self._rows:
             groups[by(row)].append(row)
@@ -99,7 +99,7 @@ class Mixture:
             found += [(band.beyond(row.error), weights[unit_of(row)]) for row in rows]
         return min(_WIDEST, max(1.0, reached(found, LEVEL)))
 
-    def _quantiles(self, counts: Counter[_Key], without: Callable[[Measured], bool]) -> Quantiles:
+    def _quantiles(self, counts: Counter[_Key], without: Callable[[BandRow], bool]) -> Quantiles:
         share = self._shares(counts)
         passed, ends = 0.0, iter((_TAIL, 0.5, 1.0 - _TAIL))
         found: list[float] = []

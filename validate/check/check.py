@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from simulator.api import Session
-from simulator.api.settings import Applied, applied
+from simulator.api.settings import LogQuestion, applied
 from simulator.bands.composition import distance
 from simulator.bands.evidence import evidence
 from simulator.errors import Fault, InputError, few, one_line
@@ -20,7 +20,17 @@ from simulator.topology.load import load_topology
 from simulator.topology.topology import Topology
 from simulator.workload.collective import bus_factor
 from validate.check.causes import causes_of
-from validate.check.pace import FEW, Compared, Group, Pace, groups_of, healthy_range, is_slow, large_from, pace_of
+from validate.check.pace import (
+    FEW,
+    Pace,
+    SizeComparison,
+    SizeGroup,
+    groups_of,
+    healthy_range,
+    is_slow,
+    large_from,
+    pace_of,
+)
 from validate.check.shape import Cliff, cliff_in, dips_in
 from validate.importing.nccl_tests import NcclLog, Point
 from validate.kinds.collectives import MAX_RANKS
@@ -37,7 +47,7 @@ _SAME = 0.02  # smaller relative differences in time count as none
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class FaultExplanation:
     """A possible fault in words, the error that remains with it, and its predicted seconds by size.
 
     ``error`` is the root mean square of log(measured / predicted), as a relative error.
@@ -49,7 +59,7 @@ class Explanation:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedLog:
     """A checked log.
 
     ``groups`` are the largest sizes and the others; either may be absent.  ``pace`` judges the times alone, ``wrong``
@@ -62,12 +72,12 @@ class Checked:
     log: NcclLog
     machine: str
     question: CollectiveQuestion
-    rows: tuple[Compared, ...]
-    groups: tuple[Group, ...]
+    rows: tuple[SizeComparison, ...]
+    groups: tuple[SizeGroup, ...]
     pace: Pace
     wrong: str
     verdict: Verdict
-    explanations: tuple[Explanation, ...]
+    explanations: tuple[FaultExplanation, ...]
     tried: int
     remarks: tuple[str, ...]
     mismatch: str = ""
@@ -90,7 +100,7 @@ def check(
     nccl: tuple[int, int] | None = None,
     explains: bool = True,
     step_done: Callable[[str], None] = lambda _: None,
-) -> Checked:
+) -> CheckedLog:
     """Compare *log* with the prediction for *nodes* nodes of *topology*, by default as many as the log has hosts.
 
     *gpus* are the GPUs that ran, by default those that the log lists.  With *explains*, causes are tried that would
@@ -112,9 +122,9 @@ def check(
         fastest_s, slowest_s = expected_s * band.fastest, expected_s * band.slowest
         in_place = math.isnan(point.out_s)
         measured_s = point.in_s if in_place else point.out_s
-        rows.append(Compared(point.size_bytes, measured_s, expected_s, fastest_s, slowest_s, large, in_place))
+        rows.append(SizeComparison(point.size_bytes, measured_s, expected_s, fastest_s, slowest_s, large, in_place))
     pace = pace_of(rows)
-    found: tuple[Explanation, ...] = ()
+    found: tuple[FaultExplanation, ...] = ()
     tried = 0
     if explains and pace != "faster":
         fixed = asked.fixed | ({"version"} if nccl or log.nccl else set())
@@ -127,7 +137,7 @@ def check(
     if beyond:
         notes.append(f"the healthy range is that of other machines: {', '.join(beyond)}")
     wrong = _wrong(log)
-    return Checked(
+    return CheckedLog(
         log=log,
         machine=machine.name,
         question=question,
@@ -167,7 +177,7 @@ def _question(
     fabric: str | None,
     gpus: tuple[int, ...] | None,
     nccl: tuple[int, int] | None,
-) -> Applied:
+) -> LogQuestion:
     """Return the machine and the question that the log asks, with its settings; raises InputError."""
     if log.n_ranks > MAX_RANKS:
         raise InputError(Fault(f"has {log.n_ranks:,} ranks; at most {MAX_RANKS:,} are checked", log.shown))
@@ -229,10 +239,10 @@ def _explained(
     session: Session,
     topology: Topology,
     question: CollectiveQuestion,
-    rows: Sequence[Compared],
+    rows: Sequence[SizeComparison],
     fixed: Collection[str],
     step_done: Callable[[str], None],
-) -> tuple[tuple[Explanation, ...], int]:
+) -> tuple[tuple[FaultExplanation, ...], int]:
     """Return the causes that explain the measured times, the best first, and the number tried.
 
     A cause explains them if it leaves at most half of the error, or less of it and the log would be healthy on such a
@@ -263,7 +273,7 @@ def _explained(
         cures = left <= _LOWERED * error and slow and not is_slow(rows, some, ratios)
         if left <= within and (left <= _HALVED * error or cures):
             pairs = tuple((row.size_bytes, time_s) for row, time_s in zip(some, times, strict=True))
-            found.append(Explanation(words, math.expm1(left), pairs))
+            found.append(FaultExplanation(words, math.expm1(left), pairs))
     return tuple(sorted(found, key=lambda each: (round(each.error, 6), each.words))), tried
 
 
@@ -278,7 +288,7 @@ def _mismatch(log: NcclLog, parts: set[str]) -> str:
     return f"the log ran on {log.gpu}, where the topology has {', '.join(sorted(parts))}"
 
 
-def _remarks(log: NcclLog, asked: Applied, rows: Sequence[Compared], *, told: bool) -> Iterator[str]:
+def _remarks(log: NcclLog, asked: LogQuestion, rows: Sequence[SizeComparison], *, told: bool) -> Iterator[str]:
     yield from log.remarks
     if len(rows) < FEW:
         yield "fewer than three sizes are little to judge by; -b 8 -e 8G -f 2 of nccl-tests measures a range"

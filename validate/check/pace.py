@@ -18,7 +18,7 @@ from simulator.bands.evidence import evidence
 from simulator.errors import InputError
 
 
-class Healthy(NamedTuple):
+class HealthyRange(NamedTuple):
     """The healthy range of measured over predicted time, which holds 80 % of ``rows`` like it on ``machines``."""
 
     slowest: float
@@ -27,7 +27,7 @@ class Healthy(NamedTuple):
     machines: int
 
 
-def healthy_range(exchange: Composition) -> Healthy:
+def healthy_range(exchange: Composition) -> HealthyRange:
     """Return the healthy range of *exchange*: the band of its prediction on an unmeasured machine.
 
     A log comes from a new source, and from a machine that may have a fault (docs/decisions/bands.md).  Raises
@@ -36,7 +36,7 @@ def healthy_range(exchange: Composition) -> Healthy:
     found = estimate(replace(exchange, facts=replace(exchange.facts, place="")), evidence())
     if found is None:
         raise InputError("no published measurement has such an exchange, so no healthy range is known")
-    return Healthy(math.exp(found.high), math.exp(found.low), found.rows, found.places)
+    return HealthyRange(math.exp(found.high), math.exp(found.low), found.rows, found.places)
 
 
 Pace = Literal["healthy", "slow", "faster"]
@@ -48,7 +48,7 @@ _FAR = 2.0  # times beyond the healthy range: no scatter of a healthy machine
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class SizeComparison:
     """One size: measured and expected seconds, the healthy range, and whether it is one of the largest sizes.
 
     ``in_place``: whether the time is that in place, where the other was not measured.
@@ -80,12 +80,12 @@ class Compared:
         return not self.fastest_s / _FAR <= self.measured_s <= self.slowest_s * _FAR
 
 
-class Group(NamedTuple):
+class SizeGroup(NamedTuple):
     """The largest or the smaller sizes: the median of measured over expected time, and the healthy ranges of sizes."""
 
     is_large: bool
     ratio: float
-    bands: tuple[Healthy, ...]
+    bands: tuple[HealthyRange, ...]
 
 
 def large_from(sizes: Sequence[float]) -> float:
@@ -97,18 +97,18 @@ def large_from(sizes: Sequence[float]) -> float:
     return max(_LARGE_BYTES, min(_SHARE * sizes[-1], sizes[-FEW:][0]))
 
 
-def groups_of(rows: Sequence[Compared], bands: Sequence[Healthy]) -> tuple[Group, ...]:
+def groups_of(rows: Sequence[SizeComparison], bands: Sequence[HealthyRange]) -> tuple[SizeGroup, ...]:
     """Return the groups that *rows*, with their *bands*, make up: the largest sizes first."""
     found = []
     for large in (True, False):
         mine = [(row.ratio, band) for row, band in zip(rows, bands, strict=True) if row.is_large == large]
         if mine:
             ratio = statistics.median(ratio for ratio, _ in mine)
-            found.append(Group(large, ratio, tuple(dict.fromkeys(band for _, band in mine))))
+            found.append(SizeGroup(large, ratio, tuple(dict.fromkeys(band for _, band in mine))))
     return tuple(found)
 
 
-def pace_of(rows: Sequence[Compared]) -> Pace:
+def pace_of(rows: Sequence[SizeComparison]) -> Pace:
     """Return whether *rows* are faster than healthy, at the largest sizes, or slow at these or the others."""
     first = _deciding(rows)[0]
     if statistics.median(row.measured_s / row.fastest_s for row in rows if row.is_large in first) < _NEAR:
@@ -116,18 +116,18 @@ def pace_of(rows: Sequence[Compared]) -> Pace:
     return "slow" if slow_groups(rows) else "healthy"
 
 
-def is_slow(rows: Sequence[Compared], some: Sequence[Compared], ratios: Sequence[float]) -> bool:
+def is_slow(rows: Sequence[SizeComparison], some: Sequence[SizeComparison], ratios: Sequence[float]) -> bool:
     """Return whether the log of *rows* is slow if *some* of them take *ratios* times the expected time."""
     return bool(_slow(_deciding(rows), some, ratios))
 
 
-def slow_groups(rows: Sequence[Compared]) -> list[tuple[bool, ...]]:
+def slow_groups(rows: Sequence[SizeComparison]) -> list[tuple[bool, ...]]:
     """Return the groups that make *rows* slow: of large sizes (True), the others (False), or both together."""
     return _slow(_deciding(rows), rows, [row.ratio for row in rows])
 
 
 def _slow(
-    groups: Sequence[tuple[bool, ...]], rows: Sequence[Compared], ratios: Sequence[float]
+    groups: Sequence[tuple[bool, ...]], rows: Sequence[SizeComparison], ratios: Sequence[float]
 ) -> list[tuple[bool, ...]]:
     found = []
     for group in groups:
@@ -138,14 +138,14 @@ def _slow(
     return found
 
 
-def _deciding(rows: Sequence[Compared]) -> list[tuple[bool, ...]]:
+def _deciding(rows: Sequence[SizeComparison]) -> list[tuple[bool, ...]]:
     """Return the groups by which *rows* are judged, as values of ``is_large``."""
     large = sum(row.is_large for row in rows)
     found = [(each,) for each, count in ((True, large), (False, len(rows) - large)) if count >= FEW]
     return list(found) or [(True, False)]
 
 
-def outside(rows: Sequence[Compared]) -> list[list[Compared]]:
+def outside(rows: Sequence[SizeComparison]) -> list[list[SizeComparison]]:
     """Return the runs of neighbouring *rows* beyond their range on one side that no scatter explains.
 
     In such a run a size is twice beyond, or three sizes in a row are beyond.

@@ -10,8 +10,8 @@ from simulator.cli.table import table_of
 from simulator.console.style import PLAIN, Style
 from simulator.errors import few
 from simulator.units import format_duration
-from validate.check.check import Checked, in_binary
-from validate.check.pace import Compared, Group, outside, slow_groups
+from validate.check.check import CheckedLog, in_binary
+from validate.check.pace import SizeComparison, SizeGroup, outside, slow_groups
 from validate.check.shape import Cliff
 
 SCHEMA_VERSION = 1
@@ -20,7 +20,7 @@ _MOST_ROWS = 24
 _MOST_NAMED = 3  # spans of sizes in the headline
 
 
-def headline(checked: Checked) -> str:
+def headline(checked: CheckedLog) -> str:
     """Return the verdict in one line, with machine, collective and number of GPUs."""
     log = checked.log
     placed = " in place" if all(row.in_place for row in checked.rows) else ""
@@ -30,7 +30,7 @@ def headline(checked: Checked) -> str:
     return f"{what}{_as_if(checked)} is {_pace(checked)}"
 
 
-def _as_if(checked: Checked) -> str:
+def _as_if(checked: CheckedLog) -> str:
     """Return which settings the verdict leaves out of account; empty if there are none."""
     if not checked.ignored:
         return ""
@@ -38,7 +38,7 @@ def _as_if(checked: Checked) -> str:
     return f", compared as if {few(checked.ignored, _MOST_NAMED)} {were} not set,"
 
 
-def _pace(checked: Checked) -> str:
+def _pace(checked: CheckedLog) -> str:
     """Return how fast the log is, with the sizes that differ from the rest."""
     rows, apart = checked.rows, outside(checked.rows)
     if checked.pace == "faster":
@@ -55,7 +55,7 @@ def _pace(checked: Checked) -> str:
     return f"{words} but {_listed(map(_apart, apart))}" if apart else words.rstrip(",")
 
 
-def _apart(run: Sequence[Compared]) -> str:
+def _apart(run: Sequence[SizeComparison]) -> str:
     """Return the sizes of *run*, which are all slow or all fast, with their times."""
     ratios = sorted({f"{row.ratio:.2f}" for row in run}, key=float)
     times = ratios[0] if len(ratios) == 1 else f"{ratios[0]} to {ratios[-1]}"
@@ -68,12 +68,12 @@ def _listed(texts: Iterable[str]) -> str:
     return ", ".join(found[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _span(rows: Sequence[Compared]) -> str:
+def _span(rows: Sequence[SizeComparison]) -> str:
     first, last = in_binary(rows[0].size_bytes), in_binary(rows[-1].size_bytes)
     return first if first == last else f"{first} to {last}"
 
 
-def as_text(checked: Checked, style: Style = PLAIN) -> str:
+def as_text(checked: CheckedLog, style: Style = PLAIN) -> str:
     """Return that the GPUs are others, if they are, the verdict, a table of sizes, then possible explanations."""
     style = style.at_most(_WIDTH)
     lines = [f"{checked.mismatch}: --topology names another machine"] if checked.mismatch else []
@@ -94,7 +94,7 @@ def as_text(checked: Checked, style: Style = PLAIN) -> str:
     return "".join(f"{part}\n" for line in lines for part in style.wrap(line, hang=2))
 
 
-def _group(checked: Checked, group: Group) -> str:
+def _group(checked: CheckedLog, group: SizeGroup) -> str:
     """Return the times of a group of sizes, with the healthy ranges of its sizes."""
     bands, ratios = group.bands, [round(row.ratio, 2) for row in checked.rows if row.is_large == group.is_large]
     fastest, slowest = (_range(f"{getattr(band, end):.2f}" for band in bands) for end in ("fastest", "slowest"))
@@ -111,7 +111,7 @@ def _range(texts: Iterable[str]) -> str:
     return found[0] if found[0] == found[-1] else f"{found[0]} to {found[-1]}"
 
 
-def _cliff(checked: Checked, cliff: Cliff) -> str:
+def _cliff(checked: CheckedLog, cliff: Cliff) -> str:
     before, after = (
         f"{_figure(checked.busbw_bps(size, time_s) / 1e9)} GB/s at {in_binary(size)}"
         for size, time_s in ((cliff.before_bytes, cliff.before_s), (cliff.after_bytes, cliff.after_s))
@@ -119,7 +119,7 @@ def _cliff(checked: Checked, cliff: Cliff) -> str:
     return f"bandwidth falls from {before} to {after} and stays low"
 
 
-def _table(checked: Checked, style: Style) -> list[str]:
+def _table(checked: CheckedLog, style: Style) -> list[str]:
     every = max(1, -(-len(checked.rows) // _MOST_ROWS))
     shown = checked.rows[::-1][::every][::-1]
     rows = [("size", "time", "busbw", "expected", "healthy", "time/expected", "")]
@@ -142,7 +142,7 @@ def _table(checked: Checked, style: Style) -> list[str]:
     return table_of(rows, (True, True, True, True, True, True, False), style, spare=(4, 3))
 
 
-def as_document(checked: Checked) -> dict[str, Any]:
+def as_document(checked: CheckedLog) -> dict[str, Any]:
     """Return the checked log as plain data for JSON, in seconds, bytes, B/s and fractions."""
     log, question = checked.log, checked.question
     return {
@@ -183,7 +183,7 @@ def as_document(checked: Checked) -> dict[str, Any]:
     }
 
 
-def _row_document(checked: Checked, row: Compared) -> dict[str, Any]:
+def _row_document(checked: CheckedLog, row: SizeComparison) -> dict[str, Any]:
     return {
         "size_bytes": row.size_bytes,
         "is_large": row.is_large,

@@ -17,7 +17,7 @@ from simulator.api import Session
 from simulator.cli.exchange_command import exchange_questions
 from simulator.cli.options import refuse, wants_best
 from simulator.cli.step_questions import ask_steps
-from simulator.cli.written import Written, check_read
+from simulator.cli.written import CommandOptions, check_read
 from simulator.errors import Fault, InputError, one_line
 from simulator.questions.options import StepOptions
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
@@ -29,7 +29,7 @@ from validate.kinds.serving import attention_library
 from validate.machine.run.strategies import exchanges_of
 
 if TYPE_CHECKING:
-    from validate.machine.measure.cases.step_shapes import StepShape
+    from validate.machine.measure.cases.step_shapes import MeasuredStep
 
 FACTORY_SIZES = ("sequence_length", "image")
 """Sizes of a step, besides its batch, that may be passed to a user's factory."""
@@ -83,21 +83,21 @@ _POLICIES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class StepToMeasure:
     """A step to measure: the question put to ``simulate``, and its network."""
 
     question: StepQuestion
     network: Network
 
 
-def check_twin(written: Written) -> None:
+def check_twin(written: CommandOptions) -> None:
     """Raise InputError for a workload that is neither a step nor an exchange; it names the command to use instead."""
     if written.kind in ("single", "program"):
         kind = "program" if written.kind == "program" else written.what.partition(":")[0]
         raise InputError(f"--workload {one_line(written.what, 60)}: {WITHOUT_TWIN[kind]}")
 
 
-def ask(written: Written, devices: int | None) -> list[Asked]:
+def ask(written: CommandOptions, devices: int | None) -> list[StepToMeasure]:
     """Return the steps that *written* asks for, one per ``--parallel`` and ``--overlap``.
 
     *devices* is the number of available devices; None if the steps are prepared for another machine.
@@ -126,7 +126,7 @@ def ask(written: Written, devices: int | None) -> list[Asked]:
             )
         if question.gpus not in (None, tuple(range(count))):
             raise InputError(f"--gpus {written.gpus}: a step is measured on the first GPUs; --gpus {count}")
-    return [Asked(question, session.network(question)) for question in questions]
+    return [StepToMeasure(question, session.network(question)) for question in questions]
 
 
 def _check_torch_has(question: StepQuestion) -> None:
@@ -155,14 +155,14 @@ def _check_torch_has(question: StepQuestion) -> None:
         raise InputError("--reduce-fp32: DistributedDataParallel sums as gradients are stored; fsdp can")
 
 
-def keep(asked: Asked, folder: Path, *, parts: bool = False) -> None:
+def keep(asked: StepToMeasure, folder: Path, *, parts: bool = False) -> None:
     """Write the step *asked* into *folder* for the measuring code; with *parts*, its operators instead of the step.
 
     Raises InputError if torch cannot run the network, OSError if *folder* cannot be written.
     """
     import torch
 
-    from validate.machine.measure.built.description import Described
+    from validate.machine.measure.built.description import DescriptionFile
     from validate.machine.measure.cases.asked import write_asked
 
     network = as_run(asked.network, f"torch {torch.__version__}")
@@ -173,7 +173,7 @@ def keep(asked: Asked, folder: Path, *, parts: bool = False) -> None:
     new = path.with_name(path.name + ".new")
     new.write_text(text + "\n", encoding="utf-8")
     new.replace(path)
-    shape = replace(_shape(asked, Described(str(folder), name)), parts=parts)
+    shape = replace(_shape(asked, DescriptionFile(str(folder), name)), parts=parts)
     shapes = [shape]
     if not parts and not shape.recompute and asked.question.workload.startswith("torch:"):
         shapes.append(replace(shape, source=_source(asked.question)))
@@ -215,8 +215,8 @@ def _file_name(name: str, text: str) -> str:
     return f"{plain or 'network'}-{hashlib.sha256(text.encode()).hexdigest()[:12]}{SUFFIX}"
 
 
-def _shape(asked: Asked, network: Any) -> StepShape:
-    from validate.machine.measure.cases.step_shapes import Policy, StepShape
+def _shape(asked: StepToMeasure, network: Any) -> MeasuredStep:
+    from validate.machine.measure.cases.step_shapes import MeasuredStep, Policy
 
     question, options = asked.question, asked.question.options
     assert options.precision in get_args(Policy)  # others are refused
@@ -224,7 +224,7 @@ def _shape(asked: Asked, network: Any) -> StepShape:
     trains = options.mode == "train"
     count = len(question.gpus or (0,))
     own_bucket = question.bucket_bytes in (0, BUCKET_BYTES)
-    return StepShape(
+    return MeasuredStep(
         model=one_line(asked.network.name, 100),
         batch=question.batch,
         policy=options.precision,  # type: ignore[arg-type]
@@ -245,7 +245,7 @@ def _shape(asked: Asked, network: Any) -> StepShape:
     )
 
 
-def _check(shape: StepShape) -> None:
+def _check(shape: MeasuredStep) -> None:
     """Raise InputError if the network cannot be built; it is built on the meta device, which allocates no memory."""
     import torch
 
@@ -263,13 +263,13 @@ def _check(shape: StepShape) -> None:
 _PAYLOADS = ("bytes", "sweep")
 
 
-def is_exchange(written: Written) -> bool:
+def is_exchange(written: CommandOptions) -> bool:
     """Return whether *written* asks for an exchange alone, of bytes or with ``--strategy`` of a network's gradients."""
     scheme, colon, _ = written.what.partition(":")
     return written.kind == "exchange" and (written.strategy is not None or (bool(colon) and scheme in _PAYLOADS))
 
 
-def ask_exchanges(written: Written, *, on_gpus: bool) -> tuple[list[dict[str, Any]], list[str]]:
+def ask_exchanges(written: CommandOptions, *, on_gpus: bool) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the exchanges to measure, one per size and strategy, and the reasons for strategies left out.
 
     Raises InputError if an option is invalid, no strategy fits, or one named by the user does not fit.

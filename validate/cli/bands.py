@@ -15,8 +15,8 @@ from simulator.console.progress import Progress
 from simulator.console.style import choose_style
 from simulator.errors import InputError, one_line
 from validate.bands.judge import LEFT_OUT, Coverage, coverage
-from validate.bands.make import After, bands_document, bands_text, make_evidence, write_bands
-from validate.bands.material import Measured, measured, thinned
+from validate.bands.make import CalibratedRow, bands_document, bands_text, make_evidence, write_bands
+from validate.bands.material import BandRow, measured, thinned
 from validate.cli.command import command
 from validate.cli.options import Jobs, Json, Quiet, Texts, Trust, argument, switch
 from validate.cli.output import show
@@ -59,8 +59,8 @@ def bands_command(
     scoring = Scoring(ScoringOptions())
     tables = [read_measurements(file, scoring.kinds) for file in files]
     session = scoring.names.session
-    rows: list[Measured] = []
-    after: dict[Question, After] = {}
+    rows: list[BandRow] = []
+    after: dict[Question, CalibratedRow] = {}
     with Progress(sum(len(table.rows) for table, _ in tables), "scoring", quiet=quiet) as progress:
         for table, kind in tables:
             is_scored = all(name in table.position for name in ADDED)  # the table comes from validate score --out
@@ -86,13 +86,13 @@ def bands_command(
             sys.stderr.write(f"wrote {one_line(path)}\n")
 
 
-def _calibrated(scoring: Scoring, table: Table, kind: Kind, grades: Sequence[str]) -> dict[Question, After]:
+def _calibrated(scoring: Scoring, table: Table, kind: Kind, grades: Sequence[str]) -> dict[Question, CalibratedRow]:
     """Return the errors that remain after calibrating each device, by question."""
     calibrations, seen = calibrate_devices(table, scoring.names, grades, _CALIBRATED_ON)
     names = scoring.calibrated(calibrations)
     rows = scoring.score(table, kind, grades, names=names, seen=seen)
     return {
-        row.question: After(row.error, max(row.composition.parts, key=lambda part: part.share).known)
+        row.question: CalibratedRow(row.error, max(row.composition.parts, key=lambda part: part.share).known)
         for row in measured(rows, names.session)
         if row.composition.parts
     }

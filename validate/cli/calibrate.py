@@ -18,12 +18,12 @@ from validate.cli.command import command
 from validate.cli.options import Quiet, Text, argument, option
 from validate.cli.output import give, opened, tell
 from validate.cli.words import TRUSTED, grades_in
-from validate.compare.calibrating import Bench, Fitted
-from validate.compare.comparison import Asked, fit_folder
+from validate.compare.calibrating import FittedCalibration, FolderDevice
+from validate.compare.comparison import ComparisonOptions, fit_folder
 from validate.compare.folder import RECORD, read_folder
 from validate.compare.places import find_places
 from validate.compare.reported import contradiction
-from validate.constants.calibrate import Calibrated, calibration_yaml, fit_calibration
+from validate.constants.calibrate import CalibrationFactors, calibration_yaml, fit_calibration
 from validate.constants.rows import calibrating_rows, countable, device_rows
 from validate.kinds import OPERATORS
 from validate.kinds.row import MeasuredRow
@@ -32,7 +32,7 @@ from validate.tables.cells import NotScored
 from validate.tables.csv_text import MAX_BYTES
 from validate.tables.files import STDIN, read_bytes, same_file, shown_as
 from validate.tables.lines import by_frequency, ranges, skipped_table
-from validate.tables.names import DeviceNames, Names, device_names, near_device
+from validate.tables.names import DeviceNames, RowNames, device_names, near_device
 from validate.tables.statistics import summarise
 from validate.tables.table import read_table
 
@@ -63,10 +63,12 @@ def calibrate_folder(
         raise InputError("a folder is needed, for example: validate calibrate measured/ --out mine.calibration.yaml")
     folder = read_folder(name)
     grades = grades_in(trust, folder)
-    asked = Asked(topology, (device,) if device else (), trust=grades)
+    asked = ComparisonOptions(topology, (device,) if device else (), trust=grades)
     with opened(out) as output:
         places = find_places(folder, asked.topology, asked.devices)
-        bench = Bench(places.part, Scoring(ScoringOptions(topology=places.topology, devices=places.devices)).names)
+        bench = FolderDevice(
+            places.part, Scoring(ScoringOptions(topology=places.topology, devices=places.devices)).names
+        )
         fitted, rows = fit_folder(bench, folder, asked)
         text = folder_yaml(places.part, Path(name).resolve().name, bench, fitted)
         give(text, output)
@@ -76,7 +78,7 @@ def calibrate_folder(
     tell([f"{places.part}: {_folder_summary(bench, fitted)}{where}", *unused], quiet=quiet)
 
 
-def folder_yaml(part: str, table: str, bench: Bench, fitted: Fitted) -> str:
+def folder_yaml(part: str, table: str, bench: FolderDevice, fitted: FittedCalibration) -> str:
     """Return the calibration file of the device *part* as YAML: *fitted*, and the rows of the folder *table* used."""
     spread = dict(fitted.operators.spread) if fitted.operators is not None else {}
     left = tuple(row.error for row in bench.again([*fitted.rows, *fitted.steps], fitted.calibration))
@@ -85,13 +87,13 @@ def folder_yaml(part: str, table: str, bench: Bench, fitted: Fitted) -> str:
         part,
         table,
         fitted.rows,
-        Calibrated(fitted.calibration, spread, left or (0.0,)),
+        CalibrationFactors(fitted.calibration, spread, left or (0.0,)),
         others={name: count for name, count in others.items() if count},
         asked=[row.digest for row in fitted.steps],
     )
 
 
-def _folder_summary(bench: Bench, fitted: Fitted) -> str:
+def _folder_summary(bench: FolderDevice, fitted: FittedCalibration) -> str:
     words = []
     for name, rows in (("operators", fitted.rows), ("steps", fitted.steps)):
         if rows:
@@ -140,7 +142,7 @@ def calibrate_command(
     part = device_names()[device]
     _check_measured(file, part)
     with opened(out) as output:
-        names = Names()
+        names = RowNames()
         found, skipped = _rows(file, part, grades, names)
         rows = calibrating_rows(found, {row.digest for row in found})
         fitted = fit_calibration(names.session, part, rows)
@@ -168,7 +170,7 @@ def _check_measured(file: str, part: str) -> None:
         raise InputError(f"--device: {said if part in said else f'{part} {said}'}")
 
 
-def _rows(file: str, part: str, grades: set[str], names: Names) -> tuple[list[MeasuredRow], dict[str, list[int]]]:
+def _rows(file: str, part: str, grades: set[str], names: RowNames) -> tuple[list[MeasuredRow], dict[str, list[int]]]:
     """Return the usable rows of the device *part* in the table *file*, and the skipped lines by reason.
 
     In a table without a device column, all rows belong to *part*.  A skipped row that names an unknown device is
@@ -209,7 +211,7 @@ def _none(part: str, grades: set[str], by_part: Collection[str], skipped: Mappin
     return f"{text}; {'; '.join(reasons) or 'there are no rows'}"
 
 
-def _summary(rows: list[MeasuredRow], fitted: Calibrated) -> str:
+def _summary(rows: list[MeasuredRow], fitted: CalibrationFactors) -> str:
     count = Counter(row.op for row in rows)
     ops = ", ".join(f"{n} {op}" for op, n in sorted(count.items()))
     absolute = sorted(abs(error) for error in fitted.errors)

@@ -18,9 +18,9 @@ from simulator.units import format_duration
 from validate.cli.command import command
 from validate.cli.options import Json, Quiet, Text, Texts, option, switch
 from validate.cli.output import show, tell
-from validate.machine.cluster.cases import Case, make_cases, read_duration
+from validate.machine.cluster.cases import ClusterCase, make_cases, read_duration
 from validate.machine.cluster.commands import (
-    Shape,
+    LinkShape,
     limit_commands,
     make_commands,
     remove_commands,
@@ -29,8 +29,8 @@ from validate.machine.cluster.commands import (
 )
 from validate.machine.cluster.crew import worker_command
 from validate.machine.cluster.document import document, environment
-from validate.machine.cluster.files import Files
-from validate.machine.cluster.names import Names
+from validate.machine.cluster.files import ClusterFiles
+from validate.machine.cluster.names import RunNames
 from validate.machine.cluster.network import (
     check_machine,
     check_rights,
@@ -39,9 +39,9 @@ from validate.machine.cluster.network import (
     remove_leftovers,
     removed_on_signals,
 )
-from validate.machine.cluster.outcome import Outcome, Predictor
+from validate.machine.cluster.outcome import CaseOutcome, Predictor
 from validate.machine.cluster.report import limited, limited_words, report
-from validate.machine.cluster.run import Measured, least_s, run_cases
+from validate.machine.cluster.run import ClusterResults, least_s, run_cases
 
 
 @command("cluster")
@@ -90,10 +90,10 @@ def cluster_command(
     most = max(case.n_nodes for case in cases)
     if topology is not None and len(shapes) > 1:
         raise InputError("--topology: a file describes one rate; name one with --rate, or take --out DIR")
-    names = Names.of_this_process()
+    names = RunNames.of_this_process()
     with ExitStack() as stack:
         if dry_run:
-            Files(stack, None, topology, shapes, most).write_topologies()
+            ClusterFiles(stack, None, topology, shapes, most).write_topologies()
             show(_commands(names, shapes, most))
             return
         planner = Predictor()
@@ -104,12 +104,12 @@ def cluster_command(
                 f"--budget: {budget} is not enough, three times of each case take about {least};"
                 " allow more, or name fewer --nodes, smaller --sizes or a higher --rate"
             )
-        files = Files(stack, out, topology, shapes, most)
+        files = ClusterFiles(stack, out, topology, shapes, most)
         check_machine()
         check_torch()
         with removed_on_signals():
             check_rights(names, delay=any(shape.delay_s for shape in shapes))
-        facts, measured = environment(), Measured()
+        facts, measured = environment(), ClusterResults()
         if left := leftovers():
             said = f"an earlier run has left {len(left)} namespaces behind; validate cluster --clean removes them"
             tell([said], quiet=quiet)
@@ -137,12 +137,14 @@ def cluster_command(
         show(report(outcomes, measured.probes, measured.costs, choose_style(sys.stdout)))
 
 
-def _outcomes(cases: Sequence[Case], measured: Measured, *, calibrate: bool) -> list[Outcome]:
+def _outcomes(cases: Sequence[ClusterCase], measured: ClusterResults, *, calibrate: bool) -> list[CaseOutcome]:
     predictor = Predictor(measured.probes if calibrate else None, measured.costs)
-    return [Outcome(case, measured.times[case], predictor.predict_s(case)) for case in cases if case in measured.times]
+    return [
+        CaseOutcome(case, measured.times[case], predictor.predict_s(case)) for case in cases if case in measured.times
+    ]
 
 
-def _commands(names: Names, shapes: Sequence[Shape], most: int) -> str:
+def _commands(names: RunNames, shapes: Sequence[LinkShape], most: int) -> str:
     """Return all commands that a run would execute, one per line."""
     lines = [*make_commands(names, most), *steer_commands(names, most, (0,))]
     for shape in shapes:

@@ -12,7 +12,7 @@ from validate.cli.command import command
 from validate.cli.options import Calibration, Json, Quiet, Text, Texts, Trust, argument, option
 from validate.cli.output import opened, show, tell
 from validate.cli.words import grades_in
-from validate.compare.comparison import Asked, compare
+from validate.compare.comparison import ComparisonOptions, compare
 from validate.compare.document import comparison_document
 from validate.compare.folder import read_folder
 from validate.compare.text import comparison_text
@@ -54,7 +54,7 @@ def compare_command(
     if calibration is not None and (calibrate is not None or calibrated_by is not None):
         raise InputError("--calibration is predicted with; what would be fitted here is judged from the data sheet on")
     short = read_folder(calibrated_by, "--calibrated-by") if calibrated_by is not None else None
-    asked = Asked(topology, tuple(devices or ()), calibration, calibrate, grades)
+    asked = ComparisonOptions(topology, tuple(devices or ()), calibration, calibrate, grades)
     with opened(report, "--report") as output:
         found = compare(measured, asked, second, short)
         document = comparison_document(found)

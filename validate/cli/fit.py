@@ -22,7 +22,7 @@ from validate.cli.words import jobs_in, share_in
 from validate.constants.families import FAMILIES
 from validate.constants.family import TERMS, Family, Term
 from validate.constants.fit import (
-    Fitted,
+    FittedFamily,
     Group,
     counts,
     errors_of,
@@ -38,7 +38,7 @@ from validate.constants.least import Lines
 from validate.constants.rows import read_rows
 from validate.kinds.row import MeasuredRow
 from validate.tables.files import STDIN
-from validate.tables.names import Names
+from validate.tables.names import RowNames
 from validate.tables.statistics import Errors, summarise
 
 _SCHEMA_VERSION = 2
@@ -71,7 +71,7 @@ class _Task:
 @dataclass(frozen=True, slots=True)
 class _Done:
     task: _Task
-    fitted: Fitted
+    fitted: FittedFamily
     errors: tuple[tuple[str, str, str, float], ...]  # the row's role in the fit, operator and place; its error
 
 
@@ -166,8 +166,8 @@ def _check_judging(
 
 
 @lru_cache(maxsize=1)
-def _read(files: tuple[str, ...]) -> tuple[Names, list[MeasuredRow]]:
-    names = Names()
+def _read(files: tuple[str, ...]) -> tuple[RowNames, list[MeasuredRow]]:
+    names = RowNames()
     return names, read_rows(files, names, {family.kind for family in FAMILIES})
 
 
@@ -229,7 +229,7 @@ def _fit(task: _Task) -> _Done:
     return _Done(task, fitted, tuple(found))
 
 
-def _fit_along(family: Family, rows: Sequence[MeasuredRow], task: _Task) -> Fitted:
+def _fit_along(family: Family, rows: Sequence[MeasuredRow], task: _Task) -> FittedFamily:
     """Return a fit linearised at the constants in use; the main fit is repeated, linearised at its own result."""
     fitted = fit_to_lines(family, _lines(task.files, task.family, task.share), task.without)
     if task.is_whole:

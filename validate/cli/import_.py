@@ -13,7 +13,7 @@ from simulator.errors import InputError, nearest, one_line
 from validate.cli.command import command
 from validate.cli.options import Quiet, Text, argument, option
 from validate.cli.output import tell
-from validate.importing.aiconfigurator import Source, Table
+from validate.importing.aiconfigurator import Source, SourceTable
 from validate.importing.formats import (
     COLLECTIVES,
     OPERATORS,
@@ -24,7 +24,7 @@ from validate.importing.formats import (
     product_rows,
     read_products,
 )
-from validate.tables.share import Share
+from validate.tables.share import SampledShapes
 
 FORMATS = ("aiconfigurator",)
 
@@ -48,8 +48,10 @@ def import_command(
         raise InputError(f"no such collection: '{one_line(collection, 60)}'; {nearest(collection, FORMATS)}")
     if not out:
         raise InputError("--out: a folder for the tables is needed")
-    share = Share.parse("--sample", sample) if sample is not None else Share()
-    of_attention = Share.parse("--sample-attention", sample_attention) if sample_attention is not None else share
+    share = SampledShapes.parse("--sample", sample) if sample is not None else SampledShapes()
+    of_attention = (
+        SampledShapes.parse("--sample-attention", sample_attention) if sample_attention is not None else share
+    )
     package = Source(source)
     devices = package.chosen(device)
     products = read_products(package)
@@ -80,7 +82,7 @@ def import_command(
     tell(said, quiet=quiet)
 
 
-def _of(tables: Sequence[Table]) -> str:
+def _of(tables: Sequence[SourceTable]) -> str:
     return f" ({', '.join(f'{table.framework} {table.version}' for table in tables)})" if tables else ""
 
 

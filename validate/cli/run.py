@@ -14,12 +14,12 @@ from typing import Annotated, Any
 
 from simulator.api import load_machine
 from simulator.cli.option import with_options
-from simulator.cli.written import OPTIONS, Written, spelt
+from simulator.cli.written import OPTIONS, CommandOptions, spelt
 from simulator.console.files import OutputFile
 from simulator.errors import InputError, MissingDependency, TopocastError, nearest, one_line
 from simulator.topology.catalogue import find_topology
 from simulator.topology.load import load_topology
-from validate.cli.asking import Asked, ask, ask_exchanges, check_twin, is_exchange, keep
+from validate.cli.asking import StepToMeasure, ask, ask_exchanges, check_twin, is_exchange, keep
 from validate.cli.command import command
 from validate.cli.options import Text, option, switch
 from validate.cli.output import tell
@@ -93,7 +93,7 @@ def run_command(
         from validate.compare.places import check_machine
 
         check_machine("--topology", topology, reported(device or ""))
-    asked: list[Asked] = []
+    asked: list[StepToMeasure] = []
     exchanges: list[dict[str, Any]] = []
     if written is not None and is_exchange(written):
         exchanges = _exchanges(written, device or "", quiet=quiet, prepare=prepare)
@@ -125,16 +125,16 @@ def run_command(
     return status
 
 
-def _written(given: Mapping[str, Any]) -> Written | None:
+def _written(given: Mapping[str, Any]) -> CommandOptions | None:
     """Return the step or exchange that the options *given* ask for, None without ``--workload``.
 
     Raises InputError if one is given that only applies to it.
     """
-    own = {field.name: given[field.name] for field in fields(Written) if field.name in given}
+    own = {field.name: given[field.name] for field in fields(CommandOptions) if field.name in given}
     own |= {name: tuple(own[name] or ()) for name in ("sizes", "parallel")}
     if given["workload"] is not None:
-        return Written(**own)
-    for field in fields(Written):
+        return CommandOptions(**own)
+    for field in fields(CommandOptions):
         if field.name not in ("topology", "quiet") and own.get(field.name) not in (None, field.default):
             raise InputError(f"{spelt(field.name)}: applies to your own step; name its network with --workload")
     return None
@@ -148,7 +148,7 @@ def _parsed(option: str, parse: Callable[[str], float], text: str) -> float:
         raise InputError(f"{option}: {one_line(error)}") from None
 
 
-def _check_own(written: Written | None, only: str | None, *, parts: bool) -> None:
+def _check_own(written: CommandOptions | None, only: str | None, *, parts: bool) -> None:
     """Raise InputError where the options of an own step or exchange do not fit together."""
     if parts and written is None:
         raise InputError("--parts: applies to your own step; name its network with --workload")
@@ -167,7 +167,7 @@ def _check_torch() -> None:
         ) from None
 
 
-def _groups(written: Written | None, only: str, *, parts: bool, prepare: bool) -> tuple[str, ...]:
+def _groups(written: CommandOptions | None, only: str, *, parts: bool, prepare: bool) -> tuple[str, ...]:
     """Return the groups of cases to measure; raises InputError if there is no such group."""
     from validate.machine.measure.groups import GROUPS
 
@@ -197,7 +197,7 @@ def _refused(out: str) -> Iterator[None]:
         raise InputError(f"--out {one_line(out)}: {error.strerror}") from None
 
 
-def _prepared(out: str, machine: str, group: str, asked: list[Asked], exchanges: list[dict[str, Any]]) -> str:
+def _prepared(out: str, machine: str, group: str, asked: list[StepToMeasure], exchanges: list[dict[str, Any]]) -> str:
     """Return the message with the command that measures the plan in the folder *out*."""
     ranks = [len(each.question.gpus or (0,)) for each in asked] + [int(each["n_ranks"]) for each in exchanges]
     command = f"-m validate.measure --out {one_line(out)} --only {group} --machine {one_line(machine)}"
@@ -205,7 +205,7 @@ def _prepared(out: str, machine: str, group: str, asked: list[Asked], exchanges:
     return f"wrote {one_line(out)}; to measure it, where torch is all there is too: {launcher} {command}"
 
 
-def _ask(written: Written, device: str, *, prepare: bool) -> list[Asked]:
+def _ask(written: CommandOptions, device: str, *, prepare: bool) -> list[StepToMeasure]:
     """Return the steps that *written* asks for; unless *prepare*, checked against this machine's devices.
 
     Raises InputError if an option is invalid.
@@ -222,7 +222,7 @@ def _ask(written: Written, device: str, *, prepare: bool) -> list[Asked]:
     return ask(written, max(1, 0 if device == "cpu" else gpus))
 
 
-def _exchanges(written: Written, device: str, *, quiet: bool, prepare: bool) -> list[dict[str, Any]]:
+def _exchanges(written: CommandOptions, device: str, *, quiet: bool, prepare: bool) -> list[dict[str, Any]]:
     """Return the exchanges that *written* asks for; unless *prepare*, checked against this machine's devices.
 
     Raises InputError if an option is invalid.

@@ -17,10 +17,10 @@ from simulator.questions.step import StepQuestion
 from simulator.topology.parts import GpuPart
 from validate.compare.folder import Folder
 from validate.compare.rows import ComparedRow
-from validate.constants.calibrate import Calibrated, fit_calibration
+from validate.constants.calibrate import CalibrationFactors, fit_calibration
 from validate.kinds.timing import TimingCosts
 from validate.tables.cells import NotScored, figure
-from validate.tables.names import Names
+from validate.tables.names import RowNames
 
 LAUNCH = "launch.csv"
 _PLAIN = ("relu", "gelu", "softmax", "dropout", "max_pool", "layer_norm")  # no host work beyond the call
@@ -110,7 +110,7 @@ _HOST_SHARE = 0.3  # of the device's time; steps with less host time are not use
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class FittedCalibration:
     """A calibration, and the rows that it was fitted to.
 
     ``operators`` is the fit to operators alone; ``launches`` counts the host constants from ``launch.csv``;
@@ -118,7 +118,7 @@ class Fitted:
     """
 
     calibration: Calibration
-    operators: Calibrated | None
+    operators: CalibrationFactors | None
     rows: tuple[ComparedRow, ...]
     launches: int = 0
     steps: tuple[ComparedRow, ...] = ()
@@ -130,13 +130,13 @@ class Fitted:
         return len(self.rows) + len(self.steps) + self.launches
 
 
-class Bench:
+class FolderDevice:
     """The measured device of a folder: fits its constants and predicts rows with them.
 
     Raises InputError if *part* is empty or not a device in *names*.
     """
 
-    def __init__(self, part: str, names: Names) -> None:
+    def __init__(self, part: str, names: RowNames) -> None:
         if not part:
             raise InputError("which device to calibrate is not known: --topology FILE or --device NAME=PART says it")
         self.part = part
@@ -148,13 +148,13 @@ class Bench:
 
     def fit(
         self, operators: Sequence[ComparedRow], folder: Folder | None = None, steps: Sequence[ComparedRow] = ()
-    ) -> Fitted:
+    ) -> FittedCalibration:
         """Return a fit of the device and its host to *operators*, the launches of *folder* and *steps*.
 
         Raises InputError if there are too few rows to fit anything.
         """
         rows = [row for row in operators if row.counts]
-        found: Calibrated | None = None
+        found: CalibrationFactors | None = None
         calibration = Calibration()
         if len(rows) >= _FEWEST:
             found = fit_calibration(self._bare, self.part, rows)
@@ -174,7 +174,7 @@ class Bench:
         if seconds or scale is not None:
             host = scaled(seconds, scale or 1.0, calibration.dispatch)
             calibration = replace(calibration, dispatch=1.0, host=host)
-        return Fitted(calibration, found, tuple(rows), len(seconds), tuple(row for row, _ in telling), scale)
+        return FittedCalibration(calibration, found, tuple(rows), len(seconds), tuple(row for row, _ in telling), scale)
 
     def again(self, rows: Sequence[ComparedRow], calibration: Calibration) -> list[ComparedRow]:
         """Return *rows* (operators and steps) predicted with *calibration*, without those it cannot predict."""

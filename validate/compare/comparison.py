@@ -11,14 +11,14 @@ from simulator.api import Session
 from simulator.api.calibrations import read_calibration
 from simulator.errors import InputError, TopocastError, one_line
 from simulator.questions.step import StepQuestion
-from validate.compare.calibrating import Bench as CalibratingBench
-from validate.compare.calibrating import Fitted
+from validate.compare.calibrating import FittedCalibration
+from validate.compare.calibrating import FolderDevice as CalibratingBench
 from validate.compare.classes import ClassErrors, Outlier, classes_of, find_outliers, worst_rows
 from validate.compare.drift import Drift, compare_runs
-from validate.compare.explain import Explanation, explain, facts_of
+from validate.compare.explain import ErrorCause, explain, facts_of
 from validate.compare.folder import Folder
-from validate.compare.judge import Judged, judge_by, judge_within, question
-from validate.compare.places import SEVERAL, Places, find_places
+from validate.compare.judge import CalibrationErrors, judge_by, judge_within, question
+from validate.compare.places import SEVERAL, ScoringPlaces, find_places
 from validate.compare.rows import ComparedRow, compare_folder
 from validate.machine.measure.duration import duration_s
 from validate.machine.run.checks import load_notes
@@ -62,11 +62,11 @@ def median_error(held: Sequence[HeldRow]) -> float:
     return median(abs(each.error) for each in held)
 
 
-__all__ = ["CALIBRATED_ON", "Asked", "Comparison", "Worst", "compare", "fit_folder"]
+__all__ = ["CALIBRATED_ON", "Comparison", "ComparisonOptions", "Worst", "compare", "fit_folder"]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ComparisonOptions:
     """The options of a comparison as the user wrote them; ``trust`` holds the grades that count."""
 
     topology: str | None = None
@@ -81,7 +81,7 @@ class Worst:
     """One of the rows with the largest errors, and its likely causes."""
 
     row: ComparedRow
-    explanations: tuple[Explanation, ...]
+    explanations: tuple[ErrorCause, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +89,14 @@ class Comparison:
     """A folder compared with its predictions."""
 
     folder: Folder
-    places: Places
+    places: ScoringPlaces
     method: str
     trust: tuple[str, ...]
     rows: tuple[ComparedRow, ...]
     classes: tuple[ClassErrors, ...]
     outliers: tuple[Outlier, ...]
     worst: tuple[Worst, ...]
-    judged: tuple[Judged, ...] = ()
+    judged: tuple[CalibrationErrors, ...] = ()
     judged_notes: tuple[str, ...] = ()
     drift: Drift | None = None
     notes: tuple[str, ...] = field(default=())
@@ -123,7 +123,9 @@ def _twin(row: ComparedRow) -> tuple[tuple[str, str], ...]:
     return tuple((name, text) for name, text in row.key if name != "modules")
 
 
-def compare(folder: Folder, asked: Asked, again: Folder | None = None, short: Folder | None = None) -> Comparison:
+def compare(
+    folder: Folder, asked: ComparisonOptions, again: Folder | None = None, short: Folder | None = None
+) -> Comparison:
     """Compare *folder* with its predictions and, if given, with *again*, another measurement of the same machine.
 
     With *short*, also judge a calibration on that folder on the rows of *folder* that it lacks.
@@ -140,7 +142,7 @@ def compare(folder: Folder, asked: Asked, again: Folder | None = None, short: Fo
         seen = frozenset(key for device in read.values() for key in device.points.asked)
         rows = [set_aside(row, seen) for row in rows]
         method = f"calibration of {', '.join(sorted(scoring.names.session.calibrations))}"
-    judged: list[Judged] = []
+    judged: list[CalibrationErrors] = []
     judged_notes: list[str] = []
     if short is not None or asked.calibrate is not None:
         bench = CalibratingBench(places.part, scoring.names)
@@ -171,8 +173,8 @@ def compare(folder: Folder, asked: Asked, again: Folder | None = None, short: Fo
 
 
 def _by_another(
-    bench: CalibratingBench, folder: Folder, short: Folder, rows: Sequence[ComparedRow], asked: Asked
-) -> tuple[list[Judged], list[str]]:
+    bench: CalibratingBench, folder: Folder, short: Folder, rows: Sequence[ComparedRow], asked: ComparisonOptions
+) -> tuple[list[CalibrationErrors], list[str]]:
     fitted, fitted_rows = fit_folder(bench, short, asked)
     notes = []
     seconds = short.record.get("seconds")
@@ -186,7 +188,9 @@ def _by_another(
     return judge_by(bench, fitted, fitted_rows, rows), notes
 
 
-def fit_folder(bench: CalibratingBench, folder: Folder, asked: Asked) -> tuple[Fitted, list[ComparedRow]]:
+def fit_folder(
+    bench: CalibratingBench, folder: Folder, asked: ComparisonOptions
+) -> tuple[FittedCalibration, list[ComparedRow]]:
     """Return a fit to all rows of *folder*, and these rows; raises as :func:`find_places` and :meth:`Bench.fit` do."""
     places = find_places(folder, asked.topology, asked.devices)
     rows = compare_folder(
@@ -224,7 +228,7 @@ def set_aside(row: ComparedRow, seen: frozenset[str]) -> ComparedRow:
     return row
 
 
-def _notes(folder: Folder, places: Places) -> Sequence[str]:
+def _notes(folder: Folder, places: ScoringPlaces) -> Sequence[str]:
     said = []
     record = folder.record
     if not record:

@@ -22,7 +22,7 @@ from validate.tables.cells import figure
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class RowFacts:
     """Facts of a row; unknown facts are 0, "" or empty."""
 
     cells: Mapping[str, str]  # the row's cells, by column in lower case
@@ -53,7 +53,7 @@ class Facts:
 
 
 def plain_facts(row: ComparedRow) -> dict[str, Any]:
-    """Return the facts that a row's cells give, as arguments of :class:`Facts`."""
+    """Return the facts that a row's cells give, as arguments of :class:`RowFacts`."""
     return {
         "cells": row.cells,
         "kind": row.kind,
@@ -69,12 +69,12 @@ _SIZES = frozenset(("m", "n", "k", "c_in", "c_out", "rows", "cols", "hidden"))
 _TILE_ELEMENTS = 128 * 128  # elements of the result per block of a matrix product
 
 
-def facts_of(row: ComparedRow, session: Session) -> Facts:
+def facts_of(row: ComparedRow, session: Session) -> RowFacts:
     """Return the facts of a row: those in its cells, and those of *session*'s prediction where available."""
     known = plain_facts(row)
     question = row.asked.question if row.asked is not None else None
     if question is None or row.kind not in ("operators", "training", "memory"):
-        return Facts(**known)
+        return RowFacts(**known)
     with contextlib.suppress(TopocastError):
         account = session.account(
             replace(question, micro_batches=1) if isinstance(question, StepQuestion) else question
@@ -85,14 +85,14 @@ def facts_of(row: ComparedRow, session: Session) -> Facts:
         }
         known |= {"cache_bytes": account.cache_bytes, "memory_bytes": account.memory_bytes}
         if row.kind == "memory":
-            return Facts(**known | {"bound": "memory", "working_set_bytes": _number(row.cells.get("bytes", ""))})
+            return RowFacts(**known | {"bound": "memory", "working_set_bytes": _number(row.cells.get("bytes", ""))})
         known["assumed_clock_Hz"] = account.clock_Hz
         known["is_gpu"] = account.is_gpu and row.kind == "operators"
         m, n = known["sizes"].get("m", 0), known["sizes"].get("n", 0)
         if account.sm_count and m and n:
             batch = _number(row.cells.get("batch", "")) or 1.0
             known["waves"] = batch * m * n / _TILE_ELEMENTS / account.sm_count
-    return Facts(**known)
+    return RowFacts(**known)
 
 
 def _number(text: str) -> float:
@@ -113,7 +113,7 @@ _ROW_LENGTHS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class ErrorCause:
     """A cause in words; ``factor`` is its factor on the time (1.2: 20 % up or down), None if unknown."""
 
     rule: str
@@ -121,99 +121,97 @@ class Explanation:
     factor: float | None = None
 
 
-Rule = Callable[[Facts], Explanation | None]
+Rule = Callable[[RowFacts], ErrorCause | None]
 
 
-def noise(facts: Facts) -> Explanation | None:
+def noise(facts: RowFacts) -> ErrorCause | None:
     """The measurement's uncertainty is at least half of the error."""
     if facts.interval and math.log1p(facts.interval) >= 0.5 * abs(facts.log_ratio):
-        return Explanation("noise", f"measured only to within {_percent(facts.interval)}", 1 + facts.interval)
+        return ErrorCause("noise", f"measured only to within {_percent(facts.interval)}", 1 + facts.interval)
     return None
 
 
-def disturbed(facts: Facts) -> Explanation | None:
+def disturbed(facts: RowFacts) -> ErrorCause | None:
     """Repeated timings differ: something else used the machine."""
     if facts.is_slower and facts.interval >= _BUSY:
-        return Explanation(
+        return ErrorCause(
             "disturbed", f"repeated timings differ by {_percent(facts.interval)}: something else used the machine"
         )
     return None
 
 
-def memory_full(facts: Facts) -> Explanation | None:
+def memory_full(facts: RowFacts) -> ErrorCause | None:
     """The working set does not fit in memory."""
     if facts.is_slower and facts.memory_bytes and facts.working_set_bytes > 0.9 * facts.memory_bytes:
-        return Explanation("memory full", "touches more than the memory holds: pages are swapped")
+        return ErrorCause("memory full", "touches more than the memory holds: pages are swapped")
     return None
 
 
-def throttled(facts: Facts) -> Explanation | None:
+def throttled(facts: RowFacts) -> ErrorCause | None:
     """The device throttled its clock."""
     reasons = facts.cells.get("throttled", "")
     if not (reasons and facts.is_slower):
         return None
     if facts.clock_Hz and facts.assumed_clock_Hz and facts.clock_Hz < facts.assumed_clock_Hz:
-        return Explanation("throttled", f"throttled ({reasons}): {_clocks(facts)}", _clock_factor(facts))
+        return ErrorCause("throttled", f"throttled ({reasons}): {_clocks(facts)}", _clock_factor(facts))
     if facts.clock_Hz and facts.assumed_clock_Hz:
         return None  # throttled, but no slower than the assumed clock
-    return Explanation("throttled", f"throttled ({reasons})")
+    return ErrorCause("throttled", f"throttled ({reasons})")
 
 
-def low_clock(facts: Facts) -> Explanation | None:
+def low_clock(facts: RowFacts) -> ErrorCause | None:
     """The clock was lower than the model assumes, and the time is not bound by memory."""
     if not (facts.clock_Hz and facts.assumed_clock_Hz and facts.is_slower) or facts.bound == "memory":
         return None
     if facts.cells.get("throttled") or facts.clock_Hz > 0.97 * facts.assumed_clock_Hz:
         return None
-    return Explanation("low clock", f"ran at a lower clock: {_clocks(facts)}", _clock_factor(facts))
+    return ErrorCause("low clock", f"ran at a lower clock: {_clocks(facts)}", _clock_factor(facts))
 
 
-def high_clock(facts: Facts) -> Explanation | None:
+def high_clock(facts: RowFacts) -> ErrorCause | None:
     """The clock was higher than the model assumes, and the time is not bound by memory."""
     if not (facts.clock_Hz and facts.assumed_clock_Hz) or facts.is_slower or facts.bound == "memory":
         return None
     if facts.clock_Hz < 1.03 * facts.assumed_clock_Hz:
         return None
-    return Explanation(
-        "high clock", f"ran at a higher clock: {_clocks(facts)}", facts.clock_Hz / facts.assumed_clock_Hz
-    )
+    return ErrorCause("high clock", f"ran at a higher clock: {_clocks(facts)}", facts.clock_Hz / facts.assumed_clock_Hz)
 
 
-def host_bound(facts: Facts) -> Explanation | None:
+def host_bound(facts: RowFacts) -> ErrorCause | None:
     """The device waits for the host, whose launch rate no data sheet gives."""
     if facts.waiting_share > 0.3:
-        return Explanation(
+        return ErrorCause(
             "host bound",
             f"the device waits for the host {_percent(facts.waiting_share)} of the step;"
             " no data sheet gives this host's speed",
         )
     if facts.kind == "launch":
-        return Explanation("host bound", "this host's speed, which no data sheet gives")
+        return ErrorCause("host bound", "this host's speed, which no data sheet gives")
     is_graph = facts.cells.get("issue") in ("graph", "queued") or "captured graph" in facts.cells.get("note", "")
     with_host = facts.cells.get("includes_dispatch") == "1"
     if not facts.host_s or is_graph or facts.cells.get("step_time_s"):
         return None
     if with_host and facts.host_s > 0.5 * min(facts.measured_s, facts.kernels_s + facts.host_s):
-        return Explanation(
+        return ErrorCause(
             "host bound",
             f"the time includes the host: about {_time(facts.host_s)} of {_time(facts.measured_s)}, as on other hosts",
         )
     at_its_pace = 0.3 * facts.host_s < facts.measured_s < 2 * facts.host_s
     if not with_host and facts.is_slower and facts.kernels_s < facts.host_s and at_its_pace:
-        return Explanation(
+        return ErrorCause(
             "host bound",
             f"shorter ({_time(facts.kernels_s)}) than its launch, so measured at the host's pace",
         )
     return None
 
 
-def near_cache(facts: Facts) -> Explanation | None:
+def near_cache(facts: RowFacts) -> ErrorCause | None:
     """The working set is about as large as the last-level cache, so how much of it stays cached is uncertain."""
     if not facts.cache_bytes or facts.bound == "compute":
         return None
     share = facts.working_set_bytes / facts.cache_bytes
     if 0.5 <= share <= 2.0:
-        return Explanation(
+        return ErrorCause(
             "near the cache's size",
             f"touches {_size(facts.working_set_bytes)}, {share:.2g} times the last-level cache:"
             " how much of it stays cached is not modelled well",
@@ -221,7 +219,7 @@ def near_cache(facts: Facts) -> Explanation | None:
     return None
 
 
-def odd_alignment(facts: Facts) -> Explanation | None:
+def odd_alignment(facts: RowFacts) -> ErrorCause | None:
     """Row lengths are not multiples of 16 bytes, so kernels cannot use full vector loads."""
     element_bytes = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}.get(facts.cells.get("dtype", ""))
     if not (facts.is_slower and facts.is_gpu and element_bytes):
@@ -233,32 +231,32 @@ def odd_alignment(facts: Facts) -> Explanation | None:
     odd = [f"{name}={facts.sizes[name]}" for name in names if facts.sizes.get(name, 0) * element_bytes % 16]
     if not odd:
         return None
-    return Explanation("odd alignment", f"rows not aligned to 16-byte vectors ({', '.join(odd)})")
+    return ErrorCause("odd alignment", f"rows not aligned to 16-byte vectors ({', '.join(odd)})")
 
 
-def few_waves(facts: Facts) -> Explanation | None:
+def few_waves(facts: RowFacts) -> ErrorCause | None:
     """The work takes less than two waves, so the time depends on the library's choice of tile."""
     if facts.bound == "compute" and 0 < facts.waves < 2:
-        return Explanation(
+        return ErrorCause(
             "few waves",
             f"fills the device {facts.waves:.2g} times: the library's tile decides ({facts.detail or 'one'})",
         )
     return None
 
 
-def algorithm(facts: Facts) -> Explanation | None:
+def algorithm(facts: RowFacts) -> ErrorCause | None:
     """The library may have chosen another convolution algorithm than the model assumes."""
     if facts.cells.get("op") != "conv2d" or not facts.detail:
         return None
     if abs(facts.log_ratio) < math.log(1.15):
         return None
-    return Explanation("algorithm", f"the library may have chosen another algorithm than '{facts.detail}'")
+    return ErrorCause("algorithm", f"the library may have chosen another algorithm than '{facts.detail}'")
 
 
-def short_kernel(facts: Facts) -> Explanation | None:
+def short_kernel(facts: RowFacts) -> ErrorCause | None:
     """The kernel is so short that its start and end dominate."""
     if facts.bound == "latency" and facts.kernels_s:
-        return Explanation("short kernel", f"of {_time(facts.kernels_s)}, mostly start and end, a shared constant")
+        return ErrorCause("short kernel", f"of {_time(facts.kernels_s)}, mostly start and end, a shared constant")
     return None
 
 
@@ -268,14 +266,14 @@ RULES: Sequence[Rule] = (
 )
 
 
-def explain(facts: Facts) -> list[Explanation]:
+def explain(facts: RowFacts) -> list[ErrorCause]:
     """Return the likely causes of a row's error, at most two, in the order of ``RULES``; empty if none is known."""
     found = [explanation for rule in RULES if (explanation := rule(facts)) is not None]
     far = math.exp(abs(facts.log_ratio))
     return [explanation for explanation in found if far <= _LIMIT.get(explanation.rule, math.inf)][:_MOST]
 
 
-def in_words(explanations: Sequence[Explanation], log_ratio: float) -> str:
+def in_words(explanations: Sequence[ErrorCause], log_ratio: float) -> str:
     """Return *explanations* as one text, with the share of the error *log_ratio* that they account for if it is small.
 
     *log_ratio* is log(predicted / measured).
@@ -291,11 +289,11 @@ def in_words(explanations: Sequence[Explanation], log_ratio: float) -> str:
     return text
 
 
-def _clock_factor(facts: Facts) -> float:
+def _clock_factor(facts: RowFacts) -> float:
     return facts.assumed_clock_Hz / facts.clock_Hz
 
 
-def _clocks(facts: Facts) -> str:
+def _clocks(facts: RowFacts) -> str:
     return f"{facts.clock_Hz / 1e6:.0f} MHz instead of the assumed {facts.assumed_clock_Hz / 1e6:.0f} MHz"
 
 

@@ -12,7 +12,7 @@ from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.user_files import read_user_file
 from validate.machine.measure.table import asked_note
 from validate.tables.cells import figure
-from validate.tables.csv_text import MAX_BYTES, Record, read_records
+from validate.tables.csv_text import MAX_BYTES, CsvRecord, read_records
 from validate.tables.table import Table, tabulate
 
 RECORD = "run.json"
@@ -138,7 +138,7 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, int | float) and not abs(value) <= _MOST else value
 
 
-def key_of(table: Table, record: Record) -> tuple[tuple[str, str], ...]:
+def key_of(table: Table, record: CsvRecord) -> tuple[tuple[str, str], ...]:
     """Return the question that a row asks as sorted (column, text) pairs: all cells except results and provenance."""
     asked = ((name, table.cell(record, name)) for name in table.position if _is_asked(table, name))
     cells = ((name, asked_note(text) if name == "note" else text) for name, text in asked)
@@ -154,7 +154,7 @@ def _is_asked(table: Table, name: str) -> bool:
     return name not in _NOT_ASKED
 
 
-def row_name(table: Table, record: Record) -> str:
+def row_name(table: Table, record: CsvRecord) -> str:
     """Return a short name of a row, without defaults and cells that all rows share."""
     cells = {name: table.cell(record, name) for name in table.position}
     if cells.get("network"):
@@ -209,7 +209,7 @@ def _goes_without_saying(name: str, text: str, cells: Mapping[str, str]) -> bool
     return (name, text) in (("groups", "1"), ("includes_dispatch", "0"), ("cache", "warm"), ("n_gpus", "1"))
 
 
-def value_of(table: Table, record: Record) -> tuple[str, float] | None:
+def value_of(table: Table, record: CsvRecord) -> tuple[str, float] | None:
     """Return the column and value of the row's measurement, None if it has none."""
     for name in VALUES:
         value = figure(table.cell(record, name.lower()))

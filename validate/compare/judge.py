@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from simulator.questions.calibration import Calibration
-from validate.compare.calibrating import Bench, Fitted
+from validate.compare.calibrating import FittedCalibration, FolderDevice
 from validate.compare.classes import ClassErrors, errors_of
 from validate.compare.folder import Folder
 from validate.compare.rows import ComparedRow
@@ -24,7 +24,7 @@ _ENOUGH = 5  # fewest operators to fit to or split
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class CalibrationErrors:
     """Errors before and after a calibration, on rows that it was not fitted to.
 
     ``fitted`` and ``judged`` name the two sets of rows; ``points`` is the number of rows fitted to.
@@ -42,13 +42,15 @@ def question(row: ComparedRow, without: Collection[str] = _HOW) -> str:
     return digest({"table": row.table} | {name: text for name, text in row.key if name not in without})
 
 
-def judge_within(bench: Bench, folder: Folder, rows: Sequence[ComparedRow], share: float) -> list[Judged]:
+def judge_within(
+    bench: FolderDevice, folder: Folder, rows: Sequence[ComparedRow], share: float
+) -> list[CalibrationErrors]:
     """Return the worth of calibrations fitted to *share* of the *rows* of *folder* and judged on the others."""
     operators = [row for row in rows if row.counts and row.kind == "operators"]
     steps = [row for row in rows if row.counts and row.kind == "training"]
     count = max(1, round(share * len(operators)))
     found = []
-    fitted: Fitted | None = None
+    fitted: FittedCalibration | None = None
     if len(operators) >= _ENOUGH:
         first, others = _split(operators, question, count)
         fitted = bench.fit(first)
@@ -73,7 +75,9 @@ def judge_within(bench: Bench, folder: Folder, rows: Sequence[ComparedRow], shar
     return [item for item in found if item.after.scored]
 
 
-def judge_by(bench: Bench, fitted: Fitted, short: Sequence[ComparedRow], rows: Sequence[ComparedRow]) -> list[Judged]:
+def judge_by(
+    bench: FolderDevice, fitted: FittedCalibration, short: Sequence[ComparedRow], rows: Sequence[ComparedRow]
+) -> list[CalibrationErrors]:
     """Return the worth of *fitted* on *rows*; it is a calibration on the rows *short* of another folder."""
     asked = {question(row) for row in short}
     networks = {row.cells.get("model", "") for row in fitted.steps}
@@ -91,14 +95,14 @@ def judge_by(bench: Bench, fitted: Fitted, short: Sequence[ComparedRow], rows: S
     return [_judged(bench, fitted.calibration, part, words, judged, fitted.points) for judged, part in parts if part]
 
 
-def _said(fitted: Fitted) -> str:
+def _said(fitted: FittedCalibration) -> str:
     words = [f"{len(fitted.rows)} operators"] if fitted.rows else []
     words += [f"{fitted.launches} launches"] if fitted.launches else []
     words += [f"{len(fitted.steps)} steps"] if fitted.steps else []
     return ", ".join(words) or "nothing"
 
 
-def _other_operators(bench: Bench, operators: Sequence[ComparedRow], count: int) -> list[Judged]:
+def _other_operators(bench: FolderDevice, operators: Sequence[ComparedRow], count: int) -> list[CalibrationErrors]:
     """Return one judgement over all operators, each predicted with constants fitted to the others."""
     names = sorted({row.cells.get("op", "") for row in operators})
     before: list[ComparedRow] = []
@@ -113,13 +117,13 @@ def _other_operators(bench: Bench, operators: Sequence[ComparedRow], count: int)
     if not after:
         return []
     judged = "each operator by a fit to the others"
-    return [Judged("operators", judged, min(count, len(operators)), errors_of(before), errors_of(after))]
+    return [CalibrationErrors("operators", judged, min(count, len(operators)), errors_of(before), errors_of(after))]
 
 
 def _judged(
-    bench: Bench, calibration: Calibration, rows: Sequence[ComparedRow], fitted: str, judged: str, points: int
-) -> Judged:
-    return Judged(fitted, judged, points, errors_of(rows), errors_of(bench.again(rows, calibration)))
+    bench: FolderDevice, calibration: Calibration, rows: Sequence[ComparedRow], fitted: str, judged: str, points: int
+) -> CalibrationErrors:
+    return CalibrationErrors(fitted, judged, points, errors_of(rows), errors_of(bench.again(rows, calibration)))
 
 
 def _split(

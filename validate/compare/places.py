@@ -20,7 +20,7 @@ SEVERAL = "several devices"
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class ScoringPlaces:
     """The topology and devices to score with.
 
     ``topology`` is the file or built-in name for all rows, None if each row's name decides; ``devices`` are
@@ -34,7 +34,7 @@ class Places:
     how: str
 
 
-def find_places(folder: Folder, topology: str | None, devices: Sequence[str]) -> Places:
+def find_places(folder: Folder, topology: str | None, devices: Sequence[str]) -> ScoringPlaces:
     """Return the part and topology of *folder*: the user's, else from the folder's topology, names and record.
 
     Raises InputError if the topology cannot be read, a part is unknown, or the record contradicts them.
@@ -69,7 +69,7 @@ def find_places(folder: Folder, topology: str | None, devices: Sequence[str]) ->
     machines = _named(folder, "machine") or {folder.machine}
     if chosen is None and part and len(machines) == 1 and machines.isdisjoint(builtin_names()):
         chosen = topology_with(part, _gpu_count(folder.environment))
-    return Places(chosen, tuple(given), part, how)
+    return ScoringPlaces(chosen, tuple(given), part, how)
 
 
 def check_machine(option: str, topology: str, environment: Mapping[str, Any]) -> None:

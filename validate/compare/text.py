@@ -14,7 +14,7 @@ from validate.compare.document import own_code_words, skipped_of
 from validate.compare.drift import BOUND, Drift
 from validate.compare.explain import in_words
 from validate.compare.folder import own_words
-from validate.compare.judge import Judged
+from validate.compare.judge import CalibrationErrors
 
 WIDTH = 80
 _MOST_OUTLIERS = 12
@@ -202,7 +202,7 @@ def _judged(found: Comparison, style: Style) -> str:
     return "\n".join(lines)
 
 
-def _figures(item: Judged) -> str:
+def _figures(item: CalibrationErrors) -> str:
     before, after = item.before, item.after
     interval = ""
     if after.median_low is not None and after.median_high is not None:

@@ -14,9 +14,9 @@ from simulator.api.calibrations import sizes_of
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration, Neighbourhood
 from simulator.questions.single import OperatorQuestion
-from validate.constants.least import Found, Prior, least_errors
+from validate.constants.least import LeastSquares, Prior, least_errors
 from validate.constants.neighbours import fit_neighbours
-from validate.kinds.kind import Asked
+from validate.kinds.kind import RowQuestion
 from validate.kinds.row import MeasuredRow
 from validate.kinds.timing import BetweenEvents
 from validate.tables.cells import NotScored
@@ -35,7 +35,7 @@ _PROOF, _MANY = 2.0, 5
 
 
 @dataclass(frozen=True, slots=True)
-class Calibrated:
+class CalibrationFactors:
     """Calibration factors, the relative standard deviation of each, and the signed errors that remain, by row.
 
     Kernel classes whose predictions do not improve keep the data sheet's rates.
@@ -46,7 +46,7 @@ class Calibrated:
     errors: tuple[float, ...]
 
 
-def fit_calibration(session: Session, part: str, rows: Sequence[MeasuredRow]) -> Calibrated:
+def fit_calibration(session: Session, part: str, rows: Sequence[MeasuredRow]) -> CalibrationFactors:
     """Return the factors of *part* fitted to *rows*.
 
     Raises InputError if no row can be predicted on the device, MissingDependency if SciPy is not installed.
@@ -71,7 +71,9 @@ def fit_calibration(session: Session, part: str, rows: Sequence[MeasuredRow]) ->
     trial = session.calibrated({part: calibration})
     errors = [row.asks.time_s(trial) / row.time_s - 1.0 for row in usable]
     calibration = replace(calibration, neighbours=corrected.neighbours)
-    return Calibrated(calibration, spread, tuple(corrected.unseen.get(i, error) for i, error in enumerate(errors)))
+    return CalibrationFactors(
+        calibration, spread, tuple(corrected.unseen.get(i, error) for i, error in enumerate(errors))
+    )
 
 
 def _without(session: Session, rows: Sequence[MeasuredRow], kept: frozenset[str]) -> list[MeasuredRow]:
@@ -81,7 +83,7 @@ def _without(session: Session, rows: Sequence[MeasuredRow], kept: frozenset[str]
 
 def _fitted(
     session: Session, part: str, rows: Sequence[MeasuredRow], kept: frozenset[str]
-) -> tuple[Calibration, Found]:
+) -> tuple[Calibration, LeastSquares]:
     """Return the factors of *part* fitted to *rows* without the classes *kept* at the data sheet's rates.
 
     Dispatch is one factor for all classes: it is not fitted if rows of a kept class include host time.
@@ -160,14 +162,14 @@ def _usual(errors: Sequence[float]) -> float:
     return (fmean(errors) + median(errors)) / 2.0
 
 
-def _free(session: Session, rows: Sequence[Asked]) -> list[str]:
+def _free(session: Session, rows: Sequence[RowQuestion]) -> list[str]:
     """Return the names of the factors that *rows* depend on."""
     classes = {name for asked in rows for name in session.kernel_classes(asked.question)}
     dispatch = ["dispatch"] if any(_shows_host(asked) for asked in rows) else []
     return ["compute", "bandwidth", *dispatch, *(f"by_class.{name}" for name in sorted(classes))]
 
 
-def _all_classes(session: Session, asked: Asked) -> frozenset[str]:
+def _all_classes(session: Session, asked: RowQuestion) -> frozenset[str]:
     """Return the classes of all kernels that were timed with *asked*."""
     return frozenset(name for each in (asked.question, *asked.besides) for name in session.kernel_classes(each))
 
@@ -182,14 +184,14 @@ def _calibration(values: Mapping[str, float]) -> Calibration:
     return Calibration(values["compute"], values["bandwidth"], values.get("dispatch", 1.0), classes)
 
 
-def _shows_host(asked: Asked) -> bool:
+def _shows_host(asked: RowQuestion) -> bool:
     """Return whether the measured time of *asked* includes host time."""
     return isinstance(asked.timing, BetweenEvents) or (
         isinstance(asked.question, OperatorQuestion) and asked.question.calls
     )
 
 
-def _predictable(session: Session, asked: Asked) -> bool:
+def _predictable(session: Session, asked: RowQuestion) -> bool:
     try:
         return asked.time_s(session) > 0
     except NotScored:
@@ -200,7 +202,7 @@ def calibration_yaml(
     part: str,
     table: str,
     rows: Sequence[MeasuredRow],
-    fitted: Calibrated,
+    fitted: CalibrationFactors,
     *,
     others: Mapping[str, int] | None = None,
     asked: Iterable[str] = (),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from simulator.questions.single import OperatorQuestion
 from simulator.topology.parts import GpuPart
 from simulator.workload.operators import Attention
-from validate.constants.family import Family, Stage, drawn, within
+from validate.constants.family import Family, FitStage, drawn, within
 from validate.constants.least import Prior
 from validate.kinds.row import MeasuredRow
 
@@ -309,7 +309,7 @@ FAMILIES: tuple[Family, ...] = (
         "operators",
         _PRODUCTS,
         {"A": 1.0},
-        (Stage(_GEMM, ("device", "op", "dtype"), 100),),
+        (FitStage(_GEMM, ("device", "op", "dtype"), 100),),
         predicts=lambda row: not _pipelined(row) and not _on_matrix_units(row),
     ),
     Family(
@@ -317,7 +317,7 @@ FAMILIES: tuple[Family, ...] = (
         "operators",
         _PRODUCTS,
         {"A": 1.0},
-        (Stage(_MATRIX_PRODUCTS, ("device",), 100),),
+        (FitStage(_MATRIX_PRODUCTS, ("device",), 100),),
         predicts=_on_matrix_units,
     ),
     Family(
@@ -325,7 +325,7 @@ FAMILIES: tuple[Family, ...] = (
         "operators",
         _PRODUCTS,
         {"A": 1.0},
-        (Stage(_COPIES, ("device", "dtype"), 200), Stage(_WARPS, ("device", "dtype"), 200)),
+        (FitStage(_COPIES, ("device", "dtype"), 200), FitStage(_WARPS, ("device", "dtype"), 200)),
         ("rows", "outputs", "inputs"),
         _pipelined,
     ),
@@ -334,7 +334,7 @@ FAMILIES: tuple[Family, ...] = (
         "operators",
         ("attention",),
         {"A": 1.0, "B": 1.0},
-        (Stage(_ATTENTION, ("device",), 300, _trained_on),),
+        (FitStage(_ATTENTION, ("device",), 300, _trained_on),),
         ("batch", "query_length", "heads", "kv_heads", "head_size"),
     ),
     Family(
@@ -342,14 +342,14 @@ FAMILIES: tuple[Family, ...] = (
         "operators",
         ("elementwise", "softmax", "layer_norm"),
         {"A": 1.0, "B": 1.0, "C": 0.25},  # C: short ones, mostly host time, which determine the cost of a call
-        (Stage(_MEMORY_BOUND, ("device", "op", "dtype"), 60, _alone),),
+        (FitStage(_MEMORY_BOUND, ("device", "op", "dtype"), 60, _alone),),
     ),
     Family(
         "checked_memory",
         "operators",
         ("elementwise",),
         {"A": 1.0},
-        (Stage({"memory.check_turnaround": Prior(0.2, 1.0, 0.01, 1.0)}, ("device",), 60),),
+        (FitStage({"memory.check_turnaround": Prior(0.2, 1.0, 0.01, 1.0)}, ("device",), 60),),
         predicts=_checked,
     ),
     Family(
@@ -358,10 +358,10 @@ FAMILIES: tuple[Family, ...] = (
         ("conv2d",),
         {"A": 1.0},
         (
-            Stage(
+            FitStage(
                 _LANES, ("device", "phase"), 70, lambda row: row.cells.get("dtype") == "fp32" and _mostly_device(row)
             ),
-            Stage(
+            FitStage(
                 _MATRIX_UNITS,
                 ("device", "phase"),
                 70,
@@ -370,14 +370,18 @@ FAMILIES: tuple[Family, ...] = (
         ),
     ),
     Family(
-        "recurrence", "operators", ("rnn", "lstm", "gru"), {"A": 1.0}, (Stage(_RECURRENCE, ("device", "phase"), 200),)
+        "recurrence",
+        "operators",
+        ("rnn", "lstm", "gru"),
+        {"A": 1.0},
+        (FitStage(_RECURRENCE, ("device", "phase"), 200),),
     ),
     Family(
         "nccl",
         "collectives",
         (),
         {"A": 1.0, "B": 1.0},
-        (Stage(_NCCL, ("machine", "size", "collective", "n_gpus"), 40, tied=_NCCL_TIED),),
+        (FitStage(_NCCL, ("machine", "size", "collective", "n_gpus"), 40, tied=_NCCL_TIED),),
         straight=True,
     ),
 )

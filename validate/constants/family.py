@@ -11,7 +11,7 @@ from validate.kinds.row import MeasuredRow
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class FitStage:
     """Constants that are fitted together: ``free`` ones, and ``tied`` ones, which equal others.
 
     Rows count if ``counts`` holds and their predictions depend on a free constant; of rows with the same text in the
@@ -39,7 +39,7 @@ class Family:
     kind: str
     ops: tuple[str, ...]
     grades: Mapping[str, float]
-    stages: tuple[Stage, ...]
+    stages: tuple[FitStage, ...]
     held_out: tuple[str, ...] = ()
     predicts: Callable[[MeasuredRow], bool] = lambda _row: True
     straight: bool = False

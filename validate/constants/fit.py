@@ -15,8 +15,8 @@ from simulator.console.files import OutputFile
 from simulator.constants import Constants, constants_file, constants_path
 from simulator.errors import InputError
 from simulator.topology.parts import CpuPart
-from validate.constants.family import Family, Stage, Term
-from validate.constants.least import Found, Lines, draw_lines, fit_along, least_errors
+from validate.constants.family import Family, FitStage, Term
+from validate.constants.least import LeastSquares, Lines, draw_lines, fit_along, least_errors
 from validate.kinds.row import MeasuredRow
 from validate.tables.cells import NotScored
 from validate.tables.share import HELD_OUT
@@ -28,7 +28,7 @@ _PROBED = 1.2  # factor on constants, alternately up and down, to find the rows 
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class FittedFamily:
     """Fitted constants of a family: values, relative standard deviations, those at a bound, and the rows fitted to."""
 
     values: dict[str, float]
@@ -83,7 +83,7 @@ def fit_family(
     off: Term | None = None,
     share: float = 1.0,
     max_evaluations: int | None = None,
-) -> Fitted:
+) -> FittedFamily:
     """Return the constants fitted to *rows* without those in the groups *without*.
 
     *off* is a term to turn off while the others are fitted; *share* is the share of the rows to use, below 1 for
@@ -110,7 +110,7 @@ def fit_family(
         spread |= found.spread
         bounds += found.at_bound
         seen += chosen
-    return Fitted(values, spread, tuple(bounds), tuple(seen))
+    return FittedFamily(values, spread, tuple(bounds), tuple(seen))
 
 
 def lines_of(
@@ -132,7 +132,7 @@ def lines_of(
     return draw_lines(mine, start, _log_errors(stage, mine, session, {}))
 
 
-def fit_to_lines(family: Family, lines: Lines, without: Collection[Group] = ()) -> Fitted:
+def fit_to_lines(family: Family, lines: Lines, without: Collection[Group] = ()) -> FittedFamily:
     """Return the constants fitted to the linearised rows *lines* without those in the groups *without*.
 
     Raises MissingDependency if SciPy is not installed.
@@ -142,7 +142,7 @@ def fit_to_lines(family: Family, lines: Lines, without: Collection[Group] = ()) 
     seen = tuple(lines.rows[i] for i in kept)
     found = fit_along(lines, stage.free, kept, _weights(family, seen))
     values = _tied(stage, {name: float(f"{value:.3g}") for name, value in found.values.items()})
-    return Fitted(values, found.spread, found.at_bound, seen)
+    return FittedFamily(values, found.spread, found.at_bound, seen)
 
 
 def _in_use(name: str) -> float:
@@ -152,7 +152,7 @@ def _in_use(name: str) -> float:
     return value
 
 
-def _without(stage: Stage, fixed: Collection[str]) -> Stage:
+def _without(stage: FitStage, fixed: Collection[str]) -> FitStage:
     return replace(stage, free={name: prior for name, prior in stage.free.items() if name not in fixed})
 
 
@@ -177,7 +177,7 @@ def _grade(family: Family, row: MeasuredRow) -> float:
 
 
 def _chosen(
-    stage: Stage, rows: Sequence[MeasuredRow], session: Session, known: Mapping[str, float], share: float
+    stage: FitStage, rows: Sequence[MeasuredRow], session: Session, known: Mapping[str, float], share: float
 ) -> list[MeasuredRow]:
     """Return the rows to fit to: those that depend on a free constant, at most ``stage.most * share`` of each group."""
     asked = [row for row in rows if stage.counts(row)]
@@ -200,12 +200,12 @@ def _chosen(
 
 def _fit_stage(
     family: Family,
-    stage: Stage,
+    stage: FitStage,
     rows: Sequence[MeasuredRow],
     session: Session,
     known: Mapping[str, float],
     max_evaluations: int | None,
-) -> Found:
+) -> LeastSquares:
     log_errors = _log_errors(stage, rows, session, known)
     weights = _weights(family, rows)
     return least_errors(stage.free, log_errors, [row.op for row in rows], weights, max_evaluations=max_evaluations)
@@ -222,7 +222,7 @@ def _weights(family: Family, rows: Sequence[MeasuredRow]) -> list[float]:
 
 
 def _log_errors(
-    stage: Stage, rows: Sequence[MeasuredRow], session: Session, known: Mapping[str, float]
+    stage: FitStage, rows: Sequence[MeasuredRow], session: Session, known: Mapping[str, float]
 ) -> Callable[[Mapping[str, float]], list[float]]:
     """Return a function from constants by name to log(predicted / measured) of each row."""
 
@@ -233,11 +233,11 @@ def _log_errors(
     return log_errors
 
 
-def _tied(stage: Stage, values: Mapping[str, float]) -> dict[str, float]:
+def _tied(stage: FitStage, values: Mapping[str, float]) -> dict[str, float]:
     return {**values, **{name: values[source] for name, source in stage.tied.items()}}
 
 
-def write_constants(family: Family, fitted: Fitted) -> list[str]:
+def write_constants(family: Family, fitted: FittedFamily) -> list[str]:
     """Write the *fitted* constants and return the paths of the changed files.
 
     Raises InputError if a file cannot be written.
@@ -265,7 +265,7 @@ def constants_text(document: dict[str, Any]) -> str:
     return "\n".join(["{", *lines, '  "constants": {', ",\n".join(entries), "  }", "}"]) + "\n"
 
 
-def _changed(file: str, family: Family, fitted: Fitted) -> dict[str, Any]:
+def _changed(file: str, family: Family, fitted: FittedFamily) -> dict[str, Any]:
     document = constants_file(file)
     for name, value in fitted.values.items():
         owner, _, constant = name.partition(".")

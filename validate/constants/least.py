@@ -46,7 +46,7 @@ class Prior:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LeastSquares:
     """Fitted constants by name, the relative standard deviation of each, and the names of those at a bound.
 
     ``unseen`` is log(predicted / measured) of each row by constants fitted to all other rows, if requested.
@@ -66,7 +66,7 @@ def least_errors(
     *,
     max_evaluations: int | None = None,
     unseen: bool = False,
-) -> Found:
+) -> LeastSquares:
     """Return the constants that minimise *log_errors* over all rows.
 
     Parameters
@@ -115,7 +115,7 @@ def least_errors(
     found = fitted(found.x, scatter, _student)
     spread = np.sqrt(np.maximum(np.diag(np.linalg.pinv(found.jac.T @ found.jac)), 0.0))
     ends = np.minimum(np.abs(found.x - low), np.abs(found.x - high))
-    return Found(
+    return LeastSquares(
         constants(found.x),
         {name: float(f"{value:.2g}") for name, value in zip(names, spread, strict=True)},
         tuple(name for name, end in zip(names, ends, strict=True) if end < _AT_BOUND),
@@ -205,7 +205,7 @@ def draw_lines(
     return Lines(tuple(rows), dict(at), errors, slopes)
 
 
-def fit_along(lines: Lines, free: Mapping[str, Prior], kept: Collection[int], weights: Sequence[float]) -> Found:
+def fit_along(lines: Lines, free: Mapping[str, Prior], kept: Collection[int], weights: Sequence[float]) -> LeastSquares:
     """Return the constants *free* that minimise the linearised errors of the rows with the indices *kept*.
 
     *weights* are those of the kept rows, in rising order of indices.

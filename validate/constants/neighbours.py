@@ -24,7 +24,7 @@ _MOST_ERROR = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Corrected:
+class NeighbourErrors:
     """Neighbourhoods, and the signed error of each corrected row, by its number, when it is left out of them."""
 
     neighbours: tuple[Neighbourhood, ...]
@@ -52,7 +52,7 @@ class _Point:
         return (self.predicted_s + self.kernels_s * math.expm1(logarithm)) / self.measured_s - 1.0
 
 
-def fit_neighbours(session: Session, part: str, rows: Sequence[MeasuredRow], factors: Calibration) -> Corrected:
+def fit_neighbours(session: Session, part: str, rows: Sequence[MeasuredRow], factors: Calibration) -> NeighbourErrors:
     """Return the neighbourhoods of *part* that its measured *rows* show to help, beside the calibration *factors*.
 
     For each variety of kernels, each row is predicted from the others with every distance and strength.  The best pair
@@ -65,7 +65,7 @@ def fit_neighbours(session: Session, part: str, rows: Sequence[MeasuredRow], fac
         if found is not None:
             known.append(found[0])
             unseen |= {point.row: error for point, error in zip(points, found[1], strict=True)}
-    return Corrected(tuple(known), unseen)
+    return NeighbourErrors(tuple(known), unseen)
 
 
 def _points(session: Session, part: str, rows: Sequence[MeasuredRow], factors: Calibration) -> dict[str, list[_Point]]:

@@ -14,13 +14,13 @@ from validate.kinds.serving import replays
 from validate.tables.cells import NotScored
 from validate.tables.csv_text import read_records
 from validate.tables.files import read_bytes, shown_as
-from validate.tables.names import Names
+from validate.tables.names import RowNames
 from validate.tables.share import choose
 from validate.tables.table import Table, tabulate
 
 
 def read_rows(
-    files: Sequence[str], names: Names, kinds: Collection[str], ops: Collection[str] = ()
+    files: Sequence[str], names: RowNames, kinds: Collection[str], ops: Collection[str] = ()
 ) -> list[MeasuredRow]:
     """Return the measured rows of the tables *files* of *kinds*; with *ops*, only those of these operators.
 
@@ -37,7 +37,7 @@ def read_rows(
     return found
 
 
-def device_rows(table: Table, names: Names, skip: Skip = ignore) -> dict[str, list[MeasuredRow]]:
+def device_rows(table: Table, names: RowNames, skip: Skip = ignore) -> dict[str, list[MeasuredRow]]:
     """Return the rows of operators of *table* by the device's part, in the order of the table."""
     found: dict[str, list[MeasuredRow]] = {}
     for row in measured_rows(table, OPERATORS, names, skip):
@@ -89,7 +89,7 @@ def calibrating_rows(rows: Sequence[MeasuredRow], chosen: Collection[str]) -> li
 
 
 def calibrate_devices(
-    table: Table, names: Names, trust: Sequence[str], count: int
+    table: Table, names: RowNames, trust: Sequence[str], count: int
 ) -> tuple[dict[str, Calibration], frozenset[str]]:
     """Return a calibration of each device of *table* on *count* of its rows (at most half), and their digests.
 

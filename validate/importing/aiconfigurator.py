@@ -124,7 +124,7 @@ def release(version: str) -> tuple[tuple[int, ...], tuple[int, int], tuple[int, 
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class SourceTable:
     """One file of measurements, with its device (our part), framework and version."""
 
     device: str
@@ -142,11 +142,11 @@ class Source:
     def __init__(self, root: str) -> None:
         self._package = Package(root, _FOLDERS, "*/*/*/*_perf.txt")
         self.unknown: Counter[str] = Counter()  # number of tables by folder, for devices without a part
-        self._tables: dict[str, list[Table]] = {}
+        self._tables: dict[str, list[SourceTable]] = {}
         for name in self._package.names:
             folder, framework, version, file = name.split("/")
             if folder in PARTS:
-                table = Table(PARTS[folder], framework, version, name)
+                table = SourceTable(PARTS[folder], framework, version, name)
                 self._tables.setdefault(file.removesuffix("_perf.txt"), []).append(table)
             else:
                 self.unknown[folder] += 1
@@ -170,24 +170,24 @@ class Source:
                 raise InputError(f"--device: no measurements of {found}; {nearest(name, self.devices)}")
         return sorted(set(wanted))
 
-    def tables(self, what: str) -> list[Table]:
+    def tables(self, what: str) -> list[SourceTable]:
         """Return the tables of *what*, by device and framework, the newest first."""
         found = sorted(self._tables.get(what, ()), key=lambda table: release(table.version), reverse=True)
         return sorted(found, key=lambda table: (table.device, table.framework))
 
-    def newest(self, what: str, device: str) -> list[Table]:
+    def newest(self, what: str, device: str) -> list[SourceTable]:
         """Return the newest table of *what* on *device* for each framework."""
-        first: dict[str, Table] = {}
+        first: dict[str, SourceTable] = {}
         for table in self.tables(what):
             if table.device == device:
                 first.setdefault(table.framework, table)
         return list(first.values())
 
-    def count(self, table: Table) -> int:
+    def count(self, table: SourceTable) -> int:
         """Return the number of rows of *table*; raises InputError if it cannot be read."""
         return max(0, sum(1 for line in self._package.read(table.name).splitlines() if line.strip()) - 1)
 
-    def rows(self, table: Table, needed: Sequence[str]) -> Iterator[tuple[Cell, Callable[[str], int]]]:
+    def rows(self, table: SourceTable, needed: Sequence[str]) -> Iterator[tuple[Cell, Callable[[str], int]]]:
         """Yield each row as two functions of a column: for its text, empty for a missing column, and for its number.
 
         Raises InputError if the table cannot be read, a column of *needed* is missing, or a number is not whole.

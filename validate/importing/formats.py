@@ -27,9 +27,9 @@ from statistics import median
 
 from simulator.topology.catalogue import load_part
 from simulator.topology.parts import GpuPart
-from validate.importing.aiconfigurator import MACHINES, Source, Table
+from validate.importing.aiconfigurator import MACHINES, Source, SourceTable
 from validate.tables.cells import figure
-from validate.tables.share import Share
+from validate.tables.share import SampledShapes
 
 OPERATORS = (
     *("device", "op", "variant", "phase", "dtype", "batch", "m", "n", "k", "heads", "kv_heads", "time_s"),
@@ -105,7 +105,7 @@ def _graded(times: Mapping[str, Times]) -> dict[str, dict[Shape, Graded]]:
     return {framework: {shape: graded(shape, of[shape]) for shape in sorted(of)} for framework, of in medians.items()}
 
 
-def _newest(source: Source, what: str, device: str, word: str, left_out: LeftOut) -> list[Table]:
+def _newest(source: Source, what: str, device: str, word: str, left_out: LeftOut) -> list[SourceTable]:
     """Return the newest table of *what* on *device* for each framework; rows of older ones are left out."""
     tables = source.newest(what, device)
     for table in source.tables(what):
@@ -124,14 +124,14 @@ class Products:
     ``grid`` is the most common set of shapes among the tables.
     """
 
-    times: Mapping[Table, Times]
-    precisions: Mapping[Table, str]
-    left_out: Mapping[Table, LeftOut]
+    times: Mapping[SourceTable, Times]
+    precisions: Mapping[SourceTable, str]
+    left_out: Mapping[SourceTable, LeftOut]
     grid: frozenset[Shape]
 
-    def chosen(self, device: str) -> list[Table]:
+    def chosen(self, device: str) -> list[SourceTable]:
         """Return for each framework the newest table with the whole grid, else its newest table."""
-        tables: dict[str, list[Table]] = {}
+        tables: dict[str, list[SourceTable]] = {}
         for table in self.times:
             if table.device == device:
                 tables.setdefault(table.framework, []).append(table)
@@ -143,9 +143,9 @@ def read_products(source: Source) -> Products:
 
     Raises InputError if a table cannot be read.
     """
-    times: dict[Table, Times] = {}
-    precisions: dict[Table, str] = {}
-    left_out: dict[Table, LeftOut] = {}
+    times: dict[SourceTable, Times] = {}
+    precisions: dict[SourceTable, str] = {}
+    left_out: dict[SourceTable, LeftOut] = {}
     for table in source.tables("gemm"):
         times[table], left_out[table], precisions[table] = {}, Counter(), "bf16"
         for cell, number in source.rows(table, _PRODUCT):
@@ -164,7 +164,9 @@ def read_products(source: Source) -> Products:
     return Products(times, precisions, left_out, grid)
 
 
-def product_rows(products: Products, device: str, share: Share, left_out: LeftOut) -> tuple[list[Row], Sequence[Table]]:
+def product_rows(
+    products: Products, device: str, share: SampledShapes, left_out: LeftOut
+) -> tuple[list[Row], Sequence[SourceTable]]:
     """Return the rows of *device* and their tables; *left_out* counts skipped rows by reason."""
     tables = products.chosen(device)
     kept: dict[str, Times] = {}
@@ -203,7 +205,9 @@ def is_cold(shape: Shape, framework: str, l2_bytes: float) -> bool:
 # -- causal attention over whole sequences ---------------------------------------------
 
 
-def attention_rows(source: Source, device: str, share: Share, left_out: LeftOut) -> tuple[list[Row], Sequence[Table]]:
+def attention_rows(
+    source: Source, device: str, share: SampledShapes, left_out: LeftOut
+) -> tuple[list[Row], Sequence[SourceTable]]:
     """Return the rows of *device* and their tables; *left_out* counts skipped rows by reason; raises InputError."""
     tables = _newest(source, "context_attention", device, "attention", left_out)
     for table in source.newest("generation_attention", device):
@@ -223,7 +227,7 @@ def attention_rows(source: Source, device: str, share: Share, left_out: LeftOut)
     return rows, tables
 
 
-def _attention_times(source: Source, table: Table, left_out: LeftOut) -> Times:
+def _attention_times(source: Source, table: SourceTable, left_out: LeftOut) -> Times:
     """Return the times in seconds by shape (batch, length, heads, key-value heads, head size)."""
     times: Times = {}
     for cell, number in source.rows(table, _ATTENTION):
@@ -251,7 +255,7 @@ def _unlike(queries: str, keys: str, window: str, beams: str) -> str:
 # -- NCCL collectives on one machine ---------------------------------------------------
 
 
-def collective_rows(source: Source, device: str, left_out: LeftOut) -> tuple[list[Row], Sequence[Table]]:
+def collective_rows(source: Source, device: str, left_out: LeftOut) -> tuple[list[Row], Sequence[SourceTable]]:
     """Return the rows of *device*'s machine and their tables; *left_out* counts skipped rows by reason.
 
     Raises InputError if a table cannot be read.

@@ -22,7 +22,7 @@ from simulator.workload.precision import precision_named
 _ROUNDED = 0.01  # relative difference that says nothing, however many digits are printed
 
 
-class Printed(NamedTuple):
+class PrintedHalf(NamedTuple):
     """One half of a row as printed: microseconds, GB/s and GB/s."""
 
     time: str
@@ -30,7 +30,7 @@ class Printed(NamedTuple):
     busbw: str
 
 
-def contradiction(size_bytes: int, halves: Sequence[Printed], factor: float) -> str:
+def contradiction(size_bytes: int, halves: Sequence[PrintedHalf], factor: float) -> str:
     """Return which figures of a row of *size_bytes* contradict each other; empty if none do.
 
     ``algbw`` is size / time, and ``busbw`` is algbw times *factor* (NVIDIA/nccl-tests ``doc/PERFORMANCE.md``).  A
@@ -126,7 +126,7 @@ class Row:
     out_s: float
     in_s: float
     wrong: bool
-    halves: tuple[Printed, ...]
+    halves: tuple[PrintedHalf, ...]
     where: str
 
     @property
@@ -136,7 +136,7 @@ class Row:
         return busbw / algbw if algbw > 0 else math.nan
 
 
-class Unread(NamedTuple):
+class UnreadRow(NamedTuple):
     """A row that cannot be read: where it stands, ``line 12`` or ``results[3]``, and why."""
 
     where: str
@@ -144,7 +144,7 @@ class Unread(NamedTuple):
 
 
 @dataclass(slots=True)
-class Run:
+class TestRun:
     """One run of one test: the line of its table, its program, if named, its ranks by number, and its rows.
 
     ``out_of_bounds`` is the tool's own verdict, at its end: how many values were wrong, None if it says nothing.
@@ -156,19 +156,19 @@ class Run:
     ranks: dict[int, Rank] = field(default_factory=dict)
     gpus_per_thread: int = 0
     rows: list[Row] = field(default_factory=list)
-    unread: list[Unread] = field(default_factory=list)
+    unread: list[UnreadRow] = field(default_factory=list)
     out_of_bounds: int | None = None
     failure: str = ""
 
 
-def runs_in(text: str, shown: str) -> list[Run]:
+def runs_in(text: str, shown: str) -> list[TestRun]:
     """Return the runs in *text*, in order; a table without a header of its own continues the run before it.
 
     Raises InputError if *text* is not output of nccl-tests, or holds too many rows, other columns or an impossible
     number.
     """
-    runs: list[Run] = []
-    run = Run(1)
+    runs: list[TestRun] = []
+    run = TestRun(1)
     looks = filled = False  # filled: a row was found since the lines before its table
     column = -1  # words before the size in the table's last row, -1 outside a table
     for number, line in enumerate(_mended(text.splitlines()), 1):
@@ -178,7 +178,7 @@ def runs_in(text: str, shown: str) -> list[Run]:
         if row is not None:
             if not (run.rows or run.unread):
                 runs.append(run)
-            if isinstance(row, Unread):
+            if isinstance(row, UnreadRow):
                 run.unread.append(row)
             else:
                 run.line = run.line if run.rows else number
@@ -195,7 +195,7 @@ def runs_in(text: str, shown: str) -> list[Run]:
         is_header = _is_header(line, shown, number)
         begins = told is not None or is_header
         if begins and filled and (run.rows or run.program):
-            run = Run(number)
+            run = TestRun(number)
         filled = filled and not begins
         column = -1 if begins or bounds is not None else column
         if isinstance(told, str):
@@ -261,7 +261,7 @@ def _told(line: str, shown: str, number: int) -> str | int | tuple[int, Rank] | 
     return int(threads[2]) if threads is not None else None
 
 
-def _row(line: str, number: int, column: int) -> tuple[Row | Unread | None, int]:
+def _row(line: str, number: int, column: int) -> tuple[Row | UnreadRow | None, int]:
     """Return the row in a line of the table, None for other lines, and the words before its size.
 
     *column* are those before the last row's, at which a line that ends within the first columns is known for a row.
@@ -276,10 +276,10 @@ def _row(line: str, number: int, column: int) -> tuple[Row | Unread | None, int]
             if not is_size or (isinstance(row, Row) and row.size_bytes > MOST_BYTES):
                 row = f"size '{one_line(first, 20)}'"
             if row is not None:
-                return (Unread(where, row) if isinstance(row, str) else row), at
+                return (UnreadRow(where, row) if isinstance(row, str) else row), at
     cut = words[column:] if column >= 0 else []
     if cut and _CUT_ROW.fullmatch(" ".join((_AFTER_PREFIX.split(cut[0])[-1], *cut[1:4]))):
-        return Unread(f"line {number}", _CUT), column
+        return UnreadRow(f"line {number}", _CUT), column
     return None, column
 
 
@@ -307,7 +307,7 @@ def _figures(size_bytes: int, words: Sequence[str], where: str) -> Row | str | N
         return times
     # Older versions print the largest deviation there, as 2e-07, which is no count of wrong values.
     wrong = any(len(side) > 3 and number_of(side[3]) >= 1.0 for side in (figures[:one], half))
-    halves = tuple(Printed(*side[:3]) for side in (figures, half) if side)
+    halves = tuple(PrintedHalf(*side[:3]) for side in (figures, half) if side)
     return Row(size_bytes, dtype, redop, root, *times, wrong, halves, where)
 
 

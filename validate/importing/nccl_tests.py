@@ -18,11 +18,11 @@ from validate.importing.nccl_table import (
     MOST_ROWS,
     NOT_MEASURED,
     PROGRAM,
-    Printed,
+    PrintedHalf,
     Rank,
     Row,
-    Run,
-    Unread,
+    TestRun,
+    UnreadRow,
     contradiction,
     dtype_named,
     number_of,
@@ -81,7 +81,7 @@ class NcclLog:
     nccl: tuple[int, int] | None = None
     settings: tuple[tuple[str, str], ...] = ()
     out_of_bounds: int | None = None
-    unread: tuple[Unread, ...] = ()
+    unread: tuple[UnreadRow, ...] = ()
     failure: str = ""
     remarks: tuple[str, ...] = ()
 
@@ -151,9 +151,9 @@ def read_nccl_tests(text: str, shown: str, *, collective: str | None = None, n_r
     )
 
 
-def _chosen(runs: Sequence[Run], collective: str | None, shown: str) -> Run:
+def _chosen(runs: Sequence[TestRun], collective: str | None, shown: str) -> TestRun:
     """Return the run of *collective*, or the only one; equal runs are joined.  Raises InputError for unlike ones."""
-    groups: dict[tuple[object, ...], list[Run]] = {}
+    groups: dict[tuple[object, ...], list[TestRun]] = {}
     for run in runs:
         last = run.rows[-1] if run.rows else None
         unnamed = None if run.program or last is None else (last.redop in ("", "none"), last.root < 0)
@@ -177,17 +177,17 @@ def _chosen(runs: Sequence[Run], collective: str | None, shown: str) -> Run:
     rows = [row for run in alike for row in run.rows]
     unread = [each for run in alike for each in run.unread]
     wrong, failure = max(bounds, default=None), next(filter(None, (run.failure for run in alike)), "")
-    return Run(first.line, first.program, first.ranks, first.gpus_per_thread, rows, unread, wrong, failure)
+    return TestRun(first.line, first.program, first.ranks, first.gpus_per_thread, rows, unread, wrong, failure)
 
 
-def _remarks(run: Run, left: int, kept: str, *, is_text: bool) -> Iterator[str]:
+def _remarks(run: TestRun, left: int, kept: str, *, is_text: bool) -> Iterator[str]:
     if left:
         yield f"{_counted(left, 'row')} of other types or reductions than {kept} left out"
     if is_text and run.ranks and run.out_of_bounds is None and not run.failure:
         yield "the log has no line 'Out of bounds values', which ends a run: is it cut off?"
 
 
-def _unread_words(unread: Sequence[Unread]) -> str:
+def _unread_words(unread: Sequence[UnreadRow]) -> str:
     if not unread:
         return ""
     told = ", ".join(f"{each.where} ({each.why})" for each in unread[:_MOST_TOLD])
@@ -195,12 +195,12 @@ def _unread_words(unread: Sequence[Unread]) -> str:
     return f"{_counted(len(unread), 'row')} not read: {told}{more}"
 
 
-def _contradicting(rows: Sequence[Row], factor: float) -> Iterator[Unread]:
+def _contradicting(rows: Sequence[Row], factor: float) -> Iterator[UnreadRow]:
     """Yield the rows whose times and bandwidths contradict each other: which is right is not known."""
     for row in rows:
         why = contradiction(row.size_bytes, row.halves, factor)
         if why:
-            yield Unread(row.where, why)
+            yield UnreadRow(row.where, why)
 
 
 def _counted(count: int, what: str) -> str:
@@ -254,7 +254,7 @@ def _devices(ranks: Mapping[int, Rank], settings: Mapping[str, str], shown: str)
     }
 
 
-def _of_json(text: str, shown: str) -> tuple[Run, dict[str, Any]]:
+def _of_json(text: str, shown: str) -> tuple[TestRun, dict[str, Any]]:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -268,7 +268,7 @@ def _of_json(text: str, shown: str) -> tuple[Run, dict[str, Any]]:
         raise InputError(Fault(f"holds more than {MOST_ROWS} rows", shown))
     found = [_json_row(each, f"results[{number}]") for number, each in enumerate(results)]
     rows = [each for each in found if isinstance(each, Row)]
-    unread = [Unread(f"results[{number}]", each) for number, each in enumerate(found) if isinstance(each, str)]
+    unread = [UnreadRow(f"results[{number}]", each) for number, each in enumerate(found) if isinstance(each, str)]
     config = document.get("config")
     config = config if isinstance(config, dict) else {}
     ranks = {
@@ -294,7 +294,7 @@ def _of_json(text: str, shown: str) -> tuple[Run, dict[str, Any]]:
     bounds = document.get("out_of_bounds")
     count = bounds.get("count") if isinstance(bounds, dict) else None
     wrong = _whole(count) if count is not None else None
-    return Run(1, program[1] if program else None, ranks, gpus, rows, unread, wrong), facts
+    return TestRun(1, program[1] if program else None, ranks, gpus, rows, unread, wrong), facts
 
 
 def _list(value: object) -> list[object]:
@@ -331,7 +331,7 @@ def _json_row(entry: object, where: str) -> Row | str:
         out_s=times[0],
         in_s=times[1],
         wrong=any(number_of(side[3]) > 0 for side in sides),
-        halves=tuple(Printed(*side[:3]) for side in sides),
+        halves=tuple(PrintedHalf(*side[:3]) for side in sides),
         where=where,
     )
 

@@ -13,9 +13,9 @@ from simulator.questions.collective import ALGORITHMS, DTYPES, Algorithm, Collec
 from simulator.questions.nccl import Feature
 from simulator.questions.where import Software
 from simulator.workload.collective import Collective
-from validate.kinds.kind import Asked, Cell, Kind
+from validate.kinds.kind import Cell, Kind, RowQuestion
 from validate.tables.cells import NotScored, decade_of, number, whole
-from validate.tables.names import Names
+from validate.tables.names import RowNames
 from validate.tables.software import nccl_of
 
 LARGE_BYTES = 1 << 20
@@ -43,7 +43,7 @@ _SMALL_TYPES = re.compile(r"u?int8|i8|u8|fp8|float8|bool", re.IGNORECASE)
 _TESTS_GPUS = re.compile(r"nccl-tests.*\s-g\s*([1-9]\d{0,3})\b", re.IGNORECASE | re.ASCII)
 
 
-def read_collective(cell: Cell, names: Names) -> Asked:
+def read_collective(cell: Cell, names: RowNames) -> RowQuestion:
     """Return the question that a row asks; *cell* returns the text of one of ``_COLUMNS_ASKED``.
 
     Raises NotScored if the row is incomplete or asks for something that is not modelled.
@@ -90,7 +90,7 @@ def read_collective(cell: Cell, names: Names) -> Asked:
         dtype=_dtype(cell("dtype")),
         software=Software(nccl=nccl_of(f"{cell('software')} {cell('measured')}", names.capability(where), *needs)),
     )
-    return Asked(question)
+    return RowQuestion(question)
 
 
 def _dtype(text: str) -> Dtype:
@@ -178,7 +178,7 @@ def _gpus_per_process(software: str, n_nodes: int, group_size: int) -> int:
     return min(int(found.group(1)), group_size) if found else group_size
 
 
-def _labels(cell: Cell, names: Names, session: Session) -> Mapping[str, str]:
+def _labels(cell: Cell, names: RowNames, session: Session) -> Mapping[str, str]:
     """Return machine, collective, decade of the bytes, size class, and whether constants were fitted to the machine."""
     del session
     labels = {"machine": cell("machine"), "collective": collective_name(cell("collective")), "decade": "", "size": ""}

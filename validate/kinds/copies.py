@@ -14,15 +14,15 @@ from simulator.api import Session
 from simulator.errors import one_line
 from simulator.questions.program import ProgramQuestion
 from simulator.questions.single import CopyKind, CopyQuestion
-from validate.kinds.kind import Asked, Cell, Kind
+from validate.kinds.kind import Cell, Kind, RowQuestion
 from validate.tables.cells import NotScored, decade_of, measured_s, number, size_bytes, whole
-from validate.tables.names import Names
+from validate.tables.names import RowNames
 
 _ALONE, _BESIDE = " alone", "copy and "
 _MOST = 1e6
 
 
-def beside_work(cell: Cell, names: Names, copy: CopyQuestion) -> ProgramQuestion:
+def beside_work(cell: Cell, names: RowNames, copy: CopyQuestion) -> ProgramQuestion:
     """Return the program that a row timed: ``work`` run ``repeats`` times, with *copy* beside it or alone.
 
     Raises NotScored if the row does not give the work and its repeats, or if the machine lacks the GPU.
@@ -68,7 +68,7 @@ _STAGED = re.compile(r"p2p disabled|through host memory", re.IGNORECASE | re.ASC
 _WAITED = re.compile(r"rocm_bandwidth_test", re.ASCII)
 
 
-def _question(cell: Cell, names: Names) -> CopyQuestion:
+def _question(cell: Cell, names: RowNames) -> CopyQuestion:
     """Return the copy that a row asks; raises NotScored if the row is incomplete or not modelled."""
     kind_text, note, software = cell("kind").lower(), cell("note"), cell("software")
     if kind_text not in _KINDS:
@@ -96,15 +96,15 @@ def _question(cell: Cell, names: Names) -> CopyQuestion:
     )
 
 
-def _read(cell: Cell, names: Names) -> Asked:
+def _read(cell: Cell, names: RowNames) -> RowQuestion:
     """Return the question that a row asks, about a copy or a program of work and a copy; raises NotScored."""
     copy = _question(cell, names)
     if cell("kind").lower().startswith("overlap") and cell("note") != "copy alone":
-        return Asked(beside_work(cell, names, copy))
-    return Asked(copy)
+        return RowQuestion(beside_work(cell, names, copy))
+    return RowQuestion(copy)
 
 
-def _measured_s(cell: Cell, names: Names) -> float:
+def _measured_s(cell: Cell, names: RowNames) -> float:
     """Return the measured time in seconds, or compute it from the rate and the bytes that it counts."""
     if not cell("bytes") and not cell("gbps"):
         raise NotScored("a latency, and no size")
@@ -134,7 +134,7 @@ def _ends(cell: Cell, kind: CopyKind, kind_text: str, note: str) -> tuple[int, i
     return found[0], found[-1]
 
 
-def _labels(cell: Cell, names: Names, session: Session) -> Mapping[str, str]:
+def _labels(cell: Cell, names: RowNames, session: Session) -> Mapping[str, str]:
     del names, session
     with suppress(NotScored):
         return {"decade": decade_of(number("bytes", cell("bytes")))}

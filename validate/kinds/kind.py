@@ -18,7 +18,7 @@ from simulator.results.confidence import confidence_of
 from validate.tables.cells import NotScored
 from validate.tables.csv_text import MAX_HELD, read_records
 from validate.tables.files import read_bytes, shown_as
-from validate.tables.names import Names
+from validate.tables.names import RowNames
 from validate.tables.table import Table, tabulate
 
 Cell = Callable[[str], str]
@@ -33,7 +33,7 @@ class Timing(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RowQuestion:
     """What a row asks: its question, the questions timed along with it (``besides``), and how they were timed."""
 
     question: Question
@@ -85,25 +85,27 @@ class Kind:
     baseline: str
     baseline_label: str
     legend: str  # explanation of the figures for readers
-    read: Callable[[Cell, Names], Asked]  # returns what a row asks, from the columns ``asked``; raises NotScored
-    measured_s: Callable[[Cell, Names], float]  # returns the measured seconds, from all columns; raises NotScored
+    read: Callable[
+        [Cell, RowNames], RowQuestion
+    ]  # returns what a row asks, from the columns ``asked``; raises NotScored
+    measured_s: Callable[[Cell, RowNames], float]  # returns the measured seconds, from all columns; raises NotScored
     is_simulated: bool = False  # each answer is a simulation, some 0.1 s
     # returns the labels of a row
-    labelled: Callable[[Cell, Names, Session], Mapping[str, str]] = lambda _cell, _names, _session: {}
+    labelled: Callable[[Cell, RowNames, Session], Mapping[str, str]] = lambda _cell, _names, _session: {}
 
     @property
     def columns(self) -> tuple[str, ...]:
         """All columns that are read."""
         return tuple(dict.fromkeys((*self.asked, *self.measured, "trust")))
 
-    def question(self, cell: Cell, names: Names) -> Asked:
+    def question(self, cell: Cell, names: RowNames) -> RowQuestion:
         """Return what a row asks; raises NotScored, also where the question is refused."""
         try:
             return self.read(cell, names)
         except InputError as error:
             raise NotScored(one_line(error)) from None
 
-    def with_names(self, names: Names) -> Kind:
+    def with_names(self, names: RowNames) -> Kind:
         """Return the kind for tables read with *names*: without a place column if the user names the place."""
         place = "machine" if "machine" in self.needed else "device"
         book = names.machines if place == "machine" else names.devices

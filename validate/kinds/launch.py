@@ -28,10 +28,10 @@ from simulator.workload.operators import (
     Recurrent,
     Softmax,
 )
-from validate.kinds.kind import Asked, Cell, Kind
+from validate.kinds.kind import Cell, Kind, RowQuestion
 from validate.kinds.timing import between_events
 from validate.tables.cells import NotScored, measured_s
-from validate.tables.names import Names
+from validate.tables.names import RowNames
 
 _NUMBERS = 64  # elements of validate run's small operators
 _FLOOR = Elementwise("mul_scalar", (64 << 10) // 16)  # fp64, 64 KiB read and written
@@ -86,7 +86,7 @@ _FLOOR_ROW = re.compile(r"per-kernel time floor, 64 KiB SCALE kernel")
 _Said = dict[str, Any]  # fields of the question
 
 
-def read_launch(cell: Cell, names: Names) -> Asked:
+def read_launch(cell: Cell, names: RowNames) -> RowQuestion:
     """Return the question that a row asks; raises NotScored if it is not modelled."""
     said, way = _said(cell)
     where, device = names.devices.where(cell("device"))
@@ -96,8 +96,8 @@ def read_launch(cell: Cell, names: Names) -> Asked:
     besides = tuple(replace(question, operator=cast, parameters=0) for cast in casts)
     on_gpu = not isinstance(names.devices.described(cell("device")), CpuPart)
     if way == "alone" and on_gpu and question.operator is not None and not question.kernels and said != _FLOOR_SAID:
-        return Asked(question, timing=between_events(device, question.operator, "fwd"))
-    return Asked(question, besides)
+        return RowQuestion(question, timing=between_events(device, question.operator, "fwd"))
+    return RowQuestion(question, besides)
 
 
 def _said(cell: Cell) -> tuple[_Said, str]:
@@ -176,7 +176,7 @@ _READERS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], str], tuple[_Sai
 )
 
 
-def _labels(cell: Cell, names: Names, session: Session) -> Mapping[str, str]:
+def _labels(cell: Cell, names: RowNames, session: Session) -> Mapping[str, str]:
     del names, session
     try:
         return {"issue": _said(cell)[1]}

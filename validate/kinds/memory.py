@@ -14,9 +14,9 @@ from simulator.api import Session
 from simulator.errors import one_line
 from simulator.questions.single import AccessQuestion
 from simulator.topology.parts import CpuPart
-from validate.kinds.kind import Asked, Cell, Kind
+from validate.kinds.kind import Cell, Kind, RowQuestion
 from validate.tables.cells import NotScored, measured_s, number, size_bytes, threads_of
-from validate.tables.names import Names
+from validate.tables.names import RowNames
 
 # Kernels by the start of their names, with the numbers of arrays read and written.
 _ARRAYS: tuple[tuple[str, int, int], ...] = (
@@ -41,7 +41,7 @@ _GATHERED, _CPU_GATHERED = 64 << 20, 8 << 20  # bytes that validate run gathers 
 _FLOAT_BYTES = 4
 
 
-def _question(cell: Cell, names: Names) -> AccessQuestion:
+def _question(cell: Cell, names: RowNames) -> AccessQuestion:
     """Return the question that a row asks; raises NotScored if the row is incomplete or not modelled."""
     bench, kernel, dtype = cell("bench"), cell("kernel"), cell("dtype").lower()
     size = size_bytes(cell)
@@ -93,7 +93,7 @@ def _question(cell: Cell, names: Names) -> AccessQuestion:
     raise NotScored(f"no model of {one_line(kernel, 40) or 'a kernel without a name'}")
 
 
-def _measured_s(cell: Cell, names: Names) -> float:
+def _measured_s(cell: Cell, names: RowNames) -> float:
     """Return the measured time in seconds, or compute it from the rate; a gather's rate counts reads and writes."""
     question = _question(cell, names)
     if question.kind == "chase":
@@ -104,7 +104,7 @@ def _measured_s(cell: Cell, names: Names) -> float:
     return measured_s(cell, gathered if question.kind == "gather" else question.size_bytes)
 
 
-def _labels(cell: Cell, names: Names, session: Session) -> Mapping[str, str]:
+def _labels(cell: Cell, names: RowNames, session: Session) -> Mapping[str, str]:
     """Return the kind of access, and whether the last-level cache holds the working set."""
     try:
         question = _question(cell, names)
@@ -127,7 +127,7 @@ MEMORY = Kind(
     baseline="data sheet",
     baseline_label="data sheet",
     legend="data sheet: bytes over the nominal rate of memory; level: whether the last cache holds what is touched",
-    read=lambda cell, names: Asked(_question(cell, names)),
+    read=lambda cell, names: RowQuestion(_question(cell, names)),
     measured_s=_measured_s,
     labelled=_labels,
 )

@@ -30,11 +30,11 @@ from simulator.workload.operators import (
     Softmax,
 )
 from simulator.workload.precision import PRECISIONS, Precision
-from validate.kinds.kind import Asked, Cell, Kind, Timing
+from validate.kinds.kind import Cell, Kind, RowQuestion, Timing
 from validate.kinds.serving import attention_library, copied_besides, replays
-from validate.kinds.timing import ByItself, Replayed, between_events, by_host
+from validate.kinds.timing import IdleKernel, ReplayedGraph, between_events, by_host
 from validate.tables.cells import NotScored, number, threads_of, whole
-from validate.tables.names import Names
+from validate.tables.names import RowNames
 
 SIZES = (
     *("batch", "m", "n", "k", "c_in", "c_out", "h_in", "w_in", "kernel_h", "kernel_w", "stride", "pad", "stride_w"),
@@ -60,7 +60,7 @@ _VARIANTS: Mapping[str, tuple[str, ...]] = {
 _TWO_INPUTS = frozenset(("add", "mul", "div", "pow", "sub"))
 
 
-def read_operator(cell: Cell, names: Names) -> Asked:
+def read_operator(cell: Cell, names: RowNames) -> RowQuestion:
     """Return the question that a row asks; *cell* returns the text of a column.
 
     Raises NotScored, with the reason, if the row is incomplete or not modelled.
@@ -100,14 +100,14 @@ def read_operator(cell: Cell, names: Names) -> Asked:
     if isinstance(operator, Attention):
         elements = copied_besides(operator, cell("software"))
         besides = (replace(question, operator=Copy(elements), phase="fwd"),) if elements else ()
-        timing = Replayed() if replays(cell("software")) else None
+        timing = ReplayedGraph() if replays(cell("software")) else None
     if alone and not on_cpu and cell("clock") == "host":
         timing = by_host(where, device, operator, is_compiled=cell("compiled") == "1")
     elif alone and not on_cpu:
         timing = between_events(device, operator, question.phase)
     elif issued == "alone" and isinstance(part, GpuPart) and part.vendor == "nvidia":
-        timing = ByItself()
-    return Asked(question, besides, timing)
+        timing = IdleKernel()
+    return RowQuestion(question, besides, timing)
 
 
 def _check_words(cell: Cell, op: str, phase: str, precision: str) -> None:

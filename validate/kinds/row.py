@@ -9,10 +9,10 @@ from functools import lru_cache
 
 from simulator.bands.composition import Band
 from simulator.topology.parts import CpuPart, GpuPart
-from validate.kinds.kind import Asked, Kind
+from validate.kinds.kind import Kind, RowQuestion
 from validate.tables.cells import NotScored, measured_time
-from validate.tables.csv_text import Record
-from validate.tables.names import Names
+from validate.tables.csv_text import CsvRecord
+from validate.tables.names import RowNames
 from validate.tables.share import digest
 from validate.tables.statistics import relative_error
 from validate.tables.table import Table
@@ -20,7 +20,7 @@ from validate.tables.table import Table
 Skip = Callable[[int, str], None]
 """Called with the line of each unused row and the reason."""
 
-_NOWHERE = Record(0, ())
+_NOWHERE = CsvRecord(0, ())
 _KEPT = 4096  # distinct rows whose questions are cached
 
 
@@ -37,12 +37,12 @@ class MeasuredRow:
     its grade is the reason.  ``published`` are the predicted seconds of other predictors.
     """
 
-    asked: Asked | None
+    asked: RowQuestion | None
     time_s: float
     cells: Mapping[str, str]
     kind: str = ""
     file: str = ""
-    record: Record = _NOWHERE
+    record: CsvRecord = _NOWHERE
     digest: str = ""
     place: str = ""
     part: GpuPart | CpuPart | None = None
@@ -61,7 +61,7 @@ class MeasuredRow:
         return self.record.line
 
     @property
-    def asks(self) -> Asked:
+    def asks(self) -> RowQuestion:
         """What it asks; only for rows that ask something."""
         assert self.asked is not None
         return self.asked
@@ -102,11 +102,11 @@ def ignore(line: int, reason: str) -> None:
     del line, reason
 
 
-def every_row(table: Table, kind: Kind, names: Names) -> Iterator[MeasuredRow]:
+def every_row(table: Table, kind: Kind, names: RowNames) -> Iterator[MeasuredRow]:
     """Yield the rows of *table* in order, also those that cannot be read as questions."""
 
     @lru_cache(maxsize=_KEPT)
-    def question(asked: tuple[str, ...]) -> Asked | str:
+    def question(asked: tuple[str, ...]) -> RowQuestion | str:
         """Return what a row asks, which sees no other column, or why it asks nothing."""
         try:
             return kind.question(dict(zip(kind.asked, asked, strict=True)).__getitem__, names)
@@ -121,7 +121,7 @@ def every_row(table: Table, kind: Kind, names: Names) -> Iterator[MeasuredRow]:
             return cells.get(column, "")
 
         time_s, untimed, part = math.nan, "", None
-        asked: Asked | str = whole_row(len(record.fields), len(table.header))
+        asked: RowQuestion | str = whole_row(len(record.fields), len(table.header))
         asked = asked or question(tuple(map(cell, kind.asked)))
         place = cell(kind.place)
         if kind.place in kind.asked and kind.place == "device" and not isinstance(asked, str):
@@ -141,7 +141,7 @@ def every_row(table: Table, kind: Kind, names: Names) -> Iterator[MeasuredRow]:
         yield found
 
 
-def measured_rows(table: Table, kind: Kind, names: Names, skip: Skip = ignore) -> Iterator[MeasuredRow]:
+def measured_rows(table: Table, kind: Kind, names: RowNames, skip: Skip = ignore) -> Iterator[MeasuredRow]:
     """Yield the rows of *table* that can be read as questions, in order."""
     for row in every_row(table, kind, names):
         if row.asked is not None:

@@ -37,14 +37,14 @@ from simulator.units import parse_quantity
 from simulator.workload.described import is_described
 from simulator.workload.lora import LORA_LAYERS
 from simulator.workload.network import family_of
-from simulator.workload.zoo.registry import Entry, build_network, find_entry
-from validate.kinds.kind import Asked, Cell, Kind
+from simulator.workload.zoo.registry import ZooEntry, build_network, find_entry
+from validate.kinds.kind import Cell, Kind, RowQuestion
 from validate.kinds.layouts import ALONE, COLUMNS, ranks_and_layout
 from validate.kinds.serving import attention_library
 from validate.kinds.step_times import step_measured_s
 from validate.kinds.timing import FromStart, ReadBack
 from validate.tables.cells import NotScored, one_of, whole
-from validate.tables.names import Names
+from validate.tables.names import RowNames
 from validate.tables.software import nccl_of
 
 _COLUMNS_ASKED = (
@@ -80,7 +80,7 @@ _READ_EACH = "each step"  # the host reads back the loss of each step
 _CONFIGURATION = ("machine", "model", "phase", "dtype", "batch_per_gpu", "image", "seq_len", "schedule", "dataset")
 
 
-def read_step(cell: Cell, names: Names) -> Asked:
+def read_step(cell: Cell, names: RowNames) -> RowQuestion:
     """Return the question that a row asks; *cell* returns the text of one of ``_COLUMNS_ASKED``.
 
     Raises NotScored if the row is incomplete or asks for something that is not modelled.
@@ -130,8 +130,8 @@ def read_step(cell: Cell, names: Names) -> Asked:
     )
     question = accumulating(question, _accumulation(cell("accumulate")))
     if cell("sync") == _READ_EACH:
-        return Asked(question, timing=ReadBack(LaunchQuestion(where=where, timed="host", call="read")))
-    return Asked(question, timing=_from_start(cell("first_steps"), ranks))
+        return RowQuestion(question, timing=ReadBack(LaunchQuestion(where=where, timed="host", call="read")))
+    return RowQuestion(question, timing=_from_start(cell("first_steps"), ranks))
 
 
 def _from_start(text: str, ranks: int) -> FromStart | None:
@@ -151,7 +151,7 @@ def _month(text: str) -> Month | None:
     return month
 
 
-def _entry(name: str, cell: Cell) -> Entry:
+def _entry(name: str, cell: Cell) -> ZooEntry:
     """Return the built-in network that a row names; raises NotScored."""
     try:
         entry = find_entry(name)
@@ -205,7 +205,7 @@ def _batch(cell: Cell, parts: int) -> int:
     return batch
 
 
-def _sizes(cell: Cell, entry: Entry, options: StepOptions) -> tuple[tuple[str, int | str], ...]:
+def _sizes(cell: Cell, entry: ZooEntry, options: StepOptions) -> tuple[tuple[str, int | str], ...]:
     """Return the network's sizes from a row, its attention kernels, and whether it ends with a loss (1) or not (0)."""
     sizes: dict[str, int | str] = {}
     for column, name in _SIZES.items():
@@ -294,7 +294,7 @@ def configuration(cell: Cell) -> tuple[str, ...]:
     return (cell("n_gpus") or "1", *(cell(column) for column in _CONFIGURATION))
 
 
-def _labels(cell: Cell, names: Names, session: Session) -> Mapping[str, str]:
+def _labels(cell: Cell, names: RowNames, session: Session) -> Mapping[str, str]:
     """Return family, era, device, processor and ranks: one device, several, or several that divide the network."""
     del session
     device, processor = _device(names, cell("machine"))
@@ -314,7 +314,7 @@ def _labels(cell: Cell, names: Names, session: Session) -> Mapping[str, str]:
     return labels
 
 
-def _device(names: Names, machine_name: str) -> tuple[str, str]:
+def _device(names: RowNames, machine_name: str) -> tuple[str, str]:
     """Return the part that computes on the machine *machine_name*, and "GPU" or "CPU"; empty texts if unknown."""
     try:
         machine = names.machine(names.machines.where(machine_name, 1))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from simulator.errors import one_line
 from simulator.questions.single import DISK_ACCESSES, DiskQuestion
-from validate.kinds.kind import Asked, Cell, Kind
+from validate.kinds.kind import Cell, Kind, RowQuestion
 from validate.tables.cells import NotScored, measured_s, size_bytes, threads_of
-from validate.tables.names import Names
+from validate.tables.names import RowNames
 
 _CACHES = ("direct", "dropped", "page cache")
 
 
-def read_storage(cell: Cell, names: Names) -> Asked:
+def read_storage(cell: Cell, names: RowNames) -> RowQuestion:
     """Return the question that a row asks; raises NotScored if the row is incomplete or not modelled."""
     kind, cache = next((kind for kind in DISK_ACCESSES if kind == cell("kind")), None), cell("cache")
     if kind is None:
@@ -20,7 +20,7 @@ def read_storage(cell: Cell, names: Names) -> Asked:
         raise NotScored(f"cache is {one_line(cache, 20) or 'missing'}; it may be {', '.join(_CACHES)}")
     if not cell("block_bytes"):
         raise NotScored("block_bytes missing")
-    return Asked(
+    return RowQuestion(
         DiskQuestion(
             where=names.machines.where(cell("machine"), 1),
             kind=kind,

@@ -137,7 +137,7 @@ def by_host(where: Where, device: str, operator: Operator, *, is_compiled: bool)
 
 
 @dataclass(frozen=True, slots=True)
-class ByItself:
+class IdleKernel:
     """A kernel alone on an idle NVIDIA GPU."""
 
     def shown_s(self, asked_s: float, session: Session) -> float:
@@ -175,7 +175,7 @@ class FromStart:
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class ReplayedGraph:
     """One call captured in a graph that is replayed repeatedly."""
 
     def shown_s(self, asked_s: float, session: Session) -> float:

@@ -10,7 +10,7 @@ from simulator.api.collectives import ALPHA_S
 from simulator.errors import one_line
 from validate.kinds.kind import Kind
 from validate.score.scaling import Efficiencies, scaling_document
-from validate.score.scores import Group, Scores, beside_published, group_rows, median_of, whole
+from validate.score.scores import ScoreGroup, Scores, beside_published, group_rows, median_of, whole
 from validate.tables.lines import by_frequency
 
 SCHEMA_VERSION = 1
@@ -87,7 +87,7 @@ def _table(table: ScoredTable, by: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-def _group(group: Group, baseline: str) -> dict[str, Any]:
+def _group(group: ScoreGroup, baseline: str) -> dict[str, Any]:
     return {
         "by": group.by,
         **asdict(group.errors),

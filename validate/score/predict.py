@@ -18,7 +18,7 @@ from simulator.console.run import collect_rarely
 from simulator.errors import SimulationError
 from simulator.questions.calibration import Calibration
 from simulator.questions.step import StepQuestion
-from validate.kinds.kind import Asked
+from validate.kinds.kind import RowQuestion
 from validate.tables.cells import NotScored
 
 _KEPT = 4096  # distinct rows whose predictions are cached
@@ -36,11 +36,11 @@ class Predicted:
     skipped: str = ""
 
 
-Predict = Callable[[Iterable[Asked]], Iterator[Predicted]]
+Predict = Callable[[Iterable[RowQuestion]], Iterator[Predicted]]
 """Yields a prediction for each row that asks something, in order."""
 
 
-def predicted(asked: Asked, session: Session) -> Predicted:
+def predicted(asked: RowQuestion, session: Session) -> Predicted:
     """Return the prediction of what a row asks."""
     try:
         predicted_s = asked.time_s(session)
@@ -65,7 +65,7 @@ def in_turn(session: Session) -> Predict:
 def in_processes(session: Session, jobs: int) -> Predict:
     """Return the predictions of rows in *jobs* processes; each question is asked once."""
 
-    def predict(rows: Iterable[Asked]) -> Iterator[Predicted]:
+    def predict(rows: Iterable[RowQuestion]) -> Iterator[Predicted]:
         context = multiprocessing.get_context("spawn")  # others would copy a process with threads
         before = set(multiprocessing.active_children())
         with ProcessPoolExecutor(jobs, context, _begin, (session.calibrations,)) as pool:
@@ -84,14 +84,14 @@ def in_processes(session: Session, jobs: int) -> Predict:
     return predict
 
 
-def _in_order(pool: ProcessPoolExecutor, rows: Iterable[Asked]) -> Iterator[Predicted]:
+def _in_order(pool: ProcessPoolExecutor, rows: Iterable[RowQuestion]) -> Iterator[Predicted]:
     """Yield the prediction of each row in turn, with some rows in work ahead of it."""
     rest = iter(rows)
     while ahead := list(islice(rest, _AHEAD)):
-        together: dict[Hashable, list[Asked]] = {}
+        together: dict[Hashable, list[RowQuestion]] = {}
         for asked in dict.fromkeys(ahead):
             together.setdefault(_work(asked.question), []).append(asked)
-        done: dict[Asked, tuple[Future[list[Predicted]], int]] = {}
+        done: dict[RowQuestion, tuple[Future[list[Predicted]], int]] = {}
         for alike in together.values():
             for task in (alike[i : i + _AT_ONCE] for i in range(0, len(alike), _AT_ONCE)):
                 future = pool.submit(_task, task)
@@ -119,5 +119,5 @@ def _begin(calibrations: Mapping[str, Calibration]) -> None:
     _sessions.append(Session(calibrations))
 
 
-def _task(asked: Sequence[Asked]) -> list[Predicted]:
+def _task(asked: Sequence[RowQuestion]) -> list[Predicted]:
     return [predicted(each, _sessions[0]) for each in asked]

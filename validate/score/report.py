@@ -9,7 +9,7 @@ from simulator.console.style import PLAIN, Style
 from simulator.errors import one_line
 from validate.score.document import ScoredTable, skipped_lines
 from validate.score.scaling import scaling_lines
-from validate.score.scores import Group, Scores, beside_published, group_rows, median_of, whole, without
+from validate.score.scores import ScoreGroup, Scores, beside_published, group_rows, median_of, whole, without
 from validate.tables.lines import skipped_table
 
 _HEADER = ["", "rows", "scored", "median", "p90", "mean", "bias"]
@@ -82,11 +82,11 @@ def _published(table: ScoredTable, style: Style) -> list[str]:
     return ["", *table_of(rows, [False] + [True] * 5, style)]
 
 
-def _label(group: Group) -> str:
+def _label(group: ScoreGroup) -> str:
     return "  ".join(one_line(label, 40) for label in group.by.values())
 
 
-def _figures(label: str, group: Group) -> list[str]:
+def _figures(label: str, group: ScoreGroup) -> list[str]:
     errors, baseline = group.errors, group.baseline
     cells = [errors.median_ape, errors.p90_ape, errors.mean_ape]
     return [

@@ -12,8 +12,8 @@ from validate.kinds.row import MeasuredRow
 from validate.kinds.steps import configuration
 from validate.score.predict import Predict, Predicted
 from validate.tables.cells import NotScored, measured_time, number
-from validate.tables.csv_text import Record
-from validate.tables.names import Names
+from validate.tables.csv_text import CsvRecord
+from validate.tables.names import RowNames
 from validate.tables.table import Table
 
 MOST_DIFFERENT = 100_000
@@ -56,7 +56,7 @@ def score_rows(
     next(answers, None)  # ends other processes in peace
 
 
-def ranked(rows: Iterable[MeasuredRow], table: Table, kind: Kind, names: Names) -> Iterator[MeasuredRow]:
+def ranked(rows: Iterable[MeasuredRow], table: Table, kind: Kind, names: RowNames) -> Iterator[MeasuredRow]:
     """Yield *rows* of *table*, with the label ``framework_rank`` where their *kind* ranks frameworks.
 
     Raises InputError where the table has too many different configurations.
@@ -71,11 +71,11 @@ def ranked(rows: Iterable[MeasuredRow], table: Table, kind: Kind, names: Names) 
         yield row
 
 
-def _cell(table: Table, record: Record) -> Cell:
+def _cell(table: Table, record: CsvRecord) -> Cell:
     return lambda column: table.cell(record, column)
 
 
-def _fastest(table: Table, kind: Kind, names: Names) -> dict[tuple[str, ...], float]:
+def _fastest(table: Table, kind: Kind, names: RowNames) -> dict[tuple[str, ...], float]:
     """Return the least time of each configuration over all frameworks; empty where the kind does not rank them."""
     best: dict[tuple[str, ...], float] = {}
     for record in table.rows if "framework_rank" in kind.labels else ():

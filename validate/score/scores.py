@@ -126,7 +126,7 @@ _SIZE_ORDER = {">=1MiB": "0", "<1MiB": "1"}
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ScoreGroup:
     """``rows`` rows that share the labels ``by``, of which ``errors.n`` are scored.
 
     ``baseline`` holds the errors of the baseline over the same scored rows.
@@ -143,19 +143,19 @@ class Group:
         return self.errors.n / self.rows if self.rows else None
 
 
-def whole(rows: Scores) -> Group:
+def whole(rows: Scores) -> ScoreGroup:
     """Return *rows* as one group."""
     return _group({}, *rows.errors())
 
 
-def without(rows: Scores, axes: Sequence[str]) -> tuple[list[str], Group]:
+def without(rows: Scores, axes: Sequence[str]) -> tuple[list[str], ScoreGroup]:
     """Return those of *axes* for which some of *rows* have no label, and those rows as one group."""
     missing, found = rows.without(axes)
     return missing, _group({}, *found)
 
 
-def _group(by: dict[str, str], rows: int, errors: RowErrors) -> Group:
-    return Group(by, rows, summarise(errors[0]), summarise(errors[1]))
+def _group(by: dict[str, str], rows: int, errors: RowErrors) -> ScoreGroup:
+    return ScoreGroup(by, rows, summarise(errors[0]), summarise(errors[1]))
 
 
 def median_of(place: str, rows: Scores) -> float | None:
@@ -165,7 +165,7 @@ def median_of(place: str, rows: Scores) -> float | None:
     return percentile(ordered, 0.5) if ordered else None
 
 
-def group_rows(rows: Scores, axes: Sequence[str]) -> list[Group]:
+def group_rows(rows: Scores, axes: Sequence[str]) -> list[ScoreGroup]:
     """Return the groups of *rows* with equal labels along *axes*, sorted.
 
     Rows that lack one of the labels are in no group.

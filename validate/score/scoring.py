@@ -15,7 +15,7 @@ from validate.score.predict import in_processes, in_turn
 from validate.score.score import ranked, score_rows
 from validate.tables.cells import NotScored, number
 from validate.tables.files import read_bytes, shown_as
-from validate.tables.names import DeviceNames, MachineNames, Names, machines_named
+from validate.tables.names import DeviceNames, MachineNames, RowNames, machines_named
 from validate.tables.table import Table, read_table
 
 _NEEDED = ("row_id", "predictor", "predicted_s")
@@ -72,7 +72,7 @@ class Scoring:
             read = read_calibration(options.calibration, known).devices
             calibrations = {known[name]: device.calibration for name, device in read.items()}
             self._seen = frozenset(key for device in read.values() for key in device.points.asked)
-        self.names = Names(machines, devices, Session(calibrations), options.strategy or "nccl")
+        self.names = RowNames(machines, devices, Session(calibrations), options.strategy or "nccl")
         self._published = read_published(options.baselines) if options.baselines is not None else {}
         self._kinds = {kind.name: kind.with_names(self.names) for kind in KINDS}
 
@@ -81,7 +81,7 @@ class Scoring:
         """The kinds of tables, with the columns they need given the options' names."""
         return tuple(self._kinds.values())
 
-    def calibrated(self, calibrations: Mapping[str, Calibration]) -> Names:
+    def calibrated(self, calibrations: Mapping[str, Calibration]) -> RowNames:
         """Return the names with *calibrations*, by part, in place of the current ones."""
         return replace(self.names, session=self.names.session.calibrated(calibrations))
 
@@ -100,7 +100,7 @@ class Scoring:
         kind: Kind,
         trust: Sequence[str],
         *,
-        names: Names | None = None,
+        names: RowNames | None = None,
         seen: frozenset[str] = frozenset(),
         as_written: bool = False,
         jobs: int = 1,

@@ -31,25 +31,25 @@ _MARK = codecs.BOM_UTF8
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class CsvRecord:
     """One record: its fields, with quotes resolved, and its first line, counted from 1."""
 
     line: int
     fields: tuple[str, ...]
 
 
-class Made(Sequence[Record], ABC):
+class LazyRecords(Sequence[CsvRecord], ABC):
     """A sequence of records made on access, so that only those in use take memory."""
 
     @abstractmethod
-    def made(self, index: int) -> Record:
+    def made(self, index: int) -> CsvRecord:
         """Return the record at *index*, counted from 0."""
 
     @overload
-    def __getitem__(self, index: int) -> Record: ...
+    def __getitem__(self, index: int) -> CsvRecord: ...
     @overload
-    def __getitem__(self, index: slice) -> list[Record]: ...
-    def __getitem__(self, index: int | slice) -> Record | list[Record]:
+    def __getitem__(self, index: slice) -> list[CsvRecord]: ...
+    def __getitem__(self, index: int | slice) -> CsvRecord | list[CsvRecord]:
         if isinstance(index, slice):
             return [self.made(i) for i in range(*index.indices(len(self)))]
         if not -len(self) <= index < len(self):
@@ -57,7 +57,7 @@ class Made(Sequence[Record], ABC):
         return self.made(index % len(self))
 
 
-class Records(Made):
+class Records(LazyRecords):
     """The records of the CSV bytes *raw*, called *name* in messages; each is split on access.
 
     Raises InputError where there are more than *most* records besides a header, a quote is not closed, or a row or a
@@ -82,10 +82,10 @@ class Records(Made):
     def __len__(self) -> int:
         return len(self._starts)
 
-    def made(self, index: int) -> Record:
+    def made(self, index: int) -> CsvRecord:
         """Return the record at *index*, split."""
         line = self._lines[index]
-        return Record(line, _record(self._raw, self._starts[index], line, self._name)[0])
+        return CsvRecord(line, _record(self._raw, self._starts[index], line, self._name)[0])
 
 
 def read_records(raw: bytes, name: str, most: int = MAX_HELD) -> Records:

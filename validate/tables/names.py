@@ -1,4 +1,4 @@
-"""The machines and devices that tables name: :class:`Names`.
+"""The machines and devices that tables name: :class:`RowNames`.
 
 A name is that of a built-in topology or part or one of its aliases, unless the user assigns it another meaning.
 """
@@ -290,7 +290,7 @@ class DeviceNames:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class RowNames:
     """The machines and devices that rows name, and the session that predicts them.
 
     ``strategy`` predicts collectives whose row does not name one; ``folder`` is that of the table, where files of the

@@ -17,13 +17,13 @@ from simulator.errors import InputError, one_line
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class SampledShapes:
     """One shape in *divisor*."""
 
     divisor: int = 1
 
     @classmethod
-    def parse(cls, option: str, text: str) -> Share:
+    def parse(cls, option: str, text: str) -> SampledShapes:
         """Return the share that *text* states, as in ``1/16``; raises InputError where it states none."""
         match = re.fullmatch(r"\s*1\s*/\s*0*([1-9]\d{0,5})\s*", text, re.ASCII)
         if match is None:
@@ -37,7 +37,7 @@ class Share:
         return int(sha256(",".join(map(str, shape)).encode()).hexdigest(), 16) % self.divisor == 0
 
 
-HELD_OUT = Share(16)  # shapes of matrix products and attention that no constant is fitted to
+HELD_OUT = SampledShapes(16)  # shapes of matrix products and attention that no constant is fitted to
 
 
 _DIGITS = 16  # of the digest: 64 bits are plenty for tables of 10^5 rows

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from simulator.errors import Fault, InputError, one_line
 from simulator.workload.precision import precision_named
 from validate.tables.conventions import filled, filled_columns
-from validate.tables.csv_text import Made, Record, read_records
+from validate.tables.csv_text import CsvRecord, LazyRecords, read_records
 
 _MAX_COLUMNS = 1000
 
@@ -23,19 +23,19 @@ class Table:
 
     file: str
     header: tuple[str, ...]
-    rows: Sequence[Record]
+    rows: Sequence[CsvRecord]
     position: Mapping[str, int]
     kind: str = ""
     conventions: frozenset[str] = frozenset()
 
-    def cell(self, row: Record, column: str) -> str:
+    def cell(self, row: CsvRecord, column: str) -> str:
         """Return the text under *column*, stripped, or the value that an empty cell stands for by convention."""
         found = self.written(row, column)
         if found or column not in self.conventions:
             return found
         return filled(self.kind, column, lambda name: self.written(row, name))
 
-    def written(self, row: Record, column: str) -> str:
+    def written(self, row: CsvRecord, column: str) -> str:
         """Return the text under *column*, stripped; empty where there is no such column.
 
         A number format is called as here, whatever library's name for it the row has.
@@ -50,7 +50,7 @@ def read_table(raw: bytes, name: str, needed: Iterable[str], read: Iterable[str]
     return tabulate(read_records(raw, name), name, needed, read, what)
 
 
-def tabulate(records: Sequence[Record], name: str, needed: Iterable[str], read: Iterable[str], what: str) -> Table:
+def tabulate(records: Sequence[CsvRecord], name: str, needed: Iterable[str], read: Iterable[str], what: str) -> Table:
     """Return *records*, the first of which holds the column names, as a table of *what*.
 
     Raises InputError where a column of *needed* is missing, one of *read* occurs twice, or there are too many.
@@ -72,22 +72,22 @@ def tabulate(records: Sequence[Record], name: str, needed: Iterable[str], read: 
     return Table(name, head.fields, _Rows(records, len(head.fields)), position, what, frozenset(filled_columns(what)))
 
 
-class _Rows(Made):
+class _Rows(LazyRecords):
     """The rows of *records* below the header, where unquoted commas may have split some into too many fields."""
 
-    def __init__(self, records: Sequence[Record], n_columns: int) -> None:
+    def __init__(self, records: Sequence[CsvRecord], n_columns: int) -> None:
         self._records = records
         self._n_columns = n_columns
 
     def __len__(self) -> int:
         return len(self._records) - 1
 
-    def made(self, index: int) -> Record:
+    def made(self, index: int) -> CsvRecord:
         """Return the row at *index*, with unquoted commas rejoined."""
         return _rejoined(self._records[index + 1], self._n_columns)
 
 
-def _rejoined(row: Record, n_columns: int) -> Record:
+def _rejoined(row: CsvRecord, n_columns: int) -> CsvRecord:
     """Join fields that begin with a blank to the one before, as unquoted commas of prose have split them.
 
     The row is returned unchanged unless this results in *n_columns* fields.

@@ -20,14 +20,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from simulator.collectives.algorithms.ring import Edge, pipelined
+from simulator.collectives.algorithms.ring import ChunkEdge, pipelined
 from simulator.collectives.schedule import Schedule
 
-Stages = list[list[Edge]]
+Stages = list[list[ChunkEdge]]
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class RootedTree:
     """A rooted tree: the ``parent`` (-1 for the root) and ``level`` (0 for the root) of each rank."""
 
     parent: tuple[int, ...]
@@ -47,16 +47,16 @@ class Tree:
         """Return (rank, parent) for each rank except the root."""
         return [(rank, parent) for rank, parent in enumerate(self.parent) if parent >= 0]
 
-    def renamed(self, names: Sequence[int]) -> Tree:
+    def renamed(self, names: Sequence[int]) -> RootedTree:
         """Return the tree with rank r renamed to ``names[r]``; *names* is a permutation."""
         parent, level = [-1] * len(names), [0] * len(names)
         for rank, name in enumerate(names):
             parent[name] = names[self.parent[rank]] if self.parent[rank] >= 0 else -1
             level[name] = self.level[rank]
-        return Tree(tuple(parent), tuple(level))
+        return RootedTree(tuple(parent), tuple(level))
 
 
-def in_order_tree(n: int) -> Tree:
+def in_order_tree(n: int) -> RootedTree:
     """Return the in-order binary tree of *n* ranks, in which every even rank is a leaf."""
     parent, level = [-1] * n, [0] * n
     runs = [(1, n, 0, 0)]  # first and last rank (from 1), parent (0: none), level
@@ -69,23 +69,23 @@ def in_order_tree(n: int) -> Tree:
             top = lower
         parent[top - 1], level[top - 1] = above - 1, depth
         runs += [(low, top - 1, top, depth + 1), (top + 1, high, top, depth + 1)]
-    return Tree(tuple(parent), tuple(level))
+    return RootedTree(tuple(parent), tuple(level))
 
 
-def _down(tree: Tree, part: int = 0) -> Stages:
+def _down(tree: RootedTree, part: int = 0) -> Stages:
     """Return the stages of a broadcast down *tree*, the root's edges first."""
     return [
-        [Edge(p, r, part=part) for r, p in enumerate(tree.parent) if tree.level[r] == level and p >= 0]
+        [ChunkEdge(p, r, part=part) for r, p in enumerate(tree.parent) if tree.level[r] == level and p >= 0]
         for level in range(1, tree.depth + 1)
     ]
 
 
 def _up(down: Stages) -> Stages:
     """Return the stages of a reduce, given those of the broadcast *down* the same tree."""
-    return [[Edge(e.dst, e.src, True, e.part) for e in stage] for stage in reversed(down)]
+    return [[ChunkEdge(e.dst, e.src, True, e.part) for e in stage] for stage in reversed(down)]
 
 
-def _rooted(n: int, root: int) -> Tree:
+def _rooted(n: int, root: int) -> RootedTree:
     tree = in_order_tree(n)
     turn = root - tree.root
     return tree.renamed([(r + turn) % n for r in range(n)])
@@ -107,7 +107,7 @@ def tree_reduce(n: int, n_chunks: int = 1, root: int = 0) -> Schedule:
     return pipelined(n, _up(_down(_rooted(n, root))), n_chunks, label="reduce")
 
 
-def two_trees(n: int) -> tuple[Tree, Tree]:
+def two_trees(n: int) -> tuple[RootedTree, RootedTree]:
     """Return two binary trees of *n* ranks in which no rank is an inner node of both."""
     first = in_order_tree(n)
     names = [n - 1 - r for r in range(n)] if n % 2 == 0 else [(r + 1) % n for r in range(n)]
@@ -135,8 +135,8 @@ def _fed(n: int, root: int) -> Stages:
     others = [(root + 1 + r) % n for r in range(n - 1)]
     ways = []
     for part, tree in enumerate(two_trees(n - 1)):
-        down = [[Edge(others[e.src], others[e.dst], part=part) for e in stage] for stage in _down(tree, part)]
-        ways.append([[Edge(root, others[tree.root], part=part)], *down])
+        down = [[ChunkEdge(others[e.src], others[e.dst], part=part) for e in stage] for stage in _down(tree, part)]
+        ways.append([[ChunkEdge(root, others[tree.root], part=part)], *down])
     return _beside(*ways)
 
 

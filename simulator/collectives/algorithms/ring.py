@@ -20,7 +20,7 @@ from simulator.collectives.schedule import Round, Schedule, Send
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
+class ChunkEdge:
     """An edge over which rank ``src`` passes each chunk of part number ``part`` of the buffer to ``dst``."""
 
     src: int
@@ -30,7 +30,7 @@ class Edge:
 
 
 def pipelined(
-    n_ranks: int, stages: Sequence[Sequence[Edge]], n_chunks: int, *, n_parts: int = 1, label: str = ""
+    n_ranks: int, stages: Sequence[Sequence[ChunkEdge]], n_chunks: int, *, n_parts: int = 1, label: str = ""
 ) -> Schedule:
     """Return the schedule in which *n_chunks* chunks of each part pass through *stages*.
 
@@ -82,13 +82,13 @@ def ring_all_reduce(n: int) -> Schedule:
 
 def chain_broadcast(n: int, n_chunks: int = 1, root: int = 0) -> Schedule:
     """Return the schedule that passes the buffer of *root* along root + 1, root + 2, ..."""
-    stages = [[Edge((root + k) % n, (root + k + 1) % n)] for k in range(n - 1)]
+    stages = [[ChunkEdge((root + k) % n, (root + k + 1) % n)] for k in range(n - 1)]
     return pipelined(n, stages, n_chunks, label="broadcast")
 
 
 def chain_reduce(n: int, n_chunks: int = 1, root: int = 0) -> Schedule:
     """Return the schedule in which root + 1, root + 2, ... add to the passing buffer, *root* last."""
-    stages = [[Edge((root + 1 + k) % n, (root + 2 + k) % n, reduce=True)] for k in range(n - 1)]
+    stages = [[ChunkEdge((root + 1 + k) % n, (root + 2 + k) % n, reduce=True)] for k in range(n - 1)]
     return pipelined(n, stages, n_chunks, label="reduce")
 
 

@@ -82,7 +82,7 @@ class NcclConstants:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Costs:
+class NcclCosts:
     """The shared constants, and the protocol costs of one version."""
 
     shared: NcclConstants
@@ -111,7 +111,7 @@ class Costs:
         return replace(cost, share=cost.share * least / NVLS_EFFICIENCY[_HOPPER])
 
 
-def costs_of(version: tuple[int, int], known: Constants = DEFAULT) -> Costs:
+def costs_of(version: tuple[int, int], known: Constants = DEFAULT) -> NcclCosts:
     """Return the costs of NCCL's *version*, (major, minor)."""
     shared = known(NcclConstants)
-    return Costs(shared, shared.recent if version >= RECENT else shared.earlier)
+    return NcclCosts(shared, shared.recent if version >= RECENT else shared.earlier)

@@ -22,7 +22,7 @@ from dataclasses import replace
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.paths import Sight, capability, cpu_kind
-from simulator.collectives.nccl.search import Found, Search
+from simulator.collectives.nccl.search import ChannelSolution, Search
 from simulator.collectives.nccl.tables import CpuKind
 from simulator.collectives.nccl.tuning import CommGraph
 from simulator.network.machine import Node
@@ -34,7 +34,7 @@ def comm_graph(group: Communicator) -> CommGraph:
     return group.once("nccl graph", lambda: _searched(group))
 
 
-def found_inside(group: Communicator) -> tuple[Found, int]:
+def found_inside(group: Communicator) -> tuple[ChannelSolution, int]:
     """Return (result of the search, node offset) for a group on one machine.
 
     The offset is added to GPU numbers in the result to get the group's nodes.
@@ -101,18 +101,20 @@ def _searched(group: Communicator) -> CommGraph:
     )
 
 
-def _found(group: Communicator, nodes: Sequence[Node], gpus: tuple[int, ...], lowest: int, *, several: bool) -> Found:
+def _found(
+    group: Communicator, nodes: Sequence[Node], gpus: tuple[int, ...], lowest: int, *, several: bool
+) -> ChannelSolution:
     """Return the search's result for the participating *gpus* of the host with *nodes*; cached for all groups."""
     once, host = group.router.once, nodes[0].host
 
-    def search() -> Found:
+    def search() -> ChannelSolution:
         sight = once(("sight", host, several), lambda: Sight(group.machine, nodes, network=several))
         return Search(sight.of(gpus), lowest, several).found()
 
     return once(("nccl search", host, gpus, lowest, several), search)
 
 
-def _agreed(found: Sequence[Found]) -> Found:
+def _agreed(found: Sequence[ChannelSolution]) -> ChannelSolution:
     """Return the minimum of each figure, as all machines must agree."""
     return replace(
         found[0],

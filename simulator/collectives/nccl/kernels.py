@@ -15,7 +15,7 @@ from simulator.collectives.algorithms.direct import neighbour_pairs
 from simulator.collectives.all_pairs import between_equal
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.chunks import largest_chunk, rounds_from
-from simulator.collectives.nccl.cost import Costs, ProtocolCost
+from simulator.collectives.nccl.cost import NcclCosts, ProtocolCost
 from simulator.collectives.nccl.paces import Paces, Window
 from simulator.collectives.nccl.rings import relays_of
 from simulator.collectives.nccl.rings import way as way_of
@@ -24,7 +24,7 @@ from simulator.collectives.request import Request
 from simulator.collectives.search.rings import FoundRing
 from simulator.network.machine import Machine
 from simulator.network.route import Route
-from simulator.plan.alike import Way
+from simulator.plan.alike import PairGroup
 from simulator.plan.plan import Flow, PlanBuilder
 from simulator.topology.parts import GpuPart, NicPart
 
@@ -42,7 +42,7 @@ class KernelPlanner:
     machine with its slow links and neighbours.
     """
 
-    def __init__(self, builder: PlanBuilder, request: Request, costs: Costs, present: Machine) -> None:
+    def __init__(self, builder: PlanBuilder, request: Request, costs: NcclCosts, present: Machine) -> None:
         self.builder = builder
         self.request = request
         self.costs = costs
@@ -244,7 +244,7 @@ class KernelPlanner:
         ends = [(src, dst, n_bytes) for a, b, n_bytes in edges for src, dst in ((a, b), (b, a))]
         if self._equal:
             places = [ranks[src] for src, _, _ in ends], [ranks[dst] for _, dst, _ in ends]
-            ways: list[tuple[Route, Way | None, float]] = [
+            ways: list[tuple[Route, PairGroup | None, float]] = [
                 (router.route(self._equal.node(src, host), self._equal.node(dst, host)), way, n_bytes)
                 for src, dst, (_, _, n_bytes) in zip(*places, ends, strict=True)
                 for way in self._equal.inside
@@ -268,7 +268,9 @@ def _at_most_all(window_bytes: float, size_bytes: float) -> float:
     return min(1.0, window_bytes / size_bytes) if size_bytes > 0 else 1.0
 
 
-def _piped(route: Route, n_bytes: float, cost: ProtocolCost, cap_Bps: float, latency_s: float, at: Way | None) -> Flow:
+def _piped(
+    route: Route, n_bytes: float, cost: ProtocolCost, cap_Bps: float, latency_s: float, at: PairGroup | None
+) -> Flow:
     """Return a flow whose last byte arrives *latency_s* after it was sent, including the route's own latency."""
     extra = max(0.0, latency_s - route.latency_s)
     return Flow(route, n_bytes, overhead=cost.wire, cap_Bps=cap_Bps, latency_s=extra, at=at)

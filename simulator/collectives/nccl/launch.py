@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulator.collectives.nccl import tables as t
-from simulator.collectives.nccl.tuning import Choice, CommGraph
+from simulator.collectives.nccl.tuning import CommGraph, NcclChoice
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class KernelResources:
     """The GPU resources of a kernel: thread blocks (one per channel) and threads per block.
 
     ``n_filled`` is the number of channels that the buffer fills, not rounded.
@@ -20,7 +20,7 @@ class Launch:
     n_filled: float
 
 
-def channels_used(graph: CommGraph, choice: Choice, size_bytes: float) -> Launch:
+def channels_used(graph: CommGraph, choice: NcclChoice, size_bytes: float) -> KernelResources:
     """Return the number of channels and threads that NCCL launches for *choice* at a size.
 
     Channels are removed while each thread would have fewer bytes than a threshold; then threads are halved.  NVLS uses
@@ -29,7 +29,7 @@ def channels_used(graph: CommGraph, choice: Choice, size_bytes: float) -> Launch
     algorithm, protocol = choice.algorithm, choice.protocol
     if algorithm in ("nvls", "nvls_tree"):
         fixed = 16 if graph.compute_capability_min < 100 else 24 if graph.n_nodes == 1 else 32
-        return Launch(fixed, t.NVLS_THREADS, fixed)
+        return KernelResources(fixed, t.NVLS_THREADS, fixed)
     channels, threads = graph.comm_channels, t.THREADS[protocol]
     threshold = t.BYTES_PER_THREAD[protocol]
     if algorithm == "ring" and protocol == "LL":
@@ -41,4 +41,4 @@ def channels_used(graph: CommGraph, choice: Choice, size_bytes: float) -> Launch
         channels -= 1
     while threads % 128 == 0 and size_bytes < channels * threads * threshold:
         threads //= 2
-    return Launch(channels, threads, filled)
+    return KernelResources(channels, threads, filled)

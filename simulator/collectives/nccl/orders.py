@@ -24,7 +24,7 @@ Free = Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Ring:
+class RingCandidate:
     """A candidate ring, with its load on each directed link inside the machine and to the network.
 
     Loads are fractions of a channel's speed.
@@ -43,7 +43,7 @@ class Ring:
         return {link: round(need) for link, need in taken.items()}
 
 
-def closed_rings(seen: SeenMachine, speed: float, intra: int, free: Free, budget: Budget) -> Iterator[Ring]:
+def closed_rings(seen: SeenMachine, speed: float, intra: int, free: Free, budget: Budget) -> Iterator[RingCandidate]:
     """Yield rings inside the machine whose hops are of class *intra* or better and have *speed* (GB/s) free.
 
     *budget*: a step is a GPU tried as the next of an order.
@@ -51,12 +51,12 @@ def closed_rings(seen: SeenMachine, speed: float, intra: int, free: Free, budget
     for order in _orders(seen, seen.gpus[0], speed, intra, free, budget, cut=False):
         hops = [*pairwise(order), (order[-1], order[0])]
         if all(_open(seen, hop, speed, intra, free) for hop in hops):
-            yield Ring(order, _loads(seen, hops), ())
+            yield RingCandidate(order, _loads(seen, hops), ())
 
 
 def rings_through_network(
     seen: SeenMachine, speeds: tuple[float, float], intra: int, inter: int, free: Free, budget: Budget
-) -> Iterator[Ring]:
+) -> Iterator[RingCandidate]:
     """Yield chains of all GPUs that enter and leave by the same network device.
 
     *seen*: the machine.
@@ -77,7 +77,7 @@ def rings_through_network(
                 if back is None or back.kind > inter or back.bandwidth < wide:
                     continue
                 if all(_open(seen, hop, speed, intra, free) for hop in hops):
-                    yield Ring(order, _loads(seen, hops), usable[gpu].loads + back.loads)
+                    yield RingCandidate(order, _loads(seen, hops), usable[gpu].loads + back.loads)
 
 
 def _open(seen: SeenMachine, hop: tuple[int, int], speed: float, intra: int, free: Free) -> bool:

@@ -10,7 +10,7 @@ from simulator.collectives.nccl.cost import NcclConstants, ProtocolCost
 from simulator.network.machine import Link, Machine
 from simulator.network.route import Route
 from simulator.plan.alike import added
-from simulator.plan.flow import Filling, Limit, Limits
+from simulator.plan.flow import Filling, FlowLimits, LinkLimit
 from simulator.plan.plan import Flow, PlanBuilder, crossed
 from simulator.topology.parts import GPU_LINKS, NETWORK_LINKS
 from simulator.units import format_bandwidth
@@ -64,13 +64,13 @@ class Paces:
         for stream, flows, repeat, _ in self.channels:
             paced = []
             for flow in flows:
-                limits = Limits(
+                limits = FlowLimits(
                     flow.cap_Bps, flow.wire_bytes * repeat, tuple(self._limits(flow, repeat, needs)), filling
                 )
                 paced.append(replace(flow, cap_Bps=limits.cap_Bps(_NOTHING), limits=limits))
             builder.transfer(label, paced, stream=stream, after=after, repeat=repeat)
 
-    def _needs(self) -> tuple[dict[int, tuple[Limit, float]], Filling]:
+    def _needs(self) -> tuple[dict[int, tuple[LinkLimit, float]], Filling]:
         """Return by link, or by key for flows of equal machines, its limit for all flows, and the seconds of one alone.
 
         The latter is that of the longest flow over it to which PCIe does not give all of its rate.  Return too what
@@ -97,7 +97,7 @@ class Paces:
         between = [key for key in sent_s if share and links[key % n].kind in NETWORK_LINKS]
         return needs, Filling(share, tuple([self._at_all(key, needs[key][0]) for key in between]))
 
-    def _at_all(self, key: int, limit: Limit) -> tuple[Limit, int, Sequence[int]]:
+    def _at_all(self, key: int, limit: LinkLimit) -> tuple[LinkLimit, int, Sequence[int]]:
         """Return *limit* of the first link that *key* represents, with the stride to those of all its hosts."""
         at = self.channels[0][1][0].at
         if at is None:
@@ -106,7 +106,7 @@ class Paces:
         resource = self._machine.links[at.sites.first_of(key)].resource
         return limit._replace(resource=resource), self._machine.resource_copies.stride(resource), hosts
 
-    def _need(self, link: Link, sent_s: float) -> Limit:
+    def _need(self, link: Link, sent_s: float) -> LinkLimit:
         """Return the limit of *link*, on which flows are *sent_s* under way at its share."""
         fixed_s, full_s = 0.0, sent_s
         if link.kind in GPU_LINKS:
@@ -114,9 +114,9 @@ class Paces:
             ways = [(sent_s * each.share * (1.0 + first.fill * each.first), each.rounds_s) for each in self.windows]
             full_s, fixed_s = min(ways, key=sum)
             fixed_s += first.own_passes * self.own_s
-        return Limit(link.resource, fixed_s, full_s, link.bandwidth_Bps)
+        return LinkLimit(link.resource, fixed_s, full_s, link.bandwidth_Bps)
 
-    def _limits(self, flow: Flow, repeat: int, needs: Mapping[int, tuple[Limit, float]]) -> Iterator[Limit]:
+    def _limits(self, flow: Flow, repeat: int, needs: Mapping[int, tuple[LinkLimit, float]]) -> Iterator[LinkLimit]:
         """Yield the limits of *flow* on each link that it crosses."""
         through_cpu = flow.route.path_class in _THROUGH_CPU
         for index, carried, keys in crossed(flow):

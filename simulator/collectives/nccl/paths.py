@@ -30,7 +30,7 @@ _SWITCH = -1  # all NVLink switches of a machine are one node
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
+class DevicePath:
     """A path between two devices: its class (index into PATH_TYPES), bottleneck in MB/s, and links.
 
     ``loads`` gives, for each directed link, the fraction of a channel's speed that it carries.  ``via`` is the GPU
@@ -55,7 +55,7 @@ class SeenMachine:
     gpus: tuple[int, ...]
     nets: tuple[int, ...]
     capacity: tuple[int, ...]
-    paths: Mapping[tuple[int, int], Path]
+    paths: Mapping[tuple[int, int], DevicePath]
     total: Mapping[int, int]  # by GPU: MB/s of all its NVLinks, or of its widest host link if that is more
     has_switch: bool
 
@@ -189,7 +189,7 @@ class _Builder:
 
     def seen(self, gpus: tuple[int, ...]) -> SeenMachine:
         """Return the view with the given *gpus*, which must be all GPUs if any two are linked directly."""
-        paths: dict[tuple[int, int], Path] = {}
+        paths: dict[tuple[int, int], DevicePath] = {}
         for gpu in gpus:
             found = self._from(gpu)
             for other in gpus:
@@ -263,7 +263,7 @@ class _Builder:
             return _NVB
         return edge.kind
 
-    def _path(self, start: int, found: _Way, kind: int | None = None) -> Path:
+    def _path(self, start: int, found: _Way, kind: int | None = None) -> DevicePath:
         """Return the path with its load on each link."""
         path_type = found[0] if kind is None else kind
         edges = found[2]
@@ -278,9 +278,9 @@ class _Builder:
                 back = self.twin[edge.link]  # reads over PCIe cost older GPUs requests in the other direction
                 loads[back] = loads.get(back, 0.0) + 1 / 8
         via = edges[0].dst if path_type == _NVB else None
-        return Path(path_type, found[1], tuple(edge.link for edge in edges), tuple(loads.items()), via)
+        return DevicePath(path_type, found[1], tuple(edge.link for edge in edges), tuple(loads.items()), via)
 
-    def _peer(self, gpu: int, found: _Way) -> Path:
+    def _peer(self, gpu: int, found: _Way) -> DevicePath:
         """Return the path to another GPU; it passes through host memory if direct peer access is not allowed."""
         dst = found[2][-1].dst
         if found[0] <= _C2C or _allowed(self.machine.transport.peer_to_peer, found[0]) or not self.cpus:
@@ -299,7 +299,7 @@ class _Builder:
         first, second = reached[cpu], onward[dst]
         return max(first[0], second[0], _PHB), min(first[1], second[1]), first[2] + second[2]
 
-    def _direct(self, net: int, gpu: int, found: _Way) -> tuple[Path, Path]:
+    def _direct(self, net: int, gpu: int, found: _Way) -> tuple[DevicePath, DevicePath]:
         """Return the paths from a network device to a GPU and back, including the device's port."""
         part = self.machine.nodes[net].part
         free = isinstance(part, NicPart) and part.gpudirect
@@ -315,11 +315,11 @@ class _Builder:
         back = tuple(self.twin[edge.link] for edge in reversed(found[2]))
         width = min(found[1], self.rate[net])
         return (
-            Path(kind, width, (inward, *into.hops), ((inward, 1.0), *into.loads)),
-            Path(kind, width, (*back, outward), (*((link, 1.0) for link in back), (outward, 1.0))),
+            DevicePath(kind, width, (inward, *into.hops), ((inward, 1.0), *into.loads)),
+            DevicePath(kind, width, (*back, outward), (*((link, 1.0) for link in back), (outward, 1.0))),
         )
 
-    def _owner(self, net: int, gpus: tuple[int, ...], paths: Mapping[tuple[int, int], Path]) -> int | None:
+    def _owner(self, net: int, gpus: tuple[int, ...], paths: Mapping[tuple[int, int], DevicePath]) -> int | None:
         """Return the GPU that *net* belongs to; devices equally near to several GPUs are assigned in turn."""
         reach = {g: (p.kind, -p.bandwidth) for g in gpus if (p := paths.get((g, net))) is not None}
         if not reach:
@@ -331,7 +331,7 @@ class _Builder:
         return near[alike.index(net) % len(near)]
 
 
-def _relayed(gpu: int, peer: int, net: int, paths: Mapping[tuple[int, int], Path]) -> Path | None:
+def _relayed(gpu: int, peer: int, net: int, paths: Mapping[tuple[int, int], DevicePath]) -> DevicePath | None:
     """Return the path from *gpu* to *net* by NVLink through *peer* (PXN), or None if the direct one is better."""
     own, theirs, hop = paths.get((gpu, net)), paths.get((peer, net)), paths.get((gpu, peer))
     if gpu == peer or own is None or theirs is None or hop is None or hop.kind > _NVL or theirs.kind > _P2C:
@@ -339,7 +339,7 @@ def _relayed(gpu: int, peer: int, net: int, paths: Mapping[tuple[int, int], Path
     if theirs.bandwidth <= own.bandwidth and own.kind <= _PXN:
         return None
     width = min(hop.bandwidth, theirs.bandwidth)
-    return Path(_PXN, width, hop.hops + theirs.hops, hop.loads + theirs.loads)
+    return DevicePath(_PXN, width, hop.hops + theirs.hops, hop.loads + theirs.loads)
 
 
 def _allowed(level: str, kind: int) -> bool:

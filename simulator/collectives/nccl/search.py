@@ -42,7 +42,7 @@ Orders = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ChannelSolution:
     """A solution: ``n_channels`` of ``speed`` GB/s each, over paths of the given classes or better.
 
     ``orders`` has the GPU order of each ring, repeated for each of its channels; ``relayed`` has the rings' hops
@@ -102,23 +102,23 @@ class Search:
             ports[net] = max(ports.get(net, 0), path.bandwidth)
         self._ports = tuple(ports.values())
 
-    def found(self) -> Found:
+    def found(self) -> ChannelSolution:
         """Return the solution; if there is none, one slow ring in rank order."""
         if len(self.seen.gpus) == 1 and not self.several:
-            return Found(1, self.speeds[0], _LOC, _PIX, True, (self.seen.gpus,), tree_intra=self.speeds[0])
+            return ChannelSolution(1, self.speeds[0], _LOC, _PIX, True, (self.seen.gpus,), tree_intra=self.speeds[0])
         best = self._rings()
         if best is None:
-            return Found(1, _NOTHING_FOUND, _SYS, _SYS, True, (self.seen.gpus,), tree_intra=_NOTHING_FOUND)
+            return ChannelSolution(1, _NOTHING_FOUND, _SYS, _SYS, True, (self.seen.gpus,), tree_intra=_NOTHING_FOUND)
         best = replace(self._doubled(best), relayed=self._relayed(best.orders))
         best = replace(best, tree_intra=self._tree_intra(best), nvls=self._nvls())
         return replace(best, whole=not (self._ordering.ended or self._packing.ended))
 
     # -- rings -----------------------------------------------------------------------
 
-    def _rings(self) -> Found | None:
+    def _rings(self) -> ChannelSolution | None:
         least = 2 if self._is_split() else 1  # trees need two channels across a slow middle
         start = [i for i, s in enumerate(self.speeds) if s <= self.widest and s * least <= self.total]
-        best: Found | None = None
+        best: ChannelSolution | None = None
         for speed in self.speeds[start[0] if start else -1 :]:
             if best is not None and speed / best.speed <= _SPARE:
                 break
@@ -127,7 +127,7 @@ class Search:
                 orders, same = self._most((speed, speed), *classes)
                 n = len(orders)
                 if n >= least and (best is None or n * speed > best.total):
-                    best = Found(n, speed, *classes, same, orders)
+                    best = ChannelSolution(n, speed, *classes, same, orders)
                 if best is not None and best.total >= self.total:
                     return best
                 classes = self._looser(*classes, best)
@@ -138,7 +138,7 @@ class Search:
         inside = min((p.kind for p in self.between.values()), default=_LOC)
         return inside, min((p.kind for p in self.outward.values()), default=_PIX)
 
-    def _looser(self, intra: int, inter: int, best: Found | None) -> tuple[int, int] | None:
+    def _looser(self, intra: int, inter: int, best: ChannelSolution | None) -> tuple[int, int] | None:
         """Return the next classes to try, or None; they are no looser than those of a solution."""
         farthest = max((p.kind for p in self.outward.values()), default=_PIX)  # no path is worse
         limit = inter if self.several else max((p.kind for p in self.between.values()), default=_LOC)
@@ -240,14 +240,14 @@ class Search:
         ways = {(a, b): self.seen.paths[a, b].via for a, b in hops if (a, b) in self.seen.paths}
         return tuple((a, via, b) for (a, b), via in ways.items() if via is not None)
 
-    def _doubled(self, best: Found) -> Found:
+    def _doubled(self, best: ChannelSolution) -> ChannelSolution:
         """Return the solution with fast channels split into twice as many of half the speed."""
         if best.speed < 25 or (self.lowest > 80 and best.speed < 50 and best.n_channels > 4):
             return best
         n = min(2 * best.n_channels, _MAX_SEARCHED)
         return replace(best, n_channels=n, speed=best.speed / -(-n // best.n_channels))
 
-    def _tree_intra(self, best: Found) -> float:
+    def _tree_intra(self, best: ChannelSolution) -> float:
         """Return the speed inside the machine, in GB/s, of a tree with the rings' channels."""
         if not self.several or len(self.seen.gpus) == 1:
             return best.speed

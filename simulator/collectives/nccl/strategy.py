@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
-from simulator.collectives.nccl.cost import Costs, costs_of
+from simulator.collectives.nccl.cost import NcclCosts, costs_of
 from simulator.collectives.nccl.graph import comm_graph
 from simulator.collectives.nccl.kernels import KernelPlanner
 from simulator.collectives.nccl.launch import channels_used
@@ -47,7 +47,7 @@ class Nccl:
     def __init__(
         self,
         algorithm: str | None = None,
-        costs: Costs | None = None,
+        costs: NcclCosts | None = None,
         *,
         in_switch: bool = True,
         nvls: bool = True,

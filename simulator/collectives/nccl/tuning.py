@@ -89,7 +89,7 @@ class CommGraph:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class NcclChoice:
     """One algorithm with one protocol, and the model's expectation for a size.
 
     ``time_us`` is ``latency_us + size_bytes / (1000 algbw_GBps)``; both terms include the corrections for the size.
@@ -109,7 +109,7 @@ def choose(
     *,
     algorithms: Collection[Algorithm] | None = None,
     protocol: Protocol | None = None,
-) -> Choice:
+) -> NcclChoice:
     """Return the candidate with the least time; of equal ones, the first in NCCL's order.
 
     *algorithms*: consider only these (NCCL_ALGO).
@@ -132,7 +132,7 @@ def choose(
 
 def candidates(
     graph: CommGraph, collective: Collective, size_bytes: float, *, algorithms: Collection[Algorithm] | None = None
-) -> list[Choice]:
+) -> list[NcclChoice]:
     """Return every enabled pair of algorithm and protocol, in NCCL's order.
 
     *graph*: the search's result.
@@ -140,7 +140,7 @@ def candidates(
     *size_bytes*: nccl-tests' size.
     *algorithms*: consider only these (NCCL_ALGO); naming an algorithm does not enable it.
     """
-    found: list[Choice] = []
+    found: list[NcclChoice] = []
     for algorithm in ALGORITHMS:
         if algorithms is not None and algorithm not in algorithms:
             continue
@@ -150,7 +150,7 @@ def candidates(
                 continue
             latency, algbw = _at_size(graph, collective, algorithm, protocol, size_bytes, figures)
             time = latency + size_bytes / (1000 * algbw)
-            found.append(Choice(algorithm, protocol, latency, algbw, time))
+            found.append(NcclChoice(algorithm, protocol, latency, algbw, time))
     return found
 
 

@@ -7,8 +7,8 @@ from itertools import zip_longest
 from simulator.collectives.communicator import Equal
 from simulator.collectives.request import Request, Unsuitable
 from simulator.collectives.search.rings import FoundRing
-from simulator.network.route import Copied, Route, route_along
-from simulator.plan.alike import Way
+from simulator.network.route import MovableRoute, Route, route_along
+from simulator.plan.alike import PairGroup
 
 
 class Ways:
@@ -18,7 +18,7 @@ class Ways:
         self.request = request
         self.hosts = list(request.by_host().values())
         self.equal = Equal.of(request.group)
-        self._to_switches: dict[int, list[tuple[Copied, ...]]] = {}  # by GPU of the first equal host
+        self._to_switches: dict[int, list[tuple[MovableRoute, ...]]] = {}  # by GPU of the first equal host
 
     def open(self, ring: FoundRing) -> list[Route]:
         """Return a ring's hops without the one into the root (broadcast) or out of it (reduce)."""
@@ -27,7 +27,7 @@ class Ways:
             return [route for route in ring.routes if route.dst != root]
         return [route for route in ring.routes if route.src != root]
 
-    def round(self, ring: FoundRing, *, rooted: bool) -> list[tuple[Route, Way | None]]:
+    def round(self, ring: FoundRing, *, rooted: bool) -> list[tuple[Route, PairGroup | None]]:
         """Return a ring's hops; if machines are equal, those of the first machine with the ways they represent."""
         if not self.equal or rooted:
             return [(route, None) for route in ring.routes]
@@ -35,7 +35,7 @@ class Ways:
         ways = [self.equal.within] * (on_first - 1) + [self.equal.onward]
         return list(zip(ring.routes[:on_first], ways, strict=True))
 
-    def inside(self) -> list[tuple[int, Way | None]]:
+    def inside(self) -> list[tuple[int, PairGroup | None]]:
         """Return the participating nodes; if machines are equal, those of one machine per role in the trees."""
         if not self.equal:
             return [(node, None) for node in self.request.ranks]
@@ -73,7 +73,10 @@ class Ways:
         if first not in self._to_switches:
             links = [link for link in machine.outgoing[first] if machine.nodes[link.dst].kind == "nvlink-switch"]
             self._to_switches[first] = [
-                tuple(Copied(machine, route_along(machine, [way], "nvl", "nvls")) for way in (up, machine.reverse(up)))
+                tuple(
+                    MovableRoute(machine, route_along(machine, [way], "nvl", "nvls"))
+                    for way in (up, machine.reverse(up))
+                )
                 for up in links
             ]
         if not self._to_switches[first]:

@@ -25,7 +25,7 @@ from simulator.workload.precision import ELEMENT_BYTES
 
 @constants("cpu_convolution")
 @dataclass(frozen=True, slots=True)
-class ConvolutionCosts:
+class CpuConvolutionCosts:
     """Constants of convolutions, the same for all CPUs."""
 
     PARTS: ClassVar = {"efficiency": dict}
@@ -40,7 +40,7 @@ def convolution_products(cpu: Cpu, kernel: Convolution) -> KernelCost:
 
 
 def _direct(cpu: Cpu, kernel: Convolution) -> KernelCost:
-    c, shape, threads = cpu.constants(ConvolutionCosts), kernel.shape, cpu.threads
+    c, shape, threads = cpu.constants(CpuConvolutionCosts), kernel.shape, cpu.threads
     element = ELEMENT_BYTES[kernel.precision]
     lanes = max(1, cpu.vector_bits // (8 * max(4, element)))
     # Vectors run over the channels that are not reduced: those of the result, or of the images' gradient.
@@ -83,7 +83,7 @@ def _unrolled(cpu: Cpu, kernel: Convolution) -> KernelCost:
     columns_s = 0.0
     if not plain:
         n_bytes = 2 * window * pixels * ELEMENT_BYTES[kernel.precision]
-        written_s = window * pixels * cpu.constants(ConvolutionCosts).unrolled_cycles / scalar_rate(cpu, 1)
+        written_s = window * pixels * cpu.constants(CpuConvolutionCosts).unrolled_cycles / scalar_rate(cpu, 1)
         columns_s = max(written_s, transfer_time(cpu, n_bytes, 1))
     time_s = shape.batch * shape.groups * (multiplied.time_s + columns_s)
     bound: Bound = "memory" if columns_s > multiplied.time_s else multiplied.bound

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simulator.devices.cost import KernelCost, bound_of
-from simulator.devices.gpu.convolution_algorithms import Candidate, Problem, problem
+from simulator.devices.gpu.convolution_algorithms import ConvolutionAlgorithm, Problem, problem
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.implicit_gemm import byte_gemm, direct, explicit_gemm, implicit_gemm, tensor_gemm
 from simulator.devices.gpu.rates import BYTES_AT_ONCE, energy_time, multiplies_bytes, sustained_clock, tensor_rate
@@ -61,7 +61,7 @@ def _of_bytes(asked: Problem) -> Problem:
     return replace(asked, rate_flops_per_s=hot, hot_rate_flops_per_s=hot)
 
 
-def _on_lanes(asked: Problem) -> list[Candidate]:
+def _on_lanes(asked: Problem) -> list[ConvolutionAlgorithm]:
     """Return the library's algorithms that do without matrix units."""
     shape = asked.shape
     found = [implicit_gemm(asked)]

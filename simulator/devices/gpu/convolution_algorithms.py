@@ -15,7 +15,7 @@ from simulator.workload.operators import Conv2d, Convolution
 SPLITS = (1, 2, 4, 8, 16, 32, 64)
 
 
-class Candidate(NamedTuple):
+class ConvolutionAlgorithm(NamedTuple):
     """An algorithm and its time; ``compute_s`` and ``memory_s`` are parts of it that may overlap."""
 
     time_s: float

@@ -13,7 +13,7 @@ from __future__ import annotations
 from math import ceil
 
 from simulator.devices.gpu.blocks import ANY_TILES, Engine, blocks_time, tensor_engine
-from simulator.devices.gpu.convolution_algorithms import SPLITS, Candidate, Problem, at_least
+from simulator.devices.gpu.convolution_algorithms import SPLITS, ConvolutionAlgorithm, Problem, at_least
 from simulator.devices.gpu.memory import memory_time
 
 # Tiles for which the libraries' kernels are compiled: channels of the result by pixels.
@@ -48,7 +48,7 @@ def _backward_data_share(problem: Problem) -> float:
     return costs.amd_backward_data if problem.gpu.traits.kernels == "amd" else costs.backward_data * costs.gemm
 
 
-def implicit_gemm(problem: Problem) -> Candidate:
+def implicit_gemm(problem: Problem) -> ConvolutionAlgorithm:
     """Return the matrix product whose columns never reach memory (AMD: they do, for more than one tap)."""
     costs, shape, groups = problem.costs, problem.shape, problem.shape.groups
     kernels = problem.gpu.traits.kernels
@@ -99,10 +99,10 @@ def implicit_gemm(problem: Problem) -> Candidate:
         n_bytes += 2 * problem.element_bytes * shape.c_in * taps * problem.pixels_out
         fixed_s += costs.amd_image_s * shape.batch
     memory_s = n_bytes / problem.bandwidth_Bps
-    return Candidate(at_least(compute_s, memory_s) + fixed_s, "implicit GEMM", compute_s, memory_s, n_bytes)
+    return ConvolutionAlgorithm(at_least(compute_s, memory_s) + fixed_s, "implicit GEMM", compute_s, memory_s, n_bytes)
 
 
-def explicit_gemm(problem: Problem) -> Candidate:
+def explicit_gemm(problem: Problem) -> ConvolutionAlgorithm:
     """Return the gradient of the images as a product that writes columns, which a second kernel adds up (col2im)."""
     costs, shape = problem.costs, problem.shape
     rows = problem.c_in * problem.taps
@@ -115,10 +115,12 @@ def explicit_gemm(problem: Problem) -> Candidate:
     spread_s = (column_bytes + image_bytes) / (problem.bandwidth_Bps * spread)
     time_s = at_least(compute_s, memory_s) + spread_s + costs.kernel_s + 2 * costs.next_kernel_s
     n_bytes = problem.bytes + 2 * column_bytes + image_bytes
-    return Candidate(time_s, "GEMM and col2im", compute_s, memory_s + spread_s, n_bytes)
+    return ConvolutionAlgorithm(time_s, "GEMM and col2im", compute_s, memory_s + spread_s, n_bytes)
 
 
-def tensor_gemm(problem: Problem, rate_flops_per_s: float, energy_s: float, channels_last: bool) -> Candidate:
+def tensor_gemm(
+    problem: Problem, rate_flops_per_s: float, energy_s: float, channels_last: bool
+) -> ConvolutionAlgorithm:
     """Return the implicit product on tensor cores, with copies to channels-last and back unless it has one tap.
 
     Computing takes at least *energy_s*, the least time in which the board can supply its energy.
@@ -168,7 +170,7 @@ def tensor_gemm(problem: Problem, rate_flops_per_s: float, energy_s: float, chan
     helpers = 0 if problem.direction == "fwd" else 2  # kernels that rearrange filters or zero the result
     fixed_s = costs.tensor_kernel_s + helpers * costs.next_kernel_s
     time_s = at_least(compute_s, memory_s) + zeros_s + copies_s + fixed_s
-    return Candidate(time_s, "tensor cores", compute_s, memory_s + copies_s, n_bytes + copies)
+    return ConvolutionAlgorithm(time_s, "tensor cores", compute_s, memory_s + copies_s, n_bytes + copies)
 
 
 def _is_narrow(problem: Problem) -> bool:
@@ -186,7 +188,7 @@ def _of_taps(channels: int, taps: int, packed: bool = False) -> int:
     return channels if taps == 1 else taps * _TAP_CHANNELS * ceil(channels / _TAP_CHANNELS)
 
 
-def byte_gemm(problem: Problem, rate_flops_per_s: float) -> Candidate:
+def byte_gemm(problem: Problem, rate_flops_per_s: float) -> ConvolutionAlgorithm:
     """Return the forward product of bytes as cuDNN 6 and 7 compute it: one tile, whole waves, a reduction never split.
 
     Channels come in packs of 32 for each tap (NVIDIA, "cuDNN API reference", ``CUDNN_TENSOR_NCHW_VECT_C``), so an image
@@ -200,15 +202,17 @@ def byte_gemm(problem: Problem, rate_flops_per_s: float) -> Candidate:
     flop = 2.0 * _BYTE_TILE**2 * (k + costs.prologue_k) * ceil(blocks / gpu.sm_count) * gpu.sm_count
     compute_s, memory_s = flop / (rate_flops_per_s * costs.tensor), problem.bytes / problem.bandwidth_Bps
     time_s = at_least(compute_s, memory_s) + costs.kernel_s
-    return Candidate(time_s, "implicit GEMM of bytes", compute_s, memory_s, problem.bytes)
+    return ConvolutionAlgorithm(time_s, "implicit GEMM of bytes", compute_s, memory_s, problem.bytes)
 
 
-def direct(problem: Problem) -> Candidate:
+def direct(problem: Problem) -> ConvolutionAlgorithm:
     """Return the direct sum over taps, one thread per pixel of the result, as depthwise and grouped kernels do."""
     costs = problem.costs
     compute_s = problem.shape.flop / (problem.rate_flops_per_s * costs.direct)
     memory_s = problem.bytes / (problem.bandwidth_Bps * costs.direct_bandwidth)
-    return Candidate(at_least(compute_s, memory_s) + costs.kernel_s, "direct", compute_s, memory_s, problem.bytes)
+    return ConvolutionAlgorithm(
+        at_least(compute_s, memory_s) + costs.kernel_s, "direct", compute_s, memory_s, problem.bytes
+    )
 
 
 def _split_s(problem: Problem, elements: int | None = None) -> float:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from math import ceil
 
 from simulator.devices.gpu.blocks import ANY_TILES, Engine, blocks_time
-from simulator.devices.gpu.convolution_algorithms import Candidate, Problem, at_least
+from simulator.devices.gpu.convolution_algorithms import ConvolutionAlgorithm, Problem, at_least
 
 _FUSED = ((32, 32), (64, 32))  # channels by image tiles of 16 elements each
 _FUSED_DEPTH = 16
@@ -27,7 +27,7 @@ _FREQUENCIES = _FFT_SIDE * (_FFT_SIDE // 2 + 1)  # of a real tile; each is compl
 _COMPLEX = 4  # real multiplications in one complex one
 
 
-def winograd_fused(problem: Problem) -> Candidate:
+def winograd_fused(problem: Problem) -> ConvolutionAlgorithm:
     """Return F(2 x 2, 3 x 3) in one kernel."""
     costs, shape = problem.costs, problem.shape
     if problem.gpu.traits.kernels == "amd":
@@ -42,7 +42,7 @@ def winograd_fused(problem: Problem) -> Candidate:
     memory_s = problem.bytes / problem.bandwidth_Bps
     filters_s = 0.0 if problem.gpu.traits.kernels == "amd" else _filters_time(problem, _FUSED_DEPTH)
     time_s = at_least(compute_s, memory_s) + filters_s + costs.kernel_s + costs.next_kernel_s
-    return Candidate(time_s, "Winograd 2x2, fused", compute_s, memory_s, problem.bytes)
+    return ConvolutionAlgorithm(time_s, "Winograd 2x2, fused", compute_s, memory_s, problem.bytes)
 
 
 def _fused_places(batch: int, height: int, width: int) -> int:
@@ -64,7 +64,7 @@ def _parts(kernel: int, stride: int) -> int:
     return stride * ceil(ceil(kernel / stride) / 3)
 
 
-def winograd(problem: Problem) -> Candidate:
+def winograd(problem: Problem) -> ConvolutionAlgorithm:
     """Return F(4 x 4, 3 x 3), or F(2 x 2, 5 x 5), with its transforms in separate kernels."""
     costs = problem.costs
     side = 4 if problem.taps == 9 else 2
@@ -74,7 +74,7 @@ def winograd(problem: Problem) -> Candidate:
     return _transformed(problem, engine, tiles, _POINTS, 1, "Winograd 4x4" if side == 4 else "Winograd 2x2, 5x5")
 
 
-def fft_tiles(problem: Problem) -> Candidate:
+def fft_tiles(problem: Problem) -> ConvolutionAlgorithm:
     """Return the product of the Fourier transforms of 32 x 32 tiles that overlap by the filter."""
     costs, shape = problem.costs, problem.shape
     rows = ceil(problem.height / (_FFT_SIDE + 1 - shape.kernel_h))
@@ -84,7 +84,9 @@ def fft_tiles(problem: Problem) -> Candidate:
     return _transformed(problem, engine, shape.batch * rows * columns, _FREQUENCIES, _COMPLEX, "FFT 32x32")
 
 
-def _transformed(problem: Problem, engine: Engine, tiles: int, points: int, work: int, name: str) -> Candidate:
+def _transformed(
+    problem: Problem, engine: Engine, tiles: int, points: int, work: int, name: str
+) -> ConvolutionAlgorithm:
     """Return *points* products over channels (``bwd_weight``: over tiles), with transforms before and after."""
     costs = problem.costs
     m, n, k = problem.rows, tiles, problem.reduction
@@ -103,4 +105,4 @@ def _transformed(problem: Problem, engine: Engine, tiles: int, points: int, work
     passes_s += _filters_time(problem, points)
     time_s = at_least(compute_s, memory_s) + passes_s + costs.kernel_s + 3 * costs.next_kernel_s
     n_bytes = problem.bytes + 2 * (image_bytes + filter_bytes)
-    return Candidate(time_s, name, compute_s, memory_s + passes_s, n_bytes)
+    return ConvolutionAlgorithm(time_s, name, compute_s, memory_s + passes_s, n_bytes)

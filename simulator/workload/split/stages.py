@@ -11,7 +11,7 @@ from simulator.workload.network import Layer, Network, block_name, once
 
 
 @dataclass(frozen=True, eq=False)
-class Stage:
+class NetworkStage:
     """One part of a network.
 
     ``received_elements`` is the size of the tensors received from earlier parts, ``shared_elements`` that of the
@@ -24,7 +24,7 @@ class Stage:
 
 
 @once
-def stages_of(network: Network, count: int) -> tuple[Stage, ...]:
+def stages_of(network: Network, count: int) -> tuple[NetworkStage, ...]:
     """Return *network* as *count* consecutive parts.
 
     If the blocks are equal and their number is a multiple of *count*, each part gets equally many, as in Megatron-LM;
@@ -50,7 +50,7 @@ def stages_of(network: Network, count: int) -> tuple[Stage, ...]:
     return _made(network, [[layer for unit in units[a:b] for layer in unit] for a, b in pairwise(cuts)])
 
 
-def joined(parts: Sequence[Stage]) -> Network:
+def joined(parts: Sequence[NetworkStage]) -> Network:
     """Return the parts of one stage (several, with virtual stages) as one network."""
     first = parts[0].network
     if len(parts) == 1:
@@ -122,7 +122,7 @@ def _balanced(weights: Sequence[float], count: int) -> list[int]:
     return [0, *reversed(cuts)]
 
 
-def _made(network: Network, parts: Sequence[Sequence[Layer]]) -> tuple[Stage, ...]:
+def _made(network: Network, parts: Sequence[Sequence[Layer]]) -> tuple[NetworkStage, ...]:
     written: dict[int, int] = {}  # index of the part that writes each tensor
     read: dict[int, int] = {}  # index of the last part that reads it
     owners: dict[str, set[int]] = {}
@@ -139,5 +139,5 @@ def _made(network: Network, parts: Sequence[Sequence[Layer]]) -> tuple[Stage, ..
         parameters = {p.name: p.elements for layer in layers for p in layer.parameters}
         shared = sum(n for name, n in parameters.items() if len(owners[name]) > 1)
         part = replace(network, layers=tuple(layers), trained_inputs=frozenset(crossing))
-        stages.append(Stage(part, sum(network.elements[t] for t in crossing), shared))
+        stages.append(NetworkStage(part, sum(network.elements[t] for t in crossing), shared))
     return tuple(stages)

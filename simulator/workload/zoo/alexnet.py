@@ -8,10 +8,10 @@ convnet-benchmarks' version, without dropout.  ``overfeat-fast``: OverFeat's fas
 
 from __future__ import annotations
 
-from simulator.workload.zoo.builder import NetworkBuilder, Tensor
+from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder
 
 
-def alexnet(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
+def alexnet(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
     """Return the logits of torchvision's AlexNet."""
     x = _column(b, x)
     x = b.adaptive_avg_pool(x, "avgpool", 6)
@@ -22,20 +22,20 @@ def alexnet(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
     return b.linear(x, "classifier.6", classes)
 
 
-def alexnet_owt(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
+def alexnet_owt(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
     """Return the logits of convnet-benchmarks' AlexNet."""
     return _dense(b, _column(b, x), (4096, 4096, classes))
 
 
-def overfeat_fast(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
+def overfeat_fast(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
     """Return the logits of convnet-benchmarks' OverFeat (fast)."""
     x = _column(b, x, (96, 256, 512, 1024, 1024), pad=0, pool=2)
     return _dense(b, x, (3072, 4096, classes))
 
 
 def _column(
-    b: NetworkBuilder, x: Tensor, widths: tuple[int, ...] = (64, 192, 384, 256, 256), pad: int = 2, pool: int = 3
-) -> Tensor:
+    b: NetworkBuilder, x: LayerOutput, widths: tuple[int, ...] = (64, 192, 384, 256, 256), pad: int = 2, pool: int = 3
+) -> LayerOutput:
     """Return the features after five convolutions, the first two padded by *pad*, and three pools."""
     x = b.relu(b.conv(x, "features.0", widths[0], 11, stride=4, pad=pad, bias=True), "features.1")
     x = b.pool(x, "features.2", pool, stride=2)
@@ -46,7 +46,7 @@ def _column(
     return b.pool(x, "features.12", pool, stride=2)
 
 
-def _dense(b: NetworkBuilder, x: Tensor, widths: tuple[int, ...]) -> Tensor:
+def _dense(b: NetworkBuilder, x: LayerOutput, widths: tuple[int, ...]) -> LayerOutput:
     x = b.flatten(x)
     for i, width in enumerate(widths[:-1]):
         x = b.relu(b.linear(x, f"classifier.{2 * i}", width), f"classifier.{2 * i + 1}")
@@ -57,7 +57,7 @@ def _dense(b: NetworkBuilder, x: Tensor, widths: tuple[int, ...]) -> Tensor:
 VGG_BLOCKS = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
 
 
-def vgg(b: NetworkBuilder, x: Tensor, classes: int, depth: int) -> Tensor:
+def vgg(b: NetworkBuilder, x: LayerOutput, classes: int, depth: int) -> LayerOutput:
     """Return the logits of VGG with *depth* weighted layers."""
     i = 0
     for convolutions, channels in zip(VGG_BLOCKS[depth], (64, 128, 256, 512, 512), strict=True):

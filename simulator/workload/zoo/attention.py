@@ -14,7 +14,7 @@ from typing import Literal, get_args
 
 from simulator.workload.network import Parameter
 from simulator.workload.operators import AttentionLibrary, Copy, Elementwise, Reduction
-from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
+from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder, SizeError
 
 AttentionKind = Literal["eager", "fused-softmax", "fused", "fused-first", "fused-native"]
 ATTENTIONS: tuple[AttentionKind, ...] = get_args(AttentionKind)
@@ -28,7 +28,7 @@ Mask = Literal["none", "add-padding", "add-causal", "where-causal", "bounded-cau
 
 def self_attention(
     b: NetworkBuilder,
-    qkv: tuple[Tensor, Tensor, Tensor],
+    qkv: tuple[LayerOutput, LayerOutput, LayerOutput],
     name: str,
     *,
     heads: int,
@@ -38,7 +38,7 @@ def self_attention(
     dropout: bool = True,
     window: int = 0,
     sinks: bool = False,
-) -> Tensor:
+) -> LayerOutput:
     """Return the attention output of *qkv*, as ``(batch, length, heads * value size)``.
 
     Queries are ``(batch, length, heads * size)``; keys and values have *kv_heads* heads (0: as many), values of any
@@ -91,14 +91,14 @@ def self_attention(
 
 def _eager(
     b: NetworkBuilder,
-    qkv: tuple[Tensor, Tensor, Tensor],
+    qkv: tuple[LayerOutput, LayerOutput, LayerOutput],
     name: str,
     split: tuple[int, ...],
     value_split: tuple[int, ...],
     mask: Mask,
     *,
     sinks: bool,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[LayerOutput, LayerOutput]:
     """Return the attention weights (before dropout), and the values split into heads."""
     query, key, value = qkv
     batch, heads, length, size = split
@@ -133,7 +133,7 @@ def _eager(
     return b.view(b.softmax(scores, f"{name}.softmax"), batch, heads, length, length), value
 
 
-def rotate(b: NetworkBuilder, x: Tensor, name: str, share: int = 1) -> Tensor:
+def rotate(b: NetworkBuilder, x: LayerOutput, name: str, share: int = 1) -> LayerOutput:
     """Return *x* with rotary positions: ``x cos + rotate_half(x) sin``, one kernel per operation.
 
     With a *share* of 2, half of each head is rotated and concatenated with the rest.

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from simulator.workload.network import Parameter
 from simulator.workload.zoo.attention import AttentionKind, self_attention
-from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
+from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder, SizeError
 from simulator.workload.zoo.transformer import embed_positions
 
 HeadKind = Literal["auto", "pretraining", "classification", "question-answering", "none"]
@@ -41,7 +41,7 @@ class Encoder:
             raise SizeError(f"{self.predicted} tokens cannot be predicted of a sequence of {length}")
 
 
-def encoder(b: NetworkBuilder, tokens: Tensor, e: Encoder) -> tuple[Tensor, ...]:
+def encoder(b: NetworkBuilder, tokens: LayerOutput, e: Encoder) -> tuple[LayerOutput, ...]:
     """Return the inputs of the losses; with head ``none``, the hidden states and the pooled state."""
     head = e.head if e.head != "auto" else "pretraining" if b.training else "classification"
     x = b.embedding(tokens, "embed", e.vocabulary, e.hidden)
@@ -66,7 +66,7 @@ def encoder(b: NetworkBuilder, tokens: Tensor, e: Encoder) -> tuple[Tensor, ...]
     return b.linear(y, "predictions", e.vocabulary, tied=tied), b.linear(pooled, "seq_relationship", 2)
 
 
-def _block(b: NetworkBuilder, x: Tensor, name: str, e: Encoder) -> Tensor:
+def _block(b: NetworkBuilder, x: LayerOutput, name: str, e: Encoder) -> LayerOutput:
     hidden = x.shape[-1]
     with b.part("attention"):
         query, key, value = (b.linear(x, f"{name}.{c}", hidden, split="columns") for c in "qkv")

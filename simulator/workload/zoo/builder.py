@@ -23,7 +23,7 @@ class SizeError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class LayerOutput:
     """The result of a layer: its number in the network, and its shape.  A view keeps the number."""
 
     number: int
@@ -75,21 +75,21 @@ class NetworkBuilder:
         """Return the network built so far, for a batch of *samples*."""
         return Network(self.name, tuple(self._layers), tuple(self._elements), samples, sample)
 
-    def input(self, *shape: int) -> Tensor:
+    def input(self, *shape: int) -> LayerOutput:
         """Return an input tensor of the network."""
         self._elements.append(prod(shape))
-        return Tensor(len(self._elements) - 1, shape)
+        return LayerOutput(len(self._elements) - 1, shape)
 
     def add_layer(
         self,
         name: str,
         operator: ops.Operator,
-        inputs: tuple[Tensor, ...],
+        inputs: tuple[LayerOutput, ...],
         shape: tuple[int, ...],
         parameters: tuple[Parameter, ...] = (),
         in_place: bool = False,
         split: Split | None = None,
-    ) -> Tensor:
+    ) -> LayerOutput:
         """Append *operator* and return its result of *shape*."""
         number = len(self._elements)
         self._elements.append(prod(shape))
@@ -102,9 +102,9 @@ class NetworkBuilder:
         if self.frozen:
             parameters = tuple(replace(p, trained=False) for p in parameters)
         self._layers.append(Layer(name, operator, read, number, parameters, in_place, self._part, split))
-        return Tensor(number, shape)
+        return LayerOutput(number, shape)
 
-    def embedding_of(self, x: Tensor) -> tuple[Parameter, int]:
+    def embedding_of(self, x: LayerOutput) -> tuple[Parameter, int]:
         """Return the weight and vocabulary size of the embedding that returned *x*; raises SizeError if none did."""
         for layer in self._layers:
             if layer.output == x.number and isinstance(layer.operator, ops.Embedding):
@@ -113,19 +113,19 @@ class NetworkBuilder:
 
     # -- views: no data movement -------------------------------------------------------
 
-    def view(self, x: Tensor, *shape: int) -> Tensor:
+    def view(self, x: LayerOutput, *shape: int) -> LayerOutput:
         """Return a view of *x*, or of a part of it, with *shape*."""
-        return Tensor(x.number, shape)
+        return LayerOutput(x.number, shape)
 
-    def flatten(self, x: Tensor) -> Tensor:
+    def flatten(self, x: LayerOutput) -> LayerOutput:
         """Return a view of *x* with all dimensions but the first merged."""
-        return Tensor(x.number, (x.shape[0], prod(x.shape[1:])))
+        return LayerOutput(x.number, (x.shape[0], prod(x.shape[1:])))
 
     # -- layers with parameters --------------------------------------------------------
 
     def linear(
         self,
-        x: Tensor,
+        x: LayerOutput,
         name: str,
         outputs: int,
         *,
@@ -133,7 +133,7 @@ class NetworkBuilder:
         tied: Parameter | None = None,
         split: Split | None = None,
         of: str = "",
-    ) -> Tensor:
+    ) -> LayerOutput:
         """Return a linear layer over the last dimension; *tied* is the weight of another layer that it shares.
 
         *of*: the name of the weights, if layers share them.
@@ -146,7 +146,7 @@ class NetworkBuilder:
 
     def conv(
         self,
-        x: Tensor,
+        x: LayerOutput,
         name: str,
         channels: int,
         kernel: Pair,
@@ -156,7 +156,7 @@ class NetworkBuilder:
         groups: int = 1,
         bias: bool = False,
         of: str = "",
-    ) -> Tensor:
+    ) -> LayerOutput:
         """Return a convolution with *channels* output channels; *of*: the name of filters that layers share.
 
         Raises SizeError if the sizes do not fit.
@@ -175,7 +175,7 @@ class NetworkBuilder:
         parameters = (weight, Parameter(f"{of or name}.bias", channels)) if bias else (weight,)
         return self.add_layer(name, operator, (x,), (batch, channels, *out), parameters)
 
-    def up(self, x: Tensor, name: str, channels: int, kernel: Pair, stride: Pair) -> Tensor:
+    def up(self, x: LayerOutput, name: str, channels: int, kernel: Pair, stride: Pair) -> LayerOutput:
         """Return a transposed convolution with a bias; a side has ``(side - 1) stride + kernel`` pixels."""
         batch, c_in, height, width = x.shape
         (kernel_h, kernel_w), (stride_h, stride_w) = pair(kernel), pair(stride)
@@ -186,7 +186,7 @@ class NetworkBuilder:
         parameters = Parameter(f"{name}.weight", operator.weight_elements), Parameter(f"{name}.bias", channels)
         return self.add_layer(name, operator, (x,), (batch, channels, *out), parameters)
 
-    def batch_norm(self, x: Tensor, name: str) -> Tensor:
+    def batch_norm(self, x: LayerOutput, name: str) -> LayerOutput:
         """Return the batch normalisation of each channel."""
         if self.constant_norms:
             return self.elementwise(f"{name}.add", "add_scalar", self.elementwise(f"{name}.mul", "mul_scalar", x))
@@ -195,8 +195,8 @@ class NetworkBuilder:
         return self.add_layer(name, ops.BatchNorm(batch, channels, height, width), (x,), x.shape, parameters)
 
     def layer_norm(
-        self, x: Tensor, name: str, *, kind: Literal["layer_norm", "rms_norm"] = "layer_norm", bias: bool = True
-    ) -> Tensor:
+        self, x: LayerOutput, name: str, *, kind: Literal["layer_norm", "rms_norm"] = "layer_norm", bias: bool = True
+    ) -> LayerOutput:
         """Return the normalisation of the last dimension; RMSNorm has no bias."""
         cols = x.shape[-1]
         parameters: tuple[Parameter, ...] = (Parameter(f"{name}.weight", cols),)
@@ -204,13 +204,15 @@ class NetworkBuilder:
             parameters += (Parameter(f"{name}.bias", cols),)
         return self.add_layer(name, ops.LayerNorm(prod(x.shape[:-1]), cols, kind), (x,), x.shape, parameters)
 
-    def embedding(self, tokens: Tensor, name: str, vocabulary: int, size: int, of: str = "") -> Tensor:
+    def embedding(self, tokens: LayerOutput, name: str, vocabulary: int, size: int, of: str = "") -> LayerOutput:
         """Return a row of *size* elements for each of *tokens*; *of*: the name of a table that layers share."""
         operator = ops.Embedding(tokens.elements, size, vocabulary)
         parameters = (Parameter(f"{of or name}.weight", vocabulary * size),)
         return self.add_layer(name, operator, (tokens,), (*tokens.shape, size), parameters)
 
-    def recurrent(self, x: Tensor, name: str, hidden: int, cell: Literal["rnn", "lstm", "gru"] = "lstm") -> Tensor:
+    def recurrent(
+        self, x: LayerOutput, name: str, hidden: int, cell: Literal["rnn", "lstm", "gru"] = "lstm"
+    ) -> LayerOutput:
         """Return the states of a recurrent layer after each time step, with separate biases for input and state."""
         batch, timesteps, inputs = x.shape
         operator = ops.Recurrent(cell, batch, timesteps, inputs, hidden)
@@ -223,7 +225,7 @@ class NetworkBuilder:
 
     def pool(
         self,
-        x: Tensor,
+        x: LayerOutput,
         name: str,
         kernel: Pair,
         *,
@@ -231,7 +233,7 @@ class NetworkBuilder:
         stride: Pair | None = None,
         pad: Pair = 0,
         ceil: bool = False,
-    ) -> Tensor:
+    ) -> LayerOutput:
         """Return the maximum or mean of each window; *ceil* rounds the result's size up, as Caffe does.
 
         Raises SizeError if a window is larger than the padded image.
@@ -244,35 +246,35 @@ class NetworkBuilder:
         operator = ops.Pool(kind, batch, channels, height, width, h_out, w_out, kernel_h, kernel_w)
         return self.add_layer(name, operator, (x,), (batch, channels, h_out, w_out))
 
-    def adaptive_avg_pool(self, x: Tensor, name: str, size: int = 1) -> Tensor:
+    def adaptive_avg_pool(self, x: LayerOutput, name: str, size: int = 1) -> LayerOutput:
         """Return the means of ``size`` by ``size`` windows that cover the image."""
         batch, channels, height, width = x.shape
         kernel = -(-height // size), -(-width // size)
         operator = ops.Pool("avg", batch, channels, height, width, size, size, *kernel)
         return self.add_layer(name, operator, (x,), (batch, channels, size, size))
 
-    def elementwise(self, name: str, function: str, *inputs: Tensor, in_place: bool = False) -> Tensor:
+    def elementwise(self, name: str, function: str, *inputs: LayerOutput, in_place: bool = False) -> LayerOutput:
         """Return *function* of *inputs*, tensors of one size."""
         operator = ops.Elementwise(function, inputs[0].elements, len(inputs))
         return self.add_layer(name, operator, inputs, inputs[0].shape, in_place=in_place)
 
-    def relu(self, x: Tensor, name: str, *, in_place: bool = True) -> Tensor:
+    def relu(self, x: LayerOutput, name: str, *, in_place: bool = True) -> LayerOutput:
         """Return the ReLU of *x*, in place by default."""
         return self.elementwise(name, "relu", x, in_place=in_place)
 
-    def add(self, a: Tensor, b: Tensor, name: str, *, in_place: bool = False) -> Tensor:
+    def add(self, a: LayerOutput, b: LayerOutput, name: str, *, in_place: bool = False) -> LayerOutput:
         """Return the sum."""
         return self.elementwise(name, "add", a, b, in_place=in_place)
 
-    def dropout(self, x: Tensor, name: str) -> Tensor:
+    def dropout(self, x: LayerOutput, name: str) -> LayerOutput:
         """Return *x* after dropout; in inference, *x* itself."""
         return self.elementwise(name, "dropout", x) if self.training else x
 
-    def dropout_add(self, x: Tensor, residual: Tensor, name: str) -> Tensor:
+    def dropout_add(self, x: LayerOutput, residual: LayerOutput, name: str) -> LayerOutput:
         """Return *residual* plus the dropout of *x*, as one kernel; in inference, their sum."""
         return self.elementwise(name, "dropout_add" if self.training else "add", x, residual)
 
-    def concat(self, tensors: tuple[Tensor, ...], name: str) -> Tensor:
+    def concat(self, tensors: tuple[LayerOutput, ...], name: str) -> LayerOutput:
         """Return images concatenated along their channels; raises SizeError if they differ in size."""
         batch, _, height, width = tensors[0].shape
         if any((t.shape[0], *t.shape[2:]) != (batch, height, width) for t in tensors):
@@ -280,21 +282,25 @@ class NetworkBuilder:
         shape = batch, sum(t.shape[1] for t in tensors), height, width
         return self.add_layer(name, ops.Copy(prod(shape)), tensors, shape)
 
-    def join(self, tensors: tuple[Tensor, ...], name: str) -> Tensor:
+    def join(self, tensors: tuple[LayerOutput, ...], name: str) -> LayerOutput:
         """Return *tensors* side by side along their last dimension."""
         shape = *tensors[0].shape[:-1], sum(x.shape[-1] for x in tensors)
         return self.add_layer(name, ops.Copy(prod(shape)), tensors, shape)
 
-    def copy(self, x: Tensor, name: str, shape: tuple[int, ...] | None = None, *, transposed: bool = False) -> Tensor:
+    def copy(
+        self, x: LayerOutput, name: str, shape: tuple[int, ...] | None = None, *, transposed: bool = False
+    ) -> LayerOutput:
         """Return *x*, a permuted view, copied into a contiguous tensor of *shape*."""
         shape = x.shape if shape is None else shape
         return self.add_layer(name, ops.Copy(prod(shape), transposed), (x,), shape)
 
-    def softmax(self, x: Tensor, name: str, kernel: Literal["", "masked", "causal"] = "") -> Tensor:
+    def softmax(self, x: LayerOutput, name: str, kernel: Literal["", "masked", "causal"] = "") -> LayerOutput:
         """Return the softmax over the last dimension; *kernel* as in :class:`~simulator.workload.operators.Softmax`."""
         return self.add_layer(name, ops.Softmax(prod(x.shape[:-1]), x.shape[-1], kernel), (x,), x.shape)
 
-    def matmul(self, a: Tensor, b: Tensor, name: str, layout: Literal["NN", "NT", "TN", "TT"] = "NN") -> Tensor:
+    def matmul(
+        self, a: LayerOutput, b: LayerOutput, name: str, layout: Literal["NN", "NT", "TN", "TT"] = "NN"
+    ) -> LayerOutput:
         """Return the matrix products over the last two dimensions; with ``NT``, *b* is read transposed."""
         *outer, m, k = a.shape if layout[0] == "N" else (*a.shape[:-2], a.shape[-1], a.shape[-2])
         n = b.shape[-2] if layout[1] == "T" else b.shape[-1]
@@ -302,16 +308,16 @@ class NetworkBuilder:
 
     def attention(
         self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
+        query: LayerOutput,
+        key: LayerOutput,
+        value: LayerOutput,
         name: str,
         *,
         causal: bool,
         library: ops.AttentionLibrary,
         window: int = 0,
         sinks: bool = False,
-    ) -> Tensor:
+    ) -> LayerOutput:
         """Return fused attention of ``(batch, heads, length, size)`` inputs, as ``(batch, length, heads * size)``.
 
         *window*: keys that a query sees; 0: all.  *sinks*: a learned number per head takes part in its softmax.
@@ -325,7 +331,7 @@ class NetworkBuilder:
         parameters = (Parameter(f"{name}.sinks", heads),) if sinks else ()
         return self.add_layer(name, operator, (query, key, value), (batch, q_length, heads * of_values), parameters)
 
-    def cross_entropy(self, logits: Tensor, name: str = "loss") -> Tensor:
+    def cross_entropy(self, logits: LayerOutput, name: str = "loss") -> LayerOutput:
         """Return the mean cross-entropy over the last dimension, with labels as another input of the network."""
         rows, cols = prod(logits.shape[:-1]), logits.shape[-1]
         labels = self.input(rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simulator.workload.zoo.builder import NetworkBuilder, Tensor
+from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder
 
 # Growth rate; layers of each block; channels of the stem.
 DENSENET_SIZES = {
@@ -14,7 +14,7 @@ DENSENET_SIZES = {
 _BOTTLENECK = 4  # width in units of the growth rate
 
 
-def densenet(b: NetworkBuilder, x: Tensor, classes: int, depth: int) -> Tensor:
+def densenet(b: NetworkBuilder, x: LayerOutput, classes: int, depth: int) -> LayerOutput:
     """Return the logits of DenseNet with *depth* weighted layers."""
     growth, blocks, channels = DENSENET_SIZES[depth]
     x = b.conv(x, "features.conv0", channels, 7, stride=2, pad=3)
@@ -35,7 +35,7 @@ def densenet(b: NetworkBuilder, x: Tensor, classes: int, depth: int) -> Tensor:
     return b.linear(x, "classifier", classes)
 
 
-def _layer(b: NetworkBuilder, features: list[Tensor], name: str, growth: int) -> Tensor:
+def _layer(b: NetworkBuilder, features: list[LayerOutput], name: str, growth: int) -> LayerOutput:
     """Return the layer's result; it concatenates all earlier features of its block (a copy even of a single one)."""
     x = b.concat(tuple(features), f"{name}.cat")
     x = b.relu(b.batch_norm(x, f"{name}.norm1"), f"{name}.relu1")

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from simulator.workload.zoo.builder import NetworkBuilder, Tensor
+from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder
 
-Outputs = Tensor | tuple[Tensor, ...]
+Outputs = LayerOutput | tuple[LayerOutput, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ZooEntry:
     """A network of the zoo.
 
     ``defaults`` maps its options to their default values.  ``make`` adds its layers to a builder and returns the
@@ -35,7 +35,7 @@ _SHAPE = ("layers", "hidden", "heads", "experts", "chosen", "expert_inner", "sha
 _PADDED = 0.05
 
 
-def called(name: str, entry: Entry, sizes: Mapping[str, Any], entries: Callable[[], Mapping[str, Entry]]) -> str:
+def called(name: str, entry: ZooEntry, sizes: Mapping[str, Any], entries: Callable[[], Mapping[str, ZooEntry]]) -> str:
     """Return *name* if *sizes* leave the shape of *entry* as it is; else the name of the network with this shape.
 
     It is the one of *entries* with the same code, shape and vocabulary; if there is none, the answer is a description.

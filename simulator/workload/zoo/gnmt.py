@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from simulator.workload.network import Parameter
 from simulator.workload.operators import Elementwise, Reduction
-from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
+from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder, SizeError
 
 
-def gnmt(b: NetworkBuilder, tokens: Tensor, hidden: int, layers: int, vocabulary: int) -> Tensor:
+def gnmt(b: NetworkBuilder, tokens: LayerOutput, hidden: int, layers: int, vocabulary: int) -> LayerOutput:
     """Return the logits of each word of a translation that is as long as its source.
 
     The encoder's first layer is bidirectional.  The decoder's first layer attends to the encoder's result by
@@ -29,7 +29,7 @@ def gnmt(b: NetworkBuilder, tokens: Tensor, hidden: int, layers: int, vocabulary
     return b.linear(x, "classifier", vocabulary)
 
 
-def _encoder(b: NetworkBuilder, x: Tensor, hidden: int, layers: int) -> Tensor:
+def _encoder(b: NetworkBuilder, x: LayerOutput, hidden: int, layers: int) -> LayerOutput:
     x = b.dropout(x, "encoder.0.dropout")
     both = b.recurrent(x, "encoder.0.forward", hidden), b.recurrent(x, "encoder.0.back", hidden)
     x = b.join(both, "encoder.0.join")
@@ -39,7 +39,7 @@ def _encoder(b: NetworkBuilder, x: Tensor, hidden: int, layers: int) -> Tensor:
     return x
 
 
-def _attend(b: NetworkBuilder, x: Tensor, memory: Tensor) -> Tensor:
+def _attend(b: NetworkBuilder, x: LayerOutput, memory: LayerOutput) -> LayerOutput:
     batch, length, hidden = x.shape
     query = b.linear(x, "attention.query", hidden, bias=False)
     key = b.linear(memory, "attention.key", hidden, bias=False)

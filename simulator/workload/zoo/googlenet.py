@@ -7,7 +7,7 @@ MXNet's example (its convolutions have a bias).
 
 from __future__ import annotations
 
-from simulator.workload.zoo.builder import NetworkBuilder, Tensor
+from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder
 
 # Channels: 1x1; 3x3's reduction and 3x3; 5x5's reduction and 5x5; projection after the pool.
 _GOOGLENET = {
@@ -37,7 +37,7 @@ _INCEPTION_BN: dict[str, tuple[int, int, int, int, int, int, str]] = {
 }
 
 
-def googlenet(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
+def googlenet(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
     """Return the logits of GoogLeNet."""
     x = b.pool(_conv(b, x, "conv1", 64, 7, 2), "pool1", 3, stride=2, ceil=True)
     x = _conv(b, _conv(b, x, "conv2_reduce", 64), "conv2", 192, 3)
@@ -56,7 +56,7 @@ def googlenet(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
     return b.linear(b.dropout(x, "dropout"), "fc", classes)
 
 
-def inception_bn(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
+def inception_bn(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
     """Return the logits of Inception-BN."""
     x = b.pool(_conv_bn(b, x, "conv1", 64, 7, 2), "pool1", 3, stride=2)
     x = _conv_bn(b, _conv_bn(b, x, "conv2_reduce", 64), "conv2", 192, 3)
@@ -76,11 +76,13 @@ def inception_bn(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
     return b.linear(x, "fc", classes)
 
 
-def _conv(b: NetworkBuilder, x: Tensor, name: str, channels: int, kernel: int = 1, stride: int = 1) -> Tensor:
+def _conv(b: NetworkBuilder, x: LayerOutput, name: str, channels: int, kernel: int = 1, stride: int = 1) -> LayerOutput:
     x = b.conv(x, name, channels, kernel, stride=stride, pad=kernel // 2, bias=True)
     return b.relu(x, f"{name}.relu")
 
 
-def _conv_bn(b: NetworkBuilder, x: Tensor, name: str, channels: int, kernel: int = 1, stride: int = 1) -> Tensor:
+def _conv_bn(
+    b: NetworkBuilder, x: LayerOutput, name: str, channels: int, kernel: int = 1, stride: int = 1
+) -> LayerOutput:
     x = b.conv(x, name, channels, kernel, stride=stride, pad=kernel // 2, bias=True)
     return b.relu(b.batch_norm(x, f"{name}.bn"), f"{name}.relu")

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from simulator.workload.network import Parameter
 from simulator.workload.operators import ChunkScan, Conv2d, LayerNorm
-from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
+from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder, SizeError
 from simulator.workload.zoo.llama import attention, experts, squared
 from simulator.workload.zoo.sizes import Hybrid
 
 
-def hybrid_block(b: NetworkBuilder, x: Tensor, name: str, d: Hybrid, kind: str) -> Tensor:
+def hybrid_block(b: NetworkBuilder, x: LayerOutput, name: str, d: Hybrid, kind: str) -> LayerOutput:
     """Return *x* plus the result of a layer of *kind*, a letter of the pattern, on the normalised *x*."""
     y = b.layer_norm(x, f"{name}.norm", kind="rms_norm")
     if kind == "M":
@@ -32,7 +32,7 @@ def hybrid_block(b: NetworkBuilder, x: Tensor, name: str, d: Hybrid, kind: str) 
     return b.add(x, y, f"{name}.add")
 
 
-def _mamba(b: NetworkBuilder, x: Tensor, name: str, d: Hybrid) -> Tensor:
+def _mamba(b: NetworkBuilder, x: LayerOutput, name: str, d: Hybrid) -> LayerOutput:
     """Return the Mamba-2 layer; raises SizeError unless chunks divide the sequence."""
     batch, length, _ = x.shape
     if length % d.chunk:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from simulator.workload.zoo.builder import NetworkBuilder, Pair, Tensor
+from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder, Pair
 
 
-def inception3(b: NetworkBuilder, x: Tensor, classes: int) -> tuple[Tensor, ...]:
+def inception3(b: NetworkBuilder, x: LayerOutput, classes: int) -> tuple[LayerOutput, ...]:
     """Return the logits and, in training, the auxiliary classifier's logits."""
     x = _conv(b, x, "Conv2d_1a_3x3", 32, 3, stride=2)
     x = _conv(b, x, "Conv2d_2a_3x3", 32, 3)
@@ -28,36 +28,38 @@ def inception3(b: NetworkBuilder, x: Tensor, classes: int) -> tuple[Tensor, ...]
 
 
 def _conv(
-    b: NetworkBuilder, x: Tensor, name: str, channels: int, kernel: Pair, *, stride: int = 1, pad: Pair = 0
-) -> Tensor:
+    b: NetworkBuilder, x: LayerOutput, name: str, channels: int, kernel: Pair, *, stride: int = 1, pad: Pair = 0
+) -> LayerOutput:
     x = b.batch_norm(b.conv(x, f"{name}.conv", channels, kernel, stride=stride, pad=pad), f"{name}.bn")
     return b.relu(x, f"{name}.relu")
 
 
-def _pooled(b: NetworkBuilder, x: Tensor, name: str, channels: int) -> Tensor:
+def _pooled(b: NetworkBuilder, x: LayerOutput, name: str, channels: int) -> LayerOutput:
     x = b.pool(x, f"{name}.avg_pool", 3, kind="avg", stride=1, pad=1)
     return _conv(b, x, f"{name}.branch_pool", channels, 1)
 
 
-def _block_a(b: NetworkBuilder, x: Tensor, name: str, pooled: int) -> Tensor:
+def _block_a(b: NetworkBuilder, x: LayerOutput, name: str, pooled: int) -> LayerOutput:
     one = _conv(b, x, f"{name}.branch1x1", 64, 1)
     five = _conv(b, _conv(b, x, f"{name}.branch5x5_1", 48, 1), f"{name}.branch5x5_2", 64, 5, pad=2)
     double = _double(b, x, f"{name}.branch3x3dbl", pad=1)
     return b.concat((one, five, double, _pooled(b, x, name, pooled)), f"{name}.cat")
 
 
-def _block_b(b: NetworkBuilder, x: Tensor, name: str) -> Tensor:
+def _block_b(b: NetworkBuilder, x: LayerOutput, name: str) -> LayerOutput:
     three = _conv(b, x, f"{name}.branch3x3", 384, 3, stride=2)
     double = _double(b, x, f"{name}.branch3x3dbl", stride=2)
     return b.concat((three, double, b.pool(x, f"{name}.max_pool", 3, stride=2)), f"{name}.cat")
 
 
-def _double(b: NetworkBuilder, x: Tensor, name: str, **last: int) -> Tensor:
+def _double(b: NetworkBuilder, x: LayerOutput, name: str, **last: int) -> LayerOutput:
     x = _conv(b, _conv(b, x, f"{name}_1", 64, 1), f"{name}_2", 96, 3, pad=1)
     return _conv(b, x, f"{name}_3", 96, 3, **last)
 
 
-def _sevens(b: NetworkBuilder, x: Tensor, name: str, steps: tuple[tuple[int, bool], ...], first: int = 1) -> Tensor:
+def _sevens(
+    b: NetworkBuilder, x: LayerOutput, name: str, steps: tuple[tuple[int, bool], ...], first: int = 1
+) -> LayerOutput:
     """Return *x* after 1x7 (``True``) or 7x1 convolutions; *steps* gives channels and orientation of each."""
     for i, (channels, row) in enumerate(steps, first):
         kernel, pad = ((1, 7), (0, 3)) if row else ((7, 1), (3, 0))
@@ -65,7 +67,7 @@ def _sevens(b: NetworkBuilder, x: Tensor, name: str, steps: tuple[tuple[int, boo
     return x
 
 
-def _block_c(b: NetworkBuilder, x: Tensor, name: str, width: int) -> Tensor:
+def _block_c(b: NetworkBuilder, x: LayerOutput, name: str, width: int) -> LayerOutput:
     one = _conv(b, x, f"{name}.branch1x1", 192, 1)
     y = _conv(b, x, f"{name}.branch7x7_1", width, 1)
     seven = _sevens(b, y, f"{name}.branch7x7", ((width, True), (192, False)), 2)
@@ -75,7 +77,7 @@ def _block_c(b: NetworkBuilder, x: Tensor, name: str, width: int) -> Tensor:
     return b.concat((one, seven, double, _pooled(b, x, name, 192)), f"{name}.cat")
 
 
-def _block_d(b: NetworkBuilder, x: Tensor, name: str) -> Tensor:
+def _block_d(b: NetworkBuilder, x: LayerOutput, name: str) -> LayerOutput:
     three = _conv(b, x, f"{name}.branch3x3_1", 192, 1)
     three = _conv(b, three, f"{name}.branch3x3_2", 320, 3, stride=2)
     y = _conv(b, x, f"{name}.branch7x7x3_1", 192, 1)
@@ -84,7 +86,7 @@ def _block_d(b: NetworkBuilder, x: Tensor, name: str) -> Tensor:
     return b.concat((three, y, b.pool(x, f"{name}.max_pool", 3, stride=2)), f"{name}.cat")
 
 
-def _block_e(b: NetworkBuilder, x: Tensor, name: str) -> Tensor:
+def _block_e(b: NetworkBuilder, x: LayerOutput, name: str) -> LayerOutput:
     one = _conv(b, x, f"{name}.branch1x1", 320, 1)
     three = _fork(b, _conv(b, x, f"{name}.branch3x3_1", 384, 1), f"{name}.branch3x3_2")
     y = _conv(b, x, f"{name}.branch3x3dbl_1", 448, 1)
@@ -93,13 +95,13 @@ def _block_e(b: NetworkBuilder, x: Tensor, name: str) -> Tensor:
     return b.concat((one, three, double, _pooled(b, x, name, 192)), f"{name}.cat")
 
 
-def _fork(b: NetworkBuilder, x: Tensor, name: str) -> Tensor:
+def _fork(b: NetworkBuilder, x: LayerOutput, name: str) -> LayerOutput:
     row = _conv(b, x, f"{name}a", 384, (1, 3), pad=(0, 1))
     column = _conv(b, x, f"{name}b", 384, (3, 1), pad=(1, 0))
     return b.concat((row, column), f"{name}.cat")
 
 
-def _auxiliary(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
+def _auxiliary(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
     x = b.pool(x, "AuxLogits.avg_pool", 5, kind="avg", stride=3)
     x = _conv(b, x, "AuxLogits.conv0", 128, 1)
     x = _conv(b, x, "AuxLogits.conv1", 768, 5)

@@ -16,8 +16,8 @@ from typing import Any
 
 from simulator.workload.zoo.bert import Encoder, encoder
 from simulator.workload.zoo.builder import NetworkBuilder
-from simulator.workload.zoo.entry import Entry, Outputs
-from simulator.workload.zoo.sizes import Decoder, Hybrid, Latent, Mixture
+from simulator.workload.zoo.entry import Outputs, ZooEntry
+from simulator.workload.zoo.sizes import Decoder, Hybrid, LatentAttentionMixture, MixtureOfExperts
 from simulator.workload.zoo.t5 import T5, t5
 from simulator.workload.zoo.transformer import decoder
 
@@ -28,7 +28,7 @@ _OPTIONS = (
 )
 
 
-def tokens_entry(model: Callable[..., Outputs], length: int, sizes: Decoder | Encoder | T5) -> Entry:
+def tokens_entry(model: Callable[..., Outputs], length: int, sizes: Decoder | Encoder | T5) -> ZooEntry:
     """Return the entry of *model* with *sizes*; *length*: its default sequence length in tokens."""
     fields = type(sizes).__dataclass_fields__
     own = {key: getattr(sizes, key) for key in _OPTIONS if key in fields and getattr(sizes, key) != ""}
@@ -45,7 +45,7 @@ def tokens_entry(model: Callable[..., Outputs], length: int, sizes: Decoder | En
 
     known = isinstance(sizes, Encoder) and sizes.head == "question-answering"
     without: dict[str, Any] = dict.fromkeys(own, 0)
-    return Entry(*("sequences", defaults, make), length_known=known, in_half=decodes, code=replace(sizes, **without))
+    return ZooEntry(*("sequences", defaults, make), length_known=known, in_half=decodes, code=replace(sizes, **without))
 
 
 _encoder = partial(tokens_entry, encoder)
@@ -53,16 +53,16 @@ _encoder = partial(tokens_entry, encoder)
 
 def _of(
     kind: type[Decoder], family: str, words: int, length: int, hidden: int, heads: int, layers: int, **sizes: Any
-) -> Entry:
+) -> ZooEntry:
     """Return a decoder of *family* for sequences of *length* tokens out of *words*."""
     return tokens_entry(decoder, length, kind(family, hidden, heads, layers, words, **sizes))  # type: ignore[arg-type]
 
 
-def _gpt2(*shape: int, length: int = 1024) -> Entry:
+def _gpt2(*shape: int, length: int = 1024) -> ZooEntry:
     return _of(Decoder, "gpt2", 50257, length, *shape, positions=length, gelu="eager")
 
 
-def _megatron(*shape: int, length: int = 2048) -> Entry:
+def _megatron(*shape: int, length: int = 2048) -> ZooEntry:
     return _of(Decoder, "gpt", 51200, length, *shape, attention="fused-softmax", gelu="fused")
 
 
@@ -72,7 +72,7 @@ _mpt = partial(_of, Decoder, "mpt", 50368, 2048, attention="fused", dropout=0, g
 _bloom = partial(_of, Decoder, "bloom", 250880, 2048, dropout=0, gelu="fused")
 
 
-def _llama(*shape: int, words: int = 32000, length: int = 4096, **sizes: Any) -> Entry:
+def _llama(*shape: int, words: int = 32000, length: int = 4096, **sizes: Any) -> ZooEntry:
     """Return a Llama-like model; *shape*: hidden size, heads, layers, and width of the feed-forward layers."""
     *rest, inner = shape
     return _of(Decoder, "llama", words, length, *rest, inner=inner, **{"attention": "fused", "tied": 0, **sizes})
@@ -82,7 +82,7 @@ _qwen2 = partial(_llama, words=152064, qkv_bias=True)
 _qwen3 = partial(_llama, words=151936, kv_heads=8, head_size=128, qk_norm=True)
 
 
-def _mixture(words: int, *shape: int, kind: type[Mixture] = Mixture, **sizes: Any) -> Entry:
+def _mixture(words: int, *shape: int, kind: type[MixtureOfExperts] = MixtureOfExperts, **sizes: Any) -> ZooEntry:
     return _of(kind, "llama", words, 4096, *shape, attention="fused", tied=0, **sizes)
 
 
@@ -97,26 +97,26 @@ _GPT_OSS: dict[str, Any] = {
     "expert_bias": True,
 }
 _gpt_oss = partial(_mixture, 201088, 2880, 64, kv_heads=8, chosen=4, expert_inner=2880, **_GPT_OSS)
-_deepseek = partial(_mixture, kind=Latent)
+_deepseek = partial(_mixture, kind=LatentAttentionMixture)
 
 
-def _nemotron(hidden: int, *shape: int, kv_heads: int = 8) -> Entry:
+def _nemotron(hidden: int, *shape: int, kv_heads: int = 8) -> ZooEntry:
     sizes: dict[str, Any] = {"inner": 4 * hidden, "kv_heads": kv_heads, "attention": "fused", "tied": 0}
     return _of(Decoder, "nemotron", 256000, 4096, hidden, *shape, **sizes)
 
 
-def _nemotron_h(hidden: int, pattern: str, **sizes: Any) -> Entry:
+def _nemotron_h(hidden: int, pattern: str, **sizes: Any) -> ZooEntry:
     common: dict[str, Any] = {"kv_heads": 2, "head_size": 128, "attention": "fused", "tied": 0, "gated": False}
     return _of(Hybrid, "nemotron_h", 131072, 8192, hidden, 32, len(pattern), pattern=pattern, **common, **sizes)
 
 
-def _t5(*sizes: int) -> Entry:
+def _t5(*sizes: int) -> ZooEntry:
     return tokens_entry(t5, 512, T5(*sizes))
 
 
 _LLAMA3 = {"kv_heads": 8, "words": 128256, "length": 8192}
 _DEEPSEEK3: dict[str, Any] = {"chosen": 8, "expert_inner": 2048, "shared_inner": 2048, "query_rank": 1536}
-LANGUAGE: dict[str, Entry] = {
+LANGUAGE: dict[str, ZooEntry] = {
     "bert-base": _encoder(512, Encoder(768, 12, 12, 30522)),
     "bert-large": _encoder(512, Encoder(1024, 16, 24, 30522)),
     "bert-base-squad": _encoder(384, Encoder(768, 12, 12, 30522, head="question-answering")),

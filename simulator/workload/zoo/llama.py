@@ -22,11 +22,11 @@ from typing import Literal
 from simulator.workload.network import Parameter
 from simulator.workload.operators import Copy, Elementwise, Linear, Reduction
 from simulator.workload.zoo.attention import rotate, self_attention
-from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
-from simulator.workload.zoo.sizes import Decoder, Latent, Mixture
+from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder, SizeError
+from simulator.workload.zoo.sizes import Decoder, LatentAttentionMixture, MixtureOfExperts
 
 
-def latent_attention(b: NetworkBuilder, x: Tensor, name: str, d: Latent) -> Tensor:
+def latent_attention(b: NetworkBuilder, x: LayerOutput, name: str, d: LatentAttentionMixture) -> LayerOutput:
     """Return the attention of a block with its output projection; *x* is already normalised.
 
     Raises SizeError if the rotary part does not divide a head, or is odd.
@@ -53,7 +53,7 @@ def latent_attention(b: NetworkBuilder, x: Tensor, name: str, d: Latent) -> Tens
     return b.linear(y, f"{name}.out", d.hidden, bias=False, split="rows")
 
 
-def experts(b: NetworkBuilder, x: Tensor, name: str, d: Mixture) -> Tensor:
+def experts(b: NetworkBuilder, x: LayerOutput, name: str, d: MixtureOfExperts) -> LayerOutput:
     """Return, for each token of *x*, the weighted sum of its experts' results."""
     hidden = d.expert_latent or x.shape[-1]
     tokens = x.elements // x.shape[-1]
@@ -74,17 +74,17 @@ def experts(b: NetworkBuilder, x: Tensor, name: str, d: Mixture) -> Tensor:
     return b.linear(y, f"{name}.latent_out", x.shape[-1], bias=False) if d.expert_latent else y
 
 
-def _gated(b: NetworkBuilder, half: Tensor, name: str) -> Tensor:
+def _gated(b: NetworkBuilder, half: LayerOutput, name: str) -> LayerOutput:
     """Return ``silu(x) y``; *half* has the shape of x and y, views of one tensor."""
     return b.elementwise(f"{name}_mul", "mul", b.elementwise(f"{name}_silu", "silu", half), half)
 
 
-def _squared(b: NetworkBuilder, whole: Tensor, name: str) -> Tensor:
+def _squared(b: NetworkBuilder, whole: LayerOutput, name: str) -> LayerOutput:
     """Return the squared ReLU (Nemotron-3)."""
     return b.elementwise(f"{name}_square", "pow_scalar", b.elementwise(f"{name}_relu", "relu", whole))
 
 
-def _clamped(b: NetworkBuilder, half: Tensor, name: str) -> Tensor:
+def _clamped(b: NetworkBuilder, half: LayerOutput, name: str) -> LayerOutput:
     """Return ``x sigmoid(1.702 x) (y + 1)`` of clamped x and y, as Hugging Face's ``gpt_oss`` computes it."""
     gate = b.elementwise(f"{name}_clamp_gate", "clamp", half)
     up = b.elementwise(f"{name}_clamp_up", "clamp", half)
@@ -93,7 +93,7 @@ def _clamped(b: NetworkBuilder, half: Tensor, name: str) -> Tensor:
     return b.elementwise(f"{name}_mul", "mul", b.elementwise(f"{name}_one", "add_scalar", up), gate)
 
 
-def _products(b: NetworkBuilder, x: Tensor, name: str, outputs: int, d: Mixture) -> Tensor:
+def _products(b: NetworkBuilder, x: LayerOutput, name: str, outputs: int, d: MixtureOfExperts) -> LayerOutput:
     """Return each row of *x* multiplied by the matrix of its expert."""
     rows, inputs = x.shape
     parameters: tuple[Parameter, ...] = (Parameter(f"{name}.weight", d.experts * inputs * outputs),)
@@ -103,15 +103,19 @@ def _products(b: NetworkBuilder, x: Tensor, name: str, outputs: int, d: Mixture)
     return b.add_layer(name, operator, (x,), (rows, outputs), parameters)
 
 
-def llama_block(b: NetworkBuilder, x: Tensor, name: str, d: Decoder, number: int) -> Tensor:
+def llama_block(b: NetworkBuilder, x: LayerOutput, name: str, d: Decoder, number: int) -> LayerOutput:
     """Return the result of block *number*, counted from 0."""
     norm: Literal["rms_norm", "layer_norm"] = "layer_norm" if d.family == "nemotron" else "rms_norm"
     y = b.layer_norm(x, f"{name}.norm1", kind=norm)
     with b.part("attention"):
-        y = latent_attention(b, y, name, d) if isinstance(d, Latent) else attention(b, y, name, d, number)
+        y = (
+            latent_attention(b, y, name, d)
+            if isinstance(d, LatentAttentionMixture)
+            else attention(b, y, name, d, number)
+        )
     x = b.add(x, y, f"{name}.add1")
     y = b.layer_norm(x, f"{name}.norm2", kind=norm)
-    if isinstance(d, Mixture) and number >= d.dense_layers:
+    if isinstance(d, MixtureOfExperts) and number >= d.dense_layers:
         chosen = experts(b, y, name, d)
         if d.shared_inner:
             with b.part("feed-forward"):
@@ -130,7 +134,7 @@ def llama_block(b: NetworkBuilder, x: Tensor, name: str, d: Decoder, number: int
     return b.add(x, y, f"{name}.add2")
 
 
-def attention(b: NetworkBuilder, x: Tensor, name: str, d: Decoder, number: int) -> Tensor:
+def attention(b: NetworkBuilder, x: LayerOutput, name: str, d: Decoder, number: int) -> LayerOutput:
     """Return the attention of block *number* with its projections; *x* is already normalised."""
     kv_heads = d.kv_heads or d.heads
     query = b.linear(x, f"{name}.q", d.head * d.heads, bias=d.qkv_bias, split="columns")
@@ -156,19 +160,19 @@ def attention(b: NetworkBuilder, x: Tensor, name: str, d: Decoder, number: int) 
     return b.linear(y, f"{name}.out", d.hidden, bias=d.out_bias, split="rows")
 
 
-def _norm_heads(b: NetworkBuilder, x: Tensor, name: str, size: int) -> Tensor:
+def _norm_heads(b: NetworkBuilder, x: LayerOutput, name: str, size: int) -> LayerOutput:
     heads = b.view(x, x.elements // size, size)
     return b.view(b.layer_norm(heads, name, kind="rms_norm"), *x.shape)
 
 
-def gated(b: NetworkBuilder, x: Tensor, name: str, inner: int) -> Tensor:
+def gated(b: NetworkBuilder, x: LayerOutput, name: str, inner: int) -> LayerOutput:
     """Return the result of a gated feed-forward layer (SwiGLU) of width *inner*."""
     gate = b.elementwise(f"{name}.silu", "silu", b.linear(x, f"{name}.gate", inner, bias=False, split="columns"))
     y = b.elementwise(f"{name}.mul", "mul", gate, b.linear(x, f"{name}.up", inner, bias=False, split="columns"))
     return b.linear(y, f"{name}.down", x.shape[-1], bias=False, split="rows")
 
 
-def squared(b: NetworkBuilder, x: Tensor, name: str, inner: int) -> Tensor:
+def squared(b: NetworkBuilder, x: LayerOutput, name: str, inner: int) -> LayerOutput:
     """Return the result of a feed-forward layer of width *inner* with a squared ReLU."""
     y = b.elementwise(f"{name}.relu", "relu", b.linear(x, f"{name}.up", inner, bias=False, split="columns"))
     y = b.elementwise(f"{name}.square", "pow_scalar", y)

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simulator.workload.operators import Copy
-from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
+from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder, SizeError
 from simulator.workload.zoo.resnet import resnet_stages
 
 _WIDTH, _ANCHORS, _REGIONS, _MASKS = 256, 3, 512, 128
 
 
-def mask_rcnn(b: NetworkBuilder, x: Tensor, classes: int) -> tuple[Tensor, ...]:
+def mask_rcnn(b: NetworkBuilder, x: LayerOutput, classes: int) -> tuple[LayerOutput, ...]:
     """Return five outputs: objects and offsets of each anchor; classes, offsets and masks of each region.
 
     Raises SizeError unless the sides of *x* are multiples of 32 pixels.
@@ -40,10 +40,10 @@ def mask_rcnn(b: NetworkBuilder, x: Tensor, classes: int) -> tuple[Tensor, ...]:
     return objects, offsets, found, moved, b.conv(y, "mask.classes", classes, 1, bias=True)
 
 
-def _pyramid(b: NetworkBuilder, stages: Sequence[Tensor]) -> list[Tensor]:
+def _pyramid(b: NetworkBuilder, stages: Sequence[LayerOutput]) -> list[LayerOutput]:
     """Return one level per stage, largest first; each level but the smallest adds the upsampled next smaller one."""
-    found: list[Tensor] = []
-    above: Tensor | None = None
+    found: list[LayerOutput] = []
+    above: LayerOutput | None = None
     for i in reversed(range(len(stages))):
         x = b.conv(stages[i], f"fpn.inner{i}", _WIDTH, 1, bias=True)
         if above is not None:
@@ -54,9 +54,9 @@ def _pyramid(b: NetworkBuilder, stages: Sequence[Tensor]) -> list[Tensor]:
     return found
 
 
-def _anchors(b: NetworkBuilder, levels: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+def _anchors(b: NetworkBuilder, levels: Sequence[LayerOutput]) -> tuple[LayerOutput, LayerOutput]:
     """Return one logit and four offsets of each anchor of all levels; the levels share their filters."""
-    found: list[list[Tensor]] = [[], []]
+    found: list[list[LayerOutput]] = [[], []]
     for i, level in enumerate(levels):
         x = b.relu(b.conv(level, f"rpn.conv.{i}", _WIDTH, 3, pad=1, bias=True, of="rpn.conv"), f"rpn.relu.{i}")
         found[0].append(b.conv(x, f"rpn.objects.{i}", _ANCHORS, 1, bias=True, of="rpn.objects"))
@@ -69,7 +69,7 @@ def _anchors(b: NetworkBuilder, levels: Sequence[Tensor]) -> tuple[Tensor, Tenso
     return joined[0], joined[1]
 
 
-def _cut(b: NetworkBuilder, levels: Sequence[Tensor], name: str, count: int, side: int) -> Tensor:
+def _cut(b: NetworkBuilder, levels: Sequence[LayerOutput], name: str, count: int, side: int) -> LayerOutput:
     """Return *count* regions of *side* by *side* pixels, cut from *levels* (RoIAlign)."""
     shape = count, _WIDTH, side, side
     return b.add_layer(name, Copy(count * _WIDTH * side * side), tuple(levels), shape)

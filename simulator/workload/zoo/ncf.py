@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from simulator.workload.zoo.builder import NetworkBuilder, Tensor
+from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder
 
 
-def neumf(b: NetworkBuilder, batch: int, users: int, items: int, factors: int, widths: tuple[int, ...]) -> Tensor:
+def neumf(b: NetworkBuilder, batch: int, users: int, items: int, factors: int, widths: tuple[int, ...]) -> LayerOutput:
     """Return a score for each of *batch* pairs of a user and an item.
 
     The score combines the product of two embeddings of *factors* elements with a perceptron.  *widths* are the

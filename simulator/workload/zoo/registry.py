@@ -12,9 +12,9 @@ from typing import Any
 from simulator.errors import InputError, nearest, one_line
 from simulator.workload.network import Network
 from simulator.workload.zoo.builder import NetworkBuilder, SizeError
-from simulator.workload.zoo.entry import Entry, Outputs, called
+from simulator.workload.zoo.entry import Outputs, ZooEntry, called
 
-__all__ = ["Entry", "build_entry", "build_network", "find_entry", "nearest_network", "network_names"]
+__all__ = ["ZooEntry", "build_entry", "build_network", "find_entry", "nearest_network", "network_names"]
 
 
 def _model(where: str) -> Any:
@@ -30,14 +30,14 @@ def _images(
     channels: int = 3,
     classes: int = 1000,
     **fixed: Any,
-) -> Entry:
+) -> ZooEntry:
     def make(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
         size = options["image"]
         height, width = (size, size) if isinstance(size, int) else size
         found: Outputs = _model(model)(b, b.input(batch, channels, height, width), options["classes"], **fixed)
         return found
 
-    return Entry("images", {"image": image, "classes": classes}, make)
+    return ZooEntry("images", {"image": image, "classes": classes}, make)
 
 
 def _volumes(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
@@ -49,17 +49,17 @@ def _volumes(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outpu
     return unet3d(b, b.input(batch, 1, side, side, side), options["classes"])
 
 
-def _samples(model: str, **sizes: Any) -> Entry:
+def _samples(model: str, **sizes: Any) -> ZooEntry:
     """Return the entry of *model*, which makes inputs of its own from the batch and *sizes*."""
 
     def make(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
         found: Outputs = _model(model)(b, batch, **options)
         return found
 
-    return Entry("samples", sizes, make)
+    return ZooEntry("samples", sizes, make)
 
 
-def _sequences(model: str, length: int, *, length_known: bool = False, **sizes: Any) -> Entry:
+def _sequences(model: str, length: int, *, length_known: bool = False, **sizes: Any) -> ZooEntry:
     """Return the entry of *model* of sequences of *length* tokens."""
 
     def make(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
@@ -67,15 +67,15 @@ def _sequences(model: str, length: int, *, length_known: bool = False, **sizes: 
         found: Outputs = _model(model)(b, b.input(batch, options["sequence_length"]), **given)
         return found
 
-    return Entry("sequences", {"sequence_length": length, **sizes}, make, length_known=length_known)
+    return ZooEntry("sequences", {"sequence_length": length, **sizes}, make, length_known=length_known)
 
 
-def _with_memory(hidden: int, heads: int, layers: int, inner: int, length: int) -> Entry:
+def _with_memory(hidden: int, heads: int, layers: int, inner: int, length: int) -> ZooEntry:
     sizes: dict[str, Any] = {"hidden": hidden, "heads": heads, "layers": layers, "inner": inner}
     return _sequences("transformer_xl.transformer_xl", length, **sizes, memory=length, vocabulary=267735)
 
 
-def _widths(default: tuple[int, ...], inputs: int, activation: str = "relu") -> Entry:
+def _widths(default: tuple[int, ...], inputs: int, activation: str = "relu") -> ZooEntry:
     def make(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
         from simulator.workload.zoo.small import perceptron
 
@@ -83,12 +83,12 @@ def _widths(default: tuple[int, ...], inputs: int, activation: str = "relu") -> 
         widths = widths if isinstance(widths, tuple) else (widths,)
         return perceptron(b, b.input(batch, options["inputs"]), widths, activation)
 
-    return Entry("samples", {"inputs": inputs, "widths": default}, make)
+    return ZooEntry("samples", {"inputs": inputs, "widths": default}, make)
 
 
 _VGG = (11, 13, 16, 19)
 _RESNET = (18, 34, 50, 101, 152, 200)
-_OWN: dict[str, Entry] = {
+_OWN: dict[str, ZooEntry] = {
     "lenet": _images("small.lenet", image=28, channels=1, classes=10),
     "lenet-d2l": _images("small.lenet_d2l", image=28, channels=1, classes=10),
     "mlp": _widths((256, 128, 2), 512),
@@ -107,7 +107,7 @@ _OWN: dict[str, Entry] = {
     **{f"densenet{depth}": _images("densenet.densenet", depth=depth) for depth in (121, 161, 169, 201)},
     "mask-rcnn": _images("maskrcnn.mask_rcnn", image=(800, 1344), classes=91),
     "unet": _images("unet.unet", image=572, channels=1, classes=2),
-    "unet3d": Entry("images", {"image": 128, "classes": 3}, _volumes),
+    "unet3d": ZooEntry("images", {"image": 128, "classes": 3}, _volumes),
     **{f"ssd-resnet{depth}": _images("ssd.ssd300", image=300, classes=81, depth=depth) for depth in (34, 50)},
     "fcn-s": _widths((2048, 2048, 2048, 26752), 26752, "sigmoid"),
     "fcn-r": _widths((2048, 4096, 1024, 10), 784, "sigmoid"),
@@ -117,7 +117,7 @@ _OWN: dict[str, Entry] = {
         *("small.lstm_language_model", 32), length_known=True, hidden=256, layers=2, vocabulary=10000
     ),
 }
-_OTHERS: dict[str, Entry] = {
+_OTHERS: dict[str, ZooEntry] = {
     "gnmt": _sequences("gnmt.gnmt", 50, hidden=1024, layers=4, vocabulary=32320),
     "tacotron2": _samples("tacotron2.tacotron2", characters=170, frames=860),
     "transformer-xl-base": _with_memory(512, 8, 16, 2048, 192),
@@ -154,7 +154,7 @@ _MAY_BE_ZERO = (
 
 
 @cache
-def _entries() -> Mapping[str, Entry]:
+def _entries() -> Mapping[str, ZooEntry]:
     """Return all networks by name, for which transformers are loaded."""
     from simulator.workload.zoo.language import LANGUAGE
     from simulator.workload.zoo.vit import VIT
@@ -185,7 +185,7 @@ def network_names() -> list[str]:
     return list(_entries())
 
 
-def find_entry(name: str) -> Entry:
+def find_entry(name: str) -> ZooEntry:
     """Return the entry for *name* or an alias; raises InputError, with the nearest name, if there is none."""
     lowered = name.lower().replace("_", "-")
     entry = _OWN.get(_OWN_ALIASES.get(lowered, lowered)) or _entries().get(_aliases().get(lowered, lowered))
@@ -216,7 +216,7 @@ def build_network(name: str, *, batch: int, training: bool = True, loss: bool = 
 
 
 def build_entry(
-    name: str, entry: Entry, *, batch: int, training: bool = True, loss: bool = False, **options: Any
+    name: str, entry: ZooEntry, *, batch: int, training: bool = True, loss: bool = False, **options: Any
 ) -> Network:
     """Return the network of *entry*, under the name *name*; otherwise as :func:`build_network`."""
     given = {key: _numbers(key, value) for key, value in options.items() if value is not None}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from simulator.workload.zoo.builder import NetworkBuilder, Tensor
+from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder
 
 RESNET_BLOCKS = {
     18: (2, 2, 2, 2),
@@ -24,7 +24,9 @@ _FIRST_BOTTLENECK = 50
 _STRIDES = (1, 2, 2, 2)
 
 
-def resnet(b: NetworkBuilder, x: Tensor, classes: int, depth: int, *, groups: int = 1, group_width: int = 64) -> Tensor:
+def resnet(
+    b: NetworkBuilder, x: LayerOutput, classes: int, depth: int, *, groups: int = 1, group_width: int = 64
+) -> LayerOutput:
     """Return the logits of ResNet or, with *groups*, ResNeXt."""
     stages = resnet_stages(b, x, depth, groups=groups, group_width=group_width)
     return _head(b, stages[-1], classes)
@@ -32,14 +34,14 @@ def resnet(b: NetworkBuilder, x: Tensor, classes: int, depth: int, *, groups: in
 
 def resnet_stages(
     b: NetworkBuilder,
-    x: Tensor,
+    x: LayerOutput,
     depth: int,
     *,
     strides: Sequence[int] = _STRIDES,
     groups: int = 1,
     group_width: int = 64,
     frozen: int = 0,
-) -> list[Tensor]:
+) -> list[LayerOutput]:
     """Return the results of the stages, one for each of *strides*.
 
     *frozen*: the number of leading stages that are not trained; if it is above 0, the stem is frozen too.
@@ -49,20 +51,20 @@ def resnet_stages(
     x = b.relu(b.batch_norm(x, "bn1"), "relu")
     x = b.pool(x, "maxpool", 3, stride=2, pad=1)
 
-    def bottleneck(b: NetworkBuilder, x: Tensor, name: str, planes: int, stride: int) -> Tensor:
+    def bottleneck(b: NetworkBuilder, x: LayerOutput, name: str, planes: int, stride: int) -> LayerOutput:
         return _bottleneck(b, x, name, planes, stride, planes * group_width // 64 * groups, groups)
 
     block = _basic if depth < _FIRST_BOTTLENECK else bottleneck
     return _stages(b, x, 64, RESNET_BLOCKS[depth][: len(strides)], block, strides, frozen)
 
 
-def resnet_small_image(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
+def resnet_small_image(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
     """Return the logits of ResNet-18 for small images: a 3x3 stem that keeps the size, no max-pool."""
     x = b.relu(b.batch_norm(b.conv(x, "conv1", 64, 3, pad=1), "bn1"), "relu")
     return _head(b, _stages(b, x, 64, RESNET_BLOCKS[18], _basic)[-1], classes)
 
 
-def resnet_cifar(b: NetworkBuilder, x: Tensor, classes: int, depth: int) -> Tensor:
+def resnet_cifar(b: NetworkBuilder, x: LayerOutput, classes: int, depth: int) -> LayerOutput:
     """Return the logits of the ResNet for CIFAR-10, with 6n + 2 layers of 16, 32 and 64 channels.
 
     Its shortcuts have no parameters: where sizes change, they take every other pixel and pad the channels with zeros
@@ -74,13 +76,13 @@ def resnet_cifar(b: NetworkBuilder, x: Tensor, classes: int, depth: int) -> Tens
 
 def _stages(
     b: NetworkBuilder,
-    x: Tensor,
+    x: LayerOutput,
     planes: int,
     blocks: Sequence[int],
-    block: Callable[..., Tensor],
+    block: Callable[..., LayerOutput],
     strides: Sequence[int] = _STRIDES,
     frozen: int = 0,
-) -> list[Tensor]:
+) -> list[LayerOutput]:
     """Return the results of stages with *blocks* blocks each; each stage has twice the planes of the previous one."""
     found = []
     for stage, n_blocks in enumerate(blocks):
@@ -92,11 +94,13 @@ def _stages(
     return found
 
 
-def _head(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
+def _head(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
     return b.linear(b.flatten(b.adaptive_avg_pool(x, "avgpool")), "fc", classes)
 
 
-def _basic(b: NetworkBuilder, x: Tensor, name: str, planes: int, stride: int, *, padded: bool = False) -> Tensor:
+def _basic(
+    b: NetworkBuilder, x: LayerOutput, name: str, planes: int, stride: int, *, padded: bool = False
+) -> LayerOutput:
     y = b.conv(x, f"{name}.conv1", planes, 3, stride=stride, pad=1)
     y = b.relu(b.batch_norm(y, f"{name}.bn1"), f"{name}.relu1")
     y = b.batch_norm(b.conv(y, f"{name}.conv2", planes, 3, pad=1), f"{name}.bn2")
@@ -105,7 +109,9 @@ def _basic(b: NetworkBuilder, x: Tensor, name: str, planes: int, stride: int, *,
     return _join(b, x, y, name, stride)
 
 
-def _bottleneck(b: NetworkBuilder, x: Tensor, name: str, planes: int, stride: int, width: int, groups: int) -> Tensor:
+def _bottleneck(
+    b: NetworkBuilder, x: LayerOutput, name: str, planes: int, stride: int, width: int, groups: int
+) -> LayerOutput:
     y = b.relu(b.batch_norm(b.conv(x, f"{name}.conv1", width, 1), f"{name}.bn1"), f"{name}.relu1")
     y = b.conv(y, f"{name}.conv2", width, 3, stride=stride, pad=1, groups=groups)
     y = b.relu(b.batch_norm(y, f"{name}.bn2"), f"{name}.relu2")
@@ -113,7 +119,7 @@ def _bottleneck(b: NetworkBuilder, x: Tensor, name: str, planes: int, stride: in
     return _join(b, x, y, name, stride)
 
 
-def _join(b: NetworkBuilder, x: Tensor, y: Tensor, name: str, stride: int) -> Tensor:
+def _join(b: NetworkBuilder, x: LayerOutput, y: LayerOutput, name: str, stride: int) -> LayerOutput:
     """Add the shortcut, with a 1x1 convolution if the shapes differ."""
     if x.shape != y.shape:
         x = b.conv(x, f"{name}.downsample.0", y.shape[1], 1, stride=stride)

@@ -61,7 +61,7 @@ class Decoder:
 
 
 @dataclass(frozen=True, slots=True)
-class Mixture(Decoder):
+class MixtureOfExperts(Decoder):
     """A Llama-like decoder with mixture-of-experts layers.
 
     Each token passes through ``chosen`` of ``experts`` feed-forward layers of width ``expert_inner``.  All tokens also
@@ -91,7 +91,7 @@ class Mixture(Decoder):
 
 
 @dataclass(frozen=True, slots=True)
-class Latent(Mixture):
+class LatentAttentionMixture(MixtureOfExperts):
     """A mixture with latent attention: keys and values of all heads come from a short latent vector per token.
 
     ``query_rank`` and ``kv_rank`` are the lengths of the latent vectors; with a ``query_rank`` of 0, queries come from
@@ -107,13 +107,13 @@ class Latent(Mixture):
 
     def check(self, length: int) -> None:
         """Raise SizeError as a mixture does, or if a common size or number of heads is given."""
-        Mixture.check(self, length)
+        MixtureOfExperts.check(self, length)
         if self.head_size or self.kv_heads:
             raise SizeError("heads of latent attention have sizes of their own; head_size and kv_heads do not apply")
 
 
 @dataclass(frozen=True, slots=True)
-class Hybrid(Mixture):
+class Hybrid(MixtureOfExperts):
     """A mixture whose blocks are each one layer: of Mamba-2 (``M``), of attention (``*``) or of experts (``E``).
 
     ``pattern`` has a letter for each block.  A Mamba-2 layer has ``mamba_heads`` of ``mamba_size`` elements, with a
@@ -134,7 +134,7 @@ class Hybrid(Mixture):
 
     def check(self, length: int) -> None:
         """Raise SizeError as a mixture does, if layers are said to be dense, or are more than known."""
-        Mixture.check(self, length)
+        MixtureOfExperts.check(self, length)
         if self.dense_layers:
             raise SizeError("its pattern says which layers have experts; dense_layers does not apply")
         if self.layers > len(self.pattern):

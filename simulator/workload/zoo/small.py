@@ -10,10 +10,10 @@ tools/mxnet/rnn/train_rnn.py.
 
 from __future__ import annotations
 
-from simulator.workload.zoo.builder import NetworkBuilder, Tensor
+from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder
 
 
-def perceptron(b: NetworkBuilder, x: Tensor, widths: tuple[int, ...], activation: str = "relu") -> Tensor:
+def perceptron(b: NetworkBuilder, x: LayerOutput, widths: tuple[int, ...], activation: str = "relu") -> LayerOutput:
     """Return the output of linear layers of *widths*, with an activation between each two."""
     for i, width in enumerate(widths[:-1]):
         x = b.linear(x, f"{2 * i}", width)
@@ -21,7 +21,7 @@ def perceptron(b: NetworkBuilder, x: Tensor, widths: tuple[int, ...], activation
     return b.linear(x, f"{2 * len(widths) - 2}", widths[-1])
 
 
-def lenet(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
+def lenet(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
     """Return the logits of LeNet-5 with its padded 28x28 images, average pools and sigmoids."""
     x = b.elementwise("1", "sigmoid", b.conv(x, "0", 6, 5, pad=2, bias=True))
     x = b.pool(x, "2", 2, kind="avg")
@@ -32,7 +32,7 @@ def lenet(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
     return b.linear(x, "11", classes)
 
 
-def lenet_d2l(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
+def lenet_d2l(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
     """Return the logits of the book's variant: 20 and 50 channels, a dense layer of 128."""
     x = b.relu(b.conv(x, "conv1", 20, 3, bias=True), "relu1", in_place=False)
     x = b.pool(x, "pool1", 2, kind="avg")
@@ -42,7 +42,7 @@ def lenet_d2l(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
     return b.linear(x, "dense2", classes)
 
 
-def alexnet_s(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
+def alexnet_s(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
     """Return the logits of one undivided column of the AlexNet of 2012."""
     x = b.relu(b.conv(x, "conv1", 96, 11, stride=4, pad=2, bias=True), "relu1")
     x = b.pool(x, "pool1", 3, stride=2)
@@ -56,7 +56,7 @@ def alexnet_s(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
     return b.linear(x, "fc8", classes)
 
 
-def alexnet_r(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
+def alexnet_r(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
     """Return the logits of the AlexNet for CIFAR-10: three 5x5 convolutions, without normalisation."""
     x = b.pool(b.conv(x, "conv1", 32, 5, pad=2, bias=True), "pool1", 3, stride=2)
     x = b.relu(x, "relu1")
@@ -67,7 +67,9 @@ def alexnet_r(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
     return b.linear(b.flatten(x), "fc", classes)
 
 
-def lstm_language_model(b: NetworkBuilder, tokens: Tensor, hidden: int, layers: int, vocabulary: int) -> Tensor:
+def lstm_language_model(
+    b: NetworkBuilder, tokens: LayerOutput, hidden: int, layers: int, vocabulary: int
+) -> LayerOutput:
     """Return the logits of each word: embedding, LSTM layers and a linear layer, all of one width."""
     x = b.embedding(tokens, "embed", vocabulary, hidden)
     for i in range(layers):

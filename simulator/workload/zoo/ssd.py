@@ -6,7 +6,7 @@ The backbone ends after its third stage, which keeps the size of 38 x 38.
 from __future__ import annotations
 
 from simulator.workload.operators import Copy
-from simulator.workload.zoo.builder import NetworkBuilder, Tensor
+from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder
 from simulator.workload.zoo.resnet import resnet_stages
 
 # For each extra level: inner channels, channels, stride.  Then for all levels: boxes per pixel.
@@ -14,7 +14,7 @@ _LEVELS = ((256, 512, 2), (256, 512, 2), (128, 256, 2), (128, 256, 1), (128, 256
 _BOXES = (4, 6, 6, 6, 4, 4)
 
 
-def ssd300(b: NetworkBuilder, x: Tensor, classes: int, *, depth: int) -> tuple[Tensor, Tensor]:
+def ssd300(b: NetworkBuilder, x: LayerOutput, classes: int, *, depth: int) -> tuple[LayerOutput, LayerOutput]:
     """Return the class logits of each box, and its four offsets."""
     x = resnet_stages(b, x, depth, strides=(1, 2, 1))[-1]
     levels = [x]
@@ -26,7 +26,7 @@ def ssd300(b: NetworkBuilder, x: Tensor, classes: int, *, depth: int) -> tuple[T
     return _heads(b, levels, "class", classes), _heads(b, levels, "box", 4)
 
 
-def _heads(b: NetworkBuilder, levels: list[Tensor], name: str, numbers: int) -> Tensor:
+def _heads(b: NetworkBuilder, levels: list[LayerOutput], name: str, numbers: int) -> LayerOutput:
     """Return *numbers* outputs for each box of all levels."""
     found = tuple(
         b.conv(x, f"{name}{i}", boxes * numbers, 3, pad=1, bias=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from simulator.workload.network import Parameter
 from simulator.workload.operators import Copy, Elementwise, Embedding
-from simulator.workload.zoo.builder import NetworkBuilder, Tensor
+from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder
 
 _BUCKETS = 32  # of distances
 
@@ -27,7 +27,7 @@ class T5:
     target_length: int = 114
 
 
-def t5(b: NetworkBuilder, tokens: Tensor, t: T5) -> Tensor:
+def t5(b: NetworkBuilder, tokens: LayerOutput, t: T5) -> LayerOutput:
     """Return the logits of each token of the decoder."""
     source = _stack(b, _embed(b, tokens, "encoder", t), "encoder", t)
     written = b.input(tokens.shape[0], t.target_length)
@@ -40,13 +40,13 @@ def _words(t: T5) -> Parameter:
     return Parameter("embed.weight", t.vocabulary * t.hidden)
 
 
-def _embed(b: NetworkBuilder, tokens: Tensor, name: str, t: T5) -> Tensor:
+def _embed(b: NetworkBuilder, tokens: LayerOutput, name: str, t: T5) -> LayerOutput:
     operator = Embedding(tokens.elements, t.hidden, t.vocabulary)
     x = b.add_layer(f"{name}.embed", operator, (tokens,), (*tokens.shape, t.hidden), (_words(t),))
     return b.dropout(x, f"{name}.embed_dropout")
 
 
-def _stack(b: NetworkBuilder, x: Tensor, name: str, t: T5, source: Tensor | None = None) -> Tensor:
+def _stack(b: NetworkBuilder, x: LayerOutput, name: str, t: T5, source: LayerOutput | None = None) -> LayerOutput:
     length = x.shape[1]
     bias = b.embedding(b.input(length, length), f"{name}.positions", _BUCKETS, t.heads)
     for i in range(t.layers):
@@ -63,7 +63,9 @@ def _stack(b: NetworkBuilder, x: Tensor, name: str, t: T5, source: Tensor | None
     return b.dropout(b.layer_norm(x, f"{name}.norm", kind="rms_norm"), f"{name}.dropout")
 
 
-def _attention(b: NetworkBuilder, x: Tensor, source: Tensor | None, name: str, t: T5, bias: Tensor | None) -> Tensor:
+def _attention(
+    b: NetworkBuilder, x: LayerOutput, source: LayerOutput | None, name: str, t: T5, bias: LayerOutput | None
+) -> LayerOutput:
     """Return *x* plus its attention to itself or, if given, to *source*."""
     batch, length, _ = x.shape
     inner = t.heads * t.head_size

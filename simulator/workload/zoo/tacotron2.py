@@ -6,14 +6,14 @@ The decoder is a Python loop: each frame of the spectrum runs its own kernels, f
 from __future__ import annotations
 
 from simulator.workload.operators import Copy, Elementwise
-from simulator.workload.zoo.builder import NetworkBuilder, Tensor
+from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder
 
 _BANDS, _SYMBOLS, _WIDTH, _RNN, _PRENET, _ATTENTION = 80, 148, 512, 1024, 256, 128
 _FILTERS, _FILTER_WIDTH, _KERNEL = 32, 31, 5
 _ENCODER_LAYERS, _POSTNET_LAYERS = 3, 5
 
 
-def tacotron2(b: NetworkBuilder, batch: int, characters: int, frames: int) -> tuple[Tensor, Tensor]:
+def tacotron2(b: NetworkBuilder, batch: int, characters: int, frames: int) -> tuple[LayerOutput, LayerOutput]:
     """Return the spectrum, and the end-of-text logit of each frame.
 
     Each of *batch* texts has *characters* characters and *frames* frames.
@@ -31,7 +31,7 @@ def tacotron2(b: NetworkBuilder, batch: int, characters: int, frames: int) -> tu
     return b.add(_postnet(b, spectrum), spectrum, "residual"), last
 
 
-def _encoder(b: NetworkBuilder, text: Tensor) -> Tensor:
+def _encoder(b: NetworkBuilder, text: LayerOutput) -> LayerOutput:
     batch, length = text.shape
     x = b.embedding(text, "embedding", _SYMBOLS, _WIDTH)
     x = b.copy(x, "embedding.transpose", (batch, _WIDTH, 1, length), transposed=True)
@@ -43,7 +43,7 @@ def _encoder(b: NetworkBuilder, text: Tensor) -> Tensor:
     return b.add_layer("encoder.join", Copy(batch * length * _WIDTH), both, (batch, length, _WIDTH))
 
 
-def _postnet(b: NetworkBuilder, x: Tensor) -> Tensor:
+def _postnet(b: NetworkBuilder, x: LayerOutput) -> LayerOutput:
     for i in range(_POSTNET_LAYERS):
         width = _BANDS if i == _POSTNET_LAYERS - 1 else _WIDTH
         x = b.batch_norm(b.conv(x, f"postnet.{i}", width, (1, _KERNEL), pad=(0, 2), bias=True), f"postnet.{i}.norm")
@@ -56,13 +56,13 @@ def _postnet(b: NetworkBuilder, x: Tensor) -> Tensor:
 class _Decoder:
     """The state between frames: both LSTM cells, the context, and the attention weights and their sum."""
 
-    def __init__(self, b: NetworkBuilder, batch: int, memory: Tensor, keys: Tensor) -> None:
+    def __init__(self, b: NetworkBuilder, batch: int, memory: LayerOutput, keys: LayerOutput) -> None:
         self.b, self.batch, self.memory, self.keys = b, batch, memory, keys
         self.states = {name: (b.input(batch, _RNN), b.input(batch, _RNN)) for name in ("attention_rnn", "decoder_rnn")}
         self.context = b.input(batch, _WIDTH)
         self.weights = self.total = b.input(batch, memory.shape[1])
 
-    def frame(self, heard: Tensor, i: int) -> tuple[Tensor, Tensor]:
+    def frame(self, heard: LayerOutput, i: int) -> tuple[LayerOutput, LayerOutput]:
         """Return the bands of frame *i*, and its end-of-text logit."""
         b = self.b
         query = self._cell(
@@ -73,7 +73,7 @@ class _Decoder:
         x = b.join((x, self.context), f"{i}.out.join")
         return b.linear(x, f"{i}.bands", _BANDS, of="projection"), b.linear(x, f"{i}.end", 1, of="gate")
 
-    def _attend(self, query: Tensor, i: int) -> None:
+    def _attend(self, query: LayerOutput, i: int) -> None:
         """Attend to the text by content and by previous attention weights (location-sensitive attention)."""
         b, length = self.b, self.memory.shape[1]
         if i:
@@ -95,7 +95,7 @@ class _Decoder:
         context = b.matmul(b.view(self.weights, self.batch, 1, length), self.memory, f"{i}.context")
         self.context = b.view(context, self.batch, _WIDTH)
 
-    def _cell(self, x: Tensor, name: str, i: int) -> Tensor:
+    def _cell(self, x: LayerOutput, name: str, i: int) -> LayerOutput:
         """Return the new state of an LSTM cell: two products, and one kernel for the gates, which are saved."""
         b, (state, cell) = self.b, self.states[name]
         gates = [b.linear(t, f"{i}.{name}.{w}", 4 * _RNN, of=f"{name}.{w}") for t, w in ((x, "ih"), (state, "hh"))]

@@ -9,14 +9,14 @@ from __future__ import annotations
 from simulator.workload.network import Parameter
 from simulator.workload.operators import Elementwise
 from simulator.workload.zoo.attention import Mask, self_attention
-from simulator.workload.zoo.builder import NetworkBuilder, Tensor
+from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder
 from simulator.workload.zoo.entry import Outputs
 from simulator.workload.zoo.hybrid import hybrid_block
 from simulator.workload.zoo.llama import llama_block
-from simulator.workload.zoo.sizes import Decoder, Hybrid, Mixture
+from simulator.workload.zoo.sizes import Decoder, Hybrid, MixtureOfExperts
 
 
-def decoder(b: NetworkBuilder, tokens: Tensor, d: Decoder) -> Outputs:
+def decoder(b: NetworkBuilder, tokens: LayerOutput, d: Decoder) -> Outputs:
     """Return the logits of each token, followed by the logits of each multi-token prediction block (``mtp_layers``).
 
     Such a block concatenates the previous block's result with the embedding of the next token, both normalised, and
@@ -46,7 +46,7 @@ def decoder(b: NetworkBuilder, tokens: Tensor, d: Decoder) -> Outputs:
     if word_size != d.hidden:
         x = b.linear(x, "project_out", word_size, bias=False)
     further = [x]
-    for i in range(d.mtp_layers if isinstance(d, Mixture) else 0):
+    for i in range(d.mtp_layers if isinstance(d, MixtureOfExperts) else 0):
         with b.sharing(f"mtp.{i}.", "mtp.0." if isinstance(d, Hybrid) else f"mtp.{i}."):
             further.append(_further(b, further[-1], tokens, f"mtp.{i}", d))
     embedded = Parameter("embed.weight", d.vocabulary * word_size)
@@ -57,7 +57,7 @@ def decoder(b: NetworkBuilder, tokens: Tensor, d: Decoder) -> Outputs:
     return tuple(logits) if len(logits) > 1 else logits[0]
 
 
-def _further(b: NetworkBuilder, x: Tensor, tokens: Tensor, name: str, d: Decoder) -> Tensor:
+def _further(b: NetworkBuilder, x: LayerOutput, tokens: LayerOutput, name: str, d: Decoder) -> LayerOutput:
     """Return the hidden states that predict one token further ahead than *x*."""
     words = b.embedding(tokens, f"{name}.embed", d.vocabulary, d.hidden, "embed")
     words = b.layer_norm(words, f"{name}.norm_words", kind="rms_norm")
@@ -72,14 +72,14 @@ def _further(b: NetworkBuilder, x: Tensor, tokens: Tensor, name: str, d: Decoder
     return b.layer_norm(y, f"{name}.norm", kind="rms_norm")
 
 
-def embed_positions(b: NetworkBuilder, x: Tensor, name: str, positions: int) -> Tensor:
+def embed_positions(b: NetworkBuilder, x: LayerOutput, name: str, positions: int) -> LayerOutput:
     """Return *x* plus a learned row for each position, the same for all sequences."""
     _, length, hidden = x.shape
     rows = b.embedding(b.input(length), name, positions, hidden)
     return b.add_layer(f"{name}.add", Elementwise("add", x.elements, summed=1), (x, rows), x.shape)
 
 
-def _gelu_formula(b: NetworkBuilder, x: Tensor, name: str) -> Tensor:
+def _gelu_formula(b: NetworkBuilder, x: LayerOutput, name: str) -> LayerOutput:
     """Return ``x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))``, one kernel per operation."""
     half = b.elementwise(f"{name}.half", "mul_scalar", x)
     cube = b.elementwise(f"{name}.cube", "pow_scalar", x)
@@ -94,7 +94,7 @@ def _gelu_formula(b: NetworkBuilder, x: Tensor, name: str) -> Tensor:
 _MASKS: dict[str, Mask] = {"gpt2": "where-causal", "opt": "bounded-causal"}
 
 
-def _gpt_block(b: NetworkBuilder, x: Tensor, name: str, d: Decoder) -> Tensor:
+def _gpt_block(b: NetworkBuilder, x: LayerOutput, name: str, d: Decoder) -> LayerOutput:
     drops = bool(d.dropout)
     y = x if d.norm_last else b.layer_norm(x, f"{name}.norm1", bias=d.biases)
     with b.part("attention"):
@@ -116,14 +116,14 @@ def _gpt_block(b: NetworkBuilder, x: Tensor, name: str, d: Decoder) -> Tensor:
     return b.layer_norm(x, f"{name}.norm2") if d.norm_last else x
 
 
-def _added(b: NetworkBuilder, y: Tensor, x: Tensor, dropout: str, name: str, d: Decoder) -> Tensor:
+def _added(b: NetworkBuilder, y: LayerOutput, x: LayerOutput, dropout: str, name: str, d: Decoder) -> LayerOutput:
     """Return ``x + y``, with dropout of *y* if *dropout* names that layer; in Megatron-LM both are one kernel."""
     if dropout and (d.family == "gpt" or d.attention == "fused-softmax"):  # bias_dropout_add_fused_train
         return b.dropout_add(y, x, name)
     return b.add(b.dropout(y, dropout) if dropout else y, x, name)
 
 
-def _attention(b: NetworkBuilder, x: Tensor, name: str, d: Decoder, drops: bool) -> Tensor:
+def _attention(b: NetworkBuilder, x: LayerOutput, name: str, d: Decoder, drops: bool) -> LayerOutput:
     batch, length, hidden = x.shape
     if d.family == "opt":
         query = b.linear(x, f"{name}.q", hidden, split="columns")

@@ -7,12 +7,19 @@ from __future__ import annotations
 
 from simulator.workload.network import Parameter
 from simulator.workload.operators import Copy, Elementwise
-from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
+from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder, SizeError
 
 
 def transformer_xl(
-    b: NetworkBuilder, tokens: Tensor, hidden: int, heads: int, layers: int, inner: int, memory: int, vocabulary: int
-) -> Tensor:
+    b: NetworkBuilder,
+    tokens: LayerOutput,
+    hidden: int,
+    heads: int,
+    layers: int,
+    inner: int,
+    memory: int,
+    vocabulary: int,
+) -> LayerOutput:
     """Return the logits of each next word (no adaptive softmax), ``(batch, length, vocabulary)``.
 
     Raises SizeError if *heads* do not divide *hidden*.
@@ -30,7 +37,9 @@ def transformer_xl(
     return b.linear(b.dropout(x, "out.dropout"), "out", vocabulary, tied=table)
 
 
-def _attend(b: NetworkBuilder, x: Tensor, before: Tensor, positions: Tensor, name: str, heads: int) -> Tensor:
+def _attend(
+    b: NetworkBuilder, x: LayerOutput, before: LayerOutput, positions: LayerOutput, name: str, heads: int
+) -> LayerOutput:
     """Return the normalised sum of *x* and its attention, by content and by distance (section 3.3)."""
     batch, length, hidden = x.shape
     reach, size = before.shape[1] + length, hidden // heads
@@ -60,11 +69,11 @@ def _attend(b: NetworkBuilder, x: Tensor, before: Tensor, positions: Tensor, nam
     return b.layer_norm(b.add(x, y, f"{name}.add"), f"{name}.norm")
 
 
-def _plus(b: NetworkBuilder, x: Tensor, name: str, bias: str) -> Tensor:
+def _plus(b: NetworkBuilder, x: LayerOutput, name: str, bias: str) -> LayerOutput:
     return b.add_layer(name, Elementwise("add", x.elements, summed=1), (x,), x.shape, (Parameter(bias, x.shape[-1]),))
 
 
-def _feed_forward(b: NetworkBuilder, x: Tensor, name: str, inner: int) -> Tensor:
+def _feed_forward(b: NetworkBuilder, x: LayerOutput, name: str, inner: int) -> LayerOutput:
     with b.part("feed-forward"):
         y = b.relu(b.linear(x, f"{name}.ff1", inner), f"{name}.relu")
         y = b.linear(b.dropout(y, f"{name}.ff1.dropout"), f"{name}.ff2", x.shape[-1])

@@ -10,18 +10,18 @@ from __future__ import annotations
 
 from simulator.workload.network import Parameter
 from simulator.workload.operators import BatchNorm, Conv2d, Copy
-from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
+from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder, SizeError
 
 _WIDTHS = (64, 128, 256, 512, 1024)
 _WIDTHS_3D = (32, 64, 128, 256, 320)
 
 
-def unet(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
+def unet(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
     """Return the logits of each pixel left after the unpadded convolutions, as ``(pixels, classes)``.
 
     Raises SizeError if the image cannot be halved four times.
     """
-    seen: list[Tensor] = []
+    seen: list[LayerOutput] = []
     for i, width in enumerate(_WIDTHS):
         x = _pair(b, b.pool(x, f"down{i}.pool", 2) if i else x, f"down{i}", width)
         seen.append(x)
@@ -36,13 +36,13 @@ def unet(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
     return b.view(x, x.elements // classes, classes)
 
 
-def _pair(b: NetworkBuilder, x: Tensor, name: str, width: int) -> Tensor:
+def _pair(b: NetworkBuilder, x: LayerOutput, name: str, width: int) -> LayerOutput:
     for i in (1, 2):
         x = b.relu(b.conv(x, f"{name}.{i}", width, 3, bias=True), f"{name}.relu{i}")
     return x
 
 
-def unet3d(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
+def unet3d(b: NetworkBuilder, x: LayerOutput, classes: int) -> LayerOutput:
     """Return the logits of each voxel, as ``(voxels, classes)``; *x* is ``(batch, channels, depth, height, width)``.
 
     Raises SizeError unless its sides are multiples of 32 voxels.
@@ -63,7 +63,7 @@ def unet3d(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
     return b.view(x, x.elements // classes, classes)
 
 
-def _voxels(b: NetworkBuilder, x: Tensor, name: str, width: int, stride: int = 1) -> Tensor:
+def _voxels(b: NetworkBuilder, x: LayerOutput, name: str, width: int, stride: int = 1) -> LayerOutput:
     """Return a convolution, instance normalisation and ReLU of *x*."""
     x = _conv3d(b, x, name, width, 3, stride, bias=False)
     batch, _, depth, height, side = x.shape
@@ -72,7 +72,9 @@ def _voxels(b: NetworkBuilder, x: Tensor, name: str, width: int, stride: int = 1
     return b.relu(x, f"{name}.relu")
 
 
-def _conv3d(b: NetworkBuilder, x: Tensor, name: str, width: int, kernel: int, stride: int, *, bias: bool) -> Tensor:
+def _conv3d(
+    b: NetworkBuilder, x: LayerOutput, name: str, width: int, kernel: int, stride: int, *, bias: bool
+) -> LayerOutput:
     batch, channels, depth, height, side = x.shape
     pad, depth_out = kernel // 2, depth // stride
     operator = Conv2d(
@@ -85,7 +87,7 @@ def _conv3d(b: NetworkBuilder, x: Tensor, name: str, width: int, kernel: int, st
     return b.add_layer(name, operator, (x,), shape, tuple(weights))
 
 
-def _up(b: NetworkBuilder, x: Tensor, name: str, width: int) -> Tensor:
+def _up(b: NetworkBuilder, x: LayerOutput, name: str, width: int) -> LayerOutput:
     """Return a transposed convolution that doubles each side."""
     batch, channels, depth, height, side = x.shape
     operator = Conv2d(

@@ -8,8 +8,8 @@ from typing import Any
 from simulator.workload.network import Parameter
 from simulator.workload.operators import Copy, Elementwise
 from simulator.workload.zoo.attention import AttentionKind, self_attention
-from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
-from simulator.workload.zoo.entry import Entry, Outputs
+from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder, SizeError
+from simulator.workload.zoo.entry import Outputs, ZooEntry
 
 Sizes = tuple[int, int, int, int]
 # Side of a patch, hidden size, heads, layers; the feed-forward layer is 4 x hidden wide.
@@ -23,8 +23,14 @@ _SIZES: dict[str, Sizes] = {
 
 
 def vit(
-    b: NetworkBuilder, images: Tensor, classes: int, *, sizes: Sizes, attention: AttentionKind, dropout: bool = False
-) -> Tensor:
+    b: NetworkBuilder,
+    images: LayerOutput,
+    classes: int,
+    *,
+    sizes: Sizes,
+    attention: AttentionKind,
+    dropout: bool = False,
+) -> LayerOutput:
     """Return the logits of *images*; each patch is a token, and a class token is added.
 
     *dropout*: as the paper trains; torchvision, Hugging Face and timm have a rate of 0, for which PyTorch runs nothing.
@@ -48,8 +54,10 @@ def vit(
     return b.linear(first, "head", classes)
 
 
-def _block(b: NetworkBuilder, x: Tensor, name: str, heads: int, attention: AttentionKind, dropout: bool) -> Tensor:
-    def dropped(y: Tensor, of: str) -> Tensor:
+def _block(
+    b: NetworkBuilder, x: LayerOutput, name: str, heads: int, attention: AttentionKind, dropout: bool
+) -> LayerOutput:
+    def dropped(y: LayerOutput, of: str) -> LayerOutput:
         return b.dropout(y, f"{name}.{of}_dropout") if dropout else y
 
     hidden = x.shape[-1]
@@ -67,7 +75,7 @@ def _block(b: NetworkBuilder, x: Tensor, name: str, heads: int, attention: Atten
     return b.add(dropped(y, "down"), x, f"{name}.add2")
 
 
-def vit_entry(sizes: Sizes, image: int = 224, channels: int = 3, classes: int = 1000, dropout: int = 0) -> Entry:
+def vit_entry(sizes: Sizes, image: int = 224, channels: int = 3, classes: int = 1000, dropout: int = 0) -> ZooEntry:
     """Return the vision transformer of *sizes*, by default for square images with sides of *image* pixels.
 
     *dropout*: 1 where its rate is above 0.
@@ -81,7 +89,7 @@ def vit_entry(sizes: Sizes, image: int = 224, channels: int = 3, classes: int = 
         return vit(b, x, options["classes"], sizes=sizes, **given)
 
     defaults = {"image": image, "classes": classes, "attention": "fused", "dropout": dropout}
-    return Entry("images", defaults, make)
+    return ZooEntry("images", defaults, make)
 
 
-VIT: dict[str, Entry] = {name: vit_entry(sizes) for name, sizes in _SIZES.items()}
+VIT: dict[str, ZooEntry] = {name: vit_entry(sizes) for name, sizes in _SIZES.items()}

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from simulator.workload.network import Parameter
 from simulator.workload.operators import Conv2d, Copy, Elementwise
-from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
+from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder, SizeError
 
 _FLOWS, _LAYERS, _GROUP, _BANDS, _HOP, _WINDOW = 12, 8, 8, 80, 256, 1024
 _EVERY, _EARLY = 4, 2  # every 4 flows, 2 channels are output
 
 
-def waveglow(b: NetworkBuilder, batch: int, samples: int, channels: int) -> Tensor:
+def waveglow(b: NetworkBuilder, batch: int, samples: int, channels: int) -> LayerOutput:
     """Return the noise for *batch* segments of *samples* samples, as ``(batch * samples / 8, 8)``.
 
     Raises SizeError unless *samples* is a multiple of 8.
@@ -25,7 +25,7 @@ def waveglow(b: NetworkBuilder, batch: int, samples: int, channels: int) -> Tens
     length, frames = samples // _GROUP, samples // _HOP + 1
     heard = _spectrum(b, b.input(batch, _BANDS, 1, frames), samples)
     x = b.input(batch, _GROUP, 1, length)
-    done: list[Tensor] = []
+    done: list[LayerOutput] = []
     for flow in range(_FLOWS):
         if flow and flow % _EVERY == 0:
             done.append(b.view(x, batch, _EARLY, 1, length))
@@ -41,7 +41,7 @@ def waveglow(b: NetworkBuilder, batch: int, samples: int, channels: int) -> Tens
     return b.add_layer("join", Copy(elements), (*done, x), (elements // _GROUP, _GROUP))
 
 
-def _spectrum(b: NetworkBuilder, x: Tensor, samples: int) -> Tensor:
+def _spectrum(b: NetworkBuilder, x: LayerOutput, samples: int) -> LayerOutput:
     """Return the spectrum upsampled to the sample rate, with groups of 8 samples as channels."""
     batch, bands, *_ = x.shape
     x = b.up(x, "upsample", bands, (1, _WINDOW), (1, _HOP))
@@ -49,12 +49,12 @@ def _spectrum(b: NetworkBuilder, x: Tensor, samples: int) -> Tensor:
     return b.add_layer("upsample.groups", Copy(batch * bands * samples, transposed=True), (x,), shape)
 
 
-def _network(b: NetworkBuilder, x: Tensor, heard: Tensor, name: str, channels: int) -> Tensor:
+def _network(b: NetworkBuilder, x: LayerOutput, heard: LayerOutput, name: str, channels: int) -> LayerOutput:
     """Return the scales and shifts of one flow, with twice as many channels as *x*."""
     half = x.shape[1]
     x = _conv(b, x, f"{name}.start", channels)
     wide = x.shape[0], channels, 1, x.shape[3]
-    total: Tensor | None = None
+    total: LayerOutput | None = None
     for i in range(_LAYERS):
         layer, is_last = f"{name}.{i}", i == _LAYERS - 1
         y = _conv(b, x, f"{layer}.in", 2 * channels, 3, 2**i)
@@ -73,13 +73,13 @@ def _network(b: NetworkBuilder, x: Tensor, heard: Tensor, name: str, channels: i
     return b.conv(total, f"{name}.end", 2 * half, 1, bias=True)
 
 
-def _of_part(b: NetworkBuilder, name: str, function: str, part: Tensor, whole: Tensor) -> Tensor:
+def _of_part(b: NetworkBuilder, name: str, function: str, part: LayerOutput, whole: LayerOutput) -> LayerOutput:
     """Return *function* of *part*, a slice of *whole*."""
     operator = Elementwise(function, part.elements, part_of=whole.elements)
     return b.add_layer(name, operator, (part,), part.shape)
 
 
-def _conv(b: NetworkBuilder, x: Tensor, name: str, width: int, kernel: int = 1, dilation: int = 1) -> Tensor:
+def _conv(b: NetworkBuilder, x: LayerOutput, name: str, width: int, kernel: int = 1, dilation: int = 1) -> LayerOutput:
     batch, channels, _, length = x.shape
     pad = (kernel - 1) // 2 * dilation
     operator = Conv2d(batch, channels, width, 1, length, 1, kernel, pad_w=pad, bias=True, dilation_w=dilation)

@@ -11,7 +11,7 @@ from simulator.api.collectives import is_strategy, strategy_names
 from simulator.errors import InputError, nearest, one_line
 from simulator.units import parse_quantity
 from simulator.workload.collective import Collective
-from validate.machine.cluster.commands import Shape
+from validate.machine.cluster.commands import LinkShape
 from validate.machine.measure.duration import duration_s
 
 DEFAULT = "ring,halving-doubling,sharded,parameter-server,gloo,broadcast"
@@ -19,7 +19,7 @@ _SERVERS = re.compile(r"parameter-server-([1-9]\d{0,2})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Strategy:
+class ClusterStrategy:
     """A strategy: ``name`` as in ``--strategies``, ``predictor`` as in ``simulate --strategy``.
 
     ``by_torch`` marks torch's own collectives; the others run send by send, as the simulator plans them.
@@ -34,12 +34,12 @@ class Strategy:
 
 
 _BY_TORCH = {
-    "gloo": Strategy("gloo", "all-reduce", "gloo", by_torch=True),
-    "broadcast": Strategy("broadcast", "broadcast", "gloo", by_torch=True),
+    "gloo": ClusterStrategy("gloo", "all-reduce", "gloo", by_torch=True),
+    "broadcast": ClusterStrategy("broadcast", "broadcast", "gloo", by_torch=True),
 }
 
 
-def find_strategy(name: str) -> Strategy:
+def find_strategy(name: str) -> ClusterStrategy:
     """Return the strategy called *name*: one of torch's own, or any schedule of ``simulate --strategy``.
 
     Raises InputError for any other name; suggests the nearest.
@@ -49,7 +49,7 @@ def find_strategy(name: str) -> Strategy:
         return _BY_TORCH[word]
     if is_strategy(word) and word != "nccl":
         servers = _SERVERS.fullmatch(word)
-        return Strategy(word, "all-reduce", word, least_nodes=max(2, int(servers[1])) if servers else 2)
+        return ClusterStrategy(word, "all-reduce", word, least_nodes=max(2, int(servers[1])) if servers else 2)
     names = [*(known for known in strategy_names() if known != "nccl"), "parameter-server-2", *_BY_TORCH]
     raise InputError(f"--strategies: '{one_line(name, 40)}' is not measured; {nearest(word, names)}")
 
@@ -63,16 +63,16 @@ _RANGE = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ClusterCase:
     """One combination of link, host count, size and strategy to measure and predict; holds no results."""
 
-    shape: Shape
+    shape: LinkShape
     n_nodes: int
     size_bytes: int
-    strategy: Strategy
+    strategy: ClusterStrategy
 
 
-def make_cases(nodes: str, rates: Sequence[str], sizes: str, strategies: str, delay: str | None) -> list[Case]:
+def make_cases(nodes: str, rates: Sequence[str], sizes: str, strategies: str, delay: str | None) -> list[ClusterCase]:
     """Return the cases ordered by rate, number of nodes, size and strategy, each in the order given.
 
     Sizes are rounded down to whole fp32 elements (4 B).  Strategies that need more nodes than a case has are skipped.
@@ -83,7 +83,9 @@ def make_cases(nodes: str, rates: Sequence[str], sizes: str, strategies: str, de
     named = [find_strategy(word) for word in _words("--strategies", strategies)]
     delay_s = _quantity("--delay", delay, "time") if delay is not None else 0.0
     shapes = [
-        Shape(_within("--rate", _quantity("--rate", word, "bandwidth"), _LEAST_RATE_BPS, _MOST_RATE_BPS, word), delay_s)
+        LinkShape(
+            _within("--rate", _quantity("--rate", word, "bandwidth"), _LEAST_RATE_BPS, _MOST_RATE_BPS, word), delay_s
+        )
         for rate in rates
         for word in _words("--rate", rate)
     ]
@@ -92,7 +94,7 @@ def make_cases(nodes: str, rates: Sequence[str], sizes: str, strategies: str, de
         for word in _words("--sizes", sizes)
     ]
     cases = [
-        Case(shape, n, size, strategy)
+        ClusterCase(shape, n, size, strategy)
         for shape, n, size, strategy in product(
             dict.fromkeys(shapes), dict.fromkeys(counts), dict.fromkeys(lengths), dict.fromkeys(named)
         )

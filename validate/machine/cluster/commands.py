@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from validate.machine.cluster.names import HOST_INTERFACE, Names
+from validate.machine.cluster.names import HOST_INTERFACE, RunNames
 
 Command = tuple[str, ...]
 BRIDGE = "br0"
@@ -24,7 +24,7 @@ _LARGEST_PACKET_BYTES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class LinkShape:
     """The properties of a link: its rate, and the one-way delay between two hosts."""
 
     rate_Bps: float
@@ -41,7 +41,7 @@ class Shape:
         return min(_LARGEST_PACKET_BYTES, self.bucket_bytes // 2)
 
 
-def make_commands(names: Names, n_hosts: int) -> list[Command]:
+def make_commands(names: RunNames, n_hosts: int) -> list[Command]:
     """Return the commands that create the hosts, the bridge and the wires, without rates."""
     commands: list[Command] = [
         ("ip", "netns", "add", names.switch),
@@ -62,7 +62,7 @@ def make_commands(names: Names, n_hosts: int) -> list[Command]:
     return commands
 
 
-def steer_commands(names: Names, n_hosts: int, cpus: Sequence[int]) -> list[Command]:
+def steer_commands(names: RunNames, n_hosts: int, cpus: Sequence[int]) -> list[Command]:
     """Return the commands that bind the receive processing of each interface to one processor of *cpus*.
 
     Without them, a packet is received on the processor that sent it.  A token bucket sends from changing processors,
@@ -84,7 +84,7 @@ def _steer(namespace: str, interface: str, cpu: int) -> Command:
     return ("ip", "netns", "exec", namespace, "sh", "-c", f"echo {mask} > {file}")
 
 
-def shape_commands(names: Names, n_hosts: int, shape: Shape) -> list[Command]:
+def shape_commands(names: RunNames, n_hosts: int, shape: LinkShape) -> list[Command]:
     """Return the commands that set the rate and the delay of *shape* on all links, replacing earlier settings."""
     bucket = (
         *("tbf", "rate", f"{round(shape.rate_Bps * 8)}bit"),
@@ -107,7 +107,7 @@ def shape_commands(names: Names, n_hosts: int, shape: Shape) -> list[Command]:
     return commands
 
 
-def limit_commands(names: Names, n_hosts: int, shape: Shape) -> list[Command]:
+def limit_commands(names: RunNames, n_hosts: int, shape: LinkShape) -> list[Command]:
     """Return the commands that limit a connection's queued bytes to 1 ms of its link plus one round trip.
 
     TCP bounds the bytes that a connection keeps in local queues to 1 ms at the rate that it observes
@@ -120,6 +120,6 @@ def limit_commands(names: Names, n_hosts: int, shape: Shape) -> list[Command]:
     return [("ip", "netns", "exec", names.host(i), "sh", "-c", f"echo {most_bytes} > {file}") for i in range(n_hosts)]
 
 
-def remove_commands(names: Names, n_hosts: int) -> list[Command]:
+def remove_commands(names: RunNames, n_hosts: int) -> list[Command]:
     """Return the commands that remove everything; interfaces, bridge and queues vanish with their namespaces."""
     return [("ip", "netns", "delete", name) for name in (*(names.host(i) for i in range(n_hosts)), names.switch)]

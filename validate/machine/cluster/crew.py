@@ -13,7 +13,7 @@ import time
 from typing import IO, Any
 
 from simulator.errors import TopocastError, one_line
-from validate.machine.cluster.names import HOST_INTERFACE, Names
+from validate.machine.cluster.names import HOST_INTERFACE, RunNames
 
 _STORE_PORT = 29600
 _START_S = 180.0
@@ -24,18 +24,18 @@ class WorkerFailed(TopocastError):  # noqa: N818  the name says the fault
     """A worker has exited, reported an error, or not answered in time."""
 
 
-def worker_command(names: Names, host: int) -> tuple[str, ...]:
+def worker_command(names: RunNames, host: int) -> tuple[str, ...]:
     """Return the command that starts the worker of *host* in its namespace."""
     return ("ip", "netns", "exec", names.host(host), sys.executable, "-m", "validate.machine.cluster.worker")
 
 
-class Crew:
+class HostWorkers:
     """One worker on each of *n_hosts* hosts, as a context manager.
 
     ``versions`` holds what worker 0 reports of its software.  Entering raises WorkerFailed where one does not start.
     """
 
-    def __init__(self, names: Names, n_hosts: int, node_counts: list[int]) -> None:
+    def __init__(self, names: RunNames, n_hosts: int, node_counts: list[int]) -> None:
         self.versions: dict[str, str] = {}
         self._names = names
         self._n_hosts = n_hosts
@@ -43,7 +43,7 @@ class Crew:
         self._workers: list[subprocess.Popen[str]] = []
         self._errors: list[IO[bytes]] = []
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> HostWorkers:
         environment = os.environ | {
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
             "OMP_NUM_THREADS": "1",  # hosts share this machine's cores

@@ -7,8 +7,8 @@ import platform
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from validate.machine.cluster.commands import Shape
-from validate.machine.cluster.outcome import Outcome, by, orders
+from validate.machine.cluster.commands import LinkShape
+from validate.machine.cluster.outcome import CaseOutcome, by, orders
 from validate.machine.cluster.shell import CommandFailed, run
 from validate.machine.cluster.topology import EFFICIENCY, MessageCosts, machine_name
 from validate.machine.measure.host import cpu_facts, usable_threads
@@ -17,9 +17,9 @@ from validate.tables.statistics import Errors, summarise
 
 
 def document(
-    outcomes: Sequence[Outcome],
-    probes: Mapping[Shape, float],
-    costs: Mapping[Shape, MessageCosts],
+    outcomes: Sequence[CaseOutcome],
+    probes: Mapping[LinkShape, float],
+    costs: Mapping[LinkShape, MessageCosts],
     facts: Mapping[str, Any],
     *,
     calibrated: bool,
@@ -69,7 +69,7 @@ def document(
     }
 
 
-def _case(outcome: Outcome) -> dict[str, Any]:
+def _case(outcome: CaseOutcome) -> dict[str, Any]:
     case, measured = outcome.case, outcome.measured
     return {
         "machine": machine_name(case.shape),

@@ -12,16 +12,16 @@ from pathlib import Path
 from simulator.console.files import OutputFile
 from simulator.errors import InputError, one_line
 from simulator.workload.collective import bus_factor
-from validate.machine.cluster.commands import Shape
+from validate.machine.cluster.commands import LinkShape
 from validate.machine.cluster.document import document
-from validate.machine.cluster.outcome import Outcome
+from validate.machine.cluster.outcome import CaseOutcome
 from validate.machine.cluster.report import limited
-from validate.machine.cluster.run import Measured
+from validate.machine.cluster.run import ClusterResults
 from validate.machine.cluster.topology import MessageCosts, machine_name, topology_text
 from validate.machine.measure.statistics import FEWEST
 
 
-class Files:
+class ClusterFiles:
     """The output files of a run: opened at the start, and moved into place when they are written.
 
     ``written`` lists the paths in place so far.  When *stack* closes, files that were never written are removed.
@@ -30,12 +30,12 @@ class Files:
     """
 
     def __init__(
-        self, stack: ExitStack, out: str | None, topology: str | None, shapes: Sequence[Shape], n_nodes: int
+        self, stack: ExitStack, out: str | None, topology: str | None, shapes: Sequence[LinkShape], n_nodes: int
     ) -> None:
         self.written: list[str] = []
         self._n_nodes = n_nodes
         self._files: dict[str, OutputFile] = {}
-        self._topologies: dict[str, Shape] = {}
+        self._topologies: dict[str, LinkShape] = {}
         if topology is not None:
             self._open(stack, "--topology", topology)
             self._topologies[topology] = shapes[0]
@@ -55,7 +55,9 @@ class Files:
         self._files[path] = stack.enter_context(OutputFile(option, path))
 
     def write_topologies(
-        self, payload_Bps: Mapping[Shape, float] | None = None, costs: Mapping[Shape, MessageCosts] | None = None
+        self,
+        payload_Bps: Mapping[LinkShape, float] | None = None,
+        costs: Mapping[LinkShape, MessageCosts] | None = None,
     ) -> None:
         """Write the topologies.
 
@@ -66,7 +68,12 @@ class Files:
             self._write(path, topology_text(shape, self._n_nodes, rate_Bps, own))
 
     def write(
-        self, outcomes: Sequence[Outcome], measured: Measured, facts: Mapping[str, object], *, calibrated: bool
+        self,
+        outcomes: Sequence[CaseOutcome],
+        measured: ClusterResults,
+        facts: Mapping[str, object],
+        *,
+        calibrated: bool,
     ) -> None:
         """Write the table and the JSON document, if ``--out`` asks for them, and the topologies."""
         if len(self._files) > len(self._topologies):
@@ -88,7 +95,7 @@ COLUMNS = (
 )
 
 
-def table(outcomes: Sequence[Outcome], torch_version: str, limited: Collection[Shape] = ()) -> str:
+def table(outcomes: Sequence[CaseOutcome], torch_version: str, limited: Collection[LinkShape] = ()) -> str:
     """Return the rows as CSV text; rows at *limited* links, where the machine is the bottleneck, have grade C."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")

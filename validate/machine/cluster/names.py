@@ -34,13 +34,13 @@ def owner_of(namespace: str) -> tuple[int, int] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class RunNames:
     """Names of one run, made unique by its process ID and that process's start time."""
 
     run: str
 
     @classmethod
-    def of_this_process(cls) -> Names:
+    def of_this_process(cls) -> RunNames:
         """Return the names for a run in this process."""
         pid = os.getpid()
         return cls(f"{pid}-{process_start(pid) or 0}")

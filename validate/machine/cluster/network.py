@@ -14,14 +14,14 @@ from typing import Any
 
 from simulator.errors import MissingDependency, TopocastError
 from validate.machine.cluster.commands import (
-    Shape,
+    LinkShape,
     limit_commands,
     make_commands,
     remove_commands,
     shape_commands,
     steer_commands,
 )
-from validate.machine.cluster.names import Names, owner_of, process_start
+from validate.machine.cluster.names import RunNames, owner_of, process_start
 from validate.machine.cluster.shell import CommandFailed, list_namespaces, processes_in, run
 
 _TRY = "as root, or in namespaces of your own: unshare -rnm sh -c 'mount -t tmpfs none /run && validate cluster ...'"
@@ -46,7 +46,7 @@ def check_torch() -> None:
         raise MissingDependency("the collectives are torch's; install it, for example: pip install torch")
 
 
-def check_rights(names: Names, *, delay: bool) -> None:
+def check_rights(names: RunNames, *, delay: bool) -> None:
     """Create a namespace with a rate limit (and a *delay*), then remove it.
 
     Raises NotPossible where the user lacks the right or the kernel a feature.
@@ -88,19 +88,19 @@ def _said(error: CommandFailed) -> str:
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class Network:
+class HostNetwork:
     """Hosts 0 to *n_hosts* - 1 on one switch, as a context manager.
 
     Leaving removes the namespaces, as does an entry that fails half way.  Raises CommandFailed on entry.
     """
 
-    def __init__(self, names: Names, n_hosts: int) -> None:
+    def __init__(self, names: RunNames, n_hosts: int) -> None:
         self.names = names
         self.n_hosts = n_hosts
         self.is_steered = False  # whether each interface receives on one processor
         self._is_there = False
 
-    def __enter__(self) -> Network:
+    def __enter__(self) -> HostNetwork:
         self._is_there = True
         try:
             for command in make_commands(self.names, self.n_hosts):
@@ -122,7 +122,7 @@ class Network:
             return
         self.is_steered = True
 
-    def shape(self, shape: Shape) -> None:
+    def shape(self, shape: LinkShape) -> None:
         """Set the rate and the delay of all links to *shape*.  Raises CommandFailed where the kernel refuses."""
         for command in shape_commands(self.names, self.n_hosts, shape):
             run(command)

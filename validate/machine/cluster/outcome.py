@@ -12,8 +12,8 @@ from simulator.api.exchanges import exchange_of
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Where
 from simulator.topology.load import topology_from_text
-from validate.machine.cluster.cases import Case
-from validate.machine.cluster.commands import Shape
+from validate.machine.cluster.cases import ClusterCase
+from validate.machine.cluster.commands import LinkShape
 from validate.machine.cluster.topology import MessageCosts, machine_name, topology_text
 from validate.machine.measure.statistics import Interval
 from validate.tables.statistics import Errors, relative_error, summarise
@@ -29,22 +29,24 @@ class Predictor:
     """
 
     def __init__(
-        self, payload_Bps: Mapping[Shape, float] | None = None, costs: Mapping[Shape, MessageCosts] | None = None
+        self,
+        payload_Bps: Mapping[LinkShape, float] | None = None,
+        costs: Mapping[LinkShape, MessageCosts] | None = None,
     ) -> None:
         self._payload_Bps = dict(payload_Bps or {})
         self._costs = dict(costs or {})
         self._session = Session()
         self._known: set[Where] = set()
 
-    def predict_s(self, case: Case) -> float:
+    def predict_s(self, case: ClusterCase) -> float:
         """Return the simulated time of *case*, in seconds; raises InputError where its strategy does not fit."""
         return self._session.time_s(self._question(case))
 
-    def exchange(self, case: Case) -> dict[str, Any] | None:
+    def exchange(self, case: ClusterCase) -> dict[str, Any] | None:
         """Return what the hosts send and add, as plain data; None where torch's own collective is measured."""
         return None if case.strategy.by_torch else exchange_of(self._session, self._question(case)).data()
 
-    def _question(self, case: Case) -> CollectiveQuestion:
+    def _question(self, case: ClusterCase) -> CollectiveQuestion:
         where = Where(machine_name(case.shape), nodes=case.n_nodes)
         if where not in self._known:
             text = topology_text(
@@ -59,10 +61,10 @@ class Predictor:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CaseOutcome:
     """One case: the measured median with its interval, and the prediction."""
 
-    case: Case
+    case: ClusterCase
     measured: Interval
     predicted_s: float
 
@@ -73,20 +75,20 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class StrategyOrder:
     """The strategies of one all-reduce, fastest first, as measured and as predicted.
 
     ``wrong`` lists pairs (predicted faster, predicted slower) that were measured the other way round.  Pairs predicted
     within 5 % of each other count as equal and are never wrong.
     """
 
-    case: Case
+    case: ClusterCase
     measured: tuple[str, ...]
     predicted: tuple[str, ...]
     wrong: tuple[tuple[str, str], ...]
 
 
-def by(outcomes: Sequence[Outcome], key: Callable[[Outcome], str]) -> dict[str, Errors]:
+def by(outcomes: Sequence[CaseOutcome], key: Callable[[CaseOutcome], str]) -> dict[str, Errors]:
     """Return the error statistics of *outcomes* grouped by *key*, in order of first appearance."""
     groups: dict[str, list[float]] = {}
     for outcome in outcomes:
@@ -94,9 +96,9 @@ def by(outcomes: Sequence[Outcome], key: Callable[[Outcome], str]) -> dict[str, 
     return {name: summarise(errors) for name, errors in groups.items()}
 
 
-def orders(outcomes: Sequence[Outcome]) -> list[Order]:
+def orders(outcomes: Sequence[CaseOutcome]) -> list[StrategyOrder]:
     """Return the order of strategies for each combination of link, node count and size with two or more all-reduces."""
-    groups: dict[tuple[object, ...], list[Outcome]] = {}
+    groups: dict[tuple[object, ...], list[CaseOutcome]] = {}
     for outcome in outcomes:
         case = outcome.case
         if case.strategy.collective == "all-reduce":
@@ -104,7 +106,7 @@ def orders(outcomes: Sequence[Outcome]) -> list[Order]:
     return [_order(group) for group in groups.values() if len(group) > 1]
 
 
-def _order(group: Sequence[Outcome]) -> Order:
+def _order(group: Sequence[CaseOutcome]) -> StrategyOrder:
     measured = sorted(group, key=lambda o: o.measured.median)
     predicted = sorted(group, key=lambda o: o.predicted_s)
     wrong = [
@@ -112,7 +114,7 @@ def _order(group: Sequence[Outcome]) -> Order:
         for a, b in combinations(predicted, 2)
         if b.predicted_s > a.predicted_s * (1 + _LEVEL) and b.measured.median < a.measured.median
     ]
-    return Order(
+    return StrategyOrder(
         group[0].case,
         tuple(o.case.strategy.name for o in measured),
         tuple(o.case.strategy.name for o in predicted),

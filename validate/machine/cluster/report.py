@@ -8,27 +8,27 @@ from simulator.cli.table import table_of
 from simulator.console.style import PLAIN, Style
 from simulator.results.columns import duration_column, percent
 from simulator.units import format_duration, format_size
-from validate.machine.cluster.commands import Shape
-from validate.machine.cluster.outcome import Outcome, by, orders
+from validate.machine.cluster.commands import LinkShape
+from validate.machine.cluster.outcome import CaseOutcome, by, orders
 from validate.machine.cluster.topology import EFFICIENCY, MessageCosts
 from validate.machine.measure.statistics import FEWEST
 
 _LEAST = 0.9  # probed fraction of a link's payload rate below which the machine, not the rate, is the bottleneck
 
 
-def shown_rate(shape: Shape) -> str:
+def shown_rate(shape: LinkShape) -> str:
     """Return the rate of a link, and its delay if it has one, as text."""
     bits = shape.rate_Bps * 8
     text = f"{bits / 1e9:g} Gbit/s" if bits >= 1e9 else f"{bits / 1e6:g} Mbit/s"
     return f"{text} + {format_duration(shape.delay_s)}" if shape.delay_s else text
 
 
-def limited(probes: Mapping[Shape, float]) -> list[Shape]:
+def limited(probes: Mapping[LinkShape, float]) -> list[LinkShape]:
     """Return the links on which plain TCP reaches less than 90 % of the payload rate."""
     return [shape for shape, probe_Bps in probes.items() if probe_Bps < _LEAST * shape.rate_Bps * EFFICIENCY]
 
 
-def limited_words(shape: Shape, probe_Bps: float) -> str:
+def limited_words(shape: LinkShape, probe_Bps: float) -> str:
     """Return a warning that the machine limits link *shape*, where the probe reached *probe_Bps*."""
     reached = probe_Bps / (shape.rate_Bps * EFFICIENCY)
     return (
@@ -38,9 +38,9 @@ def limited_words(shape: Shape, probe_Bps: float) -> str:
 
 
 def report(
-    outcomes: Sequence[Outcome],
-    probes: Mapping[Shape, float],
-    costs: Mapping[Shape, MessageCosts],
+    outcomes: Sequence[CaseOutcome],
+    probes: Mapping[LinkShape, float],
+    costs: Mapping[LinkShape, MessageCosts],
     style: Style = PLAIN,
 ) -> str:
     """Return the probes, one line per case, the order of strategies and the error statistics, as text."""
@@ -58,7 +58,7 @@ def _wrapped(text: str, style: Style) -> str:
     return "\n".join(part for line in text.splitlines() for part in style.wrap(line, hang=2))
 
 
-def _probes(probes: Mapping[Shape, float], costs: Mapping[Shape, MessageCosts]) -> str:
+def _probes(probes: Mapping[LinkShape, float], costs: Mapping[LinkShape, MessageCosts]) -> str:
     lines = []
     for shape, probe_Bps in probes.items():
         reached = probe_Bps / (shape.rate_Bps * EFFICIENCY)
@@ -74,7 +74,7 @@ def _probes(probes: Mapping[Shape, float], costs: Mapping[Shape, MessageCosts]) 
     return "\n".join(lines)
 
 
-def _cases(outcomes: Sequence[Outcome], style: Style) -> str:
+def _cases(outcomes: Sequence[CaseOutcome], style: Style) -> str:
     header = ["nodes", "rate", "strategy", "size", "measured", "+-", "times", "predicted", "error"]
     times = duration_column([t for o in outcomes for t in (o.measured.median, o.predicted_s)])
     rows = [
@@ -95,7 +95,7 @@ def _cases(outcomes: Sequence[Outcome], style: Style) -> str:
     return "\n".join(table_of([header, *rows], right, style, spare=(6, 5)))
 
 
-def _orders(outcomes: Sequence[Outcome]) -> str:
+def _orders(outcomes: Sequence[CaseOutcome]) -> str:
     found = orders(outcomes)
     if not found:
         return ""
@@ -108,9 +108,9 @@ def _orders(outcomes: Sequence[Outcome]) -> str:
     return "\n".join(lines)
 
 
-def _medians(outcomes: Sequence[Outcome], style: Style) -> str:
+def _medians(outcomes: Sequence[CaseOutcome], style: Style) -> str:
     rows = [["error", "cases", "median", "p90", "mean", "bias"]]
-    groups: dict[str, Callable[[Outcome], str]] = {
+    groups: dict[str, Callable[[CaseOutcome], str]] = {
         "": lambda _: "all",
         "by nodes": lambda o: str(o.case.n_nodes),
         "by rate": lambda o: shown_rate(o.case.shape),

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from validate.machine.cluster.cases import Case
-from validate.machine.cluster.commands import Shape
-from validate.machine.cluster.crew import Crew, WorkerFailed
-from validate.machine.cluster.names import Names
-from validate.machine.cluster.network import Network
+from validate.machine.cluster.cases import ClusterCase
+from validate.machine.cluster.commands import LinkShape
+from validate.machine.cluster.crew import HostWorkers, WorkerFailed
+from validate.machine.cluster.names import RunNames
+from validate.machine.cluster.network import HostNetwork
 from validate.machine.cluster.topology import MessageCosts
 from validate.machine.measure.host import usable_threads
 from validate.machine.measure.statistics import Interval, median_interval
@@ -26,14 +26,16 @@ _MESSAGES, _SHORT, _ROUNDS, _TIMES = (1, 8), 16, 50, 5  # messages per round, el
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RepeatLimits:
     """The most repetitions, and the approximate time budget in seconds; at least ``LEAST_REPEATS`` are made."""
 
     repeats: int
     spend_s: float
 
 
-def measure_case(crew: Crew, case: Case, limits: Limits, about_s: float, exchange: dict[str, Any] | None) -> Interval:
+def measure_case(
+    crew: HostWorkers, case: ClusterCase, limits: RepeatLimits, about_s: float, exchange: dict[str, Any] | None
+) -> Interval:
     """Return the median time of *case*, in seconds with its interval, from the common start to the last host's end.
 
     *exchange* lists what the hosts send and add; it is None where torch's own collective is measured.  A first run
@@ -57,7 +59,7 @@ def measure_case(crew: Crew, case: Case, limits: Limits, about_s: float, exchang
             return found
 
 
-def probe(crew: Crew, shape: Shape, n_nodes: int) -> float:
+def probe(crew: HostWorkers, shape: LinkShape, n_nodes: int) -> float:
     """Return the payload rate of the slowest plain TCP stream, in B/s: each host sends to the next, all at once.
 
     The best of three runs counts.
@@ -67,7 +69,7 @@ def probe(crew: Crew, shape: Shape, n_nodes: int) -> float:
     return size_bytes / min(_go(crew, question, 60 + _PATIENCE * _PROBE_S) for _ in range(3))
 
 
-def message_costs(crew: Crew, n_nodes: int) -> MessageCosts:
+def message_costs(crew: HostWorkers, n_nodes: int) -> MessageCosts:
     """Return what messages cost the processors, from rounds of short messages in which each host sends to the next.
 
     A host sends k messages to the next host and receives k from the previous one.  On p processors, n hosts take
@@ -100,7 +102,7 @@ def message_costs(crew: Crew, n_nodes: int) -> MessageCosts:
     return MessageCosts(message_s, max(0.0, busy_s[few] - 2 * few * message_s), processors, is_measured=True)
 
 
-def _go(crew: Crew, question: dict[str, Any], within_s: float, *, sums: bool = True) -> float:
+def _go(crew: HostWorkers, question: dict[str, Any], within_s: float, *, sums: bool = True) -> float:
     answers = crew.ask({**question, "at": time.monotonic() + _LEAD_S}, within_s)[: question["nodes"]]
     for host, answer in enumerate(answers):
         if sums and not answer.get("right", True):
@@ -109,12 +111,12 @@ def _go(crew: Crew, question: dict[str, Any], within_s: float, *, sums: bool = T
 
 
 @dataclass(slots=True)
-class Measured:
+class ClusterResults:
     """Results so far, and the software versions that produced them; ``probes`` are payload rates in B/s."""
 
-    times: dict[Case, Interval] = field(default_factory=dict)
-    probes: dict[Shape, float] = field(default_factory=dict)
-    costs: dict[Shape, MessageCosts] = field(default_factory=dict)
+    times: dict[ClusterCase, Interval] = field(default_factory=dict)
+    probes: dict[LinkShape, float] = field(default_factory=dict)
+    costs: dict[LinkShape, MessageCosts] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
 
 
@@ -124,14 +126,14 @@ def least_s(about_s: Sequence[float]) -> float:
 
 
 def run_cases(
-    names: Names,
-    cases: Sequence[Case],
+    names: RunNames,
+    cases: Sequence[ClusterCase],
     about_s: Sequence[float],
-    exchange: Callable[[Case], dict[str, Any] | None],
+    exchange: Callable[[ClusterCase], dict[str, Any] | None],
     *,
     repeats: int,
     budget_s: float,
-    into: Measured,
+    into: ClusterResults,
     advance: Callable[[str], None],
 ) -> None:
     """Measure *cases*, predicted to take *about_s* each, and store the results in *into*; always remove the network.
@@ -146,7 +148,7 @@ def run_cases(
     """
     counts = sorted({case.n_nodes for case in cases})
     share = budget_s / max(sum(about_s), 1e-9)
-    network, crew = Network(names, counts[-1]), Crew(names, counts[-1], counts)
+    network, crew = HostNetwork(names, counts[-1]), HostWorkers(names, counts[-1], counts)
     try:
         with network:
             for shape in dict.fromkeys(case.shape for case in cases):
@@ -159,7 +161,7 @@ def run_cases(
                     for case, about in zip(cases, about_s, strict=True):
                         if case.shape == shape:
                             into.times[case] = measure_case(
-                                crew, case, Limits(repeats, share * about), about, exchange(case)
+                                crew, case, RepeatLimits(repeats, share * about), about, exchange(case)
                             )
                             advance(f"{case.n_nodes} nodes, {case.strategy.name}")
     finally:  # in case an interrupt cut the context exits short; a second one is ignored (removed_on_signals)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from validate.machine.cluster.commands import Shape
+from validate.machine.cluster.commands import LinkShape
 
 # A frame carries 1500 B: 20 of IP, 20 of TCP, 12 of TCP timestamps and 1448 of payload.  tc counts each frame with its
 # 14 B header, also within a longer packet (Linux, net/core/dev.c, qdisc_pkt_len_init).  The 24 B of preamble, checksum
@@ -25,14 +25,14 @@ class MessageCosts:
     is_measured: bool = False
 
 
-def machine_name(shape: Shape) -> str:
+def machine_name(shape: LinkShape) -> str:
     """Return the network's name in tables: ``netns-100mbit``, or ``netns-100mbit-1000us`` with a delay."""
     name = f"netns-{shape.rate_Bps * 8 / 1e6:g}mbit"
     return f"{name}-{shape.delay_s * 1e6:g}us" if shape.delay_s else name
 
 
 def topology_text(
-    shape: Shape, n_nodes: int, payload_Bps: float | None = None, costs: MessageCosts | None = None
+    shape: LinkShape, n_nodes: int, payload_Bps: float | None = None, costs: MessageCosts | None = None
 ) -> str:
     """Return the topology of *n_nodes* hosts as YAML, with message costs *costs*.
 

@@ -12,7 +12,7 @@ from validate.machine.describe.cpu_part import own_cpu, quoted, size_words
 from validate.machine.describe.dumps.like import sockets_like
 from validate.machine.describe.estimates import nearest_cpu
 from validate.machine.describe.graphics import Card, part_of, pcie_part, port_part, slot_for
-from validate.machine.describe.links import Placement, nvlink_parts, place_gpus
+from validate.machine.describe.links import Attachments, nvlink_parts, place_gpus
 from validate.machine.describe.processor import Processor
 from validate.machine.describe.topo import Matrix
 from validate.machine.measure.host import slug
@@ -29,7 +29,7 @@ def draft(
     disk: tuple[str, str] | None = None,
     *,
     isolated: bool = False,
-    placement: Placement | None = None,
+    placement: Attachments | None = None,
     source: str = "what the system and the driver report",
 ) -> str:
     """Return the YAML of a machine with *processor*, *cards* and *disk* (the names of its part and link part).
@@ -53,7 +53,7 @@ def draft(
     if placement is None and matrix is not None:
         placement = place_gpus(matrix, processor.sockets, processor.socket_of)
     if placement is None:
-        placement = Placement((0,) * len(cards), guessed=processor.sockets > 1 and len(cards) > 0)
+        placement = Attachments((0,) * len(cards), guessed=processor.sockets > 1 and len(cards) > 0)
     links, switches = _links(processor, part, cards, placement)
     mesh, nvswitch = _nvlinks(cards, matrix)
     adapters, wired = _adapters(placement)
@@ -157,7 +157,7 @@ def _ranges(names: Sequence[str]) -> list[str]:
 
 
 def _links(
-    processor: Processor, part: CpuPart, cards: Sequence[Card], placement: Placement
+    processor: Processor, part: CpuPart, cards: Sequence[Card], placement: Attachments
 ) -> tuple[list[str], list[str]]:
     """Return the lines of the PCIe and inter-socket links, and those of the PCIe switches."""
     lines = []
@@ -198,7 +198,7 @@ def _links(
     return lines, switches
 
 
-def _port(placement: Placement, cards: Sequence[Card], number: int) -> str:
+def _port(placement: Attachments, cards: Sequence[Card], number: int) -> str:
     """Return the link part of the upstream port of switch *number*: as reported, else that of its first GPU."""
     if placement.ports and all(placement.ports[number]):
         generation, lanes = placement.ports[number]
@@ -209,7 +209,7 @@ def _port(placement: Placement, cards: Sequence[Card], number: int) -> str:
     return pcie_part(cards[members[0]] if members else Card(""))[0]
 
 
-def _adapters(placement: Placement) -> tuple[list[str], list[str]]:
+def _adapters(placement: Attachments) -> tuple[list[str], list[str]]:
     """Return the lines of the adapters and of their links."""
     devices: list[str] = []
     links: list[str] = []

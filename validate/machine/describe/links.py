@@ -18,7 +18,7 @@ _SWITCHES = {"Volta": "nvswitch1", "Ampere": "nvswitch2", "Hopper": "nvswitch3",
 
 
 @dataclass(frozen=True, slots=True)
-class Hung:
+class AttachedAdapter:
     """An adapter and where it is attached: to PCIe switch number ``switch``, or directly to a socket.
 
     ``generation`` and ``lanes`` describe its PCIe port, 0 where unknown.
@@ -32,14 +32,14 @@ class Hung:
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class Attachments:
     """Where the GPUs and adapters of a machine are attached."""
 
     socket: tuple[int, ...]  # of each GPU
     switches: tuple[tuple[int, ...], ...] = ()  # GPUs of each PCIe switch; none where only adapters share it
     upper: tuple[tuple[int, ...], ...] = ()  # numbers of the switches below each upper switch
     guessed: bool = False  # whether the GPUs' sockets are guesses
-    adapters: tuple[Hung, ...] = ()
+    adapters: tuple[AttachedAdapter, ...] = ()
     switch_sockets: tuple[int, ...] = ()  # socket of each switch; empty: that of its first GPU
     ports: tuple[tuple[int, int], ...] = ()  # generation and lanes of each switch's upstream port, where known
 
@@ -52,7 +52,7 @@ class Placement:
 
 def place_gpus(
     matrix: Matrix, sockets: int, socket_of: Mapping[int, int], adapters: Mapping[str, Adapter] | None = None
-) -> Placement:
+) -> Attachments:
     """Return where the GPUs of *matrix* are attached; *socket_of* gives the socket of each logical processor.
 
     *adapters* are the known adapters by their names in *matrix*; others are left out.
@@ -75,9 +75,11 @@ def place_gpus(
         if len(below) > 1:
             upper.append(below)
     hung = tuple(
-        Hung(known[name], at.get(name), _nearest_socket(name, matrix, socket)) for name in matrix.nics if name in known
+        AttachedAdapter(known[name], at.get(name), _nearest_socket(name, matrix, socket))
+        for name in matrix.nics
+        if name in known
     )
-    return Placement(socket, tuple(switches), tuple(upper), guessed, hung)
+    return Attachments(socket, tuple(switches), tuple(upper), guessed, hung)
 
 
 def _nearest_socket(nic: str, matrix: Matrix, socket: Sequence[int]) -> int:

@@ -20,7 +20,7 @@ class Unavailable(Exception):  # noqa: N818  no error: not every machine has eve
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class TimedWork:
     """The work to time."""
 
     call: Call  # runs the work once
@@ -43,7 +43,9 @@ class Case:
     table: str  # file of its row
     # cells that identify the case, unique within a table
     columns: Mapping[str, str | int | float]
-    build: Callable[[Bench], Work]  # allocates on a bench and returns the work; raises Unavailable, or torch's errors
+    build: Callable[
+        [Bench], TimedWork
+    ]  # allocates on a bench and returns the work; raises Unavailable, or torch's errors
     # approximate memory use; a case too large for the device is skipped with that reason
     needs_bytes: int = field(default=0)
     # called with this case's row if it was measured before: later cases may have to match its repetitions

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from validate.machine.measure.exchange import Exchange
+from validate.machine.measure.exchange import BufferExchange
 
 _PERIOD = 251  # prime, so that the pattern does not align with blocks of a buffer
 # All integers up to this one are exact in the format: 2 to the number of significand bits.
@@ -22,7 +22,7 @@ class Contribution:
     Raises ValueError for a collective whose result is not known here.
     """
 
-    def __init__(self, exchange: Exchange, stand: int, dtype: Any) -> None:
+    def __init__(self, exchange: BufferExchange, stand: int, dtype: Any) -> None:
         n, count, collective = exchange.n_ranks, exchange.n_elements, exchange.collective
         is_rank = stand < n
         self._brought = _numbers(exchange, stand, dtype) if is_rank else None
@@ -56,6 +56,6 @@ class Contribution:
         return all(torch.equal(found[a:b], wanted) for a, b, wanted in self._blocks)
 
 
-def _numbers(exchange: Exchange, rank: int, dtype: Any) -> Any:
+def _numbers(exchange: BufferExchange, rank: int, dtype: Any) -> Any:
     most = min(_PERIOD, _MOST.get(dtype, 1 << 24) // exchange.n_ranks - 1)
     return (torch.arange(exchange.n_elements) * (rank + 1) % most + rank % 2).to(dtype)

@@ -26,7 +26,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Stand:
+class StandPlace:
     """The place of a buffer: its name, ``gpu`` or ``cpu``, the machine, and the index of the GPU or CPU in it."""
 
     name: str
@@ -36,7 +36,7 @@ class Stand:
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class BufferExchange:
     """Rounds of moves between stands, on buffers of ``n_elements`` elements each."""
 
     strategy: str
@@ -44,7 +44,7 @@ class Exchange:
     n_ranks: int
     root: int
     n_elements: int
-    stands: tuple[Stand, ...]
+    stands: tuple[StandPlace, ...]
     rounds: tuple[tuple[Move, ...], ...]
 
 
@@ -57,7 +57,7 @@ class Receive(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StandPart:
     """The part of a stand in a round: its sends, each with its tag, and its receives."""
 
     number: int
@@ -65,12 +65,12 @@ class Part:
     receives: tuple[Receive, ...]
 
 
-def read_exchange(data: Mapping[str, Any]) -> Exchange:
+def read_exchange(data: Mapping[str, Any]) -> BufferExchange:
     """Return the exchange described by *data*, as parsed from JSON.
 
     Raises ValueError where a move leaves the buffer or names no two distinct stands.
     """
-    stands = tuple(Stand(**stand) for stand in data["stands"])
+    stands = tuple(StandPlace(**stand) for stand in data["stands"])
     n = int(data["n_elements"])
     rounds: list[tuple[Move, ...]] = []
     for step in data["rounds"]:
@@ -80,12 +80,12 @@ def read_exchange(data: Mapping[str, Any]) -> Exchange:
             if not inside or move.src == move.dst or not all(0 <= end < len(stands) for end in (move.src, move.dst)):
                 raise ValueError(f"round {len(rounds)}: no move between stands of the exchange: {move}")
         rounds.append(moves)
-    return Exchange(
+    return BufferExchange(
         data["strategy"], data["collective"], int(data["n_ranks"]), int(data["root"]), n, stands, tuple(rounds)
     )
 
 
-def parts_of(exchange: Exchange, stand: int) -> tuple[Part, ...]:
+def parts_of(exchange: BufferExchange, stand: int) -> tuple[StandPart, ...]:
     """Return the part of *stand* in each round; rounds without one are left out.
 
     A received range is staged if it is to be added, or if the stand also sends or receives it in that round.
@@ -104,11 +104,11 @@ def parts_of(exchange: Exchange, stand: int) -> tuple[Part, ...]:
                 staged += move.count
             else:
                 receives.append(Receive(move, tag, None))
-        parts.append(Part(number, sends, tuple(receives)))
+        parts.append(StandPart(number, sends, tuple(receives)))
     return tuple(parts)
 
 
-def staging_count(parts: Sequence[Part]) -> int:
+def staging_count(parts: Sequence[StandPart]) -> int:
     """Return the size of a stand's staging buffer, in elements."""
     return max((sum(r.move.count for r in part.receives if r.staged is not None) for part in parts), default=0)
 
@@ -117,7 +117,7 @@ def _touch(one: Move, other: Move) -> bool:
     return one.first < other.first + other.count and other.first < one.first + one.count
 
 
-def processes_of(exchange: Exchange) -> list[tuple[int, ...]]:
+def processes_of(exchange: BufferExchange) -> list[tuple[int, ...]]:
     """Return the stands of each process that runs *exchange*: one process for each rank.
 
     A helper belongs to the first rank on its machine, whose memory it uses.  Helpers on a machine without ranks get one

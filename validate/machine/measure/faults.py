@@ -30,7 +30,7 @@ class Fatal(Exception):  # noqa: N818
     """Nothing more can be measured; the message says why."""
 
 
-class Stopped(BaseException):
+class RunStopped(BaseException):
     """A signal asked the run to end."""
 
 
@@ -68,7 +68,7 @@ def stop_on_signals() -> Iterator[None]:
 
     def stop(number: int, frame: Any) -> None:
         del frame
-        raise Stopped(signal.Signals(number).name)
+        raise RunStopped(signal.Signals(number).name)
 
     before: dict[int, Any] = {}
     try:

@@ -19,7 +19,7 @@ SCALING = "scaling.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class CaseGroup:
     """Cases of one kind.
 
     ``module``, in ``cases``, has a function ``cases(bench, machine)`` that yields the cases, ordered so that any first
@@ -33,18 +33,18 @@ class Group:
     file: str = ""  # file in the measurements folder that the group needs, if any
 
 
-GROUPS: dict[str, Group] = {
-    "asked": Group("asked", 25, "the steps that --workload asked for", ASKED),
-    "strategies": Group("strategies", 10, "the exchanges that --strategy asked for, rank by rank", EXCHANGES),
-    "scaling": Group("scaling", 25, "the step that --gpus asked for, over more and more ranks", SCALING),
-    "launch": Group("launch", 3, "what issuing work costs: kernels in a stream, alone, from a captured graph"),
-    "ops": Group("operators", 50, "operators by class, size and precision"),
-    "memory": Group("memory", 8, "bandwidth and latency by the size of what is touched"),
-    "copies": Group("copies", 8, "copies between host and device, and between devices"),
-    "overlap": Group("overlap", 3, "copies under way while the device computes"),
-    "steps": Group("steps", 25, "whole training steps of networks"),
-    "storage": Group("storage", 3, "sequential and random reads of a file"),
-    "collectives": Group("collectives", 10, "collectives between the devices of this machine"),
+GROUPS: dict[str, CaseGroup] = {
+    "asked": CaseGroup("asked", 25, "the steps that --workload asked for", ASKED),
+    "strategies": CaseGroup("strategies", 10, "the exchanges that --strategy asked for, rank by rank", EXCHANGES),
+    "scaling": CaseGroup("scaling", 25, "the step that --gpus asked for, over more and more ranks", SCALING),
+    "launch": CaseGroup("launch", 3, "what issuing work costs: kernels in a stream, alone, from a captured graph"),
+    "ops": CaseGroup("operators", 50, "operators by class, size and precision"),
+    "memory": CaseGroup("memory", 8, "bandwidth and latency by the size of what is touched"),
+    "copies": CaseGroup("copies", 8, "copies between host and device, and between devices"),
+    "overlap": CaseGroup("overlap", 3, "copies under way while the device computes"),
+    "steps": CaseGroup("steps", 25, "whole training steps of networks"),
+    "storage": CaseGroup("storage", 3, "sequential and random reads of a file"),
+    "collectives": CaseGroup("collectives", 10, "collectives between the devices of this machine"),
 }
 
 

@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 from validate.machine.measure.host import usable_threads
-from validate.machine.measure.ranks import Ranks, RanksFailed
+from validate.machine.measure.ranks import RankProcesses, RanksFailed
 
 _JOIN_S = 300.0
 _IDLE_S = 7 * 86_400.0  # the first rank may measure alone for a long time
@@ -28,7 +28,7 @@ _LENGTH = 200
 
 
 @dataclass(slots=True)
-class Launch:
+class LauncherProcess:
     """The launcher's description of this process: its rank among ``world``, and among the ranks of its node."""
 
     rank: int
@@ -100,7 +100,7 @@ class Launch:
 
 
 @cache
-def launch() -> Launch | None:
+def launch() -> LauncherProcess | None:
     """Return the launch, connected to its store; None without a launcher or with a single rank."""
     names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     if any(name not in os.environ for name in names):
@@ -108,7 +108,7 @@ def launch() -> Launch | None:
     rank, world, address, port = (os.environ[name] for name in names)
     if int(world) < 2:
         return None
-    here = Launch(
+    here = LauncherProcess(
         int(rank),
         int(world),
         int(os.environ.get("LOCAL_RANK", rank)),
@@ -125,12 +125,12 @@ def launch() -> Launch | None:
 
 
 class LaunchedRanks:
-    """The first *count* ranks of a launch, with the interface of :class:`Ranks`.
+    """The first *count* ranks of a launch, with the interface of :class:`RankProcesses`.
 
     Raises RanksFailed where the launcher has started fewer.
     """
 
-    def __init__(self, here: Launch, count: int, *, cuda: bool) -> None:
+    def __init__(self, here: LauncherProcess, count: int, *, cuda: bool) -> None:
         if count > here.world:
             raise RanksFailed(f"the launcher has started {here.world} ranks, and {count} are asked for")
         self.count, self.cuda = count, cuda
@@ -169,10 +169,10 @@ class LaunchedRanks:
         """Do nothing: the launcher owns the processes, which stay available."""
 
 
-def ranks_of(count: int, *, cuda: bool, start_s: float = 180.0) -> Ranks | LaunchedRanks:
+def ranks_of(count: int, *, cuda: bool, start_s: float = 180.0) -> RankProcesses | LaunchedRanks:
     """Return *count* ranks: the launcher's if there is one, else processes started here.
 
     These must join within *start_s* seconds.  Raises RanksFailed, or Unavailable.
     """
     here = launch()
-    return Ranks(count, cuda=cuda, start_s=start_s) if here is None else LaunchedRanks(here, count, cuda=cuda)
+    return RankProcesses(count, cuda=cuda, start_s=start_s) if here is None else LaunchedRanks(here, count, cuda=cuda)

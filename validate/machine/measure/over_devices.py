@@ -16,19 +16,19 @@ from typing import Any
 import torch
 
 from validate.machine.measure.contributions import Contribution
-from validate.machine.measure.exchange import Exchange, Part, Receive, parts_of, staging_count
+from validate.machine.measure.exchange import BufferExchange, Receive, StandPart, parts_of, staging_count
 
 
 class OverDevices:
     """*exchange* with stand i on GPU ``devices[i]``; None is the host's memory."""
 
-    def __init__(self, exchange: Exchange, devices: Sequence[int | None], dtype: Any = torch.float32) -> None:
+    def __init__(self, exchange: BufferExchange, devices: Sequence[int | None], dtype: Any = torch.float32) -> None:
         stands = range(len(exchange.stands))
         self.needs_host = any(device is None for device in devices)
         self._devices = devices
         self._contributions = [Contribution(exchange, stand, dtype) for stand in stands]
         parts = [parts_of(exchange, stand) for stand in stands]
-        self._rounds: list[dict[int, Part]] = [{} for _ in exchange.rounds]
+        self._rounds: list[dict[int, StandPart]] = [{} for _ in exchange.rounds]
         for stand, own in enumerate(parts):
             for part in own:
                 self._rounds[part.number][stand] = part
@@ -67,7 +67,7 @@ class OverDevices:
         for event in done:
             main.wait_event(event)
 
-    def _round(self, step: dict[int, Part], done: list[Any]) -> list[Any]:
+    def _round(self, step: dict[int, StandPart], done: list[Any]) -> list[Any]:
         """Issue one round; return for each stand the event at which its rounds so far have ended."""
         for stand, part in step.items():
             for receive in part.receives:
@@ -101,7 +101,7 @@ class OverDevices:
         first = receive.move.first if receive.staged is None else receive.staged
         return (self.buffers if receive.staged is None else self._staging)[stand][first : first + count]
 
-    def _add(self, stand: int, part: Part) -> None:
+    def _add(self, stand: int, part: StandPart) -> None:
         """Issue the adds of *stand* in the order of the moves, so that floating-point sums are reproducible."""
         staged = [receive for receive in part.receives if receive.staged is not None]
         if not staged:

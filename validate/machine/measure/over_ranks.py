@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from validate.machine.measure.contributions import Contribution
-from validate.machine.measure.exchange import Exchange, Part, Receive, parts_of, processes_of, staging_count
+from validate.machine.measure.exchange import BufferExchange, Receive, StandPart, parts_of, processes_of, staging_count
 
 
 class OverRanks:
@@ -20,14 +20,14 @@ class OverRanks:
     round is posted to NCCL as one group, and to gloo move by move, which costs less there.
     """
 
-    def __init__(self, exchange: Exchange, process: int, dtype: Any = torch.float32, device: Any = "cpu") -> None:
+    def __init__(self, exchange: BufferExchange, process: int, dtype: Any = torch.float32, device: Any = "cpu") -> None:
         processes = processes_of(exchange)
         self._at = {stand: number for number, stands in enumerate(processes) for stand in stands}
         self._process, self._n = process, len(processes)
         self._grouped = torch.device(device).type == "cuda"
         stands = processes[process] if process < len(processes) else ()
         parts = {stand: parts_of(exchange, stand) for stand in stands}
-        self._rounds: dict[int, dict[int, Part]] = {}
+        self._rounds: dict[int, dict[int, StandPart]] = {}
         for stand, own in parts.items():
             for part in own:
                 self._rounds.setdefault(part.number, {})[stand] = part
@@ -51,7 +51,7 @@ class OverRanks:
         for number in sorted(self._rounds):
             self._round(self._rounds[number])
 
-    def _round(self, step: dict[int, Part]) -> None:
+    def _round(self, step: dict[int, StandPart]) -> None:
         receives = [(stand, receive) for stand, part in step.items() for receive in part.receives]
         receiving = [
             (receive.tag, dist.irecv, self._here(stand, receive), self._at[receive.move.src])

@@ -38,7 +38,7 @@ class _Member:
     pipe: Connection
 
 
-class Ranks:
+class RankProcesses:
     """*count* processes on one machine, joined in a process group of ``torch.distributed``.
 
     On GPUs, rank i uses device i, with NCCL.  On the CPU, the ranks use gloo over loopback and share the threads.  When
@@ -73,7 +73,7 @@ class Ranks:
             self.close(kill=True)
             raise
 
-    def __enter__(self) -> Ranks:
+    def __enter__(self) -> RankProcesses:
         return self
 
     def __exit__(self, *_: object) -> None:

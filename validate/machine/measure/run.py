@@ -18,9 +18,9 @@ import torch
 import torch.distributed as dist
 
 from validate.machine.measure.bench import Bench, GraphStopwatch, open_bench
-from validate.machine.measure.case import Case, Unavailable, Work
+from validate.machine.measure.case import Case, TimedWork, Unavailable
 from validate.machine.measure.environment import SAME, environment
-from validate.machine.measure.faults import Fatal, Stopped, one_line, reason_of, stop_on_signals
+from validate.machine.measure.faults import Fatal, RunStopped, one_line, reason_of, stop_on_signals
 from validate.machine.measure.groups import GROUPS, cases_of, usual_groups
 from validate.machine.measure.lock import alone_in
 from validate.machine.measure.sensors import Readings
@@ -144,7 +144,7 @@ def _run(
                 end = _OUT_OF_TIME
     except Fatal as fault:
         end, status = str(fault), FAILED
-    except (KeyboardInterrupt, Stopped) as signal:
+    except (KeyboardInterrupt, RunStopped) as signal:
         end, status = f"interrupted{f' by {signal}' if str(signal) else ''}", INTERRUPTED
     with suppress(OSError):
         tables = _tables(settings.out)  # read again: a row may have been completed when a signal arrived
@@ -247,7 +247,7 @@ def _row(this: _Run, case: Case) -> dict[str, Any]:
     return row
 
 
-def _time(this: _Run, work: Work) -> tuple[Interval, str]:
+def _time(this: _Run, work: TimedWork) -> tuple[Interval, str]:
     """Return the median with its interval, and how the calls were issued."""
     if work.own is not None:
         return work.own(), ""

@@ -14,9 +14,9 @@ from validate.machine.describe.adapters import Adapter, adapter_part
 from validate.machine.describe.draft import draft
 from validate.machine.describe.dumps.like import cpu_like, links_like
 from validate.machine.describe.dumps.read import KINDS, Dump
-from validate.machine.describe.dumps.tree import Tree
+from validate.machine.describe.dumps.tree import BusTree
 from validate.machine.describe.graphics import Card, part_of
-from validate.machine.describe.links import Placement, nvlink_parts, place_gpus
+from validate.machine.describe.links import Attachments, nvlink_parts, place_gpus
 from validate.machine.describe.processor import Processor
 from validate.machine.describe.topo import Matrix
 from validate.tables.names import gpu_names
@@ -71,7 +71,7 @@ def combined(dumps: Sequence[Dump], gpu: str | None = None, nic: str | None = No
 
 
 def _cards(
-    dumps: Sequence[Dump], trees: Sequence[Tree], matrix: Matrix | None, gpu: str | None, count: int
+    dumps: Sequence[Dump], trees: Sequence[BusTree], matrix: Matrix | None, gpu: str | None, count: int
 ) -> tuple[Card, ...]:
     """Return the GPUs, named by *gpu*, else by a listing, else by a tree; raises InputError where one has no name."""
     ports = next((tree.cards() for tree in trees if any(card.pcie_generation for card in tree.cards())), None)
@@ -126,7 +126,7 @@ def _same_links(part: str, count: int, drawn: dict[tuple[str, str], str]) -> boo
     return {pair: word for pair, word in like[0].between.items() if word.startswith("NV")} == drawn
 
 
-def _links(trees: Sequence[Tree], part: str, count: int) -> tuple[Matrix, list[str]]:
+def _links(trees: Sequence[BusTree], part: str, count: int) -> tuple[Matrix, list[str]]:
     """Return the NVLinks and remarks: from a tree, else from built-in machines with as many of the same GPUs."""
     gpu = load_part(part)
     capability = gpu.compute_capability if isinstance(gpu, GpuPart) else None
@@ -156,7 +156,7 @@ def _check_links(shown: str, matrix: Matrix, part: str) -> None:
             raise InputError(Fault(told, shown))
 
 
-def _placement(trees: Sequence[Tree], matrix: Matrix, nic: str | None, remarks: list[str]) -> Placement:
+def _placement(trees: Sequence[BusTree], matrix: Matrix, nic: str | None, remarks: list[str]) -> Attachments:
     """Return where devices are attached: by the first tree, else by *matrix*, which also fills in missing sockets."""
     named = {name: Adapter(name, part=nic) for name in matrix.nics} if nic is not None else {}
     sockets = _sockets_drawn(matrix)
@@ -197,7 +197,7 @@ def _sockets_drawn(matrix: Matrix) -> int:
     return 2 if any(apart) and not all(apart) else 1
 
 
-def _processor(trees: Sequence[Tree], placement: Placement, matrix: Matrix, gpu: str, count: int) -> Processor:
+def _processor(trees: Sequence[BusTree], placement: Attachments, matrix: Matrix, gpu: str, count: int) -> Processor:
     """Return the host's processor: as a tree names it, else by its family and model, else as in similar machines."""
     numas = next((tree.numas for tree in trees if any(numa.vendor for numa in tree.numas)), [])
     first = numas[0] if numas else None

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from simulator.errors import one_line
 from validate.machine.describe.dumps.pci import adapter_of, gpu_model, kind_of, model_in
-from validate.machine.describe.dumps.tree import Bus, Numa, Tree
+from validate.machine.describe.dumps.tree import Bus, BusTree, Numa
 from validate.machine.describe.dumps.xml_text import Element
 from validate.machine.describe.graphics import Card, part_of
 
@@ -20,7 +20,7 @@ _MAKERS = {"GenuineIntel": "intel", "AuthenticAMD": "amd"}
 _LANE_GBPS = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 
 
-def hwloc_tree(root: Element) -> Tree:
+def hwloc_tree(root: Element) -> BusTree:
     """Return the machine in hwloc's ``topology`` element *root*."""
     numas: list[Numa] = []
     machine = next((each for each in root.inside if each.tag == "object"), root)
@@ -42,7 +42,7 @@ def hwloc_tree(root: Element) -> Tree:
         numa.below = [bus for each in _children(holder) for bus in _buses(each)]
         numas.append(numa)
     links, to_switch = _nvlinks(root)
-    tree = Tree(numas, links, to_switch, rates="nominal")
+    tree = BusTree(numas, links, to_switch, rates="nominal")
     beside = [bus for each in _children(machine) for bus in _buses(each)]
     if beside and _holders(machine) != [machine]:  # devices outside any package: which package is unknown
         numas[0].below += beside

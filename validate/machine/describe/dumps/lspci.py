@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from validate.machine.describe.dumps.pci import adapter_of, model_in
-from validate.machine.describe.dumps.tree import DEEPEST, TOO_DEEP, Bus, Numa, Tree
+from validate.machine.describe.dumps.tree import DEEPEST, TOO_DEEP, Bus, BusTree, Numa
 from validate.machine.describe.topo import MOST_DEVICES
 
 _ROOT = re.compile(r"^\s*[-+\\|]*[-+\\]-?\[(?P<bus>[0-9a-f]{4,8}:[0-9a-f]{2})\]", re.IGNORECASE | re.ASCII)
@@ -24,7 +24,7 @@ _UNNAMED = re.compile(r"NVIDIA Corporation Device [0-9a-f]{4}", re.IGNORECASE)
 _LONGEST_LINE = 2_000
 
 
-def lspci_tree(text: str) -> Tree:
+def lspci_tree(text: str) -> BusTree:
     """Return the tree drawn in *text*; all root complexes are attached to one socket, since lspci names none."""
     numa = Numa(0)
     roots: list[tuple[int, Bus]] = []  # open branches, each with its column
@@ -67,7 +67,7 @@ def lspci_tree(text: str) -> Tree:
                 if found_devices > MOST_DEVICES:
                     raise ValueError(f"more than {MOST_DEVICES} GPUs and adapters; one machine is needed")
             break
-    tree = Tree([numa], None, sockets_said=False)
+    tree = BusTree([numa], None, sockets_said=False)
     unnamed = len(_UNNAMED.findall(text))
     if unnamed:
         tree.remarks.append(f"{unnamed} devices of NVIDIA that lspci has no name for are left out (update-pciids)")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from validate.machine.describe.adapters import Adapter
-from validate.machine.describe.dumps.tree import DEEPEST, TOO_DEEP, Bus, Numa, Tree
+from validate.machine.describe.dumps.tree import DEEPEST, TOO_DEEP, Bus, BusTree, Numa
 
 _INFO = re.compile(r"^(?P<who>.*?\[\d+\]) NCCL (?:INFO|WARN) ?(?P<said>.*)$", re.ASCII)
 _CPU = re.compile(r"CPU/(?:\d+-)?(?P<id>\d+)(?: \((?P<arch>\d+)/(?P<vendor>\d+)/(?P<model>-?\d+)\))?", re.ASCII)
@@ -28,7 +28,7 @@ _NEAR = 0.1
 _ODD_PORT = 2.0  # GB/s: slower ports are virtual bridges, which report 2.5 GT/s x1
 
 
-def log_tree(text: str) -> Tree:
+def log_tree(text: str) -> BusTree:
     """Return the machine in a log; raises ValueError where it shows none, or several machines."""
     drawn = list(_drawn(text))
     if drawn:
@@ -44,7 +44,7 @@ def log_tree(text: str) -> Tree:
     if len(devices) != len(seen):
         raise ValueError("ranks of several machines; cut it to one of them, or log with NCCL_DEBUG_SUBSYS=GRAPH")
     numa = Numa(0, below=[Bus("gpu", bus, order=device) for bus, device in seen.items()])
-    return Tree([numa], None, sockets_said=False)
+    return BusTree([numa], None, sockets_said=False)
 
 
 def _drawn(text: str) -> Iterator[str]:
@@ -63,7 +63,7 @@ def _drawn(text: str) -> Iterator[str]:
             yield said
 
 
-def _from_drawing(lines: list[str]) -> Tree:
+def _from_drawing(lines: list[str]) -> BusTree:
     numas: list[Numa] = []
     branches: list[tuple[int, Bus]] = []
     links_GBps: dict[tuple[str, str], float] = {}
@@ -100,7 +100,7 @@ def _from_drawing(lines: list[str]) -> Tree:
         branches.append((column, bus))
         if len(branches) > DEEPEST:
             raise ValueError(TOO_DEEP)
-    tree = Tree(numas, links_GBps, switch_GBps, rates="planned")
+    tree = BusTree(numas, links_GBps, switch_GBps, rates="planned")
     if any(rate < _ODD_PORT for rate in rate_GBps.values()):
         tree.remarks.append("bridges of 2.5 GT/s x1 are a virtual machine's; their ports are taken as those below them")
     return tree

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from simulator.errors import Fault, InputError, one_line
 from validate.machine.describe.dumps.pci import adapter_of, gpu_model, kind_of, speed_of
-from validate.machine.describe.dumps.tree import Bus, Numa, Tree
+from validate.machine.describe.dumps.tree import Bus, BusTree, Numa
 from validate.machine.describe.dumps.xml_text import Element
 
 _MEGABIT_BPS = 1e6 / 8
@@ -20,7 +20,7 @@ _MOST_PORTS = 64
 _HEX = re.compile(r"[0-9a-fA-F]{1,4096}", re.ASCII)
 
 
-def nccl_tree(root: Element, shown: str) -> Tree:
+def nccl_tree(root: Element, shown: str) -> BusTree:
     """Return the machine in the ``system`` element *root*; raises InputError on a bad number or several hosts."""
     numas: list[Numa] = []
     links: dict[tuple[str, str], int] = {}
@@ -50,7 +50,7 @@ def nccl_tree(root: Element, shown: str) -> Tree:
                     to_switch[name] = to_switch.get(name, 0) + count
                 elif kind == "gpu" and target != name:
                     links[name, target] = links.get((name, target), 0) + count
-    tree = Tree(numas, links if spoken else None, to_switch)
+    tree = BusTree(numas, links if spoken else None, to_switch)
     known = {gpu.name for gpu in tree.gpus()}
     tree.links = {pair: n for pair, n in links.items() if known.issuperset(pair)} if spoken else None
     if not tree.gpus() and numas:

@@ -13,7 +13,7 @@ from validate.machine.describe.dumps.hwloc import hwloc_tree
 from validate.machine.describe.dumps.lspci import lspci_tree
 from validate.machine.describe.dumps.nccl_log import log_tree
 from validate.machine.describe.dumps.nccl_xml import nccl_tree
-from validate.machine.describe.dumps.tree import Tree
+from validate.machine.describe.dumps.tree import BusTree
 from validate.machine.describe.dumps.xml_text import parse_xml
 from validate.machine.describe.topo import MOST_DEVICES, Matrix, parse_topo
 
@@ -37,7 +37,7 @@ class Dump:
 
     shown: str
     kind: str
-    tree: Tree | None = None
+    tree: BusTree | None = None
     matrix: Matrix | None = None
     names: tuple[str, ...] = ()
     remarks: tuple[str, ...] = field(default=())
@@ -101,7 +101,7 @@ def read_dump(path: str) -> Dump:
     return Dump(shown, kind, names=tuple(listed[number] for number in sorted(listed)))
 
 
-def _checked(tree: Tree, shown: str) -> Tree:
+def _checked(tree: BusTree, shown: str) -> BusTree:
     """Return *tree*; raises InputError where two devices have the same bus ID and so could not be told apart."""
     seen: set[str] = set()
     devices = (*tree.gpus(), *tree.nics())

@@ -1,4 +1,4 @@
-"""A machine as a dump's PCIe tree shows it: :class:`Tree`, and the placement that follows from it."""
+"""A machine as a dump's PCIe tree shows it: :class:`BusTree`, and the placement that follows from it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 from validate.machine.describe.adapters import Adapter
 from validate.machine.describe.graphics import Card
-from validate.machine.describe.links import Hung, Placement
+from validate.machine.describe.links import AttachedAdapter, Attachments
 from validate.machine.describe.topo import Matrix
 
 DEEPEST = 64  # bridges above a device; buses are numbered up to 255
@@ -58,7 +58,7 @@ class Numa:
 
 
 @dataclass(slots=True)
-class Tree:
+class BusTree:
     """The host's NUMA nodes with their buses, and the NVLinks between GPUs by bus name.
 
     ``links`` is None where the dump does not cover NVLinks.  ``to_switch`` holds each GPU's NVLinks to switches.  Both
@@ -117,7 +117,7 @@ class Tree:
                     between[first, second] = f"NV{min(count, _MOST_LINKS)}" if count > 0 else "SYS"
         return Matrix(len(gpus), (), between, {})
 
-    def placement(self) -> Placement:
+    def placement(self) -> Attachments:
         """Return where GPUs and adapters are attached; bridges above one device are ports, other bridges switches.
 
         All levels of switches above the lowest count as one upper switch, attached to the host.
@@ -141,10 +141,11 @@ class Tree:
                 at |= {leaf.name: sockets[numa.number] for leaf in bus.leaves()}
         of_switch = {leaf.name: number for number, members in enumerate(switches) for leaf in members}
         hung = tuple(
-            Hung(nic.adapter, of_switch.get(nic.name), at[nic.name], nic.generation, nic.lanes) for nic in self.nics()
+            AttachedAdapter(nic.adapter, of_switch.get(nic.name), at[nic.name], nic.generation, nic.lanes)
+            for nic in self.nics()
         )
         order = sorted(gpus, key=lambda name: gpus[name])
-        return Placement(
+        return Attachments(
             socket=tuple(at[name] for name in order),
             switches=tuple(tuple(gpus[leaf.name] for leaf in members if leaf.kind == "gpu") for members in switches),
             upper=tuple(upper),

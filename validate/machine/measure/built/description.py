@@ -13,7 +13,7 @@ _VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class DescribedParameter:
     """A weight or a bias; layers that name the same parameter share it."""
 
     name: str
@@ -22,7 +22,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class DescribedLayer:
     """An operator with its sizes, the numbers of its input tensors and the number of its output tensor."""
 
     name: str
@@ -30,7 +30,7 @@ class Layer:
     sizes: Mapping[str, Any]
     inputs: tuple[int, ...]
     output: int
-    parameters: tuple[Parameter, ...] = ()
+    parameters: tuple[DescribedParameter, ...] = ()
     in_place: bool = False
 
     def size(self, name: str, default: int = 0) -> int:
@@ -43,7 +43,7 @@ class Description:
     """A network for a batch of ``samples``; ``fed`` are the tensors that no layer writes, the inputs."""
 
     name: str
-    layers: tuple[Layer, ...]
+    layers: tuple[DescribedLayer, ...]
     elements: tuple[int, ...]
     samples: int
     sample: str = "images"
@@ -56,7 +56,7 @@ class Description:
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class DescriptionFile:
     """The location of a description: file ``name``, relative to the measurements ``folder``."""
 
     folder: str
@@ -88,13 +88,13 @@ def description_of(found: Mapping[str, Any]) -> Description:
     return Description(str(found["network"]), layers, elements, int(found["samples"]), str(found["sample"]), fed)
 
 
-def _layer(raw: Mapping[str, Any]) -> Layer:
-    return Layer(
+def _layer(raw: Mapping[str, Any]) -> DescribedLayer:
+    return DescribedLayer(
         str(raw["name"]),
         str(raw["operator"]),
         dict(raw["sizes"]),
         tuple(int(n) for n in raw["inputs"]),
         int(raw["output"]),
-        tuple(Parameter(str(name), int(n), bool(trained)) for name, n, trained in raw.get("parameters", ())),
+        tuple(DescribedParameter(str(name), int(n), bool(trained)) for name, n, trained in raw.get("parameters", ())),
         bool(raw.get("in_place")),
     )

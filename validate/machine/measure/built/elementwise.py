@@ -10,9 +10,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812  torch's own short name
 
-from validate.machine.measure.built.description import Layer
+from validate.machine.measure.built.description import DescribedLayer
 from validate.machine.measure.built.rare import weighed_rows
-from validate.machine.measure.built.shapes import Made, Neighbours, Shape, named, seen
+from validate.machine.measure.built.shapes import Neighbours, Shape, TorchLayer, named, seen
 from validate.machine.measure.case import Unavailable
 
 DROPOUT = 0.1  # fraction set to zero, which does not affect the time
@@ -76,13 +76,13 @@ class _Scaled(nn.Module):  # type: ignore[misc]
         return self.function(x, self.weight)
 
 
-def elementwise(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
+def elementwise(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) -> TorchLayer:
     """Return a function of each element, a loss, or a choice; raises Unavailable where torch has none."""
     function, elements = str(layer.sizes["function"]), layer.size("elements")
     if layer.parameters:
         return _with_parameter(layer, shapes, function, elements)
     if function in ("fill", "random") and not shapes:
-        return Made(lambda: torch.zeros(elements), (elements,))
+        return TorchLayer(lambda: torch.zeros(elements), (elements,))
     if not shapes:
         raise Unavailable(f"{layer.name}: {function} of no tensor")
     if function in _NOT_IN_TORCH:
@@ -90,30 +90,30 @@ def elementwise(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made
     if len(shapes) > 1 and (function == "nll_loss" or function in LOSSES):
         return _loss(layer, shapes, function)
     if function == "dropout":
-        return Made(lambda x: F.dropout(x, DROPOUT, training=True), shapes[0])
+        return TorchLayer(lambda x: F.dropout(x, DROPOUT, training=True), shapes[0])
     if function == "topk":  # returns all values sorted; the reader takes the first ones
-        return Made(lambda x: torch.topk(x, shapes[0][-1]).values, shapes[0])
+        return TorchLayer(lambda x: torch.topk(x, shapes[0][-1]).values, shapes[0])
     if function == "mul" and len(shapes) == 2 and _is_best(near.before[-1]):
         return weighed_rows(shapes[0], shapes[1])
     return _of_tensors(layer, shapes, function, elements)
 
 
-def _is_best(layer: Layer | None) -> bool:
+def _is_best(layer: DescribedLayer | None) -> bool:
     """Return whether *layer* gives the scores of the experts that each token chose."""
     return layer is not None and layer.sizes.get("function") == "topk"
 
 
-def _loss(layer: Layer, shapes: Sequence[Shape], function: str) -> Made:
+def _loss(layer: DescribedLayer, shapes: Sequence[Shape], function: str) -> TorchLayer:
     """Return a loss of predictions and labels or, for each element, of predictions and targets."""
     if function == "nll_loss":
         rows = prod(shapes[1])
         view, labels = seen(shapes[0], (rows, prod(shapes[0]) // rows), layer), seen(shapes[1], (rows,), layer)
-        return Made(lambda x, y: F.nll_loss(view(x), labels(y)), ())
+        return TorchLayer(lambda x, y: F.nll_loss(view(x), labels(y)), ())
     loss, view = getattr(F, function), seen(shapes[1], shapes[0], layer)
-    return Made(lambda x, y: loss(x, view(y), reduction="none"), shapes[0])
+    return TorchLayer(lambda x, y: loss(x, view(y), reduction="none"), shapes[0])
 
 
-def _of_tensors(layer: Layer, shapes: Sequence[Shape], function: str, elements: int) -> Made:
+def _of_tensors(layer: DescribedLayer, shapes: Sequence[Shape], function: str, elements: int) -> TorchLayer:
     """Return *function* of tensors of which one has the shape of the result, or of all pairs of two."""
     whole = next((shape for shape in shapes if prod(shape) == elements), None)
     if whole is None and function in BINARY and len(shapes) == 2:
@@ -123,31 +123,31 @@ def _of_tensors(layer: Layer, shapes: Sequence[Shape], function: str, elements: 
     if function in CHOOSING:
         held = _Constants(whole[-1], mask=True)
         if function == "where":
-            return Made(lambda x, *_: torch.where(held.like(x), x, -1.0), whole)
-        return Made(lambda x, *_: x.masked_fill(held.like(x), -1.0), whole)
+            return TorchLayer(lambda x, *_: torch.where(held.like(x), x, -1.0), whole)
+        return TorchLayer(lambda x, *_: x.masked_fill(held.like(x), -1.0), whole)
     if function in BINARY:
         return _binary(layer, shapes, whole, function)
     found = unary(function, in_place=layer.in_place)
     if found is None or len(shapes) > 1:
         raise Unavailable(f"{layer.name}: no function '{function}' of {len(shapes)} tensors is built")
-    return Made(found, shapes[0])
+    return TorchLayer(found, shapes[0])
 
 
-def _each_with_each(layer: Layer, shapes: Sequence[Shape], function: str, elements: int) -> Made:
+def _each_with_each(layer: DescribedLayer, shapes: Sequence[Shape], function: str, elements: int) -> TorchLayer:
     """Return *function* of each row of the first input with each row of the second, within a sample (keys, queries)."""
     (batch, rows, *cols), (others, keys, *theirs) = (shape if len(shape) > 2 else (1, *shape) for shape in shapes)
     if batch != others or cols != theirs or batch * rows * keys * prod(cols) != elements:
         raise Unavailable(f"{layer.name}: none of what it reads has its {elements} elements")
     of_two = getattr(torch, function)
     a, b = (batch, rows, 1, *cols), (batch, 1, keys, *cols)
-    return Made(lambda x, y: of_two(x.reshape(a), y.reshape(b)), (batch, rows, keys, *cols))
+    return TorchLayer(lambda x, y: of_two(x.reshape(a), y.reshape(b)), (batch, rows, keys, *cols))
 
 
-def _binary(layer: Layer, shapes: Sequence[Shape], whole: Shape, function: str) -> Made:
+def _binary(layer: DescribedLayer, shapes: Sequence[Shape], whole: Shape, function: str) -> TorchLayer:
     of_two = getattr(torch.Tensor, f"{function}_") if layer.in_place else getattr(torch, function)
     if len(shapes) == 1:
         held = _Constants(whole[-1])
-        return Made(lambda x: of_two(x, held.like(x)), whole)
+        return TorchLayer(lambda x: of_two(x, held.like(x)), whole)
     if len(shapes) > 2:
         raise Unavailable(f"{layer.name}: {function} of {len(shapes)} tensors is not built")
     large, small = prod(whole), min(map(prod, shapes))
@@ -155,12 +155,12 @@ def _binary(layer: Layer, shapes: Sequence[Shape], whole: Shape, function: str) 
     if small not in sides and large % small == 0:  # repeat the smaller, ignoring dimensions
         wide = (large // small, small)
         repeated = [seen(shape, wide if prod(shape) == large else wide[1:], layer) for shape in shapes]
-        return Made(lambda a, b: of_two(repeated[0](a), repeated[1](b)).reshape(whole), whole)
+        return TorchLayer(lambda a, b: of_two(repeated[0](a), repeated[1](b)).reshape(whole), whole)
     views = [_spread(shape, whole, layer) for shape in shapes]
-    return Made(lambda a, b: of_two(views[0](a), views[1](b)), whole)
+    return TorchLayer(lambda a, b: of_two(views[0](a), views[1](b)), whole)
 
 
-def _spread(have: Shape, whole: Shape, layer: Layer) -> Callable[[Any], Any]:
+def _spread(have: Shape, whole: Shape, layer: DescribedLayer) -> Callable[[Any], Any]:
     """Return the view that makes a tensor broadcast over *whole*: along its rows, images or channels.
 
     Raises Unavailable where the shapes do not allow it.
@@ -175,7 +175,7 @@ def _spread(have: Shape, whole: Shape, layer: Layer) -> Callable[[Any], Any]:
     raise Unavailable(f"{layer.name}: {'x'.join(map(str, have))} is not spread over {'x'.join(map(str, whole))}")
 
 
-def _with_parameter(layer: Layer, shapes: Sequence[Shape], function: str, elements: int) -> Made:
+def _with_parameter(layer: DescribedLayer, shapes: Sequence[Shape], function: str, elements: int) -> TorchLayer:
     if len(layer.parameters) > 1 or len(shapes) != 1 or function not in BINARY:
         raise Unavailable(f"{layer.name}: {function} with {len(layer.parameters)} parameters is not built")
     whole, size = shapes[0], layer.parameters[0].elements
@@ -186,4 +186,4 @@ def _with_parameter(layer: Layer, shapes: Sequence[Shape], function: str, elemen
     if shape is None or prod(whole) != elements:
         raise Unavailable(f"{layer.name}: {size} numbers are not spread over {'x'.join(map(str, whole))}")
     module = _Scaled(getattr(torch, function), shape)
-    return Made(module, whole, module, named(layer, {"weight": size}))
+    return TorchLayer(module, whole, module, named(layer, {"weight": size}))

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from validate.machine.measure.built.description import Description, Layer
+from validate.machine.measure.built.description import DescribedLayer, Description
 from validate.machine.measure.built.operators import MAKERS, needed
-from validate.machine.measure.built.shapes import Made, Neighbours, Shape, View, part_of
-from validate.machine.measure.built.spans import Recompute, Step, end, spans
+from validate.machine.measure.built.shapes import Neighbours, Shape, TorchLayer, View, part_of
+from validate.machine.measure.built.spans import ForwardCall, Recompute, end, spans
 from validate.machine.measure.case import Unavailable
 
 _BLOCK = re.compile(r"(?:[^.]+\.)*?\d+(?=\.)")  # the repeated block of a layer: blocks.3 in blocks.3.mlp.up
@@ -22,7 +22,7 @@ _MIXES = frozenset(("MatMul", "Attention"))  # products of activations, not of p
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class BuiltModule:
     """A module with a batch of random inputs; labels are among the inputs, and losses are layers."""
 
     module: Any
@@ -45,7 +45,7 @@ class _Plan:
     """State while the layers are made, in order: shapes of tensors, steps, and parts of tensors."""
 
     shapes: dict[int, Shape]
-    steps: list[Step] = field(default_factory=list)
+    steps: list[ForwardCall] = field(default_factory=list)
     # (layer index, input position) of a reader that gets only part of a tensor, to the number of that part
     parts: dict[tuple[int, int], int] = field(default_factory=dict)
 
@@ -67,7 +67,7 @@ class BuiltNetwork(nn.Module):  # type: ignore[misc]
         plan = _Plan({n: _fed_shape(description, n) for n in description.fed})
         self._split(description, plan, description.fed)
         writers = {layer.output: layer for layer in description.layers}
-        readers: dict[int, list[Layer]] = {}
+        readers: dict[int, list[DescribedLayer]] = {}
         for layer in description.layers:
             for number in layer.inputs:
                 readers.setdefault(number, []).append(layer)
@@ -83,7 +83,7 @@ class BuiltNetwork(nn.Module):  # type: ignore[misc]
             block = _BLOCK.match(layer.name)
             mixes = layer.operator in _MIXES
             name = block[0] if block else ""
-            plan.steps.append(Step(made.call, reads, (layer.output,), name, mixes, module=made.module))
+            plan.steps.append(ForwardCall(made.call, reads, (layer.output,), name, mixes, module=made.module))
             self._split(description, plan, (layer.output,))
         self.outputs = tuple(layer.output for layer in description.layers if layer.output not in readers)
         end(plan.steps, self.outputs)
@@ -93,7 +93,7 @@ class BuiltNetwork(nn.Module):  # type: ignore[misc]
             raise Unavailable(f"{description.name}: parameters of one name differ in size")
         self.spans = nn.ModuleList(spans(plan.steps, self.outputs, recompute, in_blocks=in_blocks))
 
-    def _made(self, layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
+    def _made(self, layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) -> TorchLayer:
         if layer.operator not in MAKERS:
             raise Unavailable(f"{layer.name}: no way to build a {layer.operator}")
         made = MAKERS[layer.operator](layer, shapes, near)
@@ -130,11 +130,11 @@ class BuiltNetwork(nn.Module):  # type: ignore[misc]
             widths = [part[-1] for _, part, _ in found]
             tiles = sum(widths) == shape[-1] and all(part[:-1] == shape[:-1] for _, part, _ in found)
             if tiles:
-                plan.steps.append(Step(_splitter(widths), (number,), tuple(names), ""))
+                plan.steps.append(ForwardCall(_splitter(widths), (number,), tuple(names), ""))
             for name, (view, part, reader) in zip(names, found, strict=True):
                 plan.shapes[name], plan.parts[reader] = part, name
                 if not tiles:
-                    plan.steps.append(Step(view, (number,), (name,), ""))
+                    plan.steps.append(ForwardCall(view, (number,), (name,), ""))
 
     def forward(self, *fed: Any) -> tuple[Any, ...]:
         """Return the outputs of the network for the inputs *fed*."""
@@ -154,7 +154,7 @@ class BuiltNetwork(nn.Module):  # type: ignore[misc]
         return [span for span in self.spans if span.apart and next(span.parameters(), None) is not None]
 
 
-def _check_apart(description: Description, steps: Sequence[Step]) -> None:
+def _check_apart(description: Description, steps: Sequence[ForwardCall]) -> None:
     """Raise Unavailable where blocks share a parameter, since each block would shard it."""
     places: dict[str, str] = {}
     blocks = {step.writes[0]: step.block for step in steps}
@@ -175,7 +175,7 @@ def _of_join(description: Description, index: int, position: int, need: int) -> 
     return need - more if more > 0 and sizes[position] == max(sizes) and need > more else need
 
 
-def _cols(layer: Layer) -> int:
+def _cols(layer: DescribedLayer) -> int:
     """Return how many columns a layer reads of a wider tensor, if its parameter tells; else 0."""
     return layer.parameters[0].elements if layer.operator == "Elementwise" and layer.parameters else 0
 
@@ -187,7 +187,7 @@ def _splitter(widths: list[int]) -> Callable[[Any], Any]:
 # -- inputs ----------------------------------------------------------------------------
 
 
-def _first_reader(description: Description, number: int) -> tuple[Layer, int]:
+def _first_reader(description: Description, number: int) -> tuple[DescribedLayer, int]:
     return next((layer, layer.inputs.index(number)) for layer in description.layers if number in layer.inputs)
 
 
@@ -227,7 +227,7 @@ def build_network(
     dtype: Any = None,
     recompute: Recompute = "",
     in_blocks: bool = False,
-) -> Built:
+) -> BuiltModule:
     """Return *description* on *device* with random inputs; parameters and floating-point inputs have *dtype* (fp32).
 
     The values are random because they affect a device's power draw and thereby its clock.  Raises Unavailable.
@@ -239,4 +239,4 @@ def build_network(
         for number in description.fed:
             shape, most = _fed_shape(description, number), _range_of(description, number)
             inputs.append(torch.randint(most, shape) if most else torch.randn(shape, dtype=dtype))
-    return Built(module.train(), tuple(inputs))
+    return BuiltModule(module.train(), tuple(inputs))

@@ -10,14 +10,14 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812  torch's own short name
 
-from validate.machine.measure.built.description import Layer
+from validate.machine.measure.built.description import DescribedLayer
 from validate.machine.measure.built.elementwise import elementwise
 from validate.machine.measure.built.rare import experts, of_each_image, weighed_sum
-from validate.machine.measure.built.shapes import Made, Neighbours, Shape, as_heads, itself, named, seen
+from validate.machine.measure.built.shapes import Neighbours, Shape, TorchLayer, as_heads, itself, named, seen
 from validate.machine.measure.case import Unavailable
 
 
-def needed(layer: Layer, position: int, whole: int) -> int:
+def needed(layer: DescribedLayer, position: int, whole: int) -> int:
     """Return how many of the *whole* elements of input number *position* the layer reads."""
     s = layer.size
     match layer.operator:
@@ -52,7 +52,7 @@ def _of_rows(have: Shape, rows: int, cols: int) -> Shape:
     return have if have[-1] == cols and prod(have) == rows * cols else (rows, cols)
 
 
-def _linear(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
+def _linear(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) -> TorchLayer:
     del near
     rows, inputs, outputs = layer.size("rows"), layer.size("inputs"), layer.size("outputs")
     if layer.size("experts", 1) > 1:
@@ -62,10 +62,10 @@ def _linear(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
     view = seen(shapes[0], want, layer)
     module = nn.Linear(inputs, outputs, bias=bias)
     sizes = {"weight": inputs * outputs} | ({"bias": outputs} if bias else {})
-    return Made(lambda x: module(view(x)), (*want[:-1], outputs), module, named(layer, sizes))
+    return TorchLayer(lambda x: module(view(x)), (*want[:-1], outputs), module, named(layer, sizes))
 
 
-def _matmul(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
+def _matmul(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) -> TorchLayer:
     del near
     m, n, k, batch = (layer.size(name, 1) for name in ("m", "n", "k", "batch"))
     layout = layer.sizes.get("layout", "NN")
@@ -77,10 +77,10 @@ def _matmul(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
         a, b = first(a), second(b)
         return torch.bmm(a.transpose(1, 2) if turn_a else a, b.transpose(1, 2) if turn_b else b)
 
-    return Made(call, (batch, m, n))
+    return TorchLayer(call, (batch, m, n))
 
 
-def _conv(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
+def _conv(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) -> TorchLayer:
     del near
     s = layer.size
     if any(p.name.endswith(".norm") for p in layer.parameters):
@@ -111,10 +111,10 @@ def _conv(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
         raise Unavailable(f"{layer.name}: reads images more than once, as convolutions of three dimensions are written")
     view = seen(shapes[0], images, layer)
     sizes = {"weight": module.weight.numel()} | ({"bias": result[1]} if bias else {})
-    return Made(lambda x: module(view(x)), result, module, named(layer, sizes))
+    return TorchLayer(lambda x: module(view(x)), result, module, named(layer, sizes))
 
 
-def _batch_norm(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
+def _batch_norm(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) -> TorchLayer:
     del near
     channels = layer.size("channels")
     want = (layer.size("batch"), channels, layer.size("height"), layer.size("width"))
@@ -123,10 +123,10 @@ def _batch_norm(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made
         return of_each_image(layer, shapes[0], want)
     module = nn.BatchNorm2d(channels, affine=bool(layer.parameters))
     names = named(layer, {"weight": channels, "bias": channels} if layer.parameters else {})
-    return Made(lambda x: module(view(x)), want, module, names)
+    return TorchLayer(lambda x: module(view(x)), want, module, names)
 
 
-def _layer_norm(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
+def _layer_norm(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) -> TorchLayer:
     del near
     cols = layer.size("cols")
     want = _of_rows(shapes[0], layer.size("rows"), cols)
@@ -140,22 +140,22 @@ def _layer_norm(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made
     sizes = {"weight": cols} if affine else {}
     names = named(layer, sizes | ({"bias": cols} if bias else {}))
     back = seen(want, shapes[0], layer)  # group norm treats groups as rows; the result has the shape of images again
-    return Made(lambda x: back(module(view(x))), shapes[0], module, names)
+    return TorchLayer(lambda x: back(module(view(x))), shapes[0], module, names)
 
 
-def _embedding(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
+def _embedding(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) -> TorchLayer:
     del near
     rows, cols, words = layer.size("rows"), layer.size("cols"), layer.size("vocabulary")
     module = nn.Embedding(words, cols)
     want = shapes[0] if prod(shapes[0]) == rows else (rows,)
     view = seen(shapes[0], want, layer)
-    return Made(lambda x: module(view(x)), (*want, cols), module, named(layer, {"weight": words * cols}))
+    return TorchLayer(lambda x: module(view(x)), (*want, cols), module, named(layer, {"weight": words * cols}))
 
 
 _CELLS: dict[str, Any] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
 
 
-def _recurrent(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
+def _recurrent(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) -> TorchLayer:
     del near
     if len(layer.inputs) > 1:
         raise Unavailable(f"{layer.name}: a state that is fed in is not built")
@@ -165,10 +165,10 @@ def _recurrent(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
     want = layer.size("batch"), layer.size("timesteps"), inputs
     view = seen(shapes[0], want, layer)
     own = {name: parameter.numel() for name, parameter in module.named_parameters()}
-    return Made(lambda x: module(view(x))[0], (*want[:2], hidden), module, named(layer, own))
+    return TorchLayer(lambda x: module(view(x))[0], (*want[:2], hidden), module, named(layer, own))
 
 
-def _attention(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
+def _attention(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) -> TorchLayer:
     del near
     s = layer.size
     if layer.sizes.get("library") == "flash1":
@@ -194,10 +194,10 @@ def _attention(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
         y = F.scaled_dot_product_attention(q, k, v, is_causal=causal, **shared)
         return y.transpose(1, 2).reshape(batch, lengths[0], heads * sizes[2])
 
-    return Made(call, (batch, lengths[0], heads * sizes[2]))
+    return TorchLayer(call, (batch, lengths[0], heads * sizes[2]))
 
 
-def _softmax(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
+def _softmax(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) -> TorchLayer:
     del near
     if layer.sizes.get("kernel"):
         raise Unavailable(
@@ -207,19 +207,19 @@ def _softmax(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
     want = _of_rows(shapes[0], layer.size("rows"), layer.size("cols"))
     view = seen(shapes[0], want, layer)
     back = seen(want, shapes[0], layer)
-    return Made(lambda x: back(torch.softmax(view(x), -1)), shapes[0])
+    return TorchLayer(lambda x: back(torch.softmax(view(x), -1)), shapes[0])
 
 
-def _reduction(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
+def _reduction(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) -> TorchLayer:
     del near
     want = (layer.size("rows"), layer.size("cols"))
     view = seen(shapes[0], want, layer)
     if layer.parameters:
         return weighed_sum(layer, view, want)
-    return Made(lambda x: view(x).sum(-1), want[:1])
+    return TorchLayer(lambda x: view(x).sum(-1), want[:1])
 
 
-def _pool(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
+def _pool(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) -> TorchLayer:
     del near
     s = layer.size
     kernel, large = (s("kernel_h"), s("kernel_w")), (s("h_in"), s("w_in"))
@@ -229,12 +229,12 @@ def _pool(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
     result = (*images[:2], *small)
     is_max = layer.sizes["kind"] == "max"
     if not is_max and kernel == tuple(-(-a // b) for a, b in zip(large, small, strict=True)):
-        return Made(lambda x: F.adaptive_avg_pool2d(view(x), small), result)
+        return TorchLayer(lambda x: F.adaptive_avg_pool2d(view(x), small), result)
     pool = F.max_pool2d if is_max else F.avg_pool2d
     found = next(_steps(large, small, kernel), None)
     if found is not None:
         stride, pad, ceil = found
-        return Made(lambda x: pool(view(x), kernel, stride, pad, ceil_mode=ceil), result)
+        return TorchLayer(lambda x: pool(view(x), kernel, stride, pad, ceil_mode=ceil), result)
     raise Unavailable(f"{layer.name}: no stride takes windows of {kernel} from {large} to {small}")
 
 
@@ -261,14 +261,14 @@ def _windows(span: int, stride: int, ceil: bool, begins_before: int) -> int:
     return n - 1 if ceil and (n - 1) * stride >= begins_before else n
 
 
-def _cross_entropy(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
+def _cross_entropy(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) -> TorchLayer:
     del near
     view = seen(shapes[0], (layer.size("rows"), layer.size("cols")), layer)
     labels = seen(shapes[1], (layer.size("rows"),), layer)
-    return Made(lambda x, y: F.cross_entropy(view(x), labels(y)), ())
+    return TorchLayer(lambda x, y: F.cross_entropy(view(x), labels(y)), ())
 
 
-def _copy(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
+def _copy(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) -> TorchLayer:
     elements = layer.size("elements")
     if len(shapes) > 1:
         return _joined(layer, shapes, elements)
@@ -283,7 +283,7 @@ def _copy(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
         def repeat(x: Any) -> Any:
             return x.unsqueeze(-2).expand(*have[:-1], times, have[-1]).reshape(*have[:-1], times * have[-1])
 
-        return Made(repeat, (*have[:-1], times * have[-1]))
+        return TorchLayer(repeat, (*have[:-1], times * have[-1]))
     before = next((b for b in near.before if b is not None), None)
     after = next((a for a in near.after if a.operator == "MatMul"), None)
     if after is not None and layer.output in after.inputs and (have[-1] != have[0] or len(have) == 3):
@@ -292,14 +292,14 @@ def _copy(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
         cols = after.size("n") if is_second else k
         rows = k if is_second else after.size("m")
         if layer.sizes.get("transposed"):  # stored in the order in which the product reads it
-            return Made(lambda x: x.reshape(cols, batch, rows).permute(1, 2, 0).contiguous(), (batch, rows, cols))
-        return Made(lambda x: x.reshape(rows, batch, cols).transpose(0, 1).contiguous(), (batch, rows, cols))
+            return TorchLayer(lambda x: x.reshape(cols, batch, rows).permute(1, 2, 0).contiguous(), (batch, rows, cols))
+        return TorchLayer(lambda x: x.reshape(rows, batch, cols).transpose(0, 1).contiguous(), (batch, rows, cols))
     if before is not None and before.operator == "MatMul" and len(have) == 3:
         batch, rows, cols = have
         merged = rows, batch * cols
-        return Made(lambda x: x.transpose(0, 1).reshape(merged), merged) if batch > 1 else _cloned(have)
+        return TorchLayer(lambda x: x.transpose(0, 1).reshape(merged), merged) if batch > 1 else _cloned(have)
     if layer.sizes.get("transposed") and len(have) > 1:
-        return Made(lambda x: x.transpose(-1, -2).contiguous(), (*have[:-2], have[-1], have[-2]))
+        return TorchLayer(lambda x: x.transpose(-1, -2).contiguous(), (*have[:-2], have[-1], have[-2]))
     return _cloned(have)
 
 
@@ -316,7 +316,7 @@ class _Led(nn.Module):  # type: ignore[misc]
         return torch.cat((self.weight.expand(rows.shape[0], 1, -1), rows), 1)
 
 
-def _led(layer: Layer, have: Shape, elements: int) -> Made:
+def _led(layer: DescribedLayer, have: Shape, elements: int) -> TorchLayer:
     """Return the pixels of images, or the rows, of each sample, with a learned row in front."""
     size = layer.parameters[0].elements
     images = len(have) == 4 and have[1] == size
@@ -327,14 +327,14 @@ def _led(layer: Layer, have: Shape, elements: int) -> Made:
     if images:
         view = lambda x: x.flatten(2).transpose(1, 2)  # noqa: E731
     module = _Led(view, size)
-    return Made(module, (have[0], rows + 1, size), module, named(layer, {"weight": size}))
+    return TorchLayer(module, (have[0], rows + 1, size), module, named(layer, {"weight": size}))
 
 
-def _cloned(have: Shape) -> Made:
-    return Made(lambda x: x.clone(), have)
+def _cloned(have: Shape) -> TorchLayer:
+    return TorchLayer(lambda x: x.clone(), have)
 
 
-def _joined(layer: Layer, shapes: Sequence[Shape], elements: int) -> Made:
+def _joined(layer: DescribedLayer, shapes: Sequence[Shape], elements: int) -> TorchLayer:
     """Return the concatenation of tensors: images along channels, others along their last dimension."""
     if sum(map(prod, shapes)) != elements:
         raise Unavailable(f"{layer.name}: {sum(map(prod, shapes))} elements do not make {elements} side by side")
@@ -342,13 +342,13 @@ def _joined(layer: Layer, shapes: Sequence[Shape], elements: int) -> Made:
     images = len(first) == 4 and all(len(s) == 4 and (s[0], *s[2:]) == (first[0], *first[2:]) for s in shapes)
     if images:
         channels = sum(s[1] for s in shapes)
-        return Made(lambda *xs: torch.cat(xs, 1), (first[0], channels, *first[2:]))
+        return TorchLayer(lambda *xs: torch.cat(xs, 1), (first[0], channels, *first[2:]))
     if all(s[:-1] == first[:-1] for s in shapes):
-        return Made(lambda *xs: torch.cat(xs, -1), (*first[:-1], sum(s[-1] for s in shapes)))
-    return Made(lambda *xs: torch.cat([x.reshape(-1) for x in xs]), (elements,))
+        return TorchLayer(lambda *xs: torch.cat(xs, -1), (*first[:-1], sum(s[-1] for s in shapes)))
+    return TorchLayer(lambda *xs: torch.cat([x.reshape(-1) for x in xs]), (elements,))
 
 
-MAKERS: dict[str, Callable[[Layer, Sequence[Shape], Neighbours], Made]] = {
+MAKERS: dict[str, Callable[[DescribedLayer, Sequence[Shape], Neighbours], TorchLayer]] = {
     "Linear": _linear,
     "MatMul": _matmul,
     "Conv2d": _conv,

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from validate.machine.measure.built.module import Built
+from validate.machine.measure.built.module import BuiltModule
 from validate.machine.measure.case import Unavailable
 
 
@@ -36,7 +36,7 @@ class _Own(nn.Module):  # type: ignore[misc]
         return tuple(leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, torch.Tensor))
 
 
-def build_own(source: str, device: Any, *, dtype: Any = None, training: bool = True) -> Built:
+def build_own(source: str, device: Any, *, dtype: Any = None, training: bool = True) -> BuiltModule:
     """Return the module that the factory of *source* makes, on *device*: ``torch:package.module:factory batch=8``.
 
     Parameters and floating-point inputs are cast to *dtype*; None keeps their formats.
@@ -69,7 +69,7 @@ def build_own(source: str, device: Any, *, dtype: Any = None, training: bool = T
         args = (tuple(inputs), {})
     leaves, form = pytree.tree_flatten(args)
     fed = tuple(_placed(leaf, device, dtype) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves)
-    return Built(_Own(module, form, loss).to(device=device, dtype=dtype).train(training), fed)
+    return BuiltModule(_Own(module, form, loss).to(device=device, dtype=dtype).train(training), fed)
 
 
 def _accepted(factory: Any, sizes: Mapping[str, int]) -> dict[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from validate.machine.measure.built.description import Description, Layer
+from validate.machine.measure.built.description import DescribedLayer, Description
 
 Cells = dict[str, str | int]
 # Measured elementwise functions, with the number of tensors that they read.
@@ -22,7 +22,7 @@ _BACKWARD = {
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class OperatorPart:
     """An operator in a phase: its cells, the first ``layer`` that uses it, and why it has no case (``reason``)."""
 
     layer: str
@@ -30,7 +30,9 @@ class Part:
     reason: str = ""
 
 
-def parts_of(description: Description, policy: str, phase: str, *, channels_last: bool = False) -> Iterator[Part]:
+def parts_of(
+    description: Description, policy: str, phase: str, *, channels_last: bool = False
+) -> Iterator[OperatorPart]:
     """Yield each distinct operator of *description*: its forward pass and, when training, its backward pass.
 
     *policy* and *phase* are those of the step.  Operators that no case measures are yielded with the reason.
@@ -55,7 +57,7 @@ def parts_of(description: Description, policy: str, phase: str, *, channels_last
             key = tuple(sorted(mine.items()))
             if key not in seen:
                 seen.add(key)
-                yield Part(layer.name, mine, found if isinstance(found, str) else "")
+                yield OperatorPart(layer.name, mine, found if isinstance(found, str) else "")
 
 
 def _dtype(policy: str, operator: str) -> str:
@@ -67,7 +69,7 @@ def _dtype(policy: str, operator: str) -> str:
     return "fp32" if policy.startswith("amp-") and operator in _WIDE else policy.removeprefix("amp-")
 
 
-def _cells(layer: Layer) -> Cells | str:
+def _cells(layer: DescribedLayer) -> Cells | str:
     """Return the cells of *layer* as an operator; where no case measures it, the reason."""
     s = layer.size
     match layer.operator:
@@ -103,7 +105,7 @@ def _cells(layer: Layer) -> Cells | str:
     return f"no case measures {words} by itself in these sizes"
 
 
-def _conv(layer: Layer) -> Cells | str:
+def _conv(layer: DescribedLayer) -> Cells | str:
     s = layer.size
     pairs = (("h_in", "w_in", 0), ("kernel_h", "kernel_w", 0), ("stride_h", "stride_w", 1), ("pad_h", "pad_w", 0))
     if layer.sizes.get("transposed") or any(s(a, d) != s(b, d) for a, b, d in pairs) or s("dilation_h", 1) > 1:

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812  torch's own short name
 
-from validate.machine.measure.built.description import Layer
-from validate.machine.measure.built.shapes import Made, Shape, named
+from validate.machine.measure.built.description import DescribedLayer
+from validate.machine.measure.built.shapes import Shape, TorchLayer, named
 from validate.machine.measure.case import Unavailable
 
 
@@ -35,7 +35,7 @@ class _Experts(nn.Module):  # type: ignore[misc]
         return F.grouped_mm(x, weight.transpose(-2, -1), offs=self.ends)
 
 
-def experts(layer: Layer, have: Shape) -> Made:
+def experts(layer: DescribedLayer, have: Shape) -> TorchLayer:
     """Return the product of rows with several experts, by torch's grouped kernel.
 
     Raises Unavailable where torch has no such kernel (before 2.10), or the experts have biases.
@@ -46,10 +46,10 @@ def experts(layer: Layer, have: Shape) -> Made:
     if len(layer.parameters) > 1 or prod(have) != rows * inputs:
         raise Unavailable(f"{layer.name}: torch has no product of {rows} rows with {count} experts and biases")
     module = _Experts(count, rows, inputs, outputs)
-    return Made(module, (rows, outputs), module, named(layer, {"weight": count * inputs * outputs}))
+    return TorchLayer(module, (rows, outputs), module, named(layer, {"weight": count * inputs * outputs}))
 
 
-def weighed_rows(rows: Shape, scores: Shape) -> Made:
+def weighed_rows(rows: Shape, scores: Shape) -> TorchLayer:
     """Return rows multiplied by their scores: the best ones of each token, from sorted *scores*."""
     count = prod(rows) // rows[-1]
     chosen = count * scores[-1] // prod(scores)
@@ -57,7 +57,7 @@ def weighed_rows(rows: Shape, scores: Shape) -> Made:
     def call(x: Any, best: Any) -> Any:
         return x * best[..., :chosen].reshape(*rows[:-1], 1).to(x.dtype)
 
-    return Made(call, rows)
+    return TorchLayer(call, rows)
 
 
 class _Normed(nn.Module):  # type: ignore[misc]
@@ -72,7 +72,7 @@ class _Normed(nn.Module):  # type: ignore[misc]
         return F.instance_norm(x.reshape(self.shape), weight=self.weight, bias=self.bias).reshape(x.shape)
 
 
-def of_each_image(layer: Layer, have: Shape, want: Shape) -> Made:
+def of_each_image(layer: DescribedLayer, have: Shape, want: Shape) -> TorchLayer:
     """Return an instance norm; *want* has the channels of all images side by side, as torch runs it.
 
     Raises Unavailable where the parameters do not fit.
@@ -82,7 +82,7 @@ def of_each_image(layer: Layer, have: Shape, want: Shape) -> Made:
     if prod(have) != prod(want) or len(layer.parameters) != 2:
         raise Unavailable(f"{layer.name}: no norm of each image with such parameters")
     module = _Normed(channels, shape)
-    return Made(module, have, module, named(layer, {"weight": channels, "bias": channels}))
+    return TorchLayer(module, have, module, named(layer, {"weight": channels, "bias": channels}))
 
 
 class _Weighed(nn.Module):  # type: ignore[misc]
@@ -97,9 +97,9 @@ class _Weighed(nn.Module):  # type: ignore[misc]
         return torch.matmul(x, self.weight if self.scale is None else self.weight * self.scale)
 
 
-def weighed_sum(layer: Layer, view: Callable[[Any], Any], want: Shape) -> Made:
+def weighed_sum(layer: DescribedLayer, view: Callable[[Any], Any], want: Shape) -> TorchLayer:
     """Return the sum over the columns of *want*, with learned weights."""
     scaled = len(layer.parameters) > 1
     module = _Weighed(want[-1], scaled=scaled)
     names = named(layer, {"weight": want[-1]} | ({"scale": 1} if scaled else {}))
-    return Made(lambda x: module(view(x)), want[:1], module, names)
+    return TorchLayer(lambda x: module(view(x)), want[:1], module, names)

@@ -1,4 +1,4 @@
-"""A layer as torch runs it (:class:`Made`), and views of tensors: one as another, and parts that operators share.
+"""A layer as torch runs it (:class:`TorchLayer`), and views of tensors: one as another, and parts that operators share.
 
 A description says how many elements an operator reads, and a view keeps the number of the tensor it views.  Where a
 tensor is larger than what its readers need, as with a joint projection of queries, keys and values, the readers get
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from validate.machine.measure.built.description import Layer
+from validate.machine.measure.built.description import DescribedLayer
 from validate.machine.measure.case import Unavailable
 
 Shape = tuple[int, ...]
@@ -76,12 +76,12 @@ def as_heads(have: Shape, batch: int, rows: int, cols: int) -> View | None:
 class Neighbours:
     """The neighbours of a layer: the layers that write its inputs, and those that read its output."""
 
-    before: tuple[Layer | None, ...] = ()
-    after: tuple[Layer, ...] = ()
+    before: tuple[DescribedLayer | None, ...] = ()
+    after: tuple[DescribedLayer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class TorchLayer:
     """A layer as torch runs it: ``call`` on its input tensors, and the ``shape`` of the result.
 
     ``module`` holds its parameters; ``names`` maps the module's parameter names to the description's.
@@ -93,7 +93,7 @@ class Made:
     names: dict[str, str] = field(default_factory=dict)
 
 
-def named(layer: Layer, sizes: dict[str, int]) -> dict[str, str]:
+def named(layer: DescribedLayer, sizes: dict[str, int]) -> dict[str, str]:
     """Return the description's name for each parameter of a module, given their element counts *sizes*.
 
     Raises Unavailable where the two do not match.
@@ -111,7 +111,7 @@ def named(layer: Layer, sizes: dict[str, int]) -> dict[str, str]:
     return found
 
 
-def seen(have: Shape, want: Shape, layer: Layer) -> Callable[[Any], Any]:
+def seen(have: Shape, want: Shape, layer: DescribedLayer) -> Callable[[Any], Any]:
     """Return the view of a tensor of shape *have* as *want*; raises Unavailable where there is none."""
     try:
         view = seen_as(have, want)

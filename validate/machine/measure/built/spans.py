@@ -15,7 +15,7 @@ Recompute = Literal["", "full", "selective", "operators"]
 
 
 @dataclass(slots=True)
-class Step:
+class ForwardCall:
     """A call of the forward pass: the tensors it reads and writes, by number, and those it is the last to use."""
 
     call: Callable[..., Any]
@@ -27,7 +27,7 @@ class Step:
     module: Any = None  # holds the step's parameters
 
 
-def end(steps: Sequence[Step], outputs: Sequence[int]) -> None:
+def end(steps: Sequence[ForwardCall], outputs: Sequence[int]) -> None:
     """Set what each step drops: the tensors that no later step reads, as local variables of a module would go."""
     kept = set(outputs)
     for step in reversed(steps):
@@ -36,7 +36,7 @@ def end(steps: Sequence[Step], outputs: Sequence[int]) -> None:
         kept.update(numbers)
 
 
-def _run(steps: Sequence[Step], values: dict[int, Any]) -> None:
+def _run(steps: Sequence[ForwardCall], values: dict[int, Any]) -> None:
     for step in steps:
         result = step.call(*[values[n] for n in step.reads])
         if len(step.writes) == 1:
@@ -52,7 +52,7 @@ def _run(steps: Sequence[Step], values: dict[int, Any]) -> None:
 class _Part:
     """Consecutive steps, recomputed in the backward pass if *again*, with their input and output tensors."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[ForwardCall, ...]
     inside: tuple[int, ...]
     outside: tuple[int, ...]
     again: bool
@@ -103,7 +103,7 @@ def _contexts() -> tuple[Any, Any]:
     return forward, again
 
 
-class Span(nn.Module):  # type: ignore[misc]
+class StepsModule(nn.Module):  # type: ignore[misc]
     """Consecutive steps as a module; *apart*: it is a repeated block, called as a module."""
 
     def __init__(self, parts: Sequence[_Part], *, apart: bool, edges: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
@@ -130,12 +130,14 @@ class Span(nn.Module):  # type: ignore[misc]
         return tuple(values[n] for n in self.outside)
 
 
-def _drop(steps: Sequence[Step], values: dict[int, Any]) -> None:
+def _drop(steps: Sequence[ForwardCall], values: dict[int, Any]) -> None:
     for number in {n for step in steps for n in step.over} & set(values):
         del values[number]
 
 
-def spans(steps: Sequence[Step], outputs: Sequence[int], recompute: Recompute, *, in_blocks: bool) -> Iterator[Span]:
+def spans(
+    steps: Sequence[ForwardCall], outputs: Sequence[int], recompute: Recompute, *, in_blocks: bool
+) -> Iterator[StepsModule]:
     """Yield the steps in spans, one for each repeated block if *in_blocks*, with their recomputed parts.
 
     *outputs* are the tensors read after the last step.
@@ -150,11 +152,11 @@ def spans(steps: Sequence[Step], outputs: Sequence[int], recompute: Recompute, *
             edges = _edges(steps, places, outputs)
             by_operator = recompute == "operators"
             parts.append(_Part(tuple(steps[i] for i in places), *edges, again=key >= 0, by_operator=by_operator))
-        yield Span(parts, apart=block >= 0, edges=_edges(steps, mine, outputs))
+        yield StepsModule(parts, apart=block >= 0, edges=_edges(steps, mine, outputs))
 
 
 def _edges(
-    steps: Sequence[Step], places: Sequence[int], outputs: Sequence[int]
+    steps: Sequence[ForwardCall], places: Sequence[int], outputs: Sequence[int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the tensors that enter the consecutive steps at *places*, and those that are read after them."""
     span = [steps[i] for i in places]
@@ -166,7 +168,7 @@ def _edges(
     return tuple(n for n in read if n not in written), outside or span[-1].writes
 
 
-def _blocks(steps: Sequence[Step]) -> dict[int, int]:
+def _blocks(steps: Sequence[ForwardCall]) -> dict[int, int]:
     """Return the block number of each step that is in a block; steps that split a tensor belong to their readers."""
     names = [step.block for step in steps]
     for i in reversed(range(len(steps) - 1)):
@@ -176,11 +178,11 @@ def _blocks(steps: Sequence[Step]) -> dict[int, int]:
     return {i: order[name] for i, name in enumerate(names) if name}
 
 
-def _has_call(step: Step) -> bool:
+def _has_call(step: ForwardCall) -> bool:
     return not (len(step.reads) == 1 and step.writes[0] > step.reads[0] + 1 and not step.block)
 
 
-def _attentions(steps: Sequence[Step]) -> dict[int, int]:
+def _attentions(steps: Sequence[ForwardCall]) -> dict[int, int]:
     """Return the attention number of each step between a block's first and last product of activations."""
     found: dict[str, list[int]] = {}
     for i, step in enumerate(steps):

@@ -11,12 +11,12 @@ import torch
 import torch.distributed as dist
 
 from validate.machine.measure.case import Unavailable
-from validate.machine.measure.cases.step_shapes import StepShape
+from validate.machine.measure.cases.step_shapes import MeasuredStep
 
 _BLOCK = re.compile(r"(?:[^.]+\.)*?\d+")  # the name of a repeated block, such as layers.3
 
 
-def across(module: Any, shape: StepShape, device: Any) -> Any:
+def across(module: Any, shape: MeasuredStep, device: Any) -> Any:
     """Return *module* wrapped for the ranks of this process group, for the step *shape* on *device*.
 
     Raises Unavailable where this torch lacks FSDP2.
@@ -40,7 +40,7 @@ def without_exchange(module: Any) -> AbstractContextManager[Any]:
     return found
 
 
-def _sharded(module: Any, shape: StepShape, device: Any) -> Any:
+def _sharded(module: Any, shape: MeasuredStep, device: Any) -> Any:
     """Return *module* with sharded parameters: one unit for each repeated block, one for the rest."""
     try:
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard

@@ -16,11 +16,11 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import torch
 
 from validate.machine.measure.bench import Bench
-from validate.machine.measure.built.description import Described
+from validate.machine.measure.built.description import DescriptionFile
 from validate.machine.measure.case import Case, Unavailable
 from validate.machine.measure.cases.operators import parts
 from validate.machine.measure.cases.step_ranks import parallel_cases
-from validate.machine.measure.cases.step_shapes import StepShape
+from validate.machine.measure.cases.step_shapes import MeasuredStep
 from validate.machine.measure.cases.steps import alone
 from validate.machine.measure.groups import ASKED
 from validate.machine.measure.launched import launch
@@ -29,7 +29,7 @@ _VERSION = 1
 _SOURCE = re.compile(r"(torch:[\w.]+:[\w.]+(:[\w,]+)?( \w+=\d+)*)?", re.ASCII)
 _NOT_ASKED = ("sizes", "n_nodes")  # sizes are the network's own; the launcher determines the nodes
 _MAY_BE_ZERO = ("threads", "bucket", "shards")
-_KINDS = {name: kind for name, kind in get_type_hints(StepShape).items() if name not in _NOT_ASKED}
+_KINDS = {name: kind for name, kind in get_type_hints(MeasuredStep).items() if name not in _NOT_ASKED}
 
 
 def cases(bench: Bench, machine: str) -> Iterator[Case]:
@@ -41,7 +41,7 @@ def cases(bench: Bench, machine: str) -> Iterator[Case]:
     return _cases(shapes, bench, machine)
 
 
-def _cases(shapes: Sequence[StepShape], bench: Bench, machine: str) -> Iterator[Case]:
+def _cases(shapes: Sequence[MeasuredStep], bench: Bench, machine: str) -> Iterator[Case]:
     threads = 0 if bench.is_cuda else torch.get_num_threads()
     for shape in shapes:
         if shape.parts:
@@ -55,7 +55,7 @@ def _cases(shapes: Sequence[StepShape], bench: Bench, machine: str) -> Iterator[
         yield from parallel_cases(of_count, machine, threads)
 
 
-def read_asked(folder: Path) -> list[StepShape]:
+def read_asked(folder: Path) -> list[MeasuredStep]:
     """Return the steps requested in *folder*; raises OSError or ValueError."""
     found = json.loads((folder / ASKED).read_text(encoding="utf-8"))
     if (
@@ -67,7 +67,7 @@ def read_asked(folder: Path) -> list[StepShape]:
     return [_shape(raw, str(folder)) for raw in found["steps"]]
 
 
-def write_asked(folder: Path, shapes: Sequence[StepShape]) -> None:
+def write_asked(folder: Path, shapes: Sequence[MeasuredStep]) -> None:
     """Add *shapes*, whose networks are described in *folder*, to the steps requested there; raises OSError."""
     path = folder / ASKED
     before = read_asked(folder) if path.is_file() else []
@@ -78,13 +78,13 @@ def write_asked(folder: Path, shapes: Sequence[StepShape]) -> None:
     new.replace(path)
 
 
-def _plain(shape: StepShape) -> dict[str, Any]:
+def _plain(shape: MeasuredStep) -> dict[str, Any]:
     assert shape.network is not None
     found = {name: value for name, value in asdict(replace(shape, network=None)).items() if name not in _NOT_ASKED}
     return found | {"network": shape.network.name}
 
 
-def _shape(raw: Any, folder: str) -> StepShape:
+def _shape(raw: Any, folder: str) -> MeasuredStep:
     if not isinstance(raw, dict) or not isinstance(raw.get("network"), str) or not isinstance(raw.get("model"), str):
         raise ValueError("a step names its model and its network")
     name = PurePosixPath(raw["network"])
@@ -105,4 +105,4 @@ def _shape(raw: Any, folder: str) -> StepShape:
     count, shards = raw.get("n_gpus", 1), raw.get("shards", 0)
     if shards and (shards > count or count % shards):
         raise ValueError(f"{shards} ranks with a whole of the parameters, among {count}")
-    return StepShape(**{**raw, "network": Described(folder, str(name))})
+    return MeasuredStep(**{**raw, "network": DescriptionFile(folder, str(name))})

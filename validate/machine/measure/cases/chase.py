@@ -20,8 +20,8 @@ from typing import Any
 import torch
 
 from validate.machine.measure.bench import Bench
-from validate.machine.measure.case import Case, Columns, Unavailable, Work
-from validate.machine.measure.cases.nvrtc import Kernel
+from validate.machine.measure.case import Case, Columns, TimedWork, Unavailable
+from validate.machine.measure.cases.nvrtc import NvrtcKernel
 from validate.machine.measure.cases.sizes import ladder, spread
 from validate.machine.measure.statistics import Interval
 from validate.machine.measure.timing import Call
@@ -85,7 +85,7 @@ def cycle(lines: int, line_bytes: int, device: Any) -> torch.Tensor:
     return words
 
 
-def _on_cpu(size: int, bench: Bench) -> Work:
+def _on_cpu(size: int, bench: Bench) -> TimedWork:
     library = _library()
     words = cycle(size // _CPU_LINE, _CPU_LINE, bench.device)
     place = library.chase(words.data_ptr(), max(_STEPS, size // _CPU_LINE))  # one round fills the caches
@@ -96,7 +96,7 @@ def _on_cpu(size: int, bench: Bench) -> Work:
         nonlocal place
         place = library.chase(place, _STEPS)
 
-    return Work(call, figures=lambda interval: _figures(interval, clock_Hz))
+    return TimedWork(call, figures=lambda interval: _figures(interval, clock_Hz))
 
 
 def _figures(interval: Interval, clock_Hz: float) -> dict[str, float]:
@@ -166,7 +166,7 @@ class _DeviceWatch:
         return float(nanoseconds) / 1e9
 
 
-def _on_gpu(size: int, bench: Bench) -> Work:
+def _on_gpu(size: int, bench: Bench) -> TimedWork:
     kernel = _kernel(str(bench.device))
     lines = size // _GPU_LINE
     words = cycle(lines, _GPU_LINE, bench.device)
@@ -180,11 +180,11 @@ def _on_gpu(size: int, bench: Bench) -> Work:
         del kept  # keeps the memory of the walk alive
         kernel.launch((state.data_ptr(), warm, _STEPS))
 
-    return Work(call, figures=lambda interval: _figures(interval, watch.cycles_per_s), watch=watch)
+    return TimedWork(call, figures=lambda interval: _figures(interval, watch.cycles_per_s), watch=watch)
 
 
 @lru_cache(maxsize=1)
-def _kernel(device: str) -> Kernel:
+def _kernel(device: str) -> NvrtcKernel:
     """Return the compiled walk for *device*, which must be the current one."""
     del device  # only a cache key
-    return Kernel(_GPU_SOURCE, "chase")
+    return NvrtcKernel(_GPU_SOURCE, "chase")

@@ -18,10 +18,10 @@ import torch
 import torch.distributed as dist
 
 from validate.machine.measure.bench import Bench
-from validate.machine.measure.case import Case, Columns, Unavailable, Work
+from validate.machine.measure.case import Case, Columns, TimedWork, Unavailable
 from validate.machine.measure.cases.sizes import ladder, spread
 from validate.machine.measure.launched import LaunchedRanks, launch, ranks_of
-from validate.machine.measure.ranks import Ranks, RanksFailed
+from validate.machine.measure.ranks import RankProcesses, RanksFailed
 from validate.machine.measure.statistics import Interval
 from validate.machine.measure.timing import Effort
 from validate.machine.measure.together import MOST_CALLS, time_together
@@ -110,12 +110,12 @@ class Groups:
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
-        self._ranks: Ranks | LaunchedRanks | None = None
+        self._ranks: RankProcesses | LaunchedRanks | None = None
         self._faults: dict[int, list[str]] = {}
 
-    def build(self, name: str, size: int, count: int, _: Bench) -> Work:
+    def build(self, name: str, size: int, count: int, _: Bench) -> TimedWork:
         """Return the work of one case."""
-        return Work(
+        return TimedWork(
             lambda _: None,
             own=partial(self._measure, name, size, count),
             figures=partial(figures_of, name, size, count),
@@ -144,7 +144,7 @@ class Groups:
             faults.append(str(fault))
             raise
 
-    def _group(self, count: int) -> Ranks | LaunchedRanks:
+    def _group(self, count: int) -> RankProcesses | LaunchedRanks:
         if self._ranks is None or self._ranks.count != count or not self._ranks.alive:
             self.close()
             self._ranks = ranks_of(count, cuda=self._bench.is_cuda, start_s=_START_S)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from validate.machine.measure.bench import Bench
-from validate.machine.measure.case import Case, Columns, Work
+from validate.machine.measure.case import Case, Columns, TimedWork
 from validate.machine.measure.cases.sizes import ladder, random_bytes, spread
 from validate.machine.measure.host import host_bytes, usable_threads
 from validate.machine.measure.statistics import Interval
@@ -90,7 +90,7 @@ def _case(kind: str, src: str, dst: str, size: int, pinned: int | str, build: An
     return Case("copies", "copies.csv", columns, build, needs_bytes=4 * size)
 
 
-def _work(call: Any, size: int, watch: Stopwatch | None, ways: int = 1) -> Work:
+def _work(call: Any, size: int, watch: Stopwatch | None, ways: int = 1) -> TimedWork:
     def figures(interval: Interval) -> dict[str, float | None]:
         return {
             "GBps": ways * size / interval.median / 1e9,
@@ -98,28 +98,28 @@ def _work(call: Any, size: int, watch: Stopwatch | None, ways: int = 1) -> Work:
             "latency_s": interval.median if size == _LEAST else None,
         }
 
-    return Work(call, figures=figures, watch=watch)
+    return TimedWork(call, figures=figures, watch=watch)
 
 
-def _with_host(size: int, pinned: int, to_device: bool, bench: Bench) -> Work:
+def _with_host(size: int, pinned: int, to_device: bool, bench: Bench) -> TimedWork:
     host, device = random_bytes(size, "cpu", pinned=bool(pinned)), random_bytes(size, bench.device)
     source, target = (host, device) if to_device else (device, host)
     watch: Stopwatch = QueuedStopwatch(bench) if pinned else WallStopwatch(bench)
     return _work(lambda _: target.copy_(source, non_blocking=bool(pinned)), size, watch)
 
 
-def _within_device(size: int, bench: Bench) -> Work:
+def _within_device(size: int, bench: Bench) -> TimedWork:
     source, target = (random_bytes(size, bench.device) for _ in range(2))
     return _work(lambda _: target.copy_(source), size, QueuedStopwatch(bench))
 
 
-def _within_host(size: int, threads: int | None, bench: Bench) -> Work:
+def _within_host(size: int, threads: int | None, bench: Bench) -> TimedWork:
     del bench
     source, target = (random_bytes(size, "cpu") for _ in range(2))
     return _work(lambda _: target.copy_(source), size, ThreadsStopwatch(threads or usable_threads()))
 
 
-def _both_ways_with_host(size: int, bench: Bench) -> Work:
+def _both_ways_with_host(size: int, bench: Bench) -> TimedWork:
     """Return concurrent copies to and from the device, each on its own stream."""
     up, down = (random_bytes(size, "cpu", pinned=True) for _ in range(2))
     above, below = (random_bytes(size, bench.device) for _ in range(2))
@@ -137,13 +137,13 @@ def _both_ways_with_host(size: int, bench: Bench) -> Work:
     return _work(call, size, QueuedStopwatch(bench), ways=2)
 
 
-def _between(size: int, source: int, target: int, bench: Bench) -> Work:
+def _between(size: int, source: int, target: int, bench: Bench) -> TimedWork:
     sent, got = random_bytes(size, f"cuda:{source}"), random_bytes(size, f"cuda:{target}")
     # torch issues such a copy on the source's current stream.
     return _work(lambda _: got.copy_(sent, non_blocking=True), size, QueuedStopwatch(bench, source))
 
 
-def _both_ways(size: int, one: int, other: int, bench: Bench) -> Work:
+def _both_ways(size: int, one: int, other: int, bench: Bench) -> TimedWork:
     """Return concurrent copies in both directions between two GPUs, on independent streams."""
     ends = ((one, other), (other, one))
     buffers = [(random_bytes(size, f"cuda:{source}"), random_bytes(size, f"cuda:{target}")) for source, target in ends]

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from validate.machine.measure.bench import Bench, capture
-from validate.machine.measure.case import Case, Mode, Work
+from validate.machine.measure.case import Case, Mode, TimedWork
 from validate.machine.measure.timing import Call, Stopwatch
 from validate.machine.measure.watches import HostStopwatch, ThreadsStopwatch
 
@@ -57,7 +57,7 @@ def _layer_cases(names: Sequence[str]) -> Iterator[Case]:
             yield _case(metric, f"torch eager, chain of {_CHAIN}", partial(_chain, name, backward))
 
 
-def _case(metric: str, mode: str, build: Callable[[Bench], Work]) -> Case:
+def _case(metric: str, mode: str, build: Callable[[Bench], TimedWork]) -> Case:
     return Case("launch", "launch.csv", {"metric": metric, "mode": mode}, build)
 
 
@@ -66,12 +66,12 @@ def _host(bench: Bench) -> Stopwatch:
     return HostStopwatch(bench) if bench.is_cuda else ThreadsStopwatch(1)
 
 
-def _timed(build: Callable[[Bench], Call], mode: Mode, bench: Bench) -> Work:
-    return Work(build(bench), mode)
+def _timed(build: Callable[[Bench], Call], mode: Mode, bench: Bench) -> TimedWork:
+    return TimedWork(build(bench), mode)
 
 
-def _hosted(build: Callable[[Bench], Call], bench: Bench) -> Work:
-    return Work(build(bench), watch=_host(bench))
+def _hosted(build: Callable[[Bench], Call], bench: Bench) -> TimedWork:
+    return TimedWork(build(bench), watch=_host(bench))
 
 
 def _relu(bench: Bench) -> Call:
@@ -188,7 +188,7 @@ class _Function(nn.Module):  # type: ignore[misc]  # torch is Any where it is no
         return self._function(x)
 
 
-def _chain(name: str, backward: bool, bench: Bench) -> Work:
+def _chain(name: str, backward: bool, bench: Bench) -> TimedWork:
     """Return the work of a chain of layers, recorded for autograd; *backward* also runs the backward pass."""
     make, shape = _LAYERS[name]
     network = nn.Sequential(*(make() for _ in range(_CHAIN))).to(bench.device)
@@ -206,7 +206,7 @@ def _chain(name: str, backward: bool, bench: Bench) -> Work:
             for parameter in parameters:  # like optimizer.zero_grad()
                 parameter.grad = None
 
-    return Work(call, watch=_host(bench), figures=lambda interval: {"time_s": interval.median / _CHAIN})
+    return TimedWork(call, watch=_host(bench), figures=lambda interval: {"time_s": interval.median / _CHAIN})
 
 
 _OPTIMISERS: dict[str, Callable[[list[Any]], Any]] = {
@@ -216,15 +216,15 @@ _OPTIMISERS: dict[str, Callable[[list[Any]], Any]] = {
 }
 
 
-def _optimiser(name: str, bench: Bench) -> Work:
+def _optimiser(name: str, bench: Bench) -> TimedWork:
     parameters = [nn.Parameter(torch.zeros(_ELEMENTS, device=bench.device)) for _ in range(_PARAMETERS)]
     for parameter in parameters:
         parameter.grad = torch.zeros_like(parameter)
     optimiser = _OPTIMISERS[name](parameters)
-    return Work(lambda _: optimiser.step(), watch=_host(bench))
+    return TimedWork(lambda _: optimiser.step(), watch=_host(bench))
 
 
-def _replay(count: int, mode: Mode | None, bench: Bench) -> Work:
+def _replay(count: int, mode: Mode | None, bench: Bench) -> TimedWork:
     """Return the replay of a graph of *count* kernels; times the host where *mode* is None."""
     captured = _relu(bench)
     graph = capture(captured, count)
@@ -233,4 +233,4 @@ def _replay(count: int, mode: Mode | None, bench: Bench) -> Work:
         del kept  # keeps alive the tensors that the graph writes
         graph.replay()
 
-    return Work(call, watch=_host(bench)) if mode is None else Work(call, mode)
+    return TimedWork(call, watch=_host(bench)) if mode is None else TimedWork(call, mode)

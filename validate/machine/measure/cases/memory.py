@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from validate.machine.measure.bench import Bench
-from validate.machine.measure.case import Case, Columns, Work
+from validate.machine.measure.case import Case, Columns, TimedWork
 from validate.machine.measure.cases.chase import chase_cases
 from validate.machine.measure.cases.sizes import ladder, spread
 from validate.machine.measure.host import usable_threads
@@ -117,11 +117,11 @@ def _stream_case(kernel: str, size: int, threads: int | str) -> Case:
     return Case("memory", "memory.csv", columns, build, needs_bytes=size)
 
 
-def _stream(kernel: str, size: int, threads: int | str, bench: Bench) -> Work:
+def _stream(kernel: str, size: int, threads: int | str, bench: Bench) -> TimedWork:
     parts = {"copy": 2, "triad": 3}.get(kernel, 1)
     moved = parts * _elements(parts, size) * _FLOAT_BYTES
     call = _STREAMS[kernel](size, bench)
-    return Work(call, "graph", partial(_rate, moved), watch=_watch(threads))
+    return TimedWork(call, "graph", partial(_rate, moved), watch=_watch(threads))
 
 
 def _gather_case(row_bytes: int, table_bytes: int, threads: int | str) -> Case:
@@ -136,7 +136,7 @@ def _gather_case(row_bytes: int, table_bytes: int, threads: int | str) -> Case:
     return Case("memory", "memory.csv", columns, build, needs_bytes=table_bytes + 2 * _GATHERED)
 
 
-def _gather(row_bytes: int, table_bytes: int, threads: int | str, bench: Bench) -> Work:
+def _gather(row_bytes: int, table_bytes: int, threads: int | str, bench: Bench) -> TimedWork:
     rows = table_bytes // row_bytes
     count = min(rows, (_GATHERED if bench.is_cuda else _CPU_GATHERED) // row_bytes)
     table = _written((rows, row_bytes // _FLOAT_BYTES), bench)
@@ -144,7 +144,7 @@ def _gather(row_bytes: int, table_bytes: int, threads: int | str, bench: Bench) 
     index = torch.randint(rows, (count,), generator=chance).to(bench.device)
     out = torch.empty((count, row_bytes // _FLOAT_BYTES), device=bench.device)
     figures = partial(_rate, 2 * count * row_bytes)
-    return Work(lambda _: torch.index_select(table, 0, index, out=out), "graph", figures, watch=_watch(threads))
+    return TimedWork(lambda _: torch.index_select(table, 0, index, out=out), "graph", figures, watch=_watch(threads))
 
 
 def _watch(threads: int | str) -> Stopwatch | None:

@@ -18,7 +18,7 @@ import torch
 from validate.machine.measure.case import Unavailable
 
 
-class Kernel:
+class NvrtcKernel:
     """The kernel *name* of *source*, with C linkage, for torch's current GPU.
 
     Raises Unavailable where NVRTC is missing or cannot compile for this GPU.

@@ -13,9 +13,9 @@ from torch.nn import functional as F  # noqa: N812  torch's own short name
 
 from validate.machine.measure.bench import Bench
 from validate.machine.measure.built.parts import parts_of
-from validate.machine.measure.case import Case, Mode, Unavailable, Work
-from validate.machine.measure.cases.shapes import Limits, Shape, shapes
-from validate.machine.measure.cases.step_shapes import StepShape
+from validate.machine.measure.case import Case, Mode, TimedWork, Unavailable
+from validate.machine.measure.cases.shapes import CallLimits, OperatorCase, shapes
+from validate.machine.measure.cases.step_shapes import MeasuredStep
 from validate.machine.measure.cases.stepping import set_precision
 from validate.machine.measure.watches import QueuedStopwatch
 
@@ -28,11 +28,11 @@ _DTYPES = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfl
 Run = Callable[[], Any]
 
 
-def limits_of(bench: Bench) -> Limits:
+def limits_of(bench: Bench) -> CallLimits:
     """Return the limits of one call on *bench*: work for about 50 ms at a rough fp32 rate, memory, precisions."""
     if not bench.is_cuda:
         # CPUs without half-precision units emulate it a hundred times slower; nobody trains like that.
-        return Limits(3e9, min(64e6, bench.memory_bytes / 8), ("fp32",))
+        return CallLimits(3e9, min(64e6, bench.memory_bytes / 8), ("fp32",))
     properties = torch.cuda.get_device_properties(bench.device)
     capability = (properties.major, properties.minor)
     precisions = ["fp32", "fp16"]
@@ -43,7 +43,7 @@ def limits_of(bench: Bench) -> Limits:
     if torch.version.hip is None and capability >= (8, 9):
         precisions.append("fp8")
     per_s = properties.multi_processor_count * 256 * 1.5e9  # about the fp32 rate without tensor cores, FLOP/s
-    return Limits(per_s * 0.05, min(4e9, bench.memory_bytes / 8), tuple(precisions))
+    return CallLimits(per_s * 0.05, min(4e9, bench.memory_bytes / 8), tuple(precisions))
 
 
 def cases(bench: Bench, machine: str) -> Iterator[Case]:
@@ -60,7 +60,7 @@ def cases(bench: Bench, machine: str) -> Iterator[Case]:
             yield Case("ops", "ops.csv", columns, partial(_build, shape, mode, cache), needs)
 
 
-def parts(shape: StepShape, bench: Bench) -> Iterator[Case]:
+def parts(shape: MeasuredStep, bench: Bench) -> Iterator[Case]:
     """Yield the operators of the network of *shape*, each by itself; those that cannot be measured raise the reason."""
     description = shape.description()
     mode: Mode = "graph" if bench.is_cuda else "stream"
@@ -71,16 +71,16 @@ def parts(shape: StepShape, bench: Bench) -> Iterator[Case]:
             columns["threads"] = shape.threads or torch.get_num_threads()
         build = partial(_left, f"{part.layer}: {part.reason}")
         if not part.reason:
-            build = partial(_build, Shape(part.cells, 1.0, 1.0), mode, "warm")
+            build = partial(_build, OperatorCase(part.cells, 1.0, 1.0), mode, "warm")
         yield Case("asked", "ops.csv", columns, build)
 
 
-def _left(reason: str, bench: Bench) -> Work:
+def _left(reason: str, bench: Bench) -> TimedWork:
     del bench
     raise Unavailable(reason)
 
 
-def _ways(bench: Bench, shape: Shape, i: int) -> Iterator[tuple[Mode, str]]:
+def _ways(bench: Bench, shape: OperatorCase, i: int) -> Iterator[tuple[Mode, str]]:
     yield "graph" if bench.is_cuda else "stream", "warm"
     if bench.is_cuda and i % _SINGLE_EVERY == 0:
         yield "single", "warm"
@@ -88,7 +88,7 @@ def _ways(bench: Bench, shape: Shape, i: int) -> Iterator[tuple[Mode, str]]:
         yield "graph" if bench.is_cuda else "stream", "cold"
 
 
-def _build(shape: Shape, mode: Mode, cache: str, bench: Bench) -> Work:
+def _build(shape: OperatorCase, mode: Mode, cache: str, bench: Bench) -> TimedWork:
     """Return the work of *shape*; cold caches need sets of tensors that exceed the cache threefold in total."""
     cells = shape.cells
     set_precision(str(cells["dtype"]))
@@ -104,8 +104,8 @@ def _build(shape: Shape, mode: Mode, cache: str, bench: Bench) -> Work:
     hard = bench.is_cuda and shape.flop > 0
     if len(runs) == 1:
         alone = runs[0]
-        return Work(lambda _: alone(), mode, watch=watch, hard=hard)
-    return Work(lambda i: runs[i % sets](), mode, watch=watch, at_least=sets, hard=hard)
+        return TimedWork(lambda _: alone(), mode, watch=watch, hard=hard)
+    return TimedWork(lambda i: runs[i % sets](), mode, watch=watch, at_least=sets, hard=hard)
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import torch
 
 from validate.machine.measure.bench import Bench
-from validate.machine.measure.case import Case, Columns, Unavailable, Work
+from validate.machine.measure.case import Case, Columns, TimedWork, Unavailable
 from validate.machine.measure.cases.sizes import random_bytes
 from validate.machine.measure.statistics import Interval
 from validate.machine.measure.timing import Call
@@ -96,7 +96,7 @@ _WORDS: dict[str, Callable[[int], str]] = {
 }
 
 
-def _build(size: int, name: str, to_device: bool, part: Part, shared: dict[str, int], bench: Bench) -> Work:
+def _build(size: int, name: str, to_device: bool, part: Part, shared: dict[str, int], bench: Bench) -> TimedWork:
     work = _WORK[name](size, bench)
     host, device = random_bytes(size, "cpu", pinned=True), random_bytes(size, bench.device)
     source, target = (host, device) if to_device else (device, host)
@@ -131,7 +131,7 @@ def _build(size: int, name: str, to_device: bool, part: Part, shared: dict[str, 
             cells |= {"work": _WORDS[name](size), "repeats": repeats}
         return cells
 
-    return Work(calls[part], figures=figures, watch=watch)
+    return TimedWork(calls[part], figures=figures, watch=watch)
 
 
 def _fastest(watch: QueuedStopwatch, call: Call) -> float:

@@ -18,7 +18,7 @@ from validate.machine.measure.bench import Bench
 from validate.machine.measure.built.builtin import names
 from validate.machine.measure.case import Case, Unavailable
 from validate.machine.measure.cases.step_ranks import parallel_cases
-from validate.machine.measure.cases.step_shapes import Policy, StepShape
+from validate.machine.measure.cases.step_shapes import MeasuredStep, Policy
 from validate.machine.measure.cases.steps import alone
 from validate.machine.measure.groups import SCALING
 from validate.machine.measure.launched import launch
@@ -59,7 +59,7 @@ def cases(bench: Bench, machine: str) -> Iterator[Case]:
     try:
         asked = json.loads((bench.scratch / SCALING).read_text(encoding="utf-8"))
         counts = [int(count) for count in asked["gpus"]]
-        shape = StepShape(
+        shape = MeasuredStep(
             str(asked["model"]), int(asked["batch"]), asked["precision"], bucket=int(asked["bucket_bytes"])
         )
         ways = [str(way) for way in asked["parallel"]]

@@ -36,7 +36,7 @@ _FUNCTIONS = ("add", "relu", "gelu", "mul_scalar", "tanh", "mul", "div", "add_sc
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class OperatorCase:
     """An operator in a phase: its identifying cells, its FLOPs, and approximately the bytes it touches."""
 
     cells: dict[str, str | int]
@@ -45,7 +45,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class CallLimits:
     """The most FLOPs and bytes of one call on a device, and its precisions."""
 
     flop: float
@@ -53,7 +53,7 @@ class Limits:
     precisions: tuple[str, ...]
 
 
-def shapes(limits: Limits, most: int) -> Iterator[Shape]:
+def shapes(limits: CallLimits, most: int) -> Iterator[OperatorCase]:
     """Yield up to *most* different operators within *limits*."""
     draw = random.Random(_SEED)
     seen: set[tuple[tuple[str, str | int], ...]] = set()
@@ -70,10 +70,10 @@ def shapes(limits: Limits, most: int) -> Iterator[Shape]:
         yield shape
 
 
-Maker = Callable[[random.Random, Limits], Iterator[Shape]]
+Maker = Callable[[random.Random, CallLimits], Iterator[OperatorCase]]
 
 
-def _precision(draw: random.Random, limits: Limits, *but: str) -> str:
+def _precision(draw: random.Random, limits: CallLimits, *but: str) -> str:
     return draw.choice([p for p in limits.precisions if p not in but])
 
 
@@ -88,7 +88,9 @@ def _log(draw: random.Random, low: float, high: float) -> int:
     return max(1, round(size))
 
 
-def _product(draw: random.Random, limits: Limits, op: str, phase: str, dims: tuple[int, int, int, int]) -> Shape:
+def _product(
+    draw: random.Random, limits: CallLimits, op: str, phase: str, dims: tuple[int, int, int, int]
+) -> OperatorCase:
     batch, m, n, k = dims
     passes = ("fp8", "int8") if op != "matmul" else ()
     precision = _precision(draw, limits, *passes)
@@ -97,10 +99,10 @@ def _product(draw: random.Random, limits: Limits, op: str, phase: str, dims: tup
     cells: dict[str, str | int] = {"op": op, "phase": phase, "dtype": precision, "batch": batch, "m": m, "n": n, "k": k}
     if op == "linear" and phase != "fwd":
         cells["variant"] = "lm_head"  # without bias, whose gradient is summed by a separate kernel
-    return Shape(cells, 2.0 * batch * m * n * k, _BYTES[precision] * batch * (m * n + n * k + m * k))
+    return OperatorCase(cells, 2.0 * batch * m * n * k, _BYTES[precision] * batch * (m * n + n * k + m * k))
 
 
-def _linears(draw: random.Random, limits: Limits) -> Iterator[Shape]:
+def _linears(draw: random.Random, limits: CallLimits) -> Iterator[OperatorCase]:
     phases = ("fwd", "fwd", "bwd_data", "fwd", "bwd_weight")
     for i in count():
         phase = phases[i % len(phases)]
@@ -112,13 +114,13 @@ def _linears(draw: random.Random, limits: Limits) -> Iterator[Shape]:
         yield _product(draw, limits, "linear", phase, (1, m, n, k))
 
 
-def _matmuls(draw: random.Random, limits: Limits) -> Iterator[Shape]:
+def _matmuls(draw: random.Random, limits: CallLimits) -> Iterator[OperatorCase]:
     while True:
         m, n, k = (_log(draw, 32, 16384) for _ in range(3))
         yield _product(draw, limits, "matmul", "fwd", (1, m, n, k))
 
 
-def _batched(draw: random.Random, limits: Limits) -> Iterator[Shape]:
+def _batched(draw: random.Random, limits: CallLimits) -> Iterator[OperatorCase]:
     for i in count():
         if i % 2:
             length, size = 2 ** draw.randint(6, 11), draw.choice((64, 64, 80, 128))
@@ -129,7 +131,7 @@ def _batched(draw: random.Random, limits: Limits) -> Iterator[Shape]:
         yield _product(draw, limits, "bmm", "fwd", dims)
 
 
-def _convolutions(draw: random.Random, limits: Limits) -> Iterator[Shape]:
+def _convolutions(draw: random.Random, limits: CallLimits) -> Iterator[OperatorCase]:
     phases = ("fwd", "fwd", "bwd_data", "fwd", "bwd_weight")
     order = list(_CONVOLUTIONS)
     draw.shuffle(order)
@@ -152,34 +154,34 @@ def _convolutions(draw: random.Random, limits: Limits) -> Iterator[Shape]:
             continue
         flop = 2.0 * batch * c_out * out * out * c_in * kernel * kernel
         held = batch * (c_in * image * image + c_out * out * out) + c_in * c_out * kernel * kernel
-        yield Shape(cells, flop, 3.0 * _BYTES[precision] * held)
+        yield OperatorCase(cells, flop, 3.0 * _BYTES[precision] * held)
 
 
 def _rows(op: str, passes: float) -> Maker:
     phases = ("fwd", "fwd", "bwd")
 
-    def make(draw: random.Random, limits: Limits) -> Iterator[Shape]:
+    def make(draw: random.Random, limits: CallLimits) -> Iterator[OperatorCase]:
         for i in count():
             cols = draw.choice((768, 1024, 2048, 4096, 12288)) if i % 2 else _log(draw, 32, 32768)
             rows = _log(draw, 32, 131072)
             precision = _precision(draw, limits, "tf32", "fp8", "int8")
             cells: dict[str, str | int] = {"op": op, "phase": phases[i % 3], "dtype": precision}
-            yield Shape(cells | {"rows": rows, "cols": cols}, 0.0, passes * _BYTES[precision] * rows * cols)
+            yield OperatorCase(cells | {"rows": rows, "cols": cols}, 0.0, passes * _BYTES[precision] * rows * cols)
 
     return make
 
 
-def _elementwise(draw: random.Random, limits: Limits) -> Iterator[Shape]:
+def _elementwise(draw: random.Random, limits: CallLimits) -> Iterator[OperatorCase]:
     for i in count():
         precision = _precision(draw, limits, "tf32", "fp8", "int8")
         rows, cols = _log(draw, 16, 65536), _log(draw, 64, 16384)
         function = _FUNCTIONS[i % len(_FUNCTIONS)]
         cells: dict[str, str | int] = {"op": "elementwise", "variant": function, "phase": "fwd", "dtype": precision}
         cells |= {"rows": rows, "cols": cols}
-        yield Shape(cells, 0.0, 3.0 * _BYTES[precision] * rows * cols)
+        yield OperatorCase(cells, 0.0, 3.0 * _BYTES[precision] * rows * cols)
 
 
-def _batch_norms(draw: random.Random, limits: Limits) -> Iterator[Shape]:
+def _batch_norms(draw: random.Random, limits: CallLimits) -> Iterator[OperatorCase]:
     del limits  # always fp32, in which its statistics are kept everywhere
     for i in count():
         channels = 2 ** draw.randint(5, 11)
@@ -187,28 +189,28 @@ def _batch_norms(draw: random.Random, limits: Limits) -> Iterator[Shape]:
         batch = 2 ** draw.randint(0, 8)
         cells: dict[str, str | int] = {"op": "batch_norm", "phase": "bwd" if i % 3 == 2 else "fwd", "dtype": "fp32"}
         cells |= {"batch": batch, "c_in": channels, "h_in": image, "w_in": image}
-        yield Shape(cells, 0.0, 4.0 * 4 * batch * channels * image * image)
+        yield OperatorCase(cells, 0.0, 4.0 * 4 * batch * channels * image * image)
 
 
-def _embeddings(draw: random.Random, limits: Limits) -> Iterator[Shape]:
+def _embeddings(draw: random.Random, limits: CallLimits) -> Iterator[OperatorCase]:
     while True:
         precision = _precision(draw, limits, "tf32", "fp8", "int8")
         rows, cols = _log(draw, 64, 65536), draw.choice((128, 768, 1024, 4096))
         cells: dict[str, str | int] = {"op": "embedding", "phase": "fwd", "dtype": precision}
-        yield Shape(cells | {"rows": rows, "cols": cols}, 0.0, 2.0 * _BYTES[precision] * rows * cols)
+        yield OperatorCase(cells | {"rows": rows, "cols": cols}, 0.0, 2.0 * _BYTES[precision] * rows * cols)
 
 
-def _attentions(draw: random.Random, limits: Limits) -> Iterator[Shape]:
+def _attentions(draw: random.Random, limits: CallLimits) -> Iterator[OperatorCase]:
     for i in count():
         precision = _precision(draw, limits, "tf32", "fp32", "fp8", "int8") if len(limits.precisions) > 2 else "fp32"
         length, size = 2 ** draw.randint(7, 13), draw.choice((64, 128))
         batch = 2 ** draw.randint(3, 8)
         cells: dict[str, str | int] = {"op": "attention", "variant": "causal" if i % 2 else "", "phase": "fwd"}
         cells |= {"dtype": precision, "batch": batch, "m": length, "n": length, "k": size}
-        yield Shape(cells, 4.0 * batch * length * length * size, 4.0 * _BYTES[precision] * batch * length * size)
+        yield OperatorCase(cells, 4.0 * batch * length * length * size, 4.0 * _BYTES[precision] * batch * length * size)
 
 
-def _recurrents(draw: random.Random, limits: Limits) -> Iterator[Shape]:
+def _recurrents(draw: random.Random, limits: CallLimits) -> Iterator[OperatorCase]:
     for i in count():
         op, gates = (("lstm", 4), ("gru", 3))[i % 2]
         precision = _precision(draw, limits, "tf32", "bf16", "fp8", "int8")
@@ -216,7 +218,7 @@ def _recurrents(draw: random.Random, limits: Limits) -> Iterator[Shape]:
         cells: dict[str, str | int] = {"op": op, "phase": "fwd", "dtype": precision, "batch": batch}
         flop = 4.0 * steps * batch * gates * hidden * hidden
         held = 2 * gates * hidden * hidden + (gates + 2) * steps * batch * hidden
-        yield Shape(cells | {"hidden": hidden, "timesteps": steps}, flop, _BYTES[precision] * held)
+        yield OperatorCase(cells | {"hidden": hidden, "timesteps": steps}, flop, _BYTES[precision] * held)
 
 
 _MAKERS: dict[str, Maker] = {

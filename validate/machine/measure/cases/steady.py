@@ -17,7 +17,7 @@ _PAUSE_S = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TimedRun:
     """What is timed: ``run``, after an untimed ``prepare``.
 
     Without ``prepare``, the time of a step starts at the end of the previous one.  ``begin`` is called once after
@@ -109,13 +109,13 @@ class CudaClock:
             self._look()
 
 
-def steady_interval(clock: Clock, step: Step, patience: Patience) -> Interval:
+def steady_interval(clock: Clock, step: TimedRun, patience: Patience) -> Interval:
     """Return the median time of one step on one device, in seconds, with its interval."""
     return median_interval(agreed_samples(clock, step, patience))
 
 
 def agreed_samples(
-    clock: Clock, step: Step, patience: Patience, greatest: Callable[[float], float] | None = None
+    clock: Clock, step: TimedRun, patience: Patience, greatest: Callable[[float], float] | None = None
 ) -> list[float]:
     """Return the seconds of each timed step on this rank; all ranks of a group call this together.
 
@@ -157,7 +157,7 @@ def _count(one_s: float, patience: Patience) -> int:
     return min(40, math.ceil(patience.longest_s / 2 / max(one_s, 1e-6)))
 
 
-def _burst(clock: Clock, step: Step, count: int, *, watched: bool = False) -> list[float]:
+def _burst(clock: Clock, step: TimedRun, count: int, *, watched: bool = False) -> list[float]:
     """Return the seconds of each of *count* steps.
 
     Sensors are read after all steps are issued, while the device still works: reading within a step would delay the

@@ -12,13 +12,13 @@ import torch
 import torch.distributed as dist
 
 from validate.machine.measure.bench import Bench
-from validate.machine.measure.case import Case, Work
+from validate.machine.measure.case import Case, TimedWork
 from validate.machine.measure.cases.across import across
-from validate.machine.measure.cases.steady import CpuClock, CudaClock, Patience, Step, agreed_samples
-from validate.machine.measure.cases.step_shapes import StepShape
+from validate.machine.measure.cases.steady import CpuClock, CudaClock, Patience, TimedRun, agreed_samples
+from validate.machine.measure.cases.step_shapes import MeasuredStep
 from validate.machine.measure.cases.stepping import make_step, step_figures
 from validate.machine.measure.launched import LaunchedRanks, ranks_of
-from validate.machine.measure.ranks import Ranks
+from validate.machine.measure.ranks import RankProcesses
 from validate.machine.measure.statistics import Interval, median_interval
 
 _LONGEST_S = 120.0  # timeout for building the network on each rank and running its steps
@@ -29,7 +29,7 @@ class LazyRanks:
 
     def __init__(self, count: int, *, cuda: bool) -> None:
         self.count, self.cuda = count, cuda
-        self._ranks: Ranks | LaunchedRanks | None = None
+        self._ranks: RankProcesses | LaunchedRanks | None = None
 
     def run(self, function: Callable[..., Any], *arguments: Any, look: Callable[[], None] | None = None) -> list[Any]:
         """Return the results of *function* on all ranks; raises RanksFailed."""
@@ -43,7 +43,7 @@ class LazyRanks:
             self._ranks.close()
 
 
-def parallel_cases(shapes: Sequence[StepShape], machine: str, threads: int = 0) -> Iterator[Case]:
+def parallel_cases(shapes: Sequence[MeasuredStep], machine: str, threads: int = 0) -> Iterator[Case]:
     """Yield *shapes*, all for the same number of ranks, which run until the last case is done."""
     ranks = LazyRanks(shapes[0].n_gpus, cuda=not threads)
     try:
@@ -54,7 +54,7 @@ def parallel_cases(shapes: Sequence[StepShape], machine: str, threads: int = 0) 
         ranks.close()
 
 
-def _build(shape: StepShape, ranks: LazyRanks, bench: Bench) -> Work:
+def _build(shape: MeasuredStep, ranks: LazyRanks, bench: Bench) -> TimedWork:
     peaks: list[int | None] = []
 
     def measure() -> Interval:
@@ -65,7 +65,7 @@ def _build(shape: StepShape, ranks: LazyRanks, bench: Bench) -> Work:
     def figures(interval: Interval) -> Mapping[str, Any]:
         return step_figures(shape, interval, max((peak for peak in peaks if peak is not None), default=None))
 
-    return Work(lambda _: None, figures=figures, own=measure)
+    return TimedWork(lambda _: None, figures=figures, own=measure)
 
 
 def of_all(samples: Sequence[Sequence[float]]) -> Interval:
@@ -77,7 +77,7 @@ def of_all(samples: Sequence[Sequence[float]]) -> Interval:
     return median_interval([fmean(step) for step in zip(*samples, strict=True)])
 
 
-def rank_step(rank: int, count: int, shape: StepShape, cuda: bool) -> tuple[list[float], int | None]:
+def rank_step(rank: int, count: int, shape: MeasuredStep, cuda: bool) -> tuple[list[float], int | None]:
     """Return the step times on this rank, in seconds, and its peak of allocated memory in bytes (None on CPUs)."""
     del rank, count
     device = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
@@ -89,7 +89,7 @@ def rank_step(rank: int, count: int, shape: StepShape, cuda: bool) -> tuple[list
         return float(value.item())
 
     clock = CudaClock(lambda: None) if cuda else CpuClock()
-    step: Step | None = None
+    step: TimedRun | None = None
     try:
         step = make_step(shape, device, partial(across, shape=shape, device=device))
         samples = agreed_samples(clock, step, Patience(), greatest)

@@ -9,7 +9,7 @@ from itertools import zip_longest
 from typing import Literal
 
 from validate.machine.measure.built.builtin import Sizes, described, facts_of
-from validate.machine.measure.built.description import Described, Description
+from validate.machine.measure.built.description import Description, DescriptionFile
 from validate.machine.measure.built.spans import Recompute
 
 Phase = Literal["train", "inference", "fwd", "bwd"]
@@ -22,7 +22,7 @@ OWN = Sizes()  # the network's default sizes
 
 
 @dataclass(frozen=True, slots=True)
-class StepShape:
+class MeasuredStep:
     """One step: the network, and how it is run.
 
     ``policy``: one format for everything, or PyTorch's autocast with ``amp-``.  ``fused``: the optimiser is one kernel
@@ -53,7 +53,7 @@ class StepShape:
     each: bool = False
     sizes: Sizes = OWN
     n_gpus: int = 1
-    network: Described | None = None
+    network: DescriptionFile | None = None
     micro_batches: int = 1
     recompute: Recompute = ""
     threads: int = 0
@@ -201,7 +201,7 @@ _WAYS = (
 _STRIDE = 7  # offset between the ways of successive networks; coprime to the number of ways
 
 
-def gpu_steps(policies: Sequence[Policy]) -> Iterator[StepShape]:
+def gpu_steps(policies: Sequence[Policy]) -> Iterator[MeasuredStep]:
     """Yield steps in formats that a GPU supports: all networks in turn, each time run in another way."""
     queues = []
     for i, (model, batches, sizes) in enumerate(NETWORKS):
@@ -212,14 +212,14 @@ def gpu_steps(policies: Sequence[Policy]) -> Iterator[StepShape]:
         yield from (shape for shape in row if shape is not None)
     half: Policy = "amp-bf16" if "amp-bf16" in policies else "amp-fp16"
     # Last, as compilation takes a minute each.
-    yield StepShape("resnet50", 32, half, issue="compile", channels_last=True, fused=True)
-    yield StepShape("gpt2", 4, half, issue="compile", optimizer="adam", fused=True)
+    yield MeasuredStep("resnet50", 32, half, issue="compile", channels_last=True, fused=True)
+    yield MeasuredStep("gpt2", 4, half, issue="compile", optimizer="adam", fused=True)
 
 
-def _shape(model: str, batches: tuple[int, int, int], sizes: Sizes, way: _Way) -> StepShape:
+def _shape(model: str, batches: tuple[int, int, int], sizes: Sizes, way: _Way) -> MeasuredStep:
     sample = facts_of(model).sample
     usual: Optimizer = "adam" if sample == "sequences" else "momentum"
-    return StepShape(
+    return MeasuredStep(
         model,
         batches[way.batch],
         way.policy,
@@ -234,33 +234,33 @@ def _shape(model: str, batches: tuple[int, int, int], sizes: Sizes, way: _Way) -
 
 
 _TINY = {name: Sizes(64, 256, 4, 2, 5000) for name in ("gpt2", "bert-base", "mpt-125m")}
-CPU_STEPS: tuple[StepShape, ...] = (
-    StepShape("lenet", 64),
-    StepShape("resnet18-28x28", 4),
-    StepShape("gpt2", 2, optimizer="adam", sizes=_TINY["gpt2"]),
-    StepShape("mlp", 256),
-    StepShape("lenet", 256, phase="inference"),
-    StepShape("resnet18-28x28", 4, phase="fwd"),
-    StepShape("bert-base", 2, optimizer="adam", sizes=_TINY["bert-base"]),
-    StepShape("resnet18-28x28", 2, phase="bwd"),
-    StepShape("gpt2", 2, phase="fwd", sizes=_TINY["gpt2"]),
-    StepShape("lstm-shi2016", 2, optimizer="adam"),
-    StepShape("lenet", 64, phase="bwd"),
-    StepShape("resnet18-28x28", 8, phase="inference"),
-    StepShape("gpt2", 2, phase="bwd", sizes=_TINY["gpt2"]),
-    StepShape("mlp", 2048, optimizer="sgd"),
-    StepShape("mpt-125m", 2, optimizer="adam", sizes=_TINY["mpt-125m"]),
-    StepShape("resnet18-28x28", 1, each=True),
-    StepShape("lenet", 1024, optimizer="adam"),
-    StepShape("bert-base", 4, phase="inference", sizes=_TINY["bert-base"]),
+CPU_STEPS: tuple[MeasuredStep, ...] = (
+    MeasuredStep("lenet", 64),
+    MeasuredStep("resnet18-28x28", 4),
+    MeasuredStep("gpt2", 2, optimizer="adam", sizes=_TINY["gpt2"]),
+    MeasuredStep("mlp", 256),
+    MeasuredStep("lenet", 256, phase="inference"),
+    MeasuredStep("resnet18-28x28", 4, phase="fwd"),
+    MeasuredStep("bert-base", 2, optimizer="adam", sizes=_TINY["bert-base"]),
+    MeasuredStep("resnet18-28x28", 2, phase="bwd"),
+    MeasuredStep("gpt2", 2, phase="fwd", sizes=_TINY["gpt2"]),
+    MeasuredStep("lstm-shi2016", 2, optimizer="adam"),
+    MeasuredStep("lenet", 64, phase="bwd"),
+    MeasuredStep("resnet18-28x28", 8, phase="inference"),
+    MeasuredStep("gpt2", 2, phase="bwd", sizes=_TINY["gpt2"]),
+    MeasuredStep("mlp", 2048, optimizer="sgd"),
+    MeasuredStep("mpt-125m", 2, optimizer="adam", sizes=_TINY["mpt-125m"]),
+    MeasuredStep("resnet18-28x28", 1, each=True),
+    MeasuredStep("lenet", 1024, optimizer="adam"),
+    MeasuredStep("bert-base", 4, phase="inference", sizes=_TINY["bert-base"]),
 )
 """Steps that take a fraction of a second on two cores."""
 
 
-def parallel_steps(n_gpus: int, policies: Sequence[Policy]) -> Iterator[StepShape]:
+def parallel_steps(n_gpus: int, policies: Sequence[Policy]) -> Iterator[MeasuredStep]:
     """Yield steps over *n_gpus* GPUs; where *policies* is only fp32, as on CPUs, a single small step."""
     if tuple(policies) == ("fp32",):
-        yield StepShape("resnet18-28x28", 8, n_gpus=n_gpus)
+        yield MeasuredStep("resnet18-28x28", 8, n_gpus=n_gpus)
         return
     for batch in (1, 2):
         for model, batches, sizes in NETWORKS[:6]:

@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
-from validate.machine.measure.built.module import Built, build_network
+from validate.machine.measure.built.module import BuiltModule, build_network
 from validate.machine.measure.built.own import build_own
 from validate.machine.measure.case import Unavailable
 from validate.machine.measure.cases.across import without_exchange
-from validate.machine.measure.cases.steady import Step
-from validate.machine.measure.cases.step_shapes import StepShape
+from validate.machine.measure.cases.steady import TimedRun
+from validate.machine.measure.cases.step_shapes import MeasuredStep
 from validate.machine.measure.recording import recorded
 from validate.machine.measure.statistics import Interval
 
@@ -38,7 +38,7 @@ def set_precision(policy: str) -> None:
     torch.backends.cudnn.benchmark = True
 
 
-def make_step(shape: StepShape, device: Any, wrap: Wrap | None = None) -> Step:
+def make_step(shape: MeasuredStep, device: Any, wrap: Wrap | None = None) -> TimedRun:
     """Return the step *shape* on *device*; *wrap* prepares the module for several ranks.
 
     Raises Unavailable, with the reason, where the step cannot be captured or compiled.
@@ -49,18 +49,18 @@ def make_step(shape: StepShape, device: Any, wrap: Wrap | None = None) -> Step:
     torch.manual_seed(0)
     stepper = Stepper(shape, device, wrap)
     if shape.issue in ("graph", "compile+graph"):
-        return Step(stepper.captured())
+        return TimedRun(stepper.captured())
     if shape.phase == "bwd":
-        return Step(stepper.backward, stepper.prepare, stepper.begin, stepper.end)
+        return TimedRun(stepper.backward, stepper.prepare, stepper.begin, stepper.end)
     stepper.settle_scale()
     run = {"train": stepper.train, "fwd": stepper.forward, "inference": stepper.infer}[shape.phase]
-    return Step(run, None, stepper.begin, stepper.end)
+    return TimedRun(run, None, stepper.begin, stepper.end)
 
 
 class Stepper:
     """The module of a step with its inputs and optimiser, and the phases of the step."""
 
-    def __init__(self, shape: StepShape, device: Any, wrap: Wrap | None = None) -> None:
+    def __init__(self, shape: MeasuredStep, device: Any, wrap: Wrap | None = None) -> None:
         self.shape, self.device = shape, device
         amp = shape.policy.startswith("amp-")
         format_ = _FORMATS.get(shape.policy.removeprefix("amp-"))
@@ -218,7 +218,7 @@ def _aside(device: Any) -> Iterator[None]:
     torch.cuda.current_stream().wait_stream(stream)
 
 
-def _example(shape: StepShape, device: Any, dtype: Any) -> Built:
+def _example(shape: MeasuredStep, device: Any, dtype: Any) -> BuiltModule:
     """Return the user's own module where *shape* asks for it, else the network of *shape*, built in torch."""
     training = shape.phase != "inference"
     if shape.source:
@@ -229,7 +229,7 @@ def _example(shape: StepShape, device: Any, dtype: Any) -> Built:
     return built
 
 
-def _optimizer(shape: StepShape, module: Any) -> Any:
+def _optimizer(shape: MeasuredStep, module: Any) -> Any:
     """Return torch's optimiser with its default kernels (over lists of parameters on GPUs), or *fused* ones."""
     parameters = list(module.parameters())
     how: dict[str, Any] = {"fused": True} if shape.fused else {}
@@ -243,7 +243,7 @@ def _optimizer(shape: StepShape, module: Any) -> Any:
     return None
 
 
-def step_figures(shape: StepShape, interval: Interval, peak_bytes: int | None) -> dict[str, Any]:
+def step_figures(shape: MeasuredStep, interval: Interval, peak_bytes: int | None) -> dict[str, Any]:
     """Return the measured cells: step time in seconds, throughput, and peak memory in bytes."""
     found: dict[str, Any] = {
         "step_time_s": interval.median,

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from validate.machine.measure.bench import Bench
-from validate.machine.measure.case import Case, Unavailable, Work
-from validate.machine.measure.cases.steady import Clock, CpuClock, CudaClock, Patience, Step, steady_interval
+from validate.machine.measure.case import Case, TimedWork, Unavailable
+from validate.machine.measure.cases.steady import Clock, CpuClock, CudaClock, Patience, TimedRun, steady_interval
 from validate.machine.measure.cases.step_ranks import parallel_cases
-from validate.machine.measure.cases.step_shapes import CPU_STEPS, Policy, StepShape, gpu_steps, parallel_steps
+from validate.machine.measure.cases.step_shapes import CPU_STEPS, MeasuredStep, Policy, gpu_steps, parallel_steps
 from validate.machine.measure.cases.stepping import make_step, step_figures
 from validate.machine.measure.faults import reason_of
 from validate.machine.measure.statistics import Interval
@@ -50,14 +50,14 @@ def cases(bench: Bench, machine: str) -> Iterator[Case]:
     yield from alone(shapes, machine, threads)
 
 
-def alone(shapes: Iterable[StepShape], machine: str, threads: int) -> Iterator[Case]:
+def alone(shapes: Iterable[MeasuredStep], machine: str, threads: int) -> Iterator[Case]:
     """Yield *shapes*, each on one device."""
     for shape in shapes:
         columns = {"row_id": shape.row_id(machine, threads), **shape.cells(threads)}
         yield Case("asked" if shape.network else "steps", "training.csv", columns, partial(_build, shape))
 
 
-def _build(shape: StepShape, bench: Bench) -> Work:
+def _build(shape: MeasuredStep, bench: Bench) -> TimedWork:
     gc.collect()  # modules contain reference cycles; free what the last case held
     bench.release()
     try:
@@ -71,14 +71,14 @@ def _build(shape: StepShape, bench: Bench) -> Work:
         if "captur" in str(error):  # a failed capture ends with a CUDA error, but the device survives
             raise Unavailable(f"graph: {' '.join(str(error).split())[:_LENGTH]}") from None
         raise Unavailable(f"{shape.issue}: {reason_of(error)}") from None  # raises Fatal where the device is lost
-    return Work(lambda _: step.run(), figures=partial(_figures, shape, bench), own=partial(_time, bench, step))
+    return TimedWork(lambda _: step.run(), figures=partial(_figures, shape, bench), own=partial(_time, bench, step))
 
 
-def _time(bench: Bench, step: Step) -> Interval:
+def _time(bench: Bench, step: TimedRun) -> Interval:
     clock: Clock = CudaClock(bench.sensors.look) if bench.is_cuda else CpuClock()
     return steady_interval(clock, step, Patience() if bench.is_cuda else _ON_CPU)
 
 
-def _figures(shape: StepShape, bench: Bench, interval: Interval) -> Mapping[str, Any]:
+def _figures(shape: MeasuredStep, bench: Bench, interval: Interval) -> Mapping[str, Any]:
     peak = torch.cuda.max_memory_allocated(bench.device) if bench.is_cuda else None
     return step_figures(shape, interval, peak)

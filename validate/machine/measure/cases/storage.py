@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Literal
 
 from validate.machine.measure.bench import Bench
-from validate.machine.measure.case import Case, Columns, Unavailable, Work
+from validate.machine.measure.case import Case, Columns, TimedWork, Unavailable
 from validate.machine.measure.cases.scratch_file import BLOCK, Cache, ScratchFile
 from validate.machine.measure.statistics import Interval
 from validate.machine.measure.timing import Effort, repeated
@@ -80,7 +80,7 @@ def _cases(folder: Path, size: int) -> Iterator[Case]:
     opened: list[ScratchFile] = []  # opened by the first case, shared by all
     refused: list[Unavailable] = []  # remembered, so that later cases do not try to fill the disk again
 
-    def build(access: _Access, _: Bench) -> Work:
+    def build(access: _Access, _: Bench) -> TimedWork:
         if refused:
             raise Unavailable(str(refused[0]))
         if not opened:
@@ -91,7 +91,9 @@ def _cases(folder: Path, size: int) -> Iterator[Case]:
                 raise
         file = opened[0]
         file.descriptor(access.cache)
-        return Work(lambda _: None, own=partial(_measure, file, access), figures=partial(_figures, access, file.size))
+        return TimedWork(
+            lambda _: None, own=partial(_measure, file, access), figures=partial(_figures, access, file.size)
+        )
 
     try:
         for access in _ACCESSES:

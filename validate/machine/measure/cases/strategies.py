@@ -19,9 +19,9 @@ import torch
 import torch.distributed as dist
 
 from validate.machine.measure.bench import Bench
-from validate.machine.measure.case import Case, Columns, Unavailable, Work
+from validate.machine.measure.case import Case, Columns, TimedWork, Unavailable
 from validate.machine.measure.cases.collectives import Groups, figures_of
-from validate.machine.measure.exchange import Exchange, parts_of, processes_of, read_exchange, staging_count
+from validate.machine.measure.exchange import BufferExchange, parts_of, processes_of, read_exchange, staging_count
 from validate.machine.measure.groups import EXCHANGES
 from validate.machine.measure.launched import launch
 from validate.machine.measure.over_devices import OverDevices
@@ -79,7 +79,7 @@ def _cases(bench: Bench, asked: list[Mapping[str, Any]]) -> Iterator[Case]:
         groups.close()
 
 
-def _needs_bytes(exchange: Exchange, *, is_cuda: bool) -> int:
+def _needs_bytes(exchange: BufferExchange, *, is_cuda: bool) -> int:
     """Return the memory needed in bytes: that of the fullest GPU, or of all processes together on a CPU.
 
     A stand holds its buffer and its staging buffer; on the CPU also its input and its expected result.
@@ -90,8 +90,8 @@ def _needs_bytes(exchange: Exchange, *, is_cuda: bool) -> int:
 
 
 def _build(
-    groups: Groups, name: str, exchange: Exchange | None, collective: str, size: int, count: int, bench: Bench
-) -> Work:
+    groups: Groups, name: str, exchange: BufferExchange | None, collective: str, size: int, count: int, bench: Bench
+) -> TimedWork:
     if exchange is None:
         if name != ("nccl" if bench.is_cuda else "gloo"):
             raise Unavailable(f"{name} is not what torch does between {'GPUs' if bench.is_cuda else 'CPUs'}")
@@ -101,10 +101,10 @@ def _build(
     if bench.is_cuda:
         _check_placed(exchange)
     figures = partial(figures_of, collective, size, count)
-    return Work(lambda _: None, own=partial(_over_ranks, groups, exchange), figures=figures)
+    return TimedWork(lambda _: None, own=partial(_over_ranks, groups, exchange), figures=figures)
 
 
-def _over_devices(exchange: Exchange, collective: str, size: int, bench: Bench) -> Work:
+def _over_devices(exchange: BufferExchange, collective: str, size: int, bench: Bench) -> TimedWork:
     there = torch.cuda.device_count()
     if any(stand.index >= there for stand in exchange.stands if stand.kind == "gpu"):
         raise Unavailable(f"it takes more GPUs than are here ({there})")
@@ -118,10 +118,10 @@ def _over_devices(exchange: Exchange, collective: str, size: int, bench: Bench) 
     first = exchange.stands[0].index
     # Where the host adds, it cannot run ahead, so its time counts.
     watch = _OnDevice(bench, first) if over.needs_host else QueuedStopwatch(bench, first, _MOST_ISSUE_S)
-    return Work(lambda _: over.run(), watch=watch, figures=figures)
+    return TimedWork(lambda _: over.run(), watch=watch, figures=figures)
 
 
-def _check_placed(exchange: Exchange) -> None:
+def _check_placed(exchange: BufferExchange) -> None:
     """Raise Unavailable where the launcher's ranks are not on the GPUs that *exchange* names."""
     here = launch()
     if here is None:
@@ -150,7 +150,7 @@ class _OnDevice:
             return self.bench.stopwatch().sample(call, calls)
 
 
-def _check(over: OverDevices | OverRanks, exchange: Exchange) -> None:
+def _check(over: OverDevices | OverRanks, exchange: BufferExchange) -> None:
     """Exchange once; raise Unavailable where the result is not exact."""
     over.fill()
     over.run()
@@ -158,12 +158,12 @@ def _check(over: OverDevices | OverRanks, exchange: Exchange) -> None:
         raise Unavailable(f"{exchange.strategy} leaves a wrong result")
 
 
-def _over_ranks(groups: Groups, exchange: Exchange) -> Interval:
+def _over_ranks(groups: Groups, exchange: BufferExchange) -> Interval:
     found: Interval = groups.run(len(processes_of(exchange)), _time_on_rank, exchange)[0]  # all return the slowest's
     return found
 
 
-def _time_on_rank(rank: int, count: int, exchange: Exchange) -> Interval:
+def _time_on_rank(rank: int, count: int, exchange: BufferExchange) -> Interval:
     del count
     cuda = dist.get_backend() == "nccl"
     device = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
