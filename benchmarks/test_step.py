@@ -13,7 +13,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from simulator.api import load_machine
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.predict import kernel_cost, operator_costs
-from simulator.places import find_place
+from simulator.places import Places
 from simulator.questions.options import StepOptions
 from simulator.workload.operators import Conv2d, Elementwise, LayerNorm, Linear, MatMul, Operator, Softmax
 from simulator.workload.zoo.registry import build_network
@@ -46,7 +46,7 @@ def _operators() -> list[Operator]:
 
 def test_operators(benchmark: BenchmarkFixture) -> None:
     """Operators that have not been seen before."""
-    device = find_place(load_machine("1x-a100-pcie-40gb"), None, {}).device
+    device = Places(load_machine("1x-a100-pcie-40gb")).find().device
     assert isinstance(device, Gpu)
     operators = _operators()
 

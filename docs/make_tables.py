@@ -58,7 +58,7 @@ from validate.cli.app import app as validate_app
 from validate.constants.rows import calibrate_devices
 from validate.kinds import COLLECTIVES, OPERATORS, STEPS, Kind
 from validate.kinds.row import MeasuredRow
-from validate.score.scores import ScoreGroup, Scores, beside_published, group_rows, whole
+from validate.score.scores import ScoreGroup, Scores, beside_published, group_rows, one_group
 from validate.score.scoring import Scoring, ScoringOptions
 from validate.tables.statistics import Errors, summarise
 from validate.tables.table import Table, read_table
@@ -167,11 +167,11 @@ def operator_table(
     groups = [g for g in found if g.errors.n >= _FEW_OF_GROUP]
     few = {g.by[axis] for g in found if g.errors.n < _FEW_OF_GROUP}
     labels: list[tuple[str, ScoreGroup, Errors | None]] = [
-        ("all", whole(Scores(plain)), summarise(_errors(calibrated)))
+        ("all", one_group(Scores(plain)), summarise(_errors(calibrated)))
     ]
     labels += [(f"`{g.by[axis]}`", g, after.get(g.by[axis])) for g in sorted(groups, key=lambda g: -g.errors.n)]
     if few:
-        rest = whole(Scores(row for row in plain if row.labels.get(axis) in few))
+        rest = one_group(Scores(row for row in plain if row.labels.get(axis) in few))
         labels.append((f"{len(few)} of fewer than {_FEW_OF_GROUP} rows", rest, None))
     for label, group, fitted in labels:
         enough = fitted if fitted is not None and fitted.n >= _FEW_OF_GROUP else None
@@ -191,7 +191,7 @@ def step_table(rows: Sequence[MeasuredRow], groups: Sequence[tuple[str, Mapping[
         "|---|" + "--:|" * 7,
     ]
     for name, labels in groups:
-        group = whole(Scores(row for row in rows if all(row.labels.get(k) == v for k, v in labels.items())))
+        group = one_group(Scores(row for row in rows if all(row.labels.get(k) == v for k, v in labels.items())))
         e = group.errors
         cells = [*cells_of(e), percent(e.p90_ape), percent(e.bias, "+"), *cells_of(group.baseline)]
         lines.append(f"| {name} | {e.n} | " + " | ".join(cells) + " |")
@@ -283,22 +283,25 @@ def error_table(table: Path) -> str:
     for row in rows:
         by_machine.setdefault(row.labels["machine"], []).append(row)
     groups = [
-        ("all", whole(Scores(rows))),
-        ("1 MiB and more", whole(Scores(row for row in rows if _is_large(row)))),
-        ("less than 1 MiB", whole(Scores(row for row in rows if not _is_large(row)))),
-        ("machines of the fit", whole(Scores(row for row in rows if row.labels["machine"] in fitted_to))),
-        ("machines held out of it", whole(Scores(row for row in rows if row.labels["machine"] not in fitted_to))),
-        ("**V100 cube mesh, held out**", whole(Scores(row for name in CUBE_MESH for row in by_machine.get(name, ())))),
+        ("all", one_group(Scores(rows))),
+        ("1 MiB and more", one_group(Scores(row for row in rows if _is_large(row)))),
+        ("less than 1 MiB", one_group(Scores(row for row in rows if not _is_large(row)))),
+        ("machines of the fit", one_group(Scores(row for row in rows if row.labels["machine"] in fitted_to))),
+        ("machines held out of it", one_group(Scores(row for row in rows if row.labels["machine"] not in fitted_to))),
+        (
+            "**V100 cube mesh, held out**",
+            one_group(Scores(r for name in CUBE_MESH for r in by_machine.get(name, ()))),
+        ),
     ]
     others = sorted(by_machine, key=lambda n: (-len(by_machine[n]), n))
     named = [name for name in others if len(by_machine[name]) >= _FEW_ROWS]
     few = [name for name in others if name not in named]
     for name in named:
         mark = "" if name in fitted_to else ", held out"
-        groups.append((f"`{name}` ({_topology(by_machine[name][0])}{mark})", whole(Scores(by_machine[name]))))
+        groups.append((f"`{name}` ({_topology(by_machine[name][0])}{mark})", one_group(Scores(by_machine[name]))))
     if few:
         rest = f"{len(few)} machines of fewer than {_FEW_ROWS} rows"
-        groups.append((rest, whole(Scores(row for name in few for row in by_machine[name]))))
+        groups.append((rest, one_group(Scores(row for name in few for row in by_machine[name]))))
     return "\n".join([*_HEADER, *(_line(label, group) for label, group in groups)]) + "\n"
 
 
@@ -395,8 +398,8 @@ def nvidia_tables(old: dict[str, str], imported: Path | None) -> dict[str, str]:
     lines = ["| machine | rows | median | 90th percentile | bias | 1 MiB and more: median |", "|---|" + "--:|" * 5]
     for table in sorted(BY_NVIDIA.glob("*/collectives.csv")):
         rows = [row for row in scored(table, COLLECTIVES) if not row.skipped]
-        name, all_ = rows[0].labels["machine"], whole(Scores(rows)).errors
-        large = whole(Scores(row for row in rows if _is_large(row))).errors
+        name, all_ = rows[0].labels["machine"], one_group(Scores(rows)).errors
+        large = one_group(Scores(row for row in rows if _is_large(row))).errors
         mark = "" if name in machines_fitted_to() else ", held out"
         figures = [percent(all_.median_ape), percent(all_.p90_ape), percent(all_.bias, "+"), percent(large.median_ape)]
         lines.append(f"| `{name}`{mark} | {all_.n} | " + " | ".join(figures) + " |")
@@ -558,7 +561,7 @@ def trust_json(rows: Sequence[MeasuredRow]) -> str:
             groups.setdefault(key, []).append(row)
     entries = []
     for key, members in sorted(groups.items(), key=lambda item: (item[0][0] != "GPU", item[0][3:], item[0])):
-        errors = whole(Scores(members)).errors
+        errors = one_group(Scores(members)).errors
         figures = {"median": errors.median_ape, "p90": errors.p90_ape, "bias": errors.bias}
         rounded = {name: round(value, 3) for name, value in figures.items()}
         early = sum(row.labels.get("era") == "before 2019" for row in members)

@@ -14,13 +14,13 @@ from reports.compare_tables import (
     asked_table,
     class_table,
     environment_part,
+    html_table,
     judged_table,
     left_part,
     list_of_worst,
     outlier_table,
     own_code,
-    percent,
-    table,
+    percent_cell,
 )
 from reports.html_text import escape
 from reports.svg import inline_svg
@@ -73,9 +73,9 @@ def _summary(document: Document) -> str:
         if not item["by"] and item["median"] is not None:
             interval = ""
             if item["median_low"] is not None:
-                interval = f", {percent(item['median_low'])} to {percent(item['median_high'])}"
+                interval = f", {percent_cell(item['median_low'])} to {percent_cell(item['median_high'])}"
             label = f"median error of {item['table'].removesuffix('.csv')}{interval}"
-            tiles.append(_tile(percent(item["median"]), label))
+            tiles.append(_tile(percent_cell(item["median"]), label))
     banded = [row for row in document["rows"] if "error" in row and "low_s" in row]
     if banded:
         within = sum(row["low_s"] <= row["measured_s"] <= row["high_s"] for row in banded)
@@ -143,14 +143,15 @@ def _drift(drift: Document | None) -> str:
     bound = drift["bound"]
     figure = _figure(
         "drift",
-        f"How far the second time is from the first: median (dot) and 90th percentile, and {percent(bound)} dotted",
+        "How far the second time is from the first: median (dot) and 90th percentile, and "
+        f"{percent_cell(bound)} dotted",
         lambda: drift_figure(drift["classes"], bound),
     )
-    beyond = table(
-        [f"beyond {percent(bound)}", "second / first"],
+    beyond = html_table(
+        [f"beyond {percent_cell(bound)}", "second / first"],
         [[f"{row['table']} {row['name']}", f"{row['ratio']:.3f}"] for row in drift["beyond"]],
     )
-    environment = table(
+    environment = html_table(
         ["environment", "first", "second"],
         [[row["name"], row["first"], row["second"]] for row in drift["environment"]],
         figures=False,

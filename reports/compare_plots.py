@@ -25,7 +25,7 @@ _FEW_DECADES = 200.0
 _LONGEST = 24  # letters of a legend label, so that three fit side by side
 
 
-def class_of(row: Row) -> str:
+def label_of(row: Row) -> str:
     """Return the operator, network, collective, bench or kind of *row*; else the name of its table."""
     cells: Mapping[str, str] = row.get("cells", {})
     return next((cells[column] for column in _CLASS if column in cells), str(row["table"]))
@@ -205,7 +205,7 @@ def _series(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
     """Return *rows* by class, the largest class first; classes beyond the number of colours are joined."""
     found: dict[str, list[Row]] = {}
     for row in rows:
-        found.setdefault(class_of(row), []).append(row)
+        found.setdefault(label_of(row), []).append(row)
     ordered = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
     if len(ordered) > _MOST_SERIES:
         rest = [row for _, members in ordered[_MOST_SERIES - 1 :] for row in members]

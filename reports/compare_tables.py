@@ -13,14 +13,14 @@ _MOST = 200  # rows of a table; the JSON document has them all
 _ENORMOUS = 10.0  # errors of at least this size are shown without decimals
 
 
-def percent(value: float | None, sign: str = "") -> str:
+def percent_cell(value: float | None, sign: str = "") -> str:
     """Return the fraction *value* as a percentage; "-" for None."""
     if value is None:
         return "-"
     return f"{value * 100:{sign}.3g} %" if abs(value) >= _ENORMOUS else f"{value * 100:{sign}.1f} %"
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, figures: bool = True, marked: str = "") -> str:
+def html_table(head: Sequence[str], rows: Sequence[Sequence[str]], *, figures: bool = True, marked: str = "") -> str:
     """Return an HTML table; all columns but the first are right-aligned figures where *figures* is set.
 
     Rows whose first cell ends with *marked* are highlighted.
@@ -48,13 +48,13 @@ def class_table(classes: Sequence[Document]) -> str:
         interval = "-"
         if item["median_low"] is not None:
             interval = f"{100 * item['median_low']:.1f} - {100 * item['median_high']:.1f} %"
-        figures = [percent(item["median"]), interval, percent(item["mean"]), percent(item["p90"])]
+        figures = [percent_cell(item["median"]), interval, percent_cell(item["mean"]), percent_cell(item["p90"])]
         label = item["label"]
         count = f"{item['scored']}" if item["scored"] == item["rows"] else f"{item['scored']} of {item['rows']}"
         held = "-" if item["in_band"] is None else f"{100 * item['in_band']:.0f} %"
-        rows.append([label, count, *figures, percent(item["bias"], "+"), percent(item["spread"]), held])
+        rows.append([label, count, *figures, percent_cell(item["bias"], "+"), percent_cell(item["spread"]), held])
     head = ["class", "rows", "median", "95 % interval", "mean", "p90", "bias", "spread", "in band"]
-    return table(head, rows, marked=".csv")
+    return html_table(head, rows, marked=".csv")
 
 
 def _band(row: Document, words: str) -> str:
@@ -67,7 +67,7 @@ def _band(row: Document, words: str) -> str:
 def list_of_worst(worst: Sequence[Document]) -> str:
     """Return the list of the worst rows, each with its explanation."""
     items = [
-        f"<li><span class='off'>{percent(item['error'], '+')}</span> "
+        f"<li><span class='off'>{percent_cell(item['error'], '+')}</span> "
         f"<span class='name'>{escape(item['table'])}:{item['line']} {escape(item['name'])}</span><br>"
         f"<span class='muted'>predicted {format_duration(item['predicted_s'])}{_band(item, ' (80 % band {})')}, "
         f"measured {format_duration(item['measured_s'])}: {escape(item['explanation'])}</span></li>"
@@ -81,13 +81,14 @@ def outlier_table(outliers: Sequence[Document], bound: float) -> str:
     if not outliers:
         return ""
     rows = [
-        [f"{o['table']}:{o['line']} {o['name']}", f"{o['deviations']:+.1f}", percent(o["error"], "+")] for o in outliers
+        [f"{o['table']}:{o['line']} {o['name']}", f"{o['deviations']:+.1f}", percent_cell(o["error"], "+")]
+        for o in outliers
     ]
     said = (
         f"<p class='muted'>More than {bound:g} deviations (1.4826 times the median absolute deviation) from the"
         " median of log(predicted / measured) of their class.</p>"
     )
-    return table(["row", "deviations", "error"], rows) + said
+    return html_table(["row", "deviations", "error"], rows) + said
 
 
 def asked_table(rows: Sequence[Document]) -> str:
@@ -102,7 +103,7 @@ def asked_table(rows: Sequence[Document]) -> str:
             shown(row["predicted_s"], format_duration),
             _band(row, "{}") or "-",
             shown(row["measured_s"], format_duration),
-            shown(row["error"], lambda error: percent(error, "+")),
+            shown(row["error"], lambda error: percent_cell(error, "+")),
             *(shown(row[name], format_size) for name in ("predicted_bytes", "measured_bytes")),
             row["skipped"],
         ]
@@ -110,7 +111,7 @@ def asked_table(rows: Sequence[Document]) -> str:
     ]
     head = ["step", "predicted", "80 % band", "measured", "error", "memory", "measured", "not judged, as"]
     said = [i for i in range(len(head)) if any(row[i] not in ("", "-") for row in cells)]
-    return table([head[i] for i in said], [[row[i] for i in said] for row in cells]) if cells else ""
+    return html_table([head[i] for i in said], [[row[i] for i in said] for row in cells]) if cells else ""
 
 
 def own_code(rows: Sequence[Document]) -> str:
@@ -127,11 +128,11 @@ def judged_table(document: Document) -> str:
         if after["median_low"] is not None:
             interval = f"{100 * after['median_low']:.1f} - {100 * after['median_high']:.1f} %"
         label = f"{item['judged']}, fitted to {item['fitted']} ({item['points']})"
-        figures = [percent(before["median"]), percent(after["median"]), interval]
-        rows.append([label, str(after["scored"]), *figures, percent(before["p90"]), percent(after["p90"])])
+        figures = [percent_cell(before["median"]), percent_cell(after["median"]), interval]
+        rows.append([label, str(after["scored"]), *figures, percent_cell(before["p90"]), percent_cell(after["p90"])])
     head = ["judged on", "rows", "median before", "after", "95 % interval", "p90 before", "after"]
     notes = "".join(f"<p class='muted'>{escape(note)}</p>" for note in document["calibration_notes"])
-    return table(head, rows) + notes
+    return html_table(head, rows) + notes
 
 
 def left_part(document: Document) -> str:
@@ -146,13 +147,13 @@ def left_part(document: Document) -> str:
         text = f"{row.get('group', '')}: {row.get('reason', '')}"
         counts[text] = counts.get(text, 0) + 1
     left = [[text, str(count)] for text, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
-    return table(["not judged", "rows"], skipped) + table(["not measured", "cases"], left)
+    return html_table(["not judged", "rows"], skipped) + html_table(["not measured", "cases"], left)
 
 
 def environment_part(environment: Document) -> str:
     """Return the environment that the machine reported: short facts as a table, long lists verbatim."""
     rows, blocks = _facts(environment, "")
-    return table(["", ""], rows, figures=False) + "".join(
+    return html_table(["", ""], rows, figures=False) + "".join(
         f"<h3>{escape(name)}</h3><pre>{escape(text)}</pre>" for name, text in blocks
     )
 

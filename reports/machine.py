@@ -70,7 +70,7 @@ def draw_machine(
     )
     axes.set_xlim(*limits[:2])
     axes.set_ylim(*limits[2:])
-    curves = [curve_of(view, edge, layout) for edge in view.edges]
+    curves = [edge_curve(view, edge, layout) for edge in view.edges]
     for edge, curve in sorted(zip(view.edges, curves, strict=True), key=lambda item: item[0].use):
         colour = colours.cmap(edge.use) if edge.use > 0 else _UNUSED
         width = _width(edge)
@@ -137,7 +137,7 @@ def _links(view: View) -> dict[str, DrawnEdge]:
     return dict(list(found.items())[:_MOST_SORTS])
 
 
-def curve_of(view: View, edge: DrawnEdge, layout: DrawingLayout) -> Curve:
+def edge_curve(view: View, edge: DrawnEdge, layout: DrawingLayout) -> Curve:
     """Return the cubic curve of *edge*: an arc below for GPUs of one row, over symbols in between, else a line.
 
     A line that would pass behind an unrelated symbol bends around it.

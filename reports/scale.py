@@ -13,7 +13,7 @@ from reports.colours import ACTIVITIES, BEST, INK
 from reports.file import figure_file
 from simulator.results.columns import percent, rate_words
 from simulator.results.confidence import BAND_HEAD
-from simulator.results.shares import SHARE_WORDS, shares_of
+from simulator.results.shares import SHARE_WORDS, time_shares
 from simulator.results.words import MODE_WORDS, precision_words
 from simulator.search.scaling import Curve
 
@@ -81,7 +81,7 @@ def _draw_rate(axes: Axes, curve: Curve) -> None:
 def _draw_shares(axes: Axes, curve: Curve) -> None:
     """Draw the device's time by activity, as shares of the step."""
     counts = [result.device_count for result in curve.results]
-    found = [{s.name: s.seconds / r.step_time_s for s in shares_of(r)} for r in curve.results]
+    found = [{s.name: s.seconds / r.step_time_s for s in time_shares(r)} for r in curve.results]
     names = [name for name in ACTIVITIES if any(shares.get(name, 0.0) >= 0.005 for shares in found)]
     heights = [[100 * shares.get(name, 0.0) for shares in found] for name in names]
     words = [SHARE_WORDS[name].replace("-parallel exchange", " exchange") for name in names]

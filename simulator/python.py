@@ -19,7 +19,7 @@ from simulator.api.session import Session
 from simulator.cli.ask import answers
 from simulator.cli.launch_line import with_launch
 from simulator.cli.options import software_notes
-from simulator.cli.written import OPTIONS, CommandOptions, Output, ProgramOptions, check_read, spelt
+from simulator.cli.written import OPTIONS, CommandOptions, Output, ProgramOptions, check_read, option_spelt
 from simulator.errors import Fault, InputError, first_of, nearest, one_line
 from simulator.results.program import ProgramResult
 from simulator.results.result import Result
@@ -33,7 +33,7 @@ Answered = Result | TrainingResult | SingleResult | ProgramResult
 _OPTIONS = {
     name: each for name, each in OPTIONS.items() if each[2] not in (Output, ProgramOptions) and name != "show_options"
 }
-_SPELT = {word: name for name in _OPTIONS if (word := spelt(name)[2:]) != name.replace("_", "-")}
+_SPELT = {word: name for name in _OPTIONS if (word := option_spelt(name)[2:]) != name.replace("_", "-")}
 
 
 class _Default(str):

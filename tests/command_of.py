@@ -9,7 +9,7 @@ from typing import Any
 
 from simulator.api import Session
 from simulator.api.session import Question
-from simulator.cli.written import CommandOptions, spelt
+from simulator.cli.written import CommandOptions, option_spelt
 from simulator.errors import InputError
 from simulator.questions.collective import DTYPES, CollectiveQuestion
 from simulator.questions.layout import REPLICAS
@@ -39,10 +39,10 @@ def command_of(question: Question) -> list[str]:
         if value is None or value == field.default:
             continue
         if isinstance(value, bool):
-            words.append(spelt(field.name))
+            words.append(option_spelt(field.name))
         else:
             for each in value if isinstance(value, tuple) else (value,):
-                words += [spelt(field.name), str(each)]
+                words += [option_spelt(field.name), str(each)]
     return words
 
 

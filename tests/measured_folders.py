@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.questions.calibration import Calibration
-from validate.compare.rows import kind_of
+from validate.compare.rows import table_kind
 from validate.machine.measure.cases.shapes import CallLimits, shapes
 from validate.machine.measure.table import COLUMNS
 from validate.score.scoring import Scoring, ScoringOptions
@@ -72,7 +72,7 @@ def timed(
     scoring = Scoring(ScoringOptions(topology=TOPOLOGY, devices=(f"{DEVICE}={PART}",), calibrations=named))
     text = [{name: str(value) for name, value in row.items()} for row in rows]
     value = "step_time_s" if table == "training.csv" else "time_s"
-    kind = kind_of(_Header(COLUMNS[table]), scoring.kinds)  # type: ignore[arg-type]
+    kind = table_kind(_Header(COLUMNS[table]), scoring.kinds)  # type: ignore[arg-type]
     assert kind is not None
     found = []
     for row, cells in zip(rows, text, strict=True):

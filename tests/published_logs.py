@@ -12,7 +12,7 @@ from simulator.api import Session
 from simulator.errors import InputError
 from simulator.workload.collective import Collective
 from tests.nccl_logs import as_log
-from validate.check.check import check
+from validate.check.check import check_log
 from validate.importing.nccl_tests import read_nccl_tests
 from validate.tables.names import MachineNames
 from validate.tables.software import nccl_of
@@ -70,7 +70,7 @@ def judged(tables: Sequence[Path]) -> list[tuple[str, str, str]]:
         log = read_nccl_tests(text, run["machine"])
         try:
             nccl = nccl_of(run["software"], None)
-            checked = check(session, log, where.topology, nodes=where.nodes, nccl=nccl, explains=False)
+            checked = check_log(session, log, where.topology, nodes=where.nodes, nccl=nccl, explains=False)
         except InputError:
             continue
         found.append((run["trust"], run["machine"], checked.verdict))

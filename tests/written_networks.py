@@ -10,7 +10,7 @@ import lzma
 from dataclasses import asdict
 from typing import Any
 
-from simulator.workload.described import described
+from simulator.workload.described import network_document
 from simulator.workload.zoo.registry import build_network, find_entry
 from validate.machine.measure.built.builtin import FILE, Sizes
 from validate.machine.measure.cases.step_shapes import CPU_STEPS, NETWORKS
@@ -29,7 +29,7 @@ def options_of(sizes: Sizes) -> dict[str, int]:
 def network(name: str, sizes: Sizes, *, batch: int, training: bool) -> dict[str, Any]:
     """Return the description of a network of the zoo, with its loss in training."""
     found = build_network(name, batch=batch, training=training, loss=training, **options_of(sizes))
-    return described(found)
+    return network_document(found)
 
 
 def lines_of(few: Any, many: Any) -> Any:

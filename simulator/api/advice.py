@@ -17,7 +17,7 @@ from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.results.alternatives import NOT_TRIED, PossibleChange, faster
 from simulator.results.training import TrainingResult
 from simulator.spelling import word_of
-from simulator.step.changes import changes_of
+from simulator.step.changes import possible_changes
 from simulator.step.fitting import larger_device, what_would_fit
 from simulator.step.memory import MemoryNeed
 from simulator.training.divide import divided
@@ -70,7 +70,7 @@ def _ways(context: Context, question: StepQuestion, device: Device, *, several: 
         return
     for words, sizes in _variants(context, question):
         yield way(words, replace(question, sizes=sizes))
-    for change in changes_of(question.options, device):
+    for change in possible_changes(question.options, device):
         if change.time and not (question.has_servers and change.options.keys() <= _OF_THE_UPDATE):
             yield way(change.words, replace(question, options=change.applied(question.options)))
     if several and question.layout.zero < 3 and not question.bucket_bytes:

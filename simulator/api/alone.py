@@ -17,7 +17,7 @@ from simulator.step.issue import issues_of
 from simulator.training.micro_batches import Batches, periods_s
 from simulator.training.plan import plan_alone
 from simulator.training.roles import Role
-from simulator.training.stragglers import check_stragglers, pace_of
+from simulator.training.stragglers import check_stragglers, straggler_pace
 from simulator.workload.network import Network
 
 _EXPLICIT = (3, 6, 12)  # micro-batches simulated one by one, tried in turn until their times are periodic
@@ -44,7 +44,7 @@ def alone_timeline(
     issues = issues_of(place.device, network, question.options)
     node = machine.find(place.name)
     check_stragglers(machine, () if node is None else (node.index,), question.stragglers)
-    pace = 1.0 if node is None else pace_of(machine, node.index, question.stragglers)
+    pace = 1.0 if node is None else straggler_pace(machine, node.index, question.stragglers)
     if host_scale != 1.0:
         issues = tuple(replace(issue, host_s=host_scale * issue.host_s) for issue in issues)
     role = Role(place, -1, 1, issues, pace)

@@ -7,7 +7,7 @@ from typing import Any
 
 from simulator.api.collectives import chosen_gpus
 from simulator.api.context import Context
-from simulator.bands.composition import AnswerFacts, Composition, parts_of
+from simulator.bands.composition import AnswerFacts, Composition, class_shares
 from simulator.bands.evidence import host_chain, kernel_chain
 from simulator.devices.predict import kernel_cost
 from simulator.questions.calibration import Calibration
@@ -57,7 +57,7 @@ def _operator(context: Context, question: OperatorQuestion) -> Composition:
         sorted(set(map(kernel_class, kernels))),
         calibrated=device.calibration != Calibration(),
     )
-    return Composition((), parts_of(times_s, sum(cost.time_s for cost in costs)), facts)
+    return Composition((), class_shares(times_s, sum(cost.time_s for cost in costs)), facts)
 
 
 def _collective(context: Context, question: CollectiveQuestion) -> Composition:

@@ -21,7 +21,7 @@ from simulator.training.alone import alone_rate, alone_s_of
 from simulator.training.division import divide
 from simulator.training.plan import SharedStep
 from simulator.training.roles import Role
-from simulator.training.stragglers import check_stragglers, pace_of
+from simulator.training.stragglers import check_stragglers, straggler_pace
 from simulator.workload.network import Network
 
 
@@ -53,7 +53,7 @@ def run_divided(shared: SharedStep, build: Callable[[int], Network]) -> Training
     def time_s(device: Device, pace: float, samples: int) -> float:
         return alone_s_of(device, build(samples), replace(question, micro_batches=1), pace)
 
-    paces = [pace_of(machine, node, question.stragglers) for node, _ in members]
+    paces = [straggler_pace(machine, node, question.stragglers) for node, _ in members]
     total = question.batch * group.n_ranks
     times = [partial(time_s, place.device, pace) for (_, place), pace in zip(members, paces, strict=True)]
     shares = divide(times, total)

@@ -20,8 +20,8 @@ from simulator.questions.input import HELD, MEMORY, InputQuestion
 from simulator.questions.single import CopyQuestion
 from simulator.questions.step import StepQuestion
 from simulator.results.alternatives import WORTH_SAYING
-from simulator.results.input import FED, Cure, InputRun, InputStageLimit, begins_of, ends_of
-from simulator.results.shares import shares_of
+from simulator.results.input import FED, Cure, InputRun, InputStageLimit, begins_of, step_ends
+from simulator.results.shares import time_shares
 from simulator.results.training import TrainingResult
 from simulator.topology.parts import StoragePart
 
@@ -122,7 +122,7 @@ class _Input:
             later, later_s = self._steady(last, shape, steps)
 
         def epoch_s(timeline: Timeline, period_s: float) -> float:
-            ends = ends_of(timeline)
+            ends = step_ends(timeline)
             return ends[steps - 1] if steps <= len(ends) else ends[-1] + (steps - len(ends)) * period_s
 
         disks = disks_of(asked, self.machine)
@@ -155,7 +155,7 @@ class _Input:
         if self.on_cpu:
             share = min(1.0, (self.question.threads or self.cpu.core_count) / self.cpu.core_count)
             return FedStep(0.0, result.step_time_s, 0.0, 1, core_share=share)
-        wait_s = next((share.seconds for share in shares_of(result) if share.name == "host"), 0.0)
+        wait_s = next((share.seconds for share in time_shares(result) if share.name == "host"), 0.0)
         device_s = result.step_time_s - wait_s
         loads = tuple(
             (index, min(1.0, n_bytes / self.machine.capacity_Bps[index] / device_s))
@@ -201,7 +201,7 @@ class _Input:
         while True:
             count = min(count, steps or count)
             timeline = execute(self.machine, plan_input(self.machine, self.router, feeding, shape, count))
-            ends = ends_of(timeline)
+            ends = step_ends(timeline)
             if count < steps or not steps:  # at the end nothing more is loaded, so the last steps are faster
                 ends = ends[:-ahead]
             if len(ends) <= 2 * cycle:

@@ -23,12 +23,12 @@ def outcome(context: Context, question: StepQuestion, most_s: float = inf) -> tu
 
     Raises InputError or Unsuitable if it cannot be simulated.
     """
-    if least_s(context, question) > most_s:
+    if least_step_s(context, question) > most_s:
         return None
-    return context.time_s(question), fits(context, question)
+    return context.time_s(question), step_fits(context, question)
 
 
-def fits(context: Context, question: StepQuestion) -> bool:
+def step_fits(context: Context, question: StepQuestion) -> bool:
     """Return whether the step of *question* fits in the memory of each device; raises as :meth:`Context.step`."""
     return all(need.fits for need in needs(context, question))
 
@@ -54,7 +54,7 @@ def need_on(device: Device, n_ranks: int, network: Network, question: StepQuesti
     return most_needed(divided(network, layout), question, device, layout)
 
 
-def least_s(context: Context, question: StepQuestion) -> float:
+def least_step_s(context: Context, question: StepQuestion) -> float:
     """Return a lower bound of the step time of *question*, in seconds; raises InputError where it cannot be divided.
 
     The slowest device runs the kernels of all micro-batches one after the other, each for at least its time alone, and

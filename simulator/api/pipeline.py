@@ -23,12 +23,12 @@ from simulator.training.pipeline import Chunk, CollectivePrice, StageWork, plan_
 from simulator.training.placement import Placement
 from simulator.training.plan import SharedStep
 from simulator.training.roles import Role
-from simulator.training.stragglers import check_stragglers, pace_of
+from simulator.training.stragglers import check_stragglers, straggler_pace
 from simulator.workload.collective import Collective
-from simulator.workload.network import Network, shape_of
+from simulator.workload.network import Network, network_key
 from simulator.workload.precision import ELEMENT_BYTES
 from simulator.workload.split.experts import expert_parameters
-from simulator.workload.split.stages import joined, stages_of
+from simulator.workload.split.stages import joined_stages, stages_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +77,12 @@ def run_pipeline(shared: SharedStep) -> PipelineRun:
         role = Role(place, placement.group.ranks[placement.rank(pp=number)], len(ranks), (), paces[number])
         found = []
         for part in mine:
-            key = place.device, role.pace, shape_of(part.network)
+            key = place.device, role.pace, network_key(part.network)
             if key not in priced:
                 priced[key] = _price(shared, role, part.network)
             found.append(priced[key])
-        whole = joined(mine)
-        key = place.device, role.pace, shape_of(whole)
+        whole = joined_stages(mine)
+        key = place.device, role.pace, network_key(whole)
         if key not in updates:
             updates[key] = _update(shared, role, whole)
             wholes[key] = whole
@@ -130,7 +130,7 @@ def _paces(places: Places, question: StepQuestion, placement: Placement) -> list
         by_replica.append([])
         for stage in range(layout.pp):
             ranks = [placement.rank(tp=t, cp=c, dp=d, pp=stage) for t in range(layout.tp) for c in range(layout.cp)]
-            by_replica[d].append(max(pace_of(machine, nodes[rank], question.stragglers) for rank in ranks))
+            by_replica[d].append(max(straggler_pace(machine, nodes[rank], question.stragglers) for rank in ranks))
     slowest = [max(paces) for paces in zip(*by_replica, strict=True)]
     if slowest not in by_replica:
         raise refused("stragglers", "in a pipeline, slow GPUs must all be of one of its replicas")

@@ -13,7 +13,7 @@ from simulator.engine.executor import execute
 from simulator.engine.timeline import Timeline
 from simulator.errors import refused
 from simulator.results.from_timelines import server_result
-from simulator.results.servers import cycle_of, ends_of, loss_at, one_step, periods_of, server_run
+from simulator.results.servers import cycle_of, loss_at, one_step, periods_of, server_run, team_step_ends
 from simulator.results.step import make_step_result
 from simulator.results.training import TrainingResult
 from simulator.results.training_run import DeviceMemory
@@ -54,7 +54,7 @@ def _ran(
 ) -> _Ran:
     """Return so many steps of each team, which begin at *starts_s*, or all at once."""
     timeline = execute(shared.machine, plan_servers(shared, teams, servers, counts, starts_s=starts_s))
-    ends = ends_of(timeline, teams)
+    ends = team_step_ends(timeline, teams)
     return _Ran(teams, servers, timeline, ends, cycle_of(ends) if shared.question.staleness is not None else None)
 
 
@@ -159,7 +159,7 @@ def _lost_s(shared: SharedStep, ran: _Ran, step: int) -> tuple[float, float]:
         raise refused("lost", f"{after_s:g} s after the start of a step is after its end", name)
     steps = [len(own) + _FEW for own in ends]
     plan = plan_servers(shared, teams, ran.servers, steps, loss=loss)
-    later = ends_of(execute(shared.machine, plan), teams)
+    later = team_step_ends(execute(shared.machine, plan), teams)
     delay_s = max(max(own[at] for own in later) - max(own[at] for own in ends) for at in (step, step + 1))
     first_s, last_s = (max(own[at] for own in later) for at in (-4, -2))  # the last step is shorter, as none follows it
     return delay_s, (last_s - first_s) / 2

@@ -20,7 +20,7 @@ from simulator.training.alone import alone_rate, alone_s_of
 from simulator.training.memory import device_memory
 from simulator.training.micro_batches import Batches
 from simulator.training.plan import PROGRAM, SharedStep, contend, plan_step
-from simulator.training.roles import Role, apart, roles_of
+from simulator.training.roles import Role, alike_roles, roles_of
 from simulator.training.schedules import in_flight
 from simulator.training.stragglers import check_stragglers
 from simulator.workload.network import Network
@@ -66,7 +66,7 @@ def together_timeline(shared: SharedStep, roles: list[Role] | None = None) -> tu
 
     if fold and contend(question):
         known = write(few)
-        finer = apart(shared.places, acting, known)
+        finer = alike_roles(shared.places, acting, known)
         if len(finer) > len(acting):
             acting, known = finer, None
     perturbations = perturbations_of(machine, question.where.slow_links)

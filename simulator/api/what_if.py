@@ -17,7 +17,7 @@ from simulator.questions.checks import changed
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.results.alternatives import Alternative
 from simulator.spelling import word_of
-from simulator.step.changes import changes_of
+from simulator.step.changes import possible_changes
 from simulator.topology.load import load_topology
 from simulator.topology.parts import CpuPart, LinkPart, NicPart, Part, SwitchPart
 from simulator.topology.topology import Topology
@@ -81,7 +81,7 @@ def _switches(session: Session, question: StepQuestion, *, several: bool) -> Ite
     """Yield other ways to run the step with the same software, in words of the command line."""
     options, layout = question.options, question.layout
     device = session.places(question.where, question.software).find(question.device, threads=question.threads).device
-    for change in changes_of(options, device):
+    for change in possible_changes(options, device):
         if change.time:
             yield change.words, replace(question, options=change.applied(options))
     if options.recompute_words:

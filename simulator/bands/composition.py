@@ -189,7 +189,7 @@ class Estimate:
     places: int
 
 
-def parts_of(times_s: Iterable[tuple[Chain, Hashable, float, float]], whole_s: float) -> tuple[ClassShare, ...]:
+def class_shares(times_s: Iterable[tuple[Chain, Hashable, float, float]], whole_s: float) -> tuple[ClassShare, ...]:
     """Return the parts of the time *whole_s*, given (classes, identity, seconds, known share) of each piece.
 
     Pieces of equal identity have the same error.

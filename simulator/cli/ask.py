@@ -5,7 +5,7 @@ from __future__ import annotations
 from simulator.api.session import Session
 from simulator.cli.options import software_notes
 from simulator.cli.output import Answers, Asked, warn
-from simulator.cli.written import CommandOptions, check_read, command
+from simulator.cli.written import CommandOptions, check_read, shell_command
 
 
 def ask(written: CommandOptions) -> Asked:
@@ -18,7 +18,9 @@ def ask(written: CommandOptions) -> Asked:
     check_read(written)
     warn(written, software_notes(written.nccl))
     if written.show_options:
-        return Asked(CommandOptions(topology=written.topology), lambda _: Answers(lines=lambda _: [command(written)]))
+        return Asked(
+            CommandOptions(topology=written.topology), lambda _: Answers(lines=lambda _: [shell_command(written)])
+        )
     return Asked(written, lambda written: answers(written, Session()))
 
 

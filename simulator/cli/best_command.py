@@ -22,7 +22,7 @@ from simulator.questions.layout import REPLICAS
 from simulator.results.columns import duration_column, rate_words
 from simulator.results.confidence import BAND_HEAD, band_words
 from simulator.results.words import MODE_WORDS
-from simulator.search.document import best_document, reason_of
+from simulator.search.document import best_document, loss_words
 from simulator.search.run import Ranking, find_best
 from simulator.search.space import SEARCHED, Space, parse_fixed
 from simulator.spelling import mention
@@ -137,7 +137,7 @@ def best_lines(space: Space, machine: str, network: Network, best: Ranking, styl
         Column(BAND_HEAD, [band_words(entry.band) for entry in best.ranking], spare=2),
         Column(f"{network.sample}/s", [rate_words(space.global_batch / e.step_time_s) for e in best.ranking]),
         Column("memory", [format_size(entry.memory_bytes, 3) for entry in best.ranking]),
-        Column("time lost to", [reason_of(entry.shares) for entry in best.ranking], right=False, spare=1),
+        Column("time lost to", [loss_words(entry.shares) for entry in best.ranking], right=False, spare=1),
     ]
     lines = outside_words([text for entry in best.ranking for text in entry.outside], style)
     lines = [*style.wrap(title, "bold"), *lines, "", *table_lines(columns, style)]

@@ -21,7 +21,7 @@ from simulator.cli.options import (
 )
 from simulator.cli.output import Answers, warn
 from simulator.cli.written import CommandOptions
-from simulator.collectives.registry import left_out
+from simulator.collectives.registry import unlisted_strategies
 from simulator.collectives.request import Unsuitable
 from simulator.console.progress import Progress
 from simulator.console.style import Style
@@ -73,7 +73,7 @@ def answer_exchanges(written: CommandOptions, session: Session) -> Answers:
 
     payload, (questions, names) = read_all(exchanged, lambda: exchange_questions(written, session))
     payload = payload.in_type(questions[0].dtype)
-    apart = left_out() if "all" in (written.strategy or "all").split(",") else []
+    apart = unlisted_strategies() if "all" in (written.strategy or "all").split(",") else []
     code = f"--strategy all: without {', '.join(apart)}; a file may run such code only with --trust-code"
     warn(written, [*payload.notes, *([code] if apart else [])])
     if written.trace is not None and payload.is_sweep:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from simulator.cli.ranking import exchange_ranking_lines, price_words
-from simulator.cli.table import Column, changed_lines, fits, outside_lines, table_lines
+from simulator.cli.table import Column, changed_lines, columns_fit, outside_lines, table_lines
 from simulator.console.style import Style
 from simulator.questions.collective import CollectiveQuestion
 from simulator.results.bottleneck import LinkUse
@@ -143,7 +143,7 @@ def _beside(sizes: Column, columns: Sequence[Column], style: Style) -> list[str]
     """Return a table of *columns* beside *sizes*; those for which there is no room form further tables below it."""
     lines: list[str] = []
     while columns:
-        count = next((n for n in range(len(columns), 1, -1) if fits([sizes, *columns[:n]], style)), 1)
+        count = next((n for n in range(len(columns), 1, -1) if columns_fit([sizes, *columns[:n]], style)), 1)
         lines += [*([""] if lines else []), *table_lines([sizes, *columns[:count]], style)]
         columns = columns[count:]
     return lines

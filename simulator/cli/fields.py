@@ -21,7 +21,7 @@ from simulator.cli.options import (
 )
 from simulator.cli.written import CommandOptions
 from simulator.errors import InputError, one_line, refused
-from simulator.questions.checks import rules_of
+from simulator.questions.checks import field_rules
 from simulator.questions.where import Neighbour, SlowLink
 from simulator.spelling import mention, option_of
 from simulator.units import parse_quantity
@@ -49,7 +49,7 @@ def _read(cls: Any, name: str, said: str | bool) -> Any:
         return said
     if name in _READERS:
         return _READERS[name](said)
-    rule = rules_of(cls).get(name)
+    rule = field_rules(cls).get(name)
     if name.endswith("_s"):
         return _seconds(name, said)
     if rule is None:

@@ -10,12 +10,12 @@ from typing import Any
 
 from simulator.cli.options import parse_choice, parse_count
 from simulator.cli.output import Answers
-from simulator.cli.table import lines_of
+from simulator.cli.table import row_lines
 from simulator.collectives.registry import find_strategy, strategy_names
 from simulator.console.style import Style
 from simulator.errors import InputError, nearest, one_line
 from simulator.results.document import SCHEMA_VERSION
-from simulator.topology.catalogue import PART_KINDS, builtin_folder, builtin_topologies, description_of, load_part
+from simulator.topology.catalogue import PART_KINDS, builtin_folder, builtin_topologies, file_description, load_part
 from simulator.topology.load import load_topology
 
 Entry = dict[str, Any]
@@ -49,13 +49,13 @@ def list_networks(words: Sequence[str], *, sample: str | None) -> Answers:
     Raises InputError if none has all *words*.
     """
     from simulator.workload.zoo.registry import find_entry, network_names
-    from simulator.workload.zoo.words import described
+    from simulator.workload.zoo.words import network_words
 
     zoo = [(name, find_entry(name)) for name in network_names()]
     samples = tuple(dict.fromkeys(entry.sample for _, entry in zoo))
     of = None if sample is None else parse_choice("sample", sample, samples)
     entries = [
-        {"name": name, "sample": entry.sample, "description": described(name), "sizes": dict(entry.defaults)}
+        {"name": name, "sample": entry.sample, "description": network_words(name), "sizes": dict(entry.defaults)}
         for name, entry in zoo
         if of in (None, entry.sample)
     ]
@@ -70,7 +70,7 @@ def list_parts(words: Sequence[str], *, kind: str | None) -> Answers:
         {
             "name": path.stem,
             "kind": path.parent.name,
-            "description": description_of(path),
+            "description": file_description(path),
             "figures": _figures(path.stem),
         }
         for path in sorted(builtin_folder().glob("parts/*/*.yaml"))
@@ -96,7 +96,7 @@ def _machine(name: str, path: Path) -> Entry:
             counts[device.kind][device.part_name] += times.get(device.node, 1)
     return {
         "name": name,
-        "description": description_of(path),
+        "description": file_description(path),
         "nodes": topology.n_nodes,
         "gpus": dict(counts["gpu"]),
         "cpus": dict(counts["cpu"]),
@@ -137,7 +137,7 @@ def _cell(value: Any) -> str:
 
 def _lines(rows: Sequence[Sequence[str]], style: Style) -> list[str]:
     """Return *rows*, one a line where these fit."""
-    lines = lines_of(rows, [False] * len(rows[0]))
+    lines = row_lines(rows, [False] * len(rows[0]))
     if style.width is None or max(map(len, lines)) <= style.width:
         return lines
     stacked: list[str] = []

@@ -21,10 +21,10 @@ from simulator.console.style import Style
 from simulator.errors import Fault, InputError, one_line
 from simulator.results.columns import duration_column, percent, rate_words
 from simulator.results.confidence import BAND_HEAD
-from simulator.results.shares import shares_of
+from simulator.results.shares import time_shares
 from simulator.results.training import TrainingResult
 from simulator.results.words import BOUND_WORDS, MODE_WORDS, precision_words
-from simulator.search.document import reason_of
+from simulator.search.document import loss_words
 from simulator.search.scaling import Curve, curve_document, curve_of
 
 _MOST_POINTS = 1000
@@ -130,7 +130,7 @@ def _lines(curve: Curve, style: Style) -> list[str]:
             right=False,
             spare=4,
         ),
-        Column("time lost to", [reason_of(shares_of(result)) for result in curve.results], right=False, spare=3),
+        Column("time lost to", [loss_words(time_shares(result)) for result in curve.results], right=False, spare=3),
     ]
     lines += ["", *table_lines(columns, style), ""]
     lacking = [f"{result.device_count:,}" for result in curve.results if not result.fits]

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from itertools import zip_longest
 
-from simulator.cli.table import lines_of
+from simulator.cli.table import row_lines
 from simulator.console.style import Style
 from simulator.scenarios.answers import ScenarioAnswer
 from simulator.scenarios.catalogue import builtin_scenarios, needed_files
@@ -120,7 +120,7 @@ def _table(answers: Sequence[ScenarioAnswer], style: Style) -> list[str]:
     for row in broken:
         row[0] = _broken(row[0][0], room)
         rows += [list(line) for line in zip_longest(*row, fillvalue="")]
-    lines = lines_of(rows, [False, True, True, False, True])
+    lines = row_lines(rows, [False, True, True, False, True])
     lines[0] = style.mark(lines[0], "bold")
     return lines
 

@@ -12,7 +12,7 @@ from simulator.questions.where import month_words
 from simulator.results.alternatives import Alternative
 from simulator.results.columns import percent, rate_words
 from simulator.results.ran import KindTime, LayerTime
-from simulator.results.shares import SHARE_WORDS, shares_of
+from simulator.results.shares import SHARE_WORDS, time_shares
 from simulator.results.step import StepResult
 from simulator.results.step_view import step_view
 from simulator.results.training import TrainingResult
@@ -139,7 +139,7 @@ def parameter_words(step: StepResult) -> str:
 
 def _account(result: TrainingResult, style: Style) -> list[str]:
     """Return the parts of the step's time, in rows that add up to it."""
-    shares = shares_of(result)
+    shares = time_shares(result)
     columns = [
         Column("why so long", [SHARE_WORDS[share.name] for share in shares], right=False),
         Column("time", [format_duration(share.seconds) for share in shares]),

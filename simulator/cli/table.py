@@ -45,7 +45,7 @@ class Column:
         return [piece.rjust(width) if self.right else piece.ljust(width) for piece in pieces]
 
 
-def lines_of(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
+def row_lines(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
     """Return *rows*, which have no heading, as lines of any width."""
     columns = zip(zip(*rows, strict=True), right, strict=True)
     return table_lines([Column("", cells, to_right) for cells, to_right in columns], Style())
@@ -75,7 +75,7 @@ def fact_lines(facts: Iterable[Fact], style: Style) -> list[str]:
     """Return *facts*, those with a value as aligned columns."""
     every = list(facts)
     rows = [(fact.label, fact.value, fact.said) for fact in every if fact.value is not None]
-    shown = iter(lines_of(rows, [False, True, False]) if rows else ())
+    shown = iter(row_lines(rows, [False, True, False]) if rows else ())
     width = max(len(row[0]) for row in rows or every)
     hang = width + 4 + max((len(row[1]) for row in rows), default=0)
     lines: list[str] = []
@@ -117,7 +117,7 @@ def table_lines(
     return _records(every, style, before, first) + below
 
 
-def fits(columns: Sequence[Column], style: Style) -> bool:
+def columns_fit(columns: Sequence[Column], style: Style) -> bool:
     """Return whether *columns* fit side by side."""
     return _widths(columns, style.width) is not None
 

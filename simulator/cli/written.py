@@ -21,7 +21,16 @@ from simulator.cli.option import declared, option, switch
 from simulator.errors import Fault, InputError, one_line
 from simulator.spelling import mention
 
-__all__ = ["GROUPS", "OPTIONS", "OVERLAP", "CommandOptions", "check_read", "command", "spelt", "written_of"]
+__all__ = [
+    "GROUPS",
+    "OPTIONS",
+    "OVERLAP",
+    "CommandOptions",
+    "check_read",
+    "option_spelt",
+    "shell_command",
+    "written_of",
+]
 
 _EXCHANGE, _STEP, _SINGLE, _PROGRAM = "exchange", "step", "single", "program"
 
@@ -143,7 +152,7 @@ def written_of(given: Mapping[str, Any]) -> CommandOptions:
     return CommandOptions(**{**given, **several})
 
 
-def spelt(name: str) -> str:
+def option_spelt(name: str) -> str:
     """Return the command-line option of the field *name*, as a switch that differs from its default."""
     return spelling.spelt(_given(name), "command")
 
@@ -171,7 +180,7 @@ def check_read(written: CommandOptions) -> None:
         raise InputError(faults)
 
 
-def command(written: CommandOptions) -> str:
+def shell_command(written: CommandOptions) -> str:
     """Return the shell command that gives the options in *written*."""
     words = ["simulate"]
     for field in fields(CommandOptions):
@@ -179,8 +188,8 @@ def command(written: CommandOptions) -> str:
         if value == field.default or field.name in ("launch", "show_options"):
             continue
         if isinstance(value, bool):
-            words.append(spelt(field.name))
+            words.append(option_spelt(field.name))
         else:
             for each in value if isinstance(value, tuple) else (value,):
-                words += [spelt(field.name), each]
+                words += [option_spelt(field.name), each]
     return shlex.join(words)

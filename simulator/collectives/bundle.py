@@ -1,4 +1,4 @@
-"""Collectives within a larger plan: groups that run the same one at once (:class:`ConcurrentGroups`), and a part of one.
+"""Collectives within a larger plan: groups that run one at once (:class:`ConcurrentGroups`), and a part of one.
 
 A collective as a part is :class:`FragmentLoads`; what it loads on the GPUs that compute meanwhile, :class:`GpuLoads`.
 """

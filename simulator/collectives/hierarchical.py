@@ -25,7 +25,7 @@ from simulator.collectives.request import Request, Unsuitable
 from simulator.collectives.rings import add_rings, first_lap
 from simulator.collectives.search.rings import FoundRing, find_rings, round_rates
 from simulator.plan.alike import PairGroup
-from simulator.plan.flow import FlowData, Region, block, joined
+from simulator.plan.flow import FlowData, Region, block, joined_regions
 from simulator.plan.plan import Activity, Flow, Plan, PlanBuilder, in_step
 from simulator.workload.collective import Collective
 
@@ -68,7 +68,7 @@ class _Levels:
 
     def share(self, group: int) -> Region:
         """Return the part of the buffer that the ranks of *group* exchange; for leaders, the whole buffer."""
-        return joined(self.block(group, member) for member in range(len(self.hosts)))
+        return joined_regions(self.block(group, member) for member in range(len(self.hosts)))
 
     def inside(self, what: str, after: Sequence[int]) -> list[int]:
         """Add the collective *what* of the whole buffer in each machine; return the numbers of the last tasks."""

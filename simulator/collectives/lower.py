@@ -20,7 +20,7 @@ from simulator.collectives.request import Request
 from simulator.collectives.schedule import Round, Schedule, Send
 from simulator.network.machine import Machine
 from simulator.network.route import Route
-from simulator.plan.flow import Carries, FlowData, Region, block, joined
+from simulator.plan.flow import Carries, FlowData, Region, block, joined_regions
 from simulator.plan.plan import Flow, PlanBuilder, Work
 from simulator.topology.parts import CpuPart, GpuPart
 
@@ -149,7 +149,7 @@ def carried_in(
         repetition -= step.repeat
     for send in step.sends:
         first = send.chunk(repetition, m)
-        yield FlowData(joined(region((first + i) % m) for i in range(send.width)), send.reduce)
+        yield FlowData(joined_regions(region((first + i) % m) for i in range(send.width)), send.reduce)
 
 
 def _carries(schedule: Schedule, rounds: tuple[Round, ...], region: Callable[[int], Region] | None) -> Carries:

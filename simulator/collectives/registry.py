@@ -55,7 +55,7 @@ def strategy_names(*, named_only: bool = False) -> list[str]:
     return [*_BUILT_IN, *rest, *(_registered() if has_effects() else ())]
 
 
-def left_out() -> list[str]:
+def unlisted_strategies() -> list[str]:
     """Return the names of registered strategies that :func:`strategy_names` leaves out here."""
     return [] if has_effects() else _registered()
 

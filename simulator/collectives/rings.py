@@ -27,7 +27,7 @@ from simulator.collectives.schedule import Schedule
 from simulator.collectives.search.packing import say_ended
 from simulator.collectives.search.rings import FoundRing, find_rings, round_rates
 from simulator.network.route import Route
-from simulator.plan.flow import FlowData, Region, block, cut, joined
+from simulator.plan.flow import FlowData, Region, block, cut, joined_regions
 from simulator.plan.plan import Flow, Plan, PlanBuilder
 
 # The label of a ring's rounds, and the number of passes of n - 1 rounds each.
@@ -125,7 +125,7 @@ def _region(
     def region(chunk: int) -> Region:
         if m == n:  # chunk i belongs to the rank at position i
             return cut(of_rank(ring.order[chunk]), *bounds)
-        share = cut(joined(of_rank(rank) for rank in range(n)), *bounds)
+        share = cut(joined_regions(of_rank(rank) for rank in range(n)), *bounds)
         return cut(share, Fraction(chunk, m), Fraction(chunk + 1, m))
 
     return region

@@ -38,7 +38,7 @@ def variety_of(kernel: Kernel) -> str:
     return " ".join([kernel_class(kernel), *filter(None, kernel.variety())])
 
 
-def shape_of(kernel: Kernel) -> Shape:
+def kernel_axes(kernel: Kernel) -> Shape:
     """Return the values of *kernel* on the axes of its class, in their order."""
     return tuple(value if isinstance(value, str) else max(LEAST_SIZE, float(value)) for value in kernel.place())
 
@@ -59,7 +59,7 @@ def neighbours_of(neighbourhoods: Sequence[Neighbourhood], kernel: Kernel) -> Ne
 def correction(found: Neighbourhood, kernel: Kernel) -> float:
     """Return the factor on the time of *kernel* by the measured kernels *found* of its variety."""
     measured, weights, _ = _solved(found)
-    place = _coordinates(_kernel_class_of(found), shape_of(kernel))
+    place = _coordinates(_kernel_class_of(found), kernel_axes(kernel))
     near = (_correlation(place, other, found.near) for other in measured)
     return math.exp(found.strength * math.fsum(c * w for c, w in zip(near, weights, strict=True)))
 
@@ -70,12 +70,12 @@ def known_share(found: Neighbourhood, kernel: Kernel) -> float:
     It is strength * c' (C + noise I)^-1 c, the complement of the kriging variance.
     """
     measured, _, root = _solved(found)
-    place = _coordinates(_kernel_class_of(found), shape_of(kernel))
+    place = _coordinates(_kernel_class_of(found), kernel_axes(kernel))
     half = _forward(root, [_correlation(place, other, found.near) for other in measured])
     return min(1.0, max(0.0, found.strength * math.fsum(value * value for value in half)))
 
 
-def left_out(found: Neighbourhood) -> list[float]:
+def left_out_errors(found: Neighbourhood) -> list[float]:
     """Return log(measured / predicted) of each measured kernel of *found*, interpolated from the others at strength 1.
 
     With A = C + noise I, leaving row i out gives y_i - (A^-1 y)_i / (A^-1)_ii (Dubrule, *Cross validation of kriging in

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 
 from simulator.engine.kernel import Queue, SimulationClock
-from simulator.engine.resources import LostRates, is_alike, parts_of, roomy, stands_for_all
+from simulator.engine.resources import LostRates, all_parts, is_alike, roomy, stands_for_all
 from simulator.engine.rounds import Amount, Rounds, RunningActivity
 from simulator.engine.timeline import LinkBytes, Span, Timeline
 from simulator.errors import SimulationError
@@ -34,7 +34,7 @@ def execute(machine: Machine, plan: Plan, *, fold: bool = True) -> Timeline:
 
     Raises SimulationError if an activity can never start or end, or if a flow has no bandwidth.
     """
-    if any(map(is_alike, parts_of(plan))) and not (fold and stands_for_all(machine, plan)):
+    if any(map(is_alike, all_parts(plan))) and not (fold and stands_for_all(machine, plan)):
         plan = replace(plan, tasks=tuple(task.apart() for task in plan.tasks))
     return _Executor(machine, plan, fold=fold).run()
 
@@ -312,7 +312,7 @@ def _met(machine: Machine, plan: Plan, fold: bool) -> tuple[set[Resource], set[i
     one; other resources slow nothing.  The undisturbed activities load contended resources but overlap with no activity
     on another stream.
     """
-    if not any(isinstance(part, Fragment) or (isinstance(part, Work) and part.loads) for part in parts_of(plan)):
+    if not any(isinstance(part, Fragment) or (isinstance(part, Work) and part.loads) for part in all_parts(plan)):
         return set(), set()
     met: set[Resource] = {p.target for p in plan.perturbations if p.target}
     if met:

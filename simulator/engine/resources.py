@@ -1,7 +1,7 @@
 """Resources under load: those that flows never saturate, and :class:`LostRates` while a run is perturbed.
 
 Where none is saturated, no flow slows another, and one flow can represent many equal ones.  Limits that are shares of a
-link's rate follow it (:class:`simulator.plan.flow.Limits`).
+link's rate follow it (:class:`simulator.plan.flow.FlowLimits`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from simulator.plan.plan import Flow, Fragment, Part, Plan, Resource, Work, cros
 _FULL = 1 + 1e-12  # tolerance for caps that add up to exactly the capacity
 
 
-def parts_of(plan: Plan) -> Iterator[Part]:
+def all_parts(plan: Plan) -> Iterator[Part]:
     """Yield the parts of all activities of *plan*."""
     return (part for task in plan.tasks for part in task.parts)
 
@@ -28,7 +28,7 @@ def _is_capped(plan: Plan) -> bool:
     """Return whether flows are the only load, and all of them have rate caps."""
     return not plan.perturbations and all(
         part.cap_Bps < float("inf") if isinstance(part, Flow) else isinstance(part, Work) and not part.loads
-        for part in parts_of(plan)
+        for part in all_parts(plan)
     )
 
 
@@ -37,9 +37,9 @@ def stands_for_all(machine: Machine, plan: Plan) -> bool:
 
     This holds if all flows have room within their caps, or if equal flows share their links in the same way everywhere.
     """
-    flows = [part for part in parts_of(plan) if isinstance(part, Flow)]
+    flows = [part for part in all_parts(plan) if isinstance(part, Flow)]
     sites = {None if flow.at is None else flow.at.sites for flow in flows}
-    if len(sites) > 1 or plan.perturbations or any(isinstance(p, Fragment) or _loads(p) for p in parts_of(plan)):
+    if len(sites) > 1 or plan.perturbations or any(isinstance(p, Fragment) or _loads(p) for p in all_parts(plan)):
         return False
     (only,) = sites
     return (only is not None and only.is_uniform) or len(roomy(machine, plan)) == len(_most_at_once(plan))

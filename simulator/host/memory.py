@@ -17,7 +17,7 @@ from simulator.host.occupancy import with_few_threads
 from simulator.host.patterns import chase_answer, random_answer, strided_answer
 from simulator.host.shared_lines import shared_answer
 from simulator.host.starvation import starvation
-from simulator.host.unread import check_read
+from simulator.host.unread import check_access_options
 from simulator.network.machine import Machine
 from simulator.places import Places
 from simulator.questions.single import AccessQuestion
@@ -36,7 +36,7 @@ def access_answer(question: AccessQuestion, machine: Machine, places: Places) ->
     part = places.part(question.device)
     if isinstance(part, GpuPart):
         return _on_gpu(question, part, places)
-    check_read(question, on_gpu=False)
+    check_access_options(question, on_gpu=False)
     if question.kind == "shared":
         return shared_answer(question, part)
     reads, writes = question.reads, question.writes
@@ -96,7 +96,7 @@ def _on_gpu(question: AccessQuestion, part: GpuPart, places: Places) -> HostTime
         )
     if question.node != "local":
         raise InputError(f"node={question.node}: a GPU's accesses are to its own memory; copy: crosses links")
-    check_read(question, on_gpu=True)
+    check_access_options(question, on_gpu=True)
     if question.kind == "chase":
         return gpu_chase_answer(question, part)
     device = places.find(question.device, threads=question.threads).device

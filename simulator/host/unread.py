@@ -30,7 +30,7 @@ _OF_COPIES: dict[CopyKind, frozenset[str]] = {
 }
 
 
-def check_read(question: AccessQuestion, *, on_gpu: bool) -> None:
+def check_access_options(question: AccessQuestion, *, on_gpu: bool) -> None:
     """Raise InputError where *question* sets options that accesses of its kind do not use."""
     read = (_ON_GPU if on_gpu else _ON_CPU).get(question.kind, frozenset())
     said = [f.name for f in fields(question) if f.name not in _ALWAYS and getattr(question, f.name) != f.default]

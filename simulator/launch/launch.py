@@ -30,7 +30,7 @@ from simulator.launch.result import LaunchLine
 from simulator.launch.shell import Script, commands_of
 from simulator.launch.switches import is_off
 from simulator.launch.trainer import Trainer, read_trainer
-from simulator.launch.unread import refuse, unread
+from simulator.launch.unread import refuse_arguments, unread
 from simulator.launch.variables import read_variables
 from simulator.questions.options import RECOMPUTED_PARTS
 from simulator.spelling import mention
@@ -85,7 +85,7 @@ def read_launch(text: str, at_hand: int | None = None, own: int | None = None) -
         if "clip" in command.program and "workload" in found.options:  # two towers, of which the name says one
             found.unknown = f"--model {args.value('model')} of {command.program}"
             del found.options["workload"]
-    refuse(args, launcher)
+    refuse_arguments(args, launcher)
     args.finish()
     found.notes += unread(args, launcher, command.starter, found.files)
     return found

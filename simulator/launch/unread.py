@@ -1,4 +1,4 @@
-"""What is said of the arguments of a launch line that change nothing: :func:`refuse`, :func:`unread`."""
+"""What is said of the arguments of a launch line that change nothing: :func:`refuse_arguments`, :func:`unread`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FILE = re.compile(r"\S+\.(ya?ml|toml|json|cfg|conf|py|sh)")
 _SETTING = re.compile(r"[+~]{0,2}[A-Za-z_][\w./@-]*=.*", re.DOTALL)
 
 
-def refuse(args: Arguments, launcher: Arguments) -> None:
+def refuse_arguments(args: Arguments, launcher: Arguments) -> None:
     """Record a fault for each argument without which a step is another one, and why it has no answer."""
     for each in (args, launcher) if launcher is not args else (args,):
         for name in each.names:

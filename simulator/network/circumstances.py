@@ -12,7 +12,7 @@ from simulator.network.named import pairs
 from simulator.network.routing import Router
 from simulator.questions.where import Neighbour, SlowLink
 from simulator.spelling import mention
-from simulator.topology.cluster import apart
+from simulator.topology.cluster import with_host_apart
 from simulator.topology.topology import Topology, Wire, each
 from simulator.units import format_bandwidth
 
@@ -47,7 +47,7 @@ def machine_of(
             if end.kind not in ("gpu", "cpu"):
                 raise refused("neighbours", f"{end.name} is neither a GPU nor a CPU, which jobs run on", neighbour.ends)
     for host in _unlike(topology, slowed, busy) if topology.n_nodes > 1 else ():
-        topology = apart(topology, host)
+        topology = with_host_apart(topology, host)
     nominal, wires = list(topology.wires), list(topology.wires)
     for slow, ways in slowed:
         joined = {frozenset(_written(topology, end) for end in ends) for ends in ways}

@@ -32,7 +32,7 @@ def block(number: int, count: int) -> Region:
     return ((Fraction(number, count), Fraction(number + 1, count)),)
 
 
-def joined(regions: Iterable[Region]) -> Region:
+def joined_regions(regions: Iterable[Region]) -> Region:
     """Return the intervals of all *regions*, in order; adjacent ones are merged."""
     found: list[tuple[Fraction, Fraction]] = []
     for start, stop in (stretch for region in regions for stretch in region):

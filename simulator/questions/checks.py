@@ -140,9 +140,9 @@ def server_faults(servers: Sequence[str], strategy: str) -> Iterator[str]:
         yield f"{mention('servers', one_line(','.join(servers), 60))}: own and workers stand alone"
 
 
-def limits_of(cls: type, name: str) -> From:
+def field_limits(cls: type, name: str) -> From:
     """Return the limits of the number in the field *name* of *cls*."""
-    limits = rules_of(cls)[name].limits
+    limits = field_rules(cls)[name].limits
     assert limits is not None
     return limits
 
@@ -160,7 +160,7 @@ def out_of(name: str, value: float, limits: From) -> str:
 
 def _misfits(question: object) -> Iterator[str]:
     cls: Any = type(question)
-    for name, (choices, is_tuple, is_whole, limits) in rules_of(cls).items():
+    for name, (choices, is_tuple, is_whole, limits) in field_rules(cls).items():
         value = getattr(question, name)
         if choices:
             for word in value if is_tuple else (value,):
@@ -176,7 +176,7 @@ def _misfits(question: object) -> Iterator[str]:
 
 
 @cache
-def rules_of(cls: Any) -> Mapping[str, Rule]:
+def field_rules(cls: Any) -> Mapping[str, Rule]:
     """Return the rules of the fields of *cls*, from their types; one whose type says nothing has none."""
     rules = {}
     for name, hint in get_type_hints(cls, include_extras=True).items():

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Annotated, Literal, get_args
 
 from simulator.errors import Fault, InputError, divisors, nearest, one_line, refused
-from simulator.questions.checks import From, check, limits_of
+from simulator.questions.checks import From, check, field_limits
 from simulator.spelling import mention, spelt
 from simulator.units import whole_number
 
@@ -250,7 +250,7 @@ def _value(text: str, key: str, said: str, has_value: bool) -> object:
         return said
     if key == "order":
         return tuple(said.split("-"))
-    number, (least, most, _) = whole_number(said), limits_of(Layout, key)
+    number, (least, most, _) = whole_number(said), field_limits(Layout, key)
     if number is None or not least <= number <= most:
         raise InputError(f"{where}: {key} is a whole number, {least} to {most}")
     return number

@@ -60,7 +60,7 @@ def said(changed: ChangeEffect | None) -> str:
     return f"; {changed.said()}" if changed is not None else ""
 
 
-def facts_of(changed: ChangeEffect | None) -> list[Fact]:
+def change_fact(changed: ChangeEffect | None) -> list[Fact]:
     """Return the line of *changed* in the view of its answer; empty if there is none."""
     return [Fact("changed", changed.said())] if changed is not None else []
 

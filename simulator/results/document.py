@@ -23,7 +23,7 @@ def to_json(data: Mapping[str, Any]) -> str:
     return json.dumps(data, indent=2, allow_nan=False) + "\n"
 
 
-def whole_number(value: float) -> int | float:
+def rounded_integer(value: float) -> int | float:
     """Return *value* as an integer if it differs from one only by rounding."""
     nearest = round(value)
     return nearest if abs(value - nearest) <= 1e-9 * max(1.0, abs(value)) else value

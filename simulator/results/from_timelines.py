@@ -15,7 +15,7 @@ from simulator.results.bottleneck import bottleneck_of
 from simulator.results.result import counts_software, is_bound
 from simulator.results.staging import staging_notes
 from simulator.results.step import StepResult
-from simulator.results.streams import StreamUse, stream_uses, times_of
+from simulator.results.streams import StreamUse, run_counts, stream_uses
 from simulator.results.training import TrainingResult
 from simulator.results.training_run import DeviceMemory
 from simulator.step.issue import LayerCollective
@@ -74,7 +74,7 @@ def together_result(
     exchanging_s = sum(use.busy_s for stream, use in uses.items() if stream.endswith(STREAM))
     fragments = [
         (part, times)
-        for task, times in zip(timeline.plan.tasks, times_of(timeline), strict=True)
+        for task, times in zip(timeline.plan.tasks, run_counts(timeline), strict=True)
         for part in task.parts
         if isinstance(part, Fragment)
     ]
@@ -183,7 +183,7 @@ def _exchanged(timeline: Timeline, prefix: str = "") -> list[tuple[int, float]]:
     """Return the (count, total bytes) of each exchange on the streams that start with *prefix*."""
     return [
         (times, times * task.about.size_bytes)
-        for task, times in zip(timeline.plan.tasks, times_of(timeline), strict=True)
+        for task, times in zip(timeline.plan.tasks, run_counts(timeline), strict=True)
         if isinstance(task.about, CollectiveLabel) and task.stream.startswith(prefix)
     ]
 

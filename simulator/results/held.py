@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from simulator.results.step import StepResult
 from simulator.results.training import TrainingResult
 from simulator.step.memory import held_in, moments_of
-from simulator.training.memory import bucket_bytes_of, gathered_elements, shares_of
+from simulator.training.memory import bucket_bytes_of, gathered_elements, rank_shares
 from simulator.training.worker import LaunchLabel
 from simulator.workload.backward import backward_steps
 
@@ -52,7 +52,7 @@ def held_over(result: TrainingResult) -> list[HeldAt]:
         return []
     layout = result.question.layout.on(result.device_count)
     held = held_in(step.network, step.options)
-    shares = shares_of(held, gathered_elements(step.network, layout), result.question, layout)
+    shares = rank_shares(held, gathered_elements(step.network, layout), result.question, layout)
     buckets = bucket_bytes_of(held, result.question, layout)
     lasting = need.parameters_bytes + need.optimizer_bytes + need.context_bytes + buckets
     names = [each.layer.name for each in backward_steps(step.network)]

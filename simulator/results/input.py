@@ -85,7 +85,7 @@ class InputRun:
         return self.first_s + (self.asked.epochs - 1) * self.later_s + self.asked.epochs * self.evaluation_s
 
 
-def ends_of(timeline: Timeline) -> list[float]:
+def step_ends(timeline: Timeline) -> list[float]:
     """Return the end of each step, in seconds."""
     return [
         span.end_s

@@ -1,4 +1,4 @@
-"""The critical path of a step, divided by what its time is spent on (:func:`limits_of`).
+"""The critical path of a step, divided by what its time is spent on (:func:`critical_seconds`).
 
 Each activity starts when the last of the activities it waits for ends.  From the end of the step back to its start
 these form a chain without gaps.  Each activity of the chain belongs to the host, a kernel (bound by arithmetic, memory
@@ -69,7 +69,7 @@ def _last_given(ends: Sequence[tuple[float, int, int]], start_s: float, path: Ma
     return [first[1]] if first is not None else []
 
 
-def limits_of(timeline: Timeline, seen: str = "") -> dict[str, float]:
+def critical_seconds(timeline: Timeline, seen: str = "") -> dict[str, float]:
     """Return the seconds of a step's critical path by what they are spent on, the most first.
 
     ``host`` launches; ``compute``, ``memory`` and ``latency`` limit kernels; ``copies`` and ``exchange`` move data;

@@ -46,9 +46,9 @@ def grouped(results: Sequence[Answer]) -> tuple[list[Answer], dict[int, str]]:
 def bare_words(results: Sequence[Answer]) -> str:
     """Return which of *results* users can select but are timed without their software; empty if none."""
     names = dict.fromkeys(r.strategy for r in results if not r.is_bound and not r.counts_software)
-    return f"{joined(list(names))} {'is' if len(names) == 1 else 'are'} {BARE}" if names else ""
+    return f"{listed(list(names))} {'is' if len(names) == 1 else 'are'} {BARE}" if names else ""
 
 
-def joined(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
     """Return *names* as a list in words: a, b and c."""
     return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]

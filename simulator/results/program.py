@@ -14,7 +14,7 @@ from simulator.programs.memory import held_curve
 from simulator.programs.state import State
 from simulator.programs.statements import Program
 from simulator.programs.writer import LOCK
-from simulator.results.changed import ChangeEffect, changed_entry, facts_of, said
+from simulator.results.changed import ChangeEffect, change_fact, changed_entry, said
 from simulator.results.confidence import Confidence, confidence_of
 from simulator.results.document import SCHEMA_VERSION, taken
 from simulator.results.limits import critical_path
@@ -86,7 +86,7 @@ class ProgramResult:
 
     def _repr_html_(self) -> str:
         """Return the result as an HTML table, for notebooks."""
-        head = Fact("machine", self.machine), *facts_of(self.changed), Fact("program", self.name)
+        head = Fact("machine", self.machine), *change_fact(self.changed), Fact("program", self.name)
         return html_of([*head, *self.view])
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from simulator.bands.composition import ClassShare as BandPart
-from simulator.bands.composition import parts_of
+from simulator.bands.composition import class_shares
 from simulator.bands.evidence import kernel_chain
 from simulator.devices.cost import Bound, KernelCost
 from simulator.engine.timeline import Timeline
@@ -132,7 +132,7 @@ def kernel_parts(ran: Sequence[LaunchRun], main: Precision) -> tuple[BandPart, .
         for kind, cost in zip(each.issue.work.kinds, each.issue.work.costs, strict=True)
         for chain in [kernel_chain(kind, cost.bound, main if cost.flop else "")]
     )
-    return parts_of(times_s, 1.0)
+    return class_shares(times_s, 1.0)
 
 
 def lengths_of(ran: Sequence[LaunchRun]) -> dict[str, float]:

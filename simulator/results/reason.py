@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from simulator.plan.plan import Flow, Plan
 from simulator.results.bottleneck import LinkUse
-from simulator.results.order import joined
+from simulator.results.order import listed
 from simulator.results.result import Result
 from simulator.units import format_duration, format_size
 
@@ -58,7 +58,7 @@ def verdict(results: Sequence[Result]) -> str:
     ranked, bare, bounds = _compared(results)
     text = _ranked(ranked, results, "bound" if ranked[0].is_bound else "")
     if bare:
-        names = joined([_name(result, results) for result in bare])
+        names = listed([_name(result, results) for result in bare])
         text += f"; {names} would need {format_duration(bare[0].sync_time_s)} on the bare links alone"
     return f"{text}; {_beside(ranked[0], bounds, results)}" if bounds else text
 
@@ -93,8 +93,8 @@ def _close_words(ratio: float) -> str:
 def _all_equal(names: Sequence[str], noun: str, close: str) -> str:
     """Return that all *names* are equal, with the tolerance *close*; *noun* is not empty for bounds."""
     if noun:
-        return f"{joined(names)} have the same {noun}{f' ({close})' if close else ''}"
-    return f"{joined(names)} {f'are {close}' if close else 'are equally fast'}"
+        return f"{listed(names)} have the same {noun}{f' ({close})' if close else ''}"
+    return f"{listed(names)} {f'are {close}' if close else 'are equally fast'}"
 
 
 def _first(names: Sequence[str], other: str, ratio: float, noun: str, close: str) -> str:
@@ -102,8 +102,8 @@ def _first(names: Sequence[str], other: str, ratio: float, noun: str, close: str
     close = f" ({close})" if close else ""
     if noun:
         has = "has" if len(names) == 1 else "have"
-        return f"{joined(names)} {has} the lowest {noun}{close}, and that of {other} is {_times(ratio)} as high"
-    return f"{joined(names)} {'is' if len(names) == 1 else 'are'} fastest{close}, {_times(ratio)} as fast as {other}"
+        return f"{listed(names)} {has} the lowest {noun}{close}, and that of {other} is {_times(ratio)} as high"
+    return f"{listed(names)} {'is' if len(names) == 1 else 'are'} fastest{close}, {_times(ratio)} as fast as {other}"
 
 
 def _unmeasured(*results: Answer) -> str:
@@ -121,7 +121,7 @@ def _beside(best: Result, bounds: Sequence[Result], among: Sequence[Result]) -> 
         text = f"no ideal schedule on the bare links is below {name}: {called} needs at least {least}"
         both = best, lowest, name, called
     else:
-        names = joined([_name(result, among) for result in _tied(bounds)])
+        names = listed([_name(result, among) for result in _tied(bounds)])
         share = lowest.sync_time_s / best.sync_time_s
         text = f"the lowest bound, that of {names}, is {least}: {share * 100:.0f} % of the time of {name}"
         both = lowest, best, called, name
@@ -263,7 +263,7 @@ def steps_verdict(results: Sequence[TrainingResult]) -> str:
         who, least = _name(best, results) if len(ranked) > 1 else "it", "at least " if noun else ""
         said.append(f"{who} loses {least}{lost} of {whole} against one device alone")
     if bare:
-        named = joined([_name(result, results) for result in bare])
+        named = listed([_name(result, results) for result in bare])
         said.append(f"{named} would need {format_duration(bare[0].step_time_s)} with exchanges on the bare links alone")
     if bounds and bounds[0].throughput > best.throughput:
         gain = f"{(bounds[0].throughput / best.throughput - 1) * 100:.2g} %"

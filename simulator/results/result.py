@@ -11,10 +11,10 @@ from simulator.collectives.request import Request
 from simulator.engine.timeline import Timeline
 from simulator.questions.collective import CollectiveQuestion
 from simulator.results.bottleneck import CapacityGiven, LinkUse, binding, slowed_of
-from simulator.results.changed import ChangeEffect, changed_entry, facts_of, said
+from simulator.results.changed import ChangeEffect, change_fact, changed_entry, said
 from simulator.results.composed import collective_composition
 from simulator.results.confidence import BAND_HEAD, Confidence, confidence_of, of_a_bound
-from simulator.results.document import SCHEMA_VERSION, rounded_share, taken, whole_number
+from simulator.results.document import SCHEMA_VERSION, rounded_integer, rounded_share, taken
 from simulator.results.staging import staging_notes
 from simulator.results.view import Fact, html_of
 from simulator.topology.schema import Price, price_entry
@@ -64,7 +64,7 @@ class Result:
             **changed_entry(self.changed),
             **taken(self, "strategy", "is_bound", "counts_software", "collective", "n_ranks"),
             "gpus": list(self.gpus),
-            "bytes": whole_number(self.size_bytes),
+            "bytes": rounded_integer(self.size_bytes),
             "sync_time_s": self.sync_time_s,
             **self.confidence.to_dict(),
             **taken(self, "algbw_Bps", "busbw_Bps"),
@@ -72,7 +72,7 @@ class Result:
             "simulation_events": self.simulation_events,
             "bottleneck": busiest,
             "links": [
-                {"name": use.name, "bytes": whole_number(use.bytes), "utilisation": rounded_share(use.utilisation)}
+                {"name": use.name, "bytes": rounded_integer(use.bytes), "utilisation": rounded_share(use.utilisation)}
                 for use in self.links
             ],
             "rings": [list(ring) for ring in self.rings],
@@ -86,7 +86,7 @@ class Result:
         return html_of(
             [
                 Fact("machine", self.machine),
-                *facts_of(self.changed),
+                *change_fact(self.changed),
                 Fact("strategy", self.strategy),
                 Fact("collective", asked),
                 Fact("time", format_duration(self.sync_time_s)),

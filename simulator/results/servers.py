@@ -102,7 +102,7 @@ class ServerRun:
         return max(self.stages_s, key=lambda name: round(self.stages_s[name], 12))
 
 
-def ends_of(timeline: Timeline, teams: Sequence[NodeTeam]) -> list[list[float]]:
+def team_step_ends(timeline: Timeline, teams: Sequence[NodeTeam]) -> list[list[float]]:
     """Return for each team the time at which each of its steps was computed, in seconds."""
     places = [{role.place.name for role in team.roles} for team in teams]
     found: list[dict[int, float]] = [{} for _ in teams]
@@ -151,7 +151,7 @@ def server_run(
 ) -> ServerRun:
     """Return the steady state of *timeline*, which repeats after *cycle* steps; the first steps are left out."""
     machine = timeline.machine
-    ends = ends_of(timeline, teams)
+    ends = team_step_ends(timeline, teams)
     windows = periods_of(ends, cycle if staleness or cycle != 1 else None)  # in step, all of the last half are equal
     periods = [period_s for _, _, period_s in windows]
     events = _Events(timeline)
@@ -268,7 +268,7 @@ def _bottleneck(timeline: Timeline, events: _Events, steps: Sequence[int], perio
 
 def loss_at(timeline: Timeline, teams: Sequence[NodeTeam], step: int, server: int, after_s: float) -> Loss:
     """Return the loss of *server*, *after_s* seconds after the start of *step*, in the run *timeline*."""
-    start_s = max(own[step - 1] for own in ends_of(timeline, teams))
+    start_s = max(own[step - 1] for own in team_step_ends(timeline, teams))
     spans_s: dict[tuple[str, int, int], tuple[float, float]] = {}
     begun: dict[tuple[str, int, int], float] = {}
     for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True):
@@ -291,7 +291,7 @@ def one_step(timeline: Timeline, teams: Sequence[NodeTeam], number: int, step: i
 
     Its pulls are those of the previous step, which bring the parameters that it computes with.
     """
-    ends_s = ends_of(timeline, teams)[number]
+    ends_s = team_step_ends(timeline, teams)[number]
     start_s = ends_s[step - 1]
     streams = {
         task.stream

@@ -1,4 +1,4 @@
-"""The time of a step, divided into parts that add up to it: :func:`shares_of`."""
+"""The time of a step, divided into parts that add up to it: :func:`time_shares`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TimeShare(NamedTuple):
     seconds: float
 
 
-def shares_of(result: TrainingRun) -> tuple[TimeShare, ...]:
+def time_shares(result: TrainingRun) -> tuple[TimeShare, ...]:
     """Return the parts of the step's time on the device that *result* describes, the largest first.
 
     They add up to the step's time.  The waiting time of a pipeline stage is split into the exchange of gradients or

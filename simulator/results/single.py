@@ -8,7 +8,7 @@ from typing import Any
 
 from simulator.bands.composition import Band
 from simulator.host.answer import HostTime
-from simulator.results.changed import ChangeEffect, changed_entry, facts_of, said
+from simulator.results.changed import ChangeEffect, change_fact, changed_entry, said
 from simulator.results.confidence import BAND_HEAD, Confidence
 from simulator.results.document import SCHEMA_VERSION
 from simulator.results.view import Fact, html_of
@@ -42,7 +42,7 @@ class SingleResult:
     def _repr_html_(self) -> str:
         """Return the answer as an HTML table, for notebooks."""
         time = Fact("time", format_duration(self.time_s)), Fact(BAND_HEAD, self.confidence.words)
-        return html_of([Fact("machine", self.machine), *facts_of(self.changed), Fact("question", self.words), *time])
+        return html_of([Fact("machine", self.machine), *change_fact(self.changed), Fact("question", self.words), *time])
 
     def name_among(self, found: Sequence[SingleResult]) -> str:
         """Return its name in what is said of *found*: its size in a sweep; nothing, if it is the only one."""

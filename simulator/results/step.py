@@ -15,7 +15,7 @@ from simulator.places import Place
 from simulator.questions.calibration import Calibration
 from simulator.questions.options import StepOptions
 from simulator.results.composed import generation_of, main_format
-from simulator.results.limits import limits_of
+from simulator.results.limits import critical_seconds
 from simulator.results.ran import (
     KindTime,
     LaunchRun,
@@ -108,7 +108,7 @@ class StepResult:
     @cached_property
     def limits_s(self) -> dict[str, float]:
         """Seconds of the critical path by limiter, the most first (:mod:`simulator.results.limits`)."""
-        return limits_of(self.timeline, self.prefix)
+        return critical_seconds(self.timeline, self.prefix)
 
     @property
     def bound(self) -> str:

@@ -11,7 +11,7 @@ from simulator.questions.where import month_words
 from simulator.results.changed import changed_entry
 from simulator.results.document import SCHEMA_VERSION, options_document, rounded_share, taken
 from simulator.results.order import best_of
-from simulator.results.shares import shares_of
+from simulator.results.shares import time_shares
 from simulator.results.step import StepResult
 from simulator.results.step_confidence import step_confidence, step_trust
 from simulator.results.training_run import TrainingRun
@@ -65,7 +65,7 @@ def _entry(result: TrainingRun) -> dict[str, Any]:
         "price_per_million_samples": price_entry(result.price_per_million),
         **taken(result, "alone_s", exposed_communication_s="exposed_s", pipeline_bubble_s="bubble_s"),
         "communication_s": result.exchanging_s,
-        "account_s": {share.name: share.seconds for share in shares_of(result)},
+        "account_s": {share.name: share.seconds for share in time_shares(result)},
         "communication_bytes": result.exchanged_bytes,
         **taken(result, "exchanges", "scaling_efficiency"),
         "bottleneck": None

@@ -16,7 +16,7 @@ class StreamUse:
     waits_s: dict[str, float] = field(default_factory=dict)
 
 
-def times_of(timeline: Timeline) -> list[int]:
+def run_counts(timeline: Timeline) -> list[int]:
     """Return the number of runs of each activity; a representative micro-batch counts for the skipped ones."""
     tasks = timeline.plan.tasks
     skipped = next((task.about for task in tasks if isinstance(task.about, SkippedMicroBatches)), None)
@@ -34,7 +34,7 @@ def stream_uses(timeline: Timeline) -> dict[str, StreamUse]:
     that ends last of all.  Skipped micro-batches count like the one that represents them.
     """
     tasks, spans = timeline.plan.tasks, timeline.spans
-    times = times_of(timeline)
+    times = run_counts(timeline)
     found: dict[str, StreamUse] = {}
     before_s: dict[str, float] = {}
     for task, span in zip(tasks, spans, strict=True):

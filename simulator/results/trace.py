@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from simulator.engine.timeline import Span
 from simulator.plan.plan import Activity, Flow
-from simulator.results.document import whole_number
+from simulator.results.document import rounded_integer
 from simulator.results.result import Result
 from simulator.results.trace_sheet import Sheet, is_drawn
 
@@ -99,8 +99,8 @@ def _flow_slices(task: Activity, span: Span, rounds_drawn: int, sheet: Sheet) ->
             args = {
                 "from": nodes[flow.route.src].name,
                 "to": target,
-                "bytes": whole_number(flow.bytes * flow.count * n_rounds),
-                "on the wire": whole_number(flow.wire_bytes * flow.count * n_rounds),
+                "bytes": rounded_integer(flow.bytes * flow.count * n_rounds),
+                "on the wire": rounded_integer(flow.wire_bytes * flow.count * n_rounds),
                 "round": first if n_rounds == 1 else f"{first} to {last}",
                 "rounds": task.repeat,
                 "flows": flow.count,

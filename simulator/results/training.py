@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simulator.bands.composition import Band
-from simulator.results.changed import facts_of, said
+from simulator.results.changed import change_fact, said
 from simulator.results.confidence import Confidence
 from simulator.results.step_confidence import step_confidence, step_trust
 from simulator.results.step_document import steps_document
@@ -40,7 +40,7 @@ class TrainingResult(TrainingRun):
         return html_of(
             [
                 Fact("machine", on),
-                *facts_of(self.changed),
+                *change_fact(self.changed),
                 Fact("network", what),
                 Fact("way", self.way),
                 *step_view(self),

@@ -39,7 +39,7 @@ def best_document(space: Space, machine: str, best: Ranking) -> dict[str, Any]:
                 "band": None if entry.band is None else asdict(entry.band),
                 "outside": list(entry.outside),
                 "memory_bytes": entry.memory_bytes,
-                "reason": reason_of(entry.shares),
+                "reason": loss_words(entry.shares),
                 "account_s": {share.name: share.seconds for share in entry.shares},
             }
             for entry in best.ranking
@@ -47,7 +47,7 @@ def best_document(space: Space, machine: str, best: Ranking) -> dict[str, Any]:
     }
 
 
-def reason_of(shares: tuple[TimeShare, ...], most: int = 3) -> str:
+def loss_words(shares: tuple[TimeShare, ...], most: int = 3) -> str:
     """Return what keeps a step from computing all the time, in words, the largest *most* parts first."""
     whole_s = sum(share.seconds for share in shares) or 1.0
     lost = [s for s in shares if s.name != "computing" and s.seconds >= _WORTH_SAYING * whole_s]

@@ -19,7 +19,7 @@ from simulator.network.machine import Machine
 from simulator.questions.checks import changed
 from simulator.questions.layout import Layout
 from simulator.questions.step import StepQuestion
-from simulator.search.repeats import KEPT, ShortNetwork, part_of, shortened
+from simulator.search.repeats import KEPT, ShortNetwork, partial_network, shortened
 from simulator.step.issue import Part, issues_of
 from simulator.step.memory import NetworkMemory, held_in
 from simulator.training.divide import divided
@@ -28,7 +28,7 @@ from simulator.training.pipeline import plan_chunk
 from simulator.training.plan import SharedStep
 from simulator.training.roles import Role
 from simulator.workload.collective import Collective
-from simulator.workload.network import Network, block_name, shape_of
+from simulator.workload.network import Network, block_name, network_key
 from simulator.workload.split.experts import expert_parameters
 from simulator.workload.split.stages import NetworkStage, stages_of, units_of
 
@@ -127,8 +127,8 @@ class RankWork:
     def _cost(self, network: Network, known: dict[Hashable, _Seconds]) -> UnitCost:
         forward_s = backward_s = update_s = 0.0
         for _, layers in groupby(network.layers, lambda layer: block_name(layer.name)):
-            piece = part_of(self.network, tuple(layers))
-            shape = shape_of(piece)
+            piece = partial_network(self.network, tuple(layers))
+            shape = network_key(piece)
             if shape not in known:
                 known[shape] = self._seconds(piece)
             forward_s += known[shape][0]
@@ -217,7 +217,7 @@ class RankWork:
     def _held(self, units: tuple[int, ...]) -> NetworkMemory:
         if units not in self._kept:
             layers = [layer for unit in units for layer in self._units[unit].network.layers]
-            self._kept[units] = held_in(part_of(self.network, layers), self.question.options)
+            self._kept[units] = held_in(partial_network(self.network, layers), self.question.options)
         return self._kept[units]
 
 

@@ -49,7 +49,7 @@ def _shape(unit: Sequence[Layer]) -> object:
     return [(layer.operator, [p.elements for p in layer.parameters], bool(block_name(layer.name))) for layer in unit]
 
 
-def part_of(network: Network, layers: Sequence[Layer]) -> Network:
+def partial_network(network: Network, layers: Sequence[Layer]) -> Network:
     """Return some *layers* of *network* as a network of their own, whose inputs other layers may have written."""
     written = {layer.output for layer in layers}
     before = {layer.output for layer in network.layers} - written

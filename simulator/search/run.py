@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any, NamedTuple, Protocol
 
-from simulator.api.outcome import fits, least_s
+from simulator.api.outcome import least_step_s, step_fits
 from simulator.api.session import Session
 from simulator.bands.composition import Band
 from simulator.collectives.request import Unsuitable
 from simulator.errors import InputError
 from simulator.questions.layout import parse_layout
-from simulator.results.shares import TimeShare, shares_of
+from simulator.results.shares import TimeShare, time_shares
 from simulator.search.price import MEMORY, Pricer, SearchOutcome
 from simulator.search.space import Candidate, Division, Space
 from simulator.spelling import spelt
@@ -210,7 +210,7 @@ def simulate_way(space: Space, way: Candidate, bound_s: float) -> dict[str, Any]
     """Return the full simulation of *way* as plain data; without a time if it takes longer than *bound_s* or fails."""
     session, question = _pricer(space).session, space.asked(way)
     try:
-        if bound_s < math.inf and least_s(session, question) > bound_s and fits(session, question):
+        if bound_s < math.inf and least_step_s(session, question) > bound_s and step_fits(session, question):
             return {"step_time_s": None, "reason": None}
         result = session.step(question)
     except (InputError, Unsuitable) as error:
@@ -224,5 +224,5 @@ def simulate_way(space: Space, way: Candidate, bound_s: float) -> dict[str, Any]
         "step_time_s": result.step_time_s,
         **result.confidence.to_dict(),
         "memory_bytes": result.tightest.need.total_bytes,
-        "shares": [list(share) for share in shares_of(result)],
+        "shares": [list(share) for share in time_shares(result)],
     }

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from simulator.results.document import SCHEMA_VERSION, options_document, taken
-from simulator.results.shares import SHARE_WORDS, shares_of
+from simulator.results.shares import SHARE_WORDS, time_shares
 from simulator.results.training import TrainingResult
 
 _WORTH_SAYING = 0.02  # smallest drop of the doubling efficiency that counts as a knee
@@ -69,7 +69,7 @@ def _cause(before: TrainingResult, after: TrainingResult) -> str:
 
     def spent(result: TrainingResult) -> dict[str, float]:
         scale = result.device_count / result.samples
-        return {share.name: scale * share.seconds for share in shares_of(result)}
+        return {share.name: scale * share.seconds for share in time_shares(result)}
 
     then, now = spent(before), spent(after)
     name = max(now, key=lambda part: (round(now[part] - then.get(part, 0.0), 12), part))
@@ -107,7 +107,7 @@ def curve_document(curve: Curve) -> dict[str, Any]:
                 **taken(result, "bound", "fits"),
                 "memory_bytes": result.tightest.need.total_bytes,
                 "bottleneck": None if result.bottleneck is None else result.bottleneck.name,
-                "account_s": {share.name: share.seconds for share in shares_of(result)},
+                "account_s": {share.name: share.seconds for share in time_shares(result)},
             }
             for result, efficiency, gain in zip(curve.results, curve.efficiency, (None, *curve.gains), strict=True)
         ],

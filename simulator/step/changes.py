@@ -35,7 +35,7 @@ class Change:
         return replace(options, **self.options)
 
 
-def changes_of(options: StepOptions, device: Device) -> Iterator[Change]:
+def possible_changes(options: StepOptions, device: Device) -> Iterator[Change]:
     """Yield the possible changes of *options* on *device*, least intrusive first.
 
     Half precision is autocast in training; in inference the parameters themselves are cast.

@@ -10,7 +10,7 @@ from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.predict import Device
 from simulator.questions.options import StepOptions
 from simulator.spelling import word_of
-from simulator.step.changes import changes_of
+from simulator.step.changes import possible_changes
 from simulator.step.memory import MemoryNeed, memory_need
 from simulator.topology.catalogue import load_part, part_names
 from simulator.topology.parts import GpuPart
@@ -74,7 +74,7 @@ def what_would_fit(
     batch that fits without changes; if there are none, all changes together with a smaller batch.
     """
     need = need or (lambda network, changed: memory_need(network, changed, device))
-    of_options = [Saving(each.words, each.applied) for each in changes_of(options, device) if each.memory]
+    of_options = [Saving(each.words, each.applied) for each in possible_changes(options, device) if each.memory]
     savings = [*(Saving(words, build=other) for words, other in variants), *of_options]
     found: list[str] = []
     for count in (1, 2, 3):

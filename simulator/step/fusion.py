@@ -51,7 +51,7 @@ def run_groups(network: Network, options: StepOptions) -> tuple[FusedLayers, ...
     Blocks that are recomputed are compiled one by one, so that no group spans two of them.
     """
     if options.compiled:
-        return groups_of(network, apart=options.trains and options.recompute in ("full", "operators"))
+        return fused_groups(network, apart=options.trains and options.recompute in ("full", "operators"))
     return _alone(network)
 
 
@@ -61,7 +61,7 @@ def _alone(network: Network) -> tuple[FusedLayers, ...]:
 
 
 @once
-def groups_of(network: Network, *, apart: bool = False) -> tuple[FusedLayers, ...]:
+def fused_groups(network: Network, *, apart: bool = False) -> tuple[FusedLayers, ...]:
     """Return the layers of *network* in fused groups, by their last layers; *apart*: none spans two blocks."""
     writer: dict[int, _Open] = {}  # the open group that writes a tensor
     found: list[_Open] = []

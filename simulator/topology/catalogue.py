@@ -57,16 +57,18 @@ def find_topology(name: str, beside: Path | None = None) -> tuple[Path, str]:
         raise InputError(Fault("is a folder; a YAML file or a built-in name is needed", name))
     if stem in _part_files():
         raise InputError(Fault(f"is a part, not a machine; {_machines_with(stem)}", one_line(name)))
-    described = {name: description_of(path) for name, path in builtin_topologies().items()}
+    described = {name: file_description(path) for name, path in builtin_topologies().items()}
     alone = {name: path for name, path in _part_files().items() if path.parent.name in ("gpu", "cpu")}
-    described |= {name: f"1 x {description_of(path)}" for name, path in alone.items()}  # each can be named as a machine
+    described |= {
+        name: f"1 x {file_description(path)}" for name, path in alone.items()
+    }  # each can be named as a machine
     hint = nearest(stem, described, listed=0, words=described)
     if not hint.startswith("did"):
         hint = nearest(stem, builtin_topologies(), listed=6)
     raise InputError(Fault(f"no such file and no built-in topology; {hint} (simulate machines)", one_line(name)))
 
 
-def description_of(path: Path) -> str:
+def file_description(path: Path) -> str:
     """Return the description in the file at *path*, without parsing the whole file, since there are many."""
     match = _DESCRIPTION.search(path.read_text(encoding="utf-8"))
     return match[1].strip("\"'") if match else ""

@@ -81,7 +81,7 @@ def compose_cluster(
     )
 
 
-def apart(cluster: Topology, host: int) -> Topology:
+def with_host_apart(cluster: Topology, host: int) -> Topology:
     """Return *cluster* with the devices of *host* listed separately, so that it may differ from its equals."""
     begin, count = next(run for run in cluster.runs if run[0] <= host < sum(run))
     if count == 1:

@@ -11,9 +11,9 @@ from simulator.step.memory import MemoryNeed, NetworkMemory, Shares, held_in, ne
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.schedules import in_flight
 from simulator.training.sharded import unit_elements
-from simulator.workload.network import Network, once, shape_of
+from simulator.workload.network import Network, network_key, once
 from simulator.workload.split.experts import expert_parameters
-from simulator.workload.split.stages import joined, stages_of
+from simulator.workload.split.stages import joined_stages, stages_of
 
 
 def device_memory(
@@ -47,8 +47,8 @@ def most_needed(network: Network, question: StepQuestion, device: Device, layout
     parts = stages_of(network, layout.pp * layout.vp)
     unlike: dict[object, tuple[int, Network]] = {}  # of equal stages, the first has most micro-batches in flight
     for stage in range(layout.pp):
-        whole = joined(parts[stage :: layout.pp])
-        unlike.setdefault(shape_of(whole), (stage, whole))
+        whole = joined_stages(parts[stage :: layout.pp])
+        unlike.setdefault(network_key(whole), (stage, whole))
     needs = [
         device_memory(whole, question, device, layout, in_flight(layout, stage, question.micro_batches))
         for stage, whole in unlike.values()
@@ -78,11 +78,11 @@ def held_memory(
     """
     if question.has_servers:  # the servers hold the optimiser state
         return need_of(held, replace(question.options, optimizer="none"), device)
-    need = need_of(held, question.rank_options, device, shares_of(held, gathered, question, layout, in_flight))
+    need = need_of(held, question.rank_options, device, rank_shares(held, gathered, question, layout, in_flight))
     return replace(need, working_bytes=need.working_bytes + bucket_bytes_of(held, question, layout))
 
 
-def shares_of(
+def rank_shares(
     held: NetworkMemory, gathered: int, question: StepQuestion, layout: Layout, in_flight: float = 1.0
 ) -> Shares:
     """Return the shares of *held* that one rank has."""

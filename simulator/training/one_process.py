@@ -37,7 +37,9 @@ AUTOGRAD = "autograd"  # one thread per device
 Replica = tuple[Role, Worker]
 
 
-def write_loop(crew: RankRoles, router: Router, network: Network, options: StepOptions, builder: PlanBuilder) -> None:
+def write_process(
+    crew: RankRoles, router: Router, network: Network, options: StepOptions, builder: PlanBuilder
+) -> None:
     """Add a step of *crew*, whose replicas sum gradients tensor by tensor, to *builder*; raises Unsuitable."""
     replicas = list(zip(crew.roles, crew.workers, strict=True))
     _check(replicas, router)

@@ -23,7 +23,7 @@ from simulator.training.data_parallel import Sums, gradient_bytes, write_data_pa
 from simulator.training.divide import divided
 from simulator.training.exchange import GroupExchange
 from simulator.training.micro_batches import Batches
-from simulator.training.one_process import HOST, write_data_parallel_module, write_loop
+from simulator.training.one_process import HOST, write_data_parallel_module, write_process
 from simulator.training.placement import Placement
 from simulator.training.roles import Role, loaded
 from simulator.training.sharded import write_sharded
@@ -108,7 +108,7 @@ def plan_step(shared: SharedStep, roles: Sequence[Role], batches: Batches) -> Pl
             raise Unsuitable("a step of one process that feeds all GPUs has one batch, and no micro-batches")
         router = placement.group.router
         if layout.process == "loop":
-            write_loop(crew, router, network, options, builder)
+            write_process(crew, router, network, options, builder)
         else:
             among = GroupExchange(builder, placement.data_groups(0), strategy)
             write_data_parallel_module(crew, router, network, options, among)

@@ -12,7 +12,7 @@ from simulator.places import Place, Places
 from simulator.plan.plan import Plan
 from simulator.questions.options import StepOptions
 from simulator.step.issue import Launch, issues_of
-from simulator.training.stragglers import pace_of
+from simulator.training.stragglers import straggler_pace
 from simulator.workload.network import Network
 
 MOST_ROLES = 32  # of equal devices that exchanges load unequally
@@ -61,7 +61,7 @@ def roles_of(
     found: dict[object, list[int]] = {}
     if stragglers or not fold:
         for rank, node in enumerate(ranks):
-            key = (places.place(node).device, pace_of(machine, node, stragglers)) if fold else rank
+            key = (places.place(node).device, straggler_pace(machine, node, stragglers)) if fold else rank
             found.setdefault(key, []).append(node)
     else:
         for nodes in machine.sorts(ranks).values():
@@ -71,12 +71,12 @@ def roles_of(
     roles = []
     for nodes in found.values():
         place = places.place(nodes[0])
-        pace = pace_of(machine, nodes[0], stragglers)
+        pace = straggler_pace(machine, nodes[0], stragglers)
         roles.append(Role(place, nodes[0], len(nodes), issues[id(place.device)], pace, nodes=tuple(nodes)))
     return roles
 
 
-def apart(places: Places, roles: Sequence[Role], plan: Plan) -> list[Role]:
+def alike_roles(places: Places, roles: Sequence[Role], plan: Plan) -> list[Role]:
     """Return *roles* divided so that the exchanges of *plan* load all ranks of a role alike.
 
     A role has at most ``MOST_ROLES`` parts: of more, those with the nearest loads are one, and the most loaded of their

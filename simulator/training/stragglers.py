@@ -1,4 +1,4 @@
-"""Devices that are slower than others of their part: :func:`pace_of`."""
+"""Devices that are slower than others of their part: :func:`straggler_pace`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simulator.spelling import mention
 _NUMBERED = re.compile(r"gpu(?:\d{1,6}|\[[^\]]*\])", re.ASCII)
 
 
-def pace_of(machine: Machine, node: int, stragglers: Sequence[tuple[str, float]]) -> float:
+def straggler_pace(machine: Machine, node: int, stragglers: Sequence[tuple[str, float]]) -> float:
     """Return the time of *node* relative to the mean of its part."""
     return next((factor for name, factor in stragglers if any(node in meant for meant in _meant(machine, name))), 1.0)
 

@@ -29,7 +29,7 @@ def is_described(text: str) -> bool:
     return text.endswith(SUFFIX)
 
 
-def described(network: Network) -> dict[str, Any]:
+def network_document(network: Network) -> dict[str, Any]:
     """Return *network* as numbers, strings, lists and mappings.
 
     Raises InputError if it is one rank's part of a divided network.
@@ -91,7 +91,7 @@ def read_described(path: str, *, batch: int, training: bool) -> Network:
 
 
 def network_of(found: Any) -> Network:
-    """Return the network that *found* describes, in the form that :func:`described` returns; raises ValueError."""
+    """Return the network in *found*, which is as :func:`network_document` returns; raises ValueError."""
     top = _mapping(found, "the file")
     if top.get("schema_version") != _VERSION:
         raise ValueError(f"schema_version must be {_VERSION}")

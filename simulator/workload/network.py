@@ -124,7 +124,7 @@ def once(analysis: Callable[P, T]) -> Callable[P, T]:
     return lru_cache(maxsize=32)(analysis)  # type: ignore[return-value]
 
 
-def shape_of(network: Network) -> Hashable:
+def network_key(network: Network) -> Hashable:
     """Return a key that is equal for networks that take equally long: their operators and data flow, without names."""
     numbers: dict[int, int] = {}
     layers = tuple(

@@ -15,7 +15,7 @@ import pytest
 
 from simulator.errors import TopocastError
 from validate.machine.cluster.names import RunNames, owner_of, process_start
-from validate.machine.cluster.network import check_machine, check_rights, check_torch
+from validate.machine.cluster.network import check_rights, check_system, check_torch
 from validate.machine.cluster.shell import list_namespaces, processes_in
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,7 +27,7 @@ LONG = [*COMMAND, "--nodes", "3", "--rate", "20Mbit/s", "--sizes", "16MB", "--bu
 def possible() -> None:
     """Skip, with the command's own reason, where this machine cannot host the network."""
     try:
-        check_machine()
+        check_system()
         check_torch()
         check_rights(RunNames.of_this_process(), delay=False)
     except TopocastError as error:

@@ -18,9 +18,9 @@ from reports.compare import comparison_page
 from simulator.api import Session
 from tests.measured_folders import bandwidths, constant, operators, scattered, steps, timed, write
 from tests.nccl_logs import as_log
-from validate.check.check import check
+from validate.check.check import check_log
 from validate.check.report import as_document, headline
-from validate.compare.comparison import ComparisonOptions, compare
+from validate.compare.comparison import ComparisonOptions, compared
 from validate.compare.document import comparison_document
 from validate.compare.folder import read_folder
 from validate.importing.nccl_tests import read_nccl_tests
@@ -67,7 +67,7 @@ def pages(tmp_path_factory) -> dict[str, str]:
         "memory.csv": bandwidths(),
     }
     folder = read_folder(str(write(tmp_path_factory.mktemp("measured"), tables)))
-    document = comparison_document(compare(folder, ComparisonOptions(topology="dgx-h200"), folder))
+    document = comparison_document(compared(folder, ComparisonOptions(topology="dgx-h200"), folder))
     return {"comparison": comparison_page(document)}
 
 
@@ -84,7 +84,7 @@ def test_a_page_can_be_read(pages, name: str, width: int, colours: str, tmp_path
 def test_the_picture_of_a_checked_log_can_be_read(tmp_path: Path):
     """The figure, the only file that ``validate check`` writes, is legible at its own size."""
     log = read_nccl_tests(as_log([(1 << 20, 1e-4), (1 << 24, 4e-4), (1 << 28, 9e-3)]), "a.log")
-    checked = check(Session(), log, "dgx-h100")
+    checked = check_log(Session(), log, "dgx-h100")
     picture = draw_check(as_document(checked), headline(checked), "svg").decode()
     seen = shown(f'<!DOCTYPE html><body style="margin:0">{picture[picture.index("<svg") :]}', 800, "light", tmp_path)
     assert seen["scrolls"] <= 0

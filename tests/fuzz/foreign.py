@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from simulator.workload.described import described
+from simulator.workload.described import network_document
 from simulator.workload.find import find_network
 from tests.fuzz.damage import json_mutated, mutated, pumped
 from tests.nccl_logs import as_json_log, as_log
@@ -149,7 +149,7 @@ def _config(rng: random.Random, folder: Path) -> list[str]:
 
 @functools.cache
 def _written_out(name: str) -> dict[str, Any]:
-    return described(find_network(name).build(2))
+    return network_document(find_network(name).build(2))
 
 
 def _described(rng: random.Random, folder: Path) -> list[str]:

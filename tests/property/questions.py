@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from simulator.cli.written import CommandOptions, command
+from simulator.cli.written import CommandOptions, shell_command
 
 Options = dict[str, Any]
 
@@ -95,9 +95,9 @@ class Question:
             topology = str(path)
         return CommandOptions(topology=topology, quiet=True, **dict(self.options))
 
-    def command(self, folder: Path) -> str:
+    def shell_command(self, folder: Path) -> str:
         """Return the command line."""
-        return command(replace(self.written(folder), quiet=False))
+        return shell_command(replace(self.written(folder), quiet=False))
 
     def simpler(self) -> Iterator[Question]:
         """Yield questions that leave one thing out, for minimising."""

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from validate.tables.share import choose, digest
+from validate.tables.share import digest, sampled_digests
 
 NAMES = st.sampled_from(["device", "op", "m", "n", "k", "rows"])
 ASKED = st.dictionaries(NAMES, st.text(max_size=6))
@@ -26,12 +26,12 @@ def test_order_and_blanks_do_not_matter(asked, data):
 
 @given(digests=st.lists(st.text("0123456789abcdef", min_size=1, max_size=4)), count=st.integers(1, 30), data=st.data())
 def test_the_choice_depends_on_the_set_alone(digests, count, data):
-    chosen = choose(digests, count)
-    assert chosen == choose(data.draw(st.permutations(digests)) + digests, count)
+    chosen = sampled_digests(digests, count)
+    assert chosen == sampled_digests(data.draw(st.permutations(digests)) + digests, count)
     assert chosen <= set(digests)
     assert len(chosen) == min(count, len(set(digests)) // 2)
 
 
 @given(digests=st.sets(st.text("0123456789abcdef", min_size=1, max_size=4)), count=st.integers(1, 30))
 def test_more_rows_keep_those_chosen_before(digests, count):
-    assert choose(digests, count) <= choose(digests, count + 1)
+    assert sampled_digests(digests, count) <= sampled_digests(digests, count + 1)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from reports.compare import comparison_page
 from simulator.errors import InputError
 from tests.measured_folders import ENVIRONMENT, constant, operators, steps, timed, write
-from validate.compare.comparison import ComparisonOptions, compare
+from validate.compare.comparison import ComparisonOptions, compared
 from validate.compare.document import comparison_document
 from validate.compare.folder import read_folder
 from validate.compare.text import comparison_text
@@ -28,7 +28,7 @@ STEPS = timed("training.csv", steps(("alexnet",)), constant(0.9))
 
 def check(folder, again=None, *, page=True):
     try:
-        found = compare(read_folder(str(folder)), ComparisonOptions(), again)
+        found = compared(read_folder(str(folder)), ComparisonOptions(), again)
     except InputError:
         return
     document = comparison_document(found)

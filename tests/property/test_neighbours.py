@@ -8,7 +8,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.devices.neighbours import correction, known_share, left_out, shape_of, variety_of
+from simulator.devices.neighbours import correction, kernel_axes, known_share, left_out_errors, variety_of
 from simulator.questions.calibration import Neighbourhood
 from simulator.workload.kernels import Gemm
 
@@ -19,7 +19,7 @@ measured = st.lists(st.tuples(gemms, st.floats(0.7, 1.4)), min_size=1, max_size=
 
 def around(rows: list[tuple[Gemm, float]], near: float, strength: float, noise: float) -> Neighbourhood:
     return Neighbourhood(
-        variety_of(rows[0][0]), near, strength, noise, tuple((shape_of(kernel), ratio) for kernel, ratio in rows)
+        variety_of(rows[0][0]), near, strength, noise, tuple((kernel_axes(kernel), ratio) for kernel, ratio in rows)
     )
 
 
@@ -65,4 +65,4 @@ def test_order_changes_nothing_and_a_share_is_a_share(rows, asked, random) -> No
     assert correction(around(others, 1.0, 0.75, 0.1), asked) == correction(found, asked)
     assert 0.0 <= known_share(found, asked) <= 0.75
     assert correction(around([(k, 1.0) for k, _ in rows], 1.0, 0.75, 0.1), asked) == 1.0
-    assert len(left_out(found)) == len(rows)
+    assert len(left_out_errors(found)) == len(rows)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from simulator.errors import InputError
 from validate.kinds import COPIES, LAUNCH, MEMORY, OPERATORS, STEPS, STORAGE
-from validate.score.document import ScoredTable, document, scores_for
+from validate.score.document import ScoredTable, scores_document, scores_for
 from validate.score.predictions import Predictions
-from validate.score.report import report
+from validate.score.report import scores_report
 from validate.score.scoring import Scoring, ScoringOptions
 from validate.tables.table import read_table
 
@@ -49,8 +49,8 @@ def check(kind, rows):
     for row in scored:
         found.rows.add(row)
         write(row)
-    assert document([found], strategy="nccl", trust=["A"])["tables"][0]["rows"] == len(scored)
-    assert report([found], trust=["A"])
+    assert scores_document([found], strategy="nccl", trust=["A"])["tables"][0]["rows"] == len(scored)
+    assert scores_report([found], trust=["A"])
     assert b"".join(lines).count(b"\n") >= len(lines) == len(scored) + 1
     return scored
 

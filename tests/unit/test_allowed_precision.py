@@ -12,7 +12,7 @@ from simulator.devices.predict import kernel_cost
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
-from simulator.step.changes import changes_of
+from simulator.step.changes import possible_changes
 from simulator.step.layout import laid_out
 from simulator.workload.kernels import Gemm, Kernel
 from simulator.workload.operators import Conv2d, Convolution, Recurrence
@@ -92,5 +92,5 @@ def test_pytorchs_default_is_never_slower_than_fp32(machine: str) -> None:
 )
 def test_a_precision_by_which_a_device_gains_is_tried(name: str, precision: str, mode: str, offered: list[str]) -> None:
     options = StepOptions(precision=precision, mode=mode)  # type: ignore[arg-type]
-    tried = [change.words for change in changes_of(options, find_gpu(name)) if "--precision" in change.words]
+    tried = [change.words for change in possible_changes(options, find_gpu(name)) if "--precision" in change.words]
     assert tried == [f"--precision {each}" for each in offered]

@@ -10,7 +10,7 @@ import pytest
 
 from simulator.api import Session
 from simulator.bands.composition import AnswerFacts as Facts
-from simulator.bands.composition import ClassShare, Composition, band_of, distance, estimate, parts_of
+from simulator.bands.composition import ClassShare, Composition, band_of, class_shares, distance, estimate
 from simulator.bands.evidence import (
     Evidence,
     MeasuredCoverage,
@@ -70,8 +70,8 @@ def width(composition: Composition, *spreads: Spread) -> float:
 
 
 def test_of_many_kernels_independent_errors_shrink_and_shared_ones_stay() -> None:
-    many = parts_of([(GEMM, number, 1.0, 0.0) for number in range(100)], 100.0)
-    one = parts_of([(GEMM, 0, 100.0, 0.0)], 100.0)
+    many = class_shares([(GEMM, number, 1.0, 0.0) for number in range(100)], 100.0)
+    one = class_shares([(GEMM, 0, 100.0, 0.0)], 100.0)
     independent, shared = spread("kernel gemm"), spread("kernel gemm", shared=1.0)
     assert width(of_kernels(*one), independent) == pytest.approx(0.4)
     assert width(of_kernels(*many), independent) == pytest.approx(0.04)
@@ -80,18 +80,18 @@ def test_of_many_kernels_independent_errors_shrink_and_shared_ones_stay() -> Non
 
 
 def test_equal_kernels_have_one_error() -> None:
-    equal = parts_of([(GEMM, "same", 1.0, 0.0)] * 100, 100.0)
+    equal = class_shares([(GEMM, "same", 1.0, 0.0)] * 100, 100.0)
     assert width(of_kernels(*equal), spread("kernel gemm")) == pytest.approx(0.4)
 
 
 def test_of_two_classes_each_weighs_what_it_takes() -> None:
-    parts = parts_of([(GEMM, 0, 3.0, 0.0), (ROWWISE, 1, 1.0, 0.0)], 4.0)
+    parts = class_shares([(GEMM, 0, 3.0, 0.0), (ROWWISE, 1, 1.0, 0.0)], 4.0)
     found = width(of_kernels(*parts), spread("kernel gemm", shared=1.0), spread("kernel rowwise", shared=1.0, half=0.4))
     assert found == pytest.approx(2 * (0.75 * 0.2 + 0.25 * 0.4))
 
 
 def test_it_is_wider_the_farther_from_evidence_and_narrower_once_calibrated() -> None:
-    (part,) = parts_of([(GEMM, 0, 1.0, 0.0)], 1.0)
+    (part,) = class_shares([(GEMM, 0, 1.0, 0.0)], 1.0)
     known = spread("kernel gemm")
     calibrated, seen, unseen = (
         width(of_kernels(part, place=place, calibrated=on), known)
@@ -106,7 +106,7 @@ def test_it_is_wider_the_farther_from_evidence_and_narrower_once_calibrated() ->
 def test_a_step_is_off_by_its_kernels_and_by_more() -> None:
     chain = step_chain("GPU", "CNN", "fp32", "one")
     facts = Facts(kind="step", place="a", generation="old", form="fp32", way="one")
-    parts = parts_of([(GEMM, 0, 1.0, 0.0)], 1.0)
+    parts = class_shares([(GEMM, 0, 1.0, 0.0)], 1.0)
     step = spread(chain[0], half=0.5, of_parts=(0.3, 0.3))  # and 0.4 of the step itself
     assert width(Composition(chain, (), facts), step) == pytest.approx(1.0)
     usual, better, worse = (
@@ -446,7 +446,7 @@ def test_bands_are_shown_and_fit_80_columns(
 
 def test_a_calibrated_part_narrows_by_what_its_neighbours_explain() -> None:
     def of(known: float, near: float) -> float:
-        (part,) = parts_of([(GEMM, 0, 1.0, known)], 1.0)
+        (part,) = class_shares([(GEMM, 0, 1.0, known)], 1.0)
         return width(of_kernels(part, calibrated=True), spread("kernel gemm", near=near))
 
     whole = of(0.0, 0.0)
@@ -454,11 +454,11 @@ def test_a_calibrated_part_narrows_by_what_its_neighbours_explain() -> None:
     assert of(0.64, 0.64) == pytest.approx(whole)  # as near as the rows behind `calibrated`
     assert whole < of(0.0, 0.5) < of(0.0, 0.99)
     assert of(0.0, 0.99) == pytest.approx(
-        width(of_kernels(*parts_of([(GEMM, 0, 1.0, 0.0)], 1.0)), spread("kernel gemm"))
+        width(of_kernels(*class_shares([(GEMM, 0, 1.0, 0.0)], 1.0)), spread("kernel gemm"))
     )
 
 
 def test_without_calibration_neighbours_narrow_nothing() -> None:
-    (near,), (far,) = (parts_of([(GEMM, 0, 1.0, known)], 1.0) for known in (0.9, 0.0))
+    (near,), (far,) = (class_shares([(GEMM, 0, 1.0, known)], 1.0) for known in (0.9, 0.0))
     assert width(of_kernels(near), spread("kernel gemm")) == width(of_kernels(far), spread("kernel gemm"))
-    assert parts_of([(GEMM, 0, 1.0, 0.8), (GEMM, 1, 3.0, 0.0)], 4.0)[0].known == pytest.approx(0.2)
+    assert class_shares([(GEMM, 0, 1.0, 0.8), (GEMM, 1, 3.0, 0.0)], 4.0)[0].known == pytest.approx(0.2)

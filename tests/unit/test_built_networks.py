@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from simulator.workload.activations import saved_tensors  # noqa: E402
 from simulator.workload.backward import training_flop  # noqa: E402
-from simulator.workload.described import described  # noqa: E402
+from simulator.workload.described import network_document  # noqa: E402
 from simulator.workload.find import find_network  # noqa: E402
 from simulator.workload.network import Network  # noqa: E402
 from simulator.workload.operators import Attention, Conv2d, Embedding, Linear, MatMul, Recurrent  # noqa: E402
@@ -25,8 +25,8 @@ from tests.cover import one_of_each_code  # noqa: E402
 from tests.kept import kept_bytes, masks_of_bytes  # noqa: E402
 from validate.kinds.operators import read_operator  # noqa: E402
 from validate.machine.measure.built.description import Description, read_description  # noqa: E402
-from validate.machine.measure.built.module import BuiltModule, build_network  # noqa: E402
-from validate.machine.measure.built.parts import parts_of  # noqa: E402
+from validate.machine.measure.built.module import BuiltModule, build_module  # noqa: E402
+from validate.machine.measure.built.parts import operator_parts  # noqa: E402
 from validate.machine.measure.case import Unavailable  # noqa: E402
 from validate.tables.names import DeviceNames, RowNames  # noqa: E402
 
@@ -104,7 +104,7 @@ def build(batch=2):
 
 def written_out(network: Network, folder: Path) -> Description:
     path = folder / "x.network.json"
-    path.write_text(json.dumps(described(network)), encoding="utf-8")
+    path.write_text(json.dumps(network_document(network)), encoding="utf-8")
     read_description.cache_clear()
     return read_description(str(path))
 
@@ -149,7 +149,7 @@ def again(network: Network) -> int:
 def test_parameters_and_flop_are_those_that_the_simulator_reads(name: str, tmp_path: Path) -> None:
     for training in (True, False) if name in ("lenet", "gpt2") else (True,):
         network = network_of(name, training)
-        built = build_network(written_out(network, tmp_path), torch.device("meta"))
+        built = build_module(written_out(network, tmp_path), torch.device("meta"))
         named = dict(built.module.named_parameters())  # shared parameters appear once
         assert sum(p.numel() for p in named.values()) == network.parameter_count
         forward, everything = flops(built, training)
@@ -164,7 +164,7 @@ def test_what_is_kept_for_the_backward_pass_is_what_the_simulator_counts(name: s
     network = network_of(name)
     fused = any(isinstance(layer.operator, Attention) for layer in network.layers)
     place = "cpu" if fused else "meta"  # attention is one operator there too
-    kept = kept_bytes(build_network(written_out(network, tmp_path), torch.device(place)))
+    kept = kept_bytes(build_module(written_out(network, tmp_path), torch.device(place)))
     assert kept == pytest.approx(saved_tensors(network, "fp32").total_bytes, rel=0.02)
 
 
@@ -175,13 +175,13 @@ def test_a_file_of_layers_and_a_torch_module_are_built_with_their_sizes(
 ) -> None:
     for text in (LAYERS, WORDS.replace("ATTENTION", attention)):
         network = from_text(text, tmp_path)
-        built = build_network(written_out(network, tmp_path), torch.device("meta"))
+        built = build_module(written_out(network, tmp_path), torch.device("meta"))
         assert sum(p.numel() for p in built.module.parameters()) == network.parameter_count
         assert flops(built, True)[0] == network.flop
     (tmp_path / "mine_written.py").write_text(MODULE, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
     network = find_network("torch:mine_written:build", training=True).build(2)
-    built = build_network(written_out(network, tmp_path), torch.device("meta"))
+    built = build_module(written_out(network, tmp_path), torch.device("meta"))
     assert sum(p.numel() for p in built.module.parameters()) == network.parameter_count
     assert flops(built, True) == (network.flop, training_flop(network))
 
@@ -193,7 +193,7 @@ def test_what_is_not_kept_runs_again_and_gradients_stay_the_same(recompute: str,
     for way in ("", recompute):
         torch.manual_seed(3)
         network = from_text(text, tmp_path)
-        built = build_network(written_out(network, tmp_path), torch.device("cpu"), recompute=way)  # type: ignore[arg-type]
+        built = build_module(written_out(network, tmp_path), torch.device("cpu"), recompute=way)  # type: ignore[arg-type]
         kept = kept_bytes(built)
         forward, everything = flops(built, True)
         gradients = [p.grad.clone() for p in built.module.parameters()]
@@ -227,7 +227,7 @@ def test_what_torch_does_not_have_is_refused_with_the_reason(
     length = 16 if name == "gpt2" else None
     network = find_network(name, sequence_length=length, settings=settings).build(1)
     with pytest.raises(Unavailable, match=why):
-        build_network(written_out(network, tmp_path), torch.device("meta"))
+        build_module(written_out(network, tmp_path), torch.device("meta"))
 
 
 # -- every network ---------------------------------------------------------------------
@@ -252,14 +252,14 @@ def test_a_network_of_each_code_of_the_zoo_is_built_and_runs_or_says_why_not(nam
     if own.get("attention") == "fused-softmax":
         network = find_network(name, training=True, settings=settings).build(1)
         with pytest.raises(Unavailable, match=MEGATRON):
-            build_network(written_out(network, tmp_path), torch.device("meta"))
+            build_module(written_out(network, tmp_path), torch.device("meta"))
         settings |= {"attention": "fused", "dropout": 0}
     network = find_network(name, training=True, settings=settings).build(2)
     if reason is not None:
         with pytest.raises(Unavailable, match=reason):
-            build_network(written_out(network, tmp_path), torch.device("meta"))
+            build_module(written_out(network, tmp_path), torch.device("meta"))
         return
-    built = build_network(written_out(network, tmp_path), torch.device("meta"), dtype=torch.bfloat16)
+    built = build_module(written_out(network, tmp_path), torch.device("meta"), dtype=torch.bfloat16)
     built.loss().backward()
     assert all(p.grad is not None for p in built.module.parameters() if p.requires_grad)
 
@@ -274,7 +274,7 @@ def test_rows_go_to_experts_and_come_back_weighed_as_they_are_written(tmp_path: 
         "vocabulary": 40,
     }
     network = find_network("mixtral-8x7b", training=True, sequence_length=16, settings=sizes).build(2)
-    built = build_network(written_out(network, tmp_path), torch.device("cpu"))
+    built = build_module(written_out(network, tmp_path), torch.device("cpu"))
     assert sum(p.numel() for p in built.module.parameters()) == network.parameter_count
     built.loss().backward()
     assert all(float(p.grad.abs().sum()) > 0 for p in built.module.parameters())
@@ -293,7 +293,7 @@ def test_parts_ask_for_the_operators_of_the_network_and_no_other(name: str, tmp_
     network = network_of(name)
     names = RowNames(devices=DeviceNames(["x=h200-sxm"]))
     asked, left = set(), set()
-    for part in parts_of(written_out(network, tmp_path), "amp-bf16", "train"):
+    for part in operator_parts(written_out(network, tmp_path), "amp-bf16", "train"):
         if part.reason:
             left.add(part.layer)
             continue

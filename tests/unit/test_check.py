@@ -27,7 +27,7 @@ from simulator.questions.where import SlowLink, Where
 from simulator.topology.load import load_topology
 from simulator.topology.topology import Topology
 from tests.nccl_logs import as_json_log, as_log
-from validate.check.check import CheckedLog, check
+from validate.check.check import CheckedLog, check_log
 from validate.check.pace import healthy_range, large_from
 from validate.check.report import as_document, as_text
 from validate.cli import main
@@ -49,7 +49,7 @@ SESSION = Session()  # one for all logs: a machine and its faults are made once
 
 
 def checked(text: str, topology: str, **options: object) -> CheckedLog:
-    return check(SESSION, read_nccl_tests(text, "a.log"), topology, **options)  # type: ignore[arg-type]
+    return check_log(SESSION, read_nccl_tests(text, "a.log"), topology, **options)  # type: ignore[arg-type]
 
 
 def run(*arguments: str) -> object:
@@ -275,7 +275,7 @@ def test_remarks_say_what_else_the_log_tells() -> None:
         checked(as_log(times, wrong=3), "dgx-h100").wrong
         == "at 16 KiB, 256 KiB, 4 MiB, 32 MiB, ... (6 in all) (#wrong)"
     )
-    found = check(SESSION, read_nccl_tests(as_log(times, header=False), "a", n_ranks=8), "dgx-h100")
+    found = check_log(SESSION, read_nccl_tests(as_log(times, header=False), "a", n_ranks=8), "dgx-h100")
     assert any("names no version of NCCL; 2.30 is taken" in each for each in found.remarks)
     other = checked(as_log(times, gpu="NVIDIA A100-SXM4-80GB"), "dgx-h100")
     assert "ran on NVIDIA A100-SXM4-80GB, where the topology has h100-sxm5-80gb" in as_text(other).splitlines()[0]

@@ -18,7 +18,7 @@ from simulator.topology.load import load_topology
 from simulator.topology.topology import Topology
 from tests.nccl_logs import as_json_log, as_log
 from validate.check.causes import causes_of
-from validate.check.check import MOST_JUDGED, CheckedLog, check
+from validate.check.check import MOST_JUDGED, CheckedLog, check_log
 from validate.check.report import as_document, as_text, headline
 from validate.check.shape import cliff_in, dips_in
 from validate.cli import main
@@ -34,7 +34,7 @@ def times_of(machine: str, sizes: list[int], **asked: object) -> list[tuple[int,
 
 
 def checked(text: str, topology: str, **options: object) -> CheckedLog:
-    return check(SESSION, read_nccl_tests(text, "a.log"), topology, **options)  # type: ignore[arg-type]
+    return check_log(SESSION, read_nccl_tests(text, "a.log"), topology, **options)  # type: ignore[arg-type]
 
 
 # -- what launchers put before each line -----------------------------------------------
@@ -301,7 +301,7 @@ def test_each_host_has_its_own_gpus() -> None:
     text = as_log(TIMES, hosts=2, devices=(0, 1)).replace("node1 device  0", "node1 device  6")
     log = read_nccl_tests(text, "a")
     assert log.devices == ((0, 1), (6, 1))
-    assert check(SESSION, log, "dgx-1-v100-16gb", explains=False).question.gpus == (0, 1, 9, 14)
+    assert check_log(SESSION, log, "dgx-1-v100-16gb", explains=False).question.gpus == (0, 1, 9, 14)
 
 
 def test_processes_that_see_one_gpu_each_tell_no_index() -> None:

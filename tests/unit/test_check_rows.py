@@ -14,7 +14,7 @@ from simulator.errors import InputError
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Where
 from tests.nccl_logs import as_json_log, as_log
-from validate.check.check import CheckedLog, check
+from validate.check.check import CheckedLog, check_log
 from validate.check.report import as_document, as_text, headline
 from validate.cli import main
 from validate.importing.nccl_tests import read_nccl_tests
@@ -28,7 +28,7 @@ ROW = " 1048576 262144 float sum -1 {} 8.74 15.29 0 120.0 8.74 15.29 0\n"
 
 
 def checked(text: str, **options: object) -> CheckedLog:
-    return check(SESSION, read_nccl_tests(text, "a.log"), "dgx-h100", explains=False, **options)  # type: ignore[arg-type]
+    return check_log(SESSION, read_nccl_tests(text, "a.log"), "dgx-h100", explains=False, **options)  # type: ignore[arg-type]
 
 
 def scaled(factors: dict[int, float], sizes: Sequence[int] = SIZES) -> str:
@@ -110,7 +110,7 @@ def test_a_test_that_failed_is_no_success(tmp_path: Path, capsys: pytest.Capture
 
 def test_a_log_of_an_unmeasured_machine_says_whose_range_is_used() -> None:
     text = scaled({}).replace("NVIDIA H100 80GB HBM3", "AMD Instinct MI300X")
-    remarks = check(Session(), read_nccl_tests(text, "a"), "8x-mi300x").remarks
+    remarks = check_log(Session(), read_nccl_tests(text, "a"), "8x-mi300x").remarks
     assert any("the healthy range is that of other machines: no measured collective" in each for each in remarks)
 
 
@@ -226,7 +226,7 @@ def test_ranks_that_are_left_out_or_in_groups_are_refused() -> None:
 def test_hosts_may_have_unlike_numbers_of_ranks() -> None:
     log = read_nccl_tests(scaled({}).replace("node0 device  7", "node1 device  0"), "a")
     assert (log.per_host, log.devices) == ((7, 1), (tuple(range(7)), (0,)))
-    assert check(SESSION, log, "dgx-h100", explains=False).question.gpus == (*range(7), 8)
+    assert check_log(SESSION, log, "dgx-h100", explains=False).question.gpus == (*range(7), 8)
 
 
 # -- wrong results ---------------------------------------------------------------------

@@ -21,7 +21,7 @@ from simulator.topology.load import topology_from_text
 from validate.cli.app import app
 from validate.machine.cluster import network as left
 from validate.machine.cluster import network as rights
-from validate.machine.cluster.cases import ClusterCase, find_strategy, make_cases, read_duration
+from validate.machine.cluster.cases import ClusterCase, find_cluster_strategy, make_cases, read_duration
 from validate.machine.cluster.commands import (
     LinkShape,
     limit_commands,
@@ -30,12 +30,12 @@ from validate.machine.cluster.commands import (
     shape_commands,
     steer_commands,
 )
-from validate.machine.cluster.document import document
-from validate.machine.cluster.files import COLUMNS, ClusterFiles, table
+from validate.machine.cluster.document import cluster_document
+from validate.machine.cluster.files import COLUMNS, ClusterFiles, csv_table
 from validate.machine.cluster.names import PREFIX, RunNames, owner_of, process_start
 from validate.machine.cluster.network import HostNetwork
 from validate.machine.cluster.outcome import CaseOutcome, Predictor, orders
-from validate.machine.cluster.report import limited, limited_words, report
+from validate.machine.cluster.report import cluster_report, limited, limited_words
 from validate.machine.cluster.run import ClusterResults, message_costs
 from validate.machine.cluster.shell import CommandFailed
 from validate.machine.cluster.topology import EFFICIENCY, MessageCosts, machine_name, topology_text
@@ -54,7 +54,7 @@ def run(capsys, *arguments: str) -> tuple[int, str, str]:
 
 
 def case(strategy: str = "ring", n: int = 4, size: int = 1_000_000, shape: LinkShape = FAST) -> ClusterCase:
-    return ClusterCase(shape, n, size, find_strategy(strategy))
+    return ClusterCase(shape, n, size, find_cluster_strategy(strategy))
 
 
 def outcome(measured_s: float, predicted_s: float, **options: object) -> CaseOutcome:
@@ -221,7 +221,7 @@ def test_only_what_crashed_runs_left_is_removed(monkeypatch) -> None:
     commands: list[tuple[str, ...]] = []
     monkeypatch.setattr(left, "list_namespaces", lambda: there)
     monkeypatch.setattr(left, "processes_in", lambda name: [])
-    monkeypatch.setattr(left, "run", commands.append)
+    monkeypatch.setattr(left, "run_shell", commands.append)
     assert left.remove_leftovers() == [dead, recycled]
     assert commands == [("ip", "netns", "delete", dead), ("ip", "netns", "delete", recycled)]
 
@@ -232,7 +232,7 @@ def test_a_user_who_may_not_steer_packets_has_a_network_all_the_same(monkeypatch
             raise CommandFailed("Operation not permitted")
         return ""
 
-    monkeypatch.setattr("validate.machine.cluster.network.run", refuse_steering)
+    monkeypatch.setattr("validate.machine.cluster.network.run_shell", refuse_steering)
     with HostNetwork(NAMES, 2) as network:
         assert not network.is_steered
 
@@ -246,7 +246,7 @@ def test_a_network_that_fails_half_way_is_removed(monkeypatch) -> None:
             raise CommandFailed("no room")
         return ""
 
-    monkeypatch.setattr("validate.machine.cluster.network.run", fail_at_the_second_host)
+    monkeypatch.setattr("validate.machine.cluster.network.run_shell", fail_at_the_second_host)
     with pytest.raises(CommandFailed), HostNetwork(NAMES, 2):
         raise AssertionError("it was entered")
     assert set(remove_commands(NAMES, 2)) <= set(commands)
@@ -259,14 +259,14 @@ def test_other_systems_are_refused(monkeypatch, capsys) -> None:
     monkeypatch.setattr(rights.sys, "platform", "darwin")
     assert run(capsys, "--budget", "1 h")[0] == 1
     with pytest.raises(rights.NotPossible, match="network namespaces need Linux; this is darwin"):
-        rights.check_machine()
+        rights.check_system()
 
 
 def test_missing_tools_are_named(monkeypatch) -> None:
     monkeypatch.setattr(rights.sys, "platform", "linux")
     monkeypatch.setattr(rights.shutil, "which", lambda tool: None if tool == "tc" else "/sbin/ip")
     with pytest.raises(rights.NotPossible, match=r"tc not found; .* package iproute2"):
-        rights.check_machine()
+        rights.check_system()
 
 
 def test_missing_torch_is_status_4(monkeypatch) -> None:
@@ -295,7 +295,7 @@ def test_what_is_not_allowed_or_there_is_said_and_the_trial_removed(monkeypatch,
             raise CommandFailed(f"{line}: Operation not permitted")
         return ""
 
-    monkeypatch.setattr(rights, "run", answer)
+    monkeypatch.setattr(rights, "run_shell", answer)
     with pytest.raises(rights.NotPossible, match=words):
         rights.check_rights(NAMES, delay=True)
     assert commands[-1] == f"ip netns delete {NAMES.probe}"
@@ -462,17 +462,17 @@ def test_report_and_document_say_the_same() -> None:
     found = [outcome(0.1, 0.11), outcome(0.4, 0.36, strategy="parameter-server")]
     probes = {FAST: 0.8 * PAYLOAD}
     costs = {FAST: MessageCosts(40e-6, 90e-6, 2, is_measured=True)}
-    text = report(found, probes, costs)
+    text = cluster_report(found, probes, costs)
     assert "short messages: 40 us of a host's processor each, 90 us a round, on 2 processors" in text
     assert "80.0% of what the link carries" in text
     assert "+10.0 %" in text
     assert "-10.0 %" in text
     assert "order of the strategies: as predicted in 1 of 1" in text
     for width in (60, 80, 100, 120):
-        shown = report(found, probes, costs, Style(width))
+        shown = cluster_report(found, probes, costs, Style(width))
         assert max(map(len, shown.splitlines())) <= width
         assert "+10.0 %" in shown
-    whole = document(found, probes, costs, {"torch": "2"}, calibrated=False)
+    whole = cluster_document(found, probes, costs, {"torch": "2"}, calibrated=False)
     assert whole["links"][0]["messages"] == {"message_s": 40e-6, "round_s": 90e-6, "processors": 2}
     assert [c["error"] for c in whole["cases"]] == pytest.approx([0.1, -0.1])
     assert whole["errors"]["all"]["median"] == pytest.approx(0.1)
@@ -483,7 +483,7 @@ def test_the_table_is_scored_again_with_the_same_errors(capsys, tmp_path) -> Non
     names = ("ring", "tree", "parameter-server", "parameter-server-2", "gloo", "broadcast")
     cases = [case(name, n) for n in (2, 4) for name in names]
     found = [CaseOutcome(c, median_interval([0.2] * 6), Predictor().predict_s(c)) for c in cases]
-    text = table(found, "2.13")
+    text = csv_table(found, "2.13")
     assert tuple(next(csv.reader(io.StringIO(text)))) == COLUMNS
     (tmp_path / "collectives.csv").write_text(text)
     (tmp_path / "net.yaml").write_text(topology_text(FAST, 4))
@@ -496,8 +496,10 @@ def test_the_table_is_scored_again_with_the_same_errors(capsys, tmp_path) -> Non
 
 
 def test_where_the_machine_is_the_limit_rows_are_context() -> None:
-    assert [row["trust"] for row in csv.DictReader(io.StringIO(table([outcome(1, 1)], "2", limited=[FAST])))] == ["C"]
-    assert [row["trust"] for row in csv.DictReader(io.StringIO(table([outcome(1, 1)], "2")))] == ["A"]
+    assert [row["trust"] for row in csv.DictReader(io.StringIO(csv_table([outcome(1, 1)], "2", limited=[FAST])))] == [
+        "C"
+    ]
+    assert [row["trust"] for row in csv.DictReader(io.StringIO(csv_table([outcome(1, 1)], "2")))] == ["A"]
 
 
 def test_files_are_written_whole_and_only_what_is_asked_for(tmp_path) -> None:
@@ -533,10 +535,10 @@ def test_links_that_the_machine_cannot_fill_are_told() -> None:
 
 def test_three_times_have_no_interval() -> None:
     few = [CaseOutcome(case(), median_interval([0.2, 0.2, 0.2]), 0.2)]
-    line = report(few, {}, {}).splitlines()[1]
+    line = cluster_report(few, {}, {}).splitlines()[1]
     assert "%" not in line.split("ms")[1]
-    assert document(few, {}, {}, {}, calibrated=False)["cases"][0]["interval_s"] is None
-    assert "median of 3\n" in table(few, "2")
+    assert cluster_document(few, {}, {}, {}, calibrated=False)["cases"][0]["interval_s"] is None
+    assert "median of 3\n" in csv_table(few, "2")
     enough = [CaseOutcome(case(), median_interval([0.2] * 6), 0.2)]
-    assert document(enough, {}, {}, {}, calibrated=False)["cases"][0]["interval_s"] == [0.2, 0.2]
-    assert "median of 6, 95 % interval +-0.0%" in table(enough, "2")
+    assert cluster_document(enough, {}, {}, {}, calibrated=False)["cases"][0]["interval_s"] == [0.2, 0.2]
+    assert "median of 6, 95 % interval +-0.0%" in csv_table(enough, "2")

@@ -15,12 +15,13 @@ import typer
 import yaml
 
 from simulator.cli.app import app as simulate
+from simulator.cli.output import Asked
 from simulator.cli.written import CommandOptions
 from simulator.errors import InputError
 from simulator.questions.words import KINDS
 from tests.unit.test_docs import DOCUMENTS, tables
 from tests.unit.test_own_workloads import options_of_run
-from validate.cli.asking import NOT_MEASURED, WITHOUT_TWIN, ask, check_twin, is_exchange
+from validate.cli.asking import NOT_MEASURED, WITHOUT_TWIN, asked_steps, check_twin, is_exchange
 
 pytest.importorskip("torch", reason="torch is not installed: pip install torch")
 
@@ -65,13 +66,11 @@ def lines() -> Iterator[tuple[str, str]]:
             yield file.name, " ".join(run.split())
 
 
-def written(command: str, monkeypatch: pytest.MonkeyPatch) -> CommandOptions | None:
+def written(command: str) -> CommandOptions | None:
     """Return the options of *command*; None where it only prints information about itself."""
-    seen: list[CommandOptions] = []
-    monkeypatch.setattr("simulator.cli.ask.run", seen.append)
     words = shlex.split(command, comments=True)[1:]
-    typer.main.get_command(simulate).main(words, standalone_mode=False)
-    return seen[0] if seen else None
+    asked = typer.main.get_command(simulate).main(words, standalone_mode=False)
+    return asked.written if isinstance(asked, Asked) else None
 
 
 @pytest.mark.slow
@@ -90,7 +89,7 @@ def test_every_step_and_exchange_has_a_twin_or_a_reason(monkeypatch: pytest.Monk
             assert word in OTHERS, (where, command)
             found[f"of another kind: {word}"] += 1
             continue
-        asked = written(command, monkeypatch)
+        asked = written(command)
         if asked is None:
             found["about the command itself"] += 1
             continue
@@ -110,7 +109,7 @@ def test_every_step_and_exchange_has_a_twin_or_a_reason(monkeypatch: pytest.Monk
             found["an exchange"] += 1
             continue
         try:
-            steps: Any = ask(asked, None)
+            steps: Any = asked_steps(asked, None)
         except InputError as error:
             found["refused" if REFUSED.search(str(error)) else f"{where}: {command}: {error}"] += 1
             continue

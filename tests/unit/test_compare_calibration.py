@@ -32,7 +32,7 @@ from tests.asked import alone_on
 from tests.measured_folders import DEVICE, PART, TOPOLOGY, constant, operators, scattered, steps, timed, write
 from validate.cli.app import app
 from validate.compare.calibrating import FolderDevice, host_seconds, scale_of_steps
-from validate.compare.comparison import ComparisonOptions, compare
+from validate.compare.comparison import ComparisonOptions, compared
 from validate.compare.folder import read_folder
 from validate.compare.judge import judge_by, judge_within, question
 from validate.score.scoring import Scoring, ScoringOptions
@@ -62,7 +62,7 @@ def launches(forward_us=9.0, backward_us=7.0):
 
 
 def rows_of(folder):
-    return list(compare(read_folder(str(folder)), ComparisonOptions(topology=TOPOLOGY)).rows)
+    return list(compared(read_folder(str(folder)), ComparisonOptions(topology=TOPOLOGY)).rows)
 
 
 def bench():

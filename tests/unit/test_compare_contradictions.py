@@ -12,7 +12,7 @@ from simulator.devices.gpu.generation import MAKERS
 from simulator.topology.catalogue import builtin_topologies, load_part, part_names
 from tests.measured_folders import ENVIRONMENT, FACTS, constant, operators, timed, write
 from validate.cli.app import app
-from validate.compare.reported import contradiction
+from validate.compare.reported import unlike_part
 from validate.machine.run.checks import busy, load_notes
 
 CPU = {"device": "amd-epyc", "cpu": {"logical_cores": 2, "torch_threads": 2}}
@@ -39,20 +39,20 @@ def gpu(name, count):
     ],
 )
 def test_what_contradicts(part, environment, words):
-    said = contradiction({part: load_part(part)}, environment)
+    said = unlike_part({part: load_part(part)}, environment)
     assert words in said
     assert bool(said) == bool(words)
 
 
 def test_a_part_of_the_user_s_own_has_a_name_of_their_own():
     own = {"my-board": load_part("h200-sxm")}
-    assert contradiction(own, ENVIRONMENT) == ""
-    assert "my-board has 132" in contradiction(own, gpu("NVIDIA H200", 60))
+    assert unlike_part(own, ENVIRONMENT) == ""
+    assert "my-board has 132" in unlike_part(own, gpu("NVIDIA H200", 60))
 
 
 def test_of_a_machine_with_several_kinds_one_that_may_be_it_is_enough():
     both = {"t4": load_part("t4"), "h200-sxm": load_part("h200-sxm")}
-    assert contradiction(both, ENVIRONMENT) == ""
+    assert unlike_part(both, ENVIRONMENT) == ""
 
 
 def test_no_built_in_part_contradicts_its_own_name_and_size():
@@ -60,7 +60,7 @@ def test_no_built_in_part_contradicts_its_own_name_and_size():
     for name, part in parts.items():
         for known in (name, *part.aliases):
             if part.vendor in MAKERS:
-                assert contradiction({name: part}, gpu(known, part.sm_count)) == ""
+                assert unlike_part({name: part}, gpu(known, part.sm_count)) == ""
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.measured_folders import DEVICE, ENVIRONMENT, TOPOLOGY, constant, operators, steps, timed, write
-from validate.compare.comparison import ComparisonOptions, compare
+from validate.compare.comparison import ComparisonOptions, compared
 from validate.compare.drift import compare_runs, differences
-from validate.compare.explain import NO_EXPLANATION, RowFacts, explain, facts_of, in_words
+from validate.compare.explain import NO_EXPLANATION, RowFacts, explain, in_words, row_facts
 from validate.compare.folder import read_folder
 from validate.compare.rows import compare_folder
 from validate.score.scoring import Scoring, ScoringOptions
@@ -152,7 +152,7 @@ def test_a_throttled_row_of_a_folder_is_explained_by_its_clock(tmp_path):
     rows = timed("ops.csv", operators(40), constant(1.0))
     large = next(i for i, row in enumerate(rows) if row["op"] == "linear" and row["time_s"] > 2e-4)
     rows[large] |= {"time_s": rows[large]["time_s"] * 1.6, "sm_clock_MHz": 1100, "throttled": "power cap"}
-    found = compare(read_folder(str(write(tmp_path, {"ops.csv": rows}))), ComparisonOptions())
+    found = compared(read_folder(str(write(tmp_path, {"ops.csv": rows}))), ComparisonOptions())
     worst = found.worst[0]
     assert worst.row.line == large + 2
     assert worst.explanations[0].rule == "throttled"
@@ -161,7 +161,7 @@ def test_a_throttled_row_of_a_folder_is_explained_by_its_clock(tmp_path):
 
 def test_a_step_that_waits_for_its_host_is_explained(tmp_path):
     rows = timed("training.csv", steps(("resnet18",), batch=1), constant(0.6))
-    found = compare(read_folder(str(write(tmp_path, {"training.csv": rows}))), ComparisonOptions(topology=TOPOLOGY))
+    found = compared(read_folder(str(write(tmp_path, {"training.csv": rows}))), ComparisonOptions(topology=TOPOLOGY))
     assert found.worst[0].explanations[0].rule == "host bound"
 
 
@@ -171,7 +171,7 @@ def test_a_pass_over_memory_near_the_caches_size_is_explained(tmp_path):
          "time_s": size / rate / 1e9, "trust": "A"}
         for size, rate in ((50_000_000, 2500.0), (4_000_000_000, 2500.0))
     ]  # fmt: skip
-    found = compare(read_folder(str(write(tmp_path, {"memory.csv": rows}))), ComparisonOptions(topology=TOPOLOGY))
+    found = compared(read_folder(str(write(tmp_path, {"memory.csv": rows}))), ComparisonOptions(topology=TOPOLOGY))
     said = {item.row.line: [e.rule for e in item.explanations] for item in found.worst}
     assert "near the cache's size" in said.get(2, [])
     assert "near the cache's size" not in said.get(3, [])
@@ -233,4 +233,4 @@ def test_only_rows_of_gpus_are_known_to_be(tmp_path):
     for part, is_gpu in (("h200-sxm", True), ("epyc-7302", False)):
         scoring = Scoring(ScoringOptions(devices=(f"{DEVICE}={part}",)))
         row = next(row for row in compare_folder(folder, scoring, ("A",)) if row.counts)
-        assert facts_of(row, scoring.names.session).is_gpu == is_gpu
+        assert row_facts(row, scoring.names.session).is_gpu == is_gpu

@@ -21,8 +21,8 @@ from tests.measured_folders import (
     write,
 )
 from validate.cli.app import app
-from validate.compare.classes import errors_of, find_outliers
-from validate.compare.comparison import ComparisonOptions, compare
+from validate.compare.classes import class_errors, find_outliers
+from validate.compare.comparison import ComparisonOptions, compared
 from validate.compare.folder import VALUES, key_of, read_folder, row_name
 from validate.compare.places import topology_with
 from validate.compare.reported import part_by_facts
@@ -73,7 +73,7 @@ def test_the_error_found_is_the_one_put_in(capsys, slow_by_a_quarter):
 
 def test_tables_that_no_scorer_predicts_are_listed_as_measured_only(slow_by_a_quarter, monkeypatch):
     monkeypatch.setattr(scoring, "KINDS", (OPERATORS, STEPS))
-    found = compare(read_folder(str(slow_by_a_quarter)), ComparisonOptions())
+    found = compared(read_folder(str(slow_by_a_quarter)), ComparisonOptions())
     rows = [row for row in found.rows if row.table == "memory.csv"]
     assert len(rows) == len(bandwidths())
     assert {row.skipped for row in rows} == {"measured only: no scorer predicts this table"}
@@ -82,7 +82,7 @@ def test_tables_that_no_scorer_predicts_are_listed_as_measured_only(slow_by_a_qu
 
 
 def test_device_and_topology_are_found_by_what_the_machine_reports(slow_by_a_quarter):
-    found = compare(read_folder(str(slow_by_a_quarter)), ComparisonOptions())
+    found = compared(read_folder(str(slow_by_a_quarter)), ComparisonOptions())
     assert (found.places.part, found.places.topology) == (PART, "dgx-h200")
 
 
@@ -129,7 +129,7 @@ def test_a_folder_of_several_devices_and_machines_mixes_none_of_them(tmp_path):
     training[0]["machine"], training[1]["machine"] = "1x-t4", "p3.2xlarge"
     write(tmp_path, {"ops.csv": ops, "training.csv": training})
     (tmp_path / "run.json").unlink()
-    found = compare(read_folder(str(tmp_path)), ComparisonOptions())
+    found = compared(read_folder(str(tmp_path)), ComparisonOptions())
     assert (found.places.part, found.places.topology) == ("", None)
     assert [row.cells["device"] for row in found.rows if row.kind == "operators" and not row.counts] == ["no-such"] * 2
     steps_found = [row for row in found.rows if row.kind == "training"]
@@ -220,7 +220,7 @@ def test_planted_outliers_are_named_and_no_others(tmp_path):
     planted = [20, 77]
     for i in planted:
         rows[i]["time_s"] *= 1.6
-    found = compare(read_folder(str(write(tmp_path, {"ops.csv": rows}))), ComparisonOptions())
+    found = compared(read_folder(str(write(tmp_path, {"ops.csv": rows}))), ComparisonOptions())
     named = {outlier.row.line for outlier in found.outliers}
     assert {i + 2 for i in planted} <= named
     assert len(named) <= len(planted) + 5  # of 150 normal rows, hardly one exceeds three deviations
@@ -230,14 +230,14 @@ def test_planted_outliers_are_named_and_no_others(tmp_path):
 def test_where_all_agree_noise_is_no_outlier(tmp_path):
     rows = timed("ops.csv", operators(60), constant(1.1))
     rows[0] |= {"time_s": rows[0]["time_s"] * 1.02, "interval": 0.02}
-    found = compare(read_folder(str(write(tmp_path, {"ops.csv": rows}))), ComparisonOptions())
+    found = compared(read_folder(str(write(tmp_path, {"ops.csv": rows}))), ComparisonOptions())
     assert found.outliers == ()
 
 
 def test_a_class_of_four_has_no_outliers(slow_by_a_quarter):
     rows = [
         row
-        for row in compare(read_folder(str(slow_by_a_quarter)), ComparisonOptions()).rows
+        for row in compared(read_folder(str(slow_by_a_quarter)), ComparisonOptions()).rows
         if row.table == "training.csv"
     ]
     assert len(rows) == 4
@@ -249,16 +249,16 @@ def test_the_interval_of_the_median_covers_it_as_often_as_it_says(slow_by_a_quar
     import random
     from dataclasses import replace
 
-    row = next(row for row in compare(read_folder(str(slow_by_a_quarter)), ComparisonOptions()).rows if row.counts)
+    row = next(row for row in compared(read_folder(str(slow_by_a_quarter)), ComparisonOptions()).rows if row.counts)
     draw = random.Random(7)
     true = math.log(2) * 0.1  # the median of an exponential of mean 0.1
     hits = 0
     for _ in range(200):
         rows = [replace(row, predicted_s=row.measured_s * (1 + draw.expovariate(10.0))) for _ in range(25)]
-        found = errors_of(rows)
+        found = class_errors(rows)
         hits += found.median_low <= true <= found.median_high
     assert hits >= 190 - 4 * math.sqrt(200 * 0.95 * 0.05)
-    assert errors_of(rows[:5]).median_low is None
+    assert class_errors(rows[:5]).median_low is None
 
 
 @pytest.mark.parametrize("n", [900, 1000, 1001, 5000, 100_000])

@@ -11,10 +11,10 @@ import pytest
 from reports.compare import comparison_page
 from simulator.api import Session
 from simulator.cli.written import CommandOptions
-from simulator.workload.described import described
+from simulator.workload.described import network_document
 from tests.measured_folders import DEVICE, TOPOLOGY, write
-from validate.cli.asking import ask
-from validate.compare.comparison import Comparison, ComparisonOptions, compare
+from validate.cli.asking import asked_steps
+from validate.compare.comparison import Comparison, ComparisonOptions, compared
 from validate.compare.document import comparison_document
 from validate.compare.folder import read_folder
 from validate.compare.text import comparison_text
@@ -32,9 +32,9 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
         written = CommandOptions(
             topology=TOPOLOGY, workload="gpt2", seq_len="64", batch=str(batch), gpus="1", recompute=True
         )
-        (asked,) = ask(written, 1)
+        (asked,) = asked_steps(written, 1)
         name = f"networks/gpt2-{batch}.network.json"
-        (folder / name).write_text(json.dumps(described(asked.network)), encoding="utf-8")
+        (folder / name).write_text(json.dumps(network_document(asked.network)), encoding="utf-8")
         row: dict[str, Any] = {
             "row_id": f"own-{batch}", "machine": DEVICE, "n_nodes": 1, "n_gpus": 1, "framework": "torch",
             "model": "gpt2", "network": name, "phase": "train", "dtype": "amp-bf16", "policy": "amp-bf16",
@@ -45,7 +45,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
         }  # fmt: skip
         rows.append(row)
     write(folder, {"training.csv": rows})
-    return compare(read_folder(str(folder)), ComparisonOptions())
+    return compared(read_folder(str(folder)), ComparisonOptions())
 
 
 @pytest.mark.slow
@@ -81,7 +81,7 @@ def test_a_network_that_is_missing_or_outside_the_folder_is_said_and_not_scored(
     row |= {"phase": "train", "step_time_s": 1.0, "issue": "eager", "trust": "A"}
     rows = [{**row, "network": name} for name in ("networks/none.network.json", "../../x.network.json")]
     write(tmp_path, {"training.csv": rows})
-    found = compare(read_folder(str(tmp_path)), ComparisonOptions())
+    found = compared(read_folder(str(tmp_path)), ComparisonOptions())
     assert "cannot be read" in found.rows[0].skipped
     assert "not in the folder" in found.rows[1].skipped
 

@@ -13,7 +13,7 @@ from reports.compare_plots import errors_figure, staircases
 from simulator.console.run import run_app
 from tests.measured_folders import ENVIRONMENT, bandwidths, constant, operators, scattered, steps, timed, write
 from validate.cli.app import app
-from validate.compare.comparison import ComparisonOptions, compare
+from validate.compare.comparison import ComparisonOptions, compared
 from validate.compare.document import comparison_document
 from validate.compare.folder import read_folder
 
@@ -74,7 +74,7 @@ def folders(tmp_path_factory):
 @pytest.fixture(scope="module")
 def found(folders):
     first, second = (read_folder(str(folder)) for folder in folders)
-    return comparison_document(compare(first, ComparisonOptions(topology="dgx-h200"), second))
+    return comparison_document(compared(first, ComparisonOptions(topology="dgx-h200"), second))
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def test_text_of_tables_is_not_obeyed(tmp_path):
     left = [{"group": f"ops{evil}", "case": evil, "reason": f"one{evil}"}]
     tables = {"ops.csv": [{**row, "software": evil} for row in timed("ops.csv", operators(40), constant(1.1))]}
     folder = write(tmp_path, tables, machine=f"mine{evil}", left=left)
-    drawn = comparison_page(comparison_document(compare(read_folder(str(folder)), ComparisonOptions())))
+    drawn = comparison_page(comparison_document(compared(read_folder(str(folder)), ComparisonOptions())))
     assert all(c.isprintable() or c in "\n\t" for c in drawn)
     assert "mine\\x1b[31m\\u202e\\x07" in drawn
 
@@ -158,7 +158,7 @@ def test_colours_are_the_page_s_own(page):
 def test_a_document_of_nothing_scored_has_a_page_too(tmp_path):
     rows = [{**row, "device": "no-such-thing"} for row in timed("ops.csv", operators(3), constant(1.0))]
     folder = write(tmp_path, {"ops.csv": rows}, environment={"device": "no-such-thing"}, machine="x")
-    document = comparison_document(compare(read_folder(str(folder)), ComparisonOptions()))
+    document = comparison_document(compared(read_folder(str(folder)), ComparisonOptions()))
     assert document["rows_scored"] == 0
     reader = Reader()
     reader.feed(comparison_page(document))
@@ -186,7 +186,7 @@ def test_of_a_machine_that_nobody_knows_the_measured_staircases_are_drawn(tmp_pa
     ]  # fmt: skip
     tables = {"memory.csv": strange, "collectives.csv": collectives}
     folder = write(tmp_path, tables, environment={"device": "strange-9000"}, machine="strange")
-    document = comparison_document(compare(read_folder(str(folder)), ComparisonOptions()))
+    document = comparison_document(compared(read_folder(str(folder)), ComparisonOptions()))
     assert document["rows_scored"] == 0
     assert set(staircases(document["rows"])) == {"memory, bandwidth", "memory, latency", "collectives, bandwidth"}
     reader = Reader()

@@ -14,9 +14,9 @@ from simulator.topology.parts import CpuPart, GpuPart
 from simulator.workload.zoo.registry import build_network
 from tests.asked import alone_on
 from validate.cli import main
-from validate.cli.describe import described
+from validate.cli.describe import draft_of
 from validate.machine.describe.estimates import architecture, flop_per_cycle, nearest_cpu, vector_bits
-from validate.machine.describe.graphics import Card, ask_driver, parse_cards, part_of, pcie_part
+from validate.machine.describe.graphics import Card, ask_driver, driver_part, parse_cards, pcie_part
 from validate.machine.describe.links import place_gpus
 from validate.machine.describe.processor import CacheFacts, Processor
 from validate.machine.describe.topo import parse_topo
@@ -51,7 +51,7 @@ def cards(name: str, count: int, generation: int = 3) -> tuple[Card, ...]:
 
 
 def machine_of(processor: Processor, boards: tuple[Card, ...] = (), topo: str = "") -> Machine:
-    return compile_machine(topology_from_text(described(processor, boards, topo)[0]))
+    return compile_machine(topology_from_text(draft_of(processor, boards, topo)[0]))
 
 
 def transports(machine: Machine, first: int = 0) -> list[str]:
@@ -130,7 +130,7 @@ def test_a_system_s_name_of_its_processor_is_a_part(model, part) -> None:
     ],
 )
 def test_what_a_driver_calls_a_gpu_is_a_part(name, part) -> None:
-    assert part_of(Card(name)) == part
+    assert driver_part(Card(name)) == part
 
 
 def test_no_driver_s_name_is_of_two_parts() -> None:
@@ -191,7 +191,7 @@ def test_a_matrix_says_links_and_sockets() -> None:
 def test_what_is_no_matrix_is_told(text, reason) -> None:
     with pytest.raises(ValueError, match=reason.replace("(", r"\(")):
         parse_topo(text)
-    _, remarks = described(XEONS, cards("Tesla V100-SXM2-16GB", 2), text)
+    _, remarks = draft_of(XEONS, cards("Tesla V100-SXM2-16GB", 2), text)
     assert remarks[0].startswith(f"nvidia-smi topo -m: {reason}")
 
 
@@ -237,18 +237,18 @@ def test_what_the_driver_keeps_apart_goes_through_the_host() -> None:
         (closed.replace("CNS", "OK"), "peer-to-peer"),
         ("?", "peer-to-peer"),
     ):
-        text, _ = described(XEONS, cards("NVIDIA GeForce RTX 4090", 3, 4), matrix, peers)
+        text, _ = draft_of(XEONS, cards("NVIDIA GeForce RTX 4090", 3, 4), matrix, peers)
         assert transports(compile_machine(topology_from_text(text))) == [expected, "host-staged"]
 
 
 def test_links_of_their_own_are_no_matter_of_peers() -> None:
     matrix = "GPU0 GPU1\nGPU0 X NV2\nGPU1 NV2 X"
-    text, _ = described(XEONS, cards("NVIDIA GeForce RTX 2080 Ti", 2), matrix, "GPU0 X NS\nGPU1 NS X")
+    text, _ = draft_of(XEONS, cards("NVIDIA GeForce RTX 2080 Ti", 2), matrix, "GPU0 X NS\nGPU1 NS X")
     assert "transport" not in text
 
 
 def test_a_gpu_that_is_not_built_in_is_a_part_to_fill_in() -> None:
-    text, _ = described(EPYC, cards("NVIDIA Imaginary 9000", 1), "")
+    text, _ = draft_of(EPYC, cards("NVIDIA Imaginary 9000", 1), "")
     assert '"nvidia-imaginary-9000":' in text
     assert "fill in for what compute costs" in text
     machine = compile_machine(topology_from_text(text))
@@ -265,7 +265,7 @@ def test_a_draft_is_a_machine_that_a_step_runs_on() -> None:
 
 
 def test_estimates_say_that_they_are() -> None:
-    text, _ = described(EPYC, (), "")
+    text, _ = draft_of(EPYC, (), "")
     for key in ("memory_bandwidth", "flop_per_cycle", "caches", "memory_latency"):
         assert f'{key}: "UNVERIFIED' in text
     device = topology_from_text(text).devices[0]
@@ -335,11 +335,11 @@ def test_the_draft_of_a_dgx_1_is_the_built_in_one(corpus) -> None:
 
 def test_two_machines_do_not_share_a_name() -> None:
     v100 = cards("Tesla V100-SXM2-16GB", 4)
-    names = [topology_from_text(described(*given, "")[0]).name for given in ((EPYC, ()), (XEONS, ()), (XEONS, v100))]
+    names = [topology_from_text(draft_of(*given, "")[0]).name for given in ((EPYC, ()), (XEONS, ()), (XEONS, v100))]
     assert names == ["1x-amd-epyc", "2x-xeon-e5-2698-v4", "4x-v100-sxm2-16gb-2x-xeon-e5-2698-v4"]
-    long = topology_from_text(described(replace(EPYC, model="An extraordinary processor " * 9), v100, "")[0]).name
+    long = topology_from_text(draft_of(replace(EPYC, model="An extraordinary processor " * 9), v100, "")[0]).name
     assert len(long) <= 60
-    nameless = topology_from_text(described(replace(EPYC, model=""), (), "")[0]).name
+    nameless = topology_from_text(draft_of(replace(EPYC, model=""), (), "")[0]).name
     assert nameless == "1x-cpu"
 
 

@@ -8,7 +8,7 @@ from simulator.network.compiling import compile_machine
 from simulator.network.routing import Router
 from simulator.topology.load import topology_from_text
 from simulator.topology.parts import CpuPart
-from validate.cli.describe import described
+from validate.cli.describe import draft_of
 from validate.machine.describe.graphics import Card
 from validate.machine.describe.processor import CacheFacts, Processor
 
@@ -66,7 +66,7 @@ def test_a_draft_is_a_machine(data, processor, boards, alike) -> None:
     if alike:
         boards = boards[:1] * len(boards)
     topo = data.draw(st.one_of(matrices(len(boards)), TEXT)) if boards else ""
-    text, remarks = described(processor, tuple(boards), topo)
+    text, remarks = draft_of(processor, tuple(boards), topo)
     assert all(remark.isprintable() for remark in remarks)
     machine = compile_machine(topology_from_text(text))
     assert len(machine.gpus) == len(boards)

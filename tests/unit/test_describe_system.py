@@ -7,7 +7,7 @@ import pytest
 
 from simulator.topology.load import topology_from_text
 from simulator.topology.parts import CpuPart
-from validate.cli.describe import described
+from validate.cli.describe import draft_of
 from validate.machine.describe.processor import CacheFacts, Processor, disk_part, read_processor
 
 
@@ -79,7 +79,7 @@ def test_the_driver_of_the_clock_goes_before_the_name(tmp_path) -> None:
 def test_a_system_that_says_nothing_has_a_draft_too(tmp_path) -> None:
     found = read_processor(tmp_path)
     assert found.cores >= 1
-    text, _ = described(found, (), "")
+    text, _ = draft_of(found, (), "")
     assert 'clock: "UNVERIFIED' in text
     assert topology_from_text(text).devices[0].name == "cpu0"
 
@@ -109,7 +109,7 @@ def test_a_disk_that_a_hypervisor_lends_is_no_disk_of_the_machine(tmp_path) -> N
 
 
 def test_a_disk_hangs_at_the_first_processor(tmp_path) -> None:
-    text, _ = described(read_processor(system(tmp_path)), (), "", disk=("sata-ssd", "sata-600"))
+    text, _ = draft_of(read_processor(system(tmp_path)), (), "", disk=("sata-ssd", "sata-600"))
     topology = topology_from_text(text)
     assert [device.part_name for device in topology.devices if device.kind == "storage"] == ["sata-ssd"]
     assert ("disk0", "cpu0") in [(wire.a, wire.b) for wire in topology.wires]
@@ -133,7 +133,7 @@ def guest(root: Path, cores: int, size: str = "32768K", model: str = "AMD EPYC")
 
 
 def part_of_draft(processor: Processor) -> CpuPart:
-    topology = topology_from_text(described(processor, (), "")[0])
+    topology = topology_from_text(draft_of(processor, (), "")[0])
     (part,) = (device.part for device in topology.devices)
     assert isinstance(part, CpuPart)
     return part
@@ -173,8 +173,8 @@ def test_a_guest_of_a_chip_that_is_built_in_is_not_that_chip(tmp_path) -> None:
     assert few.core_count == 4
     assert few.caches["l3"].neighbours is not None
     assert few.nested_page is not None
-    text, _ = described(guest(tmp_path / "all", 96, model=name), (), "")
+    text, _ = draft_of(guest(tmp_path / "all", 96, model=name), (), "")
     assert "parts:" not in text
     assert "part: epyc-9654" in text
-    own, _ = described(replace(guest(tmp_path / "own", 4, model=name), is_guest=False), (), "")
+    own, _ = draft_of(replace(guest(tmp_path / "own", 4, model=name), is_guest=False), (), "")
     assert "part: epyc-9654, core_count: 4" in own

@@ -15,7 +15,7 @@ from simulator.cli import run
 from simulator.devices.cost import KernelCost
 from simulator.devices.dispatch import dispatch_time
 from simulator.devices.gpu.gpu import Gpu
-from simulator.devices.neighbours import shape_of, variety_of
+from simulator.devices.neighbours import kernel_axes, variety_of
 from simulator.devices.predict import kernel_cost, roofline_s
 from simulator.errors import InputError
 from simulator.questions.options import Framework, Policy, StepOptions
@@ -25,13 +25,13 @@ from simulator.questions.where import Where
 from simulator.questions.words import parse_question, question_words
 from simulator.results.words import kernel_words
 from simulator.step.autocast import casts_of, wide_tensors
-from simulator.step.fusion import groups_of
+from simulator.step.fusion import fused_groups
 from simulator.step.issue import issues_of
 from simulator.step.precision import precision_of
 from simulator.workload import operators as ops
 from simulator.workload.activations import peak_forward_bytes, saved_tensors
 from simulator.workload.backward import backward_steps, training_flop
-from simulator.workload.described import described, network_of
+from simulator.workload.described import network_document, network_of
 from simulator.workload.kernels import Gemm, Kernel, Rowwise, Streaming, kernel_class
 from simulator.workload.network import Layer, Network, Parameter
 from simulator.workload.operator import Rows
@@ -120,9 +120,9 @@ def test_every_operator_stands_in_the_tables_of_networks(operator: Operator) -> 
     assert saved_tensors(network, "fp32").total_bytes >= 0
     assert peak_forward_bytes(network, "fp32") > 0
     assert training_flop(network) >= network.flop
-    assert network_of(json.loads(json.dumps(described(network)))).layers == network.layers
+    assert network_of(json.loads(json.dumps(network_document(network)))).layers == network.layers
     assert [step.layer.name for step in backward_steps(network)][-1] == "first"
-    assert groups_of(network)
+    assert fused_groups(network)
     assert tensor_split(network, 2).layers
     wide = wide_tensors(network)
     assert all(list(casts_of(layer, wide)) is not None for layer in network.layers)
@@ -174,8 +174,10 @@ def test_every_class_of_kernels_stands_in_every_table(kernel: Kernel) -> None:
     for device in (session.device(Where("p3.2xlarge"), place) for place in ("gpu0", "cpu")):
         assert kernel_cost(device, kernel).time_s > 0.0
         assert roofline_s(device, kernel) > 0.0
-    assert len(shape_of(kernel)) == len(kernel.axes) > 0
-    assert {*kernel.axis_words} == {a for a, b in zip(kernel.axes, shape_of(kernel), strict=True) if isinstance(b, str)}
+    assert len(kernel_axes(kernel)) == len(kernel.axes) > 0
+    assert {*kernel.axis_words} == {
+        a for a, b in zip(kernel.axes, kernel_axes(kernel), strict=True) if isinstance(b, str)
+    }
     assert variety_of(kernel).split()[0] == name
     assert set(variety_of(kernel).split()[2:]) <= set(kernel.variety_words) or name == "rowwise"
     assert kernel.old_bytes(forward=False, has_parameters=False) >= 0.0

@@ -22,7 +22,7 @@ from simulator.questions.where import Where
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch")
 
 from validate.machine.measure import over_ranks  # noqa: E402  it imports torch
-from validate.machine.measure.exchange import parts_of, processes_of, read_exchange  # noqa: E402  it imports torch
+from validate.machine.measure.exchange import processes_of, read_exchange, stand_parts  # noqa: E402  it imports torch
 from validate.machine.measure.over_ranks import OverRanks  # noqa: E402  it imports torch
 
 SESSION = Session()
@@ -210,7 +210,7 @@ def test_what_is_read_in_a_round_is_staged_before_it_is_overwritten():
         "stands": [{"name": f"gpu{i}", "kind": "gpu", "host": 0, "index": i} for i in range(2)],
         "rounds": [[[0, 1, 0, 4, 0], [1, 0, 3, 4, 0], [1, 0, 7, 1, 0]]],
     }  # fmt: skip
-    part = parts_of(read_exchange(data), 0)[0]
+    part = stand_parts(read_exchange(data), 0)[0]
     assert [receive.staged for receive in part.receives] == [0, None]
 
 

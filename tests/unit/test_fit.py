@@ -19,7 +19,7 @@ from validate.cli import fit as command
 from validate.cli.app import app
 from validate.constants.families import FAMILIES
 from validate.constants.family import Family, FitStage, Term
-from validate.constants.fit import counts, errors_of, fit_family, rows_of
+from validate.constants.fit import counts, fit_errors, fit_family, rows_of
 from validate.constants.least import Prior
 from validate.constants.rows import read_rows
 from validate.kinds.row import MeasuredRow
@@ -52,7 +52,7 @@ def made(rows: Sequence[MeasuredRow], names: RowNames, truth: dict[str, float]) 
 
 
 def worst(rows: Sequence[MeasuredRow], names: RowNames, constants: Constants) -> float:
-    return max(abs(error) for error in errors_of(rows, names.session, constants) if error is not None)
+    return max(abs(error) for error in fit_errors(rows, names.session, constants) if error is not None)
 
 
 # -- constants are found again ---------------------------------------------------------

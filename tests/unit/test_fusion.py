@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from simulator.questions.options import StepOptions
-from simulator.step.fusion import groups_of, run_groups
+from simulator.step.fusion import fused_groups, run_groups
 from simulator.workload.find import find_network
 from simulator.workload.network import Layer, Network, Parameter, block_name
 from simulator.workload.operators import Elementwise, LayerNorm, Linear
@@ -24,7 +24,7 @@ def pointwise(name: str, function: str, reads: tuple[int, ...], written: int) ->
 
 
 def names(network: Network, *, apart: bool = False) -> list[list[str]]:
-    return [[layer.name.rpartition(".")[2] for layer in group.layers] for group in groups_of(network, apart=apart)]
+    return [[layer.name.rpartition(".")[2] for layer in group.layers] for group in fused_groups(network, apart=apart)]
 
 
 def test_an_activation_waits_for_the_product_that_it_is_multiplied_by() -> None:
@@ -37,7 +37,7 @@ def test_an_activation_waits_for_the_product_that_it_is_multiplied_by() -> None:
     )
     network = Network("swiglu", layers, (N,) * 6, 1)
     assert names(network) == [["gate"], ["up"], ["silu", "mul"], ["down"]]
-    fused = groups_of(network)[2]
+    fused = fused_groups(network)[2]
     assert (fused.places, fused.reads, fused.writes) == ((1, 3), (1, 3), (4,))
 
 
@@ -61,7 +61,7 @@ def test_a_rotation_is_one_kernel() -> None:
 @pytest.mark.parametrize("apart", [False, True])
 def test_every_layer_runs_once_after_what_it_reads(workload: str, apart: bool) -> None:
     network = find_network(workload).build(1)
-    groups = groups_of(network, apart=apart)
+    groups = fused_groups(network, apart=apart)
     assert sorted(place for group in groups for place in group.places) == list(range(len(network.layers)))
     written = set(range(len(network.elements))) - {layer.output for layer in network.layers}
     for group in groups:
@@ -81,7 +81,7 @@ def test_groups_stay_inside_blocks_that_are_recomputed() -> None:
         layers.append(linear(f"blocks.{i}.linear", 3 * i + 1, 3 * i + 2))
         layers.append(pointwise(f"blocks.{i}.add", "add", (3 * i, 3 * i + 2), 3 * i + 3))
     network = Network("blocks", tuple(layers), (N,) * 7, 1)
-    assert ["add", "norm"] in [[layer.name[9:] for layer in group.layers] for group in groups_of(network)]
+    assert ["add", "norm"] in [[layer.name[9:] for layer in group.layers] for group in fused_groups(network)]
     again = run_groups(network, StepOptions(compiled=True, recompute="full"))
     assert all(len(group.layers) == 1 for group in again)
     assert [group.places for group in again] == [(i,) for i in range(6)]

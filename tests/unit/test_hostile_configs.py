@@ -9,7 +9,7 @@ import pytest
 
 from simulator.cli import run
 from simulator.errors import divisors
-from simulator.workload.described import described
+from simulator.workload.described import network_document
 from simulator.workload.find import find_network
 from simulator.workload.hugging_face import read_config
 from simulator.workload.zoo.attention import self_attention
@@ -63,7 +63,7 @@ def test_a_layer_as_wide_as_a_country_costs_no_more(tmp_path: Path, capsys) -> N
     ],
 )
 def test_a_network_written_out_is_checked(change: dict[str, object], told: str, tmp_path: Path, capsys) -> None:
-    document = described(find_network("lenet").build(2))
+    document = network_document(find_network("lenet").build(2))
     document["layers"][0] |= change
     (tmp_path / "a.network.json").write_text(json.dumps(document), encoding="utf-8")
     assert run(["--topology", "t4", "--workload", str(tmp_path / "a.network.json"), "--batch", "2"]) == 2

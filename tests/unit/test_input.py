@@ -26,7 +26,7 @@ from simulator.questions.input import InputQuestion
 from simulator.questions.input_file import InputFile, data_sets, parse_input
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
-from simulator.results.input import ends_of
+from simulator.results.input import step_ends
 from tests.machines import machine_from, ring_machine
 
 pytestmark = pytest.mark.usefixtures("answered_once")
@@ -72,7 +72,7 @@ def period_s(
     cycle = max(1, question.workers)  # workers that start together finish together
     turns = -(-12 // cycle)
     steps = (2 + turns) * cycle + 3 * cycle * question.prefetch
-    ends = ends_of(execute(machine, plan_input(machine, Router(machine), feeding, shape, steps)))
+    ends = step_ends(execute(machine, plan_input(machine, Router(machine), feeding, shape, steps)))
     begin = cycle * (1 + question.prefetch)
     return (ends[begin + turns * cycle] - ends[begin]) / (turns * cycle)
 
@@ -140,14 +140,14 @@ def test_batches_ahead_hide_a_worker_that_is_late(machine: Machine) -> None:
     plan = plan_input(machine, Router(machine), waiting, FedStep(0.0, 0.05, 0.0, 0), 40)
     timeline = execute(machine, plan)
     begun = [s.start_s for t, s in zip(plan.tasks, timeline.spans, strict=True) if t.label == "load"]
-    ended = ends_of(timeline)
+    ended = step_ends(timeline)
     assert sum(start < ended[9] for start in begun) == 10 + 16 + 1  # workers x prefetch, and one on the device
 
 
 def test_many_micro_batches_pass_few_workers(machine: Machine) -> None:
     asked = InputQuestion(name="test", sample_bytes=1.0, workers=2, prefetch=1)
     feeding = InputWork(asked, batch(core_s=0.01), 1, 16, 8, ())
-    ends = ends_of(execute(machine, plan_input(machine, Router(machine), feeding, FedStep(0.0, 0.01, 0.0, 0), 6)))
+    ends = step_ends(execute(machine, plan_input(machine, Router(machine), feeding, FedStep(0.0, 0.01, 0.0, 0), 6)))
     assert ends[4] - ends[3] == pytest.approx(16 * 0.01 / 2)
 
 
@@ -156,7 +156,7 @@ def test_workers_that_stand_for_others_are_as_fast(machine: Machine) -> None:
     for pace, workers in ((1.0, 32), (2.0, 16), (4.0, 8)):
         feeding = InputWork(InputQuestion(name="test", sample_bytes=1.0, workers=workers), load, 1, 1, 64, (), pace)
         plan = plan_input(machine, Router(machine), feeding, FedStep(0.0, 0.001, 0.0, 0), 200)
-        ends = ends_of(execute(machine, plan))
+        ends = step_ends(execute(machine, plan))
         assert (ends[-1] - ends[-1 - 96]) / 96 == pytest.approx(0.08 / 32), workers
 
 
@@ -182,7 +182,7 @@ links:
     for share in (0.0, 0.8):
         loads = ((down.links[0][0], share),) if share else ()
         shape = FedStep(0.0, 0.11, 0.0, 0, loads)
-        ends = ends_of(execute(pair, plan_input(pair, router, feeding, shape, 40)))
+        ends = step_ends(execute(pair, plan_input(pair, router, feeding, shape, 40)))
         found.append((ends[30] - ends[10]) / 20)
     assert found[0] == pytest.approx(0.11)
     assert found[1] == pytest.approx(0.1 + 0.8 * 0.11, rel=0.02)  # the link is never idle

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 
 from simulator.questions.question import Question  # noqa: E402
 from simulator.questions.single import LaunchQuestion  # noqa: E402
-from validate.compare.rows import kind_of  # noqa: E402
+from validate.compare.rows import table_kind  # noqa: E402
 from validate.kinds import COPIES, KINDS, STEPS  # noqa: E402
 from validate.machine.measure.bench import Bench  # noqa: E402
 from validate.machine.measure.cases import steps  # noqa: E402
@@ -75,7 +75,7 @@ def unpredicted(bench: Bench, names: Scoring, only: tuple[str, ...] = ()) -> Ite
             row |= case.columns
             if name == "overlap" and row["note"] != "copy alone":  # the measured work
                 row |= {"work": "op:mat_mul,m=64,n=64,k=64,precision=fp16", "repeats": 3}
-            kind = kind_of(_Header(COLUMNS[case.table]), names.kinds)  # type: ignore[arg-type]
+            kind = table_kind(_Header(COLUMNS[case.table]), names.kinds)  # type: ignore[arg-type]
             assert kind is not None, case.table
             try:
                 asked = read(row, names.names, kind)

@@ -14,7 +14,7 @@ from simulator.questions.layout import parse_layout
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
-from simulator.results.limits import critical_path, limits_of
+from simulator.results.limits import critical_path, critical_seconds
 from tests.machines import ring_machine
 
 PRODUCTS = """
@@ -100,7 +100,7 @@ def test_who_waits_for_a_slot_waits_for_whoever_had_it() -> None:
 def test_nothing_has_no_path() -> None:
     timeline = execute(ring_machine(2), PlanBuilder().build())
     assert critical_path(timeline) == []
-    assert limits_of(timeline) == {}
+    assert critical_seconds(timeline) == {}
 
 
 def test_the_last_slot_given_back_is_found_as_by_looking_at_all() -> None:

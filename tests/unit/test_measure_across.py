@@ -18,12 +18,12 @@ import torch.distributed as dist  # noqa: E402
 from simulator.cli.written import CommandOptions  # noqa: E402
 from simulator.errors import InputError  # noqa: E402
 from simulator.training.sharded import unit_elements  # noqa: E402
-from simulator.workload.described import described  # noqa: E402
+from simulator.workload.described import network_document  # noqa: E402
 from simulator.workload.find import find_network  # noqa: E402
-from validate.cli.asking import ask, keep  # noqa: E402
+from validate.cli.asking import asked_steps, keep  # noqa: E402
 from validate.kinds.steps import read_step  # noqa: E402
 from validate.machine.measure.built.description import DescriptionFile, read_description  # noqa: E402
-from validate.machine.measure.built.module import build_network  # noqa: E402
+from validate.machine.measure.built.module import build_module  # noqa: E402
 from validate.machine.measure.case import Unavailable  # noqa: E402
 from validate.machine.measure.cases.across import _blocks, across  # noqa: E402
 from validate.machine.measure.cases.asked import read_asked  # noqa: E402
@@ -49,7 +49,7 @@ layers:
 def written_out(folder: Path, name: str = "gpt2", **settings: int | str) -> DescriptionFile:
     sizes: dict[str, int | str] = {**TINY, **settings}
     network = find_network(name, training=True, sequence_length=8, settings=sizes).build(2)
-    (folder / "x.network.json").write_text(json.dumps(described(network)), encoding="utf-8")
+    (folder / "x.network.json").write_text(json.dumps(network_document(network)), encoding="utf-8")
     read_description.cache_clear()
     return DescriptionFile(str(folder), "x.network.json")
 
@@ -60,7 +60,7 @@ def written_out(folder: Path, name: str = "gpt2", **settings: int | str) -> Desc
 @pytest.mark.slow
 def test_the_blocks_that_are_sharded_are_those_that_the_simulator_gathers(tmp_path: Path) -> None:
     found = written_out(tmp_path).read()
-    module = build_network(found, torch.device("meta"), in_blocks=True).module
+    module = build_module(found, torch.device("meta"), in_blocks=True).module
     network = find_network("gpt2", training=True, sequence_length=8, settings=TINY).build(2)
     theirs = Counter(count for block, count in unit_elements(network).items() if block)
     assert Counter(sum(p.numel() for p in block.parameters()) for block in _blocks(module)) == theirs
@@ -69,13 +69,13 @@ def test_the_blocks_that_are_sharded_are_those_that_the_simulator_gathers(tmp_pa
 
 def test_a_parameter_that_blocks_share_is_refused(tmp_path: Path) -> None:
     (tmp_path / "net.yaml").write_text(ALIKE, encoding="utf-8")
-    document = described(find_network(str(tmp_path / "net.yaml"), training=True).build(2))
+    document = network_document(find_network(str(tmp_path / "net.yaml"), training=True).build(2))
     linear = [layer for layer in document["layers"] if layer["operator"] == "Linear"]
     linear[1]["parameters"] = linear[0]["parameters"]
     (tmp_path / "x.network.json").write_text(json.dumps(document), encoding="utf-8")
     read_description.cache_clear()
     with pytest.raises(Unavailable, match="shared between blocks"):
-        build_network(DescriptionFile(str(tmp_path), "x.network.json").read(), torch.device("meta"), in_blocks=True)
+        build_module(DescriptionFile(str(tmp_path), "x.network.json").read(), torch.device("meta"), in_blocks=True)
 
 
 # -- over ranks ------------------------------------------------------------------------
@@ -215,7 +215,7 @@ def test_the_row_asks_what_simulate_was_asked(words: Any, gpus: str | None, tmp_
     written = CommandOptions(
         topology="dgx-h100", workload="gpt2", seq_len="16", batch="2", gpus=gpus, sizes=("layers=2",), **words
     )
-    asked = ask(written, None)
+    asked = asked_steps(written, None)
     for each in asked:
         keep(each, tmp_path)
     shapes = read_asked(tmp_path)
@@ -244,7 +244,7 @@ def test_the_row_asks_what_simulate_was_asked(words: Any, gpus: str | None, tmp_
 def test_what_torch_alone_does_not_do_is_refused_in_a_line(words: Any, said: str) -> None:
     written = replace(CommandOptions(topology="dgx-h100", workload="gpt2", seq_len="16", batch="2", gpus="4"), **words)
     with pytest.raises(InputError, match=said) as caught:
-        ask(written, 4)
+        asked_steps(written, 4)
     assert "\n" not in caught.value.spelt("command")
 
 

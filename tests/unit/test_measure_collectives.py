@@ -149,7 +149,7 @@ class _FailingRanks:
 def test_a_group_that_fails_is_started_anew_and_given_up_at_the_third_fault(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launched, "Ranks", _FailingRanks)
+    monkeypatch.setattr(launched, "RankProcesses", _FailingRanks)
     monkeypatch.setattr(_FailingRanks, "started", 0)
     reasons = []
     for case in collectives.group_cases(bench, [2], most_bytes=32):
@@ -171,7 +171,7 @@ def test_a_group_that_does_not_start_is_given_up_at_once(bench: Bench, monkeypat
         starts.append(count)
         raise RanksFailed("start: no answer of rank 1 within 120 s")
 
-    monkeypatch.setattr(launched, "Ranks", never)
+    monkeypatch.setattr(launched, "RankProcesses", never)
     for case in collectives.group_cases(bench, [2, 3], most_bytes=32):
         work = case.build(bench)
         assert work.own is not None

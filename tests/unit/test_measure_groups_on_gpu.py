@@ -52,7 +52,7 @@ def test_rows_fit_their_tables_and_a_second_run_finds_them_there(
     out = tmp_path / "out"
     said: list[str] = []
     settings = run.Settings(out, ("launch", "memory", "copies", "overlap", "collectives"), "cuda:0", effort=QUICK)
-    assert run.run(settings, said.append) == 0
+    assert run.measure(settings, said.append) == 0
     left = json.loads((out / "run.json").read_text())["left"]
     reasons = Counter((row["group"], row["reason"].split("; ")[0]) for row in left)
     assert ("memory", "no libnvrtc.so.12") in reasons
@@ -67,5 +67,5 @@ def test_rows_fit_their_tables_and_a_second_run_finds_them_there(
     captured = [row for row in _rows(out, "memory.csv") if row["bench"] == "torch stream"]
     assert {row["note"] for row in captured} == {"captured graph"}  # so that small sizes show device time
     before = (out / "copies.csv").read_bytes()
-    assert run.run(settings, said.append) == 0
+    assert run.measure(settings, said.append) == 0
     assert (out / "copies.csv").read_bytes() == before

@@ -15,9 +15,9 @@ from simulator.training.sharded import unit_elements  # noqa: E402
 from simulator.workload.find import find_network  # noqa: E402
 from simulator.workload.zoo.registry import build_network as build_zoo  # noqa: E402
 from tests.written_networks import NAMES, SIZED, network, options_of, written  # noqa: E402
-from validate.machine.measure.built.builtin import FILE, Sizes, described, facts_of, names  # noqa: E402
+from validate.machine.measure.built.builtin import FILE, Sizes, builtin_facts, builtin_network, names  # noqa: E402
 from validate.machine.measure.built.description import description_of  # noqa: E402
-from validate.machine.measure.built.module import build_network  # noqa: E402
+from validate.machine.measure.built.module import build_module  # noqa: E402
 from validate.machine.measure.cases.across import _blocks  # noqa: E402
 
 META = torch.device("meta")
@@ -32,7 +32,7 @@ def test_the_file_holds_what_the_simulator_writes() -> None:
 @pytest.mark.parametrize(("name", "sizes"), [("resnet50", Sizes()), ("inception3", Sizes()), *SIZED])
 def test_a_network_is_the_zoos_for_any_batch(name: str, sizes: Sizes, batch: int) -> None:
     for training in (True, False):
-        found = described(name, sizes, batch, training=training)
+        found = builtin_network(name, sizes, batch, training=training)
         assert found == description_of(json.loads(json.dumps(network(name, sizes, batch=batch, training=training))))
 
 
@@ -41,7 +41,7 @@ def test_torch_runs_each_with_the_zoos_parameters(name: str, sizes: Sizes) -> No
     for training, batch in ((True, 2), (True, 1), (False, 1)):
         if name == "inception3" and training and batch == 1:
             continue  # torch refuses to norm one number by itself
-        built = build_network(described(name, sizes, batch, training=training), META)
+        built = build_module(builtin_network(name, sizes, batch, training=training), META)
         count = sum(p.numel() for p in built.module.parameters())
         assert count == build_zoo(name, batch=batch, training=training, **options_of(sizes)).parameter_count
         assert all(y.shape == () for y in built.forward()) == training
@@ -49,16 +49,20 @@ def test_torch_runs_each_with_the_zoos_parameters(name: str, sizes: Sizes) -> No
 
 @pytest.mark.parametrize("name", names())
 def test_the_blocks_that_are_sharded_are_those_that_the_simulator_gathers(name: str) -> None:
-    module = build_network(described(name, Sizes(), 2, training=True), META, in_blocks=True).module
+    module = build_module(builtin_network(name, Sizes(), 2, training=True), META, in_blocks=True).module
     theirs = Counter(count for block, count in unit_elements(find_network(name).build(2)).items() if block)
     assert Counter(sum(p.numel() for p in block.parameters()) for block in _blocks(module)) == theirs
 
 
 def test_what_a_table_says_of_a_network() -> None:
-    assert (facts_of("lenet").sample, facts_of("lenet").image, facts_of("mlp").image) == ("images", 28, 0)
-    assert (facts_of("gpt2").sample, facts_of("gpt2").length) == ("sequences", 1024)
+    assert (builtin_facts("lenet").sample, builtin_facts("lenet").image, builtin_facts("mlp").image) == (
+        "images",
+        28,
+        0,
+    )
+    assert (builtin_facts("gpt2").sample, builtin_facts("gpt2").length) == ("sequences", 1024)
 
 
 def test_a_network_that_is_not_written_out_is_refused() -> None:
     with pytest.raises(ValueError, match="not written out"):
-        described("gpt2", Sizes(7), 2, training=True)
+        builtin_network("gpt2", Sizes(7), 2, training=True)

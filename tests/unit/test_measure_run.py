@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.slow]
 from validate.machine.measure import bench as benches  # noqa: E402  needs torch
 from validate.machine.measure import run as runs  # noqa: E402
 from validate.machine.measure.case import Case, TimedWork, Unavailable  # noqa: E402
-from validate.machine.measure.run import Settings, run  # noqa: E402
+from validate.machine.measure.run import Settings, measure  # noqa: E402
 
 
 def launch_case(name: str, call: Callable[[int], object], needs_bytes: int = 0) -> Case:
@@ -64,7 +64,7 @@ def record(out: Path) -> dict[str, Any]:
 def test_a_run_measures_all_and_says_so(tmp_path: Path, groups: dict[str, list[Case]]) -> None:
     groups["launch"] = [launch_case("one", lambda _: None), launch_case("two", lambda _: time.sleep(1e-4))]
     said: list[str] = []
-    assert run(Settings(tmp_path, ("launch", "ops"), "cpu", effort=FAST), said.append) == 0
+    assert measure(Settings(tmp_path, ("launch", "ops"), "cpu", effort=FAST), said.append) == 0
     rows = measured(tmp_path)
     assert [row["metric"] for row in rows] == ["one", "two"]
     assert float(rows[1]["time_s"]) > 1e-4
@@ -92,7 +92,7 @@ def test_a_case_that_fails_is_named_and_the_others_go_on(tmp_path: Path, groups:
         launch_case("larger", lambda _: None, needs_bytes=1 << 60),
         launch_case("good", lambda _: None),
     ]
-    assert run(Settings(tmp_path, ("launch",), "cpu", effort=FAST), lambda _: None) == 0
+    assert measure(Settings(tmp_path, ("launch",), "cpu", effort=FAST), lambda _: None) == 0
     assert [row["metric"] for row in measured(tmp_path)] == ["good"]
     left = {row["case"].split()[0]: row["reason"] for row in record(tmp_path)["left"]}
     assert left["bad"].startswith("RuntimeError: not implemented")
@@ -119,7 +119,7 @@ def test_what_was_measured_is_kept_and_the_rest_is_named(
         launch_case("two", fail),
         launch_case("three", lambda _: None),
     ]
-    assert run(Settings(tmp_path, ("launch",), "cpu", effort=FAST), lambda _: None) == status
+    assert measure(Settings(tmp_path, ("launch",), "cpu", effort=FAST), lambda _: None) == status
     assert [row["metric"] for row in measured(tmp_path)] == ["one"]
     found = record(tmp_path)
     assert not found["finished"]
@@ -138,7 +138,7 @@ def test_a_device_that_computes_no_more_ends_the_run(
 
     monkeypatch.setattr(benches.Bench, "alive", lambda _: False)
     groups["launch"] = [launch_case("one", fail), launch_case("two", lambda _: None)]
-    assert run(Settings(tmp_path, ("launch",), "cpu", effort=FAST), lambda _: None) == 1
+    assert measure(Settings(tmp_path, ("launch",), "cpu", effort=FAST), lambda _: None) == 1
     assert record(tmp_path)["end"] == "the device is lost: RuntimeError: cuDNN error: something new"
     assert len(record(tmp_path)["left"]) == 2
 
@@ -156,7 +156,7 @@ def test_a_full_disk_in_mid_run(tmp_path: Path, groups: dict[str, list[Case]], m
     monkeypatch.setattr(os, "fsync", fsync)
     groups["launch"] = [launch_case(name, lambda _: None) for name in ("one", "two", "three")]
     said: list[str] = []
-    assert run(Settings(tmp_path, ("launch",), "cpu", effort=FAST), said.append) == 1
+    assert measure(Settings(tmp_path, ("launch",), "cpu", effort=FAST), said.append) == 1
     assert [row["metric"] for row in measured(tmp_path)] == ["one"]
     assert "ended: the disk is full" in said
     assert {row["case"].split()[0] for row in record(tmp_path)["left"]} == {"two", "three"}
@@ -165,14 +165,14 @@ def test_a_full_disk_in_mid_run(tmp_path: Path, groups: dict[str, list[Case]], m
 def test_room_for_the_record_is_kept(tmp_path: Path, groups: dict[str, list[Case]]) -> None:
     """On a full disk the missing cases are still named; the reserve leaves no file."""
     groups["launch"] = [launch_case("one", lambda _: None)]
-    run(Settings(tmp_path, ("launch",), "cpu", effort=FAST), lambda _: None)
+    measure(Settings(tmp_path, ("launch",), "cpu", effort=FAST), lambda _: None)
     assert not list(tmp_path.glob(".reserve*"))
 
 
 def test_a_gpu_that_torch_cannot_use_is_not_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(benches, "_gpu_is_there", lambda: True)
     with pytest.raises(ValueError, match=r"a GPU is here that this torch .* cannot use; --device cpu"):
-        run(Settings(tmp_path), lambda _: None)
+        measure(Settings(tmp_path), lambda _: None)
     assert benches.open_bench("cpu", tmp_path).name
 
 
@@ -182,17 +182,17 @@ def test_a_device_that_cannot_be_opened_is_one_line(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(runs, "open_bench", busy)
     with pytest.raises(ValueError, match=r"the device cannot be used: CUDA error: .*unavailable CUDA kernel"):
-        run(Settings(tmp_path), lambda _: None)
+        measure(Settings(tmp_path), lambda _: None)
 
 
 def test_rows_of_another_number_of_threads_do_not_mix(tmp_path: Path, groups: dict[str, list[Case]]) -> None:
     groups["launch"] = [launch_case("one", lambda _: None)]
-    run(Settings(tmp_path, ("launch",), "cpu", effort=FAST), lambda _: None)
+    measure(Settings(tmp_path, ("launch",), "cpu", effort=FAST), lambda _: None)
     before = torch.get_num_threads()
     torch.set_num_threads(before + 1)
     try:
         with pytest.raises(ValueError, match=f"with threads {before}, and here it is {before + 1}"):
-            run(Settings(tmp_path, ("launch",), "cpu", effort=FAST), lambda _: None)
+            measure(Settings(tmp_path, ("launch",), "cpu", effort=FAST), lambda _: None)
     finally:
         torch.set_num_threads(before)
 
@@ -204,10 +204,10 @@ def test_a_second_run_goes_on_where_the_first_ended(tmp_path: Path, groups: dict
         return launch_case(name, lambda _: calls.append(name))
 
     groups["launch"] = [work("one")]
-    run(Settings(tmp_path, ("launch",), "cpu", effort=FAST), lambda _: None)
+    measure(Settings(tmp_path, ("launch",), "cpu", effort=FAST), lambda _: None)
     calls.clear()
     groups["launch"] = [work("one"), work("two")]
-    run(Settings(tmp_path, ("launch",), "cpu", effort=FAST), lambda _: None)
+    measure(Settings(tmp_path, ("launch",), "cpu", effort=FAST), lambda _: None)
     assert set(calls) == {"two"}
     assert [row["metric"] for row in measured(tmp_path)] == ["one", "two"]
     assert record(tmp_path)["rows"] == {"launch.csv": 2}
@@ -215,29 +215,29 @@ def test_a_second_run_goes_on_where_the_first_ended(tmp_path: Path, groups: dict
 
 def test_a_folder_keeps_the_name_of_its_machine(tmp_path: Path, groups: dict[str, list[Case]]) -> None:
     groups["launch"] = [launch_case("one", lambda _: None)]
-    run(Settings(tmp_path, ("launch",), "cpu", machine="mine", effort=FAST), lambda _: None)
-    run(Settings(tmp_path, ("launch",), "cpu", effort=FAST), lambda _: None)
+    measure(Settings(tmp_path, ("launch",), "cpu", machine="mine", effort=FAST), lambda _: None)
+    measure(Settings(tmp_path, ("launch",), "cpu", effort=FAST), lambda _: None)
     assert record(tmp_path)["machine"] == "mine"
     with pytest.raises(ValueError, match="holds rows of machine mine"):
-        run(Settings(tmp_path, ("launch",), "cpu", machine="yours", effort=FAST), lambda _: None)
+        measure(Settings(tmp_path, ("launch",), "cpu", machine="yours", effort=FAST), lambda _: None)
 
 
 def test_measurements_of_another_machine_are_not_added_to(tmp_path: Path, groups: dict[str, list[Case]]) -> None:
     groups["launch"] = [launch_case("one", lambda _: None)]
-    run(Settings(tmp_path, ("launch",), "cpu", effort=FAST), lambda _: None)
+    measure(Settings(tmp_path, ("launch",), "cpu", effort=FAST), lambda _: None)
     path = tmp_path / "run.json"
     before = record(tmp_path)
     before["environment"]["torch"] = "1.0"
     path.write_text(json.dumps(before))
     with pytest.raises(ValueError, match=r"holds measurements with torch 1\.0, and here it is"):
-        run(Settings(tmp_path, ("launch",), "cpu", effort=FAST), lambda _: None)
+        measure(Settings(tmp_path, ("launch",), "cpu", effort=FAST), lambda _: None)
     path.write_text("[]")
     with pytest.raises(ValueError, match="is not a record of a run"):
-        run(Settings(tmp_path, ("launch",), "cpu", effort=FAST), lambda _: None)
+        measure(Settings(tmp_path, ("launch",), "cpu", effort=FAST), lambda _: None)
     path.unlink()
     os.mkfifo(path)
     with pytest.raises(ValueError, match="is not a record of a run"):
-        run(Settings(tmp_path, ("launch",), "cpu", effort=FAST), lambda _: None)
+        measure(Settings(tmp_path, ("launch",), "cpu", effort=FAST), lambda _: None)
 
 
 def test_a_budget_is_shared_and_kept(tmp_path: Path, groups: dict[str, list[Case]]) -> None:
@@ -255,7 +255,7 @@ def test_a_budget_is_shared_and_kept(tmp_path: Path, groups: dict[str, list[Case
         ]
 
     groups["launch"], groups["ops"] = many("launch"), many("ops")
-    assert run(Settings(tmp_path, ("launch", "ops"), "cpu", 1.5, effort=FAST), lambda _: None) == 0
+    assert measure(Settings(tmp_path, ("launch", "ops"), "cpu", 1.5, effort=FAST), lambda _: None) == 0
     counts = {name: sum(row["metric"].startswith(name) for row in measured(tmp_path)) for name in groups}
     assert counts["ops"] > 4 * counts["launch"] > 0  # shares of 50 and 3
     found = record(tmp_path)
@@ -266,11 +266,11 @@ def test_a_budget_is_shared_and_kept(tmp_path: Path, groups: dict[str, list[Case
 
 def test_unknown_groups_and_devices_are_refused_before_anything(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no group 'op'; there is asked, strategies, scaling, launch, ops"):
-        run(Settings(tmp_path / "a", ("op",)), lambda _: None)
+        measure(Settings(tmp_path / "a", ("op",)), lambda _: None)
     with pytest.raises(ValueError, match="no device 'cuda:7' here; there is cpu"):
-        run(Settings(tmp_path / "a", device="cuda:7"), lambda _: None)
+        measure(Settings(tmp_path / "a", device="cuda:7"), lambda _: None)
     with pytest.raises(ValueError, match="--only: collectives: collectives are measured between GPUs"):
-        run(Settings(tmp_path / "b", ("collectives",), "cpu"), lambda _: None)
+        measure(Settings(tmp_path / "b", ("collectives",), "cpu"), lambda _: None)
     assert not (tmp_path / "a").exists()
     assert not (tmp_path / "b").exists()
 

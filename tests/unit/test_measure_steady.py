@@ -209,7 +209,7 @@ def test_ranks_are_started_when_asked_and_ended_with_the_last_case(monkeypatch: 
         def close(self) -> None:
             told.append("close")
 
-    monkeypatch.setattr(launched, "Ranks", Fake)
+    monkeypatch.setattr(launched, "RankProcesses", Fake)
     shapes = tuple(parallel_steps(2, ("fp32", "tf32")))[:2]
     cases = step_ranks.parallel_cases(shapes, "m")
     first = next(cases)

@@ -19,14 +19,14 @@ from simulator.questions.options import StepOptions  # noqa: E402
 from simulator.questions.step import StepQuestion  # noqa: E402
 from validate.kinds import STEPS  # noqa: E402
 from validate.machine.measure.bench import Bench, open_bench  # noqa: E402
-from validate.machine.measure.built.builtin import Sizes, facts_of, names  # noqa: E402
+from validate.machine.measure.built.builtin import Sizes, builtin_facts, names  # noqa: E402
 from validate.machine.measure.case import Unavailable  # noqa: E402
 from validate.machine.measure.cases import stepping, steps  # noqa: E402  they import torch
 from validate.machine.measure.cases.steady import Patience, TimedRun  # noqa: E402
 from validate.machine.measure.cases.step_shapes import CPU_STEPS, MeasuredStep, gpu_steps, parallel_steps  # noqa: E402
 from validate.machine.measure.cases.stepping import Stepper, make_step  # noqa: E402
 from validate.machine.measure.faults import Fatal  # noqa: E402
-from validate.machine.measure.run import DONE, Settings, run  # noqa: E402
+from validate.machine.measure.run import DONE, Settings, measure  # noqa: E402
 from validate.machine.measure.table import COLUMNS, RowFile, cell_text  # noqa: E402
 from validate.tables.csv_text import CsvRecord  # noqa: E402
 from validate.tables.names import MachineNames, RowNames  # noqa: E402
@@ -146,7 +146,7 @@ def test_a_prediction_is_asked_for_what_was_measured(shapes: list[MeasuredStep],
         assert query.threads == (threads or None)
         sizes = dict(query.sizes)
         assert sizes["loss"] == (shape.phase != "inference")
-        assert sizes.get("sequence_length") == (shape.sizes.length or facts_of(shape.model).length or None)
+        assert sizes.get("sequence_length") == (shape.sizes.length or builtin_facts(shape.model).length or None)
         assert [sizes.get(name) for name in ("hidden", "heads", "layers", "vocabulary")] == [
             size or None for size in (shape.sizes.hidden, shape.sizes.heads, shape.sizes.layers, shape.sizes.vocabulary)
         ]
@@ -176,9 +176,9 @@ def parameters(stepper: Stepper) -> list[Any]:
     return [p.detach().clone() for p in stepper.example.module.parameters()]
 
 
-def changed(stepper: Stepper, run: Callable[[], object]) -> bool:
+def changed(stepper: Stepper, measure: Callable[[], object]) -> bool:
     before = parameters(stepper)
-    run()
+    measure()
     return any(not torch.equal(a, b) for a, b in zip(before, parameters(stepper), strict=True))
 
 
@@ -313,7 +313,7 @@ def test_a_failed_capture_is_one_cases_fault_and_a_lost_device_is_not(
 
     monkeypatch.setattr(steps, "make_step", fail)
     here = bench(tmp_path)
-    case = next(steps.alone(iter([MeasuredStep("lenet", 2, issue="graph")]), "m", 0))
+    case = next(steps.on_one_device(iter([MeasuredStep("lenet", 2, issue="graph")]), "m", 0))
     with pytest.raises(expected):
         case.build(here)
 
@@ -326,7 +326,7 @@ def test_the_group_writes_rows_and_names_what_was_left(tmp_path: Path, monkeypat
     monkeypatch.setattr(steps, "CPU_STEPS", shapes)
     monkeypatch.setattr(steps, "_ON_CPU", Patience(longest_s=0.02, warmup_s=0.0))
     said: list[str] = []
-    assert run(Settings(tmp_path, ("steps",), "cpu", machine="here"), said.append) == DONE
+    assert measure(Settings(tmp_path, ("steps",), "cpu", machine="here"), said.append) == DONE
     table = RowFile(tmp_path / "training.csv", COLUMNS["training.csv"])
     assert len(table) == 2
     threads = torch.get_num_threads()

@@ -17,7 +17,7 @@ from validate.machine.measure.bench import Bench  # noqa: E402
 from validate.machine.measure.case import Unavailable  # noqa: E402
 from validate.machine.measure.cases import storage  # noqa: E402
 from validate.machine.measure.cases.scratch_file import BLOCK, ScratchFile  # noqa: E402
-from validate.machine.measure.faults import reason_of  # noqa: E402
+from validate.machine.measure.faults import failure_words  # noqa: E402
 from validate.machine.measure.statistics import median_interval  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -120,7 +120,7 @@ def test_a_quota_ends_no_run_and_is_run_into_once(bench: Bench, monkeypatch: pyt
     for case in cases:
         with pytest.raises(Unavailable) as reason:
             case.build(bench)
-        assert "Disk quota exceeded" in reason_of(reason.value)  # and not Fatal
+        assert "Disk quota exceeded" in failure_words(reason.value)  # and not Fatal
     assert len(tries) == 1
 
 

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 from validate.machine.measure.case import Unavailable  # noqa: E402
-from validate.machine.measure.faults import Fatal, reason_of  # noqa: E402
+from validate.machine.measure.faults import Fatal, failure_words  # noqa: E402
 from validate.machine.measure.table import CAPTURED, COLUMNS, RAN_DRY, RowFile, cell_text  # noqa: E402
 
 
@@ -93,7 +93,7 @@ def test_cells() -> None:
     ],
 )
 def test_faults_of_one_case_are_named(error: Exception, reason: str) -> None:
-    assert reason_of(error).startswith(reason)
+    assert failure_words(error).startswith(reason)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_faults_of_one_case_are_named(error: Exception, reason: str) -> None:
 )
 def test_faults_that_end_the_run_are_told_apart(error: Exception) -> None:
     with pytest.raises(Fatal):
-        reason_of(error)
+        failure_words(error)
 
 
 def test_a_row_is_found_whatever_was_remarked_when_it_was_measured(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from simulator.devices.gpu.memory import MemoryCosts
 from simulator.devices.gpu.passes import StreamingCosts
 from simulator.devices.gpu.rowwise import RowwiseCosts
 from validate.constants.families import FAMILIES
-from validate.constants.fit import errors_of, fit_family, rows_of
+from validate.constants.fit import fit_errors, fit_family, rows_of
 from validate.constants.rows import read_rows
 from validate.kinds.row import MeasuredRow
 from validate.kinds.timing import TimingCosts
@@ -38,7 +38,7 @@ def alone(rows: Sequence[MeasuredRow], op: str, grades: str = "A") -> list[Measu
 
 
 def errors(rows: list[MeasuredRow], constants: Constants) -> Iterator[float]:
-    for error in errors_of(rows, NAMES.session, constants):
+    for error in fit_errors(rows, NAMES.session, constants):
         assert error is not None
         yield abs(error)
 

@@ -12,7 +12,7 @@ import pytest
 
 from simulator.collectives.nccl.launch import channels_used
 from simulator.collectives.nccl.tables import planned_nvlink, planned_pcie, search_speeds
-from simulator.collectives.nccl.tuning import CommGraph, NcclChoice, candidates, choose, model
+from simulator.collectives.nccl.tuning import CommGraph, NcclChoice, candidates, fastest_choice, model
 from simulator.collectives.request import Unsuitable
 
 KIB, MIB = 1024, 1024**2
@@ -248,27 +248,27 @@ def test_nvls_tree_is_corrected_on_blackwell_with_x86() -> None:
     ],
 )
 def test_choice_among_rings_and_trees(given: CommGraph, size: int, algorithm: str, protocol: str) -> None:
-    found = choose(given, "all-reduce", size, algorithms=["tree", "ring"])
+    found = fastest_choice(given, "all-reduce", size, algorithms=["tree", "ring"])
     assert (found.algorithm, found.protocol) == (algorithm, protocol)
 
 
 def test_nvls_is_chosen_for_large_sizes_on_hopper() -> None:
-    assert choose(H100, "all-reduce", 256 * MIB).algorithm == "nvls"
-    assert choose(TWO_H100, "all-reduce", 256 * MIB).algorithm == "nvls_tree"
+    assert fastest_choice(H100, "all-reduce", 256 * MIB).algorithm == "nvls"
+    assert fastest_choice(TWO_H100, "all-reduce", 256 * MIB).algorithm == "nvls_tree"
 
 
 def test_of_equal_times_the_first_in_order_is_chosen() -> None:
     none = replace(CUBE_MESH, n_ranks=2)
-    assert choose(none, "all-reduce", 0).protocol == "LL"
+    assert fastest_choice(none, "all-reduce", 0).protocol == "LL"
     found = candidates(CUBE_MESH, "all-reduce", MIB)
     assert [c.algorithm for c in found] == ["tree"] * 3 + ["ring"] * 3
 
 
 def test_nothing_to_choose_from() -> None:
     with pytest.raises(Unsuitable, match="NCCL has no algorithm for all-to-all on 8 ranks"):
-        choose(CUBE_MESH, "all-to-all", MIB)
+        fastest_choice(CUBE_MESH, "all-to-all", MIB)
     with pytest.raises(Unsuitable, match="NCCL has no algorithm for all-reduce on 8 ranks among nvls"):
-        choose(CUBE_MESH, "all-reduce", MIB, algorithms=["nvls"])
+        fastest_choice(CUBE_MESH, "all-reduce", MIB, algorithms=["nvls"])
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from simulator.api import Session
 from simulator.cli import run
 from simulator.devices.calibration_file import load_calibration
-from simulator.devices.neighbours import correction, known_share, left_out, shape_of, variety_of
+from simulator.devices.neighbours import correction, kernel_axes, known_share, left_out_errors, variety_of
 from simulator.devices.predict import kernel_cost
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration, Neighbourhood
@@ -40,7 +40,7 @@ KERNELS: tuple[Kernel, ...] = (
 
 
 def around(*measured: tuple[Kernel, float], near: float = 1.0, strength: float = 0.75, noise: float = 0.1):
-    rows = tuple((shape_of(kernel), ratio) for kernel, ratio in measured)
+    rows = tuple((kernel_axes(kernel), ratio) for kernel, ratio in measured)
     return Neighbourhood(variety_of(measured[0][0]), near, strength, noise, rows)
 
 
@@ -101,7 +101,7 @@ def test_the_order_of_rows_changes_no_bit() -> None:
 def test_what_is_left_out_is_what_the_others_say() -> None:
     rows = [(replace(KERNEL, rows=2**i, cols=64 * i), 1.0 + 0.05 * (-1) ** i * i) for i in range(1, 8)]
     whole = around(*rows, strength=1.0)
-    for i, value in enumerate(left_out(whole)):
+    for i, value in enumerate(left_out_errors(whole)):
         others = around(*rows[:i], *rows[i + 1 :], strength=1.0)
         assert value == pytest.approx(math.log(correction(others, rows[i][0])), abs=1e-12)
 

@@ -15,12 +15,12 @@ import pytest
 from docs.make_tables import write_files
 from reports.colours import kernel_colour
 from simulator.cli import run
-from simulator.devices.neighbours import shape_of, variety_of
+from simulator.devices.neighbours import kernel_axes, variety_of
 from simulator.errors import InputError
 from simulator.questions.where import Where
 from simulator.questions.words import parse_question
 from simulator.workload.activations import saved_tensors
-from simulator.workload.described import described, network_of
+from simulator.workload.described import network_document, network_of
 from simulator.workload.network import Layer, Network, Parameter
 from simulator.workload.operators import CLASSES, Attention, Linear, _registered
 from simulator.workload.split.context import context_split
@@ -89,8 +89,8 @@ def test_it_has_a_time_on_gpus_and_cpus(sort: Any, device: str, capsys: pytest.C
 @pytest.mark.parametrize("device", ["gpu0", "cpu"])
 def test_a_step_runs_it(sort: Any, device: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "ranked.network.json"
-    path.write_text(json.dumps(described(ranked(sort))), encoding="utf-8")
-    assert network_of(described(ranked(sort))).layers == ranked(sort).layers
+    path.write_text(json.dumps(network_document(ranked(sort))), encoding="utf-8")
+    assert network_of(network_document(ranked(sort))).layers == ranked(sort).layers
     words = ["--topology", "p3.2xlarge", "--device", device, "--workload", str(path), "--batch", "8"]
     assert run([*words, "--precision", "fp32"]) == 0
     assert "sorting" in capsys.readouterr().out
@@ -114,7 +114,7 @@ def test_it_is_divided_and_its_memory_counted(sort: Any) -> None:
 def test_its_kernels_correct_each_other(sort: Any) -> None:
     (kernel,) = sort(64, 4096).kernels("fwd", "fp32")
     assert variety_of(kernel) == "radixsort fp32"
-    assert shape_of(kernel) == (64.0, 4096.0)
+    assert kernel_axes(kernel) == (64.0, 4096.0)
 
 
 @pytest.mark.torch

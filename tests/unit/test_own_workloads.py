@@ -18,11 +18,11 @@ from simulator.api import Session
 from simulator.cli.written import CommandOptions
 from simulator.console.run import run_app
 from simulator.errors import InputError
-from simulator.workload.described import described, network_of, read_described
+from simulator.workload.described import network_document, network_of, read_described
 from simulator.workload.find import find_network
 from validate.cli.app import app
-from validate.cli.asking import NOT_MEASURED, as_run, ask
-from validate.compare.comparison import ComparisonOptions, compare
+from validate.cli.asking import NOT_MEASURED, as_run, asked_steps
+from validate.compare.comparison import ComparisonOptions, compared
 from validate.compare.folder import read_folder
 from validate.compare.text import comparison_text
 
@@ -91,7 +91,7 @@ def test_every_option_of_simulate_can_be_measured_or_says_why_not() -> None:
 def test_what_cannot_be_measured_is_refused_in_a_line(options: dict[str, Any], word: str) -> None:
     written = replace(CommandOptions(topology="p3.16xlarge", gpus="1"), **options)
     with pytest.raises(InputError) as caught:
-        ask(written, 1)
+        asked_steps(written, 1)
     assert word in caught.value.spelt("command")
     assert "\n" not in caught.value.spelt("command")
 
@@ -102,7 +102,7 @@ def test_what_cannot_be_measured_is_refused_in_a_line(options: dict[str, Any], w
 @pytest.mark.parametrize("name", ["resnet50", "gpt2", "lstm-shi2016", "mixtral-8x7b"])
 def test_a_network_that_is_written_out_is_the_same_when_it_is_read(name: str) -> None:
     network = find_network(name).build(2)
-    again = network_of(json.loads(json.dumps(described(network))))
+    again = network_of(json.loads(json.dumps(network_document(network))))
     for field in ("name", "layers", "elements", "samples", "sample"):
         assert getattr(again, field) == getattr(network, field)
 
@@ -111,9 +111,9 @@ def test_simulate_predicts_of_what_is_written_out_what_it_predicts_of_its_source
     written = CommandOptions(
         topology="dgx-h100", workload="gpt2", seq_len="256", batch="4", gpus="1", precision="amp-bf16"
     )
-    (asked,) = ask(written, 1)
+    (asked,) = asked_steps(written, 1)
     file = tmp_path / "gpt2.network.json"
-    file.write_text(json.dumps(described(asked.network)), encoding="utf-8")
+    file.write_text(json.dumps(network_document(asked.network)), encoding="utf-8")
     session = Session()
     again = replace(asked.question, workload=str(file), sizes=())
     assert session.time_s(again) == session.time_s(asked.question)
@@ -137,7 +137,7 @@ def test_simulate_predicts_of_what_is_written_out_what_it_predicts_of_its_source
     ],
 )
 def test_what_is_no_network_is_refused_with_its_file_and_its_layer(change: Any, words: str, tmp_path: Path) -> None:
-    document = described(find_network("mlp").build(2))
+    document = network_document(find_network("mlp").build(2))
     change(document)
     file = tmp_path / "bad.network.json"
     file.write_text(json.dumps(document), encoding="utf-8")
@@ -149,7 +149,7 @@ def test_what_is_no_network_is_refused_with_its_file_and_its_layer(change: Any, 
 
 def test_a_file_of_another_batch_or_with_sizes_besides_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "mlp.network.json"
-    file.write_text(json.dumps(described(find_network("mlp").build(2))), encoding="utf-8")
+    file.write_text(json.dumps(network_document(find_network("mlp").build(2))), encoding="utf-8")
     with pytest.raises(InputError, match="batch of 2"):
         find_network(str(file)).build(4)
     with pytest.raises(InputError, match="seq_len"):
@@ -212,15 +212,15 @@ def test_the_row_asks_what_simulate_is_asked(measured: Path) -> None:
     assert (row["model"], row["batch_per_gpu"], row["grad_accum"]) == ("small", "16", "2")
     assert (row["global_batch"], row["optimizer"], row["policy"]) == ("32", "adam", "fp32")
     assert float(row["throughput"]) == pytest.approx(32 / float(row["step_time_s"]), rel=1e-6)
-    found = compare(read_folder(str(measured / "m")), ComparisonOptions())
-    (compared,) = found.rows
-    assert not compared.skipped
+    found = compared(read_folder(str(measured / "m")), ComparisonOptions())
+    (only,) = found.rows
+    assert not only.skipped
     written = CommandOptions(
         topology=str(measured / "mine.yaml"), workload=str(measured / "small.yaml"), batch="16", micro_batches="2",
         optimizer="adam", precision="fp32", threads="1",
     )  # fmt: skip
-    (asked,) = ask(written, 1)
-    assert compared.predicted_s == Session().time_s(asked.question)
+    (asked,) = asked_steps(written, 1)
+    assert only.predicted_s == Session().time_s(asked.question)
 
 
 @pytest.mark.slow
@@ -271,7 +271,7 @@ def test_a_module_is_measured_by_its_own_code_beside_its_operators(measured: Pat
         built, own = csv.DictReader(file)
     assert (built["modules"], own["modules"]) == ("", "own")
     assert float(own["step_time_s"]) > 2 * float(built["step_time_s"])  # 200,000 loop iterations, and one product
-    found = compare(read_folder(str(measured / "o")), ComparisonOptions())
+    found = compared(read_folder(str(measured / "o")), ComparisonOptions())
     ((row, times),) = found.own_code
     assert row.cells["modules"] == "own"
     assert times == pytest.approx(float(own["step_time_s"]) / float(built["step_time_s"]))

@@ -28,7 +28,7 @@ from matplotlib.text import Text  # noqa: E402
 
 from reports.colours import ACTIVITIES, BEST, HELD, MARKED_SERIES, OTHER, strategy_series  # noqa: E402
 from reports.layout import lay_out_view  # noqa: E402
-from reports.machine import curve_of  # noqa: E402
+from reports.machine import edge_curve  # noqa: E402
 from reports.step import figure_of_steps  # noqa: E402
 from reports.view import make_view  # noqa: E402
 from simulator.collectives.registry import strategy_names  # noqa: E402
@@ -125,7 +125,7 @@ def test_no_line_is_behind_a_device_that_it_does_not_lead_to(machine: tuple):
     view = make_view(exchange_on(load_machine(name, n_nodes=n_nodes, fabric=fabric), "ring", 1e6))
     layout = lay_out_view(view)
     for edge in view.edges:
-        (xa, ya), (xb, yb), (xc, yc), (xd, yd) = curve_of(view, edge, layout)
+        (xa, ya), (xb, yb), (xc, yc), (xd, yd) = edge_curve(view, edge, layout)
         for i in range(101):
             t = i / 100
             parts = ((1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t * t * (1 - t), t**3)

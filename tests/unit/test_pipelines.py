@@ -18,7 +18,7 @@ from simulator.questions.layout import Layout, Schedule
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
-from simulator.results.shares import shares_of
+from simulator.results.shares import time_shares
 from simulator.results.step_trace import step_trace
 from simulator.results.training import TrainingResult
 from simulator.training.pipeline import Chunk, CollectivePrice, StageWork, plan_pipeline
@@ -165,7 +165,7 @@ def test_the_sum_of_a_tied_embedding_is_no_data_parallel_exchange() -> None:
     network = build_network("gpt3-125m", batch=2, loss=True)
     for stages, several in ((8, False), (4, True)):
         result = step(Layout(pp=stages), network=network)
-        spent = {share.name: share.seconds for share in shares_of(result)}
+        spent = {share.name: share.seconds for share in time_shares(result)}
         assert spent["tied"] > 0.0
         assert ("data" in spent) == several
         assert spent["tied"] + spent.get("data", 0.0) == pytest.approx(result.exposed_s)

@@ -16,7 +16,7 @@ from simulator.questions.single import OperatorQuestion
 from simulator.workload.operators import Recurrence
 from tests.devices import find_gpu
 from validate.constants.families import FAMILIES
-from validate.constants.fit import errors_of, rows_of
+from validate.constants.fit import fit_errors, rows_of
 from validate.constants.rows import read_rows
 from validate.kinds.operators import read_operator
 from validate.tables.names import RowNames
@@ -104,7 +104,7 @@ def test_errors_against_measurements(corpus: Path) -> None:
     names = RowNames()
     (family,) = [family for family in FAMILIES if family.name == "recurrence"]
     rows = rows_of(family, read_rows([str(corpus / "ops.csv")], names, {"operators"}))
-    errors = [abs(error) for error in errors_of(rows, names.session, DEFAULT) if error is not None]
+    errors = [abs(error) for error in fit_errors(rows, names.session, DEFAULT) if error is not None]
     assert len(errors) > 900
     assert statistics.mean(errors) < 0.25
     assert statistics.median(errors) < 0.16

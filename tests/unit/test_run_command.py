@@ -43,7 +43,7 @@ def measured(monkeypatch):
         (settings.out / "copies.csv").write_text(f"machine,time_s\n{machine},1\n")
         return 0
 
-    monkeypatch.setattr(module, "run", run)
+    monkeypatch.setattr(module, "measure", run)
     return asked
 
 
@@ -93,7 +93,7 @@ def test_what_ends_a_run_leaves_its_topology(tmp_path, capsys, monkeypatch, erro
     def fails(settings, say):
         raise error
 
-    monkeypatch.setattr("validate.machine.measure.run.run", fails)
+    monkeypatch.setattr("validate.machine.measure.run.measure", fails)
     file = topology(tmp_path / "mine.yaml", "mine")
     status, _ = validate(capsys, "--topology", file, "--out", tmp_path / "m")
     assert status
@@ -104,7 +104,7 @@ def test_a_run_that_is_refused_leaves_all_as_it_was(tmp_path, capsys, monkeypatc
     def refuses(settings, say):
         raise ValueError("holds measurements with torch 1")
 
-    monkeypatch.setattr("validate.machine.measure.run.run", refuses)
+    monkeypatch.setattr("validate.machine.measure.run.measure", refuses)
     assert validate(capsys, "--topology", topology(tmp_path / "a.yaml", "mine"), "--out", tmp_path / "x" / "m")[0] == 2
     assert not (tmp_path / "x").exists()
     held = tmp_path / "held"
@@ -160,7 +160,7 @@ def test_nothing_measured_is_not_to_be_compared(tmp_path, capsys, monkeypatch):
         (settings.out / "ops.csv").write_text("device,time_s\n")
         return 0
 
-    monkeypatch.setattr("validate.machine.measure.run.run", without_time)
+    monkeypatch.setattr("validate.machine.measure.run.measure", without_time)
     assert validate(capsys, "--out", tmp_path / "m") == (0, f"wrote {tmp_path / 'm'}, which holds no row\n")
 
 

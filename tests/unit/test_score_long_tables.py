@@ -16,7 +16,7 @@ from validate.cli.score import score_command
 from validate.kinds.row import MeasuredRow
 from validate.score.scores import Scores
 from validate.tables.csv_text import MAX_HELD, MAX_ROWS, CsvRecord, read_records
-from validate.tables.lines import ranges
+from validate.tables.lines import line_ranges
 from validate.tables.table import read_table
 
 _COLUMNS = "machine,n_gpus,collective,bytes,time_s,trust\n"
@@ -126,5 +126,5 @@ def test_places_are_in_characters_also_where_those_have_several_bytes() -> None:
 def test_ranges_are_looked_for_as_far_as_they_are_shown() -> None:
     seen = []
     lines = (seen.append(line) or line for line in range(0, 1_000_000, 2))
-    assert ranges(lines) == "0, 2, 4, 6, 8, 10, ..."  # type: ignore[arg-type]
+    assert line_ranges(lines) == "0, 2, 4, 6, 8, 10, ..."  # type: ignore[arg-type]
     assert len(seen) < 10

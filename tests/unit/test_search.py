@@ -17,7 +17,7 @@ from simulator.questions.layout import parse_layout
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
-from simulator.results.shares import shares_of
+from simulator.results.shares import time_shares
 from simulator.search.price import MEMORY, Pricer
 from simulator.search.repeats import shortened
 from simulator.search.run import StoredResults, find_best
@@ -223,7 +223,7 @@ def test_strong_scaling_bends(capsys, tmp_path) -> None:
 def test_parts_of_a_step_add_up(layout: str, names: set[str]) -> None:
     asked = replace(question(), layout=parse_layout(layout), micro_batches=4)
     result = SESSION.step(asked)
-    shares = shares_of(result)
+    shares = time_shares(result)
     assert sum(share.seconds for share in shares) == pytest.approx(result.step_time_s, rel=1e-9)
     assert names <= {share.name for share in shares if share.seconds > 0.001 * result.step_time_s}
     assert all(share.seconds >= 0 for share in shares)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.api.outcome import least_s
+from simulator.api.outcome import least_step_s
 from simulator.api.session import Session
 from simulator.cli import run
 from simulator.questions.layout import parse_layout
@@ -114,7 +114,7 @@ SMALL = StepQuestion(
 )
 def test_no_step_takes_less_than_its_kernels(layout: str, micro_batches: int, tight: float) -> None:
     question = replace(SMALL, layout=parse_layout(layout), micro_batches=micro_batches, batch=4)
-    least, simulated_s = least_s(SESSION, question), SESSION.step(question).step_time_s
+    least, simulated_s = least_step_s(SESSION, question), SESSION.step(question).step_time_s
     assert tight * simulated_s <= least <= simulated_s
 
 
@@ -123,9 +123,9 @@ def test_what_is_left_out_would_not_have_been_among_the_best(monkeypatch: pytest
     fixed = tuple({"cp": 1, "pp": 1, "sp": False}.items())
     space = Space(SMALL, 64, 16, 8, fixed, micro_batch=1)
     short = find_best(space, SESSION, 2)
-    monkeypatch.setattr("simulator.search.run.least_s", lambda *_: 0.0)
+    monkeypatch.setattr("simulator.search.run.least_step_s", lambda *_: 0.0)
     whole = find_best(space, SESSION, 2)
     assert (short.ranking, short.feasible_count) == (whole.ranking, whole.feasible_count)
     assert short.simulated_count < whole.simulated_count == 16
-    monkeypatch.setattr("simulator.search.run.least_s", lambda *_: 1e9)
+    monkeypatch.setattr("simulator.search.run.least_step_s", lambda *_: 1e9)
     assert find_best(space, SESSION, 2).simulated_count == 2

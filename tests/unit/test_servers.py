@@ -20,7 +20,7 @@ from simulator.questions.options import StepOptions
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.questions.where import Where
 from simulator.results.servers import COMPUTE, cycle_of
-from simulator.results.shares import shares_of
+from simulator.results.shares import time_shares
 from simulator.training.servers import INSIDE, PULL, PUSH, READ, SPREAD, TO_CPU, TO_GPUS, UPDATE, ServerLabel
 from simulator.training.worker import LaunchLabel
 
@@ -110,7 +110,7 @@ def test_b4_a_step_cannot_be_faster_than_its_network(session: Session) -> None:
     assert result.bottleneck.utilisation == pytest.approx(least_s / result.step_time_s, rel=0.01)
     assert result.step_time_s > least_s
     assert (result.exchanges, result.exchanged_bytes) == (16, s_bytes)
-    shares = {share.name: share.seconds for share in shares_of(result)}
+    shares = {share.name: share.seconds for share in time_shares(result)}
     assert sum(shares.values()) == pytest.approx(result.step_time_s)
     assert shares["data"] == pytest.approx(result.exposed_s)
     assert set(shares) <= {"computing", "slowest", "data", "host"}
@@ -289,7 +289,7 @@ def test_every_way_to_train_waits_for_a_straggler(session: Session, more: dict[s
     slow = replace(even, stragglers=(("gpu3", 1.5),))
     plain, late = session.step(even), session.step(slow)
     assert late.step_time_s == pytest.approx(1.5 * plain.step_time_s, rel=0.05)
-    shares = {share.name: share.seconds for share in shares_of(late)}
+    shares = {share.name: share.seconds for share in time_shares(late)}
     assert sum(shares.values()) == pytest.approx(late.step_time_s)
     assert shares["slowest"] == pytest.approx(0.5 * shares["computing"])
     assert "fill" not in shares

@@ -21,7 +21,7 @@ from simulator.questions.options import Optimizer, StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 from simulator.step.fitting import largest_batch
-from simulator.step.fusion import groups_of
+from simulator.step.fusion import fused_groups
 from simulator.step.issue import DeviceWork, Launch, issues_of
 from simulator.step.memory import MemoryNeed, memory_need
 from simulator.training.micro_batches import Batches
@@ -207,7 +207,7 @@ def test_fusion_leaves_products_alone_and_joins_what_reads_one_another() -> None
         (n,) * 7,
         8,
     )
-    groups = list(groups_of(network))
+    groups = list(fused_groups(network))
     assert [[layer.name for layer in group.layers] for group in groups] == [
         ["linear"],
         ["gelu", "drop", "norm"],

@@ -25,16 +25,16 @@ from validate.check.pace import (
     Pace,
     SizeComparison,
     SizeGroup,
-    groups_of,
     healthy_range,
     is_slow,
     large_from,
-    pace_of,
+    log_pace,
+    size_groups,
 )
 from validate.check.shape import Cliff, cliff_in, dips_in
 from validate.importing.nccl_tests import NcclLog, Point
 from validate.kinds.collectives import MAX_RANKS
-from validate.machine.describe.graphics import Card, part_of
+from validate.machine.describe.graphics import Card, driver_part
 
 Verdict = Literal["healthy", "slow", "faster", "wrong"]
 MOST_JUDGED = 64  # sizes compared; nccl-tests' usual range by powers of two has 31
@@ -89,7 +89,7 @@ class CheckedLog:
         return size_bytes / time_s * bus_factor(self.log.collective, self.log.n_ranks)
 
 
-def check(
+def check_log(
     session: Session,
     log: NcclLog,
     topology: str,
@@ -123,7 +123,7 @@ def check(
         in_place = math.isnan(point.out_s)
         measured_s = point.in_s if in_place else point.out_s
         rows.append(SizeComparison(point.size_bytes, measured_s, expected_s, fastest_s, slowest_s, large, in_place))
-    pace = pace_of(rows)
+    pace = log_pace(rows)
     found: tuple[FaultExplanation, ...] = ()
     tried = 0
     if explains and pace != "faster":
@@ -142,7 +142,7 @@ def check(
         machine=machine.name,
         question=question,
         rows=tuple(rows),
-        groups=groups_of(rows, ranges),
+        groups=size_groups(rows, ranges),
         pace=pace,
         wrong=wrong,
         verdict="wrong" if wrong else pace,
@@ -282,7 +282,7 @@ def _error(ratios: Sequence[float]) -> float:
 
 
 def _mismatch(log: NcclLog, parts: set[str]) -> str:
-    ran_on = part_of(Card(log.gpu)) if log.gpu else None
+    ran_on = driver_part(Card(log.gpu)) if log.gpu else None
     if ran_on is None or ran_on in parts:
         return ""
     return f"the log ran on {log.gpu}, where the topology has {', '.join(sorted(parts))}"

@@ -1,4 +1,4 @@
-"""Whether measured times are within their healthy ranges: size by size, and the log as a whole (:func:`pace_of`).
+"""Whether measured times are within their healthy ranges: size by size, and the log as a whole (:func:`log_pace`).
 
 Sizes are judged in two groups, the largest and the smaller ones, each by its median.  A group of fewer than three sizes
 does not decide alone; if no group has three, all sizes are judged together.
@@ -97,7 +97,7 @@ def large_from(sizes: Sequence[float]) -> float:
     return max(_LARGE_BYTES, min(_SHARE * sizes[-1], sizes[-FEW:][0]))
 
 
-def groups_of(rows: Sequence[SizeComparison], bands: Sequence[HealthyRange]) -> tuple[SizeGroup, ...]:
+def size_groups(rows: Sequence[SizeComparison], bands: Sequence[HealthyRange]) -> tuple[SizeGroup, ...]:
     """Return the groups that *rows*, with their *bands*, make up: the largest sizes first."""
     found = []
     for large in (True, False):
@@ -108,7 +108,7 @@ def groups_of(rows: Sequence[SizeComparison], bands: Sequence[HealthyRange]) -> 
     return tuple(found)
 
 
-def pace_of(rows: Sequence[SizeComparison]) -> Pace:
+def log_pace(rows: Sequence[SizeComparison]) -> Pace:
     """Return whether *rows* are faster than healthy, at the largest sizes, or slow at these or the others."""
     first = _deciding(rows)[0]
     if statistics.median(row.measured_s / row.fastest_s for row in rows if row.is_large in first) < _NEAR:

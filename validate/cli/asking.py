@@ -21,7 +21,7 @@ from simulator.cli.written import CommandOptions, check_read
 from simulator.errors import Fault, InputError, one_line
 from simulator.questions.options import StepOptions
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
-from simulator.workload.described import SUFFIX, described
+from simulator.workload.described import SUFFIX, network_document
 from simulator.workload.network import Layer, Network
 from simulator.workload.operators import Attention
 from simulator.workload.parse import parse_workload
@@ -97,7 +97,7 @@ def check_twin(written: CommandOptions) -> None:
         raise InputError(f"--workload {one_line(written.what, 60)}: {WITHOUT_TWIN[kind]}")
 
 
-def ask(written: CommandOptions, devices: int | None) -> list[StepToMeasure]:
+def asked_steps(written: CommandOptions, devices: int | None) -> list[StepToMeasure]:
     """Return the steps that *written* asks for, one per ``--parallel`` and ``--overlap``.
 
     *devices* is the number of available devices; None if the steps are prepared for another machine.
@@ -166,7 +166,7 @@ def keep(asked: StepToMeasure, folder: Path, *, parts: bool = False) -> None:
     from validate.machine.measure.cases.asked import write_asked
 
     network = as_run(asked.network, f"torch {torch.__version__}")
-    text = json.dumps(described(network), separators=(",", ":"), ensure_ascii=False)
+    text = json.dumps(network_document(network), separators=(",", ":"), ensure_ascii=False)
     name = f"{NETWORKS}/{_file_name(asked.network.name, text)}"
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)

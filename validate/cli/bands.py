@@ -17,9 +17,9 @@ from simulator.errors import InputError, one_line
 from validate.bands.judge import LEFT_OUT, Coverage, coverage
 from validate.bands.make import CalibratedRow, bands_document, bands_text, make_evidence, write_bands
 from validate.bands.material import BandRow, measured, thinned
-from validate.cli.command import command
-from validate.cli.options import Jobs, Json, Quiet, Texts, Trust, argument, switch
-from validate.cli.output import show
+from validate.cli.command import command_named
+from validate.cli.options import Jobs, Json, Quiet, Texts, Trust, argument, flag
+from validate.cli.output import print_result
 from validate.cli.words import grades_in, jobs_in
 from validate.constants.rows import calibrate_devices
 from validate.kinds import OPERATORS
@@ -32,13 +32,13 @@ from validate.tables.table import Table
 _CALIBRATED_ON = 50  # rows per device
 
 
-@command("bands")
+@command_named("bands")
 def bands_command(
     files: Annotated[Texts, argument("TABLE.csv", "Tables of measurements, as validate score reads them.")] = None,
     judge: Annotated[
-        bool, switch("--judge", "Leave out each place, source, generation; show how often the other bands hold.")
+        bool, flag("--judge", "Leave out each place, source, generation; show how often the other bands hold.")
     ] = False,
-    write: Annotated[bool, switch("--write", "Write the bands to the file that answers read.")] = False,
+    write: Annotated[bool, flag("--write", "Write the bands to the file that answers read.")] = False,
     trust: Trust = "A,B",
     jobs: Jobs = None,
     as_json: Json = False,
@@ -79,7 +79,7 @@ def bands_command(
         return
     found = make_evidence(rows, calibrated=after, session=session)
     document = bands_document(found, [Path(file).name for file in files])
-    show(json.dumps(document, indent=2) + "\n" if as_json else _classes(document))
+    print_result(json.dumps(document, indent=2) + "\n" if as_json else _classes(document))
     if write:
         path = write_bands(bands_text(document))
         if not quiet and sys.stderr is not None:
@@ -117,14 +117,14 @@ def _show_coverage(ways: Mapping[str, Sequence[Coverage]], *, as_json: bool) -> 
             {**asdict(each), **{f"held_without_{what}": held[what].get(each.group) for what in others}}
             for each in ways[first]
         ]
-        show(json.dumps(found, indent=2) + "\n")
+        print_result(json.dumps(found, indent=2) + "\n")
         return
     rows = [["left out", "rows", "places", *ways, "half-width"]]
     for each in ways[first]:
         shares = [each.held, *(held[what].get(each.group) for what in others)]
         words = ["-" if share is None else f"{100 * share:.0f} %" for share in shares]
         rows.append([each.group, f"{each.rows:,}", str(each.places), *words, f"{100 * each.half_width:.0f} %"])
-    show(_table(rows))
+    print_result(_table(rows))
 
 
 def _table(rows: list[list[str]]) -> str:

@@ -14,15 +14,15 @@ from simulator.console.style import choose_style
 from simulator.errors import Fault, InputError, one_line
 from simulator.topology.catalogue import load_part
 from simulator.user_files import read_user_file
-from validate.cli.command import command
-from validate.cli.options import Quiet, Text, argument, option
-from validate.cli.output import give, opened, tell
+from validate.cli.command import command_named
+from validate.cli.options import Quiet, Text, argument, value
+from validate.cli.output import give, opened, print_remarks
 from validate.cli.words import TRUSTED, grades_in
 from validate.compare.calibrating import FittedCalibration, FolderDevice
 from validate.compare.comparison import ComparisonOptions, fit_folder
 from validate.compare.folder import RECORD, read_folder
 from validate.compare.places import find_places
-from validate.compare.reported import contradiction
+from validate.compare.reported import unlike_part
 from validate.constants.calibrate import CalibrationFactors, calibration_yaml, fit_calibration
 from validate.constants.rows import calibrating_rows, countable, device_rows
 from validate.kinds import OPERATORS
@@ -31,7 +31,7 @@ from validate.score.scoring import Scoring, ScoringOptions
 from validate.tables.cells import NotScored
 from validate.tables.csv_text import MAX_BYTES
 from validate.tables.files import STDIN, read_bytes, same_file, shown_as
-from validate.tables.lines import by_frequency, ranges, skipped_table
+from validate.tables.lines import by_frequency, line_ranges, skipped_table
 from validate.tables.names import DeviceNames, RowNames, device_names, near_device
 from validate.tables.statistics import summarise
 from validate.tables.table import read_table
@@ -75,7 +75,7 @@ def calibrate_folder(
     where = "" if out is None else f"; wrote {one_line(out)}"
     skipped = Counter(row.skipped for row in rows if row.skipped).most_common()
     unused = (f"not used: {count} rows: {reason}" for reason, count in skipped)
-    tell([f"{places.part}: {_folder_summary(bench, fitted)}{where}", *unused], quiet=quiet)
+    print_remarks([f"{places.part}: {_folder_summary(bench, fitted)}{where}", *unused], quiet=quiet)
 
 
 def folder_yaml(part: str, table: str, bench: FolderDevice, fitted: FittedCalibration) -> str:
@@ -109,16 +109,16 @@ def _folder_summary(bench: FolderDevice, fitted: FittedCalibration) -> str:
 _REASONS = 8  # most reasons in one message
 
 
-@command("calibrate")
+@command_named("calibrate")
 def calibrate_command(
     measurements: Annotated[
         Text,
         argument("MEASUREMENTS", "A folder from validate run, or a table of operators; - is standard input."),
     ] = None,
-    device: Annotated[Text, option("PART", "The measured part; needed for a folder only if it names none.")] = None,
-    topology: Annotated[Text, option("FILE", "For a folder: the measured machine.")] = None,
-    out: Annotated[Text, option("FILE", "Write the YAML to FILE.")] = None,
-    trust: Annotated[str, option("A,B", "Trust grades of the rows to use.")] = "A,B",
+    device: Annotated[Text, value("PART", "The measured part; needed for a folder only if it names none.")] = None,
+    topology: Annotated[Text, value("FILE", "For a folder: the measured machine.")] = None,
+    out: Annotated[Text, value("FILE", "Write the YAML to FILE.")] = None,
+    trust: Annotated[str, value("A,B", "Trust grades of the rows to use.")] = "A,B",
     quiet: Quiet = False,
 ) -> None:
     """Fit the constants of one device to measurements of it.
@@ -149,7 +149,7 @@ def calibrate_command(
         text = calibration_yaml(part, Path(file).name if file != STDIN else "standard input", rows, fitted)
         give(text, output)
     where = "" if out is None else f"; wrote {one_line(out)}"
-    tell(
+    print_remarks(
         [f"{part}: {_summary(rows, fitted)}{where}", *skipped_table("not used", skipped, choose_style(sys.stderr))],
         quiet=quiet,
     )
@@ -165,7 +165,7 @@ def _check_measured(file: str, part: str) -> None:
     except (InputError, ValueError, RecursionError):
         return  # a table needs no record
     environment = record.get("environment") if isinstance(record, dict) else None
-    said = contradiction({part: load_part(part)}, environment) if isinstance(environment, dict) else ""
+    said = unlike_part({part: load_part(part)}, environment) if isinstance(environment, dict) else ""
     if said:
         raise InputError(f"--device: {said if part in said else f'{part} {said}'}")
 
@@ -203,7 +203,7 @@ def _none(part: str, grades: set[str], by_part: Collection[str], skipped: Mappin
     """Return the error message for a table without usable rows, with the reasons."""
     text = f"no row of {part} that can be predicted and has a grade of {', '.join(sorted(grades))}"
     reasons = [
-        f"{reason} (line{'s' if len(lines) > 1 else ''} {ranges(lines)})"
+        f"{reason} (line{'s' if len(lines) > 1 else ''} {line_ranges(lines)})"
         for reason, lines in list(skipped.items())[:_REASONS]
     ]
     if others := sorted(set(by_part) - {part}):

@@ -15,11 +15,11 @@ from simulator.console.progress import Progress
 from simulator.console.style import choose_style
 from simulator.errors import InputError, one_line
 from validate.check.causes import MOST_CAUSES
-from validate.check.check import check, judged
+from validate.check.check import check_log, judged
 from validate.check.report import as_document, as_text, headline
-from validate.cli.command import command
-from validate.cli.options import CHECK_EPILOG, Json, Quiet, Text, Texts, argument, option
-from validate.cli.output import show, tell
+from validate.cli.command import command_named
+from validate.cli.options import CHECK_EPILOG, Json, Quiet, Text, Texts, argument, value
+from validate.cli.output import print_remarks, print_result
 from validate.importing.nccl_tests import read_nccl_tests
 from validate.kinds.collectives import MAX_RANKS
 from validate.machine.describe.dumps.read import read_text
@@ -28,16 +28,16 @@ SLOW = 3  # exit status "outside the requested tolerance", see simulator/console
 _PLOTS = re.compile(r".*\.(svg|png|pdf)", re.IGNORECASE)
 
 
-@command("check", epilog=CHECK_EPILOG)
+@command_named("check", epilog=CHECK_EPILOG)
 def check_command(
     files: Annotated[Texts, argument("LOG", "Output of nccl-tests, printed or written with -J.")] = None,
-    topology: Annotated[Text, option("FILE", "The machine it ran on: a path or a built-in name.")] = None,
-    nodes: Annotated[Text, option("COUNT", "Number of nodes.  [default: as in the log]")] = None,
-    fabric: Annotated[Text, option("PART", "Network between nodes, instead of the adapters' own.")] = None,
-    gpus: Annotated[Text, option("COUNT|LIST", "GPUs that ran, if the log does not list them: 8, 0-3 or 0,2.")] = None,
-    collective: Annotated[Text, option("NAME", "The collective, if the log names none or several.")] = None,
-    nccl: Annotated[Text, option("VERSION", "NCCL version, if the log names none: 2.18.")] = None,
-    plot: Annotated[Text, option("FILE", "Plot measured and expected: .svg, .png or .pdf.")] = None,
+    topology: Annotated[Text, value("FILE", "The machine it ran on: a path or a built-in name.")] = None,
+    nodes: Annotated[Text, value("COUNT", "Number of nodes.  [default: as in the log]")] = None,
+    fabric: Annotated[Text, value("PART", "Network between nodes, instead of the adapters' own.")] = None,
+    gpus: Annotated[Text, value("COUNT|LIST", "GPUs that ran, if the log does not list them: 8, 0-3 or 0,2.")] = None,
+    collective: Annotated[Text, value("NAME", "The collective, if the log names none or several.")] = None,
+    nccl: Annotated[Text, value("VERSION", "NCCL version, if the log names none: 2.18.")] = None,
+    plot: Annotated[Text, value("FILE", "Plot measured and expected: .svg, .png or .pdf.")] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> int:
@@ -64,7 +64,7 @@ def check_command(
         version = parse_nccl(nccl) if nccl is not None else None
         many = parse_count("nodes", nodes) if nodes is not None else None
         with Progress(len(judged(log.points)) + MOST_CAUSES, "simulating", quiet=quiet) as progress:
-            checked = check(
+            checked = check_log(
                 Session(),
                 log,
                 topology,
@@ -79,10 +79,10 @@ def check_command(
             from reports.check import draw_check
 
             output.write(draw_check(document, headline(checked), kind[1].lower()))
-    show(json.dumps(document, indent=2) + "\n" if as_json else as_text(checked, choose_style(sys.stdout)))
-    tell(checked.remarks, quiet=quiet)
+    print_result(json.dumps(document, indent=2) + "\n" if as_json else as_text(checked, choose_style(sys.stdout)))
+    print_remarks(checked.remarks, quiet=quiet)
     if plot is not None:
-        tell([f"wrote the plot to {one_line(plot)}"], quiet=quiet)
+        print_remarks([f"wrote the plot to {one_line(plot)}"], quiet=quiet)
     return SLOW if checked.verdict in ("slow", "wrong") or log.failure else 0
 
 

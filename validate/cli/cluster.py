@@ -15,9 +15,9 @@ from simulator.console.progress import Progress
 from simulator.console.style import choose_style
 from simulator.errors import InputError, one_line
 from simulator.units import format_duration
-from validate.cli.command import command
-from validate.cli.options import Json, Quiet, Text, Texts, option, switch
-from validate.cli.output import show, tell
+from validate.cli.command import command_named
+from validate.cli.options import Json, Quiet, Text, Texts, flag, value
+from validate.cli.output import print_remarks, print_result
 from validate.machine.cluster.cases import ClusterCase, make_cases, read_duration
 from validate.machine.cluster.commands import (
     LinkShape,
@@ -28,43 +28,43 @@ from validate.machine.cluster.commands import (
     steer_commands,
 )
 from validate.machine.cluster.crew import worker_command
-from validate.machine.cluster.document import document, environment
+from validate.machine.cluster.document import cluster_document, cluster_environment
 from validate.machine.cluster.files import ClusterFiles
 from validate.machine.cluster.names import RunNames
 from validate.machine.cluster.network import (
-    check_machine,
     check_rights,
+    check_system,
     check_torch,
     leftovers,
     remove_leftovers,
     removed_on_signals,
 )
 from validate.machine.cluster.outcome import CaseOutcome, Predictor
-from validate.machine.cluster.report import limited, limited_words, report
-from validate.machine.cluster.run import ClusterResults, least_s, run_cases
+from validate.machine.cluster.report import cluster_report, limited, limited_words
+from validate.machine.cluster.run import ClusterResults, least_run_s, run_cases
 
 
-@command("cluster")
+@command_named("cluster")
 def cluster_command(
-    nodes: Annotated[str, option("N,...", "Hosts: 4, 2,4 or 2-6.")] = "4",
+    nodes: Annotated[str, value("N,...", "Hosts: 4, 2,4 or 2-6.")] = "4",
     rates: Annotated[
         Texts,
-        option("RATE,...", "Rate of each link and direction, for example 1Gbit/s.  [default: 100Mbit/s]", "--rate"),
+        value("RATE,...", "Rate of each link and direction, for example 1Gbit/s.  [default: 100Mbit/s]", "--rate"),
     ] = None,
-    delay: Annotated[Text, option("TIME", "Added one-way delay between hosts: 1ms.")] = None,
-    sizes: Annotated[str, option("SIZE,...", "Bytes that each host exchanges.")] = "1MB,4MB,16MB",
+    delay: Annotated[Text, value("TIME", "Added one-way delay between hosts: 1ms.")] = None,
+    sizes: Annotated[str, value("SIZE,...", "Bytes that each host exchanges.")] = "1MB,4MB,16MB",
     strategies: Annotated[
         str,
-        option("NAME,...", "Any schedule of simulate --strategy, or torch's own gloo and broadcast."),
+        value("NAME,...", "Any schedule of simulate --strategy, or torch's own gloo and broadcast."),
     ] = "ring,halving-doubling,sharded,parameter-server,gloo,broadcast",
-    repeat: Annotated[str, option("COUNT", "Most repetitions of a case.")] = "15",
-    budget: Annotated[str, option("TIME", "Approximate time to measure.")] = "10 min",
-    calibrate: Annotated[bool, switch("--calibrate", "Predict with the measured rate of a plain TCP stream.")] = False,
-    out: Annotated[Text, option("DIR", "Write collectives.csv, cluster.json and one topology per rate.")] = None,
-    topology: Annotated[Text, option("FILE", "Write the topology, for simulate --topology.")] = None,
+    repeat: Annotated[str, value("COUNT", "Most repetitions of a case.")] = "15",
+    budget: Annotated[str, value("TIME", "Approximate time to measure.")] = "10 min",
+    calibrate: Annotated[bool, flag("--calibrate", "Predict with the measured rate of a plain TCP stream.")] = False,
+    out: Annotated[Text, value("DIR", "Write collectives.csv, cluster.json and one topology per rate.")] = None,
+    topology: Annotated[Text, value("FILE", "Write the topology, for simulate --topology.")] = None,
     as_json: Json = False,
-    dry_run: Annotated[bool, switch("--dry-run", "Print the commands without running them.")] = False,
-    clean: Annotated[bool, switch("--clean", "Remove leftovers of a crashed run, and exit.")] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Print the commands without running them.")] = False,
+    clean: Annotated[bool, flag("--clean", "Remove leftovers of a crashed run, and exit.")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Measure and predict a real network of hosts on this machine.
@@ -79,9 +79,9 @@ def cluster_command(
         others |= {"--topology": clean and topology is not None}
         refuse(others, f"is not read with {'--clean' if clean else '--dry-run'}, which measures nothing")
     if clean:
-        check_machine()
+        check_system()
         removed = remove_leftovers()
-        show("".join(f"removed {name}\n" for name in removed) or "nothing was left behind\n")
+        print_result("".join(f"removed {name}\n" for name in removed) or "nothing was left behind\n")
         return
     cases = make_cases(nodes, rates or ["100Mbit/s"], sizes, strategies, delay)
     repeats = _repeats(repeat)
@@ -94,25 +94,25 @@ def cluster_command(
     with ExitStack() as stack:
         if dry_run:
             ClusterFiles(stack, None, topology, shapes, most).write_topologies()
-            show(_commands(names, shapes, most))
+            print_result(_commands(names, shapes, most))
             return
         planner = Predictor()
         about_s = [planner.predict_s(case) for case in cases]
-        if least_s(about_s) > budget_s:
-            least = format_duration(least_s(about_s))
+        if least_run_s(about_s) > budget_s:
+            least = format_duration(least_run_s(about_s))
             raise InputError(
                 f"--budget: {budget} is not enough, three times of each case take about {least};"
                 " allow more, or name fewer --nodes, smaller --sizes or a higher --rate"
             )
         files = ClusterFiles(stack, out, topology, shapes, most)
-        check_machine()
+        check_system()
         check_torch()
         with removed_on_signals():
             check_rights(names, delay=any(shape.delay_s for shape in shapes))
-        facts, measured = environment(), ClusterResults()
+        facts, measured = cluster_environment(), ClusterResults()
         if left := leftovers():
             said = f"an earlier run has left {len(left)} namespaces behind; validate cluster --clean removes them"
-            tell([said], quiet=quiet)
+            print_remarks([said], quiet=quiet)
         progress = stack.enter_context(Progress(len(cases), "measuring", quiet=quiet))
         try:
             with removed_on_signals():
@@ -128,13 +128,15 @@ def cluster_command(
             facts |= measured.versions
             if outcomes:
                 files.write(outcomes, measured, facts, calibrated=calibrate)
-                tell((limited_words(shape, measured.probes[shape]) for shape in limited(measured.probes)), quiet=quiet)
-                tell((f"wrote {one_line(path)}" for path in files.written), quiet=quiet)
+                print_remarks(
+                    (limited_words(shape, measured.probes[shape]) for shape in limited(measured.probes)), quiet=quiet
+                )
+                print_remarks((f"wrote {one_line(path)}" for path in files.written), quiet=quiet)
     if as_json:
-        found = document(outcomes, measured.probes, measured.costs, facts, calibrated=calibrate)
-        show(json.dumps(found, indent=2, allow_nan=False) + "\n")
+        found = cluster_document(outcomes, measured.probes, measured.costs, facts, calibrated=calibrate)
+        print_result(json.dumps(found, indent=2, allow_nan=False) + "\n")
     else:
-        show(report(outcomes, measured.probes, measured.costs, choose_style(sys.stdout)))
+        print_result(cluster_report(outcomes, measured.probes, measured.costs, choose_style(sys.stdout)))
 
 
 def _outcomes(cases: Sequence[ClusterCase], measured: ClusterResults, *, calibrate: bool) -> list[CaseOutcome]:

@@ -15,7 +15,7 @@ from validate.cli.options import EPILOG, SETTINGS, Debug
 F = TypeVar("F", bound=Callable[..., int | None])
 
 
-def command(name: str, epilog: str = EPILOG, **settings: Any) -> Callable[[F], F]:
+def command_named(name: str, epilog: str = EPILOG, **settings: Any) -> Callable[[F], F]:
     """Return a decorator for the function of the command *name*: its file's ``app`` runs it.
 
     The function returns the exit status, or None.  ``--debug`` is added; console/run.py reads it from the arguments.

@@ -8,33 +8,33 @@ from typing import Annotated
 
 from simulator.console.style import choose_style
 from simulator.errors import InputError, one_line
-from validate.cli.command import command
-from validate.cli.options import Calibration, Json, Quiet, Text, Texts, Trust, argument, option
-from validate.cli.output import opened, show, tell
+from validate.cli.command import command_named
+from validate.cli.options import Calibration, Json, Quiet, Text, Texts, Trust, argument, value
+from validate.cli.output import opened, print_remarks, print_result
 from validate.cli.words import grades_in
-from validate.compare.comparison import ComparisonOptions, compare
+from validate.compare.comparison import ComparisonOptions, compared
 from validate.compare.document import comparison_document
 from validate.compare.folder import read_folder
 from validate.compare.text import comparison_text
 
 
-@command("compare")
+@command_named("compare")
 def compare_command(
     folder: Annotated[Text, argument("MEASURED/", "The folder that validate run wrote.")] = None,
-    topology: Annotated[Text, option("FILE", "The measured machine: a path or a built-in name.")] = None,
-    devices: Annotated[Texts, option("[NAME=]PART", "Part of a device in the tables; repeatable.", "--device")] = None,
+    topology: Annotated[Text, value("FILE", "The measured machine: a path or a built-in name.")] = None,
+    devices: Annotated[Texts, value("[NAME=]PART", "Part of a device in the tables; repeatable.", "--device")] = None,
     calibration: Calibration = None,
     calibrate: Annotated[
         Text,
-        option(
+        value(
             "ROWS|TIME", "Calibrate on this many operators (50) or as many as take this long (120s); judge on the rest."
         ),
     ] = None,
-    calibrated_by: Annotated[Text, option("SHORT/", "Calibrate on this folder; judge on the cases it lacks.")] = None,
+    calibrated_by: Annotated[Text, value("SHORT/", "Calibrate on this folder; judge on the cases it lacks.")] = None,
     again: Annotated[
-        Text, option("AGAIN/", "Show the drift against another measurement of this machine.", "--with")
+        Text, value("AGAIN/", "Show the drift against another measurement of this machine.", "--with")
     ] = None,
-    report: Annotated[Text, option("FILE.html", "Write everything as one HTML page with plots.")] = None,
+    report: Annotated[Text, value("FILE.html", "Write everything as one HTML page with plots.")] = None,
     trust: Trust = "A,B",
     as_json: Json = False,
     quiet: Quiet = False,
@@ -56,17 +56,17 @@ def compare_command(
     short = read_folder(calibrated_by, "--calibrated-by") if calibrated_by is not None else None
     asked = ComparisonOptions(topology, tuple(devices or ()), calibration, calibrate, grades)
     with opened(report, "--report") as output:
-        found = compare(measured, asked, second, short)
+        found = compared(measured, asked, second, short)
         document = comparison_document(found)
         if output is not None:
             from reports.compare import comparison_page
 
             output.write(comparison_page(document).encode())
     if as_json:
-        show(json.dumps(document, indent=2, allow_nan=False) + "\n")
+        print_result(json.dumps(document, indent=2, allow_nan=False) + "\n")
     else:
-        show(comparison_text(found, choose_style(sys.stdout)))
+        print_result(comparison_text(found, choose_style(sys.stdout)))
     if not any(row.counts for row in found.rows):
-        tell(["no row was judged; the reasons are below the table"], quiet=quiet)
+        print_remarks(["no row was judged; the reasons are below the table"], quiet=quiet)
     if report is not None:
-        tell([f"wrote {one_line(report)}"], quiet=quiet)
+        print_remarks([f"wrote {one_line(report)}"], quiet=quiet)

@@ -9,25 +9,25 @@ from simulator.errors import InputError, nearest, one_line
 from simulator.topology.catalogue import load_part, part_names
 from simulator.topology.load import topology_from_text
 from simulator.topology.parts import NicPart
-from validate.cli.command import command
-from validate.cli.options import Quiet, Text, Texts, option
-from validate.cli.output import give, opened, tell
+from validate.cli.command import command_named
+from validate.cli.options import Quiet, Text, Texts, value
+from validate.cli.output import give, opened, print_remarks
 from validate.machine.describe.draft import draft
 from validate.machine.describe.dumps.combine import combined
 from validate.machine.describe.dumps.read import read_dump
 from validate.machine.describe.graphics import Card, ask_driver
 from validate.machine.describe.processor import Processor, disk_part, read_processor
-from validate.machine.describe.topo import Matrix, parse_topo, without_peers
+from validate.machine.describe.topo import Matrix, lacks_peers, parse_topo
 
 
-@command("describe")
+@command_named("describe")
 def describe_command(
     files: Annotated[
-        Texts, option("FILE", "A dump of another machine; repeat it for several dumps of that machine.", "--from")
+        Texts, value("FILE", "A dump of another machine; repeat it for several dumps of that machine.", "--from")
     ] = None,
-    gpu: Annotated[Text, option("NAME", "With --from: the GPU model, if no dump names it: h100.")] = None,
-    nic: Annotated[Text, option("PART", "With --from: the network adapters: connectx-7-ndr.")] = None,
-    out: Annotated[Text, option("FILE", "Write the draft to FILE instead of standard output.")] = None,
+    gpu: Annotated[Text, value("NAME", "With --from: the GPU model, if no dump names it: h100.")] = None,
+    nic: Annotated[Text, value("PART", "With --from: the network adapters: connectx-7-ndr.")] = None,
+    out: Annotated[Text, value("FILE", "Write the draft to FILE instead of standard output.")] = None,
     quiet: Quiet = False,
 ) -> None:
     """Draft a topology of this machine, or of another from dumps.
@@ -52,7 +52,7 @@ def describe_command(
             _check(text)
         else:
             usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
-            text, remarks = described(read_processor(usable=usable), *ask_driver(), disk=disk_part())
+            text, remarks = draft_of(read_processor(usable=usable), *ask_driver(), disk=disk_part())
         give(text, output)
     estimates = sum("UNVERIFIED" in line for line in text.splitlines()[1:])
     said = [*remarks]
@@ -60,7 +60,7 @@ def describe_command(
         said.append(f"{estimates} figure{'s are estimates' if estimates > 1 else ' is an estimate'}: see UNVERIFIED")
     if out is not None:
         said.append(f"wrote {one_line(out)}; try: simulate --topology {one_line(out)} --workload resnet18 --batch 8")
-    tell(said, quiet=quiet)
+    print_remarks(said, quiet=quiet)
 
 
 def _check(text: str) -> None:
@@ -71,7 +71,7 @@ def _check(text: str) -> None:
         raise InputError(f"--from: no topology can be made of this: {one_line(error.faults[0].message, 200)}") from None
 
 
-def described(
+def draft_of(
     processor: Processor, cards: tuple[Card, ...], topo: str, peers: str = "", disk: tuple[str, str] | None = None
 ) -> tuple[str, list[str]]:
     """Return the draft as YAML, and remarks for the user on how it was made."""
@@ -91,5 +91,5 @@ def described(
         remarks.append(f"adapters left out, because their speed is unknown: {names}")
     if not cards:
         remarks.append("nvidia-smi lists no GPU; GPUs of another make are to be added by hand")
-    isolated = matrix is not None and without_peers(matrix, peers)
+    isolated = matrix is not None and lacks_peers(matrix, peers)
     return draft(processor, cards, matrix, remarks, disk, isolated=isolated), remarks

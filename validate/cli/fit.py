@@ -15,9 +15,9 @@ from simulator.cli.table import table_of
 from simulator.console.progress import Progress
 from simulator.console.style import Style, choose_style
 from simulator.errors import InputError, nearest, one_line
-from validate.cli.command import command
-from validate.cli.options import Json, Quiet, Text, Texts, argument, option, switch
-from validate.cli.output import tell
+from validate.cli.command import command_named
+from validate.cli.options import Json, Quiet, Text, Texts, argument, flag, value
+from validate.cli.output import print_remarks
 from validate.cli.words import jobs_in, share_in
 from validate.constants.families import FAMILIES
 from validate.constants.family import TERMS, Family, Term
@@ -25,12 +25,12 @@ from validate.constants.fit import (
     FittedFamily,
     Group,
     counts,
-    errors_of,
+    fit_errors,
     fit_family,
     fit_to_lines,
     group_of,
     is_held_out,
-    lines_of,
+    linearised_rows,
     rows_of,
     write_constants,
 )
@@ -75,33 +75,33 @@ class _Done:
     errors: tuple[tuple[str, str, str, float], ...]  # the row's role in the fit, operator and place; its error
 
 
-@command("fit")
+@command_named("fit")
 def fit_tables(
     files: Annotated[Texts, argument("TABLE.csv", "Tables of measured collectives or operators.")] = None,
     hold_out: Annotated[
-        Texts, option("NAME", "A machine or device to leave out of the fit and judge on; repeatable.")
+        Texts, value("NAME", "A machine or device to leave out of the fit and judge on; repeatable.")
     ] = None,
     leave_one_out: Annotated[
         Text,
-        option("place|generation", "Judge each device or machine, or each GPU generation, by a fit to all others."),
+        value("place|generation", "Judge each device or machine, or each GPU generation, by a fit to all others."),
     ] = None,
     leave_one_generation_out: Annotated[
-        bool, switch("--leave-one-generation-out", "Same as --leave-one-out generation.")
+        bool, flag("--leave-one-generation-out", "Same as --leave-one-out generation.")
     ] = False,
     terms: Annotated[
-        bool, switch("--terms", "Turn off each term in turn, and show its worth on what was left out.")
+        bool, flag("--terms", "Turn off each term in turn, and show its worth on what was left out.")
     ] = False,
     share: Annotated[
-        Text, option("SHARE", "Fit to this share of the rows, for example 0.2, to judge faster.", "--rows")
+        Text, value("SHARE", "Fit to this share of the rows, for example 0.2, to judge faster.", "--rows")
     ] = None,
     only: Annotated[
         Text,
-        option(
+        value(
             "FAMILY,...", "Families to fit: gemm, matrix_product, memory_bound, convolution, nccl, ...  [default: all]"
         ),
     ] = None,
-    jobs: Annotated[str, option("COUNT", "Parallel processes.")] = "1",
-    write: Annotated[bool, switch("--write", "Write the constants to the files that the models read.")] = False,
+    jobs: Annotated[str, value("COUNT", "Parallel processes.")] = "1",
+    write: Annotated[bool, flag("--write", "Write the constants to the files that the models read.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -148,7 +148,7 @@ def fit_tables(
     for item in done if write else ():
         if item.task.is_whole:
             written = write_constants(_BY_NAME[item.task.family], item.fitted)
-            tell([f"wrote {one_line(path)}" for path in written], quiet=quiet)
+            print_remarks([f"wrote {one_line(path)}" for path in written], quiet=quiet)
 
 
 def _check_judging(
@@ -223,7 +223,7 @@ def _fit(task: _Task) -> _Done:
         )
     judged = rows if task.judged is None else [row for row in rows if group_of(row, task.judged[0]) == task.judged[1]]
     found = []
-    for row, error in zip(judged, errors_of(judged, names.session, fitted.constants), strict=True):
+    for row, error in zip(judged, fit_errors(judged, names.session, fitted.constants), strict=True):
         if error is not None:
             found.append((_what(family, row, task), row.op, row.place, error))
     return _Done(task, fitted, tuple(found))
@@ -234,7 +234,7 @@ def _fit_along(family: Family, rows: Sequence[MeasuredRow], task: _Task) -> Fitt
     fitted = fit_to_lines(family, _lines(task.files, task.family, task.share), task.without)
     if task.is_whole:
         session = _read(task.files)[0].session
-        again = lines_of(family, rows, session, share=task.share, at=fitted.values)
+        again = linearised_rows(family, rows, session, share=task.share, at=fitted.values)
         fitted = fit_to_lines(family, again, task.without)
     return fitted
 
@@ -242,7 +242,7 @@ def _fit_along(family: Family, rows: Sequence[MeasuredRow], task: _Task) -> Fitt
 @lru_cache(maxsize=1)
 def _lines(files: tuple[str, ...], family: str, share: float) -> Lines:
     names, read = _read(files)
-    return lines_of(_BY_NAME[family], read, names.session, share=share)
+    return linearised_rows(_BY_NAME[family], read, names.session, share=share)
 
 
 def _what(family: Family, row: MeasuredRow, task: _Task) -> str:

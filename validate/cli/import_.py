@@ -10,9 +10,9 @@ from typing import Annotated
 
 from simulator.console.files import OutputFile
 from simulator.errors import InputError, nearest, one_line
-from validate.cli.command import command
-from validate.cli.options import Quiet, Text, argument, option
-from validate.cli.output import tell
+from validate.cli.command import command_named
+from validate.cli.options import Quiet, Text, argument, value
+from validate.cli.output import print_remarks
 from validate.importing.aiconfigurator import Source, SourceTable
 from validate.importing.formats import (
     COLLECTIVES,
@@ -29,14 +29,14 @@ from validate.tables.share import SampledShapes
 FORMATS = ("aiconfigurator",)
 
 
-@command("import")
+@command_named("import")
 def import_command(
     collection: Annotated[str, argument("COLLECTION", "The collection: aiconfigurator.")],
     source: Annotated[str, argument("WHEEL|FOLDER", "The package, as a wheel or unpacked.")],
-    out: Annotated[Text, option("DIR", "Create one folder per device in DIR.")] = None,
-    device: Annotated[Text, option("PART,...", "Only these devices.  [default: all]")] = None,
-    sample: Annotated[Text, option("1/N", "Take one of N shapes, chosen by hash.")] = None,
-    sample_attention: Annotated[Text, option("1/N", "The same for attention.  [default: --sample]")] = None,
+    out: Annotated[Text, value("DIR", "Create one folder per device in DIR.")] = None,
+    device: Annotated[Text, value("PART,...", "Only these devices.  [default: all]")] = None,
+    sample: Annotated[Text, value("1/N", "Take one of N shapes, chosen by hash.")] = None,
+    sample_attention: Annotated[Text, value("1/N", "The same for attention.  [default: --sample]")] = None,
     quiet: Quiet = False,
 ) -> None:
     """Turn published measurements into tables for validate score.
@@ -79,7 +79,7 @@ def import_command(
     said += [f"left out: {count} x {one_line(reason, 200)}" for reason, count in sorted(left_out.items()) if count]
     tables = f"{len(files)} table{'s' if len(files) != 1 else ''}"
     said.append(f"wrote {tables} into {one_line(out)}; try: validate score {one_line(next(iter(files)))}")
-    tell(said, quiet=quiet)
+    print_remarks(said, quiet=quiet)
 
 
 def _of(tables: Sequence[SourceTable]) -> str:

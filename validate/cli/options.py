@@ -26,7 +26,7 @@ def argument(metavar: str, text: str) -> Any:
     return typer.Argument(metavar=metavar, help=text)
 
 
-def option(metavar: str, text: str, *names: str) -> Any:
+def value(metavar: str, text: str, *names: str) -> Any:
     """Return an option whose value help shows as *metavar*, described by *text*.
 
     *names* default to one derived from the parameter's name.
@@ -34,14 +34,14 @@ def option(metavar: str, text: str, *names: str) -> Any:
     return typer.Option(*names, metavar=metavar, help=text)
 
 
-def switch(name: str, text: str) -> Any:
+def flag(name: str, text: str) -> Any:
     """Return the switch *name*, described by *text*."""
     return typer.Option(name, help=text)
 
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors on standard error.")]
-Debug = Annotated[bool, switch("--debug", "Show the traceback of an error.")]
-Jobs = Annotated[Text, option("COUNT", "Parallel processes.  [default: one for each core]")]
-Json = Annotated[bool, switch("--json", "Print one JSON document; errors are fractions.")]
-Trust = Annotated[str, option("A,B", "Trust grades that count in errors; others are only predicted.")]
-Calibration = Annotated[Text, option("FILE", "Use a calibration that validate calibrate wrote.")]
+Debug = Annotated[bool, flag("--debug", "Show the traceback of an error.")]
+Jobs = Annotated[Text, value("COUNT", "Parallel processes.  [default: one for each core]")]
+Json = Annotated[bool, flag("--json", "Print one JSON document; errors are fractions.")]
+Trust = Annotated[str, value("A,B", "Trust grades that count in errors; others are only predicted.")]
+Calibration = Annotated[Text, value("FILE", "Use a calibration that validate calibrate wrote.")]

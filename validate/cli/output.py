@@ -27,13 +27,13 @@ def give(text: str, output: OutputFile | None) -> None:
         sys.stdout.write(text)
 
 
-def show(text: str) -> None:
+def print_result(text: str) -> None:
     """Print a result; characters that standard output cannot encode are escaped."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     sys.stdout.write(printable(text, sys.stdout).encode(encoding, "backslashreplace").decode(encoding))
 
 
-def tell(lines: Iterable[str], *, quiet: bool) -> None:
+def print_remarks(lines: Iterable[str], *, quiet: bool) -> None:
     """Print remarks on standard error, one per line, unless *quiet*."""
     for line in () if quiet else lines:
         say(line)

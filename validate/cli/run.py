@@ -14,22 +14,22 @@ from typing import Annotated, Any
 
 from simulator.api import load_machine
 from simulator.cli.option import with_options
-from simulator.cli.written import OPTIONS, CommandOptions, spelt
+from simulator.cli.written import OPTIONS, CommandOptions, option_spelt
 from simulator.console.files import OutputFile
 from simulator.errors import InputError, MissingDependency, TopocastError, nearest, one_line
 from simulator.topology.catalogue import find_topology
 from simulator.topology.load import load_topology
-from validate.cli.asking import StepToMeasure, ask, ask_exchanges, check_twin, is_exchange, keep
-from validate.cli.command import command
-from validate.cli.options import Text, option, switch
-from validate.cli.output import tell
+from validate.cli.asking import StepToMeasure, ask_exchanges, asked_steps, check_twin, is_exchange, keep
+from validate.cli.command import command_named
+from validate.cli.options import Text, flag, value
+from validate.cli.output import print_remarks
 from validate.compare.folder import RECORD, TOPOLOGY
 from validate.machine.measure.duration import duration_s, fraction
-from validate.machine.run.checks import has_rows, load_warning, machine_name, reported
+from validate.machine.run.checks import has_rows, load_warning, reported, rows_machine_name
 from validate.machine.run.strategies import write_exchanges
 
 
-@command("run")
+@command_named("run")
 @with_options(
     OPTIONS,
     *("topology", "out", "only", "device", "budget", "machine", "within"),
@@ -55,16 +55,16 @@ from validate.machine.run.strategies import write_exchanges
     collective="all-reduce, all-gather, reduce-scatter, broadcast, reduce.",
 )
 def run_command(
-    out: Annotated[str, option("DIR", "Folder for the tables; existing rows are kept.")] = "measured",
+    out: Annotated[str, value("DIR", "Folder for the tables; existing rows are kept.")] = "measured",
     only: Annotated[
-        Text, option("GROUP,...", "ops, launch, memory, copies, overlap, steps, storage, collectives.")
+        Text, value("GROUP,...", "ops, launch, memory, copies, overlap, steps, storage, collectives.")
     ] = None,
-    device: Annotated[Text, option("NAME", "cuda:0 or cpu.  [default: the first GPU]")] = None,
-    budget: Annotated[Text, option("TIME", "Start no case after this time: 120s, 5min.")] = None,
-    machine: Annotated[Text, option("NAME", "Name of the machine in the tables.")] = None,
-    within: Annotated[Text, option("PART", "Repeat until the median is this certain.  [default: 1%]")] = None,
-    parts: Annotated[bool, switch("--parts", "Also measure the step's operators one by one.")] = False,
-    prepare: Annotated[bool, switch("--prepare", "Write the plan into --out, and measure nothing.")] = False,
+    device: Annotated[Text, value("NAME", "cuda:0 or cpu.  [default: the first GPU]")] = None,
+    budget: Annotated[Text, value("TIME", "Start no case after this time: 120s, 5min.")] = None,
+    machine: Annotated[Text, value("NAME", "Name of the machine in the tables.")] = None,
+    within: Annotated[Text, value("PART", "Repeat until the median is this certain.  [default: 1%]")] = None,
+    parts: Annotated[bool, flag("--parts", "Also measure the step's operators one by one.")] = False,
+    prepare: Annotated[bool, flag("--prepare", "Write the plan into --out, and measure nothing.")] = False,
     **given: Any,
 ) -> int:
     """Measure this machine: operators, steps, copies, collectives.
@@ -90,17 +90,17 @@ def run_command(
     folder = Path(out)
     kept = folder / TOPOLOGY
     if source is not None and topology is not None and not prepare:
-        from validate.compare.places import check_machine
+        from validate.compare.places import check_contradiction
 
-        check_machine("--topology", topology, reported(device or ""))
+        check_contradiction("--topology", topology, reported(device or ""))
     asked: list[StepToMeasure] = []
     exchanges: list[dict[str, Any]] = []
     if written is not None and is_exchange(written):
         exchanges = _exchanges(written, device or "", quiet=quiet, prepare=prepare)
     elif written is not None:
         asked = _ask(written, device or "", prepare=prepare)
-    name = machine_name(folder, machine or "", source[0] if source else "", _name_in(kept))
-    tell(filter(None, [] if prepare else [load_warning()]), quiet=quiet)
+    name = rows_machine_name(folder, machine or "", source[0] if source else "", _name_in(kept))
+    print_remarks(filter(None, [] if prepare else [load_warning()]), quiet=quiet)
     status = 0
     with _refused(out), _Kept(kept, source[1] if source else None) as topology_file:
         for each in asked:
@@ -109,19 +109,19 @@ def run_command(
             folder.mkdir(parents=True, exist_ok=True)
             write_exchanges(folder, exchanges)
         if not prepare:
-            from validate.machine.measure.run import Settings, run
+            from validate.machine.measure.run import Settings, measure
             from validate.machine.measure.timing import Effort
 
             settings = Settings(folder, groups, device or "", budget_s, name, Effort(interval=interval))
-            status = run(settings, (lambda _: None) if quiet else None)
+            status = measure(settings, (lambda _: None) if quiet else None)
         topology_file.keep()
     if prepare:
-        tell([_prepared(out, name, groups[0], asked, exchanges)], quiet=quiet)
+        print_remarks([_prepared(out, name, groups[0], asked, exchanges)], quiet=quiet)
         return status
     if written is not None and not parts:
         _check_measured(folder, status, groups[0])
     following = f"; next: validate compare {one_line(out)}" if has_rows(folder) else ", which holds no row"
-    tell([f"wrote {one_line(out)}{following}"], quiet=quiet)
+    print_remarks([f"wrote {one_line(out)}{following}"], quiet=quiet)
     return status
 
 
@@ -136,7 +136,7 @@ def _written(given: Mapping[str, Any]) -> CommandOptions | None:
         return CommandOptions(**own)
     for field in fields(CommandOptions):
         if field.name not in ("topology", "quiet") and own.get(field.name) not in (None, field.default):
-            raise InputError(f"{spelt(field.name)}: applies to your own step; name its network with --workload")
+            raise InputError(f"{option_spelt(field.name)}: applies to your own step; name its network with --workload")
     return None
 
 
@@ -213,13 +213,13 @@ def _ask(written: CommandOptions, device: str, *, prepare: bool) -> list[StepToM
     if written.topology is None:
         raise InputError("--workload needs --topology, the machine to predict (validate describe drafts one)")
     if prepare:
-        return ask(written, None)
+        return asked_steps(written, None)
     import torch
 
     gpus = 1 if device.startswith("cuda:") else torch.cuda.device_count()
     if device.startswith("cuda:") and written.gpus is None:
         written = replace(written, gpus="1" if load_machine(written.topology).gpus else None)
-    return ask(written, max(1, 0 if device == "cpu" else gpus))
+    return asked_steps(written, max(1, 0 if device == "cpu" else gpus))
 
 
 def _exchanges(written: CommandOptions, device: str, *, quiet: bool, prepare: bool) -> list[dict[str, Any]]:
@@ -235,7 +235,7 @@ def _exchanges(written: CommandOptions, device: str, *, quiet: bool, prepare: bo
 
     on_gpus = prepare or torch.cuda.device_count() > 0
     found, left = ask_exchanges(written, on_gpus=device != "cpu" and on_gpus)
-    tell((f"not measured: {why}" for why in left), quiet=quiet)
+    print_remarks((f"not measured: {why}" for why in left), quiet=quiet)
     return found
 
 

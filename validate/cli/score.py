@@ -14,46 +14,46 @@ from typing import Annotated
 from simulator.console.progress import Progress
 from simulator.console.style import choose_style
 from simulator.errors import InputError, nearest, one_line
-from validate.cli.command import command
-from validate.cli.options import Calibration, Jobs, Json, Quiet, Text, Texts, Trust, argument, option, switch
-from validate.cli.output import opened, show, tell
+from validate.cli.command import command_named
+from validate.cli.options import Calibration, Jobs, Json, Quiet, Text, Texts, Trust, argument, flag, value
+from validate.cli.output import opened, print_remarks, print_result
 from validate.cli.words import TRUSTED, grades_in, jobs_in, words_in
 from validate.constants.rows import calibrate_devices
 from validate.kinds import OPERATORS
 from validate.kinds.kind import Kind, read_measurements
 from validate.kinds.row import MeasuredRow
-from validate.score.document import ScoredTable, document, scores_for
+from validate.score.document import ScoredTable, scores_document, scores_for
 from validate.score.predictions import Predictions
-from validate.score.report import report
+from validate.score.report import scores_report
 from validate.score.scoring import Scoring, ScoringOptions
 from validate.tables.csv_text import MAX_HELD, MAX_ROWS
 from validate.tables.files import STDIN, same_file
 from validate.tables.table import Table
 
 
-@command("score")
+@command_named("score")
 def score_command(
     files: Annotated[Texts, argument("TABLE.csv", "Tables of measurements; - is standard input.")] = None,
-    out: Annotated[Text, option("FILE", "Write every row with its prediction and error as CSV.")] = None,
+    out: Annotated[Text, value("FILE", "Write every row with its prediction and error as CSV.")] = None,
     as_json: Json = False,
-    topology: Annotated[Text, option("FILE", "The machine of every row: a path or a built-in name.")] = None,
+    topology: Annotated[Text, value("FILE", "The machine of every row: a path or a built-in name.")] = None,
     machines: Annotated[
-        Texts, option("NAME=FILE", "Topology of one machine in the tables; repeatable.", "--machine")
+        Texts, value("NAME=FILE", "Topology of one machine in the tables; repeatable.", "--machine")
     ] = None,
-    strategy: Annotated[Text, option("NAME", "Strategy that predicts collectives.  [default: nccl]")] = None,
+    strategy: Annotated[Text, value("NAME", "Strategy that predicts collectives.  [default: nccl]")] = None,
     devices: Annotated[
         Texts,
-        option("[NAME=]PART", "GPU part of one device in the tables, or of every device; repeatable.", "--device"),
+        value("[NAME=]PART", "GPU part of one device in the tables, or of every device; repeatable.", "--device"),
     ] = None,
     calibrate: Annotated[
-        Text, option("ROWS", "Fit each device's constants to this many of its rows, and show the error on the rest.")
+        Text, value("ROWS", "Fit each device's constants to this many of its rows, and show the error on the rest.")
     ] = None,
     calibration: Calibration = None,
-    baselines: Annotated[Text, option("FILE", "Other predictions, by row_id, to compare with.")] = None,
+    baselines: Annotated[Text, value("FILE", "Other predictions, by row_id, to compare with.")] = None,
     trust: Trust = "A,B",
-    by: Annotated[Text, option("COLUMN,...", "Group by machine, collective, decade, size, op or any column.")] = None,
+    by: Annotated[Text, value("COLUMN,...", "Group by machine, collective, decade, size, op or any column.")] = None,
     scaling: Annotated[
-        bool, switch("--scaling", "For steps: error of the scaling efficiency, in percentage points.")
+        bool, flag("--scaling", "For steps: error of the scaling efficiency, in percentage points.")
     ] = False,
     jobs: Jobs = None,
     quiet: Quiet = False,
@@ -100,12 +100,12 @@ def score_command(
         if output is not None:
             output.finish()
     if as_json:
-        whole = document(scored, strategy=strategy or "nccl", trust=grades, by=axes, scales=scaling)
-        show(json.dumps(whole, indent=2, allow_nan=False) + "\n")
+        whole = scores_document(scored, strategy=strategy or "nccl", trust=grades, by=axes, scales=scaling)
+        print_result(json.dumps(whole, indent=2, allow_nan=False) + "\n")
     else:
-        show(report(scored, trust=grades, by=axes, scales=scaling, style=choose_style(sys.stdout)))
+        print_result(scores_report(scored, trust=grades, by=axes, scales=scaling, style=choose_style(sys.stdout)))
     said = _remarks(scored, grades, asked_for=trust != TRUSTED)
-    tell([*said, *([f"wrote {one_line(out)}"] if out is not None else [])], quiet=quiet)
+    print_remarks([*said, *([f"wrote {one_line(out)}"] if out is not None else [])], quiet=quiet)
 
 
 def _scored(

@@ -14,9 +14,9 @@ from simulator.cli.captured import captured
 from simulator.cli.options import parse_count
 from simulator.console.style import choose_style
 from simulator.errors import InputError, one_line
-from validate.cli.command import command
-from validate.cli.options import Json, Quiet, Text, argument, option
-from validate.cli.output import show, tell
+from validate.cli.command import command_named
+from validate.cli.options import Json, Quiet, Text, argument, value
+from validate.cli.output import print_remarks, print_result
 from validate.compare.trace import compare_traces, trace_document, trace_text
 from validate.importing.kineto import read_trace
 
@@ -24,11 +24,11 @@ _OURS = ("--trace", "--plot", "--show-options")
 _BEYOND = ("--what-if", "--epoch", "--mtbf", "--checkpoint-every", "--checkpoint-time", "--restart-time")
 
 
-@command("trace", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@command_named("trace", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def trace_command(
     context: typer.Context,
     file: Annotated[str, argument("TRACE.json[.gz]", "Trace of PyTorch's profiler (export_chrome_trace).")],
-    steps: Annotated[Text, option("COUNT", "Number of steps, if profiler.step() marked none.")] = None,
+    steps: Annotated[Text, value("COUNT", "Number of steps, if profiler.step() marked none.")] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> int:
@@ -56,10 +56,10 @@ def trace_command(
         predicted = read_trace(str(drawn))
     compared = compare_traces(measured, predicted, count)
     shown = one_line(file, 200)
-    show(
+    print_result(
         json.dumps(trace_document(compared, shown), indent=2) + "\n"
         if as_json
         else trace_text(compared, shown, choose_style(sys.stdout))
     )
-    tell(compared.remarks, quiet=quiet)
+    print_remarks(compared.remarks, quiet=quiet)
     return 0

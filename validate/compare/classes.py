@@ -52,7 +52,7 @@ class ClassErrors:
         return " ".join(words) or self.table
 
 
-def errors_of(rows: Sequence[ComparedRow], table: str = "", by: dict[str, str] | None = None) -> ClassErrors:
+def class_errors(rows: Sequence[ComparedRow], table: str = "", by: dict[str, str] | None = None) -> ClassErrors:
     """Return the errors of *rows* as one class."""
     counted = [row for row in rows if row.counts]
     known = sorted(row.interval for row in rows if row.interval is not None)
@@ -108,7 +108,7 @@ def classes_of(rows: Sequence[ComparedRow]) -> list[ClassErrors]:
     found = []
     for table in sorted({row.table for row in rows}, key=_order):
         mine = [row for row in rows if row.table == table]
-        found.append(errors_of(mine, table))
+        found.append(class_errors(mine, table))
         if not any(row.counts for row in mine):
             continue
         for axes in axes_of(mine):
@@ -117,7 +117,7 @@ def classes_of(rows: Sequence[ComparedRow]) -> list[ClassErrors]:
                 if all(axis in row.cells for axis in axes):
                     groups.setdefault(tuple(row.cells[axis] for axis in axes), []).append(row)
             found += [
-                errors_of(groups[labels], table, dict(zip(axes, labels, strict=True))) for labels in sorted(groups)
+                class_errors(groups[labels], table, dict(zip(axes, labels, strict=True))) for labels in sorted(groups)
             ]
     return found
 
@@ -142,12 +142,12 @@ def find_outliers(rows: Sequence[ComparedRow]) -> list[Outlier]:
     A deviation is the median absolute deviation times 1.4826 (Rousseeuw and Croux, Alternatives to the
     median absolute deviation, 1993), so outliers in up to half of a class do not hide each other; it is at least the
     row's measured interval.  A class is the rows of a table with one operator, network, collective, ... (see
-    :func:`class_of`); classes with fewer than five rows are skipped.
+    :func:`row_class`); classes with fewer than five rows are skipped.
     """
     classes: dict[tuple[str, ...], list[ComparedRow]] = {}
     for row in rows:
         if row.counts:
-            classes.setdefault(class_of(row), []).append(row)
+            classes.setdefault(row_class(row), []).append(row)
     found = []
     for members in classes.values():
         if len(members) < _FEWEST:
@@ -161,7 +161,7 @@ def find_outliers(rows: Sequence[ComparedRow]) -> list[Outlier]:
     return sorted(found, key=lambda o: (-abs(o.deviations), o.row.table, o.row.line))
 
 
-def class_of(row: ComparedRow) -> tuple[str, ...]:
+def row_class(row: ComparedRow) -> tuple[str, ...]:
     """Return the class of a row: its table, and its operator, network, collective, bench, kind or mode."""
     for column in ("op", "model", "collective", "bench", "kind", "mode"):
         if column in row.cells:
@@ -178,7 +178,7 @@ def worst_rows(rows: Sequence[ComparedRow], count: int = 10, of_one_class: int =
     taken: Counter[tuple[str, ...]] = Counter()
     found = []
     for row in sorted(counted, key=lambda row: (-abs(row.log_ratio), row.table, row.line)):
-        taken[class_of(row)] += 1
-        if taken[class_of(row)] <= of_one_class:
+        taken[row_class(row)] += 1
+        if taken[row_class(row)] <= of_one_class:
             found.append(row)
     return found[:count]

@@ -15,7 +15,7 @@ from validate.compare.calibrating import FittedCalibration
 from validate.compare.calibrating import FolderDevice as CalibratingBench
 from validate.compare.classes import ClassErrors, Outlier, classes_of, find_outliers, worst_rows
 from validate.compare.drift import Drift, compare_runs
-from validate.compare.explain import ErrorCause, explain, facts_of
+from validate.compare.explain import ErrorCause, explain, row_facts
 from validate.compare.folder import Folder
 from validate.compare.judge import CalibrationErrors, judge_by, judge_within, question
 from validate.compare.places import SEVERAL, ScoringPlaces, find_places
@@ -62,7 +62,7 @@ def median_error(held: Sequence[HeldRow]) -> float:
     return median(abs(each.error) for each in held)
 
 
-__all__ = ["CALIBRATED_ON", "Comparison", "ComparisonOptions", "Worst", "compare", "fit_folder"]
+__all__ = ["CALIBRATED_ON", "Comparison", "ComparisonOptions", "Worst", "compared", "fit_folder"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ def _twin(row: ComparedRow) -> tuple[tuple[str, str], ...]:
     return tuple((name, text) for name, text in row.key if name != "modules")
 
 
-def compare(
+def compared(
     folder: Folder, asked: ComparisonOptions, again: Folder | None = None, short: Folder | None = None
 ) -> Comparison:
     """Compare *folder* with its predictions and, if given, with *again*, another measurement of the same machine.
@@ -154,7 +154,7 @@ def compare(
             if not judged:
                 count = sum(row.counts and row.kind == "operators" for row in rows)
                 judged_notes.append(f"too few operators ({count}) to calibrate on some and judge on the others")
-    worst = tuple(Worst(row, tuple(explain(facts_of(row, scoring.names.session)))) for row in worst_rows(rows))
+    worst = tuple(Worst(row, tuple(explain(row_facts(row, scoring.names.session)))) for row in worst_rows(rows))
     return Comparison(
         folder,
         places,

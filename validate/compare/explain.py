@@ -69,7 +69,7 @@ _SIZES = frozenset(("m", "n", "k", "c_in", "c_out", "rows", "cols", "hidden"))
 _TILE_ELEMENTS = 128 * 128  # elements of the result per block of a matrix product
 
 
-def facts_of(row: ComparedRow, session: Session) -> RowFacts:
+def row_facts(row: ComparedRow, session: Session) -> RowFacts:
     """Return the facts of a row: those in its cells, and those of *session*'s prediction where available."""
     known = plain_facts(row)
     question = row.asked.question if row.asked is not None else None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from simulator.questions.calibration import Calibration
 from validate.compare.calibrating import FittedCalibration, FolderDevice
-from validate.compare.classes import ClassErrors, errors_of
+from validate.compare.classes import ClassErrors, class_errors
 from validate.compare.folder import Folder
 from validate.compare.rows import ComparedRow
 from validate.tables.share import digest
@@ -117,13 +117,15 @@ def _other_operators(bench: FolderDevice, operators: Sequence[ComparedRow], coun
     if not after:
         return []
     judged = "each operator by a fit to the others"
-    return [CalibrationErrors("operators", judged, min(count, len(operators)), errors_of(before), errors_of(after))]
+    return [
+        CalibrationErrors("operators", judged, min(count, len(operators)), class_errors(before), class_errors(after))
+    ]
 
 
 def _judged(
     bench: FolderDevice, calibration: Calibration, rows: Sequence[ComparedRow], fitted: str, judged: str, points: int
 ) -> CalibrationErrors:
-    return CalibrationErrors(fitted, judged, points, errors_of(rows), errors_of(bench.again(rows, calibration)))
+    return CalibrationErrors(fitted, judged, points, class_errors(rows), class_errors(bench.again(rows, calibration)))
 
 
 def _split(

@@ -13,7 +13,7 @@ from simulator.errors import InputError, one_line
 from simulator.topology.catalogue import builtin_topologies, load_part
 from simulator.topology.parts import CpuPart
 from validate.compare.folder import TOPOLOGY, Folder
-from validate.compare.reported import contradiction, part_by_facts
+from validate.compare.reported import part_by_facts, unlike_part
 from validate.tables.names import DeviceNames, builtin_names
 
 SEVERAL = "several devices"
@@ -42,7 +42,7 @@ def find_places(folder: Folder, topology: str | None, devices: Sequence[str]) ->
     own = str(Path(folder.path) / TOPOLOGY)
     chosen = topology or (own if Path(own).is_file() else None)
     if chosen is not None:
-        check_machine("--topology" if topology else "its topology", chosen, folder.environment)
+        check_contradiction("--topology" if topology else "its topology", chosen, folder.environment)
     names = _device_names(folder)
     book = DeviceNames(devices, topology=chosen)
     known = [name for name in names if book.part(name)]
@@ -72,10 +72,10 @@ def find_places(folder: Folder, topology: str | None, devices: Sequence[str]) ->
     return ScoringPlaces(chosen, tuple(given), part, how)
 
 
-def check_machine(option: str, topology: str, environment: Mapping[str, Any]) -> None:
+def check_contradiction(option: str, topology: str, environment: Mapping[str, Any]) -> None:
     """Raise InputError if *topology*, named by *option*, contradicts what the measured machine reports."""
     machine = load_machine(topology)
-    said = contradiction({machine.nodes[gpu].part_name: machine.nodes[gpu].part for gpu in machine.gpus}, environment)
+    said = unlike_part({machine.nodes[gpu].part_name: machine.nodes[gpu].part for gpu in machine.gpus}, environment)
     if said:
         raise InputError(f"{option} {one_line(topology, 100)}: {said}")
 
@@ -84,7 +84,7 @@ def _check_part(option: str, part: str, topology: str | None, environment: Mappi
     found: object = load_part(part)
     if topology is not None:
         found = next((node.part for node in load_machine(topology).nodes if node.part_name == part), found)
-    said = contradiction({part: found}, environment)
+    said = unlike_part({part: found}, environment)
     if said:
         raise InputError(f"{option}: {said if part in said else f'{part} {said}'}")
 

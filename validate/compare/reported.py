@@ -43,7 +43,7 @@ def part_by_facts(name: str, environment: Mapping[str, Any]) -> str:
     return fitting[0] if len(fitting) == 1 and facts else ""
 
 
-def contradiction(parts: Mapping[str, object], environment: Mapping[str, Any]) -> str:
+def unlike_part(parts: Mapping[str, object], environment: Mapping[str, Any]) -> str:
     """Return why none of *parts* (by name) can be the device described by *environment*.
 
     Empty if one of them can be, or if nothing is reported.  A measured CPU contradicts every GPU part with figures (a

@@ -53,7 +53,7 @@ class ComparedRow(MeasuredRow):
         return math.log1p(self.error)
 
 
-def kind_of(table: Table, kinds: Sequence[Kind]) -> Kind | None:
+def table_kind(table: Table, kinds: Sequence[Kind]) -> Kind | None:
     """Return the kind whose needed columns *table* has, of several the one that needs most; None if there is none."""
     fitting = [kind for kind in kinds if all(column in table.position for column in kind.needed)]
     return max(fitting, key=lambda kind: len(kind.needed)) if fitting else None
@@ -63,7 +63,7 @@ def compare_folder(folder: Folder, scoring: Scoring, trust: Collection[str] = ("
     """Return every row of *folder* with its prediction, in the order of tables and lines."""
     rows: list[ComparedRow] = []
     for name, table in folder.tables.items():
-        kind = kind_of(table, scoring.kinds)
+        kind = table_kind(table, scoring.kinds)
         rows += _unpredicted(name, table) if kind is None else _predicted(name, table, kind, scoring, trust)
     return rows
 

@@ -20,7 +20,7 @@ from validate.kinds.kind import RowQuestion
 from validate.kinds.row import MeasuredRow
 from validate.kinds.timing import BetweenEvents
 from validate.tables.cells import NotScored
-from validate.tables.lines import ranges
+from validate.tables.lines import line_ranges
 from validate.tables.statistics import summarise
 
 # Prior standard deviation of each factor's logarithm, from errors of the shared constants on devices left out.
@@ -233,7 +233,7 @@ def calibration_yaml(
         "      count: " + _flow(dict(sorted({**Counter(row.op for row in rows), **(others or {})}.items()))),
         f"      median_error: {left.median_ape:.4f}",
         f"      mean_error: {left.mean_ape:.4f}",
-        f"      lines: {_quoted(ranges(sorted(row.line for row in rows), limit=None))}",
+        f"      lines: {_quoted(line_ranges(sorted(row.line for row in rows), limit=None))}",
         "      asked:",
         *(f"        - {_quoted(key)}" for key in sorted({*(row.digest for row in rows), *asked})),
     ]

@@ -113,7 +113,7 @@ def fit_family(
     return FittedFamily(values, spread, tuple(bounds), tuple(seen))
 
 
-def lines_of(
+def linearised_rows(
     family: Family,
     rows: Sequence[MeasuredRow],
     session: Session,
@@ -156,7 +156,7 @@ def _without(stage: FitStage, fixed: Collection[str]) -> FitStage:
     return replace(stage, free={name: prior for name, prior in stage.free.items() if name not in fixed})
 
 
-def errors_of(rows: Sequence[MeasuredRow], session: Session, constants: Constants) -> list[float | None]:
+def fit_errors(rows: Sequence[MeasuredRow], session: Session, constants: Constants) -> list[float | None]:
     """Return the relative error of each row predicted with *constants*, None for rows that cannot be predicted."""
     trial = session.calibrated(session.calibrations, constants)
     return [None if time_s is None else time_s / row.time_s - 1.0 for row, time_s in _times(rows, trial)]

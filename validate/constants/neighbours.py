@@ -9,7 +9,7 @@ from hashlib import sha256
 from statistics import fmean, median, stdev
 
 from simulator.api import Session
-from simulator.api.calibrations import left_out
+from simulator.api.calibrations import left_out_errors
 from simulator.questions.calibration import MOST_MEASURED, Calibration, Neighbourhood, Shape
 from validate.kinds.row import MeasuredRow
 
@@ -103,7 +103,7 @@ def _chosen(variety: str, points: Sequence[_Point]) -> tuple[Neighbourhood, list
     best: tuple[float, Neighbourhood, list[float]] | None = None
     measured = tuple((point.shape, point.ratio) for point in points)
     for near in _NEAR:
-        others = left_out(Neighbourhood(variety, near, 1.0, _NOISE, measured))
+        others = left_out_errors(Neighbourhood(variety, near, 1.0, _NOISE, measured))
         for strength in _STRENGTH:
             errors = [point.error(strength * value) for point, value in zip(points, others, strict=True)]
             gains = [before - _size(error) for before, error in zip(plain, errors, strict=True)]

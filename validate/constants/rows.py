@@ -15,7 +15,7 @@ from validate.tables.cells import NotScored
 from validate.tables.csv_text import read_records
 from validate.tables.files import read_bytes, shown_as
 from validate.tables.names import RowNames
-from validate.tables.share import choose
+from validate.tables.share import sampled_digests
 from validate.tables.table import Table, tabulate
 
 
@@ -101,7 +101,7 @@ def calibrate_devices(
     seen: set[str] = set()
     for part, rows in device_rows(table, names).items():
         usable = countable(rows, names.session, trust)
-        taken = choose((row.digest for row in usable), count)
+        taken = sampled_digests((row.digest for row in usable), count)
         if taken:
             calibrations[part] = fit_calibration(names.session, part, calibrating_rows(usable, taken)).calibration
             seen |= taken

@@ -30,7 +30,7 @@ class PrintedHalf(NamedTuple):
     busbw: str
 
 
-def contradiction(size_bytes: int, halves: Sequence[PrintedHalf], factor: float) -> str:
+def row_contradiction(size_bytes: int, halves: Sequence[PrintedHalf], factor: float) -> str:
     """Return which figures of a row of *size_bytes* contradict each other; empty if none do.
 
     ``algbw`` is size / time, and ``busbw`` is algbw times *factor* (NVIDIA/nccl-tests ``doc/PERFORMANCE.md``).  A
@@ -302,7 +302,7 @@ def _figures(size_bytes: int, words: Sequence[str], where: str) -> Row | str | N
         return unknown
     one = 8 if len(figures) >= 16 else 3 if len(figures) in (3, 6) else 4  # with -I, four more follow each half
     half = figures[one : one + 4] if len(figures) >= one + 3 else []
-    times = times_of(figures[0], half[0] if half else NOT_MEASURED)
+    times = row_times(figures[0], half[0] if half else NOT_MEASURED)
     if isinstance(times, str):
         return times
     # Older versions print the largest deviation there, as 2e-07, which is no count of wrong values.
@@ -332,7 +332,7 @@ def unknown_types(dtype: str, redop: str) -> str:
     return "" if redop in ("", "none") or reduction_named(redop) else f"redop '{one_line(redop, 20)}'"
 
 
-def times_of(out: str, inside: str) -> tuple[float, float] | str:
+def row_times(out: str, inside: str) -> tuple[float, float] | str:
     """Return the seconds out of place and in place in figures of microseconds, or why they cannot be read.
 
     ``N/A`` and an in-place time that cannot be read are NaN.

@@ -23,13 +23,13 @@ from validate.importing.nccl_table import (
     Row,
     TestRun,
     UnreadRow,
-    contradiction,
     dtype_named,
     number_of,
     reduction_named,
+    row_contradiction,
+    row_times,
     runs_in,
     settings_in,
-    times_of,
     unknown_types,
 )
 
@@ -198,7 +198,7 @@ def _unread_words(unread: Sequence[UnreadRow]) -> str:
 def _contradicting(rows: Sequence[Row], factor: float) -> Iterator[UnreadRow]:
     """Yield the rows whose times and bandwidths contradict each other: which is right is not known."""
     for row in rows:
-        why = contradiction(row.size_bytes, row.halves, factor)
+        why = row_contradiction(row.size_bytes, row.halves, factor)
         if why:
             yield UnreadRow(row.where, why)
 
@@ -318,7 +318,7 @@ def _json_row(entry: object, where: str) -> Row | str:
     if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= MOST_BYTES:
         return f"size {one_line(json.dumps(size), 30)}"
     dtype, redop = (str(entry.get(key, ""))[:12] for key in ("type", "redop"))
-    times = times_of(sides[0][0], sides[1][0])
+    times = row_times(sides[0][0], sides[1][0])
     unknown = unknown_types(dtype, redop)
     if unknown or isinstance(times, str):
         return unknown or str(times)

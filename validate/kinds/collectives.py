@@ -14,7 +14,7 @@ from simulator.questions.nccl import Feature
 from simulator.questions.where import Software
 from simulator.workload.collective import Collective
 from validate.kinds.kind import Cell, Kind, RowQuestion
-from validate.tables.cells import NotScored, decade_of, number, whole
+from validate.tables.cells import NotScored, decade_of, number, whole_cell
 from validate.tables.names import RowNames
 from validate.tables.software import nccl_of
 
@@ -109,7 +109,7 @@ def collective_name(text: str) -> str:
 def _count(column: str, text: str, default: int | None = None) -> int:
     if not text and default is not None:
         return default
-    return whole(column, text)
+    return whole_cell(column, text)
 
 
 def _letters(text: str) -> str:

@@ -15,7 +15,7 @@ from simulator.errors import one_line
 from simulator.questions.program import ProgramQuestion
 from simulator.questions.single import CopyKind, CopyQuestion
 from validate.kinds.kind import Cell, Kind, RowQuestion
-from validate.tables.cells import NotScored, decade_of, measured_s, number, size_bytes, whole
+from validate.tables.cells import NotScored, decade_of, measured_s, number, size_bytes, whole_cell
 from validate.tables.names import RowNames
 
 _ALONE, _BESIDE = " alone", "copy and "
@@ -44,7 +44,7 @@ def beside_work(cell: Cell, names: RowNames, copy: CopyQuestion) -> ProgramQuest
             f"- {{copy: copied, to: {last}, pinned: {str(copy.pinned).lower()}, blocking: false}}",
         ]
     run = f'{{run: "{work}", device: {gpu}}}'
-    lines += [f"- {{repeat: {whole('repeats', cell('repeats'), _MOST)}, do: [{run}]}}", "- wait: all"]
+    lines += [f"- {{repeat: {whole_cell('repeats', cell('repeats'), _MOST)}, do: [{run}]}}", "- wait: all"]
     return ProgramQuestion(where=copy.where, workload="", text="\n".join(lines) + "\n", device=gpu)
 
 

@@ -86,7 +86,7 @@ _FLOOR_ROW = re.compile(r"per-kernel time floor, 64 KiB SCALE kernel")
 _Said = dict[str, Any]  # fields of the question
 
 
-def read_launch(cell: Cell, names: RowNames) -> RowQuestion:
+def read_launch_row(cell: Cell, names: RowNames) -> RowQuestion:
     """Return the question that a row asks; raises NotScored if it is not modelled."""
     said, way = _said(cell)
     where, device = names.devices.where(cell("device"))
@@ -197,7 +197,7 @@ LAUNCH = Kind(
     baseline="kernel",
     baseline_label="kernel",
     legend="kernel: what the kernels take on the device, as if issuing were free",
-    read=read_launch,
+    read=read_launch_row,
     measured_s=lambda cell, _names: measured_s(cell, None),
     labelled=_labels,
 )

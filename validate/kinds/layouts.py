@@ -7,7 +7,7 @@ import re
 from simulator.errors import InputError, one_line
 from simulator.questions.layout import REPLICAS, SCHEDULES, Layout, Schedule
 from validate.kinds.kind import Cell
-from validate.tables.cells import NotScored, whole
+from validate.tables.cells import NotScored, whole_cell
 
 COLUMNS = (
     *("n_gpus", "n_nodes", "tp", "pp", "dp", "cp", "ep", "etp", "flex", "sp", "tp_overlap", "vp", "fsdp", "zero"),
@@ -71,4 +71,4 @@ def _layout(cell: Cell) -> Layout:
 
 def _whole(cell: Cell, column: str) -> int | None:
     """Return the whole number in *column*, None if it is empty; raises NotScored."""
-    return whole(column, cell(column), _MOST) if cell(column) else None
+    return whole_cell(column, cell(column), _MOST) if cell(column) else None

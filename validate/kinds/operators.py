@@ -33,7 +33,7 @@ from simulator.workload.precision import PRECISIONS, Precision
 from validate.kinds.kind import Cell, Kind, RowQuestion, Timing
 from validate.kinds.serving import attention_library, copied_besides, replays
 from validate.kinds.timing import IdleKernel, ReplayedGraph, between_events, by_host
-from validate.tables.cells import NotScored, number, threads_of, whole
+from validate.tables.cells import NotScored, number, threads_of, whole_cell
 from validate.tables.names import RowNames
 
 SIZES = (
@@ -74,7 +74,7 @@ def read_operator(cell: Cell, names: RowNames) -> RowQuestion:
             return default
         if text == "0" and column.startswith("pad"):
             return 0
-        return whole(column, text, _MAX_SIZE)
+        return whole_cell(column, text, _MAX_SIZE)
 
     operator = _READERS[op](size, cell)
     where, device = names.devices.where(cell("device"))

@@ -43,7 +43,7 @@ from validate.kinds.layouts import ALONE, COLUMNS, ranks_and_layout
 from validate.kinds.serving import attention_library
 from validate.kinds.step_times import step_measured_s
 from validate.kinds.timing import FromStart, ReadBack
-from validate.tables.cells import NotScored, one_of, whole
+from validate.tables.cells import NotScored, one_of, whole_cell
 from validate.tables.names import RowNames
 from validate.tables.software import nccl_of
 
@@ -139,8 +139,8 @@ def _from_start(text: str, ranks: int) -> FromStart | None:
     counted, _, ran = text.partition(" of ")
     if not counted:
         return None
-    steps = whole("first_steps", counted, _MAX_SIZE)
-    return FromStart(steps, whole("first_steps", ran, _MAX_SIZE) if ran else steps, ranks)
+    steps = whole_cell("first_steps", counted, _MAX_SIZE)
+    return FromStart(steps, whole_cell("first_steps", ran, _MAX_SIZE) if ran else steps, ranks)
 
 
 def _month(text: str) -> Month | None:
@@ -176,7 +176,7 @@ def _whole(cell: Cell, column: str) -> int | None:
     """Return the whole number in *column*, None if it is empty; raises NotScored."""
     if not cell(column):
         return None
-    return whole(column, cell(column), _MAX_SIZE)
+    return whole_cell(column, cell(column), _MAX_SIZE)
 
 
 def _micro_batches(cell: Cell, replicas: int) -> int:
@@ -198,10 +198,10 @@ def _batch(cell: Cell, parts: int) -> int:
     """Return the samples per device and micro-batch; the step has *parts* such batches; raises NotScored."""
     batch = _whole(cell, "micro_batch") or _whole(cell, "batch_per_gpu")
     if batch is None:
-        whole = _whole(cell, "global_batch")
-        if whole is None or whole % parts:
+        whole_cell = _whole(cell, "global_batch")
+        if whole_cell is None or whole_cell % parts:
             raise NotScored("batch_per_gpu missing")
-        batch = whole // parts
+        batch = whole_cell // parts
     return batch
 
 
@@ -269,7 +269,7 @@ def _recompute(cell: Cell) -> tuple[Recompute, tuple[RecomputedPart, ...], int |
     blocks = cell("recompute_blocks")
     if blocks and how == "none":
         raise NotScored("recompute_blocks without recompute")
-    return how, parts or StepOptions().recompute_parts, whole("recompute_blocks", blocks) if blocks else None
+    return how, parts or StepOptions().recompute_parts, whole_cell("recompute_blocks", blocks) if blocks else None
 
 
 def _accumulation(text: str) -> Accumulation | None:

@@ -10,7 +10,7 @@ from simulator.api.collectives import ALPHA_S
 from simulator.errors import one_line
 from validate.kinds.kind import Kind
 from validate.score.scaling import Efficiencies, scaling_document
-from validate.score.scores import ScoreGroup, Scores, beside_published, group_rows, median_of, whole
+from validate.score.scores import ScoreGroup, Scores, beside_published, group_rows, median_of, one_group
 from validate.tables.lines import by_frequency
 
 SCHEMA_VERSION = 1
@@ -36,7 +36,7 @@ def scores_for(kind: Kind, by: Sequence[str] = (), file: str = "") -> Scores:
     return Scores((), [name for axis in axes for name in axis], file)
 
 
-def document(
+def scores_document(
     tables: Sequence[ScoredTable], *, strategy: str, trust: Sequence[str], by: Sequence[str] = (), scales: bool = False
 ) -> dict[str, Any]:
     """Return the scores of *tables*, grouped by the axes of their kind and by *by*; *scales*: with scaling errors."""
@@ -60,7 +60,7 @@ def skipped_lines(rows: Scores) -> dict[str, Sequence[int]]:
 def _table(table: ScoredTable, by: tuple[str, ...]) -> dict[str, Any]:
     kind = table.kind
     axes = [*kind.axes, *([by] if by and by not in kind.axes else [])]
-    everything = whole(table.rows)
+    everything = one_group(table.rows)
     groups = [group for axis in axes for group in group_rows(table.rows, axis)]
     lines = skipped_lines(table.rows)
     return {

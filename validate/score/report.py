@@ -9,13 +9,13 @@ from simulator.console.style import PLAIN, Style
 from simulator.errors import one_line
 from validate.score.document import ScoredTable, skipped_lines
 from validate.score.scaling import scaling_lines
-from validate.score.scores import ScoreGroup, Scores, beside_published, group_rows, median_of, whole, without
+from validate.score.scores import ScoreGroup, Scores, beside_published, group_rows, median_of, one_group, without
 from validate.tables.lines import skipped_table
 
 _HEADER = ["", "rows", "scored", "median", "p90", "mean", "bias"]
 
 
-def report(
+def scores_report(
     tables: Sequence[ScoredTable],
     *,
     trust: Sequence[str],
@@ -37,7 +37,7 @@ def report(
 
 
 def _table(table: ScoredTable, trust: Sequence[str], by: Sequence[str], style: Style) -> str:
-    everything = whole(table.rows)
+    everything = one_group(table.rows)
     share = f" ({everything.coverage:.1%})" if everything.coverage is not None else ""
     title = f"{one_line(table.file, 200)}: {everything.errors.n} of {everything.rows} rows scored{share}"
     lines = [*style.wrap(f"{title}; {table.method}, trust {', '.join(trust)}", "bold"), ""]

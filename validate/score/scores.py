@@ -143,7 +143,7 @@ class ScoreGroup:
         return self.errors.n / self.rows if self.rows else None
 
 
-def whole(rows: Scores) -> ScoreGroup:
+def one_group(rows: Scores) -> ScoreGroup:
     """Return *rows* as one group."""
     return _group({}, *rows.errors())
 

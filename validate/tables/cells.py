@@ -44,7 +44,7 @@ def number(column: str, text: str) -> float:
     return value
 
 
-def whole(column: str, text: str, most: float = math.inf) -> int:
+def whole_cell(column: str, text: str, most: float = math.inf) -> int:
     """Return the positive whole number *text* of *column*; raises NotScored as :func:`number`, or above *most*."""
     value = number(column, text)
     if value != int(value):

@@ -11,7 +11,7 @@ from simulator.console.style import Style
 L = TypeVar("L", bound=Sequence[int])
 
 
-def ranges(lines: Sequence[int], limit: int | None = 6) -> str:
+def line_ranges(lines: Sequence[int], limit: int | None = 6) -> str:
     """Return ascending line numbers as ``3-7, 12``; only the first *limit* ranges (None: all)."""
     spans: list[list[int]] = []
     for line in lines:
@@ -35,5 +35,5 @@ def skipped_table(title: str, lines: Mapping[str, Sequence[int]], style: Style) 
     if not lines:
         return []
     rows = [[title, "rows", "lines"]]
-    rows += [[reason, str(len(found)), ranges(found)] for reason, found in lines.items()]
+    rows += [[reason, str(len(found)), line_ranges(found)] for reason, found in lines.items()]
     return table_of(rows, [False, True, False], style)

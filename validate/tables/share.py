@@ -49,7 +49,7 @@ def digest(asked: Mapping[str, str]) -> str:
     return sha256(text.encode()).hexdigest()[:_DIGITS]
 
 
-def choose(digests: Iterable[str], count: int) -> frozenset[str]:
+def sampled_digests(digests: Iterable[str], count: int) -> frozenset[str]:
     """Return the digests of *count* distinct questions, but of at most half of them."""
     distinct = sorted(set(digests))
     return frozenset(distinct[: min(count, len(distinct) // 2)])

@@ -14,7 +14,7 @@ from simulator.collectives.nccl.kernels import KernelPlanner
 from simulator.collectives.nccl.launch import channels_used
 from simulator.collectives.nccl.rings import channel_rings, links_allow
 from simulator.collectives.nccl.rules import version_notes
-from simulator.collectives.nccl.tuning import choose
+from simulator.collectives.nccl.tuning import fastest_choice
 from simulator.collectives.request import Request, Unsuitable
 from simulator.collectives.search.packing import say_ended
 from simulator.collectives.search.rings import FoundRing
@@ -103,7 +103,7 @@ class Nccl:
                 why = "no switch reduces this type so" if self.nvls else "NVLS is off"
                 raise Unsuitable(f"{why}, which {self.algorithm} needs; ring and tree do without")
         protocol = cast(Protocol, self.protocol) if self.protocol else None
-        choice = choose(graph, request.collective, request.size_bytes, algorithms=wanted, protocol=protocol)
+        choice = fastest_choice(graph, request.collective, request.size_bytes, algorithms=wanted, protocol=protocol)
         launch = channels_used(graph, choice, request.size_bytes)
         kernels.n_channels, kernels.n_filled = launch.n_channels, launch.n_filled
         builder.facts |= {

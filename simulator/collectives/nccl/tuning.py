@@ -102,7 +102,7 @@ class NcclChoice:
     time_us: float
 
 
-def choose(
+def fastest_choice(
     graph: CommGraph,
     collective: Collective,
     size_bytes: float,

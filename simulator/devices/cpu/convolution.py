@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from simulator.constants import constants
 from simulator.devices.cost import Bound, KernelCost
-from simulator.devices.cpu.cpu import Cpu, compute_rate, region_time, scalar_rate
+from simulator.devices.cpu.cpu import Cpu, cpu_compute_rate, region_time, scalar_rate
 from simulator.devices.cpu.gemm import ProductCosts, gemm_product
 from simulator.devices.cpu.memory import cache_bytes, transfer_time
 from simulator.devices.cpu.passes import start_time
@@ -51,7 +51,7 @@ def _direct(cpu: Cpu, kernel: Convolution) -> KernelCost:
     uneven = math.ceil(tasks / threads) * threads / tasks
     depth = (shape.c_in if kernel.direction != "bwd_data" else shape.c_out) // shape.groups
     steps = depth * shape.kernel_h * shape.kernel_w
-    rate = compute_rate(cpu, kernel.precision, threads) * c.efficiency[kernel.direction]
+    rate = cpu_compute_rate(cpu, kernel.precision, threads) * c.efficiency[kernel.direction]
     compute_s = kernel.flop * padded * uneven * (1.0 + cpu.constants(ProductCosts).start_depth / steps) / rate
     # Filters that fit in no core's private cache are fetched again for every image.
     weights = shape.weight_elements * element

@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from simulator.constants import constants
 from simulator.devices.cost import Bound, KernelCost
-from simulator.devices.cpu.cpu import Cpu, compute_rate, region_time, scalar_rate, vector_rate
+from simulator.devices.cpu.cpu import Cpu, cpu_compute_rate, region_time, scalar_rate, vector_rate
 from simulator.devices.cpu.memory import cache_bytes, transfer_time
 from simulator.devices.cpu.passes import PassCosts, exp_cycles, start_time
 from simulator.workload.kernels import Gemm
@@ -56,7 +56,7 @@ def gemm_product(cpu: Cpu, kernel: Gemm) -> KernelCost:
     multiply_s, packing_s = multiply_time(cpu, kernel, threads)
     memory_s = transfer_time(cpu, kernel.bytes, threads)
     # With few rows, computing them one by one, each a pass over the whole matrix, can be faster.
-    one_by_one_s = rows * max(memory_s, kernel.flop / rows / compute_rate(cpu, kernel.precision, threads))
+    one_by_one_s = rows * max(memory_s, kernel.flop / rows / cpu_compute_rate(cpu, kernel.precision, threads))
     whole_s = multiply_s + max(packing_s, memory_s)
     start_s = start_time(cpu) + region_time(cpu, threads)
     bound: Bound = "latency" if start_s > min(whole_s, one_by_one_s) else "compute"
@@ -85,7 +85,7 @@ def multiply_time(cpu: Cpu, kernel: Gemm, threads: int) -> tuple[float, float]:
         each = threads // batch
         uneven = _imbalance(tiles_short, tiles_long, each) * threads / (each * batch)
     steps = k + costs.start_depth
-    rate = compute_rate(cpu, kernel.precision, threads) * costs.efficiency
+    rate = cpu_compute_rate(cpu, kernel.precision, threads) * costs.efficiency
     compute_s = 2.0 * batch * padded * steps * uneven / rate
     element = ELEMENT_BYTES[kernel.precision]
     private = cache_bytes(cpu, 1, 1)
@@ -127,7 +127,7 @@ def attention_products(cpu: Cpu, kernel: FusedAttention) -> KernelCost:
     blocks = kernel.batch * kernel.heads * math.ceil(kernel.query_length / 32)
     threads = min(cpu.threads, blocks)
     uneven = math.ceil(blocks / threads) * threads / blocks
-    rate = compute_rate(cpu, kernel.precision, threads) * cpu.constants(ProductCosts).attention_efficiency
+    rate = cpu_compute_rate(cpu, kernel.precision, threads) * cpu.constants(ProductCosts).attention_efficiency
     scores = kernel.batch * kernel.heads * kernel.query_length * kernel.key_length
     depth = 1.0 + cpu.constants(ProductCosts).start_depth / kernel.head_size
     compute_s = uneven * (

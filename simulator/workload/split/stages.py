@@ -50,7 +50,7 @@ def stages_of(network: Network, count: int) -> tuple[NetworkStage, ...]:
     return _made(network, [[layer for unit in units[a:b] for layer in unit] for a, b in pairwise(cuts)])
 
 
-def joined(parts: Sequence[NetworkStage]) -> Network:
+def joined_stages(parts: Sequence[NetworkStage]) -> Network:
     """Return the parts of one stage (several, with virtual stages) as one network."""
     first = parts[0].network
     if len(parts) == 1:

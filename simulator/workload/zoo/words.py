@@ -60,7 +60,7 @@ _WORDS: tuple[tuple[str, str], ...] = (
 )
 
 
-def described(name: str) -> str:
+def network_words(name: str) -> str:
     """Return a short description of the network *name*; "" if there is none."""
     for pattern, words in _WORDS:
         match = re.match(pattern, name)

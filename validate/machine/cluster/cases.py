@@ -39,7 +39,7 @@ _BY_TORCH = {
 }
 
 
-def find_strategy(name: str) -> ClusterStrategy:
+def find_cluster_strategy(name: str) -> ClusterStrategy:
     """Return the strategy called *name*: one of torch's own, or any schedule of ``simulate --strategy``.
 
     Raises InputError for any other name; suggests the nearest.
@@ -80,7 +80,7 @@ def make_cases(nodes: str, rates: Sequence[str], sizes: str, strategies: str, de
     Raises InputError where an option cannot be parsed, no case remains, or there are more than 2000.
     """
     counts = _node_counts(nodes)
-    named = [find_strategy(word) for word in _words("--strategies", strategies)]
+    named = [find_cluster_strategy(word) for word in _words("--strategies", strategies)]
     delay_s = _quantity("--delay", delay, "time") if delay is not None else 0.0
     shapes = [
         LinkShape(

@@ -9,14 +9,14 @@ from typing import Any
 
 from validate.machine.cluster.commands import LinkShape
 from validate.machine.cluster.outcome import CaseOutcome, by, orders
-from validate.machine.cluster.shell import CommandFailed, run
+from validate.machine.cluster.shell import CommandFailed, run_shell
 from validate.machine.cluster.topology import EFFICIENCY, MessageCosts, machine_name
 from validate.machine.measure.host import cpu_facts, usable_threads
 from validate.machine.measure.statistics import FEWEST
 from validate.tables.statistics import Errors, summarise
 
 
-def document(
+def cluster_document(
     outcomes: Sequence[CaseOutcome],
     probes: Mapping[LinkShape, float],
     costs: Mapping[LinkShape, MessageCosts],
@@ -99,7 +99,7 @@ def _errors(errors: Errors) -> dict[str, float | int | None]:
     }
 
 
-def environment() -> dict[str, str | int | float]:
+def cluster_environment() -> dict[str, str | int | float]:
     """Return facts about this machine that a reader of the results needs."""
     return {
         "kernel": f"{platform.system()} {platform.release()}",
@@ -114,6 +114,6 @@ def environment() -> dict[str, str | int | float]:
 
 def _iproute2() -> str:
     try:
-        return run(("ip", "-V")).strip().removeprefix("ip utility, ")
+        return run_shell(("ip", "-V")).strip().removeprefix("ip utility, ")
     except CommandFailed:
         return ""

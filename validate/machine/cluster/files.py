@@ -13,7 +13,7 @@ from simulator.console.files import OutputFile
 from simulator.errors import InputError, one_line
 from simulator.workload.collective import bus_factor
 from validate.machine.cluster.commands import LinkShape
-from validate.machine.cluster.document import document
+from validate.machine.cluster.document import cluster_document
 from validate.machine.cluster.outcome import CaseOutcome
 from validate.machine.cluster.report import limited
 from validate.machine.cluster.run import ClusterResults
@@ -77,9 +77,9 @@ class ClusterFiles:
     ) -> None:
         """Write the table and the JSON document, if ``--out`` asks for them, and the topologies."""
         if len(self._files) > len(self._topologies):
-            rows = table(outcomes, measured.versions.get("torch", ""), limited(measured.probes))
+            rows = csv_table(outcomes, measured.versions.get("torch", ""), limited(measured.probes))
             self._write(self._table, rows)
-            whole = document(outcomes, measured.probes, measured.costs, facts, calibrated=calibrated)
+            whole = cluster_document(outcomes, measured.probes, measured.costs, facts, calibrated=calibrated)
             self._write(self._whole, json.dumps(whole, indent=2, allow_nan=False) + "\n")
         self.write_topologies(measured.probes if calibrated else None, measured.costs)
 
@@ -95,7 +95,7 @@ COLUMNS = (
 )
 
 
-def table(outcomes: Sequence[CaseOutcome], torch_version: str, limited: Collection[LinkShape] = ()) -> str:
+def csv_table(outcomes: Sequence[CaseOutcome], torch_version: str, limited: Collection[LinkShape] = ()) -> str:
     """Return the rows as CSV text; rows at *limited* links, where the machine is the bottleneck, have grade C."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")

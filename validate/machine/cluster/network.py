@@ -22,7 +22,7 @@ from validate.machine.cluster.commands import (
     steer_commands,
 )
 from validate.machine.cluster.names import RunNames, owner_of, process_start
-from validate.machine.cluster.shell import CommandFailed, list_namespaces, processes_in, run
+from validate.machine.cluster.shell import CommandFailed, list_namespaces, processes_in, run_shell
 
 _TRY = "as root, or in namespaces of your own: unshare -rnm sh -c 'mount -t tmpfs none /run && validate cluster ...'"
 
@@ -31,7 +31,7 @@ class NotPossible(TopocastError):  # noqa: N818  an answer and no fault
     """The machine or the user cannot create the network; the message says what is missing and how to get it."""
 
 
-def check_machine() -> None:
+def check_system() -> None:
     """Raise :class:`NotPossible` if this is not Linux, or ``ip`` or ``tc`` is missing."""
     if not sys.platform.startswith("linux"):
         raise NotPossible(f"network namespaces need Linux; this is {sys.platform}")
@@ -53,7 +53,7 @@ def check_rights(names: RunNames, *, delay: bool) -> None:
     """
     probe = names.probe
     try:
-        run(("ip", "netns", "add", probe))
+        run_shell(("ip", "netns", "add", probe))
     except CommandFailed as error:
         _remove(probe)
         raise NotPossible(f"no right to make a network namespace ({_said(error)}); run it {_TRY}") from None
@@ -71,14 +71,14 @@ def check_rights(names: RunNames, *, delay: bool) -> None:
 
 def _step(command: tuple[str, ...], what: str, module: str) -> None:
     try:
-        run(command)
+        run_shell(command)
     except CommandFailed as error:
         raise NotPossible(f"this kernel has no {what} ({_said(error)}); its module is {module}") from None
 
 
 def _remove(name: str) -> None:
     with contextlib.suppress(CommandFailed):
-        run(("ip", "netns", "delete", name))
+        run_shell(("ip", "netns", "delete", name))
 
 
 def _said(error: CommandFailed) -> str:
@@ -104,7 +104,7 @@ class HostNetwork:
         self._is_there = True
         try:
             for command in make_commands(self.names, self.n_hosts):
-                run(command)
+                run_shell(command)
             self._steer()
         except BaseException:
             self.remove()
@@ -117,7 +117,7 @@ class HostNetwork:
     def _steer(self) -> None:
         try:
             for command in steer_commands(self.names, self.n_hosts, sorted(os.sched_getaffinity(0))):
-                run(command)
+                run_shell(command)
         except CommandFailed:  # not permitted in a user namespace; packets may overtake each other
             return
         self.is_steered = True
@@ -125,17 +125,17 @@ class HostNetwork:
     def shape(self, shape: LinkShape) -> None:
         """Set the rate and the delay of all links to *shape*.  Raises CommandFailed where the kernel refuses."""
         for command in shape_commands(self.names, self.n_hosts, shape):
-            run(command)
+            run_shell(command)
         with contextlib.suppress(CommandFailed):  # an old kernel has one limit for all namespaces
             for command in limit_commands(self.names, self.n_hosts, shape):
-                run(command)
+                run_shell(command)
 
     def remove(self) -> None:
         """Remove everything once; ignore what does not exist."""
         if self._is_there:
             for command in remove_commands(self.names, self.n_hosts):
                 with contextlib.suppress(CommandFailed):
-                    run(command)
+                    run_shell(command)
             self._is_there = False
 
 
@@ -180,6 +180,6 @@ def remove_leftovers() -> list[str]:
             for pid in processes_in(name):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-        run(("ip", "netns", "delete", name))
+        run_shell(("ip", "netns", "delete", name))
         removed.append(name)
     return removed

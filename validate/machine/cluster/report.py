@@ -37,7 +37,7 @@ def limited_words(shape: LinkShape, probe_Bps: float) -> str:
     )
 
 
-def report(
+def cluster_report(
     outcomes: Sequence[CaseOutcome],
     probes: Mapping[LinkShape, float],
     costs: Mapping[LinkShape, MessageCosts],

@@ -120,7 +120,7 @@ class ClusterResults:
     versions: dict[str, str] = field(default_factory=dict)
 
 
-def least_s(about_s: Sequence[float]) -> float:
+def least_run_s(about_s: Sequence[float]) -> float:
     """Return the approximate time of the fewest allowed repetitions of all cases, with warm-up, in seconds."""
     return sum(about_s) * (LEAST_REPEATS + 1)
 

@@ -14,7 +14,7 @@ class CommandFailed(TopocastError):  # noqa: N818  the name says the fault
     """A system command failed or timed out."""
 
 
-def run(command: Command) -> str:
+def run_shell(command: Command) -> str:
     """Run *command* and return its standard output.
 
     Raises CommandFailed with the command and its error message.
@@ -33,13 +33,13 @@ def run(command: Command) -> str:
 
 def list_namespaces() -> list[str]:
     """Return the names of all network namespaces; raises CommandFailed."""
-    return [line.split()[0] for line in run(("ip", "netns", "list")).splitlines() if line.split()]
+    return [line.split()[0] for line in run_shell(("ip", "netns", "list")).splitlines() if line.split()]
 
 
 def processes_in(namespace: str) -> list[int]:
     """Return the IDs of the processes in the network namespace *namespace*; raises CommandFailed."""
     try:
-        said = run(("ip", "netns", "pids", namespace))
+        said = run_shell(("ip", "netns", "pids", namespace))
     except CommandFailed as error:
         if "No such file" in str(error):  # it has just been removed
             return []

@@ -32,7 +32,7 @@ def hertz_words(clock_Hz: float) -> str:
     return f"{clock_Hz / 1e9:.4g} GHz"
 
 
-def rate_words(rate_Bps: float) -> str:
+def bandwidth_words(rate_Bps: float) -> str:
     """Return a bandwidth in GB/s, with its unit."""
     return f"{rate_Bps / 1e9:.4g} GB/s"
 
@@ -68,7 +68,7 @@ def own_cpu(name: str, processor: Processor, like: str, part: CpuPart) -> list[s
         lines.append(f"    vector_bits: {bits}")
     lines.append(f"    flop_per_cycle: {{{', '.join(f'{key}: {value}' for key, value in flop.items())}}}")
     said["flop_per_cycle"] = "two units for vectors of the width that the flags name"
-    lines.append(f"    memory_bandwidth: {rate_words(part.memory_bandwidth or 0.0)}")
+    lines.append(f"    memory_bandwidth: {bandwidth_words(part.memory_bandwidth or 0.0)}")
     said["memory_bandwidth"] = f"as {like}, which is most like it; better: channels x MT/s x 8 B x 0.85"
     if part.memory_latency:
         lines.append(f"    memory_latency: {part.memory_latency * 1e9:g} ns")
@@ -115,11 +115,11 @@ def _caches(processor: Processor, like: str, part: CpuPart, said: dict[str, str]
         if similar and similar.bytes_per_cycle:
             words.append(f"bytes_per_cycle: {similar.bytes_per_cycle:g}")
         if similar and similar.memory_bandwidth:
-            words.append(f"memory_bandwidth: {rate_words(similar.memory_bandwidth)}")
+            words.append(f"memory_bandwidth: {bandwidth_words(similar.memory_bandwidth)}")
         others = _neighbours(processor, cache, part)
         if others:
             use_Bps = others * _NEIGHBOURS_USE * (part.memory_bandwidth or 0.0) / (part.core_count or 1)
-            words.append(f"neighbours: {rate_words(use_Bps)}")
+            words.append(f"neighbours: {bandwidth_words(use_Bps)}")
             notes.append(
                 f"{others} cores of others share l{cache.level} with a guest's {cache.shared_by_cores}, and are taken "
                 f"to read {_NEIGHBOURS_USE:.0%} of their share of the memory's bandwidth through it"

@@ -11,7 +11,7 @@ from validate.machine.describe.adapters import adapter_part
 from validate.machine.describe.cpu_part import own_cpu, quoted, size_words
 from validate.machine.describe.dumps.like import sockets_like
 from validate.machine.describe.estimates import nearest_cpu
-from validate.machine.describe.graphics import Card, part_of, pcie_part, port_part, slot_for
+from validate.machine.describe.graphics import Card, driver_part, pcie_part, port_part, slot_for
 from validate.machine.describe.links import Attachments, nvlink_parts, place_gpus
 from validate.machine.describe.processor import Processor
 from validate.machine.describe.topo import Matrix
@@ -126,7 +126,7 @@ def _gpus(cards: Sequence[Card], taken: str) -> tuple[list[str], list[str]]:
     lines: list[str] = []
     names = []
     for card in cards:
-        name = part_of(card)
+        name = driver_part(card)
         if name is None:
             name = slug(card.name) or "gpu"
             name += "-gpu" if name == taken else ""
@@ -235,7 +235,7 @@ def _through_switches(cards: Sequence[Card], matrix: Matrix) -> int:
     GPUs use switches where the matrix shows more links to all peers together than a GPU has.
     """
     counts = {matrix.nvlinks(a, b) for a in range(matrix.gpus) for b in range(matrix.gpus) if a != b}
-    part = load_part(part_of(cards[0]) or "")
+    part = load_part(driver_part(cards[0]) or "")
     if len(counts) != 1 or 0 in counts or not isinstance(part, GpuPart) or part.nvlink_count is None:
         return 0
     (count,) = counts
@@ -246,13 +246,13 @@ def _nvlinks(cards: Sequence[Card], matrix: Matrix | None) -> tuple[list[str], l
     """Return the lines of a mesh of NVLinks, or those of the switch that joins them; one of the two is empty."""
     if matrix is None or not any(matrix.nvlinks(a, b) for a in range(matrix.gpus) for b in range(matrix.gpus)):
         return [], []
-    link, switch = nvlink_parts(part_of(cards[0]) or "")
+    link, switch = nvlink_parts(driver_part(cards[0]) or "")
     if _through_switches(cards, matrix):
         return [], [f"nvswitch0: {{part: {switch}}}" if switch else "nvswitch0: {kind: nvlink-switch}"]
     for a in range(matrix.gpus):
         n_links, part = (
             sum(matrix.nvlinks(a, b) for b in range(matrix.gpus) if b != a),
-            load_part(part_of(cards[a]) or ""),
+            load_part(driver_part(cards[a]) or ""),
         )
         most = part.nvlink_count if isinstance(part, GpuPart) and part.nvlink_count is not None else MOST_NVLINKS
         if n_links > most:
@@ -274,6 +274,6 @@ def _nvlinks(cards: Sequence[Card], matrix: Matrix | None) -> tuple[list[str], l
 def _switched(cards: Sequence[Card], matrix: Matrix | None, switch: Sequence[str]) -> list[str]:
     if matrix is None or not switch:
         return []
-    link, _ = nvlink_parts(part_of(cards[0]) or "")
+    link, _ = nvlink_parts(driver_part(cards[0]) or "")
     gpus = f"gpu[0-{len(cards) - 1}]"
     return [f'- {{between: ["{gpus}", nvswitch0], part: {link}, count: {_through_switches(cards, matrix)}}}']

@@ -49,7 +49,7 @@ def parse_cards(text: str) -> tuple[Card, ...]:
     return tuple(found)
 
 
-def part_of(card: Card) -> str | None:
+def driver_part(card: Card) -> str | None:
     """Return the built-in part that the driver's name stands for; None where there is none."""
     known = {slug(name): part for name, part in gpu_names().items()}
     plain = slug(card.name)
@@ -63,9 +63,9 @@ def part_of(card: Card) -> str | None:
 
 def pcie_part(card: Card) -> tuple[str, bool]:
     """Return the link part between a card and its CPU, and whether it is certain (else the architecture's usual)."""
-    if part_of(card) in _BESIDE_CPU:
+    if driver_part(card) in _BESIDE_CPU:
         return "nvlink-c2c", True
-    part = load_part(part_of(card) or "")
+    part = load_part(driver_part(card) or "")
     architecture = part.architecture.partition(" ")[0] if isinstance(part, GpuPart) else ""
     most = _PCIE_OF.get(architecture, 0)
     name = port_part(card.pcie_generation, card.pcie_lanes)

@@ -93,7 +93,7 @@ def _between(columns: Sequence[str], rows: Mapping[str, Sequence[str]]) -> dict[
     return found
 
 
-def without_peers(matrix: Matrix, text: str) -> bool:
+def lacks_peers(matrix: Matrix, text: str) -> bool:
     """Return whether no pair of GPUs may copy directly over PCIe, by ``nvidia-smi topo -p2p r`` in *text*.
 
     Pairs with NVLinks do not count.  False where any pair may, no pair remains, or *text* is something else.

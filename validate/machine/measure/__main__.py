@@ -42,9 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     try:
         from validate.machine.measure.cases.scaling import write_scaling
-        from validate.machine.measure.faults import one_line
+        from validate.machine.measure.faults import short_line
         from validate.machine.measure.launched import launch
-        from validate.machine.measure.run import Settings, run
+        from validate.machine.measure.run import Settings, measure
         from validate.machine.measure.timing import Effort
     except KeyboardInterrupt:
         return 130
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             return 130
         except RuntimeError as error:  # the store ended with the first rank
-            sys.stderr.write(f"rank {here.rank}: the first rank has ended: {one_line(error)}\n")
+            sys.stderr.write(f"rank {here.rank}: the first rank has ended: {short_line(error)}\n")
             return 1
         return 0
     status = 2
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             write_scaling(Path(given.out), given.workload, given.batch, counts, given.precision, bucket, ways)
             groups = ("scaling",)
         settings = Settings(Path(given.out), groups, given.device, budget_s, given.machine, Effort(interval=interval))
-        status = run(settings)
+        status = measure(settings)
         sys.stderr.write(f"wrote {given.out}; elsewhere: validate compare {given.out} --topology FILE\n")
     except (ValueError, OSError) as error:
         sys.stderr.write(f"--out {given.out}: {error.strerror}\n" if isinstance(error, OSError) else f"{error}\n")

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from validate.machine.measure.host import cache_bytes as host_cache_bytes
 from validate.machine.measure.host import cpu_slug, host_bytes, slug
+from validate.machine.measure.host import largest_cache_bytes as host_cache_bytes
 from validate.machine.measure.recording import recorded, time_queued
 from validate.machine.measure.sensors import Sensors
 from validate.machine.measure.timing import Call, Stopwatch

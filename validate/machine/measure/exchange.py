@@ -85,7 +85,7 @@ def read_exchange(data: Mapping[str, Any]) -> BufferExchange:
     )
 
 
-def parts_of(exchange: BufferExchange, stand: int) -> tuple[StandPart, ...]:
+def stand_parts(exchange: BufferExchange, stand: int) -> tuple[StandPart, ...]:
     """Return the part of *stand* in each round; rounds without one are left out.
 
     A received range is staged if it is to be added, or if the stand also sends or receives it in that round.

@@ -34,12 +34,12 @@ class RunStopped(BaseException):
     """A signal asked the run to end."""
 
 
-def one_line(error: object) -> str:
+def short_line(error: object) -> str:
     """Return the text of *error* on one line, cut to 200 characters."""
     return " ".join(str(error).split())[:_LENGTH]
 
 
-def reason_of(error: Exception) -> str:
+def failure_words(error: Exception) -> str:
     """Return briefly why a case could not be measured.
 
     Raises Fatal where the fault is not the case's own: the device is lost or the disk is full.

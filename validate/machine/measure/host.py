@@ -53,7 +53,7 @@ def caches() -> list[dict[str, Any]]:
     return found
 
 
-def cache_bytes() -> int:
+def largest_cache_bytes() -> int:
     """Return the size of the largest cache; 64 MiB where the system does not report it."""
     sizes = [re.fullmatch(r"(\d+)([KM])", cache["size"], re.ASCII) for cache in caches()]
     return max((int(size[1]) * _SCALES[size[2]] for size in sizes if size), default=0) or _CACHE_BYTES

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from validate.machine.measure.contributions import Contribution
-from validate.machine.measure.exchange import BufferExchange, Receive, StandPart, parts_of, staging_count
+from validate.machine.measure.exchange import BufferExchange, Receive, StandPart, staging_count, stand_parts
 
 
 class OverDevices:
@@ -27,7 +27,7 @@ class OverDevices:
         self.needs_host = any(device is None for device in devices)
         self._devices = devices
         self._contributions = [Contribution(exchange, stand, dtype) for stand in stands]
-        parts = [parts_of(exchange, stand) for stand in stands]
+        parts = [stand_parts(exchange, stand) for stand in stands]
         self._rounds: list[dict[int, StandPart]] = [{} for _ in exchange.rounds]
         for stand, own in enumerate(parts):
             for part in own:

@@ -8,7 +8,14 @@ import torch
 import torch.distributed as dist
 
 from validate.machine.measure.contributions import Contribution
-from validate.machine.measure.exchange import BufferExchange, Receive, StandPart, parts_of, processes_of, staging_count
+from validate.machine.measure.exchange import (
+    BufferExchange,
+    Receive,
+    StandPart,
+    processes_of,
+    staging_count,
+    stand_parts,
+)
 
 
 class OverRanks:
@@ -26,7 +33,7 @@ class OverRanks:
         self._process, self._n = process, len(processes)
         self._grouped = torch.device(device).type == "cuda"
         stands = processes[process] if process < len(processes) else ()
-        parts = {stand: parts_of(exchange, stand) for stand in stands}
+        parts = {stand: stand_parts(exchange, stand) for stand in stands}
         self._rounds: dict[int, dict[int, StandPart]] = {}
         for stand, own in parts.items():
             for part in own:

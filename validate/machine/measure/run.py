@@ -20,7 +20,7 @@ import torch.distributed as dist
 from validate.machine.measure.bench import Bench, GraphStopwatch, open_bench
 from validate.machine.measure.case import Case, TimedWork, Unavailable
 from validate.machine.measure.environment import SAME, environment
-from validate.machine.measure.faults import Fatal, RunStopped, one_line, reason_of, stop_on_signals
+from validate.machine.measure.faults import Fatal, RunStopped, failure_words, short_line, stop_on_signals
 from validate.machine.measure.groups import GROUPS, cases_of, usual_groups
 from validate.machine.measure.lock import alone_in
 from validate.machine.measure.sensors import Readings
@@ -82,7 +82,7 @@ class _Run:
         return float("inf") if budget_s is None else budget_s - (time.perf_counter() - self.started_s)
 
 
-def run(settings: Settings, say: Callable[[str], None] | None = None) -> int:
+def measure(settings: Settings, say: Callable[[str], None] | None = None) -> int:
     """Measure, and return the exit status: 0 if done or out of budget, 1 after a fault, 130 if interrupted.
 
     Each row is on the disk as soon as it is measured; ``run.json`` lists the cases that were not, with reasons.
@@ -99,7 +99,7 @@ def run(settings: Settings, say: Callable[[str], None] | None = None) -> int:
         bench = open_bench(settings.device, settings.out)
         facts = environment(bench)
     except RuntimeError as error:  # for example, all devices are busy, or the driver does not match
-        raise ValueError(f"the device cannot be used: {one_line(error)}") from None
+        raise ValueError(f"the device cannot be used: {short_line(error)}") from None
     settings.out.mkdir(parents=True, exist_ok=True)
     try:
         with alone_in(settings.out):
@@ -113,7 +113,7 @@ def run(settings: Settings, say: Callable[[str], None] | None = None) -> int:
 def _run(
     settings: Settings, bench: Bench, facts: Mapping[str, Any], say: Callable[[str], None], started_s: float
 ) -> int:
-    """Measure into the folder, whose lock is held; as :func:`run`."""
+    """Measure into the folder, whose lock is held; as :func:`measure`."""
     before = _check_same(settings.out / RECORD, facts)
     tables = _tables(settings.out)
     if settings.machine and before and settings.machine != before and any(map(len, tables.values())):
@@ -214,7 +214,7 @@ def _measure(this: _Run, queues: list[_Queue]) -> None:
             this.tables[case.table].add(row)
             queue.measured += 1
         except Exception as error:  # torch may raise anything
-            reason = reason_of(error)
+            reason = failure_words(error)
             if not this.bench.alive():
                 raise Fatal(f"the device is lost: {reason}") from error
             this.leave(case.group, case.title, reason)
@@ -265,7 +265,7 @@ def _time(this: _Run, work: TimedWork) -> tuple[Interval, str]:
         try:
             return time_call(watch, work.call, effort, at_least=work.at_least, hard=work.hard), issue
         except RuntimeError as error:
-            reason_of(error)  # raises Fatal where the device is lost
+            failure_words(error)  # raises Fatal where the device is lost
             torch.cuda.synchronize()
     watch, issue = ways[-1]
     alone = work.mode == "single"

@@ -34,7 +34,7 @@ def reported(device: str) -> dict[str, Any]:
     return {"device": cpu_facts().get("model name") or "of this machine"} if device in ("", "cpu") else {}
 
 
-def machine_name(out: Path, asked: str, topology: str, before: str) -> str:
+def rows_machine_name(out: Path, asked: str, topology: str, before: str) -> str:
     """Return the machine name for rows in the folder *out*: the given one, else that of the rows already there.
 
     *asked* is the user's ``--machine``, *topology* the name of the given topology, and *before* that of the topology in

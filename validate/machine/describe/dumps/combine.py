@@ -15,7 +15,7 @@ from validate.machine.describe.draft import draft
 from validate.machine.describe.dumps.like import cpu_like, links_like
 from validate.machine.describe.dumps.read import KINDS, Dump
 from validate.machine.describe.dumps.tree import BusTree
-from validate.machine.describe.graphics import Card, part_of
+from validate.machine.describe.graphics import Card, driver_part
 from validate.machine.describe.links import Attachments, nvlink_parts, place_gpus
 from validate.machine.describe.processor import Processor
 from validate.machine.describe.topo import Matrix
@@ -49,8 +49,8 @@ def combined(dumps: Sequence[Dump], gpu: str | None = None, nic: str | None = No
     matrix = next((dump.matrix for dump in shows if dump.matrix is not None), None)
     trees = [dump.tree for kind in _DETAIL for dump in shows if dump.kind == kind and dump.tree is not None]
     cards = _cards(shows, trees, matrix, gpu, count)
-    parts = {part_of(card) or card.name for card in cards}
-    part = part_of(cards[0]) or ""
+    parts = {driver_part(card) or card.name for card in cards}
+    part = driver_part(cards[0]) or ""
     if matrix is None:
         matrix, guess = _links(trees, part, count)
         remarks += guess
@@ -102,7 +102,7 @@ def _named(name: str, matrix: Matrix | None, count: int) -> str:
     Raises InputError where several parts remain or none matches.
     """
     known = gpu_names()
-    direct = part_of(Card(name))
+    direct = driver_part(Card(name))
     if direct is not None:
         return direct
     words = set(name.lower().replace("_", "-").split("-"))

@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterable, Iterator
 
 from simulator.errors import one_line
-from validate.machine.describe.dumps.pci import adapter_of, gpu_model, kind_of, model_in
+from validate.machine.describe.dumps.pci import adapter_of, gpu_model, model_in, pci_kind
 from validate.machine.describe.dumps.tree import Bus, BusTree, Numa
 from validate.machine.describe.dumps.xml_text import Element
-from validate.machine.describe.graphics import Card, part_of
+from validate.machine.describe.graphics import Card, driver_part
 
 _NUMBERS = re.compile(r"\[([0-9a-f]{4}):([0-9a-f]{4})\]", re.IGNORECASE | re.ASCII)
 _MAKERS = {"GenuineIntel": "intel", "AuthenticAMD": "amd"}
@@ -64,7 +64,7 @@ def _nvlinks(root: Element) -> tuple[dict[tuple[str, str], float] | None, dict[s
         bus = device.given.get("pci_busid", "").lower()
         for each in (device, *device.all("object")):
             bus_of[each.given.get("gp_index", "")] = bus
-        if kind_of(device.given.get("pci_type", "")) == "nvswitch":
+        if pci_kind(device.given.get("pci_type", "")) == "nvswitch":
             switches.add(bus)
     names = [word.rpartition(":")[2] for each in matrix.inside if each.tag == "indexes" for word in each.text.split()]
     values = [_number(word) for each in matrix.inside if each.tag == "u64values" for word in each.text.split()]
@@ -121,11 +121,11 @@ def _buses(element: Element) -> Iterable[Bus]:
         for info in each.inside
         if info.tag == "info"
     }
-    what = kind_of(code)
+    what = pci_kind(code)
     if what == "gpu" and vendor.lower() in ("10de", "1002"):
         named = infos.get("GPUModel", "")
         by_number = gpu_model(vendor, device)
-        known = part_of(Card(named)) or model_in(infos.get("PCIDevice", "")) or part_of(Card(by_number))
+        known = driver_part(Card(named)) or model_in(infos.get("PCIDevice", "")) or driver_part(Card(by_number))
         model = known or named or by_number
         memory = _number(infos.get("CUDAGlobalMemorySize", "")) << 10
         yield Bus("gpu", name, *_port(element), model=one_line(model, 100), memory_bytes=memory)

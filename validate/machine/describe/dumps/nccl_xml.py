@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 
 from simulator.errors import Fault, InputError, one_line
-from validate.machine.describe.dumps.pci import adapter_of, gpu_model, kind_of, speed_of
+from validate.machine.describe.dumps.pci import adapter_of, gpu_model, pci_kind, speed_of
 from validate.machine.describe.dumps.tree import Bus, BusTree, Numa
 from validate.machine.describe.dumps.xml_text import Element
 
@@ -45,7 +45,7 @@ def nccl_tree(root: Element, shown: str) -> BusTree:
             for link in (each for each in gpu.inside if each.tag in ("nvlink", "xgmi")):
                 spoken = True
                 target, count = link.given.get("target", "").lower(), _whole(link, "count", shown)
-                kind = kind_of(link.given.get("tclass", ""))
+                kind = pci_kind(link.given.get("tclass", ""))
                 if kind == "nvswitch" or target.startswith("fffffff"):
                     to_switch[name] = to_switch.get(name, 0) + count
                 elif kind == "gpu" and target != name:
@@ -68,7 +68,7 @@ def _bus(element: Element, shown: str) -> Iterable[Bus]:
     given = element.given
     name = given.get("busid", "").lower()
     port = speed_of(given.get("link_speed", "")), _whole(element, "link_width", shown)
-    kind = kind_of(given.get("class", ""))
+    kind = pci_kind(given.get("class", ""))
     gpu = next((each for each in element.inside if each.tag == "gpu"), None)
     nic = next((each for each in element.inside if each.tag == "nic"), None)
     if gpu is not None or (kind == "gpu" and nic is None):

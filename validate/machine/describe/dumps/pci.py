@@ -9,7 +9,7 @@ import re
 from typing import Literal
 
 from validate.machine.describe.adapters import Adapter
-from validate.machine.describe.graphics import Card, part_of
+from validate.machine.describe.graphics import Card, driver_part
 
 _GPUS = {
     "10de:102d": "k80-die",
@@ -58,7 +58,7 @@ _GIGATRANSFERS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 _BRACKETS = re.compile(r"\[([^\[\]]{1,60})\]")
 
 
-def kind_of(class_code: str) -> Literal["gpu", "nic", "bridge", "nvswitch", ""]:
+def pci_kind(class_code: str) -> Literal["gpu", "nic", "bridge", "nvswitch", ""]:
     """Return the kind of device with a PCI class such as ``0x030200`` or ``0302``; empty for irrelevant kinds."""
     digits = class_code.lower().removeprefix("0x")
     if digits.startswith("0604"):
@@ -80,7 +80,7 @@ def model_in(text: str) -> str:
     """Return the GPU part named in ``lspci`` text (``GA100 [A100 SXM4 40GB]``); empty where none is built in."""
     names = [*_BRACKETS.findall(text), text.rpartition("Corporation")[2].strip(), text.strip()]
     for name in names:
-        found = part_of(Card(name.replace("/", " "))) or part_of(Card(f"tesla {name}"))
+        found = driver_part(Card(name.replace("/", " "))) or driver_part(Card(f"tesla {name}"))
         if found:
             return found
         number = name.lower()

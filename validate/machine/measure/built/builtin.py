@@ -52,14 +52,14 @@ def names() -> tuple[str, ...]:
     return tuple(dict.fromkeys(model for model, _, _ in _lines()))
 
 
-def facts_of(model: str) -> Facts:
+def builtin_facts(model: str) -> Facts:
     """Return what a table says of the network *model*."""
     line = _lines()[model, Sizes(), True]
     return Facts(line["more"]["sample"], line["length"], line["image"])
 
 
 @lru_cache(maxsize=4)
-def described(model: str, sizes: Sizes, batch: int, *, training: bool) -> Description:
+def builtin_network(model: str, sizes: Sizes, batch: int, *, training: bool) -> Description:
     """Return the network *model* of *sizes* for a *batch*, with its loss in training.
 
     Raises ValueError where the file does not hold it.

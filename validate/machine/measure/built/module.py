@@ -13,7 +13,7 @@ from torch import nn
 
 from validate.machine.measure.built.description import DescribedLayer, Description
 from validate.machine.measure.built.operators import MAKERS, needed
-from validate.machine.measure.built.shapes import Neighbours, Shape, TorchLayer, View, part_of
+from validate.machine.measure.built.shapes import Neighbours, Shape, TorchLayer, View, reshaped_part
 from validate.machine.measure.built.spans import ForwardCall, Recompute, end, spans
 from validate.machine.measure.case import Unavailable
 
@@ -122,7 +122,7 @@ class BuiltNetwork(nn.Module):  # type: ignore[misc]
             offset = 0
             for index, i, need in wanted:
                 if need < whole:
-                    view, part, offset = part_of(shape, need, offset, _cols(description.layers[index]))
+                    view, part, offset = reshaped_part(shape, need, offset, _cols(description.layers[index]))
                     found.append((view, part, (index, i)))
             if not found:
                 continue
@@ -220,7 +220,7 @@ def _range_of(description: Description, number: int) -> int:
     return 0
 
 
-def build_network(
+def build_module(
     description: Description,
     device: Any,
     *,

@@ -12,7 +12,7 @@ from torch.nn import functional as F  # noqa: N812  torch's own short name
 
 from validate.machine.measure.built.description import DescribedLayer
 from validate.machine.measure.built.elementwise import elementwise
-from validate.machine.measure.built.rare import experts, of_each_image, weighed_sum
+from validate.machine.measure.built.rare import grouped_experts, of_each_image, weighed_sum
 from validate.machine.measure.built.shapes import Neighbours, Shape, TorchLayer, as_heads, itself, named, seen
 from validate.machine.measure.case import Unavailable
 
@@ -56,7 +56,7 @@ def _linear(layer: DescribedLayer, shapes: Sequence[Shape], near: Neighbours) ->
     del near
     rows, inputs, outputs = layer.size("rows"), layer.size("inputs"), layer.size("outputs")
     if layer.size("experts", 1) > 1:
-        return experts(layer, shapes[0])
+        return grouped_experts(layer, shapes[0])
     bias = layer.sizes.get("bias", True) and len(layer.parameters) > 1
     want = _of_rows(shapes[0], rows, inputs)
     view = seen(shapes[0], want, layer)

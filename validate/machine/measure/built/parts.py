@@ -30,7 +30,7 @@ class OperatorPart:
     reason: str = ""
 
 
-def parts_of(
+def operator_parts(
     description: Description, policy: str, phase: str, *, channels_last: bool = False
 ) -> Iterator[OperatorPart]:
     """Yield each distinct operator of *description*: its forward pass and, when training, its backward pass.

@@ -35,7 +35,7 @@ class _Experts(nn.Module):  # type: ignore[misc]
         return F.grouped_mm(x, weight.transpose(-2, -1), offs=self.ends)
 
 
-def experts(layer: DescribedLayer, have: Shape) -> TorchLayer:
+def grouped_experts(layer: DescribedLayer, have: Shape) -> TorchLayer:
     """Return the product of rows with several experts, by torch's grouped kernel.
 
     Raises Unavailable where torch has no such kernel (before 2.10), or the experts have biases.

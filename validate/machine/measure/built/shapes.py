@@ -31,7 +31,7 @@ def seen_as(have: Shape, want: Shape) -> View | None:
     return lambda x: x.reshape(want)
 
 
-def part_of(have: Shape, need: int, offset: int, width: int = 0) -> tuple[View, Shape, int]:
+def reshaped_part(have: Shape, need: int, offset: int, width: int = 0) -> tuple[View, Shape, int]:
     """Return a view of *need* elements of a tensor of shape *have*, the view's shape, and the next free column.
 
     The part consists of columns from *offset* on, where they fit: of all rows, or of the last rows if they are *width*

@@ -18,10 +18,10 @@ import torch
 from validate.machine.measure.bench import Bench
 from validate.machine.measure.built.description import DescriptionFile
 from validate.machine.measure.case import Case, Unavailable
-from validate.machine.measure.cases.operators import parts
+from validate.machine.measure.cases.operators import single_operators
 from validate.machine.measure.cases.step_ranks import parallel_cases
 from validate.machine.measure.cases.step_shapes import MeasuredStep
-from validate.machine.measure.cases.steps import alone
+from validate.machine.measure.cases.steps import on_one_device
 from validate.machine.measure.groups import ASKED
 from validate.machine.measure.launched import launch
 
@@ -45,9 +45,9 @@ def _cases(shapes: Sequence[MeasuredStep], bench: Bench, machine: str) -> Iterat
     threads = 0 if bench.is_cuda else torch.get_num_threads()
     for shape in shapes:
         if shape.parts:
-            yield from parts(shape, bench)
+            yield from single_operators(shape, bench)
     shapes = [shape for shape in shapes if not shape.parts]
-    yield from alone((shape for shape in shapes if shape.n_gpus == 1), machine, threads)
+    yield from on_one_device((shape for shape in shapes if shape.n_gpus == 1), machine, threads)
     here = launch()
     for count in sorted({shape.n_gpus for shape in shapes} - {1}):
         nodes = 1 if here is None else here.nodes_of(count)

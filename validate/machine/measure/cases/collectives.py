@@ -98,7 +98,7 @@ def _whole(size: int, count: int) -> int:
     return size // unit * unit
 
 
-def bus_factor(name: str, count: int) -> float:
+def _bus_factor(name: str, count: int) -> float:
     """Return the ratio of busbw to algbw for a collective of *count* ranks (nccl-tests, doc/PERFORMANCE.md)."""
     if name == "all_reduce":
         return 2 * (count - 1) / count
@@ -160,7 +160,7 @@ class Groups:
 def figures_of(name: str, size: int, count: int, interval: Interval) -> Mapping[str, Any]:
     """Return the time in seconds, and algbw and busbw in GB/s, as nccl-tests defines them."""
     rate = size / interval.median / 1e9
-    return {"time_s": interval.median, "algbw_GBps": rate, "busbw_GBps": rate * bus_factor(name, count)}
+    return {"time_s": interval.median, "algbw_GBps": rate, "busbw_GBps": rate * _bus_factor(name, count)}
 
 
 def _time_on_rank(rank: int, count: int, name: str, size: int, effort: Effort) -> Interval:

@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional as F  # noqa: N812  torch's own short name
 
 from validate.machine.measure.bench import Bench
-from validate.machine.measure.built.parts import parts_of
+from validate.machine.measure.built.parts import operator_parts
 from validate.machine.measure.case import Case, Mode, TimedWork, Unavailable
 from validate.machine.measure.cases.shapes import CallLimits, OperatorCase, shapes
 from validate.machine.measure.cases.step_shapes import MeasuredStep
@@ -28,7 +28,7 @@ _DTYPES = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfl
 Run = Callable[[], Any]
 
 
-def limits_of(bench: Bench) -> CallLimits:
+def call_limits(bench: Bench) -> CallLimits:
     """Return the limits of one call on *bench*: work for about 50 ms at a rough fp32 rate, memory, precisions."""
     if not bench.is_cuda:
         # CPUs without half-precision units emulate it a hundred times slower; nobody trains like that.
@@ -50,7 +50,7 @@ def cases(bench: Bench, machine: str) -> Iterator[Case]:
     """Yield operators; some are repeated with host time, and some with cold caches."""
     del machine
     count = _COUNT if bench.is_cuda else _COUNT_CPU
-    for i, shape in enumerate(shapes(limits_of(bench), count)):
+    for i, shape in enumerate(shapes(call_limits(bench), count)):
         for mode, cache in _ways(bench, shape, i):
             dispatch = int(mode == "single" or not bench.is_cuda)  # a CPU's time includes the framework's
             columns: dict[str, str | int | float] = {**shape.cells, "includes_dispatch": dispatch, "cache": cache}
@@ -60,11 +60,11 @@ def cases(bench: Bench, machine: str) -> Iterator[Case]:
             yield Case("ops", "ops.csv", columns, partial(_build, shape, mode, cache), needs)
 
 
-def parts(shape: MeasuredStep, bench: Bench) -> Iterator[Case]:
+def single_operators(shape: MeasuredStep, bench: Bench) -> Iterator[Case]:
     """Yield the operators of the network of *shape*, each by itself; those that cannot be measured raise the reason."""
     description = shape.description()
     mode: Mode = "graph" if bench.is_cuda else "stream"
-    for part in parts_of(description, shape.policy, shape.phase, channels_last=shape.channels_last):
+    for part in operator_parts(description, shape.policy, shape.phase, channels_last=shape.channels_last):
         columns: dict[str, str | int | float] = {**part.cells, "includes_dispatch": int(not bench.is_cuda)}
         columns["cache"] = "warm"
         if not bench.is_cuda:

@@ -19,7 +19,7 @@ from validate.machine.measure.built.builtin import names
 from validate.machine.measure.case import Case, Unavailable
 from validate.machine.measure.cases.step_ranks import parallel_cases
 from validate.machine.measure.cases.step_shapes import MeasuredStep, Policy
-from validate.machine.measure.cases.steps import alone
+from validate.machine.measure.cases.steps import on_one_device
 from validate.machine.measure.groups import SCALING
 from validate.machine.measure.launched import launch
 
@@ -72,7 +72,7 @@ def cases(bench: Bench, machine: str) -> Iterator[Case]:
     threads = 0 if bench.is_cuda else torch.get_num_threads()
     for count in sorted(set(counts)):
         if count == 1:
-            yield from alone([shape], machine, threads)
+            yield from on_one_device([shape], machine, threads)
         else:
             nodes = 1 if here is None else here.nodes_of(count)
             spread = [replace(shape, n_gpus=count, n_nodes=nodes, shards=count * (way == "fsdp")) for way in ways]

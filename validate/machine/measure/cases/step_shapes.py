@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Literal
 
-from validate.machine.measure.built.builtin import Sizes, described, facts_of
+from validate.machine.measure.built.builtin import Sizes, builtin_facts, builtin_network
 from validate.machine.measure.built.description import Description, DescriptionFile
 from validate.machine.measure.built.spans import Recompute
 
@@ -68,13 +68,13 @@ class MeasuredStep:
     @property
     def sample(self) -> str:
         """Return the unit that throughput counts: images, sequences or samples."""
-        return self.network.read().sample if self.network is not None else facts_of(self.model).sample
+        return self.network.read().sample if self.network is not None else builtin_facts(self.model).sample
 
     def description(self) -> Description:
         """Return the network as it is run: the user's, or a built-in one."""
         if self.network is not None:
             return self.network.read()
-        return described(self.model, self.sizes, self.batch, training=self.phase != "inference")
+        return builtin_network(self.model, self.sizes, self.batch, training=self.phase != "inference")
 
     def cells(self, threads: int = 0) -> dict[str, str | int]:
         """Return the identifying cells of ``training.csv``; *threads* is the number of CPU threads, 0 on a GPU.
@@ -112,7 +112,7 @@ class MeasuredStep:
         return {"sync": "ddp", "overlap": overlap}
 
     def _own_sizes(self) -> dict[str, str | int]:
-        facts, sizes = facts_of(self.model), self.sizes
+        facts, sizes = builtin_facts(self.model), self.sizes
         given = {"seq_len": sizes.length or facts.length, "hidden": sizes.hidden, "heads": sizes.heads}
         given |= {"layers": sizes.layers, "vocab": sizes.vocabulary, "image": facts.image}
         return {name: size for name, size in given.items() if size}
@@ -217,7 +217,7 @@ def gpu_steps(policies: Sequence[Policy]) -> Iterator[MeasuredStep]:
 
 
 def _shape(model: str, batches: tuple[int, int, int], sizes: Sizes, way: _Way) -> MeasuredStep:
-    sample = facts_of(model).sample
+    sample = builtin_facts(model).sample
     usual: Optimizer = "adam" if sample == "sequences" else "momentum"
     return MeasuredStep(
         model,

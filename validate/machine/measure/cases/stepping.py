@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from validate.machine.measure.built.module import BuiltModule, build_network
+from validate.machine.measure.built.module import BuiltModule, build_module
 from validate.machine.measure.built.own import build_own
 from validate.machine.measure.case import Unavailable
 from validate.machine.measure.cases.across import without_exchange
@@ -224,7 +224,7 @@ def _example(shape: MeasuredStep, device: Any, dtype: Any) -> BuiltModule:
     if shape.source:
         return build_own(shape.source, device, dtype=dtype, training=training)
     how: dict[str, Any] = {"recompute": shape.recompute, "in_blocks": shape.shards > 0}
-    built = build_network(shape.description(), device, dtype=dtype, **how)
+    built = build_module(shape.description(), device, dtype=dtype, **how)
     built.module.train(training)
     return built
 

@@ -16,7 +16,7 @@ from validate.machine.measure.cases.steady import Clock, CpuClock, CudaClock, Pa
 from validate.machine.measure.cases.step_ranks import parallel_cases
 from validate.machine.measure.cases.step_shapes import CPU_STEPS, MeasuredStep, Policy, gpu_steps, parallel_steps
 from validate.machine.measure.cases.stepping import make_step, step_figures
-from validate.machine.measure.faults import reason_of
+from validate.machine.measure.faults import failure_words
 from validate.machine.measure.statistics import Interval
 
 _FIRST = 10  # steps on one GPU before those on all GPUs
@@ -44,13 +44,13 @@ def cases(bench: Bench, machine: str) -> Iterator[Case]:
     policies = policies_of(bench)
     shapes = gpu_steps(policies) if bench.is_cuda else iter(CPU_STEPS)
     count = torch.cuda.device_count() if bench.is_cuda and not bench.alone else 1
-    yield from alone(islice(shapes, _FIRST), machine, threads)
+    yield from on_one_device(islice(shapes, _FIRST), machine, threads)
     if count > 1:
         yield from parallel_cases(tuple(parallel_steps(count, policies)), machine)
-    yield from alone(shapes, machine, threads)
+    yield from on_one_device(shapes, machine, threads)
 
 
-def alone(shapes: Iterable[MeasuredStep], machine: str, threads: int) -> Iterator[Case]:
+def on_one_device(shapes: Iterable[MeasuredStep], machine: str, threads: int) -> Iterator[Case]:
     """Yield *shapes*, each on one device."""
     for shape in shapes:
         columns = {"row_id": shape.row_id(machine, threads), **shape.cells(threads)}
@@ -70,7 +70,7 @@ def _build(shape: MeasuredStep, bench: Bench) -> TimedWork:
             raise
         if "captur" in str(error):  # a failed capture ends with a CUDA error, but the device survives
             raise Unavailable(f"graph: {' '.join(str(error).split())[:_LENGTH]}") from None
-        raise Unavailable(f"{shape.issue}: {reason_of(error)}") from None  # raises Fatal where the device is lost
+        raise Unavailable(f"{shape.issue}: {failure_words(error)}") from None  # raises Fatal where the device is lost
     return TimedWork(lambda _: step.run(), figures=partial(_figures, shape, bench), own=partial(_time, bench, step))
 
 

@@ -21,7 +21,7 @@ import torch.distributed as dist
 from validate.machine.measure.bench import Bench
 from validate.machine.measure.case import Case, Columns, TimedWork, Unavailable
 from validate.machine.measure.cases.collectives import Groups, figures_of
-from validate.machine.measure.exchange import BufferExchange, parts_of, processes_of, read_exchange, staging_count
+from validate.machine.measure.exchange import BufferExchange, processes_of, read_exchange, staging_count, stand_parts
 from validate.machine.measure.groups import EXCHANGES
 from validate.machine.measure.launched import launch
 from validate.machine.measure.over_devices import OverDevices
@@ -84,7 +84,7 @@ def _needs_bytes(exchange: BufferExchange, *, is_cuda: bool) -> int:
 
     A stand holds its buffer and its staging buffer; on the CPU also its input and its expected result.
     """
-    held = [exchange.n_elements + staging_count(parts_of(exchange, s)) for s in range(len(exchange.stands))]
+    held = [exchange.n_elements + staging_count(stand_parts(exchange, s)) for s in range(len(exchange.stands))]
     most = max(held) if is_cuda else sum(held) + 2 * exchange.n_elements * len(held)
     return most * _FLOAT_BYTES
 

@@ -1,0 +1,39 @@
+"""One public name, one meaning: no two classes share a name, nor two functions."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+EVERYWHERE = {"main", "cases", "simulate"}  # the same wherever it is: a command, cases of a kind, a door
+    "main",
+    "cases",
+    "simulate",
+}  # the same thing wherever it is: a command, a kind's cases, the question's door
+
+
+def _defined(kinds: tuple[type[ast.stmt], ...]) -> dict[str, list[str]]:
+    places: dict[str, list[str]] = defaultdict(list)
+    for room in ("simulator", "validate", "reports"):
+        for path in sorted((ROOT / room).rglob("*.py")):
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if isinstance(node, kinds) and not node.name.startswith("_"):  # type: ignore[attr-defined]
+                    places[node.name].append(str(path.relative_to(ROOT)))  # type: ignore[attr-defined]
+    return places
+
+
+def test_no_two_classes_share_a_name() -> None:
+    assert {name: places for name, places in _defined((ast.ClassDef,)).items() if len(places) > 1} == {}
+
+
+def test_no_two_functions_share_a_name() -> None:
+    found = {name: places for name, places in _defined((ast.FunctionDef,)).items() if len(places) > 1}
+    assert {name: places for name, places in found.items() if name not in EVERYWHERE} == {}
+
+
+def test_the_glossary_has_each_word_once() -> None:
+    rows = [line for line in (ROOT / "docs/glossary.md").read_text(encoding="utf-8").splitlines() if line[:2] == "| "]
+    words = [row.split("|")[1].strip() for row in rows if row != "| word | meaning |"]
+    assert len(words) == len(set(words)) > 40
