@@ -8,10 +8,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 EVERYWHERE = {"main", "cases", "simulate"}  # the same wherever it is: a command, cases of a kind, a door
-    "main",
-    "cases",
-    "simulate",
-}  # the same thing wherever it is: a command, a kind's cases, the question's door
 
 
 def _defined(kinds: tuple[type[ast.stmt], ...]) -> dict[str, list[str]]:
