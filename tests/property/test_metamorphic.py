@@ -14,7 +14,7 @@ from tests.property.rules import RULES
 from tests.property.ruling import SkipError
 from tests.property.run import ask
 
-QUESTIONS = 150
+QUESTIONS = 500
 PARTS = 2
 
 
