@@ -95,7 +95,7 @@ class Question:
             topology = str(path)
         return CommandOptions(topology=topology, quiet=True, **dict(self.options))
 
-    def shell_command(self, folder: Path) -> str:
+    def command(self, folder: Path) -> str:
         """Return the command line."""
         return shell_command(replace(self.written(folder), quiet=False))
 
