@@ -12,7 +12,7 @@ from simulator.api.steps import together_timeline
 from simulator.cli import run
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import SlowLink, Where
-from simulator.results.changed import ChangeEffect
+from simulator.results.changed import ChangeEffect, changed_entry
 from simulator.topology.load import load_topology
 from simulator.units import format_duration
 
@@ -68,7 +68,7 @@ def test_documents_and_python_say_the_same(words: list[str], capsys: pytest.Capt
         name.removeprefix("--").replace("-", "_"): word for name, word in zip(words[::2], words[1::2], strict=True)
     }
     result = simulate(**options)
-    assert result.changed.to_dict() == entry["changed"]
+    assert changed_entry(result.changed) == {"changed": entry["changed"]}
     assert result.changed.said() in repr(result)
     assert result.changed.said() in result._repr_html_()
     del options[words[-2].removeprefix("--").replace("-", "_")]
