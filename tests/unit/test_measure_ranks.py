@@ -64,12 +64,12 @@ def test_a_rank_that_fails_is_named_and_ends_the_group_soon(
     two: Any, function: Any, timeout_s: float, words: str
 ) -> None:
     processes = [member.process for member in two._members]
-    with pytest.raises(ranks.RankProcessesFailed) as failed:
+    with pytest.raises(ranks.RanksFailed) as failed:
         two.run(function, timeout_s=timeout_s)
     assert words in str(failed.value)
     assert not two.alive
     assert not any(process.is_alive() for process in processes)
-    with pytest.raises(ranks.RankProcessesFailed, match="ended already"):
+    with pytest.raises(ranks.RanksFailed, match="ended already"):
         two.run(_sum, 0.0)
 
 
