@@ -13,7 +13,7 @@ from simulator.network.machine import Machine
 from simulator.places import Place
 from simulator.plan.plan import Perturbation, Plan
 from simulator.questions.step import StepQuestion
-from simulator.step.issue import issues_of
+from simulator.step.issue import launches_of
 from simulator.training.micro_batches import Batches, periods_s
 from simulator.training.plan import plan_alone
 from simulator.training.roles import Role
@@ -41,7 +41,7 @@ def alone_timeline(
     *host_scale* multiplies the host's launch times.
     """
     check_place(place, question)
-    issues = issues_of(place.device, network, question.options)
+    issues = launches_of(place.device, network, question.options)
     node = machine.find(place.name)
     check_stragglers(machine, () if node is None else (node.index,), question.stragglers)
     pace = 1.0 if node is None else straggler_pace(machine, node.index, question.stragglers)

@@ -16,7 +16,7 @@ from simulator.places import Place
 from simulator.questions.layout import REPLICAS
 from simulator.results.training import TrainingResult
 from simulator.spelling import mention
-from simulator.step.issue import issues_of
+from simulator.step.issue import launches_of
 from simulator.training.alone import alone_rate, alone_s_of
 from simulator.training.division import divide
 from simulator.training.plan import SharedStep
@@ -66,7 +66,7 @@ def run_divided(shared: SharedStep, build: Callable[[int], Network]) -> Training
             roles[key] = replace(roles[key], count=roles[key].count + 1, nodes=(*roles[key].nodes, node))
         else:
             own = build(shares[i])
-            roles[key] = Role(place, node, 1, issues_of(place.device, own, question.options), paces[i], own, (node,))
+            roles[key] = Role(place, node, 1, launches_of(place.device, own, question.options), paces[i], own, (node,))
     together = Communicator(machine, [members[i][0] for i in working], group.router)
     if together.n_ranks < 2:
         raise Unsuitable(

@@ -7,7 +7,7 @@ from math import inf
 from simulator.api.context import Context
 from simulator.devices.predict import Device
 from simulator.questions.step import StepQuestion
-from simulator.step.issue import issues_of
+from simulator.step.issue import launches_of
 from simulator.step.memory import MemoryNeed, Shares, memory_need
 from simulator.training.divide import divided
 from simulator.training.memory import most_needed
@@ -67,7 +67,7 @@ def least_step_s(context: Context, question: StepQuestion) -> float:
         return 0.0
     network, options = context.network(question), question.rank_options
     part = divided(network, question.layout.on(count)) if count > 1 else network
-    issues = [issue for issue in issues_of(devices[0], part, options) if issue.part != "update"]
+    issues = [issue for issue in launches_of(devices[0], part, options) if issue.part != "update"]
     once = [issue for issue in issues if not issue.adds]  # the first micro-batch accumulates nothing
     waits = contend(question) and not question.has_servers
     pace = slowest_of(count, devices[0].constants) if waits else 1.0

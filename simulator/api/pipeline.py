@@ -16,7 +16,7 @@ from simulator.places import Places
 from simulator.plan.plan import Fragment, Resource, Work
 from simulator.questions.step import StepQuestion
 from simulator.results.streams import StreamUse, stream_uses
-from simulator.step.issue import Part, issues_of, weights_s
+from simulator.step.issue import Part, launches_of, weights_s
 from simulator.step.precision import storage_of
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.pipeline import Chunk, CollectivePrice, StageWork, plan_chunk, plan_pipeline
@@ -187,7 +187,7 @@ def _received_s(sends: _Prices, placement: Placement, stage: int, size_bytes: fl
 def _price(shared: SharedStep, role: Role, network: Network) -> _Priced:
     """Return the cost of one micro-batch on *network* (a chunk of a stage) alone."""
     machine, device, question = shared.machine, role.place.device, shared.question
-    issues = tuple(issue for issue in issues_of(device, network, question.rank_options) if issue.part != "update")
+    issues = tuple(issue for issue in launches_of(device, network, question.rank_options) if issue.part != "update")
     acting = replace(role, issues=issues)
     seconds: dict[Part, float] = {}
     loads: dict[Resource, float] = {}
@@ -222,7 +222,7 @@ def _price(shared: SharedStep, role: Role, network: Network) -> _Priced:
 
 def _update(shared: SharedStep, role: Role, network: Network) -> tuple[Role, float]:
     """Return *role* with all issues of its stage, and the seconds of its update."""
-    acting = replace(role, issues=issues_of(role.place.device, network, shared.question.rank_options))
+    acting = replace(role, issues=launches_of(role.place.device, network, shared.question.rank_options))
     return acting, execute(shared.machine, plan_chunk(shared, acting, "update")).end_s
 
 

@@ -18,7 +18,7 @@ from simulator.plan.plan import Fragment, Plan
 from simulator.programs.statements import CollectiveStatement, FrontEnd, RunStatement, Times
 from simulator.questions.options import StepOptions
 from simulator.questions.single import OperatorQuestion
-from simulator.step.issue import Launch, issues_of
+from simulator.step.issue import Launch, launches_of
 from simulator.step.operator import operator_kernels
 from simulator.workload.network import Network
 from simulator.workload.precision import ELEMENT_BYTES
@@ -137,7 +137,7 @@ class ProgramPricer:
         result_bytes = float(network.elements[network.layers[-1].output] * element_bytes)
         outputs = {layer.name: network.elements[layer.output] * element_bytes for layer in network.layers}
         is_mxnet = self.software.front_end == "mxnet"
-        found = issues_of(place.device, network, replace(options, compiled=False) if is_mxnet else options)
+        found = launches_of(place.device, network, replace(options, compiled=False) if is_mxnet else options)
         priced = []
         for issue in found:
             compute_s, bound, shares = _together(place.device, issue.work.costs, issue.device_s)

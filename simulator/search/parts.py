@@ -20,7 +20,7 @@ from simulator.questions.checks import changed
 from simulator.questions.layout import Layout
 from simulator.questions.step import StepQuestion
 from simulator.search.repeats import KEPT, ShortNetwork, partial_network, shortened
-from simulator.step.issue import Part, issues_of
+from simulator.step.issue import Part, launches_of
 from simulator.step.memory import NetworkMemory, held_in
 from simulator.training.divide import divided
 from simulator.training.memory import gathered_elements
@@ -151,7 +151,7 @@ class RankWork:
         places = self.session.places(self.question.where, self.question.software)
         node = self.group.ranks[0]
         place = places.place(node)
-        role = Role(place, node, self.group.n_ranks, issues_of(place.device, network, self.question.options))
+        role = Role(place, node, self.group.n_ranks, launches_of(place.device, network, self.question.options))
         layout = replace(self.question.layout, dp=None, pp=1, vp=1, zero=0, shards=None, schedule="1f1b")
         nccl = strategy_of("nccl", self.question.software, constants=self.session.constants)
         shared = SharedStep(places, network, changed(self.question, layout=layout), self.group, nccl, nccl)

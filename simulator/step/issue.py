@@ -258,7 +258,7 @@ def _looks(network: Network) -> frozenset[str]:
 
 
 @once
-def issues_of(device: Device, network: Network, options: StepOptions) -> tuple[Launch, ...]:
+def launches_of(device: Device, network: Network, options: StepOptions) -> tuple[Launch, ...]:
     """Return the operators that one step of *network* issues on *device*, in order.
 
     Raises InputError if the device has no figure for a precision that the step needs.

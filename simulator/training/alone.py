@@ -10,7 +10,7 @@ from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.predict import Device
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
-from simulator.step.issue import Launch, issues_of
+from simulator.step.issue import Launch, launches_of
 from simulator.training.roles import Role
 from simulator.workload.network import Network, once
 
@@ -41,7 +41,7 @@ def alone_s_of(device: Device, network: Network, question: StepQuestion, pace: f
 @once
 def _alone_s(device: Device, pace: float, network: Network, options: StepOptions, micro_batches: int) -> float:
     """Return the end of the plan of a step on one device, whose two streams share nothing, in closed form."""
-    issues = issues_of(device, network, options)
+    issues = launches_of(device, network, options)
     passes = [issue for issue in issues if issue.part != "update"]
     captured_s = graph_launch_time(device) if options.cuda_graph else None
 

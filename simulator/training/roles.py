@@ -11,7 +11,7 @@ from simulator.devices.issuing import ContentionCosts
 from simulator.places import Place, Places
 from simulator.plan.plan import Plan
 from simulator.questions.options import StepOptions
-from simulator.step.issue import Launch, issues_of
+from simulator.step.issue import Launch, launches_of
 from simulator.training.stragglers import straggler_pace
 from simulator.workload.network import Network
 
@@ -67,7 +67,7 @@ def roles_of(
         for nodes in machine.sorts(ranks).values():
             found.setdefault(places.place(nodes[0]).device, []).extend(nodes)
     priced = {id(place.device): place for nodes in found.values() for place in (places.place(nodes[0]),)}
-    issues = {key: issues_of(place.device, network, options) for key, place in priced.items()}
+    issues = {key: launches_of(place.device, network, options) for key, place in priced.items()}
     roles = []
     for nodes in found.values():
         place = places.place(nodes[0])

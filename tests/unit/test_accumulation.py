@@ -11,7 +11,7 @@ from simulator.questions.layout import parse_layout
 from simulator.questions.options import Accumulation, StepOptions
 from simulator.questions.step import StepQuestion, accumulating
 from simulator.questions.where import Where
-from simulator.step.issue import Launch, issues_of
+from simulator.step.issue import Launch, launches_of
 from simulator.step.memory import Shares, held_in, memory_need, moments_of
 from simulator.training.divide import divided
 from simulator.workload.zoo.registry import build_network
@@ -26,7 +26,7 @@ QUESTION = StepQuestion(where=Where("dgx-a100-80gb"), workload="gpt3-1.3b", batc
 
 def added(how: Accumulation, precision: str = "master-fp16") -> list[Launch]:
     options = replace(HALF, accumulation=how, precision=precision)  # type: ignore[arg-type]
-    return [issue for issue in issues_of(DEVICE, GPT, options) if issue.adds]
+    return [issue for issue in launches_of(DEVICE, GPT, options) if issue.adds]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_stages_add_up_in_every_pass() -> None:
 
 def test_a_host_that_waits_for_each_kernel_shows_all_its_time() -> None:
     blocking = replace(HALF, launch_blocking=True)
-    apart_s = sum(issue.host_s + issue.device_s for issue in issues_of(DEVICE, GPT, blocking))
+    apart_s = sum(issue.host_s + issue.device_s for issue in launches_of(DEVICE, GPT, blocking))
     assert alone_on(MACHINE, GPT, blocking).step_time_s == pytest.approx(apart_s)
     assert alone_on(MACHINE, GPT, HALF).step_time_s < 0.9 * apart_s
 
@@ -89,7 +89,7 @@ def test_a_host_that_waits_for_each_kernel_shows_all_its_time() -> None:
 def test_a_host_that_waits_for_each_kernel_waits_for_exchanges_too() -> None:
     blocking, layout = replace(HALF, launch_blocking=True), parse_layout("tp=8").on(8)
     short = build_network("gpt3-1.3b", batch=1, loss=True, layers=2, sequence_length=64)
-    issues = issues_of(DEVICE, divided(short, layout), blocking)
+    issues = launches_of(DEVICE, divided(short, layout), blocking)
     sent = sum(issue.sent is not None for issue in issues)
     apart_s = sum(issue.host_s + issue.device_s for issue in issues)
     step = step_on(MACHINE, short, blocking, layout=layout, contention=False)

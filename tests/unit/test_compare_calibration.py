@@ -25,7 +25,7 @@ from simulator.questions.calibration import Calibration
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
-from simulator.step.issue import DeviceWork, Launch, issues_of
+from simulator.step.issue import DeviceWork, Launch, launches_of
 from simulator.training.worker import Worker
 from simulator.workload.zoo.registry import build_network
 from tests.asked import alone_on
@@ -134,7 +134,7 @@ def test_a_step_is_the_longer_of_its_two_streams():
 def test_a_session_slows_the_host_of_a_step_and_nothing_else(scale):
     question = StepQuestion(where=Where("1x-t4"), workload="resnet18", batch=4)
     session = Session()
-    issued = issues_of(session.device(question.where), session.network(question), question.options)
+    issued = launches_of(session.device(question.where), session.network(question), question.options)
     assert session.slowed_host_s(question, scale) == pytest.approx(step_time(issued, scale), rel=1e-12)
     assert session.slowed_host_s(question, 1.0) == session.time_s(question)
 

@@ -26,7 +26,7 @@ from simulator.questions.words import parse_question, question_words
 from simulator.results.words import kernel_words
 from simulator.step.autocast import casts_of, wide_tensors
 from simulator.step.fusion import fused_groups
-from simulator.step.issue import issues_of
+from simulator.step.issue import launches_of
 from simulator.step.precision import precision_of
 from simulator.workload import operators as ops
 from simulator.workload.activations import peak_forward_bytes, saved_tensors
@@ -148,7 +148,7 @@ def test_every_operator_runs_in_a_step(operator: Operator, device: str) -> None:
     session = Session()
     place = session.places(Where("p3.2xlarge")).find(device)
     for options in (StepOptions(precision="fp32"), StepOptions(precision="fp32", compiled=True)):
-        issues = issues_of(place.device, of_one(operator), options)
+        issues = launches_of(place.device, of_one(operator), options)
         assert sum(issue.device_s for issue in issues) > 0.0
 
 

@@ -8,7 +8,7 @@ from simulator.api import Session, load_machine
 from simulator.questions.layout import parse_layout
 from simulator.questions.options import StepOptions
 from simulator.questions.where import Where
-from simulator.step.issue import issues_of
+from simulator.step.issue import launches_of
 from simulator.training.divide import divided
 from simulator.workload.exchanges import backward_needs, forward_needs
 from simulator.workload.zoo.registry import build_network
@@ -47,7 +47,7 @@ def test_each_exchange_is_waited_for_by_the_layer_that_reads_it(
         optimizer="adam" if mode == "train" else "none",
         framework=framework,  # type: ignore[arg-type]  # both are frameworks
     )
-    issues = issues_of(DEVICE, network, options)
+    issues = launches_of(DEVICE, network, options)
     ways = [("forward", forward_needs(network))]
     if mode == "train":
         ways.append(("backward", backward_needs(network)))
@@ -66,7 +66,7 @@ def test_gradients_are_added_once_both_parts_are_there(name: str, words: str) ->
     network = build_network(name, batch=1, loss=True, sequence_length=512, layers=2)
     result = step_on(load_machine("dgx-h100"), network, TRAINED, layout=parse_layout(words))
     plan, spans = result.timeline.plan, result.timeline.spans
-    issues = {issue.name: issue for issue in issues_of(DEVICE, divided(network, parse_layout(words).on(8)), TRAINED)}
+    issues = {issue.name: issue for issue in launches_of(DEVICE, divided(network, parse_layout(words).on(8)), TRAINED)}
     added = [n for n, task in enumerate(plan.tasks) if "gradients added" in task.label and "compute" in task.stream]
     waiting = [n for n in added if issues[plan.tasks[n].label].needs]
     assert added

@@ -13,7 +13,7 @@ from simulator.questions.layout import parse_layout
 from simulator.questions.options import StepOptions
 from simulator.questions.where import Where
 from simulator.step.expert_passes import CHOOSING, COUNTING, ExpertExtras, expert_passes
-from simulator.step.issue import issues_of
+from simulator.step.issue import launches_of
 from simulator.training.divide import divided
 from simulator.workload.network import Network
 from simulator.workload.operators import Copy
@@ -90,7 +90,7 @@ def test_clamped_gates_are_joined_by_plain_passes_and_the_host_waits() -> None:
     gradients = (a_mask + chosen) + (2 * a_mask + joined + chosen)
     assert sum(kernel.bytes for kernel in found[name, "backward"].after) == gradients + 2 * 2 * half
     options = replace(MEGATRON, precision="master-bf16")
-    issued = issues_of(Session().device(Where("dgx-b200")), part(GPT_OSS, "ep=8"), options)
+    issued = launches_of(Session().device(Where("dgx-b200")), part(GPT_OSS, "ep=8"), options)
     assert [i.name for i in issued if i.waits and i.layer == f"layers.0.{name}"] == [f"layers.0.{name}"]
 
 
@@ -106,16 +106,16 @@ def test_megatron_alone_issues_them_and_plain_calls_are_not_slowed() -> None:
     device = Session().device(Where("dgx-b200"))
     network = part(GPT_OSS, "ep=8")
     options = replace(MEGATRON, precision="master-bf16")
-    issued = {(i.name, i.part): i for i in issues_of(device, network, options)}
+    issued = {(i.name, i.part): i for i in launches_of(device, network, options)}
     passes, each = issued["layers.0.experts_down (passes)", "backward"], dispatch_time(device, Copy(1), "bwd_data")
     first, last = (issued["layers.0.experts_down (passes)", way].host_s for way in ("forward", "backward"))
     assert 0 < first < last
-    before = [i for i in issues_of(device, network, options) if i.name == passes.name and i.part == "backward"]
+    before = [i for i in launches_of(device, network, options) if i.name == passes.name and i.part == "backward"]
     calls, kernels = 6 * 16 + 2, 1 + 7
     assert sum(i.host_s for i in before) == pytest.approx(each * (calls + kernels * host_costs(device).megatron))
     dropped = {"layers.0.weigh", "layers.0.experts_sigmoid", "layers.0.experts_glu"}
     assert not any(i.work.costs or i.host_s for (name, _), i in issued.items() if name in dropped)
-    plain = {i.name for i in issues_of(device, network, replace(options, framework="pytorch"))}
+    plain = {i.name for i in launches_of(device, network, replace(options, framework="pytorch"))}
     assert "layers.0.weigh" in plain
     assert not any(name.endswith("(passes)") for name in plain)
 

@@ -12,7 +12,7 @@ from simulator.devices.predict import kernel_cost
 from simulator.questions.layout import parse_layout
 from simulator.questions.options import StepOptions
 from simulator.questions.where import Where
-from simulator.step.issue import Launch, issues_of
+from simulator.step.issue import Launch, launches_of
 from simulator.step.lowering import AT_ONCE, KernelRun
 from simulator.training.divide import divided
 from simulator.workload.kernels import Gemm, Rowwise
@@ -29,7 +29,7 @@ PYTORCH = replace(MEGATRON, framework="pytorch")
 
 
 def issued(network: Network, options: StepOptions = MEGATRON, words: str = "dp") -> tuple[Launch, ...]:
-    return issues_of(DEVICE, divided(network, parse_layout(words).on(8)), options)
+    return launches_of(DEVICE, divided(network, parse_layout(words).on(8)), options)
 
 
 @pytest.mark.parametrize("ep", [1, 8])

@@ -10,7 +10,7 @@ from simulator.devices.dispatch import DispatchCosts, bucket_copy_time, unit_tim
 from simulator.places import Places
 from simulator.questions.layout import parse_layout
 from simulator.questions.options import StepOptions
-from simulator.step.issue import issues_of
+from simulator.step.issue import launches_of
 from simulator.workload.network import Network
 from simulator.workload.zoo.registry import build_network
 from tests.asked import step_on
@@ -28,7 +28,7 @@ def llama(layers: int, **sizes: int) -> Network:
 def besides_s(network: Network, words: str, options: StepOptions = PLAIN, micro_batches: int = 1) -> float:
     """Return the host time of a step that is not that of its operators."""
     result = step_on(MACHINE, network, options, layout=parse_layout(words), micro_batches=micro_batches)
-    issues = issues_of(Places(MACHINE).find().device, network, options)
+    issues = launches_of(Places(MACHINE).find().device, network, options)
     update_s = sum(issue.host_s for issue in issues if issue.part == "update")
     passes_s = sum(issue.host_s for issue in issues if issue.part != "update" and not issue.adds)
     adding_s = sum(issue.host_s for issue in issues if issue.adds)

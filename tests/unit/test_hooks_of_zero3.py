@@ -9,7 +9,7 @@ from simulator.constants import DEFAULT
 from simulator.devices.dispatch import DispatchCosts
 from simulator.places import Places
 from simulator.questions.options import Recompute, StepOptions
-from simulator.step.issue import issues_of
+from simulator.step.issue import launches_of
 from simulator.workload.zoo.registry import build_network
 from validate.kinds import STEPS
 from validate.tables.conventions import filled
@@ -22,7 +22,7 @@ IN_BLOCK, OUTSIDE = 7 + 2, 3  # q, k, v, out, gate, up, down and two norms; word
 
 def host_s(options: StepOptions, **sizes: int) -> float:
     network = build_network("llama2-7b", batch=1, sequence_length=64, layers=LAYERS, loss=True, **sizes)
-    return sum(issue.host_s for issue in issues_of(DEVICE, network, options))
+    return sum(issue.host_s for issue in launches_of(DEVICE, network, options))
 
 
 def hooks_s(options: StepOptions, **sizes: int) -> float:
@@ -47,8 +47,8 @@ def test_a_cpu_has_none() -> None:
     cpu = Places(load_machine("dgx-a100-80gb")).find("cpu0").device
     network = build_network("llama2-7b", batch=1, sequence_length=16, layers=1)
     plain = StepOptions(precision="fp32", optimizer="adam")
-    hooked = issues_of(cpu, network, replace(plain, framework="deepspeed-zero3"))
-    assert hooked == issues_of(cpu, network, plain)
+    hooked = launches_of(cpu, network, replace(plain, framework="deepspeed-zero3"))
+    assert hooked == launches_of(cpu, network, plain)
 
 
 @pytest.mark.parametrize(

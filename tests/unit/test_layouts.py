@@ -20,7 +20,7 @@ from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 from simulator.results.training import TrainingResult
-from simulator.step.issue import issues_of
+from simulator.step.issue import launches_of
 from simulator.training.alone import alone_s_of
 from simulator.training.divide import divided
 from simulator.training.placement import Placement
@@ -366,7 +366,7 @@ def test_exchanges_pass_beside_the_products_that_read_and_write_them() -> None:
 
     def computed_s(network: Network, n: int) -> float:
         part = divided(network, parse_layout(f"tp={n},sp").on(n))
-        return sum(issue.device_s for issue in issues_of(Places(MACHINE).gpu(MACHINE.gpus[0]), part, HALF))
+        return sum(issue.device_s for issue in launches_of(Places(MACHINE).gpu(MACHINE.gpus[0]), part, HALF))
 
     # With large products little stays exposed: the ends, which no product hides, and a part of each exchange.
     sizes = {"sequence_length": 2048, "hidden": 8192, "heads": 64, "layers": 2, "vocabulary": 1024}

@@ -11,7 +11,7 @@ from simulator.cli import run
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.predict import kernel_cost
 from simulator.questions.options import Policy, StepOptions
-from simulator.step.issue import issues_of
+from simulator.step.issue import launches_of
 from simulator.step.lowering import Lowering
 from simulator.step.memory import held_in, memory_need
 from simulator.step.quantising import nvfp4_passes
@@ -130,7 +130,7 @@ def test_a_step_lies_between_its_products_at_the_peak_and_bf16(name: str) -> Non
     large = build_network("llama3-70b", batch=1, sequence_length=8192, layers=2, loss=True)
 
     def device_s(policy: Policy) -> float:
-        return sum(issue.device_s for issue in issues_of(device, large, options(policy)) if issue.part != "update")
+        return sum(issue.device_s for issue in launches_of(device, large, options(policy)) if issue.part != "update")
 
     linear = [layer.operator for layer in large.layers if isinstance(layer.operator, Linear) and block_name(layer.name)]
     assert device_s("nvfp4") > sum(3 * each.flop for each in linear) / device.peak("nvfp4")

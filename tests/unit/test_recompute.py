@@ -11,7 +11,7 @@ from simulator.api.context import load_machine
 from simulator.cli import run
 from simulator.places import Places
 from simulator.questions.options import RECOMPUTED_PARTS, Recompute, RecomputedPart, StepOptions
-from simulator.step.issue import issues_of
+from simulator.step.issue import launches_of
 from simulator.step.memory import held_in, memory_need
 from simulator.step.recompute import reruns_of
 from simulator.workload.find import find_network
@@ -30,7 +30,7 @@ LLAMA, MLA = network("llama3-8b"), network("deepseek-v3", 5)
 
 def again(of: Network, options: StepOptions) -> list[str]:
     """Return the layers of the last block that run again, in order."""
-    found = [issue.layer for issue in issues_of(DEVICE, of, options) if issue.again]
+    found = [issue.layer for issue in launches_of(DEVICE, of, options) if issue.again]
     block = block_name(found[0])
     return [name.removeprefix(f"{block}.") for name in found if block_name(name) == block]
 
@@ -82,7 +82,7 @@ def by_megatron(*named: RecomputedPart) -> StepOptions:
 def seconds(of: Network, options: StepOptions, *, again: bool) -> dict[str, float]:
     """Return the time of each layer's forward pass, in the forward pass or again."""
     found: dict[str, float] = {}
-    for issue in issues_of(DEVICE, of, options):
+    for issue in launches_of(DEVICE, of, options):
         if issue.again == again and (again or issue.part == "forward"):
             found[issue.layer] = found.get(issue.layer, 0.0) + issue.device_s
     return found
@@ -119,7 +119,7 @@ def test_each_part_saves_memory_and_takes_time(part: RecomputedPart) -> None:
         of = LLAMA if part == "mlp" else MLA
     plain, other = held_in(of, HALF).moments[0][0], held_in(of, parts(part)).moments[0][0]
     assert other < plain
-    spent = [sum(i.device_s for i in issues_of(DEVICE, of, options)) for options in (HALF, parts(part))]
+    spent = [sum(i.device_s for i in launches_of(DEVICE, of, options)) for options in (HALF, parts(part))]
     assert spent[0] < spent[1]
 
 
@@ -129,10 +129,10 @@ def test_the_first_blocks_alone(how: Recompute) -> None:
     times, kept = [], []
     for count in range(5):
         options = replace(HALF, recompute=how if count else "none", recompute_blocks=count or None)
-        times.append(sum(i.device_s for i in issues_of(DEVICE, LLAMA, options)))
+        times.append(sum(i.device_s for i in launches_of(DEVICE, LLAMA, options)))
         kept.append(held_in(LLAMA, options).moments[0][0])
     assert times[4] == pytest.approx(
-        sum(i.device_s for i in issues_of(DEVICE, LLAMA, replace(HALF, recompute=how))), rel=1e-12
+        sum(i.device_s for i in launches_of(DEVICE, LLAMA, replace(HALF, recompute=how))), rel=1e-12
     )
     steps = [b - a for a, b in pairwise(times)]
     assert steps == pytest.approx([steps[0]] * 4, rel=1e-6)

@@ -16,7 +16,7 @@ from simulator.places import Places
 from simulator.questions.options import StepOptions
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.questions.where import Where
-from simulator.step.issue import issues_of
+from simulator.step.issue import launches_of
 from simulator.workload.zoo.registry import build_network, find_entry
 from tests.asked import alone_on
 from validate.cli.score import score_command
@@ -432,7 +432,7 @@ def of_three_micro_batches_s(tmp_path, capsys, **cells):
 def test_micro_batches_share_one_update(tmp_path, capsys):
     options = StepOptions(precision="fp32", accumulation="add")
     gpu, network = Places(load_machine("p3.2xlarge")).find().device, build_network("alexnet", batch=4)
-    passes_s = sum(issue.device_s for issue in issues_of(gpu, network, options) if issue.part != "update")
+    passes_s = sum(issue.device_s for issue in launches_of(gpu, network, options) if issue.part != "update")
     # The host runs ahead of the device, also into the next micro-batch.
     assert of_three_micro_batches_s(tmp_path, capsys) == pytest.approx(step_s() + 2 * passes_s)
     assert step_s(optimizer="none") < step_s() < passes_s + step_s()
@@ -444,7 +444,7 @@ def test_micro_batches_on_a_cpu_are_steps_without_update_and_one_with_it(tmp_pat
     found_s = of_three_micro_batches_s(tmp_path, capsys, machine=cpu, n_gpus="0")
     options = StepOptions(precision="fp32", accumulation="add")
     device, network = Places(load_machine(cpu)).find("cpu").device, build_network("alexnet", batch=4)
-    added_s = sum(issue.host_s + issue.device_s for issue in issues_of(device, network, options) if issue.adds)
+    added_s = sum(issue.host_s + issue.device_s for issue in launches_of(device, network, options) if issue.adds)
     assert found_s == pytest.approx(with_s + 2 * (without_s + added_s))
     assert without_s < with_s
 

@@ -22,7 +22,7 @@ from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 from simulator.step.fitting import largest_batch
 from simulator.step.fusion import fused_groups
-from simulator.step.issue import DeviceWork, Launch, issues_of
+from simulator.step.issue import DeviceWork, Launch, launches_of
 from simulator.step.memory import MemoryNeed, memory_need
 from simulator.training.micro_batches import Batches
 from simulator.training.plan import plan_alone
@@ -244,7 +244,7 @@ def grouped(operator: Operator, *parameters: Parameter) -> Network:
 
 def compiled_backward(network: Network) -> DeviceWork:
     """Return the backward work of the fused group of *network*."""
-    issues = issues_of(PLACES.find().device, network, StepOptions(compiled=True, mode="backward"))
+    issues = launches_of(PLACES.find().device, network, StepOptions(compiled=True, mode="backward"))
     (issue,) = [each for each in issues if each.name.startswith("last")]
     return issue.work
 
@@ -271,7 +271,7 @@ def test_running_statistics_are_pointwise_in_a_group() -> None:
     network = grouped(BatchNorm(16, 32, 32, 32), Parameter("norm.weight", 64))
     device = PLACES.find().device
     options = StepOptions(compiled=True, mode="inference")
-    (issue,) = [each for each in issues_of(device, network, options) if each.name.startswith("last")]
+    (issue,) = [each for each in launches_of(device, network, options) if each.name.startswith("last")]
     assert issue.work.kinds == ("streaming",)
     assert issue.work.costs[0].bytes == 2 * 4 * 16 * 32 * 32 * 32
 
@@ -282,8 +282,8 @@ def test_recompute_runs_each_block_forward_again() -> None:
     ]
     network = Network("blocks", tuple(layers), (4096,) * 5, 1)
     device = PLACES.find().device
-    plain = issues_of(device, network, StepOptions())
-    again = issues_of(device, network, StepOptions(recompute="full"))
+    plain = launches_of(device, network, StepOptions())
+    again = launches_of(device, network, StepOptions(recompute="full"))
     assert [i.name for i in again if i.name.endswith("(again)")] == [f"blocks.{i}.linear (again)" for i in (3, 2, 1, 0)]
     assert len(again) == len(plain) + 4
 
@@ -325,7 +325,7 @@ def test_the_largest_batch_that_fits(available_bytes: float) -> None:
 def test_the_host_keeps_gradients_and_gathers_parameters_for_the_update() -> None:
     device = PLACES.find().device
     network = perceptron()
-    issues = issues_of(device, network, StepOptions(optimizer="momentum"))
+    issues = launches_of(device, network, StepOptions(optimizer="momentum"))
     (update,) = [each for each in issues if each.name == "momentum step"][:1]
     plain_s = dispatch_time(device, Elementwise("momentum_step", network.parameter_count), "bwd_data")
     assert update.host_s == pytest.approx(plain_s + update_time(device, 2))
@@ -338,14 +338,14 @@ def test_the_host_keeps_gradients_and_gathers_parameters_for_the_update() -> Non
 def test_scaled_gradients_are_looked_at_before_the_update() -> None:
     device = PLACES.find().device
     for precision, looked_at in (("amp-fp16", ["momentum step"]), ("fp16", []), ("fp32", [])):
-        issues = issues_of(device, perceptron(), StepOptions(precision=precision))  # type: ignore[arg-type]
+        issues = launches_of(device, perceptron(), StepOptions(precision=precision))  # type: ignore[arg-type]
         assert [each.name for each in issues if each.waits] == looked_at
 
 
 def test_an_optimiser_from_tensor_to_tensor_asks_the_host_for_each() -> None:
     device = PLACES.find().device
     network = perceptron(8, 64)
-    by_tensor = [i for i in issues_of(device, network, StepOptions(optimizer="bert-adam")) if i.part == "update"]
+    by_tensor = [i for i in launches_of(device, network, StepOptions(optimizer="bert-adam")) if i.part == "update"]
     assert [i.name for i in by_tensor] == ["bert-adam step of first.weight", "bert-adam step of second.weight"]
     assert all(i.waits for i in by_tensor)  # the host reads each gradient's norm
     calls = len(tensor_passes("bert-adam"))
@@ -353,17 +353,17 @@ def test_an_optimiser_from_tensor_to_tensor_asks_the_host_for_each() -> None:
         assert each.host_s + each.device_s > update_time(device, calls)
         assert each.host_s < update_time(device, calls)  # but calls overlap with the device's previous one
     together = sum(i.host_s + i.device_s for i in by_tensor)
-    at_once = [i for i in issues_of(device, network, StepOptions(optimizer="adam")) if i.part == "update"]
+    at_once = [i for i in launches_of(device, network, StepOptions(optimizer="adam")) if i.part == "update"]
     assert together > 0.5 * sum(i.host_s + i.device_s for i in at_once)
 
 
 def test_from_tensor_to_tensor_large_ones_take_their_passes() -> None:
     device = PLACES.find().device
     network = perceptron(1, 16000)  # a tensor of 1 GB
-    (first, _) = [i for i in issues_of(device, network, StepOptions(optimizer="bert-adam")) if i.part == "update"]
+    (first, _) = [i for i in launches_of(device, network, StepOptions(optimizer="bert-adam")) if i.part == "update"]
     moved = sum(each.reads + each.writes for each in tensor_passes("bert-adam")) * 4.0 * (16000**2 + 16000)
     assert sum(cost.bytes for cost in first.work.costs) == pytest.approx(moved, rel=1e-3)
-    adam = [i for i in issues_of(device, network, StepOptions(optimizer="adam")) if i.part == "update"]
+    adam = [i for i in launches_of(device, network, StepOptions(optimizer="adam")) if i.part == "update"]
     ratio = 2 * first.device_s / sum(i.device_s for i in adam)  # of two tensors
     assert ratio == pytest.approx(moved / (18 * 4.0 * (16000**2 + 16000)), rel=0.05)
 
@@ -371,7 +371,7 @@ def test_from_tensor_to_tensor_large_ones_take_their_passes() -> None:
 def test_adam_in_a_loop_calls_eight_kernels_for_each_tensor_and_never_waits() -> None:
     device = PLACES.find().device
     network = perceptron(8, 64)
-    looped = [i for i in issues_of(device, network, StepOptions(optimizer="adam-loop")) if i.part == "update"]
+    looped = [i for i in launches_of(device, network, StepOptions(optimizer="adam-loop")) if i.part == "update"]
     assert [i.name for i in looped] == ["adam-loop step of first.weight", "adam-loop step of second.weight"]
     assert not any(i.waits for i in looped)
     assert all(i.work is not None and len(i.work.costs) == 8 for i in looped)
@@ -387,7 +387,7 @@ def test_lamb_takes_norms_besides_adam_and_remembers_as_much() -> None:
     network = perceptron(1, 8000)
 
     def moved(optimizer: Optimizer, **options: bool) -> float:
-        issues = issues_of(device, network, StepOptions(optimizer=optimizer, **options))
+        issues = launches_of(device, network, StepOptions(optimizer=optimizer, **options))
         return sum(cost.bytes for i in issues if i.part == "update" for cost in i.work.costs)
 
     n = 4.0 * network.parameter_count

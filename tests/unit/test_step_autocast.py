@@ -8,7 +8,7 @@ from simulator.api import load_machine
 from simulator.places import Places
 from simulator.questions.options import Policy, StepOptions
 from simulator.step.autocast import Cast, casts_of, wide_tensors
-from simulator.step.issue import issues_of
+from simulator.step.issue import launches_of
 from simulator.step.lowering import Lowering, Mix
 from simulator.workload.kernels import Streaming
 from simulator.workload.network import Layer, Network, Parameter
@@ -79,14 +79,14 @@ def test_a_normalisation_casts_what_comes_in_half() -> None:
 def test_images_are_cast_once_and_no_gradient_of_them_is() -> None:
     casts = casts_by_name(CNN)
     assert list(casts) == ["conv1"]
-    issues = issues_of(DEVICE, CNN, StepOptions(precision="amp-bf16"))
+    issues = launches_of(DEVICE, CNN, StepOptions(precision="amp-bf16"))
     first = [issue for issue in issues if issue.name == "conv1 (cast)"]
     # The image and the weight in the forward pass; only the weight's gradient in the backward pass.
     assert [issue.part for issue in first] == ["forward", "forward", "backward"]
 
 
 def copied_bytes(policy: Policy, **options: bool) -> float:
-    issues = issues_of(DEVICE, BERT, StepOptions(precision=policy, optimizer="adam", **options))
+    issues = launches_of(DEVICE, BERT, StepOptions(precision=policy, optimizer="adam", **options))
     return sum(issue.work.costs[0].bytes for issue in issues if "(cast)" in issue.name)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from simulator.questions.options import StepOptions
-from simulator.step.issue import issues_of
+from simulator.step.issue import launches_of
 from simulator.workload.find import find_network
 from simulator.workload.kernels import Gemm, Streaming
 from simulator.workload.operators import Conv2d
@@ -36,6 +36,6 @@ def test_a_step_without_cudnn_takes_longer() -> None:
     options = StepOptions(precision="fp32")
 
     def busy_s(asked: StepOptions) -> float:
-        return sum(issue.device_s for issue in issues_of(device, network, asked))
+        return sum(issue.device_s for issue in launches_of(device, network, asked))
 
     assert busy_s(replace(options, framework="caffe")) > 1.5 * busy_s(options)

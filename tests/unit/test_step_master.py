@@ -7,7 +7,7 @@ import pytest
 from simulator.api import load_machine
 from simulator.places import Places
 from simulator.questions.options import Policy, StepOptions
-from simulator.step.issue import issues_of
+from simulator.step.issue import launches_of
 from simulator.step.lowering import TO_MASTER, UNSCALE, Lowering
 from simulator.step.memory import memory_need
 from simulator.workload.kernels import Gemm, Rowwise, Streaming
@@ -39,7 +39,7 @@ def test_all_is_computed_in_half_precision_but_the_loss(policy: Policy, half: st
 
 def test_only_logits_are_cast() -> None:
     network = build_network("gpt2", batch=1, sequence_length=128, layers=1, loss=True)
-    names = [issue.name for issue in issues_of(DEVICE, network, options("master-bf16"))]
+    names = [issue.name for issue in launches_of(DEVICE, network, options("master-bf16"))]
     assert {name for name in names if "(cast)" in name} == {"loss (cast)"}
 
 
@@ -54,7 +54,7 @@ def test_gradients_become_fp32_and_the_copy_is_written_back(policy: Policy, firs
     assert all(isinstance(kernel, Streaming) for kernel in kernels)
     # Gradients 2 -> 4 B; parameter, gradient and two moments read and three written in fp32; 4 -> 2 B.
     assert [kernel.bytes / n for kernel in kernels] == [6, 28, 6]
-    issues = [issue for issue in issues_of(DEVICE, BERT, chosen) if issue.part == "update"]
+    issues = [issue for issue in launches_of(DEVICE, BERT, chosen) if issue.part == "update"]
     assert any(issue.waits for issue in issues) == waits
 
 

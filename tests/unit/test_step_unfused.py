@@ -8,7 +8,7 @@ import pytest
 
 from simulator.devices.optimizer import first_reads, optimizer_kernels
 from simulator.questions.options import StepOptions
-from simulator.step.issue import issues_of
+from simulator.step.issue import launches_of
 from simulator.workload.find import find_network
 from simulator.workload.kernels import Gemm, Streaming
 from simulator.workload.operators import Conv2d, Elementwise, LayerNorm, Linear, Operator, Phase
@@ -56,7 +56,7 @@ def test_a_step_of_bert_is_slower_unless_compiled() -> None:
     options = StepOptions(precision="fp32", optimizer="adam")
 
     def busy_s(asked: StepOptions) -> float:
-        return sum(issue.device_s for issue in issues_of(device, network, asked))
+        return sum(issue.device_s for issue in launches_of(device, network, asked))
 
     graph = replace(options, framework="tensorflow")
     assert busy_s(graph) > 1.2 * busy_s(options)

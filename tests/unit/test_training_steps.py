@@ -19,7 +19,7 @@ from simulator.questions.options import Recompute, StepOptions
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.questions.where import Where
 from simulator.results.training import TrainingResult
-from simulator.step.issue import issues_of
+from simulator.step.issue import launches_of
 from simulator.training.exchange import CollectiveLabel
 from simulator.workload.network import Network, block_name
 from simulator.workload.zoo.registry import build_network
@@ -88,7 +88,7 @@ def test_where_exchange_is_free_a_share_saves_the_update_of_the_others() -> None
     network = build_network("gpt2", batch=64, sequence_length=512, layers=4)  # no hook of a share keeps it waiting
     whole_s = alone_on(MACHINE, network, options).step_time_s
     share_s = step(options, network, **SHARES).step_time_s
-    update_s = sum(issue.device_s for issue in issues_of(DEVICE, network, options) if issue.part == "update")
+    update_s = sum(issue.device_s for issue in launches_of(DEVICE, network, options) if issue.part == "update")
     assert whole_s - share_s <= update_s * 7 / 8 * (1 + 1e-9)
     assert share_s < whole_s
 
@@ -180,7 +180,7 @@ def test_what_runs_forward_again_leaves_no_gradients() -> None:
         result = step(options, network, time_s=10.0)
         return result.step_time_s - len(exchanged(result)) * 10.0
 
-    forward = [i for i in issues_of(DEVICE, network, HALF) if i.part == "forward" and i.name.startswith("layers.3.")]
+    forward = [i for i in launches_of(DEVICE, network, HALF) if i.part == "forward" and i.name.startswith("layers.3.")]
     block_s = sum(issue.device_s for issue in forward)
     assert first_s("full") - first_s("none") == pytest.approx(2 * block_s, rel=0.02)
 
