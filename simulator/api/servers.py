@@ -66,8 +66,8 @@ def _steady(
     count = _FEW + (late or 0)
     found = _ran(shared, teams, servers, [count] * len(teams), starts_s)
     if late is None and len(teams) > 1:
-        paces = [own[-1] - own[-2] for own in found.ends]
-        few = max(2, min(_FEW, int(_MOST * min(paces) / max(paces))))
+        paces = [(own[-1] - own[0]) / (len(own) - 1) for own in found.ends]
+        few = max(3, min(2 * _FEW, int(_MOST * min(paces) / max(paces))))
         counts = [min(_MOST, ceil(few * max(paces) / pace)) for pace in paces]
         return _ran(shared, teams, servers, counts, starts_s)
     while late is not None and found.cycle is None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from simulator.cli.later import later
 from simulator.cli.options import parse_count
@@ -14,7 +15,7 @@ from simulator.cli.step_command import check_fits
 from simulator.cli.step_questions import ask_steps
 from simulator.cli.step_text import fit_words
 from simulator.cli.table import Column, outside_lines, table_lines
-from simulator.cli.written import CommandOptions, check_read
+from simulator.cli.written import OVERLAP, CommandOptions, check_read
 from simulator.collectives.request import Unsuitable
 from simulator.console.progress import Progress
 from simulator.console.style import Style
@@ -63,8 +64,17 @@ def answer_scale(written: CommandOptions, option: str, counts: Sequence[int]) ->
 def _result(written: CommandOptions, option: str, count: int) -> TrainingResult:
     """Return the step on *count* machines or GPUs, as *option* says; raises InputError that names the point."""
     point = replace(written, nodes=str(count)) if option == "--nodes" else replace(written, gpus=str(count))
+    if option == "--gpus" and count == 1:  # what is said of exchanges is for the other points
+        said: dict[str, Any] = {
+            "parallel": (),
+            "strategy": None,
+            "overlap": OVERLAP,
+            "reduce_fp32": False,
+            "nccl": None,
+        }
+        point = replace(point, **said, contention=True, divide="even")
     try:
-        session, questions = ask_steps(replace(point, parallel=()) if option == "--gpus" and count == 1 else point)
+        session, questions = ask_steps(point)
         if len(questions) > 1:
             raise InputError("scale draws one curve; name one machine, layout, strategy and overlap")
         return session.step(questions[0])

@@ -77,7 +77,10 @@ def _ways(written: CommandOptions) -> list[StepQuestion]:
         for bucket_bytes in overlaps
         for strategy in strategies
     ]
-    return in_ways(StepQuestion, {**said, **more, **fixed}, ways)
+    found = in_ways(StepQuestion, {**said, **more, **fixed}, ways)
+    if more["divided"] and not all(way.divided for way in found):  # their work would not be the same
+        raise refused("divided", f"is for {mention('layout', 'dp')}, with a collective; ask the other ways apart")
+    return found
 
 
 def _more(written: CommandOptions) -> dict[str, Any]:

@@ -151,11 +151,13 @@ REFUSED: dict[str, str] = {
     **dict.fromkeys(("checkpoint-in-cpu", "offload-optimizer-device", "offload-param-device"), OFFLOADS),
     **dict.fromkeys(("fsdp-offload-params", "fsdp-cpu-offload", "fsdp-offload", "offload", "cpu-offload"), OFFLOADS),
     **dict.fromkeys(("load-in-4bit", "load-in-8bit", "quantization-bit", "use-qlora"), _NARROW),
-    **dict.fromkeys(("use-cpu", "no-cuda"), ON_CPU),
+    **dict.fromkeys(("use-cpu", "no-cuda", "cpu"), ON_CPU),
     "hybrid-override-pattern": "layers other than attention and feed-forward layers are not modelled here",
     "use-megatron-lm": "Accelerate's degrees of parallelism are not read; launch Megatron-LM's own program",
     "yaml-cfg": "the file is not read; write its settings as arguments",
 }
+# Arguments that name a device; "cpu" is refused like those above.
+DEVICES = ("device", "accelerator")
 
 
 def is_timeless(name: str, of_launcher: bool = False) -> bool:

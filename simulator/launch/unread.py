@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from simulator.errors import few, nearest, one_line
 from simulator.launch.arguments import Arguments, spelt_flag
 from simulator.launch.switches import is_off
-from simulator.launch.timeless import NOT_MODELLED, REFUSED, USUAL, is_timeless
+from simulator.launch.timeless import DEVICES, NOT_MODELLED, ON_CPU, REFUSED, USUAL, is_timeless
 
 _FILE = re.compile(r"\S+\.(ya?ml|toml|json|cfg|conf|py|sh)")
 _SETTING = re.compile(r"[+~]{0,2}[A-Za-z_][\w./@-]*=.*", re.DOTALL)
@@ -20,6 +20,11 @@ def refuse_arguments(args: Arguments, launcher: Arguments) -> None:
         for name in each.names:
             if name in REFUSED and not is_off(each.value(name) or "true"):
                 each.fault(name, REFUSED[name])
+            device = (each.value(name) or "").lower().partition(":")[0] if name in DEVICES else ""
+            if device == "cpu":
+                each.fault(name, ON_CPU)
+            elif device in ("cuda", "gpu"):
+                each.has(name)  # read: what is simulated anyway
     args.faults += [fault for fault in launcher.faults if fault not in args.faults]
 
 
@@ -46,7 +51,7 @@ def unread(args: Arguments, launcher: Arguments, starter: str, files: list[str])
     for file, listed in unknown.items():
         if listed:
             name = listed[0].lstrip("-")
-            near = nearest(name, args.read | launcher.read, listed=0) if len(name) > 2 else ""
+            near = nearest(name, (args.read | launcher.read) - {name}, listed=0) if len(name) > 2 else ""
             hint = f"; {near}" if len(listed) == 1 and near.startswith("did") else ""
             notes.append(f"{file}{': ' if file else ''}not known, and without effect: {few(listed)}{hint}")
     if files:

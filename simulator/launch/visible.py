@@ -21,6 +21,7 @@ _CONTAINER = "NVIDIA_VISIBLE_DEVICES"  # of a container, within which all others
 _BASE = "ROCR_VISIBLE_DEVICES"  # of the driver below HIP, whose numbers count within it
 _NAMES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 GPU_LISTS = (*_NAMES, _BASE)
+_NO_GPU = ("", "-1", "nodevfiles", "none", "void")
 _COUNTS = ("num-gpus", "num-nodes")  # of DeepSpeed
 _FILTERS = {"include": "include", "i": "include", "exclude": "exclude", "e": "exclude"}
 _HERE = {"localhost", "127.0.0.1"}
@@ -197,7 +198,7 @@ def _of_variable(name: str, launcher: Arguments, environment: Mapping[str, Word]
         return EVERY_GPU
     value = word.text.replace(" ", "")
     said = f"{name}={one_line(word.text, 60)}"
-    if value in ("", "-1", "NoDevFiles"):
+    if value.lower() in _NO_GPU:
         _fault(launcher, word, f"{said}: {ON_CPU}")
     elif _NUMBERS.fullmatch(value):
         gpus = _distinct(value)

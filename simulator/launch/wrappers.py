@@ -53,6 +53,6 @@ def _shown(word: Word, said: str) -> Word:
     devices, count = _DEVICES.match(said), _COUNT.fullmatch(said)
     if devices is not None:
         return replace(word, text=devices[1])
-    if count is not None and int(count[1]):
+    if count is not None:
         return replace(word, text=",".join(map(str, range(int(count[1])))))
     return replace(word, text=said.partition(",")[0])

@@ -131,12 +131,19 @@ def cycle_of(ends: Sequence[Sequence[float]]) -> int | None:
     return None
 
 
-def periods_of(ends: Sequence[Sequence[float]], cycle: int | None) -> list[tuple[int, int, float]]:
+def periods_of(
+    ends: Sequence[Sequence[float]], cycle: int | None, *, in_step: bool = False
+) -> list[tuple[int, int, float]]:
     """Return for each team two steps in the last half of its steps, and the seconds per step between their ends.
 
-    Of steps that repeat, these are up to three times *cycle* steps apart.
+    Of steps that repeat, these are up to three times *cycle* steps apart.  Where they do not, and teams are not
+    *in_step*, all are measured in the same time, so that their rates together are what links carry in it.
     """
     until_s = min(own[-2] for own in ends)  # the last step has the links to itself, as no step follows it
+    if cycle is None and not in_step:
+        since_s = max(until_s / 2, *(own[0] for own in ends))
+        if since_s < until_s:
+            return [_within(own, since_s, until_s) for own in ends]
     found = []
     for own in ends:
         last = max(1, bisect_right(own, until_s * (1 + _SAME)) - 1)
@@ -146,13 +153,29 @@ def periods_of(ends: Sequence[Sequence[float]], cycle: int | None) -> list[tuple
     return found
 
 
+def _within(ends: Sequence[float], since_s: float, until_s: float) -> tuple[int, int, float]:
+    """Return the steps that ended last at two times, and the seconds per step between these; steps may be in parts."""
+
+    def done(at_s: float) -> tuple[int, float]:
+        number = bisect_right(ends, at_s * (1 + _SAME)) - 1
+        if number == len(ends) - 1:
+            return number, float(number)
+        start_s = ends[number]
+        return number, number + (at_s - start_s) / (ends[number + 1] - start_s)
+
+    (first, before), (last, after) = done(since_s), done(until_s)
+    last = max(1, last)
+    return min(first, last - 1), last, (until_s - since_s) / (after - before)
+
+
 def server_run(
     timeline: Timeline, teams: Sequence[NodeTeam], servers: Sequence[int], *, staleness: int | None, cycle: int | None
 ) -> ServerRun:
     """Return the steady state of *timeline*, which repeats after *cycle* steps; the first steps are left out."""
     machine = timeline.machine
     ends = team_step_ends(timeline, teams)
-    windows = periods_of(ends, cycle if staleness or cycle != 1 else None)  # in step, all of the last half are equal
+    in_step = staleness == 0  # then all of the last half are equal
+    windows = periods_of(ends, None if in_step and cycle == 1 else cycle, in_step=in_step)
     periods = [period_s for _, _, period_s in windows]
     events = _Events(timeline)
     paces = []

@@ -273,3 +273,14 @@ def test_trace_and_plot_need_two_files(tmp_path, capsys) -> None:
     path = str(tmp_path / "x.svg")
     assert run([*RING, "--trace", path, "--plot", path]) == 2
     assert capsys.readouterr().err == f"simulate: --plot {path}: is the file of --trace too\n"
+
+
+@pytest.mark.parametrize(
+    "others", [["--strategy", "nccl,parameter-server"], ["--parallel", "dp", "--parallel", "zero=1"]]
+)
+def test_a_batch_divided_best_is_compared_with_no_way_that_shares_it_evenly(
+    others: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--topology", "p3.8xlarge", "--workload", "lenet", "--global-batch", "64", "--divide", "best"]
+    assert run([*asked, *others]) == 2
+    assert "--divide: is for --parallel dp, with a collective; ask the other ways apart" in capsys.readouterr().err

@@ -222,3 +222,24 @@ def test_other_files_that_a_script_writes_are_read_too(tmp_path: Path) -> None:
 )
 def test_the_trainers_own_optimiser_is_adamw_for_images_too(line: str, optimizer: str | None) -> None:
     assert read_launch(line).options.get("optimizer") == optimizer
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python main.py -a resnet50 -b 64 --device cpu",
+        "accelerate launch --cpu main.py -a resnet50 -b 64",
+        "python train.py --n_layer=2 --batch_size=4 --device=cpu",
+        "python train.py --model resnet50 -b 64 --accelerator cpu",
+        "docker run --gpus 0 image python main.py -a resnet50 -b 64",
+        "docker run -e NVIDIA_VISIBLE_DEVICES=none image python main.py -a resnet50 -b 64",
+    ],
+)
+def test_a_line_that_trains_on_the_cpu_is_refused(line: str) -> None:
+    with pytest.raises(InputError, match="trains on the CPU; leave it out, and name a CPU with --device"):
+        read_launch(line)
+
+
+def test_a_gpu_as_the_device_is_read() -> None:
+    line = "torchrun --nproc-per-node 2 main.py -a resnet50 -b 64 --device cuda:0"
+    assert not any("--device" in note for note in read_launch(line).notes)

@@ -275,3 +275,11 @@ def test_a_network_without_blocks_is_searched_without_tensor_parallelism(capsys)
     words = ["--topology", "p3.16xlarge", "--gpus", "2", "--workload", "alexnet", "--global-batch", "8", "--jobs", "1"]
     assert run(["best", *words, "--quiet"]) == 0
     assert "--parallel: alexnet has no repeated blocks: only dp and pp are searched" in capsys.readouterr().out
+
+
+def test_a_curve_from_one_gpu_takes_what_is_said_of_the_exchange(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["scale", "--topology", "p3.16xlarge", "--gpus", "1,2", "--workload", "lenet", "--batch", "8", "--json"]
+    assert run([*words, "--strategy", "nccl", "--overlap", "none"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert run([*words[:-1], "--strategy", "ring", "--json"]) == 0
+    assert len(said["points"]) == len(json.loads(capsys.readouterr().out)["points"]) == 2
