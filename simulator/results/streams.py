@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from simulator.engine.timeline import Timeline
 from simulator.training.worker import SkippedMicroBatches
 
+_ROUNDING = 1e-9  # relative
+
 
 @dataclass(slots=True)
 class StreamUse:
@@ -31,7 +33,9 @@ def stream_uses(timeline: Timeline) -> dict[str, StreamUse]:
     """Return the use of each stream, from the start to the end of *timeline*.
 
     A stream waits for the dependency of its next activity that ends last; after its own last activity, for the stream
-    that ends last of all.  Skipped micro-batches count like the one that represents them.
+    that ends last of all.  Skipped micro-batches count like the one that represents them.  Where steps overlap,
+    as through parameter servers, a step's work begins before its start and ends after its end; then waits are, in
+    their proportions, what its length leaves beside the work.
     """
     tasks, spans = timeline.plan.tasks, timeline.spans
     times = run_counts(timeline)
@@ -43,7 +47,7 @@ def stream_uses(timeline: Timeline) -> dict[str, StreamUse]:
             before_s[task.stream] = span.end_s
             continue
         use.busy_s += times[task.id] * (span.end_s - span.start_s)
-        gap_s = span.start_s - before_s.get(task.stream, 0.0)
+        gap_s = span.start_s - max(0.0, before_s.get(task.stream, 0.0))
         others = [number for number in task.after if tasks[number].stream != task.stream]
         if gap_s > 0 and others:
             latest = tasks[max(others, key=lambda number: spans[number].end_s)].stream
@@ -53,5 +57,9 @@ def stream_uses(timeline: Timeline) -> dict[str, StreamUse]:
     for stream, end_s in before_s.items():
         if timeline.end_s > end_s:
             waits_s = found[stream].waits_s
-            waits_s[last] = waits_s.get(last, 0.0) + (timeline.end_s - end_s)
+            waits_s[last] = waits_s.get(last, 0.0) + (timeline.end_s - max(0.0, end_s))
+    for use in found.values():
+        waited_s, left_s = sum(use.waits_s.values()), max(0.0, timeline.end_s - use.busy_s)
+        if waited_s > left_s * (1 + _ROUNDING):
+            use.waits_s.update({stream: wait_s * left_s / waited_s for stream, wait_s in use.waits_s.items()})
     return found

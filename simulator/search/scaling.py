@@ -73,6 +73,8 @@ def _cause(before: TrainingResult, after: TrainingResult) -> str:
 
     then, now = spent(before), spent(after)
     name = max(now, key=lambda part: (round(now[part] - then.get(part, 0.0), 12), part))
+    if name == "computing" and after.step.part != before.step.part:
+        return f"all wait for a slower device, {after.step.part}"
     link = f" over {after.bottleneck.name}" if name == "data" and after.bottleneck is not None else ""
     as_many = after.samples * before.device_count >= before.samples * after.device_count
     words = {

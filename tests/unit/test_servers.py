@@ -409,3 +409,11 @@ def test_asynchronous_nodes_take_no_more_from_a_server_than_its_link_gives(
     in_order = session.step(asked(where, staleness=1)).throughput
     assert result.throughput / 32 <= bound * 1.005
     assert result.throughput >= 0.97 * in_order
+
+
+@pytest.mark.parametrize("staleness", [0, 1, None])
+def test_a_stream_works_and_waits_no_longer_than_a_step(session: Session, tmp_path, staleness: int | None) -> None:
+    """Work of a step begins before it and ends after it, where steps overlap."""
+    result = session.step(asked(cluster(tmp_path, "1 GB/s"), staleness=staleness))
+    for use in result.streams.values():
+        assert use.busy_s + sum(use.waits_s.values()) <= max(result.step_time_s, use.busy_s) * (1 + 1e-6)

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from simulator import simulate
 from simulator.api import Session, load_machine
 from simulator.cli import run
 from simulator.errors import InputError
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Where
+from simulator.search.scaling import curve_of
 
 S = 125e6
 B = 1.25e9  # per NIC
@@ -124,3 +126,16 @@ def test_b4_gpus_add_up_over_nvlink_before_anything_leaves_the_node(capsys) -> N
     assert {flow.route.path_class for task, _ in inside for flow in task.flows} == {"nvl"}
     assert run(["--topology", "p3.16xlarge", "--nodes", "2", "--strategy", "parameter-server-sharded", "--quiet"]) == 0
     assert "bottleneck" in capsys.readouterr().out
+
+
+def test_a_curve_over_unlike_gpus_names_the_slower_one(tmp_path: Path) -> None:
+    """The kernels of a slower device take longer; no exchange beside them does that."""
+    (tmp_path / "m.yaml").write_text(
+        "schema_version: 1\nname: m\ndevices:\n  gpu0: {part: v100-pcie-16gb}\n  gpu1: {part: k80-die}\n"
+        "  cpu0: {part: xeon-e5-2686-v4}\nlinks:\n  - {between: ['gpu[0-1]', cpu0], part: pcie3-x16}\n"
+    )
+    asked = {"topology": str(tmp_path / "m.yaml"), "workload": "resnet18", "batch": 8}
+    first, both = simulate(**asked, gpus=1), simulate(**asked, gpus=2)
+    knee = curve_of([first, both]).knee
+    assert knee is not None
+    assert knee.cause == "all wait for a slower device, k80-die"
