@@ -95,3 +95,16 @@ def machines(draw: st.DrawFn, min_gpus: int = 2, max_gpus: int = 8, latencies: b
     level = draw(st.sampled_from(["none", "pix", "pxb", "phb", "sys"]))
     lines.append(f"transport: {{peer_to_peer: {level}}}")
     return machine_from("\n".join(lines) + "\n")
+
+
+UNLIKE = """
+schema_version: 1
+name: unlike
+devices:
+  gpu0: {part: v100-pcie-16gb}
+  gpu1: {part: k80-die}
+  gpu2: {part: gtx-1080}
+  cpu0: {part: xeon-gold-6230}
+links:
+  - {between: ["gpu[0-2]", cpu0], part: pcie3-x16}
+"""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import importlib.util
 import io
 import json
 import re
@@ -13,7 +12,6 @@ import statistics
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import yaml
@@ -25,26 +23,14 @@ from simulator.console.run import run_app
 from simulator.topology.schema import TopologyFile
 from simulator.topology.yaml_source import parse_yaml
 from tests.asked import exchange_on
+from tests.remembered import AGAIN, tables
 from validate.cli.app import app as validate_app
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("answered_once")]
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def _make_tables() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_tables", ROOT / "docs" / "make_tables.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-tables = _make_tables()
 DOCUMENTS = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in tables.documents()}
 README = DOCUMENTS["README.md"]
-AGAIN = "run python docs/make_tables.py"
 
 
 def named_blocks(wanted: Iterable[str]) -> list[tuple[str, str, str]]:

@@ -16,18 +16,8 @@ from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion, accumulating
 from simulator.questions.where import Where
 from simulator.results.training import TrainingResult
+from tests.machines import UNLIKE
 
-UNLIKE = """
-schema_version: 1
-name: unlike
-devices:
-  gpu0: {part: v100-pcie-16gb}
-  gpu1: {part: k80-die}
-  gpu2: {part: gtx-1080}
-  cpu0: {part: xeon-gold-6230}
-links:
-  - {between: ["gpu[0-2]", cpu0], part: pcie3-x16}
-"""
 P3 = Where("p3.16xlarge")
 SESSION = Session()
 LAYOUTS = ("dp", "zero=1,dp", "zero=2,dp", "fsdp", "tp=2,dp", "tp=2,sp,zero=1,dp", "pp=2,dp", "cp=2,dp")

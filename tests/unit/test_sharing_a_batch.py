@@ -19,20 +19,10 @@ from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 from simulator.training.division import divide
+from tests.machines import UNLIKE
 
 P3 = Where("p3.16xlarge")
 LENET = StepQuestion(where=P3, workload="lenet-d2l", batch=128, gpus=(0, 1), options=StepOptions(optimizer="sgd"))
-UNLIKE = """
-schema_version: 1
-name: unlike
-devices:
-  gpu0: {part: v100-pcie-16gb}
-  gpu1: {part: k80-die}
-  gpu2: {part: gtx-1080}
-  cpu0: {part: xeon-gold-6230}
-links:
-  - {between: ["gpu[0-2]", cpu0], part: pcie3-x16}
-"""
 
 
 pytestmark = pytest.mark.slow
