@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from reports.colours import INK
 from reports.file import figure_file
+from reports.sizes import draw_over_sizes
 
 _EXPECTED, _MEASURED, _OTHER = "#0072b2", "#d55e00", "#7a5195"  # from Okabe and Ito's colour-blind-safe palette
 _WIDTH = 72  # characters of the title in a line
@@ -40,24 +40,9 @@ def _figure(document: Mapping[str, Any], title: str) -> Figure:
         times = [(entry["size_bytes"], bus_of[entry["size_bytes"]] / entry["time_s"]) for entry in each["times"]]
         label = textwrap.shorten(each["words"], 60, placeholder="...")
         axes.plot([t[0] for t in times], [t[1] for t in times], "--", color=_OTHER, lw=1.4, label=label)
-    axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_locator(LogLocator(base=2, numticks=9))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _binary(value)))
-    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_ylim(bottom=0.0)
-    axes.set_xlabel("size of the buffer")
     axes.set_ylabel("bus bandwidth, GB/s")
-    axes.grid(visible=True, which="major", color="#d3d7db", linewidth=0.6)
-    axes.tick_params(labelsize=8.5)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    draw_over_sizes(axes, "size of the buffer")
     axes.legend(frameon=False, fontsize=9, loc="upper left")
     figure.text(0.02, 0.97, "\n".join(lines), fontsize=11.5, fontweight="bold", va="top", color=INK)
     return figure
-
-
-def _binary(n_bytes: float) -> str:
-    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if n_bytes >= scale:
-            return f"{n_bytes / scale:.3g} {unit}"
-    return f"{n_bytes:.0f} B"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
@@ -14,6 +15,9 @@ from reports.foot import with_foot
 from simulator.results.changed import changed_words
 from simulator.results.single import SingleResult
 from simulator.units import format_duration, format_size
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _WIDTH = 80
 
@@ -37,24 +41,28 @@ def _figure(results: Sequence[SingleResult], title: str) -> Figure:
         banded = [entry for entry in mine if entry["band"] is not None]
         low, high = ([entry["band"][end] for entry in banded] for end in ("low_s", "high_s"))
         axes.fill_between([entry["size_bytes"] for entry in banded], low, high, color=colour, alpha=0.15, linewidth=0)
-    axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    axes.xaxis.set_major_locator(LogLocator(base=2, numticks=9))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _binary(value)))
     axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0), numticks=14))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_duration(value, digits=3)))
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_minor_formatter(NullFormatter())
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    draw_over_sizes(axes)
     of = next((entry["of"] for entry in entries if "of" in entry), "")
-    axes.set_xlabel("size")
     axes.set_ylabel(f"time of {of}" if of else "time")
-    axes.grid(visible=True, which="major", color="#d3d7db", linewidth=0.6)
-    axes.tick_params(labelsize=8.5)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
     axes.legend(frameon=False, fontsize=9)
     figure.text(0.02, 0.97, "\n".join(textwrap.wrap(title, _WIDTH)), fontsize=11.5, fontweight="bold", va="top")
     return figure
+
+
+def draw_over_sizes(axes: Axes, label: str = "size") -> None:
+    """Draw the axis of sizes, in powers of 2, and a grid; the other axis comes before."""
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_locator(LogLocator(base=2, numticks=9))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _binary(value)))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xlabel(label)
+    axes.grid(visible=True, which="major", color="#d3d7db", linewidth=0.6)
+    axes.tick_params(labelsize=8.5)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _binary(n_bytes: float) -> str:

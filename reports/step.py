@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
@@ -114,19 +114,13 @@ def _draw_streams(axes: Axes, result: TrainingResult) -> None:
     names = [name for name in result.streams if "/" not in name or name.startswith(prefix)]
     of = {name: _STREAMS.get(name.removeprefix(prefix), "exchange") for name in names}
     colours = {name: ACTIVITIES["copies" if "copies" in name else of[name]] for name in names}
-    spans: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
-    for task, span in zip(result.timeline.plan.tasks, result.timeline.spans, strict=True):
-        held = spans.get(task.stream)
-        if held is None or span.end_s <= span.start_s:
-            continue
-        if held and span.start_s - held[-1][1] < 2e-3 * result.step_time_s:  # gap narrower than a line
-            held[-1] = held[-1][0], max(held[-1][1], span.end_s)
-        else:
-            held.append((span.start_s, span.end_s))
+    busy, critical = (
+        _bars(result, names, of) for of in (range(len(result.timeline.spans)), critical_path(result.timeline))
+    )
     for row, name in enumerate(names):
-        bars = [(start_s, end_s - start_s) for start_s, end_s in spans[name]]
-        axes.broken_barh(bars, (row - 0.31, 0.62), facecolors=colours[name])
-    _draw_critical(axes, result, names)
+        axes.broken_barh(busy[name], (row - 0.31, 0.62), facecolors=colours[name])
+    for row, name in enumerate(names):
+        axes.broken_barh(critical[name], (row + 0.34, 0.1), color=INK)
     axes.set_yticks(range(len(names)), [name.removeprefix(prefix) for name in names])
     axes.set_ylim(len(names) - 0.5, -0.5)
     head = f"what the streams of {result.step.device} do; black: the critical path, which a shorter step must shorten"
@@ -134,20 +128,18 @@ def _draw_streams(axes: Axes, result: TrainingResult) -> None:
     _on_time_axis(axes, result.step_time_s)
 
 
-def _draw_critical(axes: Axes, result: TrainingResult, names: Sequence[str]) -> None:
-    """Draw, under each stream of *names*, when it is on the critical path of the step."""
+def _bars(result: TrainingResult, names: Sequence[str], numbers: Iterable[int]) -> dict[str, list[tuple[float, float]]]:
+    """Return the start and length of each bar of the activities *numbers* on the streams *names*."""
     spans: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
-    tasks = result.timeline.plan.tasks
-    for number in critical_path(result.timeline):
-        held, span = spans.get(tasks[number].stream), result.timeline.spans[number]
+    for number in numbers:
+        held, span = spans.get(result.timeline.plan.tasks[number].stream), result.timeline.spans[number]
         if held is None or span.end_s <= span.start_s:
             continue
-        if held and span.start_s - held[-1][1] < 2e-3 * result.step_time_s:
+        if held and span.start_s - held[-1][1] < 2e-3 * result.step_time_s:  # gap narrower than a line
             held[-1] = held[-1][0], max(held[-1][1], span.end_s)
         else:
             held.append((span.start_s, span.end_s))
-    for row, name in enumerate(names):
-        axes.broken_barh([(start_s, end_s - start_s) for start_s, end_s in spans[name]], (row + 0.34, 0.1), color=INK)
+    return {name: [(start_s, end_s - start_s) for start_s, end_s in of] for name, of in spans.items()}
 
 
 def _on_time_axis(axes: Axes, step_time_s: float) -> None:

@@ -6,12 +6,12 @@ Each is a copy of the topology in which one thing is missing, slower or disabled
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from simulator.topology.parts import LinkPart, NicPart, SwitchPart
-from simulator.topology.topology import Topology
+from simulator.topology.parts import NicPart, SwitchPart
+from simulator.topology.topology import Device, Topology, Wire
 
 _DIRECT = ("nvlink", "xgmi")
 
@@ -76,20 +76,30 @@ def without_gpudirect(topology: Topology) -> Topology:
     return replace(topology, transport=topology.transport.model_copy(update={"gpudirect_rdma": "none"}))
 
 
-def slower_adapters(topology: Topology, share: float) -> Topology:
-    """Return *topology* with adapters at *share* of their rate."""
-    devices = tuple(
-        replace(device, part=device.part.model_copy(update={"bandwidth": share * device.part.bandwidth}))
-        if isinstance(device.part, NicPart)
-        else device
-        for device in topology.devices
-    )
-    ends = {device.name for device in topology.devices if isinstance(device.part, NicPart)}
-    wires = tuple(
-        replace(wire, part=_at(wire.part, share)) if wire.part.of != "pcie" and ends & {wire.a, wire.b} else wire
-        for wire in topology.wires
-    )
+def scaled(topology: Topology, factor: float, figures: Callable[[Device | Wire], Sequence[str]]) -> Topology:
+    """Return *topology* with figures of its devices and wires *factor* times as high.
+
+    *figures* names those of a device or wire by the fields of its part; what a part lacks, or has as 0, stays.
+    """
+
+    def changed(of: Any) -> Any:
+        known = {name: value for name in figures(of) if (value := getattr(of.part, name, None))}
+        update = {name: factor * value for name, value in known.items()}
+        return replace(of, part=of.part.model_copy(update=update)) if update else of
+
+    devices, wires = (tuple(map(changed, every)) for every in (topology.devices, topology.wires))
     return replace(topology, devices=devices, wires=wires)
+
+
+def slower_adapters(topology: Topology, share: float) -> Topology:
+    """Return *topology* with adapters, and what is plugged into them, at *share* of their rate."""
+    ends = {device.name for device in topology.devices if isinstance(device.part, NicPart)}
+
+    def figures(of: Device | Wire) -> Sequence[str]:
+        slower = of.name in ends if isinstance(of, Device) else of.part.of != "pcie" and bool(ends & {of.a, of.b})
+        return ("bandwidth",) if slower else ()
+
+    return scaled(topology, share, figures)
 
 
 def without_nvlink(topology: Topology) -> Topology:
@@ -106,16 +116,12 @@ def without_peers(topology: Topology) -> Topology:
 
 def narrower_pcie(topology: Topology, share: float, ends: Collection[str] = ()) -> Topology:
     """Return *topology* with PCIe links, or only the one between two *ends*, at *share* of their rate."""
-    narrow = [w.part.of == "pcie" and (not ends or {w.a, w.b} == set(ends)) for w in topology.wires]
-    wires = (
-        replace(w, part=_at(w.part, share)) if is_narrow else w
-        for w, is_narrow in zip(topology.wires, narrow, strict=True)
-    )
-    return replace(topology, wires=tuple(wires))
 
+    def figures(of: Device | Wire) -> Sequence[str]:
+        narrow = isinstance(of, Wire) and of.part.of == "pcie" and (not ends or {of.a, of.b} == set(ends))
+        return ("bandwidth",) if narrow else ()
 
-def _at(part: LinkPart, share: float) -> LinkPart:
-    return part.model_copy(update={"bandwidth": share * (part.bandwidth or 0.0)})
+    return scaled(topology, share, figures)
 
 
 def _without(topology: Topology, gone: set[str]) -> Topology:

@@ -5,9 +5,10 @@ Each change is a full simulation, of a machine with modified parts or of a modif
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from simulator.api.faulty import scaled
 from simulator.api.outcome import outcome
 from simulator.api.session import Session
 from simulator.collectives.request import Unsuitable
@@ -19,10 +20,11 @@ from simulator.results.alternatives import Alternative
 from simulator.spelling import word_of
 from simulator.step.changes import possible_changes
 from simulator.topology.load import load_topology
-from simulator.topology.parts import CpuPart, LinkPart, NicPart, Part, SwitchPart
-from simulator.topology.topology import Topology
+from simulator.topology.parts import CpuPart, LinkPart, NicPart, SwitchPart
+from simulator.topology.topology import Device, Topology, Wire
 
 _TIMES = 2.0
+_LATENCIES = ("latency", "plugin_time")
 _LEAST = 1e-3  # of the step's time: a smaller gain does not count
 _NAMES = {"nvlink": "NVLink", "xgmi": "xGMI", "pcie": "PCIe", "infiniband": "InfiniBand", "ethernet": "Ethernet"}
 
@@ -49,18 +51,11 @@ def _changes(session: Session, question: StepQuestion) -> Iterator[tuple[str, Se
     several = question.device is None and len(question.gpus or session.machine(where).gpus) > 1
     if several and where.topology != "-":
         topology = load_topology(where.topology, n_nodes=where.nodes, fabric=where.fabric)
-        kinds = sorted({wire.part.of for wire in topology.wires if wire.part.of != "storage"})
-        machines = [(f"{_NAMES.get(kind, kind)} links twice as fast", faster_links(topology, kind)) for kind in kinds]
-        machines.append(("latencies of links, adapters and switches halved", shorter_latencies(topology)))
-        machines.append(("memory of hosts twice as fast", faster_host_memory(topology)))
-        machines.append(("fabrics of switches twice as fast", wider_fabrics(topology)))
-        machines.append(("GPUDirect between GPUs and adapters", with_gpudirect(topology)))
-        for words, changed in machines:
-            if changed == topology:
-                continue
-            there = replace(where, topology=f"{where.topology} with {words}")
-            session.know(there, changed)
-            yield words, session, replace(question, where=there)
+        for words, changed in better_machines(topology).items():
+            if changed != topology:
+                there = replace(where, topology=f"{where.topology} with {words}")
+                session.know(there, changed)
+                yield words, session, replace(question, where=there)
     parts = {node.part_name for node in session.machine(where).nodes_of(0)}
     known = {name: session.calibrations.get(name, Calibration()) for name in parts}
     hosts = {
@@ -102,79 +97,45 @@ def _switches(session: Session, question: StepQuestion, *, several: bool) -> Ite
         yield f"{word_of('parallel')} {other.words}", changed(question, layout=other)
 
 
-def faster_links(topology: Topology, kind: str) -> Topology:
-    """Return *topology* with links of *kind* (``nvlink``, ``pcie``, ...) and their adapters twice as fast.
+def better_machines(topology: Topology) -> dict[str, Topology]:
+    """Return *topology* with one sort of its parts twice as good, by what is, in words.
 
-    The fabrics of switches of such links scale too.
+    With links, their adapters and the fabrics of their switches are faster; GPUDirect is for all GPUs of a node.
     """
+    kinds = sorted({wire.part.of for wire in topology.wires if wire.part.of != "storage"})
+    found = {f"{_NAMES.get(kind, kind)} links twice as fast": _faster_links(topology, kind) for kind in kinds}
+    for words, factor, sorts, names in (
+        ("latencies of links, adapters and switches halved", 1 / _TIMES, (LinkPart, SwitchPart, NicPart), _LATENCIES),
+        ("memory of hosts twice as fast", _TIMES, (CpuPart,), ("memory_bandwidth",)),
+        ("fabrics of switches twice as fast", _TIMES, (SwitchPart,), ("fabric_bandwidth",)),
+    ):
+        found[words] = scaled(topology, factor, lambda of, s=sorts, n=names: n if isinstance(of.part, s) else ())  # type: ignore[misc]
+    return {**found, "GPUDirect between GPUs and adapters": _with_gpudirect(topology)}
 
-    def changed(part: Part) -> Part:
-        match part:
-            case LinkPart() if part.of == kind:
-                return part.model_copy(update={"bandwidth": _TIMES * part.bandwidth})
-            case NicPart() if part.network == kind:
-                return part.model_copy(update={"bandwidth": _TIMES * part.bandwidth})
-            case SwitchPart() if part.fabric_bandwidth and (part.of == kind or (part.of == "network" and is_network)):
-                return part.model_copy(update={"fabric_bandwidth": _TIMES * part.fabric_bandwidth})
-        return part
 
+def _faster_links(topology: Topology, kind: str) -> Topology:
+    """Return *topology* with links of *kind* (``nvlink``, ``pcie``, ...), their adapters and switches twice as fast."""
     is_network = any(isinstance(d.part, NicPart) and d.part.network == kind for d in topology.devices)
-    return _with_parts(topology, changed)
+
+    def figures(of: Device | Wire) -> Sequence[str]:
+        match of.part:
+            case LinkPart(of=sort) | NicPart(network=sort) if sort == kind:
+                return ("bandwidth",)
+            case SwitchPart(of=sort) if sort == kind or (sort == "network" and is_network):
+                return ("fabric_bandwidth",)
+        return ()
+
+    return scaled(topology, _TIMES, figures)
 
 
-def shorter_latencies(topology: Topology) -> Topology:
-    """Return *topology* with the latencies of links, adapters and switches halved."""
-
-    def changed(part: Part) -> Part:
-        if isinstance(part, LinkPart | SwitchPart):
-            return part.model_copy(update={"latency": part.latency / _TIMES})
-        if isinstance(part, NicPart):
-            update = {"latency": part.latency / _TIMES, "plugin_time": part.plugin_time / _TIMES}
-            return part.model_copy(update=update)
-        return part
-
-    return _with_parts(topology, changed)
-
-
-def faster_host_memory(topology: Topology) -> Topology:
-    """Return *topology* with CPU memory twice as fast where its bandwidth is known."""
-
-    def changed(part: Part) -> Part:
-        if isinstance(part, CpuPart) and part.memory_bandwidth:
-            return part.model_copy(update={"memory_bandwidth": _TIMES * part.memory_bandwidth})
-        return part
-
-    return _with_parts(topology, changed)
-
-
-def wider_fabrics(topology: Topology) -> Topology:
-    """Return *topology* with the fabrics of all switches, network switches included, twice as fast."""
-
-    def changed(part: Part) -> Part:
-        if isinstance(part, SwitchPart) and part.fabric_bandwidth:
-            return part.model_copy(update={"fabric_bandwidth": _TIMES * part.fabric_bandwidth})
-        return part
-
-    return _with_parts(topology, changed)
-
-
-def with_gpudirect(topology: Topology) -> Topology:
+def _with_gpudirect(topology: Topology) -> Topology:
     """Return *topology* with adapters that read and write the memory of all GPUs of their node, however distant."""
-
-    def changed(part: Part) -> Part:
-        return part.model_copy(update={"gpudirect": True}) if isinstance(part, NicPart) else part
-
     if topology.n_nodes < 2 or not any(isinstance(device.part, NicPart) for device in topology.devices):
         return topology
-    transport = topology.transport.model_copy(update={"gpudirect_rdma": "sys"})
-    return replace(_with_parts(topology, changed), transport=transport)
-
-
-def _with_parts(topology: Topology, changed: Callable[[Part], Part]) -> Topology:
-    devices = tuple(replace(device, part=changed(device.part)) for device in topology.devices)
-    wires = []
-    for wire in topology.wires:
-        part = changed(wire.part)
-        assert isinstance(part, LinkPart)
-        wires.append(replace(wire, part=part))
-    return replace(topology, devices=devices, wires=tuple(wires))
+    devices = tuple(
+        replace(device, part=device.part.model_copy(update={"gpudirect": True}))
+        if isinstance(device.part, NicPart)
+        else device
+        for device in topology.devices
+    )
+    return replace(topology, devices=devices, transport=topology.transport.model_copy(update={"gpudirect_rdma": "sys"}))

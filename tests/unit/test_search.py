@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from simulator.api.session import Session
-from simulator.api.what_if import faster_links, shorter_latencies, what_if
+from simulator.api.what_if import better_machines, what_if
 from simulator.cli import run
 from simulator.cli.scale_command import parse_counts
 from simulator.errors import InputError
@@ -231,11 +231,14 @@ def test_parts_of_a_step_add_up(layout: str, names: set[str]) -> None:
 
 def test_a_machine_with_other_figures() -> None:
     topology = load_topology("dgx-a100-80gb", n_nodes=2)
-    fast, short = faster_links(topology, "infiniband"), shorter_latencies(topology)
+    better = better_machines(topology)
+    fast, short = (
+        better[what] for what in ("InfiniBand links twice as fast", "latencies of links, adapters and switches halved")
+    )
     for before, after, later in zip(topology.wires, fast.wires, short.wires, strict=True):
         assert after.part.bandwidth == (2 if before.part.of == "infiniband" else 1) * before.part.bandwidth
         assert later.part.latency == before.part.latency / 2
-    assert faster_links(topology, "nvlink") != topology
+    assert better["NVLink links twice as fast"] != topology
 
 
 def test_what_if(capsys) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.api.what_if import faster_host_memory, wider_fabrics, with_gpudirect
+from simulator.api.what_if import better_machines
 from simulator.cli import run
 from simulator.topology.load import load_topology
 
@@ -65,10 +65,12 @@ def test_what_is_changed_is_that_alone(tmp_path: Path) -> None:
     path = tmp_path / "own.yaml"
     path.write_text(OWN, encoding="utf-8")
     two = load_topology(str(path), n_nodes=2)
-    assert wider_fabrics(two) == two  # it has none
-    assert with_gpudirect(load_topology(str(path))) == load_topology(str(path))
-    assert with_gpudirect(with_gpudirect(two)) == with_gpudirect(two) != two
-    for old, new in zip(two.devices, faster_host_memory(two).devices, strict=True):
+    fabrics, gpudirect = "fabrics of switches twice as fast", "GPUDirect between GPUs and adapters"
+    better = better_machines(two)
+    assert better[fabrics] == two  # it has none
+    assert better_machines(load_topology(str(path)))[gpudirect] == load_topology(str(path))
+    assert better_machines(better[gpudirect])[gpudirect] == better[gpudirect] != two
+    for old, new in zip(two.devices, better["memory of hosts twice as fast"].devices, strict=True):
         if old.kind == "cpu":
             assert new.part.memory_bandwidth == 2 * old.part.memory_bandwidth
         else:
@@ -76,4 +78,4 @@ def test_what_is_changed_is_that_alone(tmp_path: Path) -> None:
     over = tmp_path / "over.yaml"
     over.write_text("schema_version: 1\nname: o\ncluster: {node: own.yaml, nodes: 2, oversubscription: 2}\n")
     topology = load_topology(str(over))
-    assert wider_fabrics(topology).devices[-1].part.fabric_bandwidth == pytest.approx(50e9)
+    assert better_machines(topology)[fabrics].devices[-1].part.fabric_bandwidth == pytest.approx(50e9)
