@@ -13,8 +13,7 @@ from simulator.api.context import Context
 from simulator.engine.executor import execute
 from simulator.errors import InputError
 from simulator.host.answer import HostTime
-from simulator.host.copies import copy_bound_s, copy_plan, copy_within_s
-from simulator.host.copy_reason import copy_answer
+from simulator.host.copies import copy_answer, copy_bound_s, copy_plan, copy_within_s
 from simulator.host.core import core_answer
 from simulator.host.disks import disk_answer, disk_bound_s, requests_plan
 from simulator.host.launches import launch_answer, launch_kernels_s

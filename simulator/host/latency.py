@@ -2,8 +2,8 @@
 
 Loads access the working set in random order, so each level holds a share of the set in proportion to its size.  Where
 loads repeat the same order, the inner levels, which evict the least recently used line, keep less
-(:mod:`simulator.host.cyclic`).  Last-level caches evict more cleverly: 46 ns for 64 MB on a cache of 35 MB (Eshelman's
-table) means that it holds half of the set.  The same holds for translations: a TLB of *n* entries knows *n* pages.  A
+(:func:`cyclic_share`).  Last-level caches evict more cleverly: 46 ns for 64 MB on a cache of 35 MB (Eshelman's table)
+means that it holds half of the set.  The same holds for translations: a TLB of *n* entries knows *n* pages.  A
 translation that no TLB knows is read from the page table, whose 8-byte entries are in caches and memory like other data
 (Drepper, What Every Programmer Should Know About Memory, sections 3.3.2 and 4.3).  Entries of the table and lines of
 the set compete for a cache, which holds each according to how often it is used (Che, Tung, Wang: Hierarchical Web
@@ -13,6 +13,14 @@ In a guest, the entry holds an address of the guest's memory, which a second tab
 al., Accelerating Two-Dimensional Page Walks for Virtualized Systems, 2008).  Its last entry is read as well; the
 entries above it, and those for the guest's own table, are cached nearby.  Beside neighbours that read through the same
 cache, the set's share of it is in proportion to the rate at which its own loads fetch lines.
+
+A walk that uses each line once before it uses the first again always misses in a set that more lines map to than it has
+ways: the least recently used line, which is evicted, is the one needed next.  The addresses of lines decide which set
+they map to.  Within a page they are spread evenly; so is the whole walk if one way of the cache is no larger than a
+page.  Otherwise the operating system places pages at random, and some sets get more lines than others (Kessler and
+Hill, Page Placement Algorithms for Large Real-Indexed Caches, 1992).
+
+The memory is that of the core's own socket, of another socket, or a persistent module (:func:`memory_of`).
 """
 
 from __future__ import annotations
@@ -23,9 +31,10 @@ from dataclasses import dataclass
 
 from simulator.devices.cpu.cpu import LINE_BYTES
 from simulator.devices.cpu.memory import own_share
-from simulator.errors import InputError
-from simulator.host.cyclic import cyclic_share
-from simulator.topology.parts import CpuPart
+from simulator.errors import InputError, nearest
+from simulator.network.machine import Link, Machine, Node
+from simulator.topology.parts import CpuPart, StoragePart
+from simulator.units import format_duration
 
 _ENTRY_BYTES = 8  # of a page table
 _LARGE_PAGE = 2 << 20
@@ -198,3 +207,98 @@ def kept_share(lines: float, mine: float, others: Sequence[float]) -> float:
         else:
             high = t
     return -math.expm1(-low / mine)
+
+
+def cyclic_share(size_bytes: float, ways: int, working_set_bytes: float, page_bytes: float) -> float:
+    """Return the share of the lines of *working_set_bytes* that a cache of *size_bytes* serves."""
+    colours = size_bytes / (ways * page_bytes)  # page colours: pages of different colours share no set
+    if colours <= 1.0:
+        return min(1.0, max(0.0, 1.0 - (working_set_bytes / size_bytes - 1.0) * ways))
+    others = max(0, math.ceil(working_set_bytes / page_bytes) - 1)
+    return _at_most(ways - 1, others, 1.0 / colours)
+
+
+def _at_most(most: int, trials: int, chance: float) -> float:
+    """Return the probability of at most *most* successes in *trials* trials of probability *chance* each."""
+    total = 0.0
+    for count in range(min(most, trials) + 1):
+        ordered = math.lgamma(trials + 1) - math.lgamma(count + 1) - math.lgamma(trials - count + 1)
+        total += math.exp(ordered + count * math.log(chance) + (trials - count) * math.log1p(-chance))
+    return min(1.0, total)
+
+
+# -- which memory ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Memory as a core reaches it.
+
+    ``bandwidth_Bps`` limits traffic from it; None where only the socket's own figures do.  ``why`` describes its
+    distance.
+    """
+
+    place: LoadedMemory | None
+    bandwidth_Bps: float | None = None
+    why: tuple[str, ...] = ()
+
+
+def memory_of(machine: Machine, part: CpuPart, node: str, *, writes: bool = False) -> Memory:
+    """Return the memory that *node* names, as reached from a core of the machine's first CPU, of *part*.
+
+    *node* is ``local``, ``remote`` (the next socket's memory) or a device of the machine: a CPU, or storage that is
+    read like memory.  *writes*: the access writes.  Raises InputError where there is no such memory, no link to it, or
+    no latency of it.
+    """
+    if node == "local":
+        return Memory(memory_place(part))
+    own = next((n for n in machine.nodes if isinstance(n.part, CpuPart) and n.host == 0), None)
+    if own is None:
+        raise InputError("the machine has no CPU")
+    if node == "remote":
+        link = _hop(machine, own, None)
+        if link is None:
+            raise InputError(f"node=remote: {machine.name} has no second socket, or no link to it")
+        return _across(part, link)
+    found = machine.find(node)
+    if found is None:
+        known = ["local", "remote", *(n.name for n in machine.nodes if _is_memory(n))]
+        raise InputError(f"node={node}: {machine.name} has no such memory; {nearest(node, known)}")
+    if found.index == own.index:
+        return Memory(memory_place(part))
+    if isinstance(found.part, CpuPart):
+        link = _hop(machine, own, found)
+        if link is None:
+            raise InputError(f"node={node}: no link joins {own.name} and {node}")
+        return _across(part, link)
+    if not _is_memory(found):
+        raise InputError(f"node={node}: {node} is not read like memory; a storage part with of: dimm is")
+    assert isinstance(found.part, StoragePart)
+    latency_s = found.part.write_latency if writes else found.part.read_latency
+    if latency_s is None:
+        raise InputError(f"node={node}: the part has no {'write' if writes else 'read'}_latency")
+    rate_Bps = found.part.write_bandwidth if writes else found.part.read_bandwidth
+    said = f"{node} answers a {'write' if writes else 'read'} after {format_duration(latency_s, 3)}"
+    return Memory(LoadedMemory(node, latency_s), rate_Bps, (said,))
+
+
+def _is_memory(node: Node) -> bool:
+    return isinstance(node.part, CpuPart) or (isinstance(node.part, StoragePart) and node.part.of == "dimm")
+
+
+def _hop(machine: Machine, own: Node, other: Node | None) -> Link | None:
+    """Return the link from one socket to *other*, or to any other socket; None where there is none."""
+    return next(
+        (
+            link
+            for link in machine.outgoing[own.index]
+            if isinstance(machine.nodes[link.dst].part, CpuPart) and (other is None or link.dst == other.index)
+        ),
+        None,
+    )
+
+
+def _across(part: CpuPart, link: Link) -> Memory:
+    name = f"memory beyond {link.kind} link"
+    said = f"the other socket's memory is one hop of {format_duration(link.latency_s, 3)} further away"
+    return Memory(memory_place(part, link.latency_s, name), link.nominal_Bps, (said,))

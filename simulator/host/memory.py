@@ -1,8 +1,12 @@
-"""Accesses to a device's memory: passes, strides, random accesses, gathers, dependent loads, shared lines."""
+"""Accesses to a device's memory: passes, strides, random accesses, gathers, dependent loads, shared lines.
+
+Of cores that write to one line, each write waits for the line to arrive from the core that wrote it last; where their
+data is on separate lines, each core keeps its line in its first-level cache and waits for nobody.
+"""
 
 from __future__ import annotations
 
-from simulator.devices.cpu.cpu import Cpu
+from simulator.devices.cpu.cpu import LINE_BYTES, Cpu
 from simulator.devices.cpu.memory import bandwidth
 from simulator.devices.cpu.passes import gather_times, start_time
 from simulator.devices.dispatch import cpu_call_time
@@ -11,18 +15,15 @@ from simulator.devices.issuing import in_graph
 from simulator.devices.predict import Device, kernel_cost
 from simulator.errors import InputError
 from simulator.host.answer import HostTime
-from simulator.host.gpu_latency import gpu_chase_answer
-from simulator.host.near import memory_of
-from simulator.host.occupancy import with_few_threads
+from simulator.host.gpu_memory import gpu_chase_answer, with_few_threads
+from simulator.host.latency import memory_of
 from simulator.host.patterns import chase_answer, random_answer, strided_answer
-from simulator.host.shared_lines import shared_answer
-from simulator.host.starvation import starvation
 from simulator.host.unread import check_access_options
 from simulator.network.machine import Machine
 from simulator.places import Places
 from simulator.questions.single import AccessQuestion
 from simulator.spelling import mention
-from simulator.topology.parts import GpuPart
+from simulator.topology.parts import CpuPart, GpuPart
 from simulator.units import format_bandwidth, format_duration
 from simulator.workload.kernels import Kernel, Streaming
 from simulator.workload.operators import Gather
@@ -65,10 +66,21 @@ def _passed_on_cpu(question: AccessQuestion, cpu: Cpu, far_Bps: float | None, wh
     if question.kind == "gather":
         bound, alone = _gather_bound(question, cpu, "cache bandwidth" if held else "memory bandwidth")
         return HostTime(time_s, "all of it", bound, (said, alone, *why), figures)
-    need = starvation(cpu, given_Bps)
-    figures |= {"wanted_Bps": need.wanted_Bps, "reuse": need.reuse}
+    cores = min(cpu.threads, cpu.core_count)
+    wanted_Bps = cores * cpu.clock_Hz * cpu.vector_bits / 8.0  # of vector units: a register a cycle each
+    reuse = max(1.0, wanted_Bps / given_Bps)  # uses of each byte that keep the cores from waiting
+    figures |= {"wanted_Bps": wanted_Bps, "reuse": reuse}
+    need = (
+        f"{cores} cores that load a register of {cpu.vector_bits} bits a cycle want {format_bandwidth(wanted_Bps, 3)} "
+        f"and get {format_bandwidth(given_Bps, 3)}: "
+    )
+    need += (
+        f"each byte has to be used {reuse:.3g} times while it is in a cache or a register"
+        if reuse > 1.0
+        else "they are fed"
+    )
     bound = "cache bandwidth" if held else "memory bandwidth"
-    return HostTime(time_s, "all of it", bound, (said, need.sentence(cpu), *why), figures)
+    return HostTime(time_s, "all of it", bound, (said, need, *why), figures)
 
 
 def _gather_bound(question: AccessQuestion, cpu: Cpu, by_bytes: str) -> tuple[str, str]:
@@ -135,3 +147,47 @@ def _kernel(question: AccessQuestion) -> Kernel:
     each = question.size_bytes / sum(arrays)
     elements = max(1, int(each / question.element_bytes))
     return Streaming(_FUNCTIONS[arrays], elements, int(each * question.reads), int(each * question.writes))
+
+
+# -- cores that write to one line ------------------------------------------------------
+
+
+def shared_answer(question: AccessQuestion, part: CpuPart) -> HostTime:
+    """Return the time of an access by the next of ``cores`` cores to shared, or falsely shared, data.
+
+    Raises InputError where the question's figures are out of range or the part lacks one.
+    """
+    if question.cores < 1:
+        raise InputError(f"cores is at least 1; got {question.cores}")
+    is_remote = question.node == "remote"
+    if question.node not in ("local", "remote"):
+        raise InputError(f"node={question.node}: cores of a line's other writers are local or remote")
+    here = part.core_count or question.cores
+    if question.cores > here * (2 if is_remote else 1):
+        raise InputError(f"cores={question.cores}: the socket has {here}; node=remote: some are on another")
+    first = next(iter(part.caches.values()), None)
+    if first is None:
+        raise InputError("the part has no caches")
+    alone_s = first.latency
+    own_bytes = question.size_bytes / question.cores
+    if question.cores == 1 or own_bytes >= LINE_BYTES:
+        said = "one core has the line to itself" if question.cores == 1 else "each core has lines of its own"
+        return HostTime(
+            alone_s, "a write", "latency of L1", (f"{said}: it stays in its first cache",), {"alone_s": alone_s}
+        )
+    if part.line_moves is None:
+        raise InputError("the part has no line_moves: what a line that another core has takes to come")
+    moves = part.line_moves
+    moved_s = moves.remote if is_remote else moves.modified if question.state == "modified" else moves.shared
+    if moved_s is None:
+        raise InputError("the part has no line_moves.remote")
+    did = "written" if question.state == "modified" else "read"
+    where = "of the other socket" if is_remote else "of the socket"
+    why = (
+        f"{question.cores} cores {where} use {own_bytes:.3g} B each of the same line of {LINE_BYTES} B: false sharing",
+        f"the core that has {did} it last has the line, and it takes {format_duration(moved_s, 3)} to come, every time",
+        f"one core alone takes {format_duration(alone_s, 3)}: together they are {moved_s / alone_s:.3g} times slower",
+        f"with {LINE_BYTES} B for each core they would not wait",
+    )
+    figures = {"alone_s": alone_s, "moved_s": moved_s, "against_one_core": moved_s / alone_s}
+    return HostTime(moved_s, "a write", "moves of a cache line", why, figures)

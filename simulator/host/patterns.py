@@ -15,8 +15,7 @@ from simulator.devices.cpu.cpu import LINE_BYTES, CoreCosts, Cpu
 from simulator.devices.cpu.memory import bandwidth
 from simulator.errors import InputError
 from simulator.host.answer import HostTime
-from simulator.host.latency import Chase, LatencyLevel, chase
-from simulator.host.near import Memory
+from simulator.host.latency import Chase, LatencyLevel, Memory, chase
 from simulator.questions.single import AccessQuestion
 from simulator.topology.parts import CpuPart
 from simulator.units import format_bandwidth, format_duration, format_size

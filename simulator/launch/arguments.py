@@ -1,4 +1,4 @@
-"""The arguments of a command, by name: :class:`Arguments`."""
+"""The arguments of a command, by name: :class:`Arguments`; which values switch a setting on or off."""
 
 from __future__ import annotations
 
@@ -7,9 +7,27 @@ from collections.abc import Sequence
 
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.launch.files import Files
-from simulator.launch.switches import is_off, is_on
 from simulator.launch.words import Word
 from simulator.spelling import mention
+
+_ON = frozenset(("true", "1", "yes", "y", "t", "on"))
+_OFF = frozenset(("none", "null", "false", "0", "no", "n", "f", "off", "0.0", ""))
+
+
+def is_on(value: object) -> bool:
+    """Return whether *value* says yes (``true``, ``1``, ``yes``)."""
+    return str(value).lower() in _ON
+
+
+def is_off(value: object) -> bool:
+    """Return whether a setting with *value* does nothing (``none``, ``false``, ``0``)."""
+    return str(value).lower() in _OFF
+
+
+def divides(value: object) -> bool:
+    """Return whether *value* is a size of a group: one of 1 rank divides nothing, and -1 and ``auto`` name none."""
+    return not is_off(value) and str(value).lower() not in ("1", "-1", "auto")
+
 
 _MOST = 10**9
 _SETTING = re.compile(r"[+~]{0,2}[A-Za-z_][\w./@-]*=")  # of Hydra: a value of its own

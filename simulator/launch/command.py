@@ -1,16 +1,18 @@
-"""The command of a script that launches the training, and its parts: :func:`find_command`."""
+"""The command of a script that launches the training, and its parts: :func:`find_command`.
+
+Options of the commands that run another one are no launcher's: ``numactl -N 0`` names a node of memory, ``nice -n 5`` a
+priority.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from simulator.errors import Fault, InputError
-from simulator.launch.setting import set_by
 from simulator.launch.shell import Script, commands_of
 from simulator.launch.words import Word
-from simulator.launch.wrappers import bare, container_gpus
 
 _OTHERS = ("echo", "printf", "mkdir", "rm", "cp", "pip", "git", "tee", "cat", "set")
 _STARTERS = frozenset(
@@ -145,3 +147,90 @@ def _unquoted(words: tuple[Word, ...], file: str) -> tuple[tuple[Word, ...], dic
     deeper = (replace(inner, text=word.text) for command in script.commands for word in command)
     sets = script.environment(len(script.commands) - 1)
     return (*words[: words.index(inner)], *deeper), {name: replace(inner, text=w.text) for name, w in sets.items()}
+
+
+# -- what words set --------------------------------------------------------------------
+
+
+_SET = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_BEFORE = ("-x", "-e", "--env")  # of Open MPI and docker: before NAME=value
+_PAIRED = ("-genv", "-env")  # of MPICH: before NAME value
+
+
+def set_by(words: Sequence[Word]) -> dict[str, Word]:
+    """Return the variables that *words* set: ``env A=b``, ``mpirun -x A=b``, ``srun --export=ALL,A=b``, ``-genv A b``.
+
+    Each is its value, at the place of its word.
+    """
+    found: dict[str, Word] = {}
+    before, in_env = "", False
+    for at, word in enumerate(words):
+        option, equals, value = word.text.partition("=")
+        if before in _PAIRED and at + 1 < len(words):
+            found[word.text] = words[at + 1]
+        elif option == "--export" and equals:  # of Slurm: ALL,A=1,B=2
+            for part in value.split(","):
+                _take(found, word, part)
+        elif before in _BEFORE or in_env or (option in _BEFORE and equals):
+            _take(found, word, value if option in _BEFORE else word.text)
+        in_env = word.text.rpartition("/")[2] == "env" or (
+            in_env and (word.text.startswith("-") or _SET.fullmatch(word.text) is not None)
+        )
+        before = word.text
+    return found
+
+
+def _take(found: dict[str, Word], word: Word, text: str) -> None:
+    match = _SET.fullmatch(text)
+    if match is not None:
+        found[match[1]] = replace(word, text=match[2])
+
+
+# -- wrappers --------------------------------------------------------------------------
+
+
+_CONTAINERS = frozenset(("docker", "podman", "nerdctl", "nvidia-docker", "singularity", "apptainer", "enroot"))
+_WRAPPERS = _CONTAINERS | frozenset(
+    (
+        *("numactl", "taskset", "nice", "ionice", "chrt", "nohup", "setsid", "timeout", "stdbuf", "unbuffer", "sudo"),
+        *("nsys", "ncu", "nvprof", "rocprof", "perf", "py-spy", "strace", "catchsegv"),
+    )
+)
+_SHOWS = "NVIDIA_VISIBLE_DEVICES"  # to a container; outside it has no effect
+_DEVICES = re.compile(r'"?device=([\w.:/-]+(?:,(?!\w+=)[\w.:/-]+)*)')
+_COUNT = re.compile(r"(?:count=)?(\d{1,4})(?:,.*)?")
+
+
+def bare(words: Sequence[Word], launchers: Collection[str], last: Callable[[Word], bool]) -> Sequence[Word]:
+    """Return *words* without wrappers and their options, up to one of *launchers*; none follows the *last* command."""
+    found: list[Word] = []
+    within = False
+    for at, word in enumerate(words):
+        name = word.text.rpartition("/")[2]
+        if last(word):
+            return [*found, *words[at:]] if len(found) < at else words
+        within = name in _WRAPPERS or (within and name not in launchers)
+        if not within:
+            found.append(word)
+    return found if len(found) < len(words) else words
+
+
+def container_gpus(words: Sequence[Word]) -> Word | None:
+    """Return which GPUs ``docker run --gpus`` shows to *words*, as NVIDIA_VISIBLE_DEVICES says it; None: not said."""
+    start = next((i for i, word in enumerate(words) if word.text.rpartition("/")[2] in _CONTAINERS), len(words))
+    for before, word in zip(words[start:], words[start + 1 :], strict=False):
+        option, equals, value = word.text.partition("=")
+        if before.text == "--gpus" or (option == "--gpus" and equals):
+            return _shown(word, word.text if before.text == "--gpus" else value)
+        if before.text in ("-e", "--env") and option == _SHOWS:
+            return replace(word, text=value)
+    return None
+
+
+def _shown(word: Word, said: str) -> Word:
+    devices, count = _DEVICES.match(said), _COUNT.fullmatch(said)
+    if devices is not None:
+        return replace(word, text=devices[1])
+    if count is not None:
+        return replace(word, text=",".join(map(str, range(int(count[1])))))
+    return replace(word, text=said.partition(",")[0])

@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 
 from simulator.errors import Fault, InputError, few, nearest, one_line
-from simulator.launch.accelerate import add_config
-from simulator.launch.arguments import Arguments
+from simulator.launch.arguments import Arguments, is_off
 from simulator.launch.command import find_command
 from simulator.launch.deepspeed import DeepSpeed, read_deepspeed
 from simulator.launch.files import Files
 from simulator.launch.layout import read_layout, read_overlap
 from simulator.launch.llm_c import is_llm_c, read_llm_c
-from simulator.launch.model import read_model
-from simulator.launch.named import named_network
+from simulator.launch.model import named_network, read_model
 from simulator.launch.nanogpt import is_nanogpt, read_nanogpt
 from simulator.launch.plain import (
     BATCHES,
@@ -26,12 +24,10 @@ from simulator.launch.plain import (
     started_ranks,
 )
 from simulator.launch.ranks import LaunchRanks, read_ranks
-from simulator.launch.result import LaunchLine
+from simulator.launch.result import LaunchLine, read_variables
 from simulator.launch.shell import Script, commands_of
-from simulator.launch.switches import is_off
-from simulator.launch.trainer import Trainer, read_trainer
+from simulator.launch.trainer import Trainer, add_config, read_trainer
 from simulator.launch.unread import refuse_arguments, unread
-from simulator.launch.variables import read_variables
 from simulator.questions.options import RECOMPUTED_PARTS
 from simulator.spelling import mention
 from simulator.user_files import read_user_file

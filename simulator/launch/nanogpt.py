@@ -15,7 +15,7 @@ from typing import Any
 from simulator.errors import Fault, InputError, one_line
 from simulator.launch.arguments import Arguments
 from simulator.launch.command import Command
-from simulator.launch.named import NAMING
+from simulator.launch.model import NAMING
 from simulator.launch.ranks import LaunchRanks
 from simulator.launch.result import LaunchLine
 from simulator.launch.shell import whole_sum

@@ -12,7 +12,7 @@ from simulator.errors import InputError, one_line
 from simulator.launch.arguments import Arguments, spelt_flag
 from simulator.launch.command import Command
 from simulator.launch.ranks import LaunchRanks
-from simulator.launch.timeless import OFFLOADS
+from simulator.launch.unread import OFFLOADS
 from simulator.launch.visible import VisibleGpus
 
 BATCHES = ("b", "batch-size-training", "train-batch-size")  # of one process

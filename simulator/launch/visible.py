@@ -14,7 +14,7 @@ from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.launch.arguments import Arguments, spelt_flag
 from simulator.launch.command import Command
 from simulator.launch.hosts import read_hosts
-from simulator.launch.timeless import ON_CPU
+from simulator.launch.unread import ON_CPU
 from simulator.launch.words import Word
 
 _CONTAINER = "NVIDIA_VISIBLE_DEVICES"  # of a container, within which all others count; docker's --gpus makes it

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from simulator.api import Session
 from simulator.errors import InputError
-from simulator.host.cyclic import cyclic_share
-from simulator.host.latency import chase, kept_share, memory_place
+from simulator.host.latency import chase, cyclic_share, kept_share, memory_place
 from simulator.questions.where import Where
 from simulator.questions.words import parse_question
 from simulator.topology.load import topology_from_text

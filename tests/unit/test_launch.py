@@ -17,7 +17,7 @@ from simulator.cli.written import CommandOptions
 from simulator.errors import InputError
 from simulator.launch.launch import LaunchLine, read_launch
 from simulator.launch.shell import commands_of
-from simulator.launch.timeless import NOT_MODELLED, is_timeless
+from simulator.launch.unread import NOT_MODELLED, is_timeless
 from simulator.workload.find import find_network
 
 GPT3 = (

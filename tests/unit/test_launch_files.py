@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from simulator.errors import InputError
+from simulator.launch.arguments import divides, is_off, is_on
 from simulator.launch.launch import LaunchLine, read_launch
-from simulator.launch.switches import divides, is_off, is_on
 
 TRAINER = "torchrun --nproc-per-node 8 train.py --per_device_train_batch_size 4 --bf16"
 ACCELERATE = "accelerate launch --config_file {} train.py --per_device_train_batch_size 4"

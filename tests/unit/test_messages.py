@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from simulator.api import Session
 from simulator.errors import InputError
-from simulator.host.frames import frames_of
+from simulator.host.messages import frames_of
 from simulator.questions.where import Where
 from simulator.questions.words import parse_question
 
