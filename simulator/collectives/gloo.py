@@ -10,13 +10,11 @@ root alone takes ceil(log2 n) S/B; 4 ranks take 3 S/B, where a tree with rounds 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from simulator.collectives.algorithms.ring import ring_all_reduce
 from simulator.collectives.lower import host_work, lower
-from simulator.collectives.request import Request, Unsuitable
+from simulator.collectives.request import Planned, Request
 from simulator.plan.flow import WHOLE, FlowData
-from simulator.plan.plan import Flow, Plan, PlanBuilder
+from simulator.plan.plan import Flow, PlanBuilder
 
 
 def binomial_children(n: int) -> dict[int, list[int]]:
@@ -28,31 +26,14 @@ def binomial_children(n: int) -> dict[int, list[int]]:
     return children
 
 
-@dataclass(frozen=True, slots=True)
-class Gloo:
-    """All-reduce as a ring in rank order, and broadcast along a binomial tree without rounds."""
-
-    name: str = "gloo"
-    summary: str = "what torch's gloo does between CPUs: ring; broadcast down a binomial tree (not among all: name it)"
-
-    def plan(self, request: Request) -> Plan:
-        """Return the plan.  Raises Unsuitable for collectives other than all-reduce and broadcast."""
-        builder = PlanBuilder()
-        builder.facts["software"] = "gloo"
-        n = request.n_ranks
-        if request.collective not in ("all-reduce", "broadcast"):
-            raise Unsuitable(
-                f"gloo is modelled for all-reduce and broadcast, not for {request.collective}; ring does it"
-            )
-        if n < 2:
-            return builder.build()
-        if request.collective == "all-reduce":
-            nodes = request.ranks[::-1]  # each sends to the rank before it
-            builder.rings.append(nodes)
-            lower(builder, request, ring_all_reduce(n), size_bytes=request.size_bytes, nodes=nodes)
-        else:
-            _broadcast(builder, request)
-        return builder.build()
+def _write(builder: PlanBuilder, request: Request) -> None:
+    builder.facts["software"] = "gloo"
+    if request.collective == "broadcast":
+        _broadcast(builder, request)
+        return
+    nodes = request.ranks[::-1]  # each sends to the rank before it
+    builder.rings.append(nodes)
+    lower(builder, request, ring_all_reduce(len(nodes)), size_bytes=request.size_bytes, nodes=nodes)
 
 
 def _broadcast(builder: PlanBuilder, request: Request) -> None:
@@ -73,4 +54,10 @@ def _broadcast(builder: PlanBuilder, request: Request) -> None:
             )
 
 
-GLOO = Gloo()
+GLOO = Planned(
+    "gloo",
+    "what torch's gloo does between CPUs: ring; broadcast down a binomial tree (not among all: name it)",
+    _write,
+    forms=("all-reduce", "broadcast"),
+    cannot="gloo is modelled for all-reduce and broadcast, not for {}; ring does it",
+)

@@ -21,7 +21,7 @@ from typing import cast
 from simulator.collectives.communicator import Equal
 from simulator.collectives.embedding import rings_by_host, subset
 from simulator.collectives.lower import best_chunk_count
-from simulator.collectives.request import Request, Unsuitable
+from simulator.collectives.request import Planned, Request, Unsuitable
 from simulator.collectives.rings import add_rings, first_lap
 from simulator.collectives.search.rings import FoundRing, find_rings, round_rates
 from simulator.plan.alike import PairGroup
@@ -146,42 +146,30 @@ class _Levels:
         return self.request.machine.nodes[self.request.ranks[rank]].host
 
 
-@dataclass(frozen=True, slots=True)
-class Hierarchical:
-    """Reduce inside each machine, exchange between machines, distribute inside."""
-
-    name: str = "hierarchical"
-    summary: str = "reduce-scatter inside each node, exchange between nodes, all-gather inside"
-
-    def plan(self, request: Request) -> Plan:
-        """Return the plan.
-
-        Raises Unsuitable on a single machine, and for collectives without a hierarchical form.
-        """
-        builder = PlanBuilder()
-        if request.n_ranks < 2:
-            return builder.build()
-        hosts = request.by_host()
-        if len(hosts) < 2:
-            raise Unsuitable("it needs several nodes, and all ranks are on one")
-        sizes = {len(ranks) for ranks in hosts.values()}
-        table = PHASES if len(sizes) == 1 else _BY_LEADERS
-        if request.collective not in table:
-            why = "" if request.collective not in PHASES else " where nodes have different numbers of ranks"
-            raise Unsuitable(f"it has no form for {request.collective}{why}; sharded or ring do it")
-        first, middle, last = table[request.collective]
-        levels = _Levels(builder, request, hosts, rings_by_host(request))
-        levels.leaders = {h: request.root if request.root in ranks else ranks[0] for h, ranks in hosts.items()}
-        if table is PHASES:
-            levels.groups = [list(group) for group in zip(*hosts.values(), strict=True)]
-        else:
-            levels.groups = [list(levels.leaders.values())]
-            builder.notes.append("nodes have different numbers of ranks: one rank of each exchanges for the others")
-        ends = levels.inside(first, ())
-        ends = levels.between(middle, ends)
-        levels.inside(last, ends)
-        builder.facts["node_count"] = len(hosts)
-        return builder.build()
+def _write(builder: PlanBuilder, request: Request) -> None:
+    """Add both levels; raises Unsuitable on a single machine, and for collectives without a hierarchical form."""
+    hosts = request.by_host()
+    if len(hosts) < 2:
+        raise Unsuitable("it needs several nodes, and all ranks are on one")
+    sizes = {len(ranks) for ranks in hosts.values()}
+    table = PHASES if len(sizes) == 1 else _BY_LEADERS
+    if request.collective not in table:
+        why = "" if request.collective not in PHASES else " where nodes have different numbers of ranks"
+        raise Unsuitable(f"it has no form for {request.collective}{why}; sharded or ring do it")
+    first, middle, last = table[request.collective]
+    levels = _Levels(builder, request, hosts, rings_by_host(request))
+    levels.leaders = {h: request.root if request.root in ranks else ranks[0] for h, ranks in hosts.items()}
+    if table is PHASES:
+        levels.groups = [list(group) for group in zip(*hosts.values(), strict=True)]
+    else:
+        levels.groups = [list(levels.leaders.values())]
+        builder.notes.append("nodes have different numbers of ranks: one rank of each exchanges for the others")
+    ends = levels.inside(first, ())
+    ends = levels.between(middle, ends)
+    levels.inside(last, ends)
+    builder.facts["node_count"] = len(hosts)
 
 
-HIERARCHICAL = Hierarchical()
+HIERARCHICAL = Planned(
+    "hierarchical", "reduce-scatter inside each node, exchange between nodes, all-gather inside", _write
+)

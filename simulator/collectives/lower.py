@@ -77,7 +77,6 @@ def lower(
     nodes: Sequence[int] | None = None,
     stream: str = "main",
     after: Sequence[int] = (),
-    count: int = 1,
     route: Callable[[int, int], Route] | None = None,
     region: Callable[[int], Region] | None = None,
 ) -> int:
@@ -85,7 +84,6 @@ def lower(
 
     *size_bytes*: size of the buffer that the schedule cuts into chunks.
     *nodes*: the node of each rank and helper of the schedule; by default the request's ranks.
-    *count*: number of equal copies of each flow that run in parallel, each with *size_bytes*.
     *route*: the route between two nodes; by default the one given by the machine's transport rules.
     *region*: the part of the request's buffer that a chunk holds; by default equal parts of the whole, in order.
 
@@ -103,11 +101,11 @@ def lower(
         if not pending:
             return
         head = pending[0]
-        flows = tuple(Flow(find(where[s.src], where[s.dst]), s.width * chunk_bytes, count) for s in head.sends)
+        flows = tuple(Flow(find(where[s.src], where[s.dst]), s.width * chunk_bytes) for s in head.sends)
         label = head.label or "round"
         repeat = sum(r.repeat for r in pending)
-        carries = _carries(schedule, tuple(pending), region) if count == 1 else None
-        work = host_work(request.machine, ((where[s.src], where[s.dst]) for s in head.sends for _ in range(count)))
+        carries = _carries(schedule, tuple(pending), region)
+        work = host_work(request.machine, ((where[s.src], where[s.dst]) for s in head.sends))
         if bind(request.machine, work, flows) and BINDING not in builder.notes:
             builder.notes.append(BINDING)
         last = [builder.transfer(label, flows, stream=stream, after=last, repeat=repeat, carries=carries, beside=work)]
@@ -124,7 +122,7 @@ def lower(
             flush()
             works = []
             for local in step.local:
-                seconds = memory_s(request, where[local.rank], local.chunks_touched * chunk_bytes * count)
+                seconds = memory_s(request, where[local.rank], local.chunks_touched * chunk_bytes)
                 if seconds > 0:
                     name = request.machine.nodes[where[local.rank]].name
                     works.append(builder.work("reduce", name, seconds, stream=f"{stream}:{name}:reduce", after=last))

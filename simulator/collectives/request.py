@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Container
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from simulator.collectives.communicator import Communicator
 from simulator.network.machine import Machine
 from simulator.network.routing import Router
-from simulator.plan.plan import Plan
+from simulator.plan.plan import Plan, PlanBuilder
 from simulator.spelling import mention, spelt
 from simulator.topology.parts import GpuPart
 from simulator.workload.collective import Collective
@@ -95,3 +96,30 @@ class Strategy(Protocol):
     def plan(self, request: Request) -> Plan:
         """Return the plan for *request*.  Raises Unsuitable if the strategy does not fit it."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A strategy of this package: ``write`` adds a request of two ranks or more to a plan.
+
+    It is refused beyond ``most`` ranks (0: no limit) and for collectives that are not in ``forms`` (None: it has all),
+    of which ``cannot`` says why, as a pattern.  Strategies of one name are the same.
+    """
+
+    name: str
+    summary: str
+    write: Callable[[PlanBuilder, Request], None] = field(compare=False)
+    most: int = 0
+    forms: Container[str] | None = field(default=None, compare=False)
+    cannot: str = ""
+
+    def plan(self, request: Request) -> Plan:
+        """Return the plan; raises Unsuitable if the strategy does not fit *request*."""
+        builder = PlanBuilder()
+        if request.n_ranks > 1:
+            if self.most:
+                refuse_beyond(request, self.most)
+            if self.forms is not None and request.collective not in self.forms:
+                raise Unsuitable(self.cannot.format(request.collective))
+            self.write(builder, request)
+        return builder.build()

@@ -7,8 +7,9 @@ the bandwidths that the rings reach when all run at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from typing import Literal
 
 from simulator.collectives.algorithms.direct import neighbour_pairs, pairwise_all_to_all, send_recv
@@ -22,13 +23,13 @@ from simulator.collectives.algorithms.ring import (
 )
 from simulator.collectives.communicator import Communicator, Equal
 from simulator.collectives.lower import best_chunk_count, carried_in, lower
-from simulator.collectives.request import MAX_RANKS, Request, Unsuitable, refuse_beyond, refuse_too_many
+from simulator.collectives.request import MAX_RANKS, Planned, Request, refuse_beyond, refuse_too_many
 from simulator.collectives.schedule import Schedule
 from simulator.collectives.search.packing import say_ended
 from simulator.collectives.search.rings import FoundRing, find_rings, round_rates
 from simulator.network.route import Route
 from simulator.plan.flow import FlowData, Region, block, cut, joined_regions
-from simulator.plan.plan import Flow, Plan, PlanBuilder
+from simulator.plan.plan import Flow, PlanBuilder
 
 # The label of a ring's rounds, and the number of passes of n - 1 rounds each.
 _ROUNDS: dict[str, tuple[str, int]] = {
@@ -176,73 +177,45 @@ def _lowered(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class RingStrategy:
-    """Chunks travel around the rings found in the link graph.
+def _write(builder: PlanBuilder, request: Request, *, directions: Literal[1, 2] = 1, single: bool = False) -> None:
+    """Add the chunks that travel around the rings found in the link graph, or around the fastest alone (*single*).
 
-    ``directions``: 1, or 2 with half of the bytes each way.  ``single``: use only the fastest ring.  All-to-all is
-    pairwise and send-recv is direct; neither uses rings.
+    *directions*: 2 with half of the bytes each way.  All-to-all is pairwise and send-recv is direct; neither uses
+    rings.  Raises Unsuitable beyond 16,384 ranks (8,192 in both directions), and beyond 256 ranks for all-to-all.
     """
-
-    name: str
-    summary: str
-    directions: Literal[1, 2] = 1
-    single: bool = False
-
-    def plan(self, request: Request) -> Plan:
-        """Return the plan, for any collective.
-
-        Raises Unsuitable beyond 16,384 ranks (8,192 in both directions), and beyond 256 ranks for all-to-all.
-        """
-        builder = PlanBuilder()
-        n = request.n_ranks
-        if n < 2:
-            return builder.build()
-        if request.collective == "send-recv":
-            pairs = send_recv(n, request.pairs or neighbour_pairs(n))
-            lower(builder, request, pairs, size_bytes=n * request.size_bytes)
-            return builder.build()
-        if request.collective == "all-to-all":
-            refuse_too_many(request)
-            lower(builder, request, pairwise_all_to_all(n), size_bytes=n * request.size_bytes)
-            return builder.build()
-        refuse_beyond(request, MAX_RANKS["one" if self.directions == 1 else "two"])
-        rings = find_rings(request.group, both_directions=self.directions == 2)
-        if self.single:
-            rings = [_fastest(request, rings)]
-        add_rings(builder, request, rings, size_bytes=request.size_bytes, one_way=self.directions == 1)
-        builder.facts["ring_count"] = len(rings)
-        return builder.build()
+    n = request.n_ranks
+    if request.collective == "send-recv":
+        lower(builder, request, send_recv(n, request.pairs or neighbour_pairs(n)), size_bytes=n * request.size_bytes)
+        return
+    if request.collective == "all-to-all":
+        refuse_too_many(request)
+        lower(builder, request, pairwise_all_to_all(n), size_bytes=n * request.size_bytes)
+        return
+    refuse_beyond(request, MAX_RANKS["one" if directions == 1 else "two"])
+    rings = find_rings(request.group, both_directions=directions == 2)
+    if single:
+        rings = [_fastest(request, rings)]
+    add_rings(builder, request, rings, size_bytes=request.size_bytes, one_way=directions == 1)
+    builder.facts["ring_count"] = len(rings)
 
 
-@dataclass(frozen=True, slots=True)
-class NaiveRing:
-    """The whole buffer travels hop by hop along one ring, so only one link works at a time."""
-
-    name: str = "naive-ring"
-    summary: str = "pass the whole buffer on from GPU to GPU; one link works at a time"
-
-    def plan(self, request: Request) -> Plan:
-        """Return the plan.
-
-        Raises Unsuitable for collectives other than all-reduce, broadcast and reduce, and beyond 16,384 ranks.
-        """
-        builder = PlanBuilder()
-        n = request.n_ranks
-        if n < 2:
-            return builder.build()
-        refuse_beyond(request, MAX_RANKS["one"])
-        if request.collective not in ("all-reduce", "broadcast", "reduce"):
-            raise Unsuitable(f"it passes whole buffers on and cannot do {request.collective}; ring can")
-        ring = _fastest(request, find_rings(request.group, both_directions=False))
-        say_ended(builder.notes, [ring.whole])
-        _lowered(builder, request, ring, _schedule(request, ring, 1, _NAIVE), request.size_bytes, "ring0")
-        return builder.build()
+def _write_naive(builder: PlanBuilder, request: Request) -> None:
+    ring = _fastest(request, find_rings(request.group, both_directions=False))
+    say_ended(builder.notes, [ring.whole])
+    _lowered(builder, request, ring, _schedule(request, ring, 1, _NAIVE), request.size_bytes, "ring0")
 
 
-NAIVE_RING = NaiveRing()
-RING = RingStrategy("ring", "chunks go round all disjoint rings of the link graph, one direction")
-SINGLE_RING = RingStrategy("single-ring", "chunks go round the fastest ring alone", single=True)
-BIDIRECTIONAL_RING = RingStrategy("bidirectional-ring", "as ring, half of the bytes in each direction", directions=2)
+NAIVE_RING = Planned(
+    "naive-ring",
+    "pass the whole buffer on from GPU to GPU; one link works at a time",
+    _write_naive,
+    MAX_RANKS["one"],
+    ("all-reduce", "broadcast", "reduce"),
+    "it passes whole buffers on and cannot do {}; ring can",
+)
+_both_ways = partial(_write, directions=2)
+RING = Planned("ring", "chunks go round all disjoint rings of the link graph, one direction", _write)
+SINGLE_RING = Planned("single-ring", "chunks go round the fastest ring alone", partial(_write, single=True))
+BIDIRECTIONAL_RING = Planned("bidirectional-ring", "as ring, half of the bytes in each direction", _both_ways)
 # A double link counts as two rings, so both directions of all rings cover every directed ring.
-MULTI_RING = RingStrategy("multi-ring", "every directed ring of the link graph is a channel", directions=2)
+MULTI_RING = Planned("multi-ring", "every directed ring of the link graph is a channel", _both_ways)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from simulator.collectives.algorithms import direct as schedules
 from simulator.collectives.all_pairs import between_equal, between_twins
 from simulator.collectives.communicator import Equal
 from simulator.collectives.lower import carried_in, lower, memory_s
-from simulator.collectives.request import MAX_DIRECT_RANKS, Request, refuse_too_many
+from simulator.collectives.request import MAX_DIRECT_RANKS, Planned, Request, refuse_too_many
 from simulator.collectives.schedule import Schedule
 from simulator.plan.flow import Carries, FlowData, block
-from simulator.plan.plan import Flow, Plan, PlanBuilder
+from simulator.plan.plan import Flow, PlanBuilder
 
 _ONE_BY_ONE = 64  # ranks; more are folded where machines are equal
 _WITHOUT_ROOT = {  # rounds of each collective without a root
@@ -85,33 +84,22 @@ def _added(builder: PlanBuilder, request: Request, shard_bytes: float, after: li
     ] or after
 
 
-@dataclass(frozen=True, slots=True)
-class Sharded:
-    """Every rank sends to every other rank directly, all at once, and adds up its own shard."""
+def _write(builder: PlanBuilder, request: Request) -> None:
+    """Add the sends of every rank to every other rank, all at once, each of which adds up its own shard.
 
-    name: str = "sharded"
-    summary: str = "each GPU adds up one part; all send to all directly"
-
-    def plan(self, request: Request) -> Plan:
-        """Return the plan, for any collective.
-
-        On more than 64 ranks of equal machines, and on more than 256 with few sets of twins, few flows represent all,
-        unless the collective has a root.  Otherwise raises Unsuitable beyond 256 ranks, except for send-recv.
-        """
-        builder = PlanBuilder()
-        if request.n_ranks < 2:
-            return builder.build()
-        if request.collective in _WITHOUT_ROOT and request.n_ranks > _ONE_BY_ONE:
-            flows = _folded(request, request.size_bytes / request.n_ranks)
-            if flows is not None:
-                _plan_folded(builder, request, flows)
-                return builder.build()
-        if request.collective != "send-recv":
-            refuse_too_many(request)
-        own = request.collective in ("all-to-all", "send-recv")  # each rank has a separate buffer
-        size = request.size_bytes * (request.n_ranks if own else 1)
-        lower(builder, request, _direct(request), size_bytes=size)
-        return builder.build()
+    On more than 64 ranks of equal machines, and on more than 256 with few sets of twins, few flows represent all,
+    unless the collective has a root.  Otherwise raises Unsuitable beyond 256 ranks, except for send-recv.
+    """
+    if request.collective in _WITHOUT_ROOT and request.n_ranks > _ONE_BY_ONE:
+        flows = _folded(request, request.size_bytes / request.n_ranks)
+        if flows is not None:
+            _plan_folded(builder, request, flows)
+            return
+    if request.collective != "send-recv":
+        refuse_too_many(request)
+    own = request.collective in ("all-to-all", "send-recv")  # each rank has a separate buffer
+    size = request.size_bytes * (request.n_ranks if own else 1)
+    lower(builder, request, _direct(request), size_bytes=size)
 
 
-SHARDED = Sharded()
+SHARDED = Planned("sharded", "each GPU adds up one part; all send to all directly", _write)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.collectives.algorithms.binary_tree import (
-    double_tree_all_reduce,
-    double_tree_broadcast,
-    double_tree_reduce,
-    tree_all_reduce,
-    tree_broadcast,
-    tree_reduce,
+    tree_schedule,
 )
 from simulator.collectives.algorithms.direct import direct_gather, direct_scatter
 from simulator.collectives.algorithms.halving_doubling import halving_doubling_broadcast, halving_doubling_reduce
@@ -26,6 +23,13 @@ from simulator.collectives.algorithms.star import push_pull, star_all_reduce, st
 from simulator.collectives.hierarchical import PHASES
 from simulator.collectives.schedule import Schedule
 from tests.schedule_check import State, check, expect, initial, n_steps, play, sent_chunks
+
+tree_all_reduce, tree_broadcast, tree_reduce = (
+    partial(tree_schedule, op) for op in ("all-reduce", "broadcast", "reduce")
+)
+double_tree_all_reduce, double_tree_broadcast, double_tree_reduce = (
+    partial(tree_schedule, op, double=True) for op in ("all-reduce", "broadcast", "reduce")
+)
 
 ranks = st.integers(2, 33)
 chunks = st.integers(1, 24)

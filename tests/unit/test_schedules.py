@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from math import log2
 
 import pytest
 
 from simulator.collectives.algorithms.binary_tree import (
-    double_tree_all_reduce,
-    double_tree_broadcast,
-    double_tree_reduce,
     in_order_tree,
-    tree_all_reduce,
-    tree_broadcast,
-    tree_reduce,
+    tree_schedule,
     two_trees,
 )
 from simulator.collectives.algorithms.direct import (
@@ -56,6 +52,13 @@ from simulator.collectives.algorithms.star import (
 )
 from simulator.collectives.schedule import Local, Round, Schedule, Send
 from tests.schedule_check import WrongScheduleError, check, n_steps, sent_chunks
+
+tree_all_reduce, tree_broadcast, tree_reduce = (
+    partial(tree_schedule, op) for op in ("all-reduce", "broadcast", "reduce")
+)
+double_tree_all_reduce, double_tree_broadcast, double_tree_reduce = (
+    partial(tree_schedule, op, double=True) for op in ("all-reduce", "broadcast", "reduce")
+)
 
 SIZES = (*range(2, 10), 12, 15, 16, 17, 31, 32, 33)  # about powers of two, where trees and halves differ
 

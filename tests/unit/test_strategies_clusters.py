@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from simulator.api import load_machine
-from simulator.collectives.algorithms.binary_tree import tree_all_reduce
+from simulator.collectives.algorithms.binary_tree import tree_schedule
 from simulator.collectives.embedding import embed_order
 from simulator.errors import InputError
 from simulator.network.machine import Machine
@@ -145,7 +147,7 @@ def test_plans_in_step_become_one_where_they_are_alike():
 def test_embedded_orders_keep_machines_together_and_the_root_first():
     machine = load_machine("p3.16xlarge", n_nodes=3)
     request = request_of(machine, S, collective="broadcast", root=13)
-    order = embed_order(request, "tree", tree_all_reduce, pipelined=True)
+    order = embed_order(request, "tree", partial(tree_schedule, "all-reduce"), pipelined=True)
     assert sorted(order) == list(range(24))
     assert order[0] == 13
     assert [rank // 8 for rank in order] == [1] * 8 + [2] * 8 + [0] * 8

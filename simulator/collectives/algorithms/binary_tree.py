@@ -22,6 +22,7 @@ from dataclasses import dataclass
 
 from simulator.collectives.algorithms.ring import ChunkEdge, pipelined
 from simulator.collectives.schedule import Schedule
+from simulator.workload.collective import Collective
 
 Stages = list[list[ChunkEdge]]
 
@@ -91,20 +92,25 @@ def _rooted(n: int, root: int) -> RootedTree:
     return tree.renamed([(r + turn) % n for r in range(n)])
 
 
-def tree_all_reduce(n: int, n_chunks: int = 1) -> Schedule:
-    """Return the all-reduce over one tree; the reduce and the broadcast overlap."""
-    down = _down(in_order_tree(n))
-    return pipelined(n, _up(down) + down, n_chunks, label="tree")
+def tree_schedule(
+    collective: Collective, n: int, n_chunks: int = 1, root: int = 0, *, double: bool = False
+) -> Schedule:
+    """Return an all-reduce, a broadcast from or a reduce to *root*, along one tree or (*double*) two.
 
-
-def tree_broadcast(n: int, n_chunks: int = 1, root: int = 0) -> Schedule:
-    """Return the broadcast down one tree, rotated so that *root* is its root."""
-    return pipelined(n, _down(_rooted(n, root)), n_chunks, label="broadcast")
-
-
-def tree_reduce(n: int, n_chunks: int = 1, root: int = 0) -> Schedule:
-    """Return the reduce up one tree, rotated so that *root* is its root."""
-    return pipelined(n, _up(_down(_rooted(n, root))), n_chunks, label="reduce")
+    *n_chunks*: those of each tree.  One tree is rotated so that *root* is its root; of two, which join the other ranks,
+    it feeds the roots.  The reduce and the broadcast of an all-reduce overlap.
+    """
+    n_parts, label = 1 + double, "double tree" if double else "tree"
+    if collective == "all-reduce":
+        down = (
+            _beside(*(_down(tree, part) for part, tree in enumerate(two_trees(n))))
+            if double
+            else _down(in_order_tree(n))
+        )
+        return pipelined(n, _up(down) + down, n_chunks, n_parts=n_parts, label=label)
+    down = _fed(n, root) if double else _down(_rooted(n, root))
+    stages = down if collective == "broadcast" else _up(down)
+    return pipelined(n, stages, n_chunks, n_parts=n_parts, label=collective)
 
 
 def two_trees(n: int) -> tuple[RootedTree, RootedTree]:
@@ -112,22 +118,6 @@ def two_trees(n: int) -> tuple[RootedTree, RootedTree]:
     first = in_order_tree(n)
     names = [n - 1 - r for r in range(n)] if n % 2 == 0 else [(r + 1) % n for r in range(n)]
     return first, first.renamed(names)
-
-
-def double_tree_all_reduce(n: int, n_chunks: int = 1) -> Schedule:
-    """Return the all-reduce over both trees, with *n_chunks* chunks per tree."""
-    down = _beside(*(_down(tree, part) for part, tree in enumerate(two_trees(n))))
-    return pipelined(n, _up(down) + down, n_chunks, n_parts=2, label="double tree")
-
-
-def double_tree_broadcast(n: int, n_chunks: int = 1, root: int = 0) -> Schedule:
-    """Return the broadcast in which *root* feeds the roots of two trees over the other ranks."""
-    return pipelined(n, _fed(n, root), n_chunks, n_parts=2, label="broadcast")
-
-
-def double_tree_reduce(n: int, n_chunks: int = 1, root: int = 0) -> Schedule:
-    """Return the reduce in which the roots of two trees over the other ranks send to *root*."""
-    return pipelined(n, _up(_fed(n, root)), n_chunks, n_parts=2, label="reduce")
 
 
 def _fed(n: int, root: int) -> Stages:

@@ -33,6 +33,23 @@ class _Group:
     def n_chunks(self) -> int:
         return self.bounds[-1]
 
+    @property
+    def distances(self) -> list[int]:
+        """Return the distances of pairs, doubling: 1, 2, 4, ..."""
+        return [1 << bit for bit in range(len(self.members).bit_length() - 1)]
+
+    def paired(self, label: str, far: int, *, reduce: bool) -> Round:
+        """Return the round in which members *far* apart exchange what one of both ends up with."""
+        ends = ((j, j ^ far) for j in range(len(self.members)))
+        owned = ((j, k, (k if reduce else j) // far * far) for j, k in ends)
+        return Round(tuple(self.send(j, k, low, far, reduce=reduce) for j, k, low in owned), label=label)
+
+    def along(self, label: str, far: int, *, down: bool) -> Round:
+        """Return a round of a binomial tree: each subtree's data go from its parent (*down*), or to it."""
+        ends = ((j, j + far) for j in range(0, len(self.members), 2 * far))
+        sends = (self.send(*((j, k) if down else (k, j)), k, far, reduce=False) for j, k in ends)
+        return Round(tuple(sends), label=label)
+
     def send(self, src: int, dst: int, low: int, count: int, *, reduce: bool) -> Send:
         """Return the send of the chunks of *count* members, starting with member *low*."""
         first = self.bounds[low]
@@ -64,25 +81,11 @@ def _by_member(n: int) -> _Group:
 
 
 def _halving(group: _Group) -> list[Round]:
-    rounds = []
-    far = len(group.members) // 2
-    while far:
-        sends = tuple(
-            group.send(j, j ^ far, (j ^ far) // far * far, far, reduce=True) for j in range(len(group.members))
-        )
-        rounds.append(Round(sends, label="reduce-scatter"))
-        far //= 2
-    return rounds
+    return [group.paired("reduce-scatter", far, reduce=True) for far in reversed(group.distances)]
 
 
 def _doubling(group: _Group) -> list[Round]:
-    rounds = []
-    far = 1
-    while far < len(group.members):
-        sends = tuple(group.send(j, j ^ far, j // far * far, far, reduce=False) for j in range(len(group.members)))
-        rounds.append(Round(sends, label="all-gather"))
-        far *= 2
-    return rounds
+    return [group.paired("all-gather", far, reduce=False) for far in group.distances]
 
 
 def _fold(group: _Group) -> list[Round]:
@@ -108,12 +111,10 @@ def recursive_doubling_all_reduce(n: int) -> Schedule:
     """Return the all-reduce by exchanges of whole buffers."""
     members, folded = _paired(n)
     group = _Group(members, (0, 1), folded)  # one chunk, owned by all
-    rounds = []
-    far = 1
-    while far < len(members):
-        sends = tuple(Send(members[j], members[j ^ far], 0, reduce=True) for j in range(len(members)))
-        rounds.append(Round(sends, label="exchange"))
-        far *= 2
+    rounds = [
+        Round(tuple(Send(rank, members[j ^ far], 0, reduce=True) for j, rank in enumerate(members)), label="exchange")
+        for far in group.distances
+    ]
     return Schedule(n, 1, (*_fold(group), *rounds, *_unfold(group)))
 
 
@@ -140,12 +141,7 @@ def halving_doubling_broadcast(n: int, root: int = 0) -> Schedule:
     It takes 2 lg n L + 2(n-1)/n S/B if n is a power of two, and one more round of S otherwise.
     """
     group = _by_member(n)
-    rounds = []
-    far = len(group.members) // 2
-    while far:
-        sends = tuple(group.send(j, j + far, j + far, far, reduce=False) for j in range(0, len(group.members), 2 * far))
-        rounds.append(Round(sends, label="scatter"))
-        far //= 2
+    rounds = [group.along("scatter", far, down=True) for far in reversed(group.distances)]
     return _turned(Schedule(n, group.n_chunks, (*rounds, *_doubling(group), *_unfold(group))), root)
 
 
@@ -155,12 +151,7 @@ def halving_doubling_reduce(n: int, root: int = 0) -> Schedule:
     It takes 2 lg n L + 2(n-1)/n S/B if n is a power of two, and one more round of S otherwise.
     """
     group = _by_member(n)
-    rounds = []
-    far = 1
-    while far < len(group.members):
-        sends = tuple(group.send(j + far, j, j + far, far, reduce=False) for j in range(0, len(group.members), 2 * far))
-        rounds.append(Round(sends, label="gather"))
-        far *= 2
+    rounds = [group.along("gather", far, down=False) for far in group.distances]
     return _turned(Schedule(n, group.n_chunks, (*_fold(group), *_halving(group), *rounds)), root)
 
 
