@@ -13,15 +13,11 @@ from simulator.console.run import collect_rarely, read_app, run_app
 if TYPE_CHECKING:
     import typer
 
-_MAIN, _SEARCHES = "simulator.cli.app", "simulator.cli.search_app"
 LISTS = ("machines", "networks", "parts", "strategies")
-COMMANDS = {
-    "best": _SEARCHES,
-    "scale": _SEARCHES,
-    "scenario": "simulator.cli.scenario_app",
-    **dict.fromkeys(LISTS, "simulator.cli.list_app"),
-}
-"""First words that select a command other than a simulation, with the modules of their options."""
+COMMANDS = ("best", "scale", "scenario", *LISTS)
+"""First words that select a command other than a simulation."""
+_MAIN = "simulator.cli.app"
+_MODULES = {"": _MAIN, **dict.fromkeys(COMMANDS, "simulator.cli.commands")}
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -34,17 +30,17 @@ def run(arguments: Sequence[str] | None = None) -> int:
         from simulator.cli.complete import written_so_far
 
         return run_app(_app(written_so_far()), "simulate", [])
-    return run_app(_app(given), "simulate", given, {"": _MAIN, **COMMANDS})
+    return run_app(_app(given), "simulate", given, _MODULES)
 
 
 def read(arguments: Sequence[str]) -> object:
     """Return what ``simulate`` with *arguments* asks, a :class:`~simulator.cli.output.Asked`; raises InputError."""
-    return read_app(_app(arguments), "simulate", list(arguments), {"": _MAIN, **COMMANDS})
+    return read_app(_app(arguments), "simulate", list(arguments), _MODULES)
 
 
 def _app(given: Sequence[str]) -> typer.Typer:
     """Return the app with the options of the command in *given*."""
-    found: typer.Typer = import_module(COMMANDS.get(given[0] if given else "", _MAIN)).app
+    found: typer.Typer = import_module(_MODULES.get(given[0] if given else "", _MAIN)).app
     return found
 
 

@@ -9,15 +9,10 @@ import typer
 from typer.core import TyperCommand
 
 from simulator.cli import COMMANDS
-from simulator.cli.option import with_options
+from simulator.cli.option import EPILOG, SETTINGS, with_options
 from simulator.cli.written import GROUPS, OPTIONS, written_of
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
-
-_EPILOG = (
-    "Results go to standard output, everything else to standard error. "
-    "Exit codes: 0 ok, 1 the run failed, 2 usage or input, 4 an optional dependency is missing."
-)
+app = typer.Typer(**SETTINGS)
 
 
 class GroupedCommand(TyperCommand):
@@ -42,7 +37,7 @@ class GroupedCommand(TyperCommand):
                 formatter.write_dl([records[name] for name in names])
 
 
-@app.command(epilog=_EPILOG, cls=GroupedCommand)
+@app.command(epilog=EPILOG, cls=GroupedCommand)
 @with_options(OPTIONS, *OPTIONS)
 def simulate(**given: Any) -> Any:
     """Predict the time of a training step or an exchange, and what limits it.
@@ -54,7 +49,6 @@ def simulate(**given: Any) -> Any:
     Also: simulate best (layout search), scale (scaling curve), scenario (ready examples); machines, networks, parts,
     strategies (lists).
     """
-    del given["debug"]  # read from the arguments when errors are shown
     if given.pop("version"):
         from simulator import __version__
 

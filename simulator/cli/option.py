@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from functools import cache
-from typing import Annotated, Any, TypeVar, get_type_hints
+from dataclasses import Field, dataclass, field, fields
+from functools import cache, wraps
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -14,8 +14,18 @@ from simulator.spelling import word_of
 
 _NAMED, _REST = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD
 _OPTION = "option"
-_Shown = str | tuple[str, str]
-F = TypeVar("F", bound=Callable[..., Any])
+SETTINGS: dict[str, Any] = {
+    "add_completion": False,
+    "rich_markup_mode": None,
+    "pretty_exceptions_enable": False,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+EPILOG = (
+    "Results go to standard output, everything else to standard error. "
+    "Exit codes: 0 ok, 1 the run failed, 2 usage or input, 4 an optional dependency is missing."
+)
+Said = str | Field[Any]
+"""The help of an option where a command says it otherwise, or its declaration there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +52,8 @@ class Option:
         What holds where nothing is said, if that is no default.
     version : str
         An example of a value that a number would change: 2.20 is the number 2.2.
+    is_argument : bool
+        The value stands alone.
     """
 
     metavar: str
@@ -53,6 +65,7 @@ class Option:
     listed: bool = False
     usual: str = ""
     version: str = ""
+    is_argument: bool = False
 
 
 def option(metavar: str, text: str, default: Any = None, **more: Any) -> Any:
@@ -65,9 +78,9 @@ def switch(text: str, default: bool = False, **more: Any) -> Any:
     return option("", text, default, **more)
 
 
-def own(metavar: str, text: str, completes: str = "") -> Any:
-    """Return how Typer reads an option that one command alone has: a value shown as *metavar*."""
-    return typer.Option(metavar=metavar, help=text, autocompletion=completion_of(completes) if completes else None)
+def argument(metavar: str, text: str, default: Any = None, **more: Any) -> Any:
+    """Return a field that declares a value without an option's name, shown as *metavar*."""
+    return option(metavar, text, default, is_argument=True, **more)
 
 
 @cache
@@ -77,44 +90,55 @@ def declared(*groups: Any) -> Mapping[str, tuple[Any, Option, Any]]:
 
 
 def with_options(
-    known: Mapping[str, tuple[Any, Option, Any]], *names: str, **said: str | tuple[str, str]
-) -> Callable[[F], F]:
+    known: Mapping[str, tuple[Any, Option, Any]], *names: str, **said: Said
+) -> Callable[[Callable[..., Any]], Any]:
     """Return a decorator that gives a command the options *names*: its own parameters, and the others as *known*.
 
-    *said* replaces the help of some, or their value in the help and the help.
+    *said* declares some instead, or replaces their help.  ``debug`` is not passed on: it is read from the arguments
+    when errors are shown.
     """
 
-    def decorate(command: F) -> F:
+    def decorate(command: Callable[..., Any]) -> Any:
+        @wraps(command)
+        def run(**given: Any) -> Any:
+            given.pop("debug", None)
+            return command(**given)
+
         own = {
             name: parameter.replace(annotation=hint, kind=_NAMED)
             for name, parameter in inspect.signature(command).parameters.items()
             if (hint := get_type_hints(command, include_extras=True).get(name)) and parameter.kind != _REST
         }
-        found = [own[name] if name in own else _parameter(name, *known[name][:2], said.get(name)) for name in names]
-        command.__signature__ = inspect.Signature(found)  # type: ignore[attr-defined]  # what inspect reads first
-        command.__annotations__ = {parameter.name: parameter.annotation for parameter in found}
-        return command
+        found = [own[name] if name in own else _parameter(name, known, said.get(name)) for name in names]
+        run.__signature__ = inspect.Signature(found)  # type: ignore[attr-defined]  # what inspect reads first
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in found}
+        return run
 
     return decorate
 
 
-def _parameter(name: str, default: Any, said: Option, other: _Shown | None) -> inspect.Parameter:
-    """Return the parameter by which Typer reads the option *said*, with what help says of it in its place."""
-    metavar, text = other if isinstance(other, tuple) else (said.metavar, other)
+def _parameter(name: str, known: Mapping[str, tuple[Any, Option, Any]], other: Said | None) -> inspect.Parameter:
+    """Return the parameter by which Typer reads the option *name*, as *known* or as the *other* declares it."""
+    if isinstance(other, Field):
+        default, said = other.default, other.metadata[_OPTION]
+    else:
+        default, said, _ = known[name]
     words = [word_of(name)]
     if default is True:
         words = [f"{words[0]}/--no-{words[0][2:]}"]
-    shown = typer.Option(
-        *words,
-        *([said.short] if said.short else ()),
-        metavar=metavar or None,
-        help=text or said.help,
-        show_default=(text is None and said.usual) or True,
-        autocompletion=completion_of(said.complete) if said.complete else None,
-    )
+    shown: dict[str, Any] = {
+        "metavar": said.metavar or None,
+        "help": other if isinstance(other, str) else said.help,
+        "show_default": (not isinstance(other, str) and said.usual) or True,
+        "autocompletion": completion_of(said.complete) if said.complete else None,
+    }
     several = default == ()
     kind: Any = list[str] | None if several else str | None if default is None else type(default)
-    return inspect.Parameter(name, _NAMED, default=None if several else default, annotation=Annotated[kind, shown])
+    if said.is_argument:
+        how = typer.Argument(**shown)
+    else:
+        how = typer.Option(*words, *([said.short] if said.short else ()), **shown)
+    return inspect.Parameter(name, _NAMED, default=None if several else default, annotation=Annotated[kind, how])
 
 
 def completion_of(what: str) -> Callable[[str], list[str]]:

@@ -37,8 +37,8 @@ class ScenarioOptions:
     """The options as text."""
 
     name: str | None
-    listed: bool = False
-    shown: bool = False
+    list: bool = False
+    show: bool = False
     copy: str | None = None
     json: bool = False
     trace: str | None = None
@@ -50,8 +50,8 @@ class ScenarioOptions:
 def ask_scenario(wanted: ScenarioOptions) -> Asked:
     """Return what *wanted* asks for; raises InputError."""
     shown = CommandOptions(json=wanted.json, quiet=wanted.quiet)
-    if wanted.listed:
-        if wanted.shown or any(each is not None for each in (wanted.name, wanted.copy, wanted.trace, wanted.plot)):
+    if wanted.list:
+        if wanted.show or any(each is not None for each in (wanted.name, wanted.copy, wanted.trace, wanted.plot)):
             raise InputError("--list lists all scenarios; leave out what is about one")
         found = in_order()
         entries = [{"name": each.name, "chapter": each.chapter, "title": each.title} for each in found]
@@ -63,12 +63,12 @@ def ask_scenario(wanted: ScenarioOptions) -> Asked:
         if value == "":
             raise InputError(f"{option} needs the name of a {'folder' if option == '--copy' else 'file'}")
     outputs = {"--json": wanted.json, "--trace": wanted.trace, "--plot": wanted.plot}
-    if wanted.shown:
+    if wanted.show:
         _alone("--show prints the file", {"--copy": wanted.copy, **outputs})
     if wanted.copy is not None:
         _alone("--copy copies files", outputs)
     scenario, folder = find_scenario(wanted.name), wanted.copy
-    if wanted.shown:
+    if wanted.show:
         return Asked(shown, lambda _: Answers(lines=lambda _: scenario.path.read_text(encoding="utf-8").splitlines()))
     if folder is not None:
         return Asked(shown, lambda _: Answers(lines=lambda _: _copy(scenario, folder)))

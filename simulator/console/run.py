@@ -155,7 +155,7 @@ def read_app(app: typer.Typer, program: str, given: list[str], modules: Mapping[
         raise (stop.__cause__ if isinstance(stop.__cause__, EOFError) else KeyboardInterrupt()) from None
     except usage_error as error:
         if type(error).__name__ == "NoSuchOption":
-            apps = [app, *(import_module(module).app for module in dict.fromkeys(modules.values()))]
+            apps = [import_module(module).app for module in dict.fromkeys(modules.values())] or [app]
             raise InputError(_no_option(error, asked, _by_words(program, map(get_command, apps)))) from None
         raise InputError(_usage_words(error, asked, [word for word in modules if word])) from None
     if status == INTERRUPTED:  # Click's status after an interrupt

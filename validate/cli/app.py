@@ -12,8 +12,8 @@ import typer
 from typer.core import TyperGroup
 
 from simulator import __version__
+from simulator.cli.option import EPILOG, SETTINGS
 from simulator.errors import InputError
-from validate.cli.options import EPILOG, SETTINGS
 
 _FILES = {
     **{name: name for name in ("score", "fit", "bands", "calibrate", "compare", "run", "cluster", "describe")},

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 import typer
 
-from validate.cli.options import EPILOG, SETTINGS, Debug
+from simulator.cli.option import EPILOG, SETTINGS
+from validate.cli.options import Debug
 
 F = TypeVar("F", bound=Callable[..., int | None])
 

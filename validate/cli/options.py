@@ -6,17 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-EPILOG = (
-    "Results go to standard output, everything else to standard error. "
-    "Exit codes: 0 ok, 1 the run failed, 2 usage or input, 4 an optional dependency is missing."
-)
+from simulator.cli.option import EPILOG
+
 CHECK_EPILOG = EPILOG.replace("2 usage or input,", "2 usage or input, 3 slower than healthy logs,")
-SETTINGS: dict[str, Any] = {
-    "add_completion": False,
-    "rich_markup_mode": None,
-    "pretty_exceptions_enable": False,
-    "context_settings": {"help_option_names": ["-h", "--help"]},
-}
 Text = str | None
 Texts = list[str] | None  # a repeatable option
 
