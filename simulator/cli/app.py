@@ -56,9 +56,10 @@ def simulate(**given: Any) -> Any:
         return None
     shell = given.pop("completion")
     if shell is not None:
-        from simulator.cli.complete import script
+        from simulator.cli.complete import SHELLS, script
+        from simulator.cli.options import parse_choice
 
-        typer.echo(script(shell))
+        typer.echo(script(parse_choice("completion", shell, SHELLS)))
         return None
     from simulator.cli.ask import ask
 

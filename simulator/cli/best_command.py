@@ -18,6 +18,7 @@ from simulator.cli.written import CommandOptions
 from simulator.console.progress import Progress
 from simulator.console.style import Style
 from simulator.errors import InputError, one_line, refused
+from simulator.questions.checks import From
 from simulator.questions.layout import REPLICAS
 from simulator.results.columns import duration_column, rate_words
 from simulator.results.confidence import BAND_HEAD, band_words
@@ -29,8 +30,7 @@ from simulator.spelling import mention
 from simulator.units import format_size
 from simulator.workload.network import Network
 
-_MOST = 10**7
-_MOST_JOBS = 1024
+_COUNT, _JOBS = From(1, 10**7), From(1, 1024)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,10 +63,10 @@ def answer_best(written: CommandOptions, wanted: SearchOptions) -> Answers:
         "is simulate's; name the GPUs here",
     )
     global_batch, micro_batch, top, jobs, fixed, recompute = read_all(
-        lambda: _count("global_batch", written.global_batch or ""),
-        lambda: None if wanted.micro_batch is None else _count("micro_batch", wanted.micro_batch),
-        lambda: _count("top", wanted.top),
-        lambda: _cores() if wanted.jobs is None else _count("jobs", wanted.jobs, _MOST_JOBS),
+        lambda: parse_count("global_batch", written.global_batch or "", _COUNT),
+        lambda: None if wanted.micro_batch is None else parse_count("micro_batch", wanted.micro_batch, _COUNT),
+        lambda: parse_count("top", wanted.top, _COUNT),
+        lambda: _cores() if wanted.jobs is None else parse_count("jobs", wanted.jobs, _JOBS),
         lambda: parse_fixed(wanted.parallel),
         lambda: None if wanted.recompute is None else parse_choice("recompute", wanted.recompute, SEARCHED),
     )
@@ -108,13 +108,6 @@ def answer_best(written: CommandOptions, wanted: SearchOptions) -> Answers:
         document=partial(best_document, space, machine.name, found),
         lines=partial(best_lines, space, machine.name, session.network(question), found),
     )
-
-
-def _count(name: str, text: str, most: int = _MOST) -> int:
-    value = parse_count(name, text)
-    if not 1 <= value <= most:
-        raise InputError(f"{mention(name, value)}: from 1 to {most}")
-    return value
 
 
 def _cores() -> int:

@@ -10,10 +10,10 @@ from itertools import chain
 from simulator.api.session import Session
 from simulator.cli import exchange_text as text
 from simulator.cli.chosen_gpus import FasterGpus, faster_document, faster_gpus, faster_lines, on_fastest
-from simulator.cli.fields import fields_of
 from simulator.cli.later import later
 from simulator.cli.machines import find_machines
 from simulator.cli.options import (
+    fields_of,
     parse_gpus,
     parse_strategies,
     read_all,

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from simulator.api.session import Session
-from simulator.cli.fields import parse_neighbours, parse_slow_links
-from simulator.cli.options import parse_count
+from simulator.cli.options import fields_of
 from simulator.cli.output import warn
 from simulator.cli.written import CommandOptions
 from simulator.errors import Fault, InputError, one_line, refused
@@ -33,14 +32,13 @@ def find_machines(written: CommandOptions, session: Session) -> list[Where]:
             f"{mention('topology')} is needed, for example {mention('topology', 'p3.16xlarge.yaml')} (simulate "
             "machines)"
         )
-    slow, others = parse_slow_links(written.slow_link), parse_neighbours(written.neighbour)
-    nodes = None if written.nodes is None else parse_count("nodes", written.nodes)
+    usual = Where(**fields_of(written, Where))
     found: list[Where] = []
     faults: list[Fault] = []
     more = 0
     names = _names(written.topology)
     for name in names:
-        where = Where(name, nodes, written.fabric, slow, others)
+        where = replace(usual, topology=name)
         try:
             if name == "-":
                 _know_input(session, where)

@@ -1,22 +1,35 @@
-"""Parsing of option values; a value that cannot be parsed gets a one-line error."""
+"""Values of options: each is read as its field's type says, or by a reader of its own (:func:`fields_of`).
+
+A value that cannot be read gets a one-line error.
+"""
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from functools import partial
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
+from simulator.cli.later import later
+from simulator.cli.written import CommandOptions
 from simulator.collectives.registry import find_strategy, strategy_names
 from simulator.errors import Fault, InputError, MissingDependency, nearest, one_line, refused
 from simulator.network.machine import Machine
-from simulator.questions.where import NCCL_TODAY, Month, month_of
-from simulator.spelling import mention
+from simulator.questions.checks import From, field_rules, out_of
+from simulator.questions.where import NCCL_TODAY, Month, Neighbour, SlowLink, month_of
+from simulator.spelling import mention, option_of
+from simulator.units import parse_quantity
 from simulator.workload.collective import COLLECTIVES, Collective
 from simulator.workload.precision import precision_named
 
+_ASYNC = "async"
+_OF_WAYS = ("accumulation", "bucket_bytes", "gpus", "layout", "strategy", "workload")
+_OF_SEVERAL = ("batch", "divided", "helpers", "recompute", "recompute_parts", "sizes")
+_APART = (*_OF_WAYS, *_OF_SEVERAL)  # what these say depends on other options, or is of several ways
 _BEST = "best:"
 _MAX_DIGITS = 18
 _SYNONYMS = {"adamw": "adam"}
@@ -64,14 +77,17 @@ def parse_collective(text: str) -> Collective:
     raise refused("collective", f"no such collective; {nearest(name, COLLECTIVES)}", one_line(text, 60))
 
 
-def parse_count(name: str, text: str) -> int:
-    """Return the whole number *text* of the option *name*; raises InputError."""
+def parse_count(name: str, text: str, limits: From | None = None) -> int:
+    """Return the whole number *text* of the option *name*, within *limits*; raises InputError."""
     number = re.fullmatch(r"(-?)0*(\d+)", text.strip(), re.ASCII)
     if number is None:
-        raise InputError(f"{mention(name, one_line(text, 60))}: must be a whole number")
+        raise refused(name, "must be a whole number", one_line(text, 60))
     if len(number[2]) > _MAX_DIGITS:
-        raise InputError(f"{mention(name, one_line(text, 60))}: is too {'small' if number[1] else 'large'}")
-    return int(number[0])
+        raise refused(name, f"is too {'small' if number[1] else 'large'}", one_line(text, 60))
+    value = int(number[0])
+    if limits is not None and (fault := out_of(name, value, limits)):
+        raise InputError(fault)
+    return value
 
 
 def parse_choice(name: str, text: str, allowed: Sequence[T]) -> T:
@@ -80,7 +96,7 @@ def parse_choice(name: str, text: str, allowed: Sequence[T]) -> T:
     for choice in allowed:
         if choice in (said, said.replace("-", "_"), _SYNONYMS.get(said), precision_named(said)):
             return choice
-    raise InputError(f"{mention(name, one_line(text, 40))}: no such choice; {nearest(said, allowed)}")
+    raise refused(name, f"no such choice; {nearest(said, allowed)}", one_line(text, 40))
 
 
 def parse_month(text: str) -> Month:
@@ -135,7 +151,7 @@ def parse_list(name: str, text: str, read: Callable[[str], Any], example: str, *
     """
     words = [word.strip() for word in re.split(r",(?![^\[\]]*\])", text)]  # a range has commas too: gpu[0,2]
     if not all(words):
-        raise InputError(f"{mention(name, one_line(text, 60))}: a name is missing; write for example {example}")
+        raise refused(name, f"a name is missing; write for example {example}", one_line(text, 60))
     found = read_all(*(partial(read, word) for word in words))
     return list(found if repeats else dict.fromkeys(found))
 
@@ -198,3 +214,117 @@ def gpus_among(text: str, total: int, name: str) -> Sequence[int]:
                 raise InputError(f"{shown}: GPU {gpu} is named twice")
             chosen[gpu] = None
     return tuple(chosen)
+
+
+# -- the fields of a question ---------------------------------------------------------
+
+
+def fields_of(written: CommandOptions, cls: Any) -> dict[str, Any]:
+    """Return the fields of *cls*, a question or its options, that options of the same name say, by their types.
+
+    Raises InputError with the faults of all of them.
+    """
+    said = {each.name: getattr(written, option_of(each.name), None) for each in fields(cls) if each.name not in _APART}
+    given = {name: value for name, value in said.items() if value is not None}
+    values = read_all(*(partial(_read, cls, name, value) for name, value in given.items()))
+    return dict(zip(given, values, strict=True))
+
+
+def _read(cls: Any, name: str, said: str | bool) -> Any:
+    if isinstance(said, bool):
+        return said
+    if name in _READERS:
+        return _READERS[name](said)
+    rule = field_rules(cls).get(name)
+    if name.endswith("_s"):
+        return quantity_of(name, said, "time", positive=True)
+    if rule is None:
+        return said
+    return (
+        parse_choice(name, said, [each for each in rule.choices if each]) if rule.choices else parse_count(name, said)
+    )
+
+
+def quantity_of(name: str, text: str, kind: str, said: str = "", *, positive: bool = False) -> float:
+    """Return the quantity *text* in SI units; raises InputError about the field *name*, of which *said* was written."""
+    try:
+        return parse_quantity(text, kind, positive=positive)
+    except ValueError as error:
+        raise refused(name, str(error), one_line(said or text, 60)) from None
+
+
+def _pairs(text: str) -> tuple[tuple[int, ...], ...]:
+    words = [word.strip() for word in text.split(",")]
+    if not all(re.fullmatch(r"\d{1,6}>\d{1,6}", word, re.ASCII) for word in words):
+        raise refused("pairs", "write for example 0>1,2>3", one_line(text, 60))
+    return tuple(tuple(int(end) for end in word.split(">")) for word in words)
+
+
+def _slow_link(word: str) -> SlowLink:
+    said, at, when = word.partition("@")
+    ends, factor = _times("slow_links", "gpu0-gpu1:0.5x", said)
+    start, _, end = when.partition("..")
+    try:
+        from_s = parse_quantity(start, "time") if at else 0.0
+        until_s = parse_quantity(end, "time") if end else math.inf
+    except ValueError as error:
+        raise refused("slow_links", f"{error}; for example {ends}:0x@10ms..50ms", one_line(word, 60)) from None
+    return SlowLink(ends, factor, from_s, until_s)
+
+
+def _neighbour(word: str) -> Neighbour:
+    ends, _, rate = word.rpartition(":")
+    return Neighbour(ends, quantity_of("neighbours", rate, "bandwidth", word))
+
+
+def _staleness(text: str) -> int | None:
+    """Return the number of steps that a worker may be ahead, or None if it never waits; raises InputError."""
+    if text.strip().lower() == _ASYNC:
+        return None
+    try:
+        return parse_count("staleness", text)
+    except InputError:
+        raise refused("staleness", "must be a whole number, or async", one_line(text, 60)) from None
+
+
+def parse_divide(text: str) -> tuple[bool, tuple[str, ...]]:
+    """Return whether the batch is divided so that all finish together, and the CPUs that help; raises InputError."""
+    how, *helpers = (word.strip() for word in text.split(","))
+    return parse_choice("divided", how, ("even", "best")) == "best", tuple(helpers)
+
+
+def _lost(text: str) -> tuple[str, float]:
+    """Return the server that fails and the seconds after the start of a step; raises InputError."""
+    name, sign, time = text.strip().rpartition("@")
+    if not sign or not name:
+        raise refused("lost", "write for example node4.cpu0@100ms", one_line(text, 60))
+    return name, quantity_of("lost", time, "time")
+
+
+def _times(name: str, example: str, word: str) -> tuple[str, float]:
+    """Return the name and the factor in ``gpu3:1.5x``; raises InputError."""
+    match = re.fullmatch(r"(.+):\s*(\d{1,6}(?:\.\d{1,9})?)\s*x", word.strip(), re.ASCII | re.IGNORECASE)
+    if match is None:
+        raise refused(name, f"write for example {example}", one_line(word, 60))
+    return match[1].strip(), float(match[2])
+
+
+def _each(name: str, read: Callable[[str], Any], example: str) -> Callable[[str], tuple[Any, ...]]:
+    """Return a reader of what *read* reads in each word, of which several may be alike."""
+    return lambda text: tuple(parse_list(name, text, read, example, repeats=True))
+
+
+_READERS: Mapping[str, Callable[[str], Any]] = {
+    "collective": parse_collective,
+    "epoch_samples": partial(parse_count, "epoch_samples", limits=From(1)),
+    "input": later("simulator.questions.input_file:parse_input"),
+    "libraries": parse_month,
+    "lost": _lost,
+    "nccl": parse_nccl,
+    "neighbours": _each("neighbours", _neighbour, "gpu0-gpu1:5GB/s"),
+    "pairs": _pairs,
+    "servers": lambda text: tuple(parse_list("servers", text, str, "node4.cpu0,node5.cpu0")),
+    "slow_links": _each("slow_links", _slow_link, "gpu0-gpu1:0.5x"),
+    "staleness": _staleness,
+    "stragglers": _each("stragglers", partial(_times, "stragglers", "gpu3:1.5x"), "gpu3:1.5x"),
+}

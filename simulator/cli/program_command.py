@@ -6,9 +6,9 @@ from dataclasses import replace
 from functools import partial
 
 from simulator.api.session import Session
-from simulator.cli.fields import fields_of
 from simulator.cli.later import later
 from simulator.cli.machines import find_machines, read_calibrations
+from simulator.cli.options import fields_of
 from simulator.cli.output import Answers
 from simulator.cli.table import changed_lines, fact_lines, outside_lines, table_of
 from simulator.cli.written import CommandOptions

@@ -9,17 +9,16 @@ from typing import Any
 
 from simulator.api.session import Session
 from simulator.api.there import as_there, devices_of
-from simulator.cli.fields import (
-    fields_of,
-    parse_divide,
-)
 from simulator.cli.machines import find_machines, read_calibrations
 from simulator.cli.options import (
+    fields_of,
     parse_choice,
     parse_count,
+    parse_divide,
     parse_gpus,
     parse_list,
     parse_strategies,
+    quantity_of,
     read_all,
     refuse,
 )
@@ -27,14 +26,16 @@ from simulator.cli.written import OVERLAP, CommandOptions
 from simulator.devices.gpu.gpu import Gpu
 from simulator.errors import InputError, nearest, one_line, refused
 from simulator.network.machine import Machine
-from simulator.questions.checks import MOST, WITHOUT_NCCL, changed, in_ways, refuse_all
+from simulator.questions.checks import MOST, WITHOUT_NCCL, From, changed, in_ways, refuse_all
 from simulator.questions.layout import REPLICAS, Layout, parse_layout
 from simulator.questions.options import ACCUMULATIONS, RECOMPUTED_PARTS, StepOptions
 from simulator.questions.step import BUCKET_BYTES, CheckpointQuestion, StepQuestion, accumulating
 from simulator.questions.where import Software, Where
 from simulator.spelling import mention
 from simulator.step.precision import half_policy
-from simulator.units import parse_quantity, whole_number
+from simulator.units import whole_number
+
+_COUNT = From(1, MOST)
 
 
 def ask_steps(written: CommandOptions, session: Session | None = None) -> tuple[Session, list[StepQuestion]]:
@@ -57,7 +58,7 @@ def _ways(written: CommandOptions) -> list[StepQuestion]:
 
     options, batch, micro_batch, more, strategies, layouts, overlaps, said = read_all(
         lambda: _options(written),
-        lambda: _size("global_batch" if whole else "batch", written.global_batch or written.batch or ""),
+        lambda: parse_count("global_batch" if whole else "batch", written.global_batch or written.batch or "", _COUNT),
         lambda: _micro_batch(written),
         lambda: _more(written),
         lambda: parse_strategies(written.strategy or "nccl"),
@@ -118,7 +119,7 @@ def _micro_batch(written: CommandOptions) -> int | None:
             "micro_batch",
             f"{mention('global_batch')} and {mention('micro_batches')} say it already; give one of the two",
         )
-    return _size("micro_batch", written.micro_batch)
+    return parse_count("micro_batch", written.micro_batch, _COUNT)
 
 
 def _options(written: CommandOptions) -> StepOptions:
@@ -244,7 +245,7 @@ def _shared_out(written: CommandOptions, way: StepQuestion, count: int) -> StepQ
     replicas = (way.layout.on(count).dp or 1) if count > 1 else 1
     if written.global_batch is None:
         return way
-    whole = _size("global_batch", written.global_batch)
+    whole = parse_count("global_batch", written.global_batch, _COUNT)
     parts = replicas * (way.batch if written.micro_batch else way.micro_batches)
     if whole % parts:
         less = whole // parts * parts
@@ -265,31 +266,21 @@ def _overlap(text: str) -> float:
     name, _, size = text.partition(":")
     if name != "bucket":
         raise refused("bucket_bytes", f"no such choice; {nearest(name, ('none', OVERLAP))}", one_line(text, 40))
-    try:
-        return parse_quantity(size, "size", positive=True) if size else BUCKET_BYTES
-    except ValueError as error:
-        raise refused("bucket_bytes", str(error), one_line(text, 40)) from None
-
-
-def _size(name: str, text: str) -> int:
-    value = parse_count(name, text)
-    if not 1 <= value <= MOST:
-        raise InputError(f"{mention(name, value)}: from 1 to {MOST}")
-    return value
+    return quantity_of("bucket_bytes", size, "size", text, positive=True) if size else BUCKET_BYTES
 
 
 def _sizes(written: CommandOptions) -> dict[str, int | str]:
     """Return the sizes of the network from ``--seq-len``, ``--image`` and ``--set``; raises InputError."""
-    options = {"sequence_length": (mention("seq_len"), written.seq_len), "image": (mention("image"), written.image)}
-    own = {name: (option, text) for name, (option, text) in options.items() if text is not None}
-    found: dict[str, int | str] = {name: _size(option, text) for name, (option, text) in own.items()}
+    options = {"sequence_length": "seq_len", "image": "image"}
+    said = {name: text for name, option in options.items() if (text := getattr(written, option)) is not None}
+    found: dict[str, int | str] = {n: parse_count(options[n], text, _COUNT) for n, text in said.items()}
     for text in written.sizes:
         key, equals, value = (part.strip() for part in text.partition("="))
         shown = mention("sizes", one_line(text, 60))
         if not equals or not key or not value:
             raise InputError(f"{shown}: write a name and a value, for example {mention('sizes', 'layers=12')}")
-        if key in own:
-            raise InputError(f"{shown}: {own[key][0]} says it already; give one of the two")
+        if key in said:
+            raise InputError(f"{shown}: {mention(options[key])} says it already; give one of the two")
         if key in found:
             raise InputError(f"{shown}: {one_line(key, 40)} is set twice")
         number = whole_number(value)

@@ -148,6 +148,10 @@ ERRORS = {
         ["scale", "--stragler", "gpu0:2x"],
         "simulate: --stragler: no such option; did you mean '--straggler'? It is an option of simulate (--help)",
     ),
+    "a length that is no number": (
+        ["--topology", "p3.16xlarge", "--workload", "gpt2", "--batch", "1", "--seq-len", "x"],
+        "simulate: --seq-len x: must be a whole number",
+    ),
     "an option of two others": (
         ["machines", "--batch=3"],
         "simulate: --batch: is an option of simulate and simulate scale, not of simulate machines (--help)",
