@@ -9,9 +9,9 @@ Coordinates are in units of the distance between two GPUs.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from reports.view import HOST_LINKS, DrawnEdge, View
+from simulator.records import dataclass
 
 _SOCKET_GAP = 0.35
 _HOST_GAP = 0.9

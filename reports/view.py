@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from simulator.network.machine import Link, Machine
+from simulator.records import dataclass, replace
 from simulator.results.columns import ranges
 from simulator.results.result import Result
 

@@ -11,10 +11,10 @@ import os
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from typing import Literal
 
 from simulator.errors import Fault, InputError
+from simulator.records import dataclass, field
 from simulator.spelling import word_of
 
 Effect = Literal["writes a file", "runs code", "opens a connection"]

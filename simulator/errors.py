@@ -19,9 +19,9 @@ import math
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 
+from simulator.records import dataclass
 from simulator.spelling import Door, mention, spelt
 
 FAULTS_SHOWN = 20  # faults of one input; the others are counted

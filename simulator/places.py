@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from simulator.constants import DEFAULT, Constants
 from simulator.devices.cpu.cpu import Cpu, cpu_from_part
@@ -14,6 +13,7 @@ from simulator.kept import Kept
 from simulator.network.machine import Machine, Node
 from simulator.questions.calibration import Calibration
 from simulator.questions.where import CpuLibrary, Month
+from simulator.records import dataclass
 from simulator.topology.parts import CpuPart, GpuPart
 
 

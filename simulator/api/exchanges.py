@@ -6,7 +6,6 @@ The result is plain data (:meth:`ExchangeProgram.data`) that can be read without
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from math import floor
 from typing import Any
@@ -17,6 +16,7 @@ from simulator.errors import InputError
 from simulator.network.machine import Machine
 from simulator.plan.plan import Plan
 from simulator.questions.collective import CollectiveQuestion
+from simulator.records import dataclass
 
 _OWN_BUFFERS = ("all-to-all", "send-recv")  # one buffer per rank; other collectives have one in all
 _MOST_MOVES = 2_000_000

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from simulator.api.context import refuse_passing
 from simulator.collectives.bundle import ConcurrentGroups
@@ -15,6 +14,7 @@ from simulator.errors import refused
 from simulator.places import Places
 from simulator.plan.plan import Fragment, Resource, Work
 from simulator.questions.step import StepQuestion
+from simulator.records import dataclass, replace
 from simulator.results.streams import StreamUse, stream_uses
 from simulator.step.issue import Part, launches_of, weights_s
 from simulator.step.precision import storage_of

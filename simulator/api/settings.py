@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
 from simulator.api.faulty import adapters_of, fewer_adapters, without_gpudirect, without_nvlink, without_peers
 from simulator.questions.collective import Algorithm, CollectiveQuestion, Protocol
+from simulator.records import dataclass, replace
 from simulator.topology.parts import NicPart
 from simulator.topology.topology import Topology
 from simulator.workload.collective import Collective

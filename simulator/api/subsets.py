@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
 from simulator.api.session import Session
 from simulator.collectives.request import Unsuitable
@@ -12,6 +11,7 @@ from simulator.errors import InputError
 from simulator.network.symmetry import Symmetry
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.step import StepQuestion
+from simulator.records import dataclass, replace
 from simulator.training.alone import alone_s_of
 from simulator.workload.precision import ELEMENT_BYTES
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Hashable, Iterable
-from dataclasses import dataclass
 from typing import Literal
 
 from simulator.bands.evidence import Chain, Evidence, MeasuredCoverage, Spread
+from simulator.records import dataclass
 
 LEVEL = 0.8
 LEAST_HALF_WIDTH = 0.01  # relative to the time: repeated measurements agree no better

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any
+
+from simulator.records import dataclass, field
 
 Chain = tuple[str, ...]
 LARGE_BYTES = 1 << 20

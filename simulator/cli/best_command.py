@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from functools import partial
 
 from simulator.cli.machines import read_calibrations
@@ -20,6 +19,7 @@ from simulator.console.style import Style
 from simulator.errors import InputError, one_line, refused
 from simulator.questions.checks import From
 from simulator.questions.layout import REPLICAS
+from simulator.records import dataclass, replace
 from simulator.results.columns import duration_column, rate_words
 from simulator.results.confidence import BAND_HEAD, band_words
 from simulator.results.words import MODE_WORDS

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from simulator.cli import read
 from simulator.cli.output import Asked
 from simulator.console.run import INTERRUPTED, guarded
+from simulator.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

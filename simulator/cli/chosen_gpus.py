@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from simulator.api.session import Session
@@ -13,6 +12,7 @@ from simulator.cli.written import CommandOptions
 from simulator.console.progress import Progress
 from simulator.console.style import Style
 from simulator.errors import InputError
+from simulator.records import dataclass, replace
 from simulator.results.columns import ranges
 from simulator.results.reason import TIE
 from simulator.results.result import Result

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from simulator.cli.option import option, switch
+from simulator.records import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)

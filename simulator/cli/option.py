@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field
 from functools import cache, wraps
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from simulator.records import dataclass, field, fields
 from simulator.spelling import word_of
 
 _NAMED, _REST = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any
 
 from simulator.cli.later import later
@@ -14,6 +13,7 @@ from simulator.cli.written import CommandOptions
 from simulator.console.run import say
 from simulator.console.style import Style, choose_style, printable
 from simulator.errors import first_of
+from simulator.records import dataclass
 from simulator.results.document import to_json
 from simulator.spelling import spelt
 

@@ -7,7 +7,6 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -23,6 +22,7 @@ from simulator.cli.written import CommandOptions
 from simulator.console.progress import Progress
 from simulator.effects import data_file
 from simulator.errors import Fault, InputError, SimulationError, one_line
+from simulator.records import dataclass, replace
 from simulator.results.document import SCHEMA_VERSION
 from simulator.scenarios.answers import ScenarioAnswer, answers_document, answers_of
 from simulator.scenarios.catalogue import find_scenario, in_order, needed_files

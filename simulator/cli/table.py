@@ -8,10 +8,10 @@ each row becomes a record, in which each value follows its heading.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 
 from simulator.console.style import Style, fold, longest_word
+from simulator.records import dataclass
 from simulator.results.changed import ChangeEffect
 from simulator.results.confidence import Confidence
 from simulator.results.view import Fact

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from simulator import spelling
@@ -19,6 +18,7 @@ from simulator.cli.declarations import (
 )
 from simulator.cli.option import declared, option, switch
 from simulator.errors import Fault, InputError, one_line
+from simulator.records import dataclass, fields
 from simulator.spelling import mention
 
 __all__ = [

@@ -6,7 +6,6 @@ A collective as a part is :class:`FragmentLoads`; what it loads on the GPUs that
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 
 from simulator.collectives.communicator import Communicator
@@ -14,6 +13,7 @@ from simulator.collectives.request import Request, Strategy
 from simulator.network.machine import Machine
 from simulator.plan.alike import Alike
 from simulator.plan.plan import Flow, Fragment, Plan, merge
+from simulator.records import dataclass, field
 from simulator.topology.parts import GpuPart
 from simulator.workload.collective import Collective
 

@@ -14,7 +14,6 @@ All machines run the rounds of a phase in step, and so do the exchanges of the l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import cast
 
@@ -27,6 +26,7 @@ from simulator.collectives.search.rings import FoundRing, find_rings, round_rate
 from simulator.plan.alike import PairGroup
 from simulator.plan.flow import FlowData, Region, block, joined_regions
 from simulator.plan.plan import Activity, Flow, Plan, PlanBuilder, in_step
+from simulator.records import dataclass, field, replace
 from simulator.workload.collective import Collective
 
 # The collectives inside, between, and inside machines again; "" is none.  Scatter and gather: root's machine only.

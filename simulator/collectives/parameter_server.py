@@ -13,7 +13,6 @@ one server needs 2(m-1)S/B, one on each node 2((m-1)/m)S/B.  Inside a node, GPUs
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from simulator.collectives.algorithms.star import push_pull
 from simulator.collectives.embedding import rings_by_host, subset
@@ -24,6 +23,7 @@ from simulator.collectives.search.rings import FoundRing
 from simulator.collectives.servers import WORKERS, place_servers, worker_cpu
 from simulator.plan.flow import FlowData, block
 from simulator.plan.plan import Flow, Plan, PlanBuilder
+from simulator.records import dataclass, replace
 from simulator.workload.collective import Collective
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from simulator.collectives.communicator import Communicator
 from simulator.network.machine import Machine
 from simulator.network.routing import Router
 from simulator.plan.plan import Plan, PlanBuilder
+from simulator.records import dataclass, field
 from simulator.spelling import mention, spelt
 from simulator.topology.parts import GpuPart
 from simulator.workload.collective import Collective

@@ -7,7 +7,7 @@ is only two rounds, yet tests can follow every chunk.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from simulator.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

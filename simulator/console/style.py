@@ -7,10 +7,10 @@ import re
 import shutil
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TextIO
 
 from simulator.errors import escaped
+from simulator.records import dataclass
 
 _MARKS = {"bold": "1", "dim": "2", "red": "31", "green": "32"}
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|[kMGT]?B|[mun]?s|x|[kMGT]?FLOP/s|GPUs?)(?![\w]))")

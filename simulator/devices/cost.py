@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from simulator.records import dataclass
 
 Bound = Literal["compute", "memory", "latency"]
 

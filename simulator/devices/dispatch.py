@@ -7,7 +7,6 @@ PyTorch's dispatch is modelled operator by operator; for MXNet, only the average
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import ClassVar
 
@@ -15,6 +14,7 @@ from simulator.constants import constants
 from simulator.devices.cpu.cpu import Cpu
 from simulator.devices.gpu.gpu import Gpu
 from simulator.questions.options import Framework
+from simulator.records import dataclass, fields, replace
 from simulator.workload.operators import Operator, Phase
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from simulator.constants import constants
 from simulator.devices.cpu.cpu import Cpu
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.memory import MemoryCosts
 from simulator.devices.predict import Device
+from simulator.records import dataclass
 
 
 @constants("contention")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import repeat
 
 from simulator.network.machine import Machine
 from simulator.plan.plan import Plan
+from simulator.records import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

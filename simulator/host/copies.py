@@ -12,8 +12,6 @@ memory touched first.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from simulator.constants import constants
 from simulator.devices.cpu.cpu import Cpu
 from simulator.devices.cpu.memory import bandwidth
@@ -28,6 +26,7 @@ from simulator.network.routing import Router
 from simulator.places import Places
 from simulator.plan.plan import Flow, Plan, PlanBuilder
 from simulator.questions.single import CopyQuestion
+from simulator.records import dataclass
 from simulator.units import format_bandwidth, format_duration, format_size
 from simulator.workload.kernels import Streaming
 

@@ -13,7 +13,6 @@ servo marks and codes are not subtracted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from math import pi, sqrt
 
 from simulator.constants import constants
@@ -26,6 +25,7 @@ from simulator.network.machine import Machine, Node
 from simulator.places import Places
 from simulator.plan.plan import Plan, PlanBuilder
 from simulator.questions.single import DiskQuestion, Track
+from simulator.records import dataclass, replace
 from simulator.topology.parts import StoragePart
 from simulator.units import format_bandwidth, format_duration, format_size
 

@@ -7,13 +7,12 @@ which does not keep the SMs busy when blocks are small.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from simulator.constants import constants
 from simulator.devices.gpu.gpu import Gpu
 from simulator.errors import InputError
 from simulator.host.answer import HostTime
 from simulator.questions.single import AccessQuestion
+from simulator.records import dataclass
 from simulator.topology.parts import GpuPart
 from simulator.units import format_bandwidth, format_duration, format_size
 

@@ -7,7 +7,6 @@ A worker reads, decodes and augments the samples of its batch one by one, then c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import log
 
 from simulator.constants import constants
@@ -19,6 +18,7 @@ from simulator.network.machine import Machine, Node
 from simulator.questions.input import MEMORY, InputQuestion
 from simulator.questions.single import DiskQuestion
 from simulator.questions.where import Where
+from simulator.records import dataclass
 from simulator.topology.parts import StoragePart
 
 _DEEP = 256  # requests in flight: more than any disk serves at once

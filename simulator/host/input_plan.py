@@ -10,7 +10,6 @@ pageable memory the loop itself copies before it issues.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from simulator.host.input_costs import BatchLoad
@@ -18,6 +17,7 @@ from simulator.network.machine import Machine
 from simulator.network.routing import Router
 from simulator.plan.plan import Flow, Part, Plan, PlanBuilder, Resource, Work
 from simulator.questions.input import InputQuestion
+from simulator.records import dataclass
 
 CORES = "cores"
 _READY, _WAITING, _UNDER_WAY = "batches of worker", "batches on the devices", "steps under way"

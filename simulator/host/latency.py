@@ -27,12 +27,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from simulator.devices.cpu.cpu import LINE_BYTES
 from simulator.devices.cpu.memory import own_share
 from simulator.errors import InputError, nearest
 from simulator.network.machine import Link, Machine, Node
+from simulator.records import dataclass
 from simulator.topology.parts import CpuPart, StoragePart
 from simulator.units import format_duration
 

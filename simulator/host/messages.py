@@ -8,7 +8,6 @@ after it; it carries at least 46 B (IEEE 802.3, clauses 3 and 4).  IP adds 20 B;
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from simulator.constants import constants
 from simulator.errors import InputError
@@ -17,6 +16,7 @@ from simulator.network.machine import Link, Machine
 from simulator.network.routing import Router
 from simulator.places import Places
 from simulator.questions.single import MessageQuestion, Protocol
+from simulator.records import dataclass
 from simulator.spelling import mention
 from simulator.topology.parts import NETWORK_LINKS
 from simulator.units import format_bandwidth, format_duration, format_size

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 from simulator.errors import Fault, InputError
 from simulator.launch.shell import Script, commands_of
 from simulator.launch.words import Word
+from simulator.records import dataclass, field, replace
 
 _OTHERS = ("echo", "printf", "mkdir", "rm", "cp", "pip", "git", "tee", "cat", "set")
 _STARTERS = frozenset(

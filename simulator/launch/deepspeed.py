@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from simulator.errors import Fault, InputError, few, one_line
 from simulator.launch.arguments import divides, is_off, is_on
 from simulator.launch.files import Files
 from simulator.launch.unread import OFFLOADS, Names
+from simulator.records import dataclass, field
 from simulator.topology.yaml_source import YamlSource
 
 # Keys that do not affect the time of a step, by section; those of "" are the file's own.  A name with a final * matches

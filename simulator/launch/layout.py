@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from simulator.launch.arguments import Arguments
 from simulator.launch.deepspeed import DeepSpeed
 from simulator.launch.ranks import LaunchRanks
+from simulator.records import dataclass, field
 
 _SHARDED = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 _BUCKET_ELEMENTS = 40_000_000  # Megatron-LM's DistributedDataParallelConfig: the larger of this

@@ -6,11 +6,11 @@ The latter is a network of the zoo with changed sizes.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from difflib import get_close_matches
 
 from simulator.errors import InputError
 from simulator.launch.arguments import Arguments
+from simulator.records import dataclass, field
 from simulator.workload.find import is_config
 from simulator.workload.zoo.registry import find_entry
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from simulator.launch.arguments import Arguments
 from simulator.launch.command import Command
@@ -12,6 +11,7 @@ from simulator.launch.hosts import read_hosts
 from simulator.launch.slurm import batch_arguments, gpus_per_node
 from simulator.launch.visible import EVERY_GPU, VisibleGpus, visible_gpus
 from simulator.launch.words import Word
+from simulator.records import dataclass
 
 _NODES = ("nnodes", "num-nodes", "nodes", "N", "num-machines")
 _EACH = ("nproc-per-node", "nproc", "num-gpus", "ntasks-per-node", "gpus-per-node", "npernode")

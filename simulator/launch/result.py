@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-
 from simulator.errors import one_line
 from simulator.launch.arguments import is_off
 from simulator.launch.ranks import LaunchRanks
 from simulator.launch.visible import EVERY_GPU, VisibleGpus, written_gpus
+from simulator.records import dataclass, field, replace
 
 
 @dataclass(slots=True)

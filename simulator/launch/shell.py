@@ -13,11 +13,11 @@ import ast
 import operator
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 
 from simulator.errors import Fault, InputError, one_line
 from simulator.launch.slurm import batch_arguments, job_variables
 from simulator.launch.words import RawWord, Scanner, Word
+from simulator.records import dataclass, replace
 
 _SET = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _SAID = re.compile(

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from simulator.errors import InputError, one_line
 from simulator.launch.arguments import Arguments, divides, is_off
 from simulator.launch.unread import OFFLOADS
+from simulator.records import dataclass, field
 from simulator.topology.yaml_source import YamlSource
 
 _SHARDED = {"full_shard": 3, "hybrid_shard": 3, "shard_grad_op": 2, "hybrid_shard_zero2": 2, "no_shard": 0}

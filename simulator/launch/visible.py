@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.launch.arguments import Arguments, spelt_flag
@@ -16,6 +15,7 @@ from simulator.launch.command import Command
 from simulator.launch.hosts import read_hosts
 from simulator.launch.unread import ON_CPU
 from simulator.launch.words import Word
+from simulator.records import dataclass
 
 _CONTAINER = "NVIDIA_VISIBLE_DEVICES"  # of a container, within which all others count; docker's --gpus makes it
 _BASE = "ROCR_VISIBLE_DEVICES"  # of the driver below HIP, whose numbers count within it

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
 from simulator.errors import Fault, InputError
+from simulator.records import dataclass
 
 _ENDS = ";&|\n()"
 _MAX_WORDS = 100_000

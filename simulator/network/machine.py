@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from simulator.errors import InputError, nearest
+from simulator.records import dataclass, field
 from simulator.topology.parts import Part
 from simulator.topology.schema import NO_COSTS, MessagesSpec, Price, TransportSpec
 from simulator.topology.topology import DeviceKind, each

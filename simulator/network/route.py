@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from simulator.network.machine import Link, Machine
+from simulator.records import dataclass
 
 # Best first; the same order as NCCL's path types.
 CLASSES = ("loc", "nvl", "nvb", "pix", "pxb", "phb", "sys", "net", "any")

@@ -13,7 +13,6 @@ Concurrent activities that load the same resource slow each other (:mod:`simulat
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import repeat
 from typing import Any, NamedTuple
@@ -22,6 +21,7 @@ from simulator.errors import InputError
 from simulator.network.route import Route
 from simulator.plan.alike import Load, PairGroup
 from simulator.plan.flow import Carries, FlowLimits, together
+from simulator.records import dataclass, field, replace
 
 # A numbered capacity of the machine, or a named resource with capacity 1 (the multiprocessors of a GPU).
 Resource = int | str

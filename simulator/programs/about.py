@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from simulator.programs.costs import Bound
+from simulator.records import dataclass
 
 Use = Literal["issue", "python", "wait", "mark", "kernel", "copy", "hidden"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from simulator.devices.cost import KernelCost
@@ -18,6 +17,7 @@ from simulator.plan.plan import Fragment, Plan
 from simulator.programs.statements import CollectiveStatement, FrontEnd, RunStatement, Times
 from simulator.questions.options import StepOptions
 from simulator.questions.single import OperatorQuestion
+from simulator.records import dataclass, replace
 from simulator.step.issue import Launch, launches_of
 from simulator.step.operator import operator_kernels
 from simulator.workload.network import Network

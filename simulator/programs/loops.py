@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import floor
 
 from simulator.engine.executor import execute
@@ -23,6 +22,7 @@ from simulator.programs.queues import StreamQueue
 from simulator.programs.state import Repetitions
 from simulator.programs.statements import Repeat
 from simulator.programs.writer import Writer
+from simulator.records import dataclass, replace
 
 _WRITTEN = 12  # loops with up to this many repetitions are written out in full
 _EVEN = 3  # consecutive repetitions that must be alike

@@ -7,7 +7,8 @@ queue of ``depth`` entries thus cannot be issued before operator ``n - depth`` h
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field
+
+from simulator.records import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

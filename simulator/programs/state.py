@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from simulator.programs.queues import StreamQueue
+from simulator.records import dataclass, field
 
 
 @dataclass(slots=True)

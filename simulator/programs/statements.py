@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from simulator.questions.options import USUAL, StepOptions
 from simulator.questions.single import OperatorQuestion
+from simulator.records import dataclass
 from simulator.topology.yaml_source import YamlSource
 from simulator.workload.precision import Precision
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from simulator.questions.checks import WITHOUT_NCCL, From, check, gpu_faults, is_served, server_faults, unread_faults
 from simulator.questions.where import TODAY, Software, Where
+from simulator.records import dataclass
 from simulator.spelling import mention
 from simulator.workload.collective import Collective
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from simulator.questions.checks import From, check
+from simulator.records import dataclass
 from simulator.spelling import mention
 
 Decoder = Literal["jpeg", "none"]

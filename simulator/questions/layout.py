@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
 from typing import Annotated, Literal, get_args
 
 from simulator.errors import Fault, InputError, divisors, nearest, one_line, refused
 from simulator.questions.checks import From, check, field_limits
+from simulator.records import dataclass, fields, replace
 from simulator.spelling import mention, spelt
 from simulator.units import whole_number
 

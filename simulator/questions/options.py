@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Literal, get_args
 
 from simulator.questions.checks import From, check
+from simulator.records import dataclass
 from simulator.spelling import mention, spelt
 
 Mode = Literal["train", "inference", "forward", "backward"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from simulator.questions.where import Where
+from simulator.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, get_args
 
 from simulator.questions.checks import From, check
 from simulator.questions.where import Where
+from simulator.records import dataclass
 from simulator.workload.operator import Operator, Phase
 from simulator.workload.precision import Precision
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from simulator.errors import one_line
@@ -13,6 +12,7 @@ from simulator.questions.input import InputQuestion
 from simulator.questions.layout import REPLICAS, Layout
 from simulator.questions.options import USUAL, Accumulation, StepOptions
 from simulator.questions.where import TODAY, Software, Where
+from simulator.records import dataclass, replace
 from simulator.spelling import mention
 
 BUCKET_BYTES = 25 * 2**20  # bucket_cap_mb of PyTorch's DistributedDataParallel

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 from simulator.errors import InputError, one_line
 from simulator.questions.checks import check
+from simulator.records import dataclass
 from simulator.spelling import mention
 from simulator.units import format_duration
 

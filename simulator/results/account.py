@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 
 from simulator.devices.dispatch import dispatch_time
 from simulator.devices.gpu.gpu import Gpu
@@ -11,6 +10,7 @@ from simulator.devices.gpu.rates import sustained_clock
 from simulator.devices.predict import Device, kernel_cost, steady_device
 from simulator.errors import InputError
 from simulator.questions.single import OperatorQuestion
+from simulator.records import dataclass
 from simulator.results.step import StepResult
 from simulator.step.operator import operator_kernels
 from simulator.step.precision import product_precision

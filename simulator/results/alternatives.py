@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from simulator.errors import InputError
+from simulator.records import dataclass
 
 NOT_TRIED = "no changes tried: each takes as long to simulate as this step; ask for one, as --precision or --batch"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from simulator.questions.where import SlowLink
+from simulator.records import dataclass, replace
 from simulator.results.view import Fact
 from simulator.units import format_bandwidth, format_duration
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import exp, expm1, sqrt
+
+from simulator.records import dataclass
 
 
 def best_interval_s(write_s: float, mtbf_s: float) -> float:

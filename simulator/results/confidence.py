@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
 from typing import Any
 
 from simulator.bands.composition import (
@@ -18,6 +17,7 @@ from simulator.bands.composition import (
     estimate,
 )
 from simulator.bands.evidence import evidence
+from simulator.records import asdict, dataclass
 from simulator.results.narrowing import narrowing_of
 from simulator.units import format_duration
 

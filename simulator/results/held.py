@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+from simulator.records import dataclass, replace
 from simulator.results.step import StepResult
 from simulator.results.training import TrainingResult
 from simulator.step.memory import held_in, moments_of

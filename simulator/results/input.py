@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from simulator.engine.timeline import Timeline
 from simulator.host.input_costs import BatchLoad
 from simulator.host.input_plan import Loading
 from simulator.questions.input import InputQuestion
+from simulator.records import dataclass
 
 STEP = "step"
 FED = 1.01  # a step at most this much longer than with ready input counts as fed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from simulator.bands.composition import AnswerFacts, Composition
@@ -14,6 +13,7 @@ from simulator.programs.memory import held_curve
 from simulator.programs.state import State
 from simulator.programs.statements import Program
 from simulator.programs.writer import LOCK
+from simulator.records import asdict, dataclass, field
 from simulator.results.changed import ChangeEffect, change_fact, changed_entry, said
 from simulator.results.confidence import Confidence, confidence_of
 from simulator.results.document import SCHEMA_VERSION, taken

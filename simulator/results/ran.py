@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from simulator.bands.composition import ClassShare as BandPart
 from simulator.bands.composition import class_shares
@@ -12,6 +11,7 @@ from simulator.devices.cost import Bound, KernelCost
 from simulator.engine.timeline import Timeline
 from simulator.places import Place
 from simulator.plan.plan import Activity, Work
+from simulator.records import dataclass, field
 from simulator.step.issue import Launch, Part
 from simulator.training.pipeline import ChunkRun
 from simulator.training.worker import LaunchLabel, SkippedMicroBatches

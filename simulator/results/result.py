@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from simulator.bands.composition import Band
 from simulator.collectives.request import Request
 from simulator.engine.timeline import Timeline
 from simulator.questions.collective import CollectiveQuestion
+from simulator.records import dataclass, field
 from simulator.results.bottleneck import CapacityGiven, LinkUse, binding, slowed_of
 from simulator.results.changed import ChangeEffect, change_fact, changed_entry, said
 from simulator.results.composed import collective_composition

@@ -6,8 +6,8 @@ Williams, Waterman, Patterson, "Roofline: an insightful visual performance model
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from simulator.records import dataclass
 from simulator.results.step import StepResult
 from simulator.step.issue import Launch
 from simulator.topology.parts import CpuPart, GpuPart

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from simulator.engine.executor import alone
 from simulator.engine.timeline import Span, Timeline
 from simulator.plan.plan import Activity, Flow, Fragment
+from simulator.records import dataclass, replace
 from simulator.results.bottleneck import LinkUse
 from simulator.training.loss import Loss
 from simulator.training.servers import ARRIVES, PULL, PUSH, SPREAD, STAGES, TO_CPU, TO_GPUS, UPDATE, ServerLabel

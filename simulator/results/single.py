@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from simulator.bands.composition import Band
 from simulator.host.answer import HostTime
+from simulator.records import dataclass, field
 from simulator.results.changed import ChangeEffect, change_fact, changed_entry, said
 from simulator.results.confidence import BAND_HEAD, Confidence
 from simulator.results.document import SCHEMA_VERSION

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from simulator.bands.composition import ClassShare as BandPart
@@ -14,6 +13,7 @@ from simulator.engine.timeline import Timeline
 from simulator.places import Place
 from simulator.questions.calibration import Calibration
 from simulator.questions.options import StepOptions
+from simulator.records import dataclass, field, replace
 from simulator.results.composed import generation_of, main_format
 from simulator.results.limits import critical_seconds
 from simulator.results.ran import (

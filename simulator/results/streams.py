@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from simulator.engine.timeline import Timeline
+from simulator.records import dataclass, field
 from simulator.training.worker import SkippedMicroBatches
 
 _ROUNDING = 1e-9  # relative

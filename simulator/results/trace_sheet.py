@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from simulator.engine.timeline import Span
 from simulator.network.machine import Machine
+from simulator.records import dataclass
 from simulator.topology.parts import GpuPart
 
 

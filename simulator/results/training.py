@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from simulator.bands.composition import Band
+from simulator.records import dataclass
 from simulator.results.changed import change_fact, said
 from simulator.results.confidence import Confidence
 from simulator.results.step_confidence import step_confidence, step_trust

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from simulator.engine.timeline import Timeline
 from simulator.questions.step import StepQuestion
+from simulator.records import dataclass
 from simulator.results.alternatives import Alternative
 from simulator.results.bottleneck import LinkUse
 from simulator.results.changed import ChangeEffect

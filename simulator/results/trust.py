@@ -8,10 +8,10 @@ them.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import Literal
 
+from simulator.records import dataclass
 from simulator.workload.network import Family
 from simulator.workload.precision import Precision
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from simulator.errors import Fault, InputError
+from simulator.records import dataclass
 from simulator.scenarios.expression import Expression, MissingPath
 from simulator.scenarios.file import WORDS, AnswerRequest, ExpectedValue, Scenario
 

@@ -17,10 +17,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from simulator.errors import nearest, one_line
+from simulator.records import dataclass
 from simulator.units import in_si, unit_names
 
 _LONGEST = 2000  # characters

@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 
 from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.records import dataclass
 from simulator.scenarios.expression import Expression, parse_expression
 from simulator.topology.parts import Strict
 from simulator.topology.validation import kept_positions, validate_in_part

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from typing import NamedTuple
@@ -19,6 +18,7 @@ from simulator.network.machine import Machine
 from simulator.questions.checks import changed
 from simulator.questions.layout import Layout
 from simulator.questions.step import StepQuestion
+from simulator.records import dataclass, replace
 from simulator.search.repeats import KEPT, ShortNetwork, partial_network, shortened
 from simulator.step.issue import Part, launches_of
 from simulator.step.memory import NetworkMemory, held_in

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -18,6 +17,7 @@ from simulator.collectives.request import Unsuitable
 from simulator.errors import InputError
 from simulator.questions.layout import Layout
 from simulator.questions.step import StepQuestion
+from simulator.records import dataclass, field, replace
 from simulator.search.parts import CollectiveTimes, RankWork, UnitCost, units_apart
 from simulator.search.space import Candidate, Division, Space
 from simulator.spelling import spelt

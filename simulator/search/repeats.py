@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
+from simulator.records import dataclass, replace
 from simulator.workload.network import Layer, Network, block_name, once
 from simulator.workload.split.stages import units_of
 

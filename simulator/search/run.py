@@ -9,7 +9,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any, NamedTuple, Protocol
 
@@ -19,6 +18,7 @@ from simulator.bands.composition import Band
 from simulator.collectives.request import Unsuitable
 from simulator.errors import InputError
 from simulator.questions.layout import parse_layout
+from simulator.records import dataclass, field, replace
 from simulator.results.shares import TimeShare, time_shares
 from simulator.search.price import MEMORY, Pricer, SearchOutcome
 from simulator.search.space import Candidate, Division, Space

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
+from simulator.records import asdict, dataclass
 from simulator.results.document import SCHEMA_VERSION, options_document, taken
 from simulator.results.shares import SHARE_WORDS, time_shares
 from simulator.results.training import TrainingResult

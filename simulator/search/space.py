@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 from simulator.errors import InputError, divisors, one_line, refused
@@ -11,6 +10,7 @@ from simulator.questions.calibration import Calibration
 from simulator.questions.layout import ORDER, Axis, Layout, parse_layout
 from simulator.questions.options import Recompute, StepOptions
 from simulator.questions.step import StepQuestion, accumulating
+from simulator.records import dataclass, fields, replace
 from simulator.spelling import mention
 from simulator.step.recompute import reruns_of
 from simulator.workload.network import Network

@@ -11,8 +11,8 @@ pass, each cast becomes a cast in the other direction.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from simulator.records import dataclass
 from simulator.workload.network import Layer, Network, once
 from simulator.workload.operators import Elementwise, Operator
 

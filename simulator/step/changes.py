@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.predict import Device
 from simulator.questions.options import Policy, StepOptions
+from simulator.records import dataclass, replace
 from simulator.spelling import mention, spelt
 
 _OF_32_BITS: tuple[Policy, ...] = ("fp32", "tf32", "torch")

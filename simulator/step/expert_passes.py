@@ -23,10 +23,10 @@ one adds them up again, in place of permuting, sorting and padding.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import groupby
 from math import comb
 
+from simulator.records import dataclass, replace
 from simulator.workload.kernels import Streaming
 from simulator.workload.network import Layer, Network
 from simulator.workload.operators import Copy, Elementwise, Exchange, Linear, Reduction

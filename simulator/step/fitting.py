@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from itertools import combinations
 
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.predict import Device
 from simulator.questions.options import StepOptions
+from simulator.records import dataclass, replace
 from simulator.spelling import word_of
 from simulator.step.changes import possible_changes
 from simulator.step.memory import MemoryNeed, memory_need

@@ -10,9 +10,8 @@ pass, the group is recomputed from its inputs, so nothing else is saved. (As in 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from simulator.questions.options import StepOptions
+from simulator.records import dataclass, field
 from simulator.workload.network import Layer, Network, block_name, once
 
 

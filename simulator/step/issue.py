@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from simulator.devices.cost import KernelCost
@@ -21,6 +20,7 @@ from simulator.devices.issuing import in_graph
 from simulator.devices.optimizer import tensor_passes
 from simulator.devices.predict import Device, kernel_cost, steady_device
 from simulator.questions.options import StepOptions
+from simulator.records import dataclass, replace
 from simulator.step.expert_passes import NARROW, ExpertExtras, expert_passes
 from simulator.step.fusion import FusedLayers, run_groups
 from simulator.step.lowering import TO_MASTER, UNSCALE, KernelRun, Lowering, Mix

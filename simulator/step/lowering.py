@@ -8,7 +8,6 @@ of each kernel's bytes that is in no cache.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 
 from simulator.devices.cost import KernelCost
 from simulator.devices.cpu.cpu import Cpu
@@ -19,6 +18,7 @@ from simulator.devices.gpu.tensor_product import is_pipelined
 from simulator.devices.optimizer import TensorPass, first_reads, optimizer_kernels, tensor_passes
 from simulator.devices.predict import Device, kernel_cost
 from simulator.questions.options import QUANTISED, StepOptions
+from simulator.records import dataclass, replace
 from simulator.step.autocast import casts_of, wide_tensors
 from simulator.step.fusion import FusedLayers
 from simulator.step.layout import laid_out

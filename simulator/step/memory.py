@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
 
 from simulator.constants import constants
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.predict import Device
 from simulator.questions.options import Optimizer, StepOptions
+from simulator.records import dataclass, fields, replace
 from simulator.step.fusion import run_groups
 from simulator.step.precision import casts, has_master, storage_of, weight_bytes
 from simulator.step.quantising import nvfp4_weights, quantised_layers

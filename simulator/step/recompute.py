@@ -12,10 +12,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
 from simulator.questions.options import Recompute, RecomputedPart, StepOptions
+from simulator.records import dataclass
 from simulator.step.fusion import FusedLayers
 from simulator.workload.activations import saved_tensors
 from simulator.workload.backward import storages

@@ -11,9 +11,9 @@ affinity).  Cells are ``X`` on the diagonal; ``NV2``, ``XGMI2`` or ``2`` for two
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from simulator.errors import one_line
+from simulator.records import dataclass
 
 MAX_NAMES = 65_536
 _MAX_DIGITS = 9

@@ -7,12 +7,12 @@ explains the format; editors use the JSON Schema made from these models (``topol
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
 from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from simulator.errors import one_line
+from simulator.records import asdict, dataclass
 from simulator.topology.parts import Duplex, LinkKind, OwnPart, Strict
 from simulator.units import Bandwidth, Duration, Size
 

@@ -6,10 +6,10 @@ What hand-written machines easily exceed is noted, with its place: PCIe lanes of
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
+from simulator.records import dataclass, replace
 from simulator.topology.parts import NETWORK_LINKS, CpuPart, LinkPart, NicPart, Part
 from simulator.topology.schema import NO_COSTS, MessagesSpec, Price, TransportSpec
 from simulator.topology.yaml_source import YamlSource

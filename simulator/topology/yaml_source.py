@@ -6,13 +6,13 @@ import gc
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from simulator.errors import Fault, InputError, one_line
+from simulator.records import dataclass, field
 from simulator.user_files import read_user_file
 
 MAX_BYTES = 2_000_000

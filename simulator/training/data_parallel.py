@@ -9,13 +9,13 @@ the last one exchanges the accumulated gradients.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
 from simulator.plan.plan import PlanBuilder
 from simulator.questions.layout import Layout
 from simulator.questions.options import StepOptions
+from simulator.records import dataclass
 from simulator.step.issue import Launch
 from simulator.step.precision import parameter_bytes
 from simulator.training.buckets import copy_in, copy_out

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from simulator.collectives.bundle import ConcurrentGroups
 from simulator.collectives.request import Strategy
 from simulator.plan.plan import Fragment, PlanBuilder
+from simulator.records import dataclass
 from simulator.workload.collective import Collective
 
 STREAM = "communication"

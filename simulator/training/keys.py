@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from simulator.records import dataclass
 from simulator.step.issue import Launch
 from simulator.training.data_parallel import ready_after
 from simulator.workload.network import Network

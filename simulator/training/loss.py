@@ -10,9 +10,9 @@ here).  The loss is detected at once.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from enum import Enum
 
+from simulator.records import dataclass, replace
 from simulator.training.keys import Key
 
 

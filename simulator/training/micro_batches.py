@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from simulator.plan.plan import Activity, PlanBuilder
+from simulator.records import dataclass, field
 from simulator.training.worker import SkippedMicroBatches
 
 _SAME = 1e-9  # relative: two periods that differ only by rounding

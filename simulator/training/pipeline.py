@@ -8,13 +8,13 @@ host waits for the device after each pass, as Megatron-LM's does before it sends
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from simulator.collectives.bundle import ConcurrentGroups
 from simulator.network.machine import Node
 from simulator.plan.plan import Plan, PlanBuilder, Resource
 from simulator.questions.step import StepQuestion
+from simulator.records import dataclass
 from simulator.step.issue import Launch, Part
 from simulator.step.precision import parameter_bytes
 from simulator.training.buckets import least_elements

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from simulator.collectives.bundle import ConcurrentGroups
@@ -16,6 +15,7 @@ from simulator.places import Places
 from simulator.plan.plan import Plan, PlanBuilder
 from simulator.questions.layout import Layout
 from simulator.questions.step import StepQuestion
+from simulator.records import dataclass
 from simulator.spelling import mention
 from simulator.training.buckets import bucket_size
 from simulator.training.crew import RankRoles

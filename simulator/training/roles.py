@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from simulator.collectives.bundle import FragmentLoads, GpuLoads
@@ -11,6 +10,7 @@ from simulator.devices.issuing import ContentionCosts
 from simulator.places import Place, Places
 from simulator.plan.plan import Plan
 from simulator.questions.options import StepOptions
+from simulator.records import dataclass, replace
 from simulator.step.issue import Launch, launches_of
 from simulator.training.stragglers import straggler_pace
 from simulator.workload.network import Network

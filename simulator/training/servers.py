@@ -18,7 +18,6 @@ one at a time, in order of arrival (MXNet 1.x, src/kvstore/kvstore_dist_server.h
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from math import isqrt
 from typing import Any, NamedTuple
 
@@ -30,6 +29,7 @@ from simulator.network.machine import Machine
 from simulator.network.route import Route
 from simulator.plan.plan import Flow, Perturbation, Plan, PlanBuilder
 from simulator.questions.step import StepQuestion
+from simulator.records import dataclass, replace
 from simulator.step.memory import OPTIMIZER_COPIES
 from simulator.topology.parts import CpuPart
 from simulator.training.bundles import bundled

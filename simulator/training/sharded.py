@@ -9,13 +9,13 @@ this take host time in each pass of a unit, and more for each of its parameters.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import groupby
 
 from simulator.devices.dispatch import unit_time
 from simulator.plan.plan import PlanBuilder
 from simulator.questions.layout import Layout
 from simulator.questions.options import StepOptions
+from simulator.records import dataclass, replace
 from simulator.step.issue import Launch, Part
 from simulator.step.precision import storage_of
 from simulator.training.crew import RankRoles

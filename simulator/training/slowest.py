@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from statistics import NormalDist
 
 from simulator.constants import Constants, constants
+from simulator.records import dataclass
 
 
 @constants("fleet")

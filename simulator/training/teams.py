@@ -9,12 +9,12 @@ so equal nodes do not stay in step.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
 from math import isqrt
 from typing import NamedTuple
 
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.servers import place_servers, worker_cpu
+from simulator.records import dataclass, replace
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.keys import Key, keys_of
 from simulator.training.plan import SharedStep

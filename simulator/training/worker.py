@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from simulator.devices.dispatch import graph_launch_time
@@ -12,6 +11,7 @@ from simulator.devices.gpu.memory import achieved_bandwidth
 from simulator.network.machine import Machine
 from simulator.places import Place
 from simulator.plan.plan import PlanBuilder, Resource
+from simulator.records import dataclass
 from simulator.step.issue import DeviceWork, Launch
 
 

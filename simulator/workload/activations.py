@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from simulator.records import dataclass
 from simulator.workload.backward import needs_gradient, storages
 from simulator.workload.network import Layer, Network, once
 from simulator.workload.precision import ELEMENT_BYTES, INDEX_BYTES, NVFP4_BYTES, Precision

@@ -7,8 +7,8 @@ parameter at or before them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from simulator.records import dataclass
 from simulator.workload.network import Layer, Network, Parameter, once
 from simulator.workload.operators import Phase
 

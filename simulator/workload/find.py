@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from simulator.errors import InputError, refused
+from simulator.records import dataclass, replace
 from simulator.spelling import mention, word_of
 from simulator.workload.described import is_described, read_described
 from simulator.workload.network import Network

@@ -8,10 +8,10 @@ missing key has the default of the family's configuration class.  The keys of ea
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.records import dataclass
 from simulator.topology.json_source import read_json
 from simulator.workload.hugging_face_config import Config
 from simulator.workload.hugging_face_families import FAMILIES

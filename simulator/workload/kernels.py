@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import Field, dataclass, replace
+from dataclasses import Field
 from typing import Any, ClassVar, Literal, Self, get_args
 
+from simulator.records import dataclass, replace
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
 Shape = tuple[float | str, ...]

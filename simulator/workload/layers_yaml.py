@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.records import dataclass
 from simulator.topology.validation import validate
 from simulator.topology.yaml_source import YamlSource, read_yaml
 from simulator.workload.layers_build import add_input, add_layer

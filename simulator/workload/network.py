@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Literal, ParamSpec, TypeVar
 
+from simulator.records import dataclass
 from simulator.workload.operators import Attention, Conv2d, Embedding, MatMul, Operator, Recurrent, Softmax
 
 Part = Literal["attention", "feed-forward", "experts"]

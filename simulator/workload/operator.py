@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import Field, dataclass, replace
+from dataclasses import Field
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
 
 from simulator.errors import InputError, divisors
+from simulator.records import dataclass, replace
 from simulator.spelling import mention
 from simulator.workload.kernels import Kernel
 from simulator.workload.precision import Precision

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from simulator.errors import InputError, nearest, one_line, refused
+from simulator.records import dataclass, replace
 from simulator.units import format_size, parse_quantity
 from simulator.workload.precision import ELEMENT_BYTES
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from simulator.bands.composition import Composition, estimate
 from simulator.bands.evidence import Evidence
+from simulator.records import dataclass, replace
 from validate.bands.make import make_evidence
 from validate.bands.material import BandRow
 from validate.tables.statistics import percentile

@@ -12,7 +12,6 @@ import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
@@ -26,6 +25,7 @@ from simulator.bands.evidence import Chain, Evidence, MeasuredCoverage, Spread
 from simulator.console.files import OutputFile
 from simulator.errors import InputError
 from simulator.questions.step import StepQuestion
+from simulator.records import asdict, dataclass, replace
 from simulator.results.step_confidence import step_composition
 from validate.bands.material import BandRow
 from validate.bands.mixture import LEAST_PLACES, NARROWEST, Quantiles, RowMixture, reached, unit_of, weights_of

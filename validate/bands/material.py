@@ -6,7 +6,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass
 from hashlib import sha256
 
 from simulator.api import Session
@@ -16,6 +15,7 @@ from simulator.bands.evidence import FORMATS, Chain
 from simulator.errors import InputError
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.step import StepQuestion
+from simulator.records import dataclass
 from validate.kinds.row import MeasuredRow
 
 _MOST = 100  # rows of a class per place and source: more add time, but no information on the class

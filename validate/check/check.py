@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal
 
 from simulator.api import Session
@@ -16,6 +15,7 @@ from simulator.errors import Fault, InputError, few, one_line
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.nccl import VersionNote
 from simulator.questions.where import NCCL_TODAY, Software, Where
+from simulator.records import dataclass, replace
 from simulator.topology.load import load_topology
 from simulator.topology.topology import Topology
 from simulator.workload.collective import bus_factor

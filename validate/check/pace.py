@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal, NamedTuple
 
 from simulator.bands.composition import Composition, estimate
 from simulator.bands.evidence import evidence
 from simulator.errors import InputError
+from simulator.records import dataclass, replace
 
 
 class HealthyRange(NamedTuple):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -21,6 +20,7 @@ from simulator.cli.written import CommandOptions, check_read
 from simulator.errors import Fault, InputError, one_line
 from simulator.questions.options import StepOptions
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
+from simulator.records import dataclass, replace
 from simulator.workload.described import SUFFIX, network_document
 from simulator.workload.network import Layer, Network
 from simulator.workload.operators import Attention

@@ -7,7 +7,6 @@ import statistics
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Annotated, Any
 
@@ -15,6 +14,7 @@ from simulator.cli.table import table_of
 from simulator.console.progress import Progress
 from simulator.console.style import Style, choose_style
 from simulator.errors import InputError, nearest, one_line
+from simulator.records import asdict, dataclass, replace
 from validate.cli.command import command_named
 from validate.cli.options import Json, Quiet, Text, Texts, argument, flag, value
 from validate.cli.output import print_remarks

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
 
@@ -14,6 +13,7 @@ from simulator.constants import DEFAULT
 from simulator.errors import InputError, TopocastError
 from simulator.questions.calibration import ISOLATED, Calibration
 from simulator.questions.step import StepQuestion
+from simulator.records import dataclass, replace
 from simulator.topology.parts import GpuPart
 from validate.compare.folder import Folder
 from validate.compare.rows import ComparedRow

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from simulator.records import dataclass
 from validate.compare.rows import ComparedRow
 from validate.kinds import KINDS
 from validate.machine.measure.statistics import FEWEST, median_interval

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from statistics import median
 
 from simulator.api import Session
 from simulator.api.calibrations import read_calibration
 from simulator.errors import InputError, TopocastError, one_line
 from simulator.questions.step import StepQuestion
+from simulator.records import dataclass, field, replace
 from validate.compare.calibrating import FittedCalibration
 from validate.compare.calibrating import FolderDevice as CalibratingBench
 from validate.compare.classes import ClassErrors, Outlier, classes_of, find_outliers, worst_rows

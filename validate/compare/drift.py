@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from simulator.errors import one_line
+from simulator.records import dataclass
 from validate.compare.folder import Folder, key_of, row_name, value_of
 from validate.tables.statistics import percentile
 

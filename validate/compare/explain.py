@@ -10,12 +10,12 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 from simulator.api import Session
 from simulator.errors import TopocastError
 from simulator.questions.step import StepQuestion
+from simulator.records import dataclass, field, replace
 from simulator.units import format_duration, format_size
 from validate.compare.rows import ComparedRow
 from validate.tables.cells import figure

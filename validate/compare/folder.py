@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.records import dataclass, field
 from simulator.user_files import read_user_file
 from validate.machine.measure.table import asked_note
 from validate.tables.cells import figure

@@ -8,9 +8,9 @@ neither on measured times nor on the order of rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 
 from simulator.questions.calibration import Calibration
+from simulator.records import dataclass
 from validate.compare.calibrating import FittedCalibration, FolderDevice
 from validate.compare.classes import ClassErrors, class_errors
 from validate.compare.folder import Folder

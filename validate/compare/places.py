@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from simulator.api import load_machine
 from simulator.errors import InputError, one_line
+from simulator.records import dataclass
 from simulator.topology.catalogue import builtin_topologies, load_part
 from simulator.topology.parts import CpuPart
 from validate.compare.folder import TOPOLOGY, Folder

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
 
 from simulator.errors import one_line
+from simulator.records import dataclass, fields, replace
 from validate.compare.folder import Folder, key_of, row_name
 from validate.kinds.kind import Kind
 from validate.kinds.row import MeasuredRow

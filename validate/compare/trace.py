@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 from simulator.cli.table import table_of
 from simulator.console.style import PLAIN, Style
 from simulator.errors import Fault, InputError
+from simulator.records import asdict, dataclass
 from simulator.results.columns import duration_column
 from simulator.units import format_duration
 from validate.importing.kernel_classes import CLASSES

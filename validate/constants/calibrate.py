@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from statistics import fmean, median, stdev
 from typing import NamedTuple
 
@@ -14,6 +13,7 @@ from simulator.api.calibrations import sizes_of
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration, Neighbourhood
 from simulator.questions.single import OperatorQuestion
+from simulator.records import dataclass, replace
 from validate.constants.least import LeastSquares, Prior, least_errors
 from validate.constants.neighbours import fit_neighbours
 from validate.kinds.kind import RowQuestion

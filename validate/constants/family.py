@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
 from simulator.constants import constants_file
+from simulator.records import dataclass, field
 from validate.constants.least import Prior
 from validate.kinds.row import MeasuredRow
 

@@ -6,7 +6,6 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from simulator.api import Session
 from simulator.console.files import OutputFile
 from simulator.constants import Constants, constants_file, constants_path
 from simulator.errors import InputError
+from simulator.records import dataclass, replace
 from simulator.topology.parts import CpuPart
 from validate.constants.family import Family, FitStage, Term
 from validate.constants.least import LeastSquares, Lines, draw_lines, fit_along, least_errors

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from simulator.errors import MissingDependency
+from simulator.records import dataclass
 from validate.kinds.row import MeasuredRow
 from validate.tables.statistics import percentile
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from hashlib import sha256
 from statistics import fmean, median, stdev
 
 from simulator.api import Session
 from simulator.api.calibrations import left_out_errors
 from simulator.questions.calibration import MOST_MEASURED, Calibration, Neighbourhood, Shape
+from simulator.records import dataclass, replace
 from validate.kinds.row import MeasuredRow
 
 # Chosen on every other device, judged on the rest (docs/decisions/calibration.md).

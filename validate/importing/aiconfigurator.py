@@ -11,10 +11,10 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.records import dataclass
 from simulator.user_files import open_user_file, read_user_file
 from validate.tables.csv_text import MAX_BYTES, read_records
 

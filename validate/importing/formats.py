@@ -22,9 +22,9 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
 
+from simulator.records import dataclass
 from simulator.topology.catalogue import load_part
 from simulator.topology.parts import GpuPart
 from validate.importing.aiconfigurator import MACHINES, Source, SourceTable

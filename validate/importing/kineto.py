@@ -17,10 +17,10 @@ import re
 import zlib
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import IO, Any, Protocol
 
 from simulator.errors import Fault, InputError, one_line
+from simulator.records import dataclass
 from simulator.user_files import open_user_file
 from validate.importing.kernel_classes import CLASSES, class_of_kernel, class_of_operator, class_of_prediction
 

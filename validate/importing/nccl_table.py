@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from itertools import dropwhile, pairwise, takewhile
 from typing import NamedTuple
 
 from simulator.errors import Fault, InputError, one_line
 from simulator.questions.collective import DTYPES, REDUCTIONS, Dtype, Reduction
+from simulator.records import dataclass, field
 from simulator.workload.precision import precision_named
 
 _ROUNDED = 0.01  # relative difference that says nothing, however many digits are printed

@@ -6,12 +6,12 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Any, cast
 
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.questions.collective import Dtype, Reduction
+from simulator.records import dataclass
 from simulator.workload.collective import COLLECTIVES, Collective, bus_factor
 from validate.importing.nccl_table import (
     MOST_BYTES,

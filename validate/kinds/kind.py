@@ -7,13 +7,13 @@ measurement.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Protocol
 
 from simulator.api import Session
 from simulator.api.session import Question
 from simulator.bands.composition import Band
 from simulator.errors import InputError, nearest, one_line
+from simulator.records import dataclass, replace
 from simulator.results.confidence import confidence_of
 from validate.tables.cells import NotScored
 from validate.tables.csv_text import MAX_HELD, read_records

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 
 from simulator.bands.composition import Band
+from simulator.records import dataclass, field
 from simulator.topology.parts import CpuPart, GpuPart
 from validate.kinds.kind import Kind, RowQuestion
 from validate.tables.cells import NotScored, measured_time

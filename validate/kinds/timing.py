@@ -5,12 +5,11 @@ They are not part of the question: training does not pay them, except for readin
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from simulator.api import Session
 from simulator.constants import constants
 from simulator.questions.single import Call, LaunchQuestion
 from simulator.questions.where import Where
+from simulator.records import dataclass, replace
 from simulator.workload.operators import (
     BatchNorm,
     Conv2d,

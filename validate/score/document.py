@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from simulator.api.collectives import ALPHA_S
 from simulator.errors import one_line
+from simulator.records import asdict, dataclass, field
 from validate.kinds.kind import Kind
 from validate.score.scaling import Efficiencies, scaling_document
 from validate.score.scores import ScoreGroup, Scores, beside_published, group_rows, median_of, one_group

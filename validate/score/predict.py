@@ -7,7 +7,6 @@ import signal
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 
@@ -18,6 +17,7 @@ from simulator.console.run import collect_rarely
 from simulator.errors import SimulationError
 from simulator.questions.calibration import Calibration
 from simulator.questions.step import StepQuestion
+from simulator.records import dataclass
 from validate.kinds.kind import RowQuestion
 from validate.tables.cells import NotScored
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Hashable, Sequence
-from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from simulator.cli.table import table_of
 from simulator.console.style import Style
 from simulator.errors import InputError
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
+from simulator.records import asdict, dataclass, replace
 from validate.kinds.row import MeasuredRow
 from validate.score.score import MOST_DIFFERENT
 from validate.tables.statistics import percentile

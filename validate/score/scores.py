@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from simulator.errors import Fault, InputError
+from simulator.records import dataclass
 from validate.kinds.row import MeasuredRow
 from validate.score.score import MOST_DIFFERENT
 from validate.tables.statistics import Errors, percentile, relative_error, summarise

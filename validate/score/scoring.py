@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from simulator.api import Session
 from simulator.api.calibrations import Calibration, read_calibration
 from simulator.errors import Fault, InputError
+from simulator.records import dataclass, field, replace
 from validate.kinds import KINDS, OPERATORS, Kind
 from validate.kinds.row import MeasuredRow, every_row
 from validate.score.predict import in_processes, in_turn

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 
 import yaml
+
+from simulator.records import dataclass
 
 _COPIED = re.compile(r"\{(\w+)(?::([^{}]*))?\}")
 _NUMBERS = {"fp32": "^(fp32|tf32)$", "half": "^(fp16|bf16)$"}

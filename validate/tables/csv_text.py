@@ -13,10 +13,10 @@ import re
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import overload
 
 from simulator.errors import Fault, InputError
+from simulator.records import dataclass
 
 MAX_BYTES = 64_000_000
 MAX_ROWS = 1_000_000  # of a table read row by row

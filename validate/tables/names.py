@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
@@ -16,6 +15,7 @@ from simulator.api import Device, Session
 from simulator.errors import InputError, nearest, one_line
 from simulator.network.machine import Machine
 from simulator.questions.where import Where
+from simulator.records import dataclass, field
 from simulator.topology.catalogue import builtin_topologies, load_part, part_names
 from simulator.topology.load import load_topology
 from simulator.topology.parts import CpuPart, GpuPart

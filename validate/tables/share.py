@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 
 from simulator.errors import InputError, one_line
+from simulator.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from simulator.errors import Fault, InputError, one_line
+from simulator.records import dataclass, replace
 from simulator.workload.precision import precision_named
 from validate.tables.conventions import filled, filled_columns
 from validate.tables.csv_text import CsvRecord, LazyRecords, read_records

@@ -18,10 +18,10 @@ a broadcast or reduce S/B. m chunks per tree take m + 2D - 1 rounds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from simulator.collectives.algorithms.ring import ChunkEdge, pipelined
 from simulator.collectives.schedule import Schedule
+from simulator.records import dataclass
 from simulator.workload.collective import Collective
 
 Stages = list[list[ChunkEdge]]

@@ -14,9 +14,9 @@ with the same busy stages are one repeated round, so the number of listed rounds
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from simulator.collectives.schedule import Round, Schedule, Send
+from simulator.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,13 +21,13 @@ constants.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from simulator.collectives.nccl.paths import capability
 from simulator.collectives.nccl.tables import NVLS_EFFICIENCY, generation
 from simulator.constants import DEFAULT, Constants, Each, constants
 from simulator.network.machine import Node
+from simulator.records import dataclass, replace
 from simulator.topology.parts import GpuPart, Part
 
 RECENT = (2, 23)  # the oldest version known to match the constants of recent versions

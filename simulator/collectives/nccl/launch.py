@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.tuning import CommGraph, NcclChoice
+from simulator.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

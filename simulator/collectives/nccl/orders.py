@@ -8,11 +8,11 @@ the ranks and the nearest-neighbour orders are tried.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from simulator.collectives.nccl.paths import SeenMachine, rank_of
 from simulator.collectives.search.packing import Budget
+from simulator.records import dataclass
 
 _MAX_ORDERS = 120
 _MAX_STEPS = 20_000  # per enumeration of orders

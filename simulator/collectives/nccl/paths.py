@@ -15,12 +15,12 @@ Where the topology lacks a figure that NCCL would read:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.tables import CpuKind
 from simulator.network.machine import Link, Machine, Node
+from simulator.records import dataclass
 from simulator.topology.parts import NETWORK_LINKS, CpuPart, GpuPart, NicPart
 
 UNKNOWN_CAPABILITY = 80  # GPUs without one, and those of other vendors, are tuned as an A100

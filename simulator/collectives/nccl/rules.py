@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from simulator.collectives.nccl.tables import Triple
 from simulator.questions.collective import Algorithm, Protocol
 from simulator.questions.nccl import Version, VersionNote, chip_since, version_words
 from simulator.questions.where import NCCL_TODAY
+from simulator.records import dataclass, replace
 from simulator.workload.collective import Collective
 
 Rows = tuple[Triple, ...]

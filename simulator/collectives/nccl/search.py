@@ -21,13 +21,13 @@ Interpretations where the source leaves room:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.orders import closed_rings, rings_through_network
 from simulator.collectives.nccl.paths import SeenMachine, rank_of
 from simulator.collectives.search.packing import Budget, pack
+from simulator.records import dataclass, replace
 
 _MAX_SEARCHED = t.MAX_CHANNELS // 2
 _NOTHING_FOUND = 0.1  # GB/s

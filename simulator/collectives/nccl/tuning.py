@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.rules import Rules, rules_of
@@ -33,6 +32,7 @@ from simulator.collectives.request import Unsuitable
 from simulator.questions.collective import ALGORITHMS, PROTOCOLS, Algorithm, Protocol
 from simulator.questions.nccl import FEATURES, Version, has, version_words
 from simulator.questions.where import NCCL_TODAY
+from simulator.records import dataclass
 from simulator.workload.collective import Collective
 
 _RING_ONLY = ("broadcast", "reduce")

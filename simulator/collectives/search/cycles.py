@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
 from simulator.collectives.search.packing import Budget, pack
 from simulator.network.machine import Link, Machine
+from simulator.records import dataclass
 from simulator.topology.parts import GPU_LINKS
 
 MOST_AT_ONCE = 64  # rings or trees; each is a channel, and NCCL runs at most 64 channels

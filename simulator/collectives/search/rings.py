@@ -21,7 +21,6 @@ switch before it goes on to the nearest other switch.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import permutations
 from typing import overload
@@ -32,6 +31,7 @@ from simulator.network.fairshare import fair_rates
 from simulator.network.machine import near_each_other
 from simulator.network.route import Route
 from simulator.network.routing import Router
+from simulator.records import dataclass, replace
 
 _ALL_ORDERS_UP_TO = 6
 _NO_VIAS: Mapping[int, int] = {}

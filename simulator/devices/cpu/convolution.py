@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 from simulator.constants import constants
@@ -18,6 +17,7 @@ from simulator.devices.cpu.cpu import Cpu, cpu_compute_rate, region_time, scalar
 from simulator.devices.cpu.gemm import ProductCosts, gemm_product
 from simulator.devices.cpu.memory import cache_bytes, transfer_time
 from simulator.devices.cpu.passes import start_time
+from simulator.records import dataclass
 from simulator.workload.kernels import Gemm
 from simulator.workload.operators import Convolution
 from simulator.workload.precision import ELEMENT_BYTES

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from simulator.constants import DEFAULT, Constants, constants
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration
 from simulator.questions.where import CPU_LIBRARIES, CpuLibrary
+from simulator.records import dataclass, field
 from simulator.topology.parts import CpuPart
 from simulator.workload.precision import Precision
 

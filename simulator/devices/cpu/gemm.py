@@ -10,7 +10,6 @@ column is one pass over the matrix.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 
 from simulator.constants import constants
@@ -18,6 +17,7 @@ from simulator.devices.cost import Bound, KernelCost
 from simulator.devices.cpu.cpu import Cpu, cpu_compute_rate, region_time, scalar_rate, vector_rate
 from simulator.devices.cpu.memory import cache_bytes, transfer_time
 from simulator.devices.cpu.passes import PassCosts, exp_cycles, start_time
+from simulator.records import dataclass
 from simulator.workload.kernels import Gemm
 from simulator.workload.operators import FusedAttention, Recurrence
 from simulator.workload.precision import ELEMENT_BYTES

@@ -10,10 +10,10 @@ recently used.  Next to busy neighbours, a stream therefore keeps more of its da
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from simulator.constants import constants
 from simulator.devices.cpu.cpu import Cpu
+from simulator.records import dataclass
 
 
 @constants("cpu_caches")

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 from simulator.constants import constants
 from simulator.devices.cost import Bound, KernelCost
 from simulator.devices.cpu.cpu import LINE_BYTES, Cpu, region_time, scalar_rate, vector_rate
 from simulator.devices.cpu.memory import bandwidth, cache_bytes, transfer_time
+from simulator.records import dataclass
 from simulator.workload.kernels import Rowwise, Streaming
 from simulator.workload.operators import Gather, Pooling
 from simulator.workload.precision import ELEMENT_BYTES

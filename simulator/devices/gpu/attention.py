@@ -20,7 +20,6 @@ none of its queries sees, and computes the whole of every other tile.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
 
@@ -29,6 +28,7 @@ from simulator.devices.cost import KernelCost, bound_of
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.memory import memory_time
 from simulator.devices.gpu.rates import compute_rate, energy_time, tensor_rate, working_clock
+from simulator.records import dataclass
 from simulator.workload.operators import FusedAttention
 from simulator.workload.precision import ELEMENT_BYTES
 

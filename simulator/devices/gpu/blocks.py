@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import ceil
 
 from simulator.constants import constants
+from simulator.records import dataclass
 
 
 @constants("convolution")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil
 from typing import Literal, NamedTuple
 
@@ -10,6 +9,7 @@ from simulator.devices.gpu.blocks import ConvolutionCosts
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.memory import achieved_bandwidth
 from simulator.devices.gpu.rates import compute_rate
+from simulator.records import dataclass
 from simulator.workload.operators import Conv2d, Convolution
 
 SPLITS = (1, 2, 4, 8, 16, 32, 64)

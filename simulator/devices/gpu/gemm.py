@@ -10,7 +10,6 @@ apart and operands are contiguous along k.  Products on tensor cores since Amper
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from simulator.devices.cost import KernelCost
@@ -19,6 +18,7 @@ from simulator.devices.gpu.memory import achieved_bandwidth, l2_bandwidth, resid
 from simulator.devices.gpu.product import GemmConstants, ProductTime, Tile, parts_of_k, sides_of_wave, tiles_for
 from simulator.devices.gpu.rates import arithmetic_rate, computes_on_tensor_cores, held, sustained_clock
 from simulator.devices.gpu.tensor_product import is_pipelined, tensor_product_time
+from simulator.records import dataclass, replace
 from simulator.workload.kernels import Gemm
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 

@@ -8,12 +8,12 @@ or else of its vendor's newest, which a new generation resembles most.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
 from simulator.errors import InputError
 from simulator.questions.where import Month
+from simulator.records import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from math import exp
 
 from simulator.constants import DEFAULT, Constants, constants
@@ -17,6 +16,7 @@ from simulator.devices.gpu.generation import Traits, traits_of
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration
 from simulator.questions.where import Month
+from simulator.records import dataclass, field, replace
 from simulator.topology.parts import GpuPart
 from simulator.workload.precision import Precision
 

@@ -9,10 +9,9 @@ streams that only read next to nothing: a T4 reads at 96 % of its data sheet's b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from simulator.constants import constants
 from simulator.devices.gpu.gpu import Gpu
+from simulator.records import dataclass
 
 
 @constants("memory")

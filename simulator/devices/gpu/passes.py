@@ -7,13 +7,13 @@ lane: the instructions to which the compiler translates the function in fp32, in
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 from simulator.constants import constants
 from simulator.devices.cost import Bound, KernelCost
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.memory import MemoryCosts, memory_time
+from simulator.records import dataclass
 from simulator.workload.kernels import Streaming
 from simulator.workload.operators import Gather, Pooling
 from simulator.workload.precision import ELEMENT_BYTES, INDEX_BYTES

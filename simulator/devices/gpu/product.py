@@ -8,13 +8,13 @@ use tiles of 128 x 128 however small their matrices are.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 
 from simulator.constants import constants
 from simulator.devices.cost import Bound, bound_of
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.rates import arithmetic_rate, computes_on_tensor_cores, sustained_clock
+from simulator.records import dataclass
 from simulator.workload.precision import Precision
 
 _WAVES = (1, 2, 4)  # numbers of waves that splitting k may fill

@@ -19,11 +19,11 @@ nearer that level is to the full voltage, and the less a board saves when held f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from simulator.constants import constants
 from simulator.devices.gpu.gpu import Gpu
+from simulator.records import dataclass
 from simulator.workload.precision import Precision
 
 

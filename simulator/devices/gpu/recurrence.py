@@ -11,7 +11,6 @@ Appleyard, Kocisky, Blunsom, "Optimizing performance of recurrent neural network
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from simulator.constants import constants
@@ -21,6 +20,7 @@ from simulator.devices.gpu.convolution_algorithms import at_least, lane_share
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.memory import achieved_bandwidth
 from simulator.devices.gpu.rates import compute_rate, tensor_rate
+from simulator.records import dataclass, replace
 from simulator.workload.operators import Recurrence
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 

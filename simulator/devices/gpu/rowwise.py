@@ -17,13 +17,13 @@ stored pixel by pixel (NHWC), blocks divide the pixels and read whole lines of c
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 
 from simulator.constants import constants
 from simulator.devices.cost import Bound, KernelCost
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.memory import MemoryCosts, achieved_bandwidth, l2_bandwidth, memory_time
 from simulator.devices.gpu.passes import compute_time
+from simulator.records import dataclass, replace
 from simulator.workload.kernels import Rowwise
 from simulator.workload.precision import ELEMENT_BYTES
 

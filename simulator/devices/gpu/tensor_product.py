@@ -19,7 +19,6 @@ There is one set of constants per operand path: threads copy operands to shared 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
@@ -28,6 +27,7 @@ from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.memory import achieved_bandwidth, l2_bandwidth, resident_share
 from simulator.devices.gpu.product import ProductTime, Tile, parts_of_k, sides_of_wave
 from simulator.devices.gpu.rates import arithmetic_rate, computes_on_tensor_cores, energy_time, working_clock
+from simulator.records import dataclass
 from simulator.workload.kernels import Gemm
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self, get_args
 
+from simulator.records import dataclass, replace
 from simulator.workload.kernels import Product, Shape
 from simulator.workload.operator import Divided, Kernels, Meeting, Operator
 from simulator.workload.precision import ELEMENT_BYTES, STATISTIC_BYTES, Precision

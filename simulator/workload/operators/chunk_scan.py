@@ -25,9 +25,9 @@ last of these again, states in fp32, and then
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Self
 
+from simulator.records import dataclass, replace
 from simulator.workload.kernels import Gemm, Streaming
 from simulator.workload.operator import Divided, Kernels, Meeting, Operator, Phase
 from simulator.workload.precision import ELEMENT_BYTES, Precision

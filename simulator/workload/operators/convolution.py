@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self, get_args
 
+from simulator.records import dataclass, replace
 from simulator.workload.kernels import Gemm, Kernel, Product, Rowwise, Shape, Streaming
 from simulator.workload.operator import Divided, Kernels, Meeting, Operator, Phase, has_elements
 from simulator.workload.precision import ELEMENT_BYTES, Precision

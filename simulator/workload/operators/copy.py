@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from simulator.records import dataclass
 from simulator.workload.kernels import Streaming
 from simulator.workload.operator import Elements, Kernels, Operator
 from simulator.workload.precision import ELEMENT_BYTES, Precision

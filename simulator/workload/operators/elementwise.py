@@ -8,10 +8,10 @@ types is checked because a typing error would silently cost as much as the simpl
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from simulator.errors import nearest, one_line
+from simulator.records import dataclass, field
 from simulator.workload.kernels import Kernel, Passes, Rowwise, Streaming, as_formula, streamed
 from simulator.workload.operator import Autocast, Elements, Fusing, Kernels, Operator, Phase, Saved
 from simulator.workload.precision import ELEMENT_BYTES, Precision

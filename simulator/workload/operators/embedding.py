@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
+from simulator.records import dataclass, replace
 from simulator.workload.kernels import Kernel, Shape
 from simulator.workload.operator import Divided, Kernels, Meeting, Operator, Rows
 from simulator.workload.precision import ELEMENT_BYTES, Precision

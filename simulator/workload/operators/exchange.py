@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Literal
 
+from simulator.records import dataclass, field
 from simulator.workload.collective import Collective
 from simulator.workload.operator import Kernels, Operator
 from simulator.workload.precision import Precision

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, ClassVar, Literal, Self
 
+from simulator.records import dataclass, replace
 from simulator.workload.kernels import Passes, Rowwise, as_formula
 from simulator.workload.operator import Divided, Kernels, Meeting, Operator, Phase, Rows
 from simulator.workload.precision import STATISTIC_BYTES, Precision

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar, Literal
 
+from simulator.records import dataclass
 from simulator.workload.kernels import Kernel, Shape
 from simulator.workload.operator import Kernels, Operator, Saved, has_elements
 from simulator.workload.precision import ELEMENT_BYTES, INDEX_BYTES, Precision

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
+from simulator.records import dataclass, replace
 from simulator.workload.kernels import Gemm, Layout, Rowwise, streamed
 from simulator.workload.operator import LEAST_COLUMNS, Divided, Kernels, Meeting, OfRows, Operator, Phase
 from simulator.workload.precision import ELEMENT_BYTES, Precision

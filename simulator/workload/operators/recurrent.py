@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import ClassVar, Literal, get_args
 
+from simulator.records import dataclass, field
 from simulator.workload.kernels import Product, Shape
 from simulator.workload.operator import Kernels, Operator
 from simulator.workload.precision import ELEMENT_BYTES, Precision

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from simulator.records import dataclass
 from simulator.workload.kernels import Rowwise, Streaming
 from simulator.workload.operator import Kernels, Operator, Rows
 from simulator.workload.operators.elementwise import Elementwise

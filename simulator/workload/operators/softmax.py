@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
+from simulator.records import dataclass, replace
 from simulator.workload.kernels import Rowwise, Streaming, as_formula
 from simulator.workload.operator import Divided, Kernels, Meeting, Operator, Phase, Rows
 from simulator.workload.precision import ELEMENT_BYTES, INDEX_BYTES, Precision

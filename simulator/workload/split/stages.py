@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from simulator.errors import refused
+from simulator.records import dataclass, replace
 from simulator.workload.network import Layer, Network, block_name, once
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import torch
+
+from simulator.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,12 @@ import pkgutil
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from simulator.errors import InputError, nearest, one_line
+from simulator.records import dataclass
 from simulator.spelling import mention
 from simulator.workload.torch_import.call import tensors_in
 from simulator.workload.torch_import.faults import fault_of

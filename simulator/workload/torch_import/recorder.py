@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from simulator.errors import Fault
+from simulator.records import dataclass
 from simulator.workload.network import Layer, Parameter
 from simulator.workload.operators import CrossEntropy, Operator, Softmax
 from simulator.workload.torch_import.aten import FREE, operators_of

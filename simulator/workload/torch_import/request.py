@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from simulator.errors import nearest, one_line, refused
+from simulator.records import dataclass
 from simulator.workload.network import Network
 
 DTYPES = ("float16", "bfloat16", "float32", "float64", "int32", "int64", "bool")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, get_args
 
+from simulator.records import dataclass
 from simulator.workload.network import Parameter
 from simulator.workload.zoo.attention import AttentionKind, self_attention
 from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder, SizeError

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
 
+from simulator.records import dataclass, replace
 from simulator.workload import operators as ops
 from simulator.workload.network import Layer, Network, Parameter, Part, Split
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from simulator.records import dataclass
 from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder
 
 Outputs = LayerOutput | tuple[LayerOutput, ...]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from simulator.records import dataclass
 from simulator.workload.zoo.attention import AttentionKind
 from simulator.workload.zoo.builder import SizeError
 

@@ -5,8 +5,7 @@ Positions are biases of the scores: one number for each head and distance, share
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from simulator.records import dataclass
 from simulator.workload.network import Parameter
 from simulator.workload.operators import Copy, Elementwise, Embedding
 from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
 
 from simulator.api.collectives import is_strategy, strategy_names
 from simulator.errors import InputError, nearest, one_line
+from simulator.records import dataclass
 from simulator.units import parse_quantity
 from simulator.workload.collective import Collective
 from validate.machine.cluster.commands import LinkShape

@@ -9,8 +9,8 @@ and loses nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from simulator.records import dataclass
 from validate.machine.cluster.names import HOST_INTERFACE, RunNames
 
 Command = tuple[str, ...]

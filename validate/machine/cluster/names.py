@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
+
+from simulator.records import dataclass
 
 PREFIX = "topocast-cluster-"
 HOST_INTERFACE = "eth0"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -11,6 +10,7 @@ from simulator.api import Session
 from simulator.api.exchanges import exchange_of
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Where
+from simulator.records import dataclass
 from simulator.topology.load import topology_from_text
 from validate.machine.cluster.cases import ClusterCase
 from validate.machine.cluster.commands import LinkShape

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+from simulator.records import dataclass, field
 from validate.machine.cluster.cases import ClusterCase
 from validate.machine.cluster.commands import LinkShape
 from validate.machine.cluster.crew import HostWorkers, WorkerFailed

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from simulator.records import dataclass
 from validate.machine.cluster.commands import LinkShape
 
 # A frame carries 1500 B: 20 of IP, 20 of TCP, 12 of TCP timestamps and 1448 of payload.  tc counts each frame with its

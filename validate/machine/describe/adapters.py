@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from simulator.records import dataclass
 from simulator.topology.catalogue import load_part, part_names
 from simulator.topology.parts import NicPart
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from simulator.records import dataclass
 from simulator.topology.catalogue import load_part
 from simulator.topology.parts import GpuPart, LinkPart, NicPart
 from validate.machine.measure.host import nvidia_smi, slug

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
+from simulator.records import dataclass
 from simulator.topology.catalogue import load_part
 from simulator.topology.parts import GpuPart
 from validate.machine.describe.adapters import Adapter

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from simulator.records import dataclass
 from validate.machine.measure.host import text_of
 
 _VENDORS = {"GenuineIntel": "intel", "AuthenticAMD": "amd"}

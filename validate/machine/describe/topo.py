@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from simulator.records import dataclass
 
 MOST_DEVICES = 512  # GPUs and adapters of one machine
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import codecs
 import re
-from dataclasses import dataclass, field
 
 from simulator.errors import Fault, InputError, one_line
+from simulator.records import dataclass, field
 from simulator.topology.foreign import foreign_kind
 from simulator.user_files import read_user_file
 from validate.machine.describe.dumps.hwloc import hwloc_tree

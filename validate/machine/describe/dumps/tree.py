@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Literal
 
+from simulator.records import dataclass, field
 from validate.machine.describe.adapters import Adapter
 from validate.machine.describe.graphics import Card
 from validate.machine.describe.links import AttachedAdapter, Attachments

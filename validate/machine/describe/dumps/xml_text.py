@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from xml.parsers import expat
 
 from simulator.errors import Fault, InputError, one_line
+from simulator.records import dataclass, field
 
 _DEEPEST = 200
 _MOST_ELEMENTS = 200_000
