@@ -12,8 +12,7 @@ from simulator.network.machine import Machine
 from simulator.plan.plan import Fragment
 from simulator.questions.step import StepQuestion
 from simulator.results.bottleneck import bottleneck_of
-from simulator.results.result import counts_software, is_bound
-from simulator.results.staging import staging_notes
+from simulator.results.result import counts_software, is_bound, staging_notes
 from simulator.results.step import StepResult
 from simulator.results.streams import StreamUse, run_counts, stream_uses
 from simulator.results.training import TrainingResult

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from simulator.bands.composition import Band
 from simulator.collectives.request import Request
 from simulator.engine.timeline import Timeline
+from simulator.network.machine import Machine
+from simulator.plan.plan import Plan
 from simulator.questions.collective import CollectiveQuestion
 from simulator.records import dataclass, field
 from simulator.results.bottleneck import CapacityGiven, LinkUse, binding, slowed_of
@@ -15,8 +17,8 @@ from simulator.results.changed import ChangeEffect, change_fact, changed_entry, 
 from simulator.results.composed import collective_composition
 from simulator.results.confidence import BAND_HEAD, Confidence, confidence_of, of_a_bound
 from simulator.results.document import SCHEMA_VERSION, rounded_integer, rounded_share, taken
-from simulator.results.staging import staging_notes
 from simulator.results.view import Fact, html_of
+from simulator.topology.parts import NicPart
 from simulator.topology.schema import Price, price_entry
 from simulator.units import format_bandwidth, format_duration, format_size
 from simulator.workload.collective import Collective, bus_factor
@@ -221,3 +223,18 @@ def results_document(
         "results": [result.to_dict() for result in results],
         "unfit": [{"strategy": name, "reason": reason} for name, reason in unfit.items()],
     }
+
+
+STAGED = "bytes go to the NIC through host memory"
+
+
+def staging_notes(machine: Machine, plans: Iterable[Plan]) -> list[str]:
+    """Return a note if any of *plans* sends bytes to a NIC through host memory, otherwise an empty list."""
+    staged = next((plan.staged for plan in plans if plan.staged is not None), None)
+    if staged is None:
+        return []
+    ends = {end for index, _ in staged.links for end in (machine.links[index].src, machine.links[index].dst)}
+    parts = {node.index: node.part for node in (machine.nodes[end] for end in sorted(ends))}
+    if any(isinstance(part, NicPart) and not part.gpudirect for part in parts.values()):
+        return [f"{STAGED}: the NIC has no GPUDirect (gpudirect: true in its part, or under devices)"]
+    return [f"{STAGED}: no GPUDirect over that distance (transport.gpudirect_rdma)"]

@@ -11,7 +11,7 @@ from simulator.results.alternatives import NOT_TRIED
 from simulator.results.columns import percent, rate_words
 from simulator.results.confidence import BAND_HEAD
 from simulator.results.order import BARE
-from simulator.results.staging import STAGED
+from simulator.results.result import STAGED
 from simulator.results.step_confidence import step_confidence, step_trust
 from simulator.results.training_run import TrainingRun
 from simulator.results.view import Fact

@@ -179,7 +179,7 @@ def test_an_exchange_loads_no_device_models() -> None:
     ("most", "options"),
     [
         (99, ("--strategy", "ring", "--workload", "bytes:100MB")),
-        (247, ("--workload", "resnet50", "--batch", "64", "--quiet")),
+        (233, ("--workload", "resnet50", "--batch", "64", "--quiet")),
     ],
 )
 def test_a_question_loads_few_modules(most: int, options: tuple[str, ...]) -> None:
