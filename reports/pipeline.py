@@ -28,15 +28,15 @@ def draw_passes(axes: Axes, result: TrainingResult) -> int:
     step = -(-stages // _MOST_ROWS)
     shown = list(range(0, stages, step))
     bars: dict[tuple[int, str], list[tuple[float, float]]] = {}
-    for task, span in zip(result.timeline.plan.tasks, result.timeline.spans, strict=True):
+    for task, span in result.timeline.ran():
         owner, _, stream = task.stream.rpartition("/")
         stage = int(owner.removeprefix("stage "))
         if stage not in shown or span.end_s <= span.start_s:
             continue
         if isinstance(task.about, ChunkRun):
-            bars.setdefault((stage, task.about.part), []).append((span.start_s, span.end_s - span.start_s))
+            bars.setdefault((stage, task.about.part), []).append((span.start_s, span.length_s))
         elif stream == STREAM and isinstance(task.about, CollectiveLabel):
-            bars.setdefault((stage, "communication"), []).append((span.start_s, span.end_s - span.start_s))
+            bars.setdefault((stage, "communication"), []).append((span.start_s, span.length_s))
     edge = 0.4 if sum(map(len, bars.values())) < 600 else 0.0  # outlines only while passes can be told apart
     for (stage, what), found in bars.items():
         low, tall = (0.22, 0.16) if what == "communication" else (-0.34, 0.52)

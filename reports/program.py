@@ -73,7 +73,7 @@ def _draw_streams(axes: Axes, result: ProgramResult, scale: float) -> tuple[set[
     names = list(result.streams)
     used: set[str] = set()
     bars: dict[tuple[int, str], list[tuple[float, float]]] = {}
-    for task, span in zip(result.timeline.plan.tasks, result.timeline.spans, strict=True):
+    for task, span in result.timeline.ran():
         if task.stream not in result.streams or span.end_s <= span.start_s:
             continue
         row = names.index(task.stream)
@@ -83,9 +83,7 @@ def _draw_streams(axes: Axes, result: ProgramResult, scale: float) -> tuple[set[
                 bars.setdefault((row, use), []).append((at_s * scale, seconds * scale))
                 at_s += seconds
         elif isinstance(task.about, ProgramLabel) and task.about.use in _COLOURS:
-            bars.setdefault((row, task.about.use), []).append(
-                (span.start_s * scale, (span.end_s - span.start_s) * scale)
-            )
+            bars.setdefault((row, task.about.use), []).append((span.start_s * scale, span.length_s * scale))
     starts = sorted(at for pieces in bars.values() for at, _ in pieces)
     until = starts[_MOST] if len(starts) > _MOST else result.done_s * scale
     for (row, what), pieces in bars.items():

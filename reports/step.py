@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Sequence
+from math import isfinite
 from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
@@ -247,12 +248,13 @@ def _draw_memory(axes: Axes, result: TrainingResult) -> None:
     for name, n_bytes in need.by_use.items():
         axes.barh([0], [n_bytes], left=left, height=0.5, color=HELD[name], label=name)
         left += n_bytes
-    axes.axvline(need.available_bytes, color=INK, linewidth=1.6)
-    axes.annotate(
-        f"{format_size(need.available_bytes, 3)} there", (need.available_bytes, 0.47), (-4, 0), ha="right",
-        textcoords="offset points", va="top", fontsize=8,
-    )  # fmt: skip
-    axes.set_xlim(0, max(left, need.available_bytes) * 1.05)
+    if isfinite(there := need.available_bytes):
+        axes.axvline(there, color=INK, linewidth=1.6)
+        axes.annotate(
+            f"{format_size(there, 3)} there", (there, 0.47), (-4, 0), ha="right",
+            textcoords="offset points", va="top", fontsize=8,
+        )  # fmt: skip
+    axes.set_xlim(0, max(left, there if isfinite(there) else 0.0) * 1.05)
     axes.set_ylim(-0.5, 0.5)
     axes.set_yticks([])
     verdict = "" if need.fits else f", {format_size(need.missing_bytes, 3)} too much"

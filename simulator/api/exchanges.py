@@ -17,6 +17,7 @@ from simulator.network.machine import Machine
 from simulator.plan.plan import Plan
 from simulator.questions.collective import CollectiveQuestion
 from simulator.records import dataclass
+from simulator.results.document import taken
 
 _OWN_BUFFERS = ("all-to-all", "send-recv")  # one buffer per rank; other collectives have one in all
 _MOST_MOVES = 2_000_000
@@ -30,10 +31,6 @@ class BufferPlace:
     kind: str
     host: int
     index: int
-
-    def data(self) -> dict[str, str | int]:
-        """Return the fields as a dictionary for JSON."""
-        return {"name": self.name, "kind": self.kind, "host": self.host, "index": self.index}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +62,8 @@ class ExchangeProgram:
 
     def data(self) -> dict[str, Any]:
         """Return the fields as a dictionary for JSON; each move is a list of its fields in order."""
-        return {
-            "strategy": self.strategy,
-            "collective": self.collective,
-            "n_ranks": self.n_ranks,
-            "root": self.root,
-            "n_elements": self.n_elements,
-            "stands": [stand.data() for stand in self.stands],
-            "rounds": [[[m.src, m.dst, m.first, m.count, int(m.reduce)] for m in step] for step in self.rounds],
-        }
+        rounds = [[[m.src, m.dst, m.first, m.count, int(m.reduce)] for m in step] for step in self.rounds]
+        return {**taken(self, "strategy collective n_ranks root n_elements stands"), "rounds": rounds}
 
 
 def exchange_of(session: Session, question: CollectiveQuestion, element_bytes: int = 4) -> ExchangeProgram:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from simulator.questions.single import LaunchQuestion
 from simulator.questions.sweep import swept
 from simulator.questions.words import Single, parse_question, question_words
 from simulator.results.confidence import BAND_HEAD
+from simulator.results.document import plain
 from simulator.results.single import SingleResult, singles_document
 from simulator.results.words import BOUND_WORDS
 from simulator.spelling import mention
@@ -70,7 +71,7 @@ def _times_s(written: CommandOptions) -> Iterator[float]:
 def _answer(session: Session, question: Single, size_bytes: int | None) -> SingleResult:
     known: dict[str, Any] = {}
     with suppress(InputError):  # the part may lack figures that only the account needs
-        account = asdict(session.account(question))
+        account = plain(session.account(question))
         known = {name: value for name, value in account.items() if value and name != "is_gpu"}
     least_s = None
     if not isinstance(question, LaunchQuestion):  # the data sheet says nothing of launches

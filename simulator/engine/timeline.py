@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import repeat
 
 from simulator.network.machine import Machine
-from simulator.plan.plan import Plan
+from simulator.plan.plan import Activity, Plan
 from simulator.records import dataclass, field
 
 
@@ -26,6 +26,11 @@ class Span:
     end_s: float
     round_s: float = 0.0
     flow_ends_s: tuple[float, ...] = ()
+
+    @property
+    def length_s(self) -> float:
+        """Seconds from its start to its end."""
+        return self.end_s - self.start_s
 
 
 class LinkBytes(Sequence[float]):
@@ -106,6 +111,11 @@ class Timeline:
     end_s: float
     simulation_events: int
     moved: Callable[[bool], LinkBytes] = field(compare=False)
+
+    def ran(self, *about: type) -> Iterator[tuple[Activity, Span]]:
+        """Yield each activity with when it ran; with types, only those that are about something of one of these."""
+        pairs = zip(self.plan.tasks, self.spans, strict=True)
+        return (pair for pair in pairs if isinstance(pair[0].about, about)) if about else pairs
 
     @cached_property
     def link_bytes(self) -> LinkBytes:

@@ -237,7 +237,7 @@ def _skip(
                 busy[key] = busy.get(key, 0.0) + seconds
             for part in builder.tasks[number].parts:
                 for resource, share in getattr(part, "loads", ()):
-                    loads[resource] = loads.get(resource, 0.0) + share * (span.end_s - span.start_s)
+                    loads[resource] = loads.get(resource, 0.0) + share * span.length_s
         taken = tuple((r, min(1.0, used_s / period_s[stream])) for r, used_s in loads.items() if period_s[stream])
         builder.work(
             f"{times:,} repetitions more",
@@ -270,7 +270,7 @@ def busy_of(about: object, span: Span) -> list[tuple[tuple[Use, Bound], float]]:
         return [((use, bound), seconds) for use, bound, seconds in about.busy_s]
     if not isinstance(about, ProgramLabel) or about.use in ("hidden", "mark"):
         return []
-    seconds = span.end_s - span.start_s
+    seconds = span.length_s
     if about.issue_s:
         return [(("issue", "given"), about.issue_s), (("kernel", about.bound), seconds - about.issue_s)]
     return [((about.use, about.bound), seconds)]

@@ -28,6 +28,11 @@ class LinkUse(NamedTuple):
         """The name of the link or resource."""
         return self.names[self.number]
 
+    @property
+    def rounded_share(self) -> float:
+        """The fraction used, with 12 decimal places."""
+        return round(self.utilisation, 12)
+
 
 class CapacityGiven(NamedTuple):
     """The mean fraction of its capacity that a resource gives: of the whole time, and of that when it is in use."""

@@ -17,7 +17,8 @@ from simulator.bands.composition import (
     estimate,
 )
 from simulator.bands.evidence import evidence
-from simulator.records import asdict, dataclass
+from simulator.records import dataclass
+from simulator.results.document import taken
 from simulator.results.narrowing import narrowing_of
 from simulator.units import format_duration
 
@@ -49,7 +50,7 @@ class Confidence:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the band and ``outside`` as in ``--json``."""
-        return {"band": None if self.band is None else asdict(self.band), "outside": list(self.outside)}
+        return taken(self, "band outside")
 
     @property
     def words(self) -> str:

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from simulator.questions.options import StepOptions
+from dataclasses import fields, is_dataclass
+from typing import Any
 
 SCHEMA_VERSION = 1
-
-
-def options_document(options: StepOptions) -> dict[str, Any]:
-    """Return *options* as plain data."""
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(options).items()}
 
 
 def to_json(data: Mapping[str, Any]) -> str:
@@ -29,11 +22,27 @@ def rounded_integer(value: float) -> int | float:
     return nearest if abs(value - nearest) <= 1e-9 * max(1.0, abs(value)) else value
 
 
-def rounded_share(value: float) -> float:
-    """Return a share of a whole with 12 decimal places."""
-    return round(value, 12)
+def plain(value: Any) -> Any:
+    """Return *value* as JSON holds it: data classes as objects, tuples as lists, what is infinite as None."""
+    if is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {key: plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def taken(of: object, *names: str, **renamed: str) -> dict[str, Any]:
-    """Return the attributes *names* of *of* by name, then those *renamed*: key=attribute."""
-    return {key: getattr(of, name) for key, name in {**dict(zip(names, names, strict=True)), **renamed}.items()}
+def taken(of: object, words: str) -> dict[str, Any]:
+    """Return what *words* name of *of*, as plain data; of None, None.
+
+    A word is an attribute, or ``key=attribute`` with a path of attributes (``bottleneck=bottleneck.name``).
+    """
+    found = {}
+    for word in words.split():
+        key, _, path = word.partition("=")
+        value: Any = of
+        for name in (path or key).split("."):
+            value = None if value is None else getattr(value, name)
+        found[key] = plain(value)
+    return found

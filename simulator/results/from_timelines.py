@@ -269,13 +269,8 @@ def pipeline_result(
 
 def _summing_s(timeline: Timeline) -> float:
     """Return the seconds in which a pipeline's gradients or parameters are exchanged while no stage computes."""
-    spans = [
-        (task.about.part, span)
-        for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True)
-        if isinstance(task.about, ChunkRun)
-    ]
-    passes = [span for part, span in spans if part != "update"]
-    updates = [span for part, span in spans if part == "update"]
+    passes = [span for task, span in timeline.ran(ChunkRun) if task.about.part != "update"]
+    updates = [span for task, span in timeline.ran(ChunkRun) if task.about.part == "update"]
     if not passes or not updates:
         return 0.0
     before_s = min(span.start_s for span in passes)
@@ -289,7 +284,7 @@ def _summing_s(timeline: Timeline) -> float:
 def _tied_s(timeline: Timeline) -> float:
     """Return the seconds for which all passes and other sums are done, but not that of the stages' tied parameters."""
     tied_s, others_s = 0.0, 0.0
-    for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True):
+    for task, span in timeline.ran():
         about = task.about
         if isinstance(about, CollectiveLabel) and about.of_tied:
             tied_s = max(tied_s, span.end_s)

@@ -72,9 +72,9 @@ def held_over(result: TrainingResult) -> list[HeldAt]:
 def _ends(step: StepResult) -> list[tuple[float, str, str, int]]:
     """Return the end of each layer's last kernel, as sorted (end, layer, part, micro-batch)."""
     found: dict[tuple[str, str, int], float] = {}
-    for task, span in zip(step.timeline.plan.tasks, step.timeline.spans, strict=True):
+    for task, span in step.timeline.ran(LaunchLabel):
         about = task.about
-        if isinstance(about, LaunchLabel) and task.stream.startswith(step.prefix) and about.issue.layer:
+        if task.stream.startswith(step.prefix) and about.issue.layer:
             key = about.issue.layer, about.issue.part, about.micro_batch
             found[key] = max(span.end_s, found.get(key, 0.0))
     return sorted((end_s, *key) for key, end_s in found.items())

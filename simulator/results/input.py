@@ -86,17 +86,9 @@ class InputRun:
 
 def step_ends(timeline: Timeline) -> list[float]:
     """Return the end of each step, in seconds."""
-    return [
-        span.end_s
-        for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True)
-        if isinstance(task.about, Loading) and task.about.what == "end"
-    ]
+    return [span.end_s for task, span in timeline.ran(Loading) if task.about.what == "end"]
 
 
 def begins_of(timeline: Timeline) -> float:
     """Return the time in seconds at which the host starts to launch the first step."""
-    return next(
-        span.start_s
-        for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True)
-        if isinstance(task.about, Loading) and task.about.what == "issue"
-    )
+    return next(span.start_s for task, span in timeline.ran(Loading) if task.about.what == "issue")

@@ -80,13 +80,12 @@ def critical_seconds(timeline: Timeline, seen: str = "") -> dict[str, float]:
     skipped_s = 0.0
     for number in critical_path(timeline):
         task, span = timeline.plan.tasks[number], timeline.spans[number]
-        seconds = span.end_s - span.start_s
         if isinstance(task.about, SkippedMicroBatches):
-            skipped_s += seconds
+            skipped_s += span.length_s
             continue
         into = in_passes if isinstance(task.about, ChunkRun) else found
         for name, share in _shares(task).items():
-            into[name] = into.get(name, 0.0) + share * seconds
+            into[name] = into.get(name, 0.0) + share * span.length_s
     fill_s, passes_s = 0.0, sum(in_passes.values())
     if seen and passes_s:
         fill_s = max(0.0, passes_s - _passes_s(timeline, seen))
@@ -103,11 +102,7 @@ def critical_seconds(timeline: Timeline, seen: str = "") -> dict[str, float]:
 
 def _passes_s(timeline: Timeline, seen: str) -> float:
     """Return the seconds of all passes of the stage whose streams start with *seen*."""
-    return sum(
-        span.end_s - span.start_s
-        for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True)
-        if isinstance(task.about, ChunkRun) and task.stream.startswith(seen)
-    )
+    return sum(span.length_s for task, span in timeline.ran(ChunkRun) if task.stream.startswith(seen))
 
 
 def _shares(task: Activity) -> dict[str, float]:

@@ -13,7 +13,7 @@ from simulator.programs.memory import held_curve
 from simulator.programs.state import State
 from simulator.programs.statements import Program
 from simulator.programs.writer import LOCK
-from simulator.records import asdict, dataclass, field
+from simulator.records import dataclass, field
 from simulator.results.changed import ChangeEffect, change_fact, changed_entry, said
 from simulator.results.confidence import Confidence, confidence_of
 from simulator.results.document import SCHEMA_VERSION, taken
@@ -111,13 +111,11 @@ class ProgramResult:
             "topology": self.machine,
             **changed_entry(self.changed),
             "program": self.name,
-            **taken(self, "device", "issued_s", "done_s"),
+            **taken(self, "device issued_s done_s"),
             **self.confidence.to_dict(),
-            **taken(self, "operators", "copies", "bound", "bound_stream", "answers"),
-            "marks": {name: asdict(mark) for name, mark in self.marks.items()},
+            **taken(self, "operators copies bound bound_stream answers marks"),
             "streams": {
-                name: {"busy_s": times.busy_s, "waiting_s": times.waiting_s, "by_bound_s": dict(times.by_bound)}
-                for name, times in self.streams.items()
+                name: taken(times, "busy_s waiting_s by_bound_s=by_bound") for name, times in self.streams.items()
             },
             "held_bytes": self.held_bytes,
             "held": [{"time_s": at_s, "bytes": n_bytes} for at_s, n_bytes in self.held],
@@ -147,7 +145,7 @@ def make_program_result(program: Program, machine: str, device: str, state: Stat
     """Return the result of *program*, written to the point given by *state*, and run in *timeline*."""
     streams: dict[str, StreamTimes] = {}
     issued_s = 0.0
-    for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True):
+    for task, span in timeline.ran():
         if isinstance(task.about, ProgramLabel) and task.about.use == "hidden":
             continue
         times = streams.setdefault(task.stream, StreamTimes())
@@ -195,7 +193,7 @@ def _bound(streams: Mapping[str, StreamTimes], timeline: Timeline) -> tuple[str,
     for number in critical_path(timeline):
         task, span = timeline.plan.tasks[number], timeline.spans[number]
         if isinstance(task.about, SkippedRepetitions) and (whole_s := sum(since.values())):
-            share = (span.end_s - span.start_s) / whole_s  # skipped repetitions are divided like those before them
+            share = span.length_s / whole_s  # skipped repetitions are divided like those before them
             found, since = {key: share * seconds for key, seconds in since.items()}, {}
         else:
             found = {}

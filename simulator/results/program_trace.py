@@ -11,10 +11,9 @@ def program_trace(result: ProgramResult) -> str:
     """Return the trace as JSON text; equal results give equal text."""
     timeline, machine = result.timeline, result.timeline.machine
     sheet = Sheet(machine)
-    for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True):
+    for task, span in timeline.ran(ProgramLabel, SkippedRepetitions):
         about = task.about
-        is_nothing = isinstance(about, ProgramLabel) and about.use in ("hidden", "mark")
-        if not is_drawn(span) or is_nothing or not isinstance(about, ProgramLabel | SkippedRepetitions):
+        if not is_drawn(span) or (isinstance(about, ProgramLabel) and about.use in ("hidden", "mark")):
             continue
         on_host = task.stream.split(" ")[0] == "host"
         node = None if on_host else machine.find(task.place)

@@ -63,16 +63,14 @@ class LaunchRun:
 def issues_run(timeline: Timeline, place: Place, prefix: str) -> list[LaunchRun]:
     """Return the issues that the device at *place* ran, in order; skipped micro-batches count with their like."""
     stream = prefix + ("host" if place.name == place.host else "compute")
-    mine = [
-        (task, span) for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True) if task.stream == stream
-    ]
+    mine = [(task, span) for task, span in timeline.ran() if task.stream == stream]
     skipped = next((task.about for task, _ in mine if isinstance(task.about, SkippedMicroBatches)), None)
     found = []
     for task, span in mine:
         about = task.about
         if isinstance(about, LaunchLabel):
             alone_s = about.issue.device_s if about.on_host else task.duration_s
-            busy_s = max(alone_s, span.end_s - span.start_s) if _loads(task) else alone_s
+            busy_s = max(alone_s, span.length_s) if _loads(task) else alone_s
             more = skipped.count if skipped is not None and skipped.micro_batch == about.micro_batch else 0
             found.append(LaunchRun(about.issue, span.end_s, busy_s, about.micro_batch, 1 + more))
     return found
@@ -83,11 +81,8 @@ def issues_run(timeline: Timeline, place: Place, prefix: str) -> list[LaunchRun]
 
 def passes_run(timeline: Timeline, prefix: str) -> list[tuple[ChunkRun, float]]:
     """Return the passes that a stage ran, with their seconds."""
-    return [
-        (task.about, span.end_s - span.start_s)
-        for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True)
-        if task.stream == f"{prefix}compute" and isinstance(task.about, ChunkRun)
-    ]
+    stream = f"{prefix}compute"
+    return [(task.about, span.length_s) for task, span in timeline.ran(ChunkRun) if task.stream == stream]
 
 
 def lengths_of_passes(passes: Sequence[tuple[ChunkRun, float]]) -> dict[str, float]:
@@ -122,12 +117,7 @@ def _loads(task: Activity) -> bool:
 def kernel_parts(ran: Sequence[LaunchRun], main: Precision) -> tuple[BandPart, ...]:
     """Return the kernels by error class, in seconds; all products count as products in the format *main*."""
     times_s = (
-        (
-            kernel_chain(kind, cost.bound, main if cost.flop else ""),
-            (kind, cost),
-            each.times * each.stretch * cost.time_s,
-            cost.known,
-        )
+        (chain, (kind, cost), each.times * each.stretch * cost.time_s, cost.known)
         for each in ran
         for kind, cost in zip(each.issue.work.kinds, each.issue.work.costs, strict=True)
         for chain in [kernel_chain(kind, cost.bound, main if cost.flop else "")]

@@ -224,7 +224,7 @@ def _directions(result: Result, use: LinkUse) -> str:
         return ""
     here, there = forth.index, back.index
     spans: dict[int, list[tuple[float, float]]] = {here: [], there: []}
-    for task, span in zip(result.timeline.plan.tasks, result.timeline.spans, strict=True):
+    for task, span in result.timeline.ran():
         flows = [part for part in task.parts if isinstance(part, Flow) and part.bytes]
         crossed = {link for link in spans if any(flow.crosses(link) for flow in flows)}
         for link in crossed:

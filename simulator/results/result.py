@@ -16,10 +16,10 @@ from simulator.results.bottleneck import CapacityGiven, LinkUse, binding, slowed
 from simulator.results.changed import ChangeEffect, change_fact, changed_entry, said
 from simulator.results.composed import collective_composition
 from simulator.results.confidence import BAND_HEAD, Confidence, confidence_of, of_a_bound
-from simulator.results.document import SCHEMA_VERSION, rounded_integer, rounded_share, taken
+from simulator.results.document import SCHEMA_VERSION, rounded_integer, taken
 from simulator.results.view import Fact, html_of
 from simulator.topology.parts import NicPart
-from simulator.topology.schema import Price, price_entry
+from simulator.topology.schema import Price
 from simulator.units import format_bandwidth, format_duration, format_size
 from simulator.workload.collective import Collective, bus_factor
 
@@ -55,31 +55,23 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as in ``--json``, without the timeline."""
-        use = self.bottleneck
-        busiest = None if use is None else {"link": use.name, "utilisation": rounded_share(use.utilisation)}
-        prices = {
-            "price_per_hour": price_entry(self.price_per_hour),
-            "price_per_million_exchanges": price_entry(self.price_per_million),
-        }
+        prices = "price_per_hour price_per_million_exchanges=price_per_million"
         return {
             "topology": self.machine,
             **changed_entry(self.changed),
-            **taken(self, "strategy", "is_bound", "counts_software", "collective", "n_ranks"),
-            "gpus": list(self.gpus),
+            **taken(self, "strategy is_bound counts_software collective n_ranks gpus"),
             "bytes": rounded_integer(self.size_bytes),
             "sync_time_s": self.sync_time_s,
             **self.confidence.to_dict(),
-            **taken(self, "algbw_Bps", "busbw_Bps"),
-            **(prices if self.price_per_hour is not None else {}),
+            **taken(self, "algbw_Bps busbw_Bps"),
+            **(taken(self, prices) if self.price_per_hour is not None else {}),
             "simulation_events": self.simulation_events,
-            "bottleneck": busiest,
+            "bottleneck": self.bottleneck and taken(self.bottleneck, "link=name utilisation=rounded_share"),
             "links": [
-                {"name": use.name, "bytes": rounded_integer(use.bytes), "utilisation": rounded_share(use.utilisation)}
+                {"name": use.name, "bytes": rounded_integer(use.bytes), "utilisation": use.rounded_share}
                 for use in self.links
             ],
-            "rings": [list(ring) for ring in self.rings],
-            "notes": list(self.notes),
-            "facts": dict(self.facts),
+            **taken(self, "rings notes facts"),
         }
 
     def _repr_html_(self) -> str:

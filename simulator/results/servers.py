@@ -106,8 +106,8 @@ def team_step_ends(timeline: Timeline, teams: Sequence[NodeTeam]) -> list[list[f
     """Return for each team the time at which each of its steps was computed, in seconds."""
     places = [{role.place.name for role in team.roles} for team in teams]
     found: list[dict[int, float]] = [{} for _ in teams]
-    for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True):
-        if isinstance(task.about, LaunchLabel) and not task.about.on_host:
+    for task, span in timeline.ran(LaunchLabel):
+        if not task.about.on_host:
             for ends, own in zip(found, places, strict=True):
                 if task.place in own:
                     ends[task.about.micro_batch] = max(ends.get(task.about.micro_batch, 0.0), span.end_s)
@@ -197,7 +197,7 @@ def server_run(
     for task, span in events.served:
         about = task.about
         if about.step == measured[slowest] and about.team in (slowest, -1):
-            stages[about.stage] += (span.end_s - span.start_s) / (len(servers) if about.stage == UPDATE else 1)
+            stages[about.stage] += span.length_s / (len(servers) if about.stage == UPDATE else 1)
     return ServerRun(
         servers=tuple(machine.nodes[server].name for server in servers),
         paces=tuple(paces),
@@ -217,10 +217,8 @@ class _Events:
         self.read_s: dict[tuple[int, int, int], float] = {}  # (team, step, key) -> time of the read from the servers
         self.applied_s: dict[tuple[int, int, int], float] = {}
         self.by_key: dict[tuple[int, int], list[float]] = {}  # (team, key) -> times in order
-        for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True):
+        for task, span in timeline.ran(ServerLabel):
             about = task.about
-            if not isinstance(about, ServerLabel):
-                continue
             self.served.append((task, span))
             at = about.team, about.step, about.key
             if about.stage == UPDATE:
@@ -259,10 +257,9 @@ class _Events:
 def _busy(timeline: Timeline, team: NodeTeam, steps: Sequence[int]) -> float:
     """Return the seconds for which the busiest GPU of *team* computes in *steps*."""
     busy_s: dict[str, float] = {role.place.name: 0.0 for role in team.roles}
-    for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True):
-        about = task.about
-        if isinstance(about, LaunchLabel) and not about.on_host and task.place in busy_s and about.micro_batch in steps:
-            busy_s[task.place] += span.end_s - span.start_s
+    for task, span in timeline.ran(LaunchLabel):
+        if not task.about.on_host and task.place in busy_s and task.about.micro_batch in steps:
+            busy_s[task.place] += span.length_s
     return max(busy_s.values())
 
 
@@ -294,9 +291,9 @@ def loss_at(timeline: Timeline, teams: Sequence[NodeTeam], step: int, server: in
     start_s = max(own[step - 1] for own in team_step_ends(timeline, teams))
     spans_s: dict[tuple[str, int, int], tuple[float, float]] = {}
     begun: dict[tuple[str, int, int], float] = {}
-    for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True):
+    for task, span in timeline.ran(ServerLabel):
         about = task.about
-        if isinstance(about, ServerLabel) and about.step >= 0:
+        if about.step >= 0:
             # Keys that stay on their node count as pushed when they reach its CPU, and as pulled when they are updated.
             stages = {TO_CPU: (TO_CPU, PUSH), UPDATE: (UPDATE, PULL)}.get(about.stage, (about.stage,))
             for stage in stages:
@@ -316,16 +313,12 @@ def one_step(timeline: Timeline, teams: Sequence[NodeTeam], number: int, step: i
     """
     ends_s = team_step_ends(timeline, teams)[number]
     start_s = ends_s[step - 1]
-    streams = {
-        task.stream
-        for task in timeline.plan.tasks
-        if isinstance(task.about, ServerLabel) and task.about.team in (number, -1)
-    }
+    streams = {task.stream for task, _ in timeline.ran(ServerLabel) if task.about.team in (number, -1)}
     places = {place for role in teams[number].roles for place in (role.place.name, role.place.host)}
     kept: dict[int, int] = {}
     tasks: list[Activity] = []
     spans: list[Span] = []
-    for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True):
+    for task, span in timeline.ran():
         about = task.about
         own = isinstance(about, ServerLabel) and task.stream in streams
         own = own and about.step == (step - 1 if about.stage in BACK else step)

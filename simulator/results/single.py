@@ -10,7 +10,7 @@ from simulator.host.answer import HostTime
 from simulator.records import dataclass, field
 from simulator.results.changed import ChangeEffect, change_fact, changed_entry, said
 from simulator.results.confidence import BAND_HEAD, Confidence
-from simulator.results.document import SCHEMA_VERSION
+from simulator.results.document import SCHEMA_VERSION, taken
 from simulator.results.view import Fact, html_of
 from simulator.units import format_duration, format_size
 
@@ -60,19 +60,14 @@ class SingleResult:
         found = {
             "topology": self.machine,
             **changed_entry(self.changed),
-            "question": self.words,
-            "time_s": self.time_s,
+            **taken(self, "question=words time_s"),
             **self.confidence.to_dict(),
             "trust": self.confidence.why or None,
-            "least_s": self.least_s,
-            "account": dict(self.account),
+            **taken(self, "least_s account"),
         }
         if self.size_bytes is not None:
             found["size_bytes"] = self.size_bytes
-        if self.answer is not None:
-            answer = self.answer
-            found |= {"of": answer.of, "bound": answer.bound, "why": list(answer.why), "figures": dict(answer.figures)}
-        return found
+        return found if self.answer is None else {**found, **taken(self.answer, "of bound why figures")}
 
 
 def singles_document(workload: str, results: Sequence[SingleResult]) -> dict[str, Any]:

@@ -235,6 +235,5 @@ def _host(ran: Sequence[LaunchRun], timeline: Timeline, place: Place, prefix: st
     """Return the seconds of the host's launches: of a graph, those of one call; on a CPU, all but the kernels."""
     if place.name == place.host:
         return sum(each.times * each.issue.host_s for each in ran)
-    spans = zip(timeline.plan.tasks, timeline.spans, strict=True)
     own = (f"{prefix}host", "host")  # its own host stream, or the only one of one process
-    return sum(span.end_s - span.start_s for task, span in spans if task.stream in own)
+    return sum(span.length_s for task, span in timeline.ran() if task.stream in own)

@@ -23,7 +23,7 @@ def step_trace(timeline: Timeline, name: str, n_ranks: int = 1) -> str:
     """
     sheet = Sheet(timeline.machine)
     at = _places(timeline, timeline.machine)
-    for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True):
+    for task, span in timeline.ran():
         track, node = task.stream.rpartition("/")[2], at.get(task.stream, -1)
         if isinstance(task.about, LaunchLabel):
             _issue(sheet, node, track, task, span, task.about)
@@ -74,13 +74,13 @@ def _issue(sheet: Sheet, node: int, track: str, task: Activity, span: Span, abou
     elif is_drawn(span):
         told = {**_told(task), "part": issue.part}
         sheet.add(node, track, f"{issue.name}, {issue.part}", "cpu_op", span.start_s, span.end_s, told)
-        if span.end_s - span.start_s > issue.host_s + 1e-12:  # a CPU, which computes where it launches
+        if span.length_s > issue.host_s + 1e-12:  # a CPU, which computes where it launches
             _kernels(sheet, node, issue, span.start_s + issue.host_s, 1.0, {"task": task.id})
 
 
 def _stretch(issue: Launch, span: Span) -> float:
     """Return the time of the kernels of *issue* relative to their time alone."""
-    return (span.end_s - span.start_s) / issue.device_s if issue.device_s > 0 else 1.0
+    return span.length_s / issue.device_s if issue.device_s > 0 else 1.0
 
 
 def _kernels(sheet: Sheet, node: int, issue: Launch, start_s: float, stretch: float, args: dict[str, Any]) -> None:
@@ -100,5 +100,5 @@ def _add_rates(timeline: Timeline, task: Activity, span: Span, sheet: Sheet) -> 
     for part in task.parts:
         if isinstance(part, Fragment):
             for link, n_bytes in alone(timeline.machine, part).link_bytes.carried():
-                rate = n_bytes / (span.end_s - span.start_s) / 1e9
+                rate = n_bytes / span.length_s / 1e9
                 sheet.add_rate(link, span.start_s, span.end_s, rate)

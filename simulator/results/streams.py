@@ -45,7 +45,7 @@ def stream_uses(timeline: Timeline) -> dict[str, StreamUse]:
         if isinstance(task.about, SkippedMicroBatches):
             before_s[task.stream] = span.end_s
             continue
-        use.busy_s += times[task.id] * (span.end_s - span.start_s)
+        use.busy_s += times[task.id] * span.length_s
         gap_s = span.start_s - max(0.0, before_s.get(task.stream, 0.0))
         others = [number for number in task.after if tasks[number].stream != task.stream]
         if gap_s > 0 and others:

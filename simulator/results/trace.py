@@ -39,7 +39,7 @@ def chrome_trace(result: Result) -> str:
     _collective_slices(result, sheet)
     wanted = sum(len(task.flows) * min(task.repeat, MAX_ROUNDS) for task in timeline.plan.tasks)
     rounds_drawn = MAX_ROUNDS if wanted <= MAX_SLICES else 0
-    for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True):
+    for task, span in timeline.ran():
         if task.place:
             _work_slice(task, span, sheet)
         else:
@@ -119,7 +119,7 @@ def _flow_slices(task: Activity, span: Span, rounds_drawn: int, sheet: Sheet) ->
 
 def _stretches(task: Activity, span: Span, rounds_drawn: int) -> Iterator[tuple[int, int, float, float]]:
     """Yield (first round, last round, start, length) of each group of rounds that is one slice per flow."""
-    total_s = span.end_s - span.start_s
+    total_s = span.length_s
     if task.repeat == 1:
         yield 1, 1, span.start_s, total_s
         return

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
-from simulator.results.document import SCHEMA_VERSION, options_document
+from simulator.results.document import SCHEMA_VERSION, taken
 from simulator.results.shares import SHARE_WORDS, TimeShare
 from simulator.search.run import Ranking
 from simulator.search.space import Space
@@ -15,30 +14,16 @@ _WORTH_SAYING = 0.01
 
 def best_document(space: Space, machine: str, best: Ranking) -> dict[str, Any]:
     """Return *best* of *space* as plain data in SI units, which the keys name."""
+    of_entry = "words=candidate.layout.words micro_batch=candidate.micro_batch micro_batches=candidate.micro_batches"
     return {
         "schema_version": SCHEMA_VERSION,
         "topology": machine,
-        "workload": space.question.workload,
-        "device_count": space.device_count,
-        "global_batch": space.global_batch,
-        "options": options_document(space.question.options),
-        "feasible_count": best.feasible_count,
-        "infeasible": best.infeasible,
-        "simulated_count": best.simulated_count,
+        **taken(space, "workload=question.workload device_count global_batch options=question.options"),
+        **taken(best, "feasible_count infeasible simulated_count"),
         "ranking": [
             {
-                "parallel": {
-                    name: list(value) if isinstance(value, tuple) else value
-                    for name, value in asdict(entry.candidate.layout).items()
-                },
-                "words": entry.candidate.layout.words,
-                "micro_batch": entry.candidate.micro_batch,
-                "micro_batches": entry.candidate.micro_batches,
-                "recompute": entry.candidate.recompute,
-                "step_time_s": entry.step_time_s,
-                "band": None if entry.band is None else asdict(entry.band),
-                "outside": list(entry.outside),
-                "memory_bytes": entry.memory_bytes,
+                **taken(entry, f"parallel=candidate.layout {of_entry} recompute=candidate.recompute step_time_s"),
+                **taken(entry, "band outside memory_bytes"),
                 "reason": loss_words(entry.shares),
                 "account_s": {share.name: share.seconds for share in entry.shares},
             }

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from simulator.records import asdict, dataclass
-from simulator.results.document import SCHEMA_VERSION, options_document, taken
+from simulator.records import dataclass
+from simulator.results.document import SCHEMA_VERSION, plain, taken
 from simulator.results.shares import SHARE_WORDS, time_shares
 from simulator.results.training import TrainingResult
 
@@ -95,24 +95,19 @@ def curve_document(curve: Curve) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "workload": first.step.workload,
         "scaling": "weak" if curve.is_weak else "strong",
-        "options": options_document(first.step.options),
+        "options": plain(first.step.options),
         "points": [
             {
-                "topology": result.machine,
-                "device_count": result.device_count,
+                **taken(result, "topology=machine device_count"),
                 "parallel": result.parallel or None,
-                **taken(result, "samples", "step_time_s"),
-                **result.confidence.to_dict(),
-                "throughput_per_s": result.throughput,
+                **taken(result, "samples step_time_s band outside=confidence.outside throughput_per_s=throughput"),
                 "scaling_efficiency": efficiency,
                 "doubling_efficiency": gain,
-                **taken(result, "bound", "fits"),
-                "memory_bytes": result.tightest.need.total_bytes,
-                "bottleneck": None if result.bottleneck is None else result.bottleneck.name,
+                **taken(result, "bound fits memory_bytes=tightest.need.total_bytes bottleneck=bottleneck.name"),
                 "account_s": {share.name: share.seconds for share in time_shares(result)},
             }
             for result, efficiency, gain in zip(curve.results, curve.efficiency, (None, *curve.gains), strict=True)
         ],
-        "knee": None if curve.knee is None else asdict(curve.knee),
-        "trust": None if curve.results[-1].trust is None else asdict(curve.results[-1].trust),
+        **taken(curve, "knee"),
+        "trust": plain(curve.results[-1].trust),
     }

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from simulator.errors import one_line
-from simulator.records import asdict, dataclass
+from simulator.records import dataclass
 from simulator.topology.parts import Duplex, LinkKind, OwnPart, Strict
 from simulator.units import Bandwidth, Duration, Size
 
@@ -34,11 +34,6 @@ class Price:
         """Return the amount, with four digits, and its currency."""
         digits = f"{self.amount:,.0f}" if self.amount >= 1000 else f"{self.amount:.4g}"
         return f"{digits} {self.currency}".rstrip()
-
-
-def price_entry(price: Price | None) -> dict[str, float | str] | None:
-    """Return *price* in the form of ``--json``."""
-    return None if price is None else asdict(price)
 
 
 def summed(prices: Iterable[Price | None]) -> Price | None:

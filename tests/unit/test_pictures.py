@@ -294,3 +294,9 @@ def test_why_memory_is_not_followed_is_said(asked: dict[str, Any], words: str):
     result = Session().step(StepQuestion(where=Where("p3.8xlarge"), workload="bert-base", batch=8, **asked))
     assert held_over(result) == []
     assert words in not_followed(result)
+
+
+def test_memory_of_unknown_size_is_drawn_without_its_end():
+    question = StepQuestion(where=Where("xeon-gold-6148"), workload="lenet", batch=2)
+    texts = [text.get_text() for axes in figure_of_steps([Session().step(question)]).axes for text in axes.texts]
+    assert not any(text.endswith(" there") for text in texts)

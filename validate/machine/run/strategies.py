@@ -12,6 +12,7 @@ from simulator.api.exchanges import exchange_of, stands_of
 from simulator.console.files import OutputFile
 from simulator.errors import InputError
 from simulator.questions.collective import CollectiveQuestion
+from simulator.results.document import plain
 
 _BY_TORCH = ("nccl", "gloo")  # measured as the library's own collective, without a schedule
 
@@ -28,7 +29,7 @@ def exchanges_of(session: Session, questions: Sequence[CollectiveQuestion]) -> l
             raise InputError("--strategy: one GPU exchanges with nobody; name a topology with two or more")
         asked = {"strategy": question.strategy, "collective": question.collective, "n_ranks": len(stands)}
         if question.strategy in _BY_TORCH:
-            found.append({**asked, "bytes": int(question.size_bytes), "stands": [stand.data() for stand in stands]})
+            found.append({**asked, "bytes": int(question.size_bytes), "stands": [plain(stand) for stand in stands]})
         else:
             found.append({**exchange_of(session, question).data(), "bytes": int(question.size_bytes)})
     return found
