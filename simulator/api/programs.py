@@ -12,7 +12,7 @@ from simulator.plan.plan import Plan
 from simulator.programs.check import check_program
 from simulator.programs.costs import ProgramPricer
 from simulator.programs.loops import write_loop
-from simulator.programs.reader import load_program, program_from_text
+from simulator.programs.reader import load_program
 from simulator.programs.statements import CollectiveStatement
 from simulator.programs.writer import Writer
 from simulator.questions.options import StepOptions
@@ -35,7 +35,7 @@ def run_program(context: Context, question: ProgramQuestion) -> ProgramResult:
 
 def _result(context: Context, question: ProgramQuestion) -> ProgramResult:
     places = context.places(question.where)
-    program = program_from_text(question.text) if question.text else load_program(question.workload)
+    program = load_program(question.workload, question.text)
     check_program(program, places, question.device)
 
     def network(name: str, batch: int, options: StepOptions) -> Network:

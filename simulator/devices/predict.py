@@ -87,7 +87,7 @@ def _cost_on(device: Device, kernel: Kernel) -> KernelCost:
     """Return the cost of *kernel* on *device*, without its factors; raises InputError if it is not modelled there.
 
     Of the ways that a GPU's library may take it takes the fastest.  NVIDIA's fp32 lanes read images by planes, and are
-    no way for images by pixels without copies: :mod:`simulator.step.layout` compares those.
+    no way for images by pixels without copies: :mod:`simulator.step.conversions` compares those.
     """
     on_cpu = isinstance(device, Cpu)
     where = kernel.cpu_cost if on_cpu else kernel.gpu_cost

@@ -10,12 +10,11 @@ from simulator.launch.command import find_command
 from simulator.launch.deepspeed import DeepSpeed, read_deepspeed
 from simulator.launch.files import Files
 from simulator.launch.layout import read_layout, read_overlap
-from simulator.launch.llm_c import is_llm_c, read_llm_c
+from simulator.launch.llm_c import PROGRAMS, read_llm_c
 from simulator.launch.model import named_network, read_model
 from simulator.launch.nanogpt import is_nanogpt, read_nanogpt
 from simulator.launch.plain import (
     BATCHES,
-    batch_of_a_node,
     is_channels_last,
     read_format,
     read_sharding,
@@ -69,7 +68,7 @@ def read_launch(text: str, at_hand: int | None = None, own: int | None = None) -
     read_variables(found)
     ranks = read_ranks(command, launcher, script.comments, own, file, found.notes)
     args.faults += [] if launcher is args else launcher.faults
-    if is_llm_c(command):
+    if command.program in PROGRAMS:
         read_llm_c(command, args, ranks if command.is_launched else ranks.first, found)
     elif is_nanogpt(command, args):
         read_nanogpt(args, ranks if command.is_launched else ranks.first, found)
@@ -248,7 +247,8 @@ def _batch(
 ) -> None:
     micro = args.number("micro-batch-size", "batch-size", *BATCHES) or deepspeed.micro_batch or trainer.micro_batch
     whole = args.number("global-batch-size") or deepspeed.batch
-    shared = batch_of_a_node(args)
+    # As in PyTorch's imagenet/main.py, whose batch the processes of a node share.
+    shared = args.number("b", "batch-size") if args.has("multiprocessing-distributed") else None
     if shared is not None and dp is not None:
         whole = shared * (args.number("world-size") or 1)
         micro = max(1, whole // dp)

@@ -13,17 +13,12 @@ from simulator.launch.command import Command
 from simulator.launch.ranks import LaunchRanks
 from simulator.launch.result import LaunchLine
 
-_PROGRAMS = ("train_gpt2cu", "train_gpt2fp32cu", "profile_gpt2cu")
+PROGRAMS = ("train_gpt2cu", "train_gpt2fp32cu", "profile_gpt2cu")
 # Heads and hidden size by depth, and (depth, heads) by hidden size, of the models that its descriptors name.
 _GPT2 = {6: (6, 384), 12: (12, 768), 24: (16, 1024), 36: (20, 1280), 48: (25, 1600), 60: (30, 1920), 72: (30, 2880)}
 _GPT3 = {384: (6, 6), 768: (12, 12), 1024: (24, 16), 1536: (24, 16), 2048: (24, 16), 2560: (32, 32), 4096: (32, 32)}
 _FILES = {"gpt2_124m": 12, "gpt2_355m": 24, "gpt2_medium": 24, "gpt2_774m": 36, "gpt2_large": 36, "gpt2_xl": 48}
 _TIMELESS = "i j o n nk nm y x k l u q c sl sg v m s g h a f pr pi pm pf ps pp"
-
-
-def is_llm_c(command: Command) -> bool:
-    """Return whether *command* runs a program of llm.c."""
-    return command.program in _PROGRAMS
 
 
 def read_llm_c(command: Command, args: Arguments, ranks: LaunchRanks, found: LaunchLine) -> None:

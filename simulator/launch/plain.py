@@ -68,11 +68,6 @@ def _shown(args: Arguments, name: str, visible: VisibleGpus, said: str, *, liste
         return visible
 
 
-def batch_of_a_node(args: Arguments) -> int | None:
-    """Return the batch that the processes of a node share, as in PyTorch's imagenet/main.py; None without such."""
-    return args.number("b", "batch-size") if args.has("multiprocessing-distributed") else None
-
-
 def is_channels_last(args: Arguments) -> bool:
     """Return whether images are laid out channels last: ``--channels-last``, ``--memory-format nhwc``."""
     layout = args.value("memory-format")

@@ -225,13 +225,10 @@ def unread(args: Arguments, launcher: Arguments, starter: str, files: list[str])
 
 def _not_modelled(args: Arguments) -> Iterator[str]:
     for name in args.names:
-        said = args.value(name)
-        if name not in args.read and name in NOT_MODELLED and not (said and (is_off(said) or _is_usual(name, said))):
+        said = args.value(name) or ""
+        usual = said and (is_off(said) or said.lower() in USUAL.get(name, ()))
+        if name not in args.read and name in NOT_MODELLED and not usual:
             yield f"{spelt_flag(name)}: is not modelled; {NOT_MODELLED[name]}"
-
-
-def _is_usual(name: str, said: str) -> bool:
-    return said.lower() in USUAL.get(name, ())
 
 
 def _unknown(args: Arguments, *, of_launcher: bool = False) -> list[str]:

@@ -18,8 +18,7 @@ from simulator.engine.timeline import Span
 from simulator.plan.plan import Activity
 from simulator.programs.about import ProgramLabel, SkippedRepetitions, Use
 from simulator.programs.costs import Bound
-from simulator.programs.queues import StreamQueue
-from simulator.programs.state import Repetitions
+from simulator.programs.state import Repetitions, StreamQueue
 from simulator.programs.statements import Repeat
 from simulator.programs.writer import Writer
 from simulator.records import dataclass, replace

@@ -1,44 +1,153 @@
-"""Reads a program from a YAML file: ``load_program``."""
+"""Reads a program from a YAML file, whose user guide is ``docs/programs.md``: ``load_program``.
+
+Each statement is read on its own, so that a fault in one hides none in the others.  Its first word is its verb;
+:data:`VERBS` lists the verbs, with the keys that each needs and may have.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path as FilePath
-from typing import Any, get_args
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import Field, PlainValidator
 
 from simulator.collectives.registry import strategy_names
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.programs import statements as s
-from simulator.programs.schema import MAX_COUNT, VERBS, ProgramFile, StatementSpec, TimesSpec
 from simulator.questions.options import POLICIES, StepOptions
 from simulator.questions.single import OperatorQuestion
 from simulator.questions.where import Where
 from simulator.questions.words import parse_question
+from simulator.topology.parts import Strict
 from simulator.topology.validation import validate
 from simulator.topology.yaml_source import YamlSource, parse_yaml, read_yaml
+from simulator.units import Duration, Size
 from simulator.workload.collective import COLLECTIVES
 from simulator.workload.precision import ELEMENT_BYTES, Precision
+
+MAX_COUNT = 10**9
+Count = Annotated[int, Field(strict=True, ge=1, le=MAX_COUNT)]
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    listed: list[Any] = value if isinstance(value, list) else [value]
+    if not listed or not all(isinstance(name, str) and name.strip() for name in listed):
+        raise ValueError(f"must be the name of a tensor, or a list of names; got {one_line(repr(value), 60)}")
+    return tuple(str(name).strip() for name in listed)
+
+
+Names = Annotated[tuple[str, ...], PlainValidator(_names)]
+
+
+class TimesSpec(Strict):
+    """The times of an operator whose times are known."""
+
+    issue: Duration = Field(0.0, description="For which the host is busy")
+    compute: Duration = Field(0.0, description="For which the device is")
+    back: Duration = Field(0.0, alias="return", description="From its end until a host that waits goes on")
+
+
+class SoftwareSpec(Strict):
+    """The software that issues operators."""
+
+    front_end: Literal["pytorch", "mxnet"] = Field("pytorch", description="Whose dispatch costs")
+    cpu_queue: bool = Field(False, strict=True, description="Operators of CPUs are queued too, and run beside Python")
+    depth: Annotated[int, Field(strict=True, ge=0, le=MAX_COUNT)] = Field(
+        1024, description="Entries of a stream's queue; 0: without bound"
+    )
+
+
+class ProgramFile(Strict):
+    """A program file; its statements are read one by one."""
+
+    schema_version: Literal[1]
+    name: str = "program"
+    about: str = ""
+    software: SoftwareSpec = SoftwareSpec()
+    precision: Precision = Field("fp32", description="Of operators and tensors where nothing else is said")
+    program: list[Any] = Field(min_length=1)
+
+
+class StatementSpec(Strict):
+    """A statement; ``VERBS`` says which keys go together."""
+
+    run: str | dict[str, Any] | None = None
+    tensor: str | None = None
+    copy_: str | None = Field(None, alias="copy")
+    move: str | None = None
+    exchange: str | None = None
+    read: str | None = None
+    wait: str | None = None
+    record: str | None = None
+    hold: str | None = None
+    python: Duration | None = None
+    mark: str | None = None
+    repeat: Count | None = None
+    threads: list[list[Any]] | None = None
+    device: str | None = None
+    stream: str | None = None
+    reads: Names | None = None
+    gives: str | None = None
+    holds: Size | None = None
+    batch: Count | None = None
+    mode: Literal["train", "inference", "forward", "backward"] | None = None
+    precision: str | None = None
+    optimizer: Literal["none", "sgd", "momentum", "adam"] | None = None
+    compiled: Annotated[bool, Field(strict=True)] | None = None
+    captured: Annotated[bool, Field(strict=True)] | None = None
+    gpus: Count | None = None
+    strategy: str | None = None
+    shape: list[Count] | None = None
+    size: Size | None = None
+    to: str | None = None
+    pinned: Annotated[bool, Field(strict=True)] | None = None
+    blocking: Annotated[bool, Field(strict=True)] | None = None
+    fresh: Annotated[bool, Field(strict=True)] | None = None
+    form: Literal["number", "numpy", "print"] | None = None
+    until: str | None = None
+    do: list[Any] | None = None
+
+
+# For each verb, the keys that it needs and those that it may have.
+VERBS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "run": (
+        (),
+        (
+            *("device", "stream", "reads", "gives", "holds", "batch", "mode"),
+            *("precision", "optimizer", "compiled", "captured"),
+        ),
+    ),
+    "tensor": ((), ("shape", "size", "device")),
+    "copy": (("to",), ("gives", "pinned", "blocking", "fresh", "stream")),
+    "move": (("to",), ("gives", "pinned", "blocking", "fresh", "stream")),
+    "exchange": (("size", "gpus"), ("strategy", "stream", "reads")),
+    "read": ((), ("form",)),
+    "wait": ((), ()),
+    "record": (("stream",), ()),
+    "hold": (("until",), ()),
+    "python": ((), ()),
+    "mark": ((), ()),
+    "repeat": (("do",), ()),
+    "threads": ((), ()),
+}
+
 
 _NEEDS = "a program needs schema_version and program"
 _INSTEAD = "write the statements again, or a list of them with repeat: 12"
 _NAMES = ("tensor", "copy_", "move", "read", "wait", "record", "hold", "mark", "gives", "to", "until", "stream")
 
 
-def load_program(path: str) -> s.Program:
-    """Return the program in the file at *path*.
+def load_program(path: str, text: str = "") -> s.Program:
+    """Return the program in the file at *path*, or in the YAML document *text*.
 
     Raises InputError with every fault of the file, each with its position.
     """
-    return _program(read_yaml(FilePath(path), path, needs=_NEEDS, instead=_INSTEAD))
-
-
-def program_from_text(text: str) -> s.Program:
-    """Return the program in the YAML document *text*; raises as :func:`load_program` does."""
-    return _program(parse_yaml(text.encode(), "<text>", needs=_NEEDS, instead=_INSTEAD))
-
-
-def _program(source: YamlSource) -> s.Program:
+    if text:
+        source = parse_yaml(text.encode(), "<text>", needs=_NEEDS, instead=_INSTEAD)
+    else:
+        source = read_yaml(FilePath(path), path, needs=_NEEDS, instead=_INSTEAD)
     faults: list[Fault] = []
     spec: ProgramFile | None = None
     try:
@@ -107,7 +216,8 @@ class _Reader:
             value = getattr(spec, key)
             if value is not None and not value.strip():
                 self._fault((*here, key.rstrip("_")), f"{key.rstrip('_')} must be a name")
-        made = getattr(self, f"_{verb}")(here, spec)
+        plain = _PLAIN.get(verb)
+        made = plain(here, spec) if plain is not None else getattr(self, f"_{verb}")(here, spec)
         return made if len(self.faults) == before else None
 
     # -- one verb each -------------------------------------------------------------
@@ -179,25 +289,6 @@ class _Reader:
         size_bytes = spec.size if spec.size is not None else float(elements * ELEMENT_BYTES[self.precision])
         return s.MakeTensor(here, spec.tensor or "", size_bytes, spec.device)
 
-    def _copy(self, here: s.Path, spec: StatementSpec) -> s.CopyTo:
-        return self._copied(here, spec, spec.copy_ or "", only_if_elsewhere=False)
-
-    def _move(self, here: s.Path, spec: StatementSpec) -> s.CopyTo:
-        return self._copied(here, spec, spec.move or "", only_if_elsewhere=True)
-
-    def _copied(self, here: s.Path, spec: StatementSpec, name: str, *, only_if_elsewhere: bool) -> s.CopyTo:
-        return s.CopyTo(
-            here,
-            name,
-            spec.to or "",
-            spec.gives or name,
-            pinned=bool(spec.pinned),
-            waits=spec.blocking,
-            only_if_elsewhere=only_if_elsewhere,
-            fresh=bool(spec.fresh),
-            stream=spec.stream,
-        )
-
     def _exchange(self, here: s.Path, spec: StatementSpec) -> s.CollectiveStatement | None:
         name = (spec.exchange or "").strip()
         if name not in COLLECTIVES:
@@ -209,24 +300,6 @@ class _Reader:
             return None
         stream, size_bytes = spec.stream or "communication", spec.size or 0.0
         return s.CollectiveStatement(here, name, size_bytes, spec.gpus or 1, strategy, stream, spec.reads or ())
-
-    def _read(self, here: s.Path, spec: StatementSpec) -> s.ReadTensor:
-        return s.ReadTensor(here, spec.read or "", spec.form or "number")
-
-    def _wait(self, here: s.Path, spec: StatementSpec) -> s.Wait:
-        return s.Wait(here, spec.wait or "")
-
-    def _record(self, here: s.Path, spec: StatementSpec) -> s.RecordEvent:
-        return s.RecordEvent(here, spec.record or "", spec.stream or "")
-
-    def _hold(self, here: s.Path, spec: StatementSpec) -> s.WaitEvent:
-        return s.WaitEvent(here, spec.hold or "", spec.until or "")
-
-    def _python(self, here: s.Path, spec: StatementSpec) -> s.Python:
-        return s.Python(here, spec.python or 0.0)
-
-    def _mark(self, here: s.Path, spec: StatementSpec) -> s.MarkTime:
-        return s.MarkTime(here, spec.mark or "")
 
     def _repeat(self, here: s.Path, spec: StatementSpec) -> s.Repeat:
         if spec.do is not None and not spec.do:
@@ -244,3 +317,30 @@ class _Reader:
 
     def _fault(self, path: s.Path, message: str, *, key: bool = False) -> None:
         self.faults.append(self.source.fault(path, message, key=key))
+
+
+def _copied(here: s.Path, spec: StatementSpec, name: str) -> s.CopyTo:
+    return s.CopyTo(
+        here,
+        name,
+        spec.to or "",
+        spec.gives or name,
+        pinned=bool(spec.pinned),
+        waits=spec.blocking,
+        only_if_elsewhere=spec.move is not None,
+        fresh=bool(spec.fresh),
+        stream=spec.stream,
+    )
+
+
+# Verbs whose keys have no faults of their own.
+_PLAIN: Mapping[str, Callable[[s.Path, StatementSpec], s.Statement]] = {
+    "copy": lambda here, spec: _copied(here, spec, spec.copy_ or ""),
+    "move": lambda here, spec: _copied(here, spec, spec.move or ""),
+    "read": lambda here, spec: s.ReadTensor(here, spec.read or "", spec.form or "number"),
+    "wait": lambda here, spec: s.Wait(here, spec.wait or ""),
+    "record": lambda here, spec: s.RecordEvent(here, spec.record or "", spec.stream or ""),
+    "hold": lambda here, spec: s.WaitEvent(here, spec.hold or "", spec.until or ""),
+    "python": lambda here, spec: s.Python(here, spec.python or 0.0),
+    "mark": lambda here, spec: s.MarkTime(here, spec.mark or ""),
+}

@@ -2,7 +2,7 @@
 
 A host stream issues, runs Python and waits; each stream of a device runs what it has been issued, in order; a GPU has
 one copy engine per direction.  An operator waits for its issue, for the tensors it reads, and for its stream.  The host
-waits for a free entry in the stream's queue (:mod:`simulator.programs.queues`), so that a slow device holds it up.
+waits for a free entry in the stream's queue (:mod:`simulator.programs.state`), so that a slow device holds it up.
 Loops are written by :mod:`simulator.programs.loops`.
 """
 
@@ -23,8 +23,7 @@ from simulator.plan.plan import PlanBuilder, Resource
 from simulator.programs import statements as s
 from simulator.programs.about import ProgramLabel
 from simulator.programs.costs import CallPrice, ProgramPricer
-from simulator.programs.queues import StreamQueue
-from simulator.programs.state import DeviceTensor, HeldMemory, MarkState, State, Stream
+from simulator.programs.state import DeviceTensor, HeldMemory, MarkState, State, Stream, StreamQueue
 from simulator.questions.single import CopyKind, CopyQuestion
 from simulator.questions.where import Where
 

@@ -19,12 +19,10 @@ from simulator.devices.optimizer import TensorPass, first_reads, optimizer_kerne
 from simulator.devices.predict import Device, kernel_cost
 from simulator.questions.options import QUANTISED, StepOptions
 from simulator.records import dataclass, replace
-from simulator.step.autocast import casts_of, wide_tensors
+from simulator.step.conversions import casts_of, laid_out, nvfp4_passes, nvfp4_weights, quantised_layers, wide_tensors
 from simulator.step.fusion import FusedLayers
-from simulator.step.layout import laid_out
 from simulator.step.memory import memory_need
 from simulator.step.precision import autocasts, casts, has_master, precision_of, scales, storage_of
-from simulator.step.quantising import nvfp4_passes, nvfp4_weights, quantised_layers
 from simulator.workload.backward import needs_gradient
 from simulator.workload.kernels import Gemm, Kernel, Rowwise, Streaming
 from simulator.workload.network import Layer, Network, block_name
@@ -96,10 +94,6 @@ def _sizes(network: Network, options: StepOptions, wide: Sequence[bool], element
         if wide[tensor] and all(by_products):
             found[tensor] = network.elements[tensor] * element
     return tuple(found)
-
-
-def _is_norm(kernel: Rowwise) -> bool:
-    return kernel.kind.removesuffix("_bwd") in ("layer_norm", "rms_norm")
 
 
 def forgotten_share(device: Device, step_bytes: float) -> float:
@@ -180,7 +174,8 @@ class Lowering:
         if isinstance(operator, Conv2d | BatchNorm):
             kernels = laid_out(self._device, kernels, channels_last=self._is_by_pixels(operator))
         if self._options.framework == "megatron":  # Transformer Engine's normalisation
-            kernels = tuple(replace(k, in_warps=_is_norm(k)) if isinstance(k, Rowwise) else k for k in kernels)
+            norms = ("layer_norm", "layer_norm_bwd", "rms_norm", "rms_norm_bwd")
+            kernels = tuple(replace(k, in_warps=k.kind in norms) if isinstance(k, Rowwise) else k for k in kernels)
         just_cast = phase == "fwd" and casts(self._options.precision)
         olds = (k.old_bytes(forward=phase == "fwd", has_parameters=has_parameters) for k in kernels)
         runs = [self._run(kernel, 0.0 if just_cast else old) for kernel, old in zip(kernels, olds, strict=True)]

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 
 from simulator.constants import constants
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.predict import Device
 from simulator.questions.options import Optimizer, StepOptions
 from simulator.records import dataclass, fields, replace
+from simulator.step.conversions import nvfp4_weights, quantised_layers
 from simulator.step.fusion import run_groups
 from simulator.step.precision import casts, has_master, storage_of, weight_bytes
-from simulator.step.quantising import nvfp4_weights, quantised_layers
-from simulator.step.recompute import Rerun, reruns_of
+from simulator.step.recompute import reruns_of
 from simulator.workload.activations import SavedTensors, peak_forward_bytes, saved_tensors
 from simulator.workload.backward import backward_steps, needs_gradient
 from simulator.workload.network import Network, once
@@ -208,8 +207,11 @@ def _backward_moments(network: Network, options: StepOptions, element: int, kept
     if options.compiled:
         saved = saved_by_groups(network, saved, options)
     reruns = reruns_of(network, options)
-    again = _recomputed(saved, reruns)
-    saved = _rest_of(saved, again)
+    restored = frozenset[int]().union(*(rerun.tensors for rerun in reruns))
+    places = {place for rerun in reruns for place in rerun.layers}
+    again = saved.part(restored.__contains__, (n * (place in places) for place, n in enumerate(saved.by_layer)))
+    rest = (n - other for n, other in zip(saved.by_layer, again.by_layer, strict=True))
+    saved = saved.part(lambda tensor: tensor not in again.by_tensor, rest)
     returning: Counter[int] = Counter()  # bytes that exist again from the backward pass of a layer on
     for rerun in reruns:
         tensors = sum(again.by_tensor.get(tensor, 0) for tensor in rerun.tensors)
@@ -249,28 +251,4 @@ def saved_by_groups(network: Network, saved: SavedTensors, options: StepOptions)
         there.update(group.reads, group.writes)
         if len(group.places) == 1:
             by_layer[group.places[0]] = saved.by_layer[group.places[0]]
-    return SavedTensors(
-        {t: n for t, n in saved.by_tensor.items() if t in there},
-        tuple(by_layer),
-        {t: i for t, i in saved.first_keeper.items() if t in there},
-    )
-
-
-def _recomputed(saved: SavedTensors, reruns: Sequence[Rerun]) -> SavedTensors:
-    """Return the activations that *reruns* restore."""
-    tensors = frozenset[int]().union(*(rerun.tensors for rerun in reruns))
-    layers = {place for rerun in reruns for place in rerun.layers}
-    return SavedTensors(
-        {tensor: n for tensor, n in saved.by_tensor.items() if tensor in tensors},
-        tuple(n if place in layers else 0 for place, n in enumerate(saved.by_layer)),
-        {tensor: index for tensor, index in saved.first_keeper.items() if tensor in tensors},
-    )
-
-
-def _rest_of(saved: SavedTensors, part: SavedTensors) -> SavedTensors:
-    """Return *saved* without *part*."""
-    return SavedTensors(
-        {tensor: n for tensor, n in saved.by_tensor.items() if tensor not in part.by_tensor},
-        tuple(n - other for n, other in zip(saved.by_layer, part.by_layer, strict=True)),
-        {tensor: index for tensor, index in saved.first_keeper.items() if tensor not in part.by_tensor},
-    )
+    return saved.part(there.__contains__, by_layer)

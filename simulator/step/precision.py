@@ -6,7 +6,7 @@ taken where it is faster than fp32 (:func:`simulator.devices.predict.allowed_way
 
 ``amp-fp16`` and ``amp-bf16`` are PyTorch's autocast: products in half precision; normalisation over rows, softmax and
 loss in fp32; other operators in the format of their inputs; parameters in fp32, cast at each step
-(:mod:`simulator.step.autocast`).
+(:mod:`simulator.step.conversions`).
 
 ``graph-fp16`` and ``graph-bf16`` are mixed precision by a pass over the whole graph (TensorFlow, OneFlow, MXNet,
 MindSpore): the results of normalisation, softmax and loss are cast back to half precision at once, and the operators
@@ -18,7 +18,7 @@ level O2, Megatron-LM, DeepSpeed.  Only the loss is in fp32.  ``master-fp8`` is 
 fp8, whose operands are cast for each product (Transformer Engine; attention and layers outside repeated blocks stay in
 bf16).  ``nvfp4`` is the same in 4 bits with a scale for each block of 16 values, on GPUs that multiply them
 (Transformer Engine's recipe ``NVFP4BlockScaling``; "Pretraining Large Language Models with NVFP4", arXiv 2509.25149);
-all three products of a linear layer are in 4 bits, their operands quantised first (:mod:`simulator.step.quantising`).
+all three products of a linear layer are in 4 bits, their operands quantised first (:mod:`simulator.step.conversions`).
 No block stays in bf16, as in Megatron-Bridge's ``bf16_with_nvfp4_mixed``.
 
 ``int8`` and ``int4`` are networks quantised after training (Jacob et al., arXiv 1712.05877): linear layers and
@@ -52,7 +52,7 @@ def precision_of(policy: Policy, operator: Operator, device: Device) -> Precisio
         if operator.quantised:
             return policy  # type: ignore[return-value]
         return _wide(device) if operator.fp32_in_mixed or operator.is_product else "int8"
-    if policy == "master-fp8" and operator.narrow and has_fp8(device):
+    if policy == "master-fp8" and operator.narrow and isinstance(device, Gpu) and "fp8" in device.peak_flops_per_s:
         return "fp8"
     if policy == "nvfp4" and operator.narrow:
         return _nvfp4(device)
@@ -83,11 +83,6 @@ def _nvfp4(device: Device) -> Precision:
     if "nvfp4" in device.peak_flops_per_s:
         return "nvfp4"
     raise InputError(f"{device.name}: has no products in nvfp4; {', '.join(gpus_with('nvfp4'))} have")
-
-
-def has_fp8(device: Device) -> bool:
-    """Return whether *device* has products in fp8."""
-    return isinstance(device, Gpu) and "fp8" in device.peak_flops_per_s
 
 
 def storage_of(policy: Policy) -> Precision:

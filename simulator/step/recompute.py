@@ -202,10 +202,6 @@ def _expert_activations(block: _Block) -> Iterator[Rerun]:
     yield from block.results([i for i in between if products and products[0] < i < products[-1]])
 
 
-def _shared_experts(block: _Block) -> Iterator[Rerun]:
-    yield from block.part(block.layers(_is_shared))
-
-
 _PARTS: Mapping[RecomputedPart, Callable[[_Block], Iterator[Rerun]]] = {
     "core_attn": _attention,
     "layernorm": _norms,
@@ -213,5 +209,5 @@ _PARTS: Mapping[RecomputedPart, Callable[[_Block], Iterator[Rerun]]] = {
     "mlp": _dense,
     "moe": _experts,
     "moe_act": _expert_activations,
-    "shared_experts": _shared_experts,
+    "shared_experts": lambda block: block.part(block.layers(_is_shared)),
 }

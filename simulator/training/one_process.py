@@ -85,7 +85,7 @@ def write_data_parallel_module(
     made = builder.work("replicate", first.place.host, made_s, stream=HOST, about=None)
     there = exchange("broadcast", n_bytes, [made, *leader.last])
     loss = network.layers[-1].name if isinstance(network.layers[-1].operator, CrossEntropy) else ""
-    logits = _logits_bytes(network, element) if loss else 0.0
+    logits = float(network.elements[network.layers[-1].inputs[0]] * element) if loss else 0.0  # of a replica
     passes = [[issue for issue in role.issues if issue.part == "forward"] for role, _ in replicas]
     for issues in zip(*passes, strict=True):  # threads take turns at the interpreter
         if issues[0].layer == loss:
@@ -165,8 +165,3 @@ def _pass(name: str, role: Role, elements: int, size: float) -> Launch:
     kernel = Streaming("add", elements, 2 * int(size), int(size))
     host_s = dispatch_time(role.place.device, Copy(elements), "fwd")
     return Launch(name, "backward", host_s, work_of(role.place.device, [kernel]))
-
-
-def _logits_bytes(network: Network, element_bytes: int) -> float:
-    """Return the bytes of one replica's input to the loss."""
-    return float(network.elements[network.layers[-1].inputs[0]] * element_bytes)

@@ -304,10 +304,11 @@ class _Pipeline:
         if self.placement.data_groups(stage)[0].n_ranks == 1:
             return number
         ends_all = micro_batch == self.last
+        element_bytes = gradient_bytes(self.question.options, sums_in_fp32=self.question.sums_in_fp32)
         for end, chunk, share in ends:
             number = end
             for experts, elements in reversed(chunk.parts):
-                n_bytes = elements * share * self._gradient_bytes()
+                n_bytes = elements * share * element_bytes
                 groups = self.placement.data_groups(stage, experts=experts)
                 if not n_bytes or groups[0].n_ranks == 1:
                     continue
@@ -342,6 +343,3 @@ class _Pipeline:
         return self.builder.work(
             op, "", priced.seconds, stream=f"stage {stage}/{STREAM}", after=after, loads=loads, about=about
         )
-
-    def _gradient_bytes(self) -> int:
-        return gradient_bytes(self.question.options, sums_in_fp32=self.question.sums_in_fp32)

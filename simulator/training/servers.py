@@ -25,21 +25,18 @@ from simulator.collectives.bundle import ConcurrentGroups
 from simulator.collectives.request import Unsuitable
 from simulator.collectives.rings import RING
 from simulator.kept import Kept
-from simulator.network.machine import Machine
 from simulator.network.route import Route
 from simulator.plan.plan import Flow, Perturbation, Plan, PlanBuilder
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, replace
 from simulator.step.memory import OPTIMIZER_COPIES
 from simulator.topology.parts import CpuPart
-from simulator.training.bundles import bundled
 from simulator.training.data_parallel import gradient_bytes
-from simulator.training.keys import Key, keys_of
-from simulator.training.loss import ActivityProgress, Loss
+from simulator.training.keys import ActivityProgress, Key, Loss, keys_of
 from simulator.training.plan import SharedStep
 from simulator.training.roles import Role, loaded
 from simulator.training.slowest import slowest_of
-from simulator.training.teams import MOST_FLOWS, NodeTeam
+from simulator.training.teams import MOST_FLOWS, NodeTeam, bundled
 from simulator.training.worker import Worker
 
 STAGES = READ, INSIDE, TO_CPU, PUSH, UPDATE, PULL, TO_GPUS, SPREAD = (
@@ -63,11 +60,6 @@ class ServerLabel(NamedTuple):
     step: int
     key: int
     server: int = -1
-
-
-def prefix_of(machine: Machine, team: NodeTeam, teams: Sequence[NodeTeam]) -> str:
-    """Return the prefix of *team*'s streams: with several teams, the name of its first CPU."""
-    return f"{machine.nodes[team.cpus[0]].name}/" if len(teams) > 1 else ""
 
 
 def pace_in(question: StepQuestion, teams: Sequence[NodeTeam], team: NodeTeam, role: Role) -> float:
@@ -283,10 +275,11 @@ class _Writer:
     def _named(self, stage: str, number: int, step: int, k: int) -> dict[str, Any]:
         """Return the label, stream, place and description of an activity of a team."""
         team = self.teams[number]
+        cpu = self.machine.nodes[team.cpus[0]].name
         return {
             "label": f"{stage} {self.keys[k].layer}" if k >= 0 else stage,
-            "stream": prefix_of(self.machine, team, self.teams) + stage,
-            "place": self.machine.nodes[team.cpus[0]].name,
+            "stream": f"{cpu}/{stage}" if len(self.teams) > 1 else stage,
+            "place": cpu,
             "about": ServerLabel(stage, number, step, k),
         }
 

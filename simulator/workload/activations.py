@@ -6,7 +6,7 @@ Each operator says what it keeps.  Parameters and constants (masks, sine tables)
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from simulator.records import dataclass
 from simulator.workload.backward import needs_gradient, storages
@@ -39,6 +39,11 @@ class SavedTensors:
         for tensor, index in self.first_keeper.items():
             found[index] += self.by_tensor[tensor]
         return found
+
+    def part(self, holds: Callable[[int], bool], by_layer: Iterable[int]) -> SavedTensors:
+        """Return those of the tensors that *holds*, and of the other data *by_layer*."""
+        kept = {tensor: size for tensor, size in self.by_tensor.items() if holds(tensor)}
+        return SavedTensors(kept, tuple(by_layer), {tensor: self.first_keeper[tensor] for tensor in kept})
 
 
 @once

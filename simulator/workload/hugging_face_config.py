@@ -85,20 +85,37 @@ class Config:
         value = self._data.get(name)
         return default if value is None else value
 
-    def only(self, name: str, allowed: Any, default: Any = None) -> None:
-        """Record a fault if the value under *name* is not among *allowed*: the network would be another one."""
-        allowed = allowed if isinstance(allowed, tuple) else (allowed,)
-        value = self.value(name, allowed[0] if default is None else default)
-        if value not in allowed:
-            words = " or ".join(map(_shown, allowed))
-            self.refuse(name, f"{_shown(value)} is not modelled; {words} is")
+    def sizes(self, **keys: tuple[str | int, ...]) -> dict[str, Any]:
+        """Return the integer of each of *keys*: names, as in :meth:`size`, and last the default of a missing key."""
+        found = {}
+        for size, key in keys.items():
+            names = [each for each in key if isinstance(each, str)]
+            found[size] = self.size(*names, default=key[-1] if isinstance(key[-1], int) else None)
+        return found
 
-    def usual(self, name: str, allowed: Any, default: Any = None) -> None:
-        """Add a note if the value under *name* is not among *allowed*; the first of these is simulated."""
-        allowed = allowed if isinstance(allowed, tuple) else (allowed,)
-        value = self.value(name, allowed[0] if default is None else default)
-        if value not in allowed:
-            self.note(name, f"{_shown(value)} is not modelled; simulated as {_shown(allowed[0])}")
+    def only(self, missing: Any = None, **allowed: Any) -> None:
+        """Record a fault for each key whose value is not the one, or among those, *allowed*: it is another network.
+
+        *missing*: the value of a missing key; by default the first that is allowed.
+        """
+        for name, values in allowed.items():
+            listed = values if isinstance(values, tuple) else (values,)
+            value = self.value(name, listed[0] if missing is None else missing)
+            if value not in listed:
+                words = " or ".join(map(_shown, listed))
+                self.refuse(name, f"{_shown(value)} is not modelled; {words} is")
+
+    def usual(self, **allowed: Any) -> None:
+        """Add a note on each key whose value is not among those *allowed*, of which the first is simulated."""
+        for name, values in allowed.items():
+            listed = values if isinstance(values, tuple) else (values,)
+            value = self.value(name, listed[0])
+            if value not in listed:
+                self.note(name, f"{_shown(value)} is not modelled; simulated as {_shown(listed[0])}")
+
+    def ignored(self, *names: str) -> None:
+        """Take the keys *names* as read: they change nothing that is simulated."""
+        self._read.update(names)
 
     def refuse(self, name: str, message: str) -> None:
         """Record a fault of the key *name*."""

@@ -34,20 +34,16 @@ def _gpt2(c: Config) -> ZooEntry:
     one_kernel = "gelu_pytorch_tanh", "gelu"
     sizes = Decoder(
         "gpt2",
-        c.size("n_embd", default=768),
-        c.size("n_head", default=12),
-        c.size("n_layer", default=12),
-        c.size("vocab_size", default=50257),
-        positions,
-        inner=c.size("n_inner", default=0),
+        **c.sizes(hidden=("n_embd", 768), heads=("n_head", 12), layers=("n_layer", 12), inner=("n_inner", 0)),
+        **c.sizes(vocabulary=("vocab_size", 50257)),
+        positions=positions,
         tied=int(c.flag("tie_word_embeddings", True)),
         dropout=_drops(c, "resid_pdrop", "embd_pdrop"),
         gelu="fused" if c.value("activation_function") in one_kernel else "eager",
     )
-    c.value("attn_pdrop")  # dropout of attention weights, which is free in fused attention
-    c.usual("activation_function", ("gelu_new", *one_kernel))
-    for name in ("add_cross_attention", "scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn"):
-        c.only(name, False)
+    c.ignored("attn_pdrop")  # dropout of attention weights, which is free in fused attention
+    c.usual(activation_function=("gelu_new", *one_kernel))
+    c.only(add_cross_attention=False, scale_attn_by_inverse_layer_idx=False, reorder_and_upcast_attn=False)
     return tokens_entry(decoder, c.tokens(positions, "n_positions"), sizes)
 
 
@@ -59,23 +55,20 @@ def _opt(c: Config) -> ZooEntry:
     sizes = Decoder(
         "opt",
         hidden,
-        c.size("num_attention_heads", default=12),
-        c.size("num_hidden_layers", default=12),
-        c.size("vocab_size", default=50272),
-        positions,
-        inner=c.size("ffn_dim", default=3072),
+        **c.sizes(heads=("num_attention_heads", 12), layers=("num_hidden_layers", 12)),
+        **c.sizes(vocabulary=("vocab_size", 50272), inner=("ffn_dim", 3072)),
+        positions=positions,
         spare_positions=2,
         word_size=words if words != hidden else 0,
         norm_last=not first,
         tied=int(c.flag("tie_word_embeddings", True)),
         dropout=_drops(c, "dropout"),
     )
-    c.value("attention_dropout")
-    c.usual("activation_function", "relu")
-    c.only("enable_bias", True)
-    c.only("layer_norm_elementwise_affine", True)
+    c.ignored("attention_dropout")
+    c.usual(activation_function="relu")
+    c.only(enable_bias=True, layer_norm_elementwise_affine=True)
     if first:
-        c.only("_remove_final_layer_norm", False)
+        c.only(_remove_final_layer_norm=False)
     return tokens_entry(decoder, c.tokens(positions, "max_position_embeddings"), sizes)
 
 
@@ -91,14 +84,11 @@ def _mpt(c: Config) -> ZooEntry:
         if attention.get(name):
             c.note("attn_config", f"{name} is not modelled")
     hidden = c.size("d_model", default=2048)
-    ratio = c.size("expansion_ratio", default=4)
     sizes = Decoder(
         "mpt",
         hidden,
-        c.size("n_heads", default=16),
-        c.size("n_layers", default=24),
-        c.size("vocab_size", default=50368),
-        inner=ratio * hidden,
+        **c.sizes(heads=("n_heads", 16), layers=("n_layers", 24), vocabulary=("vocab_size", 50368)),
+        inner=c.size("expansion_ratio", default=4) * hidden,
         attention="fused",
         dropout=0,
         tied=int(c.flag("tie_word_embeddings", True)),
@@ -106,25 +96,21 @@ def _mpt(c: Config) -> ZooEntry:
         alibi=True,
         gelu="fused",
     )
-    c.only("no_bias", True)
-    c.only("norm_type", "low_precision_layernorm")
-    for name in ("learned_pos_emb", "resid_pdrop", "emb_pdrop", "embedding_fraction", "fc_type", "ffn_config"):
-        c.value(name)  # transformers ignores these
+    c.only(no_bias=True, norm_type="low_precision_layernorm")
+    c.ignored("learned_pos_emb", "resid_pdrop", "emb_pdrop", "embedding_fraction", "fc_type", "ffn_config")
     return tokens_entry(decoder, c.tokens(length, "max_seq_len"), sizes)
 
 
 def _bloom(c: Config) -> ZooEntry:
     sizes = Decoder(
         "bloom",
-        c.size("hidden_size", "n_embed", default=64),
-        c.size("n_head", "num_attention_heads", default=8),
-        c.size("n_layer", "num_hidden_layers", default=2),
-        c.size("vocab_size", default=250880),
+        **c.sizes(hidden=("hidden_size", "n_embed", 64), heads=("n_head", "num_attention_heads", 8)),
+        **c.sizes(layers=("n_layer", "num_hidden_layers", 2), vocabulary=("vocab_size", 250880)),
         dropout=_drops(c, "hidden_dropout", "attention_dropout", default=0.0),
         tied=int(c.flag("tie_word_embeddings", True)),
         gelu="fused",
     )
-    c.usual("apply_residual_connection_post_layernorm", False)
+    c.usual(apply_residual_connection_post_layernorm=False)
     return tokens_entry(decoder, 2048, sizes)
 
 
@@ -136,17 +122,13 @@ def _llama_sizes(c: Config, *, head_size: int | None = None, kv_heads: int | Non
     if hidden % heads and head_size is None and c.value("head_dim") is None:
         told = f"{heads} heads do not divide a hidden size of {hidden}; head_dim says their size"
         c.refuse("num_attention_heads", told)
-    c.usual("hidden_act", ("silu", "swish"))
-    c.usual("attention_dropout", 0.0)
-    for name in ("partial_rotary_factor", "rotary_pct"):
-        c.usual(name, 1.0)
-    c.only("mlp_bias", False)
+    c.usual(hidden_act=("silu", "swish"), attention_dropout=0.0, partial_rotary_factor=1.0, rotary_pct=1.0)
+    c.only(mlp_bias=False)
     return {
         "family": "llama",
         "hidden": hidden,
         "heads": heads,
-        "layers": c.size("num_hidden_layers"),
-        "vocabulary": c.size("vocab_size"),
+        **c.sizes(layers=("num_hidden_layers",), vocabulary=("vocab_size",)),
         "kv_heads": c.size("num_key_value_heads", default=kv_heads or heads),
         "head_size": 0 if size == own and not hidden % heads else size,
         "attention": "fused",
@@ -160,10 +142,6 @@ def _of_llama(c: Config, sizes: Decoder) -> ZooEntry:
     return tokens_entry(decoder, length, sizes)
 
 
-def _llama(c: Config) -> ZooEntry:
-    return _biased(c, _llama_sizes(c))
-
-
 def _biased(c: Config, sizes: dict[str, Any], **odd: Any) -> ZooEntry:
     """Return a Llama-like model with *sizes*, whose attention may have biases."""
     bias = c.flag("attention_bias", False)
@@ -172,7 +150,7 @@ def _biased(c: Config, sizes: dict[str, Any], **odd: Any) -> ZooEntry:
 
 
 def _mistral(c: Config) -> ZooEntry:
-    c.only("attention_bias", False)
+    c.only(attention_bias=False)
     return _biased(c, _llama_sizes(c, kv_heads=8))
 
 
@@ -180,17 +158,9 @@ def _qwen2(c: Config) -> ZooEntry:
     return _of_llama(c, Decoder(**_llama_sizes(c), inner=c.size("intermediate_size"), qkv_bias=True))
 
 
-def _qwen3(c: Config) -> ZooEntry:
-    return _biased(c, _llama_sizes(c, head_size=128), qk_norm=True)
-
-
 def _mixtral(c: Config) -> ZooEntry:
-    return _of_llama(
-        c,
-        MixtureOfExperts(
-            **_llama_sizes(c, kv_heads=8), **_experts(c, "num_local_experts", 8, 2, None, "intermediate_size")
-        ),
-    )
+    experts = _experts(c, "num_local_experts", 8, 2, None, "intermediate_size")
+    return _of_llama(c, MixtureOfExperts(**_llama_sizes(c, kv_heads=8), **experts))
 
 
 def _experts(c: Config, name: str, experts: int, chosen: int, inner: int | None, key: str) -> dict[str, Any]:
@@ -207,8 +177,7 @@ def _gpt_oss(c: Config) -> ZooEntry:
     kinds = ["full_attention" if i % 2 else "sliding_attention" for i in range(layers)]
     if c.value("layer_types", kinds) != kinds:
         c.refuse("layer_types", "must alternate, sliding_attention first; other orders are not modelled")
-    for name, usual in (("swiglu_alpha", 1.702), ("swiglu_limit", 7.0), ("experts_per_token", 4)):
-        c.value(name, usual)
+    c.ignored("swiglu_alpha", "swiglu_limit", "experts_per_token")
     bias = c.flag("attention_bias", True)
     sizes = MixtureOfExperts(
         **_llama_sizes(c, head_size=64, kv_heads=8),
@@ -225,7 +194,7 @@ def _gpt_oss(c: Config) -> ZooEntry:
 
 def _dense_layers(c: Config) -> int:
     """Return the number of leading blocks without experts; records a fault if other blocks have none."""
-    c.only("decoder_sparse_step", 1)
+    c.only(decoder_sparse_step=1)
     dense = c.value("mlp_only_layers", [])
     if dense != list(range(len(dense) if isinstance(dense, list) else 0)):
         c.refuse("mlp_only_layers", f"{one_line(dense, 40)} is not modelled; the first layers (0, 1, ...) or none are")
@@ -262,55 +231,37 @@ def _qwen3_moe(c: Config) -> ZooEntry:
 
 def _deepseek(c: Config) -> ZooEntry:
     of_v3 = c.value("model_type") != "deepseek_v2"
-    c.value("num_key_value_heads")  # latent attention has as many as query heads
-    c.value("head_dim")
-    c.value("qk_head_dim")
-    c.only("attention_bias", False)
-    c.only("moe_layer_freq", 1)
-    c.only("mlp_bias", False)
-    c.usual("hidden_act", ("silu", "swish"))
-    c.usual("attention_dropout", 0.0)
+    c.ignored("num_key_value_heads", "head_dim", "qk_head_dim")  # latent attention has as many as query heads
+    c.only(attention_bias=False, moe_layer_freq=1, mlp_bias=False)
+    c.usual(hidden_act=("silu", "swish"), attention_dropout=0.0)
     if c.value("num_nextn_predict_layers"):
         left_out = "layers that predict a second token are left out, as transformers does"
         c.note("num_nextn_predict_layers", f"{left_out}; {mention('sizes', 'mtp_layers=1')} adds one")
     expert_inner = c.size("moe_intermediate_size", default=2048 if of_v3 else 1407)
     sizes = LatentAttentionMixture(
         "llama",
-        c.size("hidden_size"),
-        c.size("num_attention_heads"),
-        c.size("num_hidden_layers"),
-        c.size("vocab_size"),
-        inner=c.size("intermediate_size"),
+        **c.sizes(hidden=("hidden_size",), heads=("num_attention_heads",), layers=("num_hidden_layers",)),
+        **c.sizes(vocabulary=("vocab_size",), inner=("intermediate_size",)),
         attention="fused",
         tied=int(c.flag("tie_word_embeddings", False)),
-        experts=c.size("n_routed_experts", "num_local_experts", default=256 if of_v3 else 64),
-        chosen=c.size("num_experts_per_tok", default=8 if of_v3 else 6),
+        **c.sizes(experts=("n_routed_experts", "num_local_experts", 256 if of_v3 else 64)),
+        **c.sizes(chosen=("num_experts_per_tok", 8 if of_v3 else 6), query_rank=("q_lora_rank", 0)),
         expert_inner=expert_inner,
         shared_inner=expert_inner * c.size("n_shared_experts", default=1 if of_v3 else 2, least=0),
         dense_layers=c.size("first_k_dense_replace", default=3 if of_v3 else 0, least=0),
-        query_rank=c.size("q_lora_rank", default=0),
-        kv_rank=c.size("kv_lora_rank", default=512),
-        plain_size=c.size("qk_nope_head_dim", default=128),
-        rotary_size=c.size("qk_rope_head_dim", default=64),
-        value_size=c.size("v_head_dim", default=128),
+        **c.sizes(kv_rank=("kv_lora_rank", 512), plain_size=("qk_nope_head_dim", 128)),
+        **c.sizes(rotary_size=("qk_rope_head_dim", 64), value_size=("v_head_dim", 128)),
     )
     return _of_llama(c, sizes)
 
 
 def _t5(c: Config) -> ZooEntry:
-    layers = c.size("num_layers", default=6)
     sizes = T5(
-        c.size("d_model", default=512),
-        c.size("num_heads", default=8),
-        layers,
-        c.size("d_ff", default=2048),
-        c.size("d_kv", default=64),
-        c.size("vocab_size", default=32128),
+        **c.sizes(hidden=("d_model", 512), heads=("num_heads", 8), layers=("num_layers", 6), inner=("d_ff", 2048)),
+        **c.sizes(head_size=("d_kv", 64), vocabulary=("vocab_size", 32128)),
     )
-    c.only("num_decoder_layers", layers)
-    c.only("relative_attention_num_buckets", 32)
-    c.only("feed_forward_proj", "relu")
-    c.only("tie_word_embeddings", True)
+    c.only(num_decoder_layers=sizes.layers, relative_attention_num_buckets=32, feed_forward_proj="relu")
+    c.only(tie_word_embeddings=True)
     if not c.value("dropout_rate", 0.1):
         c.note("dropout_rate", "0 is not modelled; simulated with dropout")
     return tokens_entry(t5, c.size("n_positions", default=512), sizes)
@@ -335,21 +286,17 @@ def _bert(c: Config) -> ZooEntry:
         c.note("architectures", f"{shown} is simulated with the head of BertForPreTraining")
     sizes = Encoder(
         hidden,
-        c.size("num_attention_heads", default=12),
-        c.size("num_hidden_layers", default=12),
-        c.size("vocab_size", default=30522),
-        positions,
+        **c.sizes(heads=("num_attention_heads", 12), layers=("num_hidden_layers", 12)),
+        **c.sizes(vocabulary=("vocab_size", 30522)),
+        positions=positions,
         head=head,  # type: ignore[arg-type]
     )
-    c.only("intermediate_size", 4 * hidden, 3072)
-    c.only("type_vocab_size", 2)
-    c.only("position_embedding_type", "absolute")
-    c.usual("hidden_act", "gelu")
-    c.only("tie_word_embeddings", True)
-    c.only("is_decoder", False)
+    c.only(3072, intermediate_size=4 * hidden)
+    c.only(type_vocab_size=2, position_embedding_type="absolute", tie_word_embeddings=True, is_decoder=False)
+    c.usual(hidden_act="gelu")
     if not c.value("hidden_dropout_prob", 0.1):
         c.note("hidden_dropout_prob", "0 is not modelled; simulated with dropout")
-    c.value("attention_probs_dropout_prob")
+    c.ignored("attention_probs_dropout_prob")
     return tokens_entry(encoder, positions, sizes)
 
 
@@ -361,10 +308,10 @@ def _vit(c: Config) -> ZooEntry:
         c.size("num_attention_heads", default=12),
         c.size("num_hidden_layers", default=12),
     )
-    c.only("intermediate_size", 4 * hidden, 3072)
-    c.only("qkv_bias", True)
-    c.usual("hidden_act", "gelu")
-    c.value("attention_probs_dropout_prob")
+    c.only(3072, intermediate_size=4 * hidden)
+    c.only(qkv_bias=True)
+    c.usual(hidden_act="gelu")
+    c.ignored("attention_probs_dropout_prob")
     dropout = _drops(c, "hidden_dropout_prob", default=0.0)
     labels = c.value("id2label", {"0": "", "1": ""})
     classes = c.size("num_labels", default=len(labels) if isinstance(labels, dict) and labels else 2)
@@ -377,10 +324,10 @@ FAMILIES: dict[str, Callable[[Config], ZooEntry]] = {
     "opt": _opt,
     "mpt": _mpt,
     "bloom": _bloom,
-    "llama": _llama,
+    "llama": lambda c: _biased(c, _llama_sizes(c)),
     "mistral": _mistral,
     "qwen2": _qwen2,
-    "qwen3": _qwen3,
+    "qwen3": lambda c: _biased(c, _llama_sizes(c, head_size=128), qk_norm=True),
     "mixtral": _mixtral,
     "gpt_oss": _gpt_oss,
     "qwen2_moe": _qwen2_moe,

@@ -139,7 +139,7 @@ class Gemm(Product):
     colour = "#33658a"
     traced = "product"
     gpu_cost = "simulator.devices.gpu.gemm:gemm_cost"
-    cpu_cost = "simulator.devices.cpu.gemm:gemm_product"
+    cpu_cost = "simulator.devices.cpu.products:gemm_product"
     of_library = True
     axes: ClassVar = {"m": 0.2, "n": 0.2, "k": 0.25, "batch": 0.1, "layout": 1.0}
     axis_words: ClassVar = {"layout": get_args(Layout)}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from simulator.errors import InputError
 from simulator.workload.activations import peak_forward_bytes, saved_tensors
 from simulator.workload.backward import backward_steps, training_flop
-from simulator.workload.layers_schema import KINDS, LayerSpec
+from simulator.workload.layers_build import KINDS, LayerSpec
 from simulator.workload.layers_yaml import load_network
 from simulator.workload.network import Network
 from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder, SizeError

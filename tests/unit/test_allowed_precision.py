@@ -13,7 +13,7 @@ from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 from simulator.step.changes import possible_changes
-from simulator.step.layout import laid_out
+from simulator.step.conversions import laid_out
 from simulator.workload.kernels import Gemm, Kernel
 from simulator.workload.operators import Conv2d, Convolution, Recurrence
 from tests.devices import find_gpu

@@ -11,11 +11,10 @@ import pytest
 
 from simulator.constants import DEFAULT
 from simulator.devices.gpu.blocks import ConvolutionCosts, Engine, blocks_time
-from simulator.devices.gpu.convolution import convolution_cost
+from simulator.devices.gpu.convolution import convolution_cost, winograd_fused
 from simulator.devices.gpu.convolution_algorithms import problem
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.rates import compute_rate
-from simulator.devices.gpu.winograd import winograd_fused
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration
 from simulator.topology.parts import GpuPart

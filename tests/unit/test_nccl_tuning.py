@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from simulator.collectives.nccl.launch import channels_used
+from simulator.collectives.nccl.strategy import channels_used
 from simulator.collectives.nccl.tables import planned_nvlink, planned_pcie, search_speeds
 from simulator.collectives.nccl.tuning import CommGraph, NcclChoice, candidates, fastest_choice, model
 from simulator.collectives.request import Unsuitable

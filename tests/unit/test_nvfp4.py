@@ -11,10 +11,10 @@ from simulator.cli import run
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.predict import kernel_cost
 from simulator.questions.options import Policy, StepOptions
+from simulator.step.conversions import nvfp4_passes
 from simulator.step.issue import launches_of
 from simulator.step.lowering import Lowering
 from simulator.step.memory import held_in, memory_need
-from simulator.step.quantising import nvfp4_passes
 from simulator.topology.catalogue import gpus_with
 from simulator.workload.kernels import Gemm, Streaming
 from simulator.workload.network import block_name

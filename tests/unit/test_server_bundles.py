@@ -17,8 +17,8 @@ from simulator.questions.where import Where
 from simulator.results.alternatives import NOT_TRIED
 from simulator.results.training import TrainingResult
 from simulator.training import servers as plans
-from simulator.training.bundles import bundled
 from simulator.training.servers import PUSH, ServerLabel
+from simulator.training.teams import bundled
 
 
 @pytest.fixture(scope="module")

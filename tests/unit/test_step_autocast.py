@@ -7,7 +7,7 @@ import pytest
 from simulator.api import load_machine
 from simulator.places import Places
 from simulator.questions.options import Policy, StepOptions
-from simulator.step.autocast import Cast, casts_of, wide_tensors
+from simulator.step.conversions import Cast, casts_of, wide_tensors
 from simulator.step.issue import launches_of
 from simulator.step.lowering import Lowering, Mix
 from simulator.workload.kernels import Streaming

@@ -8,7 +8,7 @@ from simulator.api import load_machine
 from simulator.devices.gpu.gpu import Gpu, gpu_from_part
 from simulator.devices.predict import kernel_cost
 from simulator.questions.options import StepOptions
-from simulator.step.layout import laid_out
+from simulator.step.conversions import laid_out
 from simulator.topology.catalogue import load_part
 from simulator.topology.parts import GpuPart
 from simulator.workload.backward import backward_steps

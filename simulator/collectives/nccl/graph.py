@@ -78,6 +78,7 @@ def _searched(group: Communicator) -> CommGraph:
     if lowest >= 90 and several and agreed.speed > 45 and channels < 16:
         channels *= 2
     heads, nvls_intra, nvls_inter = agreed.nvls
+    nics = [node.part for node in nodes if isinstance(node.part, NicPart)]
     return CommGraph(
         n_ranks=group.n_ranks,
         n_nodes=len(hosts),
@@ -90,8 +91,8 @@ def _searched(group: Communicator) -> CommGraph:
         compute_capability_max=max(capabilities),
         cpu=cpu,
         comm_channels=channels,
-        nic_latency_us=_stated_latency_us(nodes) if several else 0.0,
-        flags_beside_data=all(node.part.in_order for node in nodes if isinstance(node.part, NicPart)),
+        nic_latency_us=1e6 * max((nic.plugin_latency for nic in nics), default=0.0) if several else 0.0,
+        flags_beside_data=all(nic.in_order for nic in nics),
         has_nvlink_switch=any(node.kind == "nvlink-switch" for node in nodes),
         same_channels=agreed.same,
         tree_bw_intra_GBps=agreed.tree_intra if several else None,
@@ -126,8 +127,3 @@ def _agreed(found: Sequence[ChannelSolution]) -> ChannelSolution:
         tree_intra=min(f.tree_intra for f in found),
         nvls=(min(f.nvls[0] for f in found), min(f.nvls[1] for f in found), min(f.nvls[2] for f in found)),
     )
-
-
-def _stated_latency_us(nodes: Sequence[Node]) -> float:
-    stated = (node.part.plugin_latency for node in nodes if isinstance(node.part, NicPart))
-    return 1e6 * max(stated, default=0.0)

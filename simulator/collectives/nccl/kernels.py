@@ -12,16 +12,15 @@ from itertools import pairwise, permutations
 
 from simulator.collectives.algorithms.binary_tree import in_order_tree, two_trees
 from simulator.collectives.algorithms.direct import neighbour_pairs
-from simulator.collectives.all_pairs import between_equal
 from simulator.collectives.nccl import tables as t
-from simulator.collectives.nccl.chunks import largest_chunk, rounds_from
 from simulator.collectives.nccl.cost import NcclCosts, ProtocolCost
 from simulator.collectives.nccl.paces import Paces, Window
 from simulator.collectives.nccl.rings import relays_of
 from simulator.collectives.nccl.rings import way as way_of
-from simulator.collectives.nccl.ways import Ways
+from simulator.collectives.nccl.ways import Ways, largest_chunk, rounds_from
 from simulator.collectives.request import Request
 from simulator.collectives.search.rings import FoundRing
+from simulator.collectives.sharded import between_equal
 from simulator.network.machine import Machine
 from simulator.network.route import Route
 from simulator.plan.alike import PairGroup
@@ -165,7 +164,8 @@ class KernelPlanner:
                 else self._pair_by_pair(permutations(range(n), 2), n_bytes)
             )
             self._own_part()
-            first = _at_most_all(t.P2P_CHANNELS * t.P2P_CHUNK, self.request.size_bytes)
+            size_bytes = self.request.size_bytes
+            first = min(1.0, t.P2P_CHANNELS * t.P2P_CHUNK / size_bytes) if size_bytes > 0 else 1.0
             self.paces.windows = [Window(first=first)]
         else:
             flows, peers = self._pair_by_pair(self.request.pairs or neighbour_pairs(n), self.request.size_bytes), 1
@@ -261,11 +261,6 @@ class KernelPlanner:
         latency = self._way_s([route for route, _, _ in ways], hops, net_hops, cost)
         cap = self._channel_rate(cost, fraction)
         return [_piped(route, n_bytes, cost, cap, latency, at) for route, at, n_bytes in ways]
-
-
-def _at_most_all(window_bytes: float, size_bytes: float) -> float:
-    """Return the window as a fraction of *size_bytes*, at most 1."""
-    return min(1.0, window_bytes / size_bytes) if size_bytes > 0 else 1.0
 
 
 def _piped(

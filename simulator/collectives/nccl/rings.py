@@ -55,11 +55,6 @@ def way(router: Router, relays: Mapping[tuple[int, int], int], src: int, dst: in
     return router.route(src, dst) if via is None else _relayed(router, src, via, dst)
 
 
-def links_allow(group: Communicator) -> float:
-    """Return the total B/s of all rings for which the links have room, whatever NCCL finds."""
-    return sum(ring.bandwidth_Bps for ring in find_rings(group, both_directions=True))
-
-
 def _found(group: Communicator) -> list[FoundRing]:
     found, by = found_inside(group)
     rank_of = {node: rank for rank, node in enumerate(group.ranks)}

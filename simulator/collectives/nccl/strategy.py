@@ -1,30 +1,68 @@
 """The strategy ``nccl``: NCCL's own choice of algorithm and protocol, with its costs.
 
-It uses the rings found by NCCL's own search.  If the links have room for faster ones, a note says so.
+It uses the rings found by NCCL's own search; if the links have room for faster ones, a note says so.  Thread blocks and
+threads of a kernel are those of NVIDIA/nccl@5067397c ``src/enqueue.cc``.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import cast
 
+from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.cost import NcclCosts, costs_of
 from simulator.collectives.nccl.graph import comm_graph
 from simulator.collectives.nccl.kernels import KernelPlanner
-from simulator.collectives.nccl.launch import channels_used
-from simulator.collectives.nccl.rings import channel_rings, links_allow
+from simulator.collectives.nccl.rings import channel_rings
 from simulator.collectives.nccl.rules import version_notes
-from simulator.collectives.nccl.tuning import fastest_choice
+from simulator.collectives.nccl.tuning import CommGraph, NcclChoice, fastest_choice
 from simulator.collectives.request import Request, Unsuitable
 from simulator.collectives.search.packing import say_ended
-from simulator.collectives.search.rings import FoundRing
+from simulator.collectives.search.rings import FoundRing, find_rings
 from simulator.network.machine import Machine
 from simulator.plan.plan import Flow, Plan, PlanBuilder
 from simulator.questions.collective import ALGORITHMS, Algorithm, Protocol
 from simulator.questions.nccl import FEATURES, Version, has, version_words
 from simulator.questions.where import NCCL_TODAY
+from simulator.records import dataclass, replace
 from simulator.topology.parts import GpuPart
 from simulator.units import format_bandwidth
+
+
+@dataclass(frozen=True, slots=True)
+class KernelResources:
+    """The GPU resources of a kernel: thread blocks (one per channel) and threads per block.
+
+    ``n_filled`` is the number of channels that the buffer fills, not rounded.
+    """
+
+    n_channels: int
+    n_threads: int
+    n_filled: float
+
+
+def channels_used(graph: CommGraph, choice: NcclChoice, size_bytes: float) -> KernelResources:
+    """Return the number of channels and threads that NCCL launches for *choice* at a size.
+
+    Channels are removed while each thread would have fewer bytes than a threshold; then threads are halved.  NVLS uses
+    a fixed number of channels.
+    """
+    algorithm, protocol = choice.algorithm, choice.protocol
+    if algorithm in ("nvls", "nvls_tree"):
+        fixed = 16 if graph.compute_capability_min < 100 else 24 if graph.n_nodes == 1 else 32
+        return KernelResources(fixed, t.NVLS_THREADS, fixed)
+    channels, threads = graph.comm_channels, t.THREADS[protocol]
+    threshold = t.BYTES_PER_THREAD[protocol]
+    if algorithm == "ring" and protocol == "LL":
+        threshold *= graph.n_ranks
+    if algorithm == "ring" and protocol == "Simple" and graph.n_channels * graph.bw_intra_GBps <= t.PCIE3_X16:
+        threads = t.FEW_THREADS
+    filled = min(float(channels), max(1.0, size_bytes / (threads * threshold)))
+    while channels > 1 and size_bytes < channels * threads * threshold:
+        channels -= 1
+    while threads % 128 == 0 and size_bytes < channels * threads * threshold:
+        threads //= 2
+    return KernelResources(channels, threads, filled)
+
 
 KEPT = "NCCL still chooses by the nominal rate of the slow links; by their present rate it would choose otherwise"
 _TOLD_BELOW = 0.9  # of the rate for which the links have room
@@ -143,7 +181,8 @@ def _say_what_could_be_won(builder: PlanBuilder, request: Request, rings: list[F
     """Add a note if NCCL's rings are slower than those for which the direct links have room."""
     if not any(ring.kind in ("nvl", "nvlink-relay") for ring in rings) or len(request.by_host()) > 1:
         return
-    found_Bps, best_Bps = sum(ring.bandwidth_Bps for ring in rings), links_allow(request.group)
+    best = find_rings(request.group, both_directions=True)
+    found_Bps, best_Bps = (sum(ring.bandwidth_Bps for ring in each) for each in (rings, best))
     if found_Bps < _TOLD_BELOW * best_Bps:
         builder.notes.append(
             f"NCCL's search ends at rings of {format_bandwidth(found_Bps)}; the links have room for "

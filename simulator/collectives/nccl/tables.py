@@ -23,11 +23,7 @@ Triple = tuple[float, float, float]
 
 PAT_LOG_SHARE = 3.5  # network hops of PAT overlap: each counts 1 / 3.5
 PAT_LINEAR_US = 2.8  # per rank
-
-
-def post_overhead_us(cpu: CpuKind) -> float:
-    """Return the cost of one network operation for the proxy thread, in us; Simple pays three times that."""
-    return 2.0 if cpu == "amd" else 1.0
+POST_US, POST_AMD_US = 1.0, 2.0  # of one network operation for the proxy thread; Simple pays three times that
 
 
 # -- tuning.cc: bandwidth caps of NVLS; rows by GPU generation, columns for 1, 2 and more nodes

@@ -302,7 +302,7 @@ def _latency_us(graph: CommGraph, collective: Collective, algorithm: Algorithm, 
         if nodes > 1 and rules.crossing != "between":
             crossing = steps if rules.crossing == "all" else 2 * nodes if collective == "all-reduce" else crossing
         if nodes > 1 and rules.posts:
-            hop = max(hop, t.post_overhead_us(graph.cpu) * (3 if protocol == "Simple" else 1))
+            hop = max(hop, (t.POST_AMD_US if graph.cpu == "amd" else t.POST_US) * (3 if protocol == "Simple" else 1))
         return base + (steps - crossing) * hop + crossing * network
     if algorithm == "tree":
         return base + 2 * (others * hop + log_nodes * network)

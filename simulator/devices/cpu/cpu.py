@@ -56,7 +56,7 @@ class Cpu:
     ``flop_per_cycle`` is per core and precision; a precision that is missing is not supported.
     ``memory_bandwidth_Bps`` is per socket; ``memory_bytes`` is the total (infinite where the part does not say).
     ``library`` names the kernels: ``onednn``, used by frameworks since 2018, runs every pass over memory with threads
-    and vectors; ``blas``, used by those of 2016, does so only for matrix products (:mod:`simulator.devices.cpu.gemm`).
+    and vectors; ``blas``, of those of 2016, only matrix products (:mod:`simulator.devices.cpu.products`).
     Devices compare by identity, so that costs can be cached by device.
     """
 

@@ -54,11 +54,6 @@ def start_time(cpu: Cpu) -> float:
     return cpu.constants(PassCosts).start_cycles / cpu.core_clock(1)
 
 
-def exp_cycles(cpu: Cpu) -> float:
-    """Return the cycles per element of a softmax within a fused kernel."""
-    return cpu.constants(PassCosts).row_element_cycles["softmax"]
-
-
 def pass_threads(cpu: Cpu, elements: int) -> int:
     """Return the number of threads that a pass over *elements* elements uses."""
     if cpu.library == "blas":
@@ -150,15 +145,16 @@ def gather_pass(cpu: Cpu, kernel: Gather) -> KernelCost:
     """Return the cost of *kernel* on *cpu*."""
     times = gather_times(cpu, kernel)
     threads = pass_threads(cpu, kernel.rows * kernel.cols)
-    return _cost(cpu, times.compute_s, times.wait_s + times.bytes_s, kernel.bytes, threads)
+    return pass_cost(cpu, times.compute_s, times.wait_s + times.bytes_s, kernel.bytes, threads)
 
 
 def _pass(cpu: Cpu, compute_s: float, n_bytes: int, threads: int) -> KernelCost:
-    return _cost(cpu, compute_s, transfer_time(cpu, n_bytes, threads), n_bytes, threads)
+    return pass_cost(cpu, compute_s, transfer_time(cpu, n_bytes, threads), n_bytes, threads)
 
 
-def _cost(cpu: Cpu, compute_s: float, memory_s: float, n_bytes: int, threads: int) -> KernelCost:
+def pass_cost(cpu: Cpu, compute_s: float, memory_s: float, n_bytes: int, threads: int, flop: float = 0.0) -> KernelCost:
+    """Return the cost of a kernel whose instructions overlap its transfer, after the start of *threads* threads."""
     start_s = start_time(cpu) + region_time(cpu, threads)
     longer_s = max(compute_s, memory_s)
     bound: Bound = "latency" if start_s > longer_s else "compute" if compute_s > memory_s else "memory"
-    return KernelCost(start_s + longer_s, bound, 0.0, n_bytes, f"{threads} threads")
+    return KernelCost(start_s + longer_s, bound, flop, n_bytes, f"{threads} threads")

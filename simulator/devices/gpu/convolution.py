@@ -1,17 +1,119 @@
-"""Convolutions, by the fastest algorithm that the library has for the shape."""
+"""Convolutions, by the fastest algorithm that the library has for the shape; here also Winograd's and Fourier's.
+
+F(m x m, r x r) computes m^2 results of r x r taps with (m + r - 1)^2 multiplications instead of m^2 r^2.  Fused in one
+kernel, F(2 x 2, 3 x 3) needs 16 instead of 36.  With its transforms in separate kernels, F(4 x 4, 3 x 3) needs 36
+instead of 144, as 36 matrix products, and the transformed data goes through memory.  MIOpen cuts larger and strided
+filters into 3 x 3 parts.
+
+Lavin, Gray, "Fast algorithms for convolutional neural networks", 2015; Vasilache et al., "Fast convolutional
+nets with fbfft", 2014.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from math import ceil
 
 from simulator.devices.cost import KernelCost, bound_of
-from simulator.devices.gpu.convolution_algorithms import ConvolutionAlgorithm, Problem, problem
+from simulator.devices.gpu.blocks import ANY_TILES, Engine, blocks_time
+from simulator.devices.gpu.convolution_algorithms import ConvolutionAlgorithm, Problem, at_least, problem
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.implicit_gemm import byte_gemm, direct, explicit_gemm, implicit_gemm, tensor_gemm
 from simulator.devices.gpu.rates import BYTES_AT_ONCE, energy_time, multiplies_bytes, sustained_clock, tensor_rate
-from simulator.devices.gpu.winograd import fft_tiles, winograd, winograd_fused
 from simulator.workload.operators import Conv2d, Convolution
 from simulator.workload.precision import ELEMENT_BYTES
+
+_FUSED = ((32, 32), (64, 32))  # channels by image tiles of 16 elements each
+_FUSED_DEPTH = 16
+# cuDNN's kernels give a block 32 tiles of 2 x 2, arranged as images by rows by columns (tile148n, tile228n, tile418n);
+# where these do not divide the images, blocks compute past the edges.
+_FUSED_PLACES = ((1, 4, 8), (2, 2, 8), (4, 1, 8))
+_POINTS = 36  # elements of a transformed tile, 6 x 6
+_FFT_SIDE = 32
+_FREQUENCIES = _FFT_SIDE * (_FFT_SIDE // 2 + 1)  # of a real tile; each is complex
+_COMPLEX = 4  # real multiplications in one complex one
+
+
+def winograd_fused(problem: Problem) -> ConvolutionAlgorithm:
+    """Return F(2 x 2, 3 x 3) in one kernel."""
+    costs, shape = problem.costs, problem.shape
+    if problem.gpu.traits.kernels == "amd":
+        parts = _parts(shape.kernel_h, shape.stride_h) * _parts(shape.kernel_w, shape.stride_w)
+        share, tiles = costs.amd_winograd, shape.batch * ceil(shape.h_out / 2) * ceil(shape.w_out / 2)
+    else:
+        parts, share, tiles = 1, costs.winograd_fused, _fused_places(shape.batch, problem.height, problem.width)
+    rate = problem.hot_rate_flops_per_s * share
+    engine = Engine(problem.gpu.sm_count, rate, costs.tile_intensity, costs.winograd_fused_prologue_k)
+    k = problem.reduction * parts
+    compute_s = blocks_time(costs, engine, problem.rows, tiles, k, _FUSED, depth=_FUSED_DEPTH)
+    memory_s = problem.bytes / problem.bandwidth_Bps
+    filters_s = 0.0 if problem.gpu.traits.kernels == "amd" else _filters_time(problem, _FUSED_DEPTH)
+    time_s = at_least(compute_s, memory_s) + filters_s + costs.kernel_s + costs.next_kernel_s
+    return ConvolutionAlgorithm(time_s, "Winograd 2x2, fused", compute_s, memory_s, problem.bytes)
+
+
+def _fused_places(batch: int, height: int, width: int) -> int:
+    """Return the number of 2 x 2 tiles that blocks compute, including those past the images' edges, at the best cut."""
+    return min(
+        images * rows * columns * -(-batch // images) * -(-height // (2 * rows)) * -(-width // (2 * columns))
+        for images, rows, columns in _FUSED_PLACES
+    )
+
+
+def _filters_time(problem: Problem, points: int) -> float:
+    """Return the seconds to read the filters and write them transformed, with *points* elements each."""
+    numbers = problem.rows * problem.reduction * (problem.taps + points)
+    return problem.element_bytes * numbers / (problem.bandwidth_Bps * problem.costs.weight_transform)
+
+
+def _parts(kernel: int, stride: int) -> int:
+    """Return the number of 3-tap, stride-1 filters into which one of *kernel* taps is cut, along one axis."""
+    return stride * ceil(ceil(kernel / stride) / 3)
+
+
+def winograd(problem: Problem) -> ConvolutionAlgorithm:
+    """Return F(4 x 4, 3 x 3), or F(2 x 2, 5 x 5), with its transforms in separate kernels."""
+    costs = problem.costs
+    side = 4 if problem.taps == 9 else 2
+    tiles = problem.shape.batch * ceil(problem.height / side) * ceil(problem.width / side)
+    rate = problem.rate_flops_per_s * costs.winograd_fused
+    engine = Engine(problem.gpu.sm_count, rate, costs.tile_intensity, costs.prologue_k)
+    return _transformed(problem, engine, tiles, _POINTS, 1, "Winograd 4x4" if side == 4 else "Winograd 2x2, 5x5")
+
+
+def fft_tiles(problem: Problem) -> ConvolutionAlgorithm:
+    """Return the product of the Fourier transforms of 32 x 32 tiles that overlap by the filter."""
+    costs, shape = problem.costs, problem.shape
+    rows = ceil(problem.height / (_FFT_SIDE + 1 - shape.kernel_h))
+    columns = ceil(problem.width / (_FFT_SIDE + 1 - shape.kernel_w))
+    rate = problem.rate_flops_per_s * costs.fft
+    engine = Engine(problem.gpu.sm_count, rate, costs.tile_intensity, costs.prologue_k)
+    return _transformed(problem, engine, shape.batch * rows * columns, _FREQUENCIES, _COMPLEX, "FFT 32x32")
+
+
+def _transformed(
+    problem: Problem, engine: Engine, tiles: int, points: int, work: int, name: str
+) -> ConvolutionAlgorithm:
+    """Return *points* products over channels (``bwd_weight``: over tiles), with transforms before and after."""
+    costs = problem.costs
+    m, n, k = problem.rows, tiles, problem.reduction
+    share = costs.transform
+    if problem.direction == "bwd_weight":
+        n, k = k, n
+        share = costs.weight_transform
+    compute_s = blocks_time(costs, engine, m, n, k, ANY_TILES, batch=points * work)
+    values = 2 if work == _COMPLEX else 1
+    channels = problem.rows + problem.reduction
+    points *= values
+    image_bytes = problem.element_bytes * points * tiles * channels
+    filter_bytes = problem.element_bytes * points * problem.rows * problem.reduction
+    memory_s = (image_bytes + filter_bytes) / problem.bandwidth_Bps
+    passes_s = (problem.bytes + image_bytes) / (problem.bandwidth_Bps * share)
+    passes_s += _filters_time(problem, points)
+    time_s = at_least(compute_s, memory_s) + passes_s + costs.kernel_s + 3 * costs.next_kernel_s
+    n_bytes = problem.bytes + 2 * (image_bytes + filter_bytes)
+    return ConvolutionAlgorithm(time_s, name, compute_s, memory_s + passes_s, n_bytes)
+
 
 _LARGEST_FFT_FILTER = 16
 
@@ -29,7 +131,8 @@ def convolution_cost(gpu: Gpu, kernel: Convolution) -> KernelCost:
     if not gpu.any_shape_on_tensor_cores and _is_dilated(kernel.shape):
         tensor_flops_per_s = 0.0
     on_lanes = not tensor_flops_per_s and multiplies_bytes(gpu, kernel.precision)
-    packed = kernel.precision == "int8" and gpu.traits.int8_dot_products and _is_plain(kernel)
+    plain = kernel.direction == "fwd" and kernel.shape.groups == 1
+    packed = kernel.precision == "int8" and gpu.traits.int8_dot_products and plain
     if packed:  # transforms do not apply: their sums overflow a byte
         candidates = [byte_gemm(asked, tensor_flops_per_s or _of_bytes(asked).rate_flops_per_s)]
     elif on_lanes:
@@ -42,11 +145,6 @@ def convolution_cost(gpu: Gpu, kernel: Convolution) -> KernelCost:
     best = min(candidates)
     bound = bound_of(best.time_s, best.compute_s, best.memory_s)
     return KernelCost(best.time_s, bound, float(kernel.flop), best.bytes, best.name)
-
-
-def _is_plain(kernel: Convolution) -> bool:
-    """Return whether *kernel* is a forward convolution without groups."""
-    return kernel.direction == "fwd" and kernel.shape.groups == 1
 
 
 def _is_dilated(shape: Conv2d) -> bool:

@@ -102,11 +102,6 @@ class Traits:
     cudnn: int = 8  # assumed cuDNN version of its convolutions and recurrent layers; 0: not cuDNN
     fused_winograd: bool = True  # the library has a fused Winograd kernel
 
-    @property
-    def has_tensor_cores(self) -> bool:
-        """Whether there are tensor (matrix) cores."""
-        return self.operands != "none"
-
 
 _MAXWELL = Traits(
     _28_NM,

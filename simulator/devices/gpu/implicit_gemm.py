@@ -155,7 +155,8 @@ def tensor_gemm(
         m, n, k = _of_taps(c_in, problem.taps, packed), c_out, problem.pixels_out
     split_s = _split_s(problem, m * n * groups)
     tiles: tuple[tuple[int, int], ...] = _TENSOR
-    if problem.direction == "bwd_weight" and traits.whole_filter_tiles and _is_narrow(problem):
+    narrow = max(problem.shape.kernel_h, problem.shape.kernel_w) <= _NARROW  # wider filters have other kernels
+    if problem.direction == "bwd_weight" and traits.whole_filter_tiles and narrow:
         m, tiles = problem.taps * _FILTER_TILE * ceil(c_in / _FILTER_TILE), ((_FILTER_TILE, _FILTER_TILE),)
     compute_s = blocks_time(costs, engine, m, n, k, tiles, batch=groups, splits=splits, split_s=split_s)
     compute_s = max(compute_s, energy_s)
@@ -171,11 +172,6 @@ def tensor_gemm(
     fixed_s = costs.tensor_kernel_s + helpers * costs.next_kernel_s
     time_s = at_least(compute_s, memory_s) + zeros_s + copies_s + fixed_s
     return ConvolutionAlgorithm(time_s, "tensor cores", compute_s, memory_s + copies_s, n_bytes + copies)
-
-
-def _is_narrow(problem: Problem) -> bool:
-    """Return whether the filters are as small as most; for those of 20 columns cuDNN 7.6 runs other kernels."""
-    return max(problem.shape.kernel_h, problem.shape.kernel_w) <= _NARROW
 
 
 def _of_taps(channels: int, taps: int, packed: bool = False) -> int:

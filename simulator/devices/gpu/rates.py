@@ -31,7 +31,7 @@ def computes_on_tensor_cores(gpu: Gpu, precision: Precision) -> bool:
     """Return whether matrix products in *precision* run on tensor (matrix) cores."""
     if precision in ("fp32", "fp64") or multiplies_bytes(gpu, precision) or computes_in_fp32(gpu, precision):
         return False
-    return gpu.traits.has_tensor_cores and precision in gpu.peak_flops_per_s
+    return gpu.traits.operands != "none" and precision in gpu.peak_flops_per_s
 
 
 def multiplies_bytes(gpu: Gpu, precision: Precision) -> bool:

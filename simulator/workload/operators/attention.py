@@ -22,7 +22,7 @@ class FusedAttention(Product):
     colour = "#f26419"
     traced = "attention"
     gpu_cost = "simulator.devices.gpu.attention:attention_cost"
-    cpu_cost = "simulator.devices.cpu.gemm:attention_products"
+    cpu_cost = "simulator.devices.cpu.products:attention_products"
     apart = ("precision", "direction", "library", "causal")
     axes: ClassVar = {"batch": 0.1, "heads": 0.1, "queries": 0.4, "keys": 0.4, "head_size": 0.4}
     variety_words = ("fwd", "bwd", *get_args(AttentionLibrary), "causal")

@@ -23,7 +23,7 @@ class Convolution(Product):
     colour = "#86bbd8"
     traced = "convolution"
     gpu_cost = "simulator.devices.gpu.convolution:convolution_cost"
-    cpu_cost = "simulator.devices.cpu.convolution:convolution_products"
+    cpu_cost = "simulator.devices.cpu.products:convolution_products"
     of_library = True
     apart = ("precision", "channels_last")
     axes: ClassVar = {

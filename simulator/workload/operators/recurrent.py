@@ -43,7 +43,7 @@ class Recurrence(Cells, Product):
     colour = "#2f4858"
     traced = "product"
     gpu_cost = "simulator.devices.gpu.recurrence:recurrence_cost"
-    cpu_cost = "simulator.devices.cpu.gemm:recurrence_products"
+    cpu_cost = "simulator.devices.cpu.products:recurrence_products"
     of_library = True
     apart = ("precision", "cell")
     axes: ClassVar = {"direction": 1.0, "batch": 0.15, "timesteps": 0.1, "hidden": 0.4}

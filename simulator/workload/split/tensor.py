@@ -87,16 +87,12 @@ class _Splitter:
             ranks=self._ranks,
             is_split=is_split,
             alike=is_split and all(state == "split" for state in written),
-            kept_whole=self._is_kept_whole(layer),
+            kept_whole=self._says and layer.split is None and bool(block_name(layer.name)),
             read_elements=network.elements[layer.inputs[0]] if layer.inputs else 0,
             parameter_elements=sum(parameter.elements for parameter in layer.parameters),
             tokens=network.tokens,
             largest_table=self._largest_table,
         )
-
-    def _is_kept_whole(self, layer: Layer) -> bool:
-        """Return whether *layer* is left undivided by a network that marks the products to divide."""
-        return self._says and layer.split is None and bool(block_name(layer.name))
 
     def _by_columns(self, layer: Layer, operator: Operator) -> None:
         """Add a column-split product: whole input, split result."""

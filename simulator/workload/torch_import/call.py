@@ -1,13 +1,20 @@
-"""A call of an aten operator: its arguments by name, its input and output tensors."""
+"""A call of an aten operator, with its arguments by name, and the operators of this package that it is.
+
+They are found by the operator's name, as these say, and by torch's tag of functions.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import cache
 from math import prod
 from typing import Any
 
 import torch
 
 from simulator.records import dataclass
+from simulator.workload.operators import Operator, known_operators
+from simulator.workload.operators.elementwise import of_elements
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +82,26 @@ def tensors_in(tree: Any) -> tuple[Any, ...]:
     """Return the tensors of nested tuples, lists and dicts, in order."""
     leaves = torch.utils._pytree.tree_leaves(tree)
     return tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
+
+
+# No kernel runs: these only allocate memory, or pass a number to the next kernel.
+_FREE = """
+    empty empty_like empty_strided empty_permuted new_empty new_empty_strided scalar_tensor lift_fresh
+    _local_scalar_dense set_ resize_ as_strided set _assert_async _assert_scalar
+"""
+FREE = frozenset(_FREE.split())
+
+
+@cache
+def _by_name() -> Mapping[str, Callable[[Any], Operator | tuple[Operator, ...] | None]]:
+    return {name: made for cls in known_operators().values() for name, made in cls.from_torch.items()}
+
+
+def operators_of(call: Call) -> tuple[Operator, ...] | None:
+    """Return the operators that *call* runs, in order; None if it is unknown."""
+    made = _by_name().get(call.name) if call.func.namespace in ("aten", "prims") else None
+    of_two = call.name in ("max", "min") and "other" in call.arguments
+    if made is not None and not of_two:
+        found = made(call)
+        return found if isinstance(found, tuple) else () if found is None else (found,)
+    return (of_elements(call),) if call.outputs and is_pointwise(call) else None

@@ -13,8 +13,7 @@ from simulator.errors import Fault
 from simulator.records import dataclass
 from simulator.workload.network import Layer, Parameter
 from simulator.workload.operators import CrossEntropy, Operator, Softmax
-from simulator.workload.torch_import.aten import FREE, operators_of
-from simulator.workload.torch_import.call import Call, call_of
+from simulator.workload.torch_import.call import FREE, Call, call_of, operators_of
 from simulator.workload.torch_import.faults import TraceFault, stack_place
 from simulator.workload.torch_import.values import KnownValues
 

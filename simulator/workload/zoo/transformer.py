@@ -11,8 +11,7 @@ from simulator.workload.operators import Elementwise
 from simulator.workload.zoo.attention import Mask, self_attention
 from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder
 from simulator.workload.zoo.entry import Outputs
-from simulator.workload.zoo.hybrid import hybrid_block
-from simulator.workload.zoo.llama import llama_block
+from simulator.workload.zoo.llama import hybrid_block, llama_block
 from simulator.workload.zoo.sizes import Decoder, Hybrid, MixtureOfExperts
 
 

@@ -1,0 +1,162 @@
+"""Passes over memory that convert numbers or layouts: autocast's casts, copies of images, quantising to nvfp4.
+
+In PyTorch's autocast, products read and write half precision.  Normalisation over rows, softmax, the loss and powers
+compute and write fp32. Embeddings write fp32, as their parameters are fp32.  All other operators keep the format of
+their inputs, or the wider one if these differ.  So from the embedding on, the residual stream of a transformer is fp32,
+and each product casts it again, because only casts of parameters are cached (docs.pytorch.org, "Autocast Op Reference":
+operations that autocast to float32, that promote to the widest input type).  A softmax reads half precision without a
+cast.  In the backward pass, each cast becomes a cast in the other direction.
+
+Tensor cores read images pixel by pixel (NHWC).  If a framework keeps them plane by plane (NCHW), cuDNN converts what a
+convolution reads.  Kernels for Volta and Turing write planes themselves (``nhwc2nchw``), whatever the filter size, so
+only their inputs are copied: nchwToNhwc takes 26.6 ms of a step of ResNet-50 on a V100 (PaddlePaddle issue 19425).  On
+later GPUs, the cost of a convolution includes the conversion (:mod:`simulator.devices.gpu.implicit_gemm`).
+
+fp32 lanes read images plane by plane.  If a framework keeps them by pixels, all inputs and outputs of a convolution
+are copied: a step of ResNet-50 in fp32 at batch 128 takes 413 ms on a V100, against 342 ms by planes
+(sandeepkumar-skb/pytorch_experiments).  Kernels without a reduction over channels (depthwise) read both layouts.
+
+Operands of products in nvfp4 are quantised by the passes of Transformer Engine's ``NVFP4Quantizer``.  The scale of a
+tensor comes from its largest value, so each tensor is read twice.  Products read both operands along the dimension that
+they sum over, so inputs, weights and gradients of results are written twice: by rows, and as a transposed copy for
+another of the three products of a linear layer (transformer_engine/pytorch/csrc/quantizer.cpp).
+
+* Inputs and gradients: one pass finds the largest value, of the tensor and of its randomly Hadamard-transformed
+  transpose (``nvte_hadamard_transform_amax``); one reads the tensor again and writes both copies, the transposed one
+  transformed (row_cast_col_hadamard_transform_cast_fusion.cu, NVIDIA/TransformerEngine pull request 2555; before it
+  each copy had a pass of its own).  The transform multiplies blocks of 16 values and hides behind the bytes.
+  Layers with the same input share its copies, as Megatron-LM's joined products of queries, keys and values do.  For
+  the backward pass the transposed copy of an input is saved, and not the input.
+* Weights: the same two passes without the transform, once a step: the copies stay in memory and serve all its
+  micro-batches (``is_first_microbatch``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.predict import Device, allowed_ways, kernel_cost
+from simulator.questions.options import Policy
+from simulator.records import dataclass, replace
+from simulator.workload.kernels import Kernel, Rowwise, Streaming
+from simulator.workload.network import Layer, Network, block_name, once
+from simulator.workload.operators import Convolution, Elementwise, Linear, Operator
+from simulator.workload.precision import ELEMENT_BYTES, NVFP4_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """A cast of an operator's input, and of its gradient.
+
+    ``to_half``: the input is cast to half precision and its gradient to fp32; otherwise the reverse.
+    ``backward_alone``: the operator itself promotes the input, and only the gradient is cast.
+    """
+
+    tensor: int
+    to_half: bool
+    backward_alone: bool = False
+
+
+@once
+def wide_tensors(network: Network) -> tuple[bool, ...]:
+    """Return for each tensor of *network* whether it is in fp32; the network's inputs are."""
+    wide = [True] * len(network.elements)
+    for layer in network.layers:
+        wide[layer.output] = _is_wide(layer.operator, [wide[tensor] for tensor in layer.inputs])
+    return tuple(wide)
+
+
+def _is_wide(operator: Operator, inputs: Sequence[bool]) -> bool:
+    if operator.is_product:
+        return False
+    return operator.autocast.startswith("fp32") or _widens(operator, len(inputs)) or any(inputs)
+
+
+def _widens(operator: Operator, n_inputs: int) -> bool:
+    """Return whether *operator* always returns fp32: powers, and sums with a mask or a table in fp32."""
+    adds = isinstance(operator, Elementwise) and operator.function == "add"
+    return operator.autocast == "powers" or (adds and n_inputs == 1)
+
+
+def casts_of(layer: Layer, wide: Sequence[bool]) -> Iterator[Cast]:
+    """Yield the casts of *layer*'s inputs; *wide* says which tensors are in fp32."""
+    does = layer.operator.autocast
+    if does == "half":
+        yield from (Cast(tensor, to_half=True) for tensor in layer.inputs if wide[tensor])
+    elif does == "fp32 after a cast":
+        yield from (Cast(tensor, to_half=False) for tensor in layer.inputs[:1] if not wide[tensor])
+    elif does in ("promotes", "powers") and wide[layer.output]:
+        backward_alone = does == "promotes"
+        yield from (Cast(tensor, False, backward_alone) for tensor in layer.inputs if not wide[tensor])
+
+
+_WRITE_PLANES = frozenset(("volta", "turing"))
+# The images and gradients that a convolution reads; below, also those that it writes.
+_READ = {
+    "fwd": ("input_elements",),
+    "bwd_data": ("output_elements",),
+    "bwd_weight": ("input_elements", "output_elements"),
+}
+_IMAGES = dict.fromkeys(_READ, ("input_elements", "output_elements"))
+_BY_PIXELS = frozenset(("tensor cores", "direct"))  # algorithms that read images pixel by pixel
+
+
+def laid_out(device: Device, kernels: Sequence[Kernel], *, channels_last: bool) -> tuple[Kernel, ...]:
+    """Return *kernels* of a convolution or normalisation, with any copies between layouts that they need."""
+    by_pixels = tuple(replace(k, channels_last=True) if isinstance(k, Convolution | Rowwise) else k for k in kernels)
+    if not isinstance(device, Gpu) or device.vendor != "nvidia":
+        return by_pixels if channels_last else tuple(kernels)
+    found: list[Kernel] = []
+    for by_planes, kernel in zip(kernels, by_pixels, strict=True):
+        if not isinstance(kernel, Convolution):
+            found.append(kernel if channels_last else by_planes)
+            continue
+        if channels_last:
+            found += _by_pixels(device, kernel)
+        elif device.generation in _WRITE_PLANES and kernel_cost(device, kernel).detail == "tensor cores":
+            found += [*_copies(kernel, _READ), kernel]
+        else:
+            found.append(by_planes)
+    return tuple(found)
+
+
+def _by_pixels(device: Gpu, kernel: Convolution) -> Sequence[Kernel]:
+    """Return *kernel* on images by pixels, with the copies around it, by the fastest way that a library may take."""
+    ways: list[Sequence[Kernel]] = []
+    for way in allowed_ways(kernel):
+        reads_pixels = kernel_cost(device, way).detail in _BY_PIXELS
+        ways.append([way] if reads_pixels else [*_copies(kernel, _IMAGES), way])
+    return min(ways, key=lambda found: sum(kernel_cost(device, each).time_s for each in found))
+
+
+def _copies(kernel: Convolution, which: Mapping[str, Sequence[str]]) -> Iterator[Streaming]:
+    """Yield a copy of each image or gradient that *which* lists for the direction of *kernel*."""
+    size = ELEMENT_BYTES[kernel.precision]
+    for field in which[kernel.direction]:
+        elements: int = getattr(kernel.shape, field)
+        yield Streaming("copy", elements, elements * size, elements * size)
+
+
+def nvfp4_passes(elements: int) -> tuple[Streaming, Streaming]:
+    """Return the passes that quantise a tensor of *elements* elements in bf16, by rows and transposed."""
+    read = elements * ELEMENT_BYTES["bf16"]
+    return Streaming("amax", elements, read, 0), Streaming("copy", elements, read, round(2 * elements * NVFP4_BYTES))
+
+
+def quantised_layers(network: Network, policy: Policy) -> frozenset[int]:
+    """Return the indices of the layers of *network* whose products are in nvfp4: linear ones of repeated blocks."""
+    if policy != "nvfp4":
+        return frozenset()
+    layers = enumerate(network.layers)
+    return frozenset(i for i, each in layers if isinstance(each.operator, Linear) and block_name(each.name))
+
+
+def nvfp4_weights(network: Network, policy: Policy) -> int:
+    """Return the number of weights of *network* whose products are in nvfp4."""
+    found = 0
+    for index in quantised_layers(network, policy):
+        operator = network.layers[index].operator
+        assert isinstance(operator, Linear)
+        found += operator.experts * operator.inputs * operator.outputs
+    return found
