@@ -22,8 +22,7 @@ from reports.compare_tables import (
     own_code,
     percent_cell,
 )
-from reports.html_text import escape
-from reports.svg import inline_svg
+from reports.svg import escape, inline_svg
 
 Document = Mapping[str, Any]
 _FEWEST_SCATTERED = 3

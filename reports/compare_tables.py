@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from reports.html_text import escape
+from reports.svg import escape
 from simulator.units import format_duration, format_size
 
 Document = Mapping[str, Any]

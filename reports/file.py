@@ -1,9 +1,10 @@
-"""Figures as files; the same figure gives the same bytes."""
+"""Figures as files, with words at their foot; the same figure gives the same bytes."""
 
 from __future__ import annotations
 
 import io
 import logging
+import textwrap
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,8 @@ from reports.colours import INK
 from simulator.errors import escaped
 
 _DOTS_PER_INCH = 150
+_LINE_IN, _MARGIN_IN = 0.16, 0.12  # of words at the foot
+_LETTERS = 12.4  # letters of this size on an inch
 # Without dates and versions, so that the same results give the same file.
 _METADATA = {
     "svg": {"Date": None, "Creator": None},
@@ -68,3 +71,21 @@ def _told(svg: bytes, figure: Figure) -> bytes:
     opening, close, content = rest.partition(">")
     words = f"<title>{escape(said[0])}</title>\n <desc>{escape('. '.join(said[1:]) or said[0])}</desc>"
     return f'{head}{end}role="img" {opening}{close}\n {words}{content}'.encode()
+
+
+def with_foot(figure: Figure, said: str) -> Figure:
+    """Return *figure*, made higher for what is *said* below it, if anything is."""
+    if not said:
+        return figure
+    width, height = figure.get_size_inches()
+    lines = textwrap.wrap(said, int(_LETTERS * width))
+    taller = height + _LINE_IN * len(lines) + _MARGIN_IN
+    figure.set_size_inches(width, taller)
+    for axes in figure.axes:
+        box = axes.get_position()
+        axes.set_position((box.x0, 1 - (1 - box.y0) * height / taller, box.width, box.height * height / taller))
+    for text in figure.texts:
+        x, y = text.get_position()
+        text.set_position((x, 1 - (1 - y) * height / taller))
+    figure.text(0.02, _MARGIN_IN / taller, "\n".join(lines), fontsize=9, va="bottom")
+    return figure

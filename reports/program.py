@@ -8,8 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from reports.colours import ACTIVITIES, HELD, INK
-from reports.file import figure_file
-from reports.foot import with_foot
+from reports.file import figure_file, with_foot
 from simulator.programs.about import ProgramLabel, SkippedRepetitions
 from simulator.results.changed import changed_words
 from simulator.results.program import ProgramResult

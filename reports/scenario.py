@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from reports.file import figure_file
-from reports.foot import with_foot
+from reports.file import figure_file, with_foot
 from simulator.scenarios.answers import ScenarioAnswer
 from simulator.scenarios.file import Scenario
 from simulator.units import format_bandwidth, format_duration, format_size

@@ -10,8 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from reports.colours import MARKED_SERIES as SERIES
-from reports.file import figure_file
-from reports.foot import with_foot
+from reports.file import figure_file, with_foot
 from simulator.results.changed import changed_words
 from simulator.results.single import SingleResult
 from simulator.units import format_duration, format_size

@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from reports.colours import ACTIVITIES, BEST, HELD, INK, OTHER, WAITING, WARNING, kernel_colour
-from reports.file import figure_file
-from reports.foot import with_foot
+from reports.file import figure_file, with_foot
 from reports.kernels import draw_held, draw_roofline
 from reports.pipeline import draw_passes
 from simulator.results.changed import changed_words

@@ -1,14 +1,15 @@
-"""Figures as inline SVG: with the colours of the page, and ids unique to the figure."""
+"""Figures as inline SVG: with the colours of the page, ids unique to the figure, and text of others escaped."""
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Callable
 
 from matplotlib.figure import Figure
 
 from reports.file import figure_file
-from reports.html_text import escape
+from simulator.errors import escaped
 
 # Placeholders for the page's own colours, which differ between its light and dark themes.
 PAGE_INK, MUTED, GRID = "#010203", "#010204", "#010205"
@@ -30,3 +31,8 @@ def inline_svg(name: str, label: str, make: Callable[[], Figure]) -> str:
         .replace("<svg ", f'<svg role="img" aria-label="{escape(label)}" ', 1)
         .rstrip()
     )
+
+
+def escape(text: str) -> str:
+    r"""Return *text* for HTML or SVG; characters that would be obeyed or hidden are written as ``\x1b``."""
+    return html.escape(escaped(text))

@@ -220,7 +220,7 @@ class Session(Context):
         return with_checkpoints(self, result)
 
     def _step(self, question: StepQuestion, *, fold: bool = True) -> TrainingResult:
-        from simulator.api.steps import run_alone, run_together
+        from simulator.api.steps import run_alone, run_divided, run_together
         from simulator.results.from_timelines import alone_result
 
         place = self.single(question)
@@ -230,8 +230,6 @@ class Session(Context):
             return alone_result(question, step)
         shared = self._shared(question, fold=fold)
         if question.divided:
-            from simulator.api.division import run_divided
-
             return run_divided(shared, self.source(question).build)
         return run_together(shared)
 
@@ -275,7 +273,7 @@ class Session(Context):
 
     def slowed_host_s(self, question: StepQuestion, scale: float) -> float:
         """Return the seconds of a step on one device if its host takes *scale* times as long; raises InputError."""
-        from simulator.api.alone import alone_timeline
+        from simulator.api.steps import alone_timeline
 
         place = self.single(question)
         if place is None:
@@ -285,8 +283,7 @@ class Session(Context):
 
     def step_timeline(self, question: StepQuestion) -> Timeline:
         """Return the timeline of a step, without the analysis of :meth:`step`; raises as it does."""
-        from simulator.api.alone import alone_timeline
-        from simulator.api.steps import together_timeline
+        from simulator.api.steps import alone_timeline, together_timeline
 
         place = self.single(question)
         if place is not None:

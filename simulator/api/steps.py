@@ -1,29 +1,43 @@
-"""One step of a network on one or several devices.  Device models are imported on first use."""
+"""One step of a network on one or several devices, which may share its batch unevenly.
+
+Periodic micro-batches are executed at once.  Device models are imported on first use.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache, partial
 
-from simulator.api.alone import alone_timeline, executed
 from simulator.api.context import perturbations_of
+from simulator.collectives.communicator import Communicator
 from simulator.collectives.request import Unsuitable
+from simulator.devices.predict import Device
+from simulator.engine.executor import execute
 from simulator.engine.timeline import Timeline
+from simulator.errors import InputError, refused
 from simulator.network.machine import Machine
 from simulator.places import Place
-from simulator.plan.plan import Plan
+from simulator.plan.plan import Perturbation, Plan
+from simulator.questions.layout import REPLICAS
 from simulator.questions.step import StepQuestion
 from simulator.results.from_timelines import StageTotals, pipeline_result, together_result
 from simulator.results.step import StepResult, make_step_result, model_flop_of, of_programs
 from simulator.results.training import TrainingResult
+from simulator.spelling import mention
+from simulator.step.issue import launches_of
 from simulator.step.memory import MemoryNeed, Shares, memory_need
 from simulator.training.alone import alone_rate, alone_s_of
+from simulator.training.division import divide
 from simulator.training.memory import device_memory
-from simulator.training.micro_batches import Batches
-from simulator.training.plan import PROGRAM, SharedStep, contend, plan_step
+from simulator.training.micro_batches import Batches, periods_s
+from simulator.training.plan import PROGRAM, SharedStep, contend, plan_alone, plan_step
 from simulator.training.roles import Role, alike_roles, roles_of
 from simulator.training.schedules import in_flight
-from simulator.training.stragglers import check_stragglers
+from simulator.training.stragglers import check_stragglers, straggler_pace
 from simulator.workload.network import Network
+
+_EXPLICIT = (3, 6, 12)  # micro-batches simulated one by one, tried in turn until their times are periodic
 
 
 def run_alone(machine: Machine, place: Place, network: Network, question: StepQuestion) -> StepResult:
@@ -153,3 +167,107 @@ def _run_stages(shared: SharedStep) -> TrainingResult:
     sent = [issue.sent for chunk in stage.chunks for issue in chunk.issues if issue.sent is not None]
     seen = StageTotals(busiest, run.within[busiest], sent, run.exchanged[busiest])
     return pipeline_result(shared, roles, _of_whole(step, shared), memory, rate, run.timeline, seen, run.largest)
+
+
+def check_place(place: Place, question: StepQuestion) -> None:
+    """Raise InputError if *place* is a CPU and *question* has options for GPUs."""
+    if place.name != place.host:
+        return
+    if question.options.cuda_graph or question.options.cuda_graph_blocks:
+        raise InputError(f"{place.name} is a CPU; a CUDA graph is for GPUs")
+    if question.programs > 1:
+        raise refused("programs", f"{place.name} is a CPU; programs share a GPU here", question.programs)
+
+
+def alone_timeline(
+    machine: Machine, place: Place, network: Network, question: StepQuestion, *, host_scale: float = 1.0
+) -> Timeline:
+    """Return the timeline of a step of *network* on *place* alone; raises InputError.
+
+    *host_scale* multiplies the host's launch times.
+    """
+    check_place(place, question)
+    issues = launches_of(place.device, network, question.options)
+    node = machine.find(place.name)
+    check_stragglers(machine, () if node is None else (node.index,), question.stragglers)
+    pace = 1.0 if node is None else straggler_pace(machine, node.index, question.stragglers)
+    if host_scale != 1.0:
+        issues = tuple(replace(issue, host_s=host_scale * issue.host_s) for issue in issues)
+    role = Role(place, -1, 1, issues, pace)
+    return executed(partial(plan_alone, machine, role, question), machine, question.micro_batches)
+
+
+def executed(
+    write: Callable[..., Plan],
+    machine: Machine,
+    count: int,
+    *,
+    fold: bool = True,
+    perturbations: tuple[Perturbation, ...] = (),
+) -> Timeline:
+    """Execute the plan that *write* returns; periodic ones among *count* micro-batches pass at once."""
+    if perturbations:
+        plan = write(batches=Batches(count))
+        return execute(machine, replace(plan, perturbations=(*plan.perturbations, *perturbations)), fold=fold)
+    for explicit in _EXPLICIT if fold else ():
+        if count <= 2 * (explicit + 1):  # to find the period takes as long
+            break
+        first = execute(machine, write(batches=Batches(explicit + 1)), fold=fold)
+        ends_s = [span.end_s for span in first.spans]
+        found = periods_s(first.plan.tasks, ends_s, explicit)
+        if found is not None:
+            return execute(machine, write(batches=Batches(count, explicit, found)), fold=fold)
+    return execute(machine, write(batches=Batches(count)), fold=fold)
+
+
+def run_divided(shared: SharedStep, build: Callable[[int], Network]) -> TrainingResult:
+    """Return the step in which the GPUs of *shared* and the question's helper CPUs share ``batch`` samples per GPU.
+
+    *build* makes the network of so many samples, which are divided so that all devices finish at the same time, each
+    computing alone.  Raises Unsuitable or InputError.
+    """
+    places, machine, group = shared.places, shared.machine, shared.group
+    if not shared.layout.has_replicas:
+        raise Unsuitable(f"a batch is divided over whole replicas; {shared.question.layout.words} has none")
+    question = replace(shared.question, layout=REPLICAS)  # ranks gain CPUs and lose idle GPUs
+    check_stragglers(machine, group.ranks, question.stragglers)
+    helpers = [places.find(name) for name in question.helpers]
+    for name, place in zip(question.helpers, helpers, strict=True):
+        if place.name != place.host or machine.find(place.name) is None:
+            raise refused("divided", "no such CPU can help", name)
+    if helpers and question.strategy == "nccl":
+        raise Unsuitable(
+            f"NCCL works between GPUs, but a CPU takes part; use for example {mention('strategy', 'ring')}"
+        )
+    members: list[tuple[int, Place]] = [(node, places.place(node)) for node in group.ranks]
+    members += [(machine.node(place.name).index, place) for place in helpers]
+    for _, place in members:
+        check_place(place, question)
+
+    @cache
+    def time_s(device: Device, pace: float, samples: int) -> float:
+        return alone_s_of(device, build(samples), replace(question, micro_batches=1), pace)
+
+    paces = [straggler_pace(machine, node, question.stragglers) for node, _ in members]
+    total = question.batch * group.n_ranks
+    times = [partial(time_s, place.device, pace) for (_, place), pace in zip(members, paces, strict=True)]
+    shares = divide(times, total)
+    working = [i for i, share in enumerate(shares) if share]
+    roles: dict[object, Role] = {}
+    for i in working:
+        node, place = members[i]
+        key = id(place.device), paces[i], shares[i]
+        if key in roles:
+            roles[key] = replace(roles[key], count=roles[key].count + 1, nodes=(*roles[key].nodes, node))
+        else:
+            own = build(shares[i])
+            roles[key] = Role(place, node, 1, launches_of(place.device, own, question.options), paces[i], own, (node,))
+    together = Communicator(machine, [members[i][0] for i in working], group.router)
+    if together.n_ranks < 2:
+        raise Unsuitable(
+            f"{members[working[0]][1].name} is faster alone than with the others; choose it with {mention('device')}"
+        )
+    found = run_together(replace(shared, question=question, group=together), list(roles.values()))
+    divided = tuple((members[i][1].name, members[i][1].part, shares[i]) for i in range(len(members)))
+    everyone = [Role(place, node, 1, ()) for node, place in members]  # with those that get no samples
+    return replace(found, shares=divided, alone_rate=alone_rate(everyone, shared.network, question))

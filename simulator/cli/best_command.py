@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from functools import partial
+from multiprocessing import get_context
+from typing import Any
 
 from simulator.cli.machines import read_calibrations
 from simulator.cli.options import parse_choice, parse_count, read_all, refuse, wants_best
 from simulator.cli.output import Answers
 from simulator.cli.resume_file import kept_in
-from simulator.cli.runners import dask_runner, process_runner
 from simulator.cli.step_questions import ask_steps
 from simulator.cli.table import Column, outside_words, table_lines
 from simulator.cli.written import CommandOptions
 from simulator.console.progress import Progress
 from simulator.console.style import Style
-from simulator.errors import InputError, one_line, refused
+from simulator.effects import effect
+from simulator.errors import InputError, MissingDependency, one_line, refused
 from simulator.questions.checks import From
 from simulator.questions.layout import REPLICAS
 from simulator.records import dataclass, replace
@@ -24,13 +28,14 @@ from simulator.results.columns import duration_column, rate_words
 from simulator.results.confidence import BAND_HEAD, band_words
 from simulator.results.words import MODE_WORDS
 from simulator.search.document import best_document, loss_words
-from simulator.search.run import Ranking, find_best
+from simulator.search.run import Ranking, Runner, find_best, here
 from simulator.search.space import SEARCHED, Space, parse_fixed
 from simulator.spelling import mention
 from simulator.units import format_size
 from simulator.workload.network import Network
 
 _COUNT, _JOBS = From(1, 10**7), From(1, 1024)
+_CONNECT_S = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,3 +147,39 @@ def best_lines(space: Space, machine: str, network: Network, best: Ranking, styl
         )
         lines += style.wrap(f"not feasible: {why}", "dim", hang=2)
     return lines
+
+
+def process_runner(count: int, stack: ExitStack) -> Runner:
+    """Return a runner with *count* processes until *stack* closes, or this process alone for a count of 1."""
+    if count == 1:
+        return here
+    pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"))
+    stack.callback(pool.shutdown, wait=True, cancel_futures=True)
+
+    return partial(_submitted, pool.submit)
+
+
+def dask_runner(address: str, stack: ExitStack) -> Runner:
+    """Return a runner on the Dask cluster at *address* until *stack* closes.
+
+    Raises MissingDependency if Dask is not installed, InputError if no cluster answers.
+    """
+    effect("opens a connection", f"--dask {one_line(address, 60)}")
+    try:
+        from distributed import Client
+    except ImportError:
+        raise MissingDependency("--dask needs Dask; pip install 'topocast[dask]'") from None
+    try:
+        client = stack.enter_context(Client(address, timeout=_CONNECT_S, set_as_default=False))
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"--dask {one_line(address, 60)}: no cluster answers: {one_line(error, 120)}") from None
+
+    return partial(_submitted, partial(client.submit, pure=False))
+
+
+def _submitted(
+    submit: Callable[..., Any], function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]]
+) -> Iterator[Any]:
+    """Return the results of *function* for each of *jobs*, all of which are submitted first."""
+    futures = [submit(function, *job) for job in jobs]
+    return (future.result() for future in futures)

@@ -1,16 +1,22 @@
-"""The outputs of commands: results go to standard output, everything else to standard error."""
+"""The outputs of commands: results go to standard output, everything else to standard error.
+
+Or a command runs within this process, and its answer is kept (:func:`captured`).
+"""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
+from simulator.cli import read
 from simulator.cli.later import later
 from simulator.cli.options import check_outputs
 from simulator.cli.written import CommandOptions
-from simulator.console.run import say
+from simulator.console.run import INTERRUPTED, guarded, say
 from simulator.console.style import Style, choose_style, printable
 from simulator.errors import first_of
 from simulator.records import dataclass
@@ -94,3 +100,33 @@ def warn(written: CommandOptions, notes: Iterable[str]) -> None:
     """Print the first remarks on options that are not simulated, one line each, without repetitions."""
     for note in first_of(notes):
         tell(written, f"warning: {note}")
+
+
+@dataclass(frozen=True, slots=True)
+class CommandOutput:
+    """The exit status of a command, its answer as in ``--json``, and its remarks or errors, a line each."""
+
+    status: int
+    document: dict[str, Any] | None
+    said: list[str]
+
+
+def captured(arguments: Sequence[str]) -> CommandOutput:
+    """Answer ``simulate`` with *arguments*, and write its files; an interrupt is passed on."""
+    found: list[dict[str, Any]] = []
+
+    def answer() -> int:
+        asked = read(arguments)
+        if isinstance(asked, Asked):
+            answers = asked.answered()
+            found.append(answers.document())
+            answers.check()
+        return 0
+
+    said = io.StringIO()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
+        status = guarded("simulate", answer)
+    if status == INTERRUPTED:
+        raise KeyboardInterrupt
+    lines = [line.removeprefix("simulate: ") for line in said.getvalue().splitlines() if line.strip()]
+    return CommandOutput(status, found[0] if found else None, lines)

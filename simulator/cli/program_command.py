@@ -15,8 +15,7 @@ from simulator.cli.written import CommandOptions
 from simulator.console.progress import Progress
 from simulator.console.style import Style
 from simulator.questions.program import ProgramQuestion
-from simulator.results.program import ProgramResult, programs_document
-from simulator.results.program_trace import program_trace
+from simulator.results.program import ProgramResult, program_trace, programs_document
 from simulator.units import format_duration
 
 

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from simulator.cli import LISTS
-from simulator.cli.captured import CommandOutput, captured
 from simulator.cli.later import later
 from simulator.cli.options import check_outputs
-from simulator.cli.output import Answers, Asked, tell
+from simulator.cli.output import Answers, Asked, CommandOutput, captured, tell
 from simulator.cli.scenario_text import expected_words, list_lines, scenario_lines, value_words
 from simulator.cli.written import CommandOptions
 from simulator.console.progress import Progress

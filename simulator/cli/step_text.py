@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from math import isfinite
+from typing import TYPE_CHECKING
 
-from simulator.cli.table import Column, changed_lines, fact_lines, outside_lines, table_lines
+from simulator.cli.table import Column, changed_lines, fact_lines, outside_lines, table_lines, table_of
 from simulator.console.style import Style
 from simulator.questions.where import month_words
 from simulator.results.alternatives import Alternative
@@ -17,7 +18,9 @@ from simulator.results.step import StepResult
 from simulator.results.step_view import step_view
 from simulator.results.training import TrainingResult
 from simulator.results.training_run import DeviceMemory
+from simulator.results.view import Fact
 from simulator.results.words import (
+    INPUT_WORDS,
     MODE_WORDS,
     change_words,
     divided_words,
@@ -26,6 +29,11 @@ from simulator.results.words import (
 )
 from simulator.units import format_duration, format_size
 from simulator.workload.network import in_any_block
+
+if TYPE_CHECKING:
+    from simulator.results.checkpoints import Checkpoints
+    from simulator.results.input import InputRun
+    from simulator.results.servers import ServerRun
 
 _SHOWN_LAYERS = 8
 _KERNELS = {"attention": "attention", "gelu": "GELU"}  # settings that choose kernels, in words
@@ -41,15 +49,10 @@ def step_lines(result: TrainingResult, style: Style) -> list[str]:
         lines += ["", *_account(result, style)]
         lines += ["", *_streams(result, style)]
     if result.input is not None:
-        from simulator.cli.input_text import input_lines
-
-        lines += ["", *input_lines(result.input, result.samples, step.sample, rate_words, style)]
-    if result.servers is not None or result.shares or result.checkpoints is not None:
-        from simulator.cli.server_text import checkpoint_lines, server_lines, share_lines
-
-        lines += ["", *server_lines(result.servers, style)] if result.servers is not None else []
-        lines += ["", *share_lines(result.shares, style)] if result.shares else []
-        lines += ["", *checkpoint_lines(result.checkpoints, style)] if result.checkpoints is not None else []
+        lines += ["", *_input(result.input, result.samples, step.sample, style)]
+    lines += ["", *_servers(result.servers, style)] if result.servers is not None else []
+    lines += ["", *_shares(result.shares, style)] if result.shares else []
+    lines += ["", *_checkpoints(result.checkpoints, style)] if result.checkpoints is not None else []
     lines += ["", *_kinds(step, style)]
     lines += ["", *_layers(step, style)]
     for part in dict.fromkeys(device.part for device in result.memory):
@@ -233,3 +236,100 @@ def alternative_lines(title: str, found: Sequence[Alternative], result: Training
         Column("", ["" if other.fits else "does not fit in memory" for other in found], right=False),
     ]
     return table_lines(columns, style)
+
+
+def _servers(run: ServerRun, style: Style) -> list[str]:
+    """Return the stages of a step, and the pace of each node."""
+    whole_s = run.period_s or 1.0
+    rows = [["through servers", "at work", "share of a step"]]
+    rows += [[stage, format_duration(seconds), percent(seconds / whole_s)] for stage, seconds in run.stages_s.items()]
+    lines = table_of(rows, [False, True, True], style)
+    lines += style.wrap(f"servers on {', '.join(run.servers)}; {run.longest_stage} is at work longest", "dim")
+    rows = [["nodes", "step", "computing", "slack", "staleness", "at most", "ahead"]]
+    for pace in run.paces:
+        more = f" and {pace.node_count - 1} more" if pace.node_count > 1 else ""
+        times = [format_duration(seconds) for seconds in (pace.period_s, pace.busy_s, pace.slack_s)]
+        stale = f"{pace.staleness_mean:.3g}"
+        rows.append([f"{pace.node}{more}", *times, stale, str(pace.staleness_max), str(pace.lead)])
+    return [*lines, "", *table_of(rows, [False, True, True, True, True, True, True], style)]
+
+
+def _checkpoints(found: Checkpoints, style: Style) -> list[str]:
+    """Return the cost of failures and checkpoints, and the best interval."""
+    title = f"a checkpoint every {found.every_steps:,} steps, a failure every {format_duration(found.mtbf_s)}"
+    rows = [
+        ["", "", ""],
+        ["  kept", percent(found.goodput), f"{format_duration(found.interval_s)} between checkpoints"],
+        ["  writing", percent(found.written_share), f"{format_duration(found.write_s)} each"],
+        ["  lost", percent(found.failed_share), f"steps done again, and {format_duration(found.restart_s)} to restart"],
+        ["  best", percent(found.best_goodput), f"every {found.best_steps:,} steps (Daly)"],
+    ]
+    return [*style.wrap(title, "bold"), *table_of(rows, [False, True, False], style)]
+
+
+def _shares(shares: Sequence[tuple[str, str, int]], style: Style) -> list[str]:
+    """Return the number of samples that each device computes."""
+    rows = [["divided so that all finish together", "part", "samples"]]
+    rows += [[name, part, f"{samples:,}"] for name, part, samples in shares]
+    return table_of(rows, [False, False, True], style)
+
+
+def _input(run: InputRun, samples: int, sample: str, style: Style) -> list[str]:
+    """Return the lines about the input of *run*, with *samples* per step."""
+    where = " and ".join(dict.fromkeys(run.disks)) if run.disks else "memory"
+    name = "" if run.asked.name == "input" else f"{run.asked.name} "
+    resized = "resized to what the network reads, " if run.load.is_resized else ""
+    lines = style.wrap(f"input: {name}from {where}, {resized}{_loader(run)}", "bold")
+    rows = [
+        [INPUT_WORDS[limit.name], format_duration(limit.seconds), f"{rate_words(samples / limit.seconds)} {sample}/s"]
+        for limit in run.limits
+    ]
+    lines += table_of([["what each alone would take", "a step", ""], *rows], [False, True, True], style)
+    idle = f"wait for their input, {percent(run.idle_share)} of the time"
+    facts = [Fact("devices", idle if run.is_slower else "are fed in time")]
+    if run.is_slower:
+        facts.append(Fact("bound by", INPUT_WORDS[run.bound]))
+        if run.cure is not None:
+            rate = rate_words(samples / run.cure.step_time_s)
+            facts.append(Fact("cheapest cure", f"{run.cure.change}: {rate} {sample}/s"))
+        else:
+            facts.append(Fact("cheapest cure", "none of the input's own; another disk, or a host with more cores"))
+    if run.epoch_steps:
+        facts += _epochs(run)
+    has = f" of {format_size(run.memory_bytes, 3)}" if isfinite(run.memory_bytes) else ""
+    kept = f", {format_size(run.kept_bytes, 3)} of the set" if run.kept_bytes else ""
+    lacks = ": more than there is" if run.buffers_bytes > run.memory_bytes else ""
+    facts.append(Fact("host memory", f"{format_size(run.buffers_bytes, 3)} of batches{kept}{has}{lacks}"))
+    lines += fact_lines(facts, style)
+    if run.cures:
+        rows = [
+            [cure.change, format_duration(cure.step_time_s), f"{run.period_s / cure.step_time_s:.2f} x"]
+            for cure in run.cures
+        ]
+        lines += ["", *table_of([["what would feed it", "time", "gain"], *rows], [False, True, True], style)]
+    return lines
+
+
+def _loader(run: InputRun) -> str:
+    asked = run.asked
+    if not asked.workers:
+        return "loaded by the process that issues"
+    workers = f"{asked.workers} worker{'s' if asked.workers > 1 else ''} a process"
+    return f"{workers}, {asked.prefetch} batch{'es' if asked.prefetch > 1 else ''} ahead each"
+
+
+def _epochs(run: InputRun) -> list[Fact]:
+    asked = run.asked
+    rows = []
+    if asked.epochs > 1 and run.cached_share:
+        rows.append(Fact("first epoch", f"{format_duration(run.first_s)}, {run.epoch_steps:,} steps"))
+        rows.append(Fact("later epochs", f"{format_duration(run.later_s)}, {percent(run.cached_share)} from memory"))
+    else:
+        rows.append(Fact("epoch", f"{format_duration(run.later_s)}, {run.epoch_steps:,} steps"))
+    if asked.evaluate:
+        rows.append(
+            Fact("evaluation", f"{format_duration(run.evaluation_s)}, {asked.evaluate:,} samples on one device")
+        )
+    if asked.epochs > 1 or asked.evaluate:
+        rows.append(Fact("all epochs", f"{format_duration(run.total_s)}, {asked.epochs:,} of them"))
+    return rows

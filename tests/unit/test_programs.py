@@ -18,8 +18,7 @@ from simulator.programs.about import SkippedRepetitions
 from simulator.questions.program import ProgramQuestion
 from simulator.questions.single import OperatorQuestion
 from simulator.questions.where import Where
-from simulator.results.program import ProgramResult
-from simulator.results.program_trace import program_trace
+from simulator.results.program import ProgramResult, program_trace
 from simulator.step.operator import operator_s
 from simulator.workload.operators import MatMul
 

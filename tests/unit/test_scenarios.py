@@ -280,7 +280,7 @@ def test_json_has_the_answers_beside_what_is_expected(capsys) -> None:
 
 
 def test_a_file_of_ones_own_is_run_beside_its_files_and_equal_runs_once(tmp_path, monkeypatch, capsys) -> None:
-    from simulator.cli import captured as module
+    from simulator.cli import output as module
 
     ran: list[list[str]] = []
     real = module.captured

@@ -396,7 +396,7 @@ def run(*arguments: str) -> object:
 
 
 def test_a_predicted_step_is_as_predicted(tmp_path, capsys) -> None:
-    from simulator.cli.captured import captured
+    from simulator.cli.output import captured
 
     drawn = tmp_path / "step.json"
     assert captured([*STEP, "--trace", str(drawn), "--quiet"]).status == 0

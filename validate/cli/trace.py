@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from simulator.cli.captured import captured
 from simulator.cli.options import parse_count
+from simulator.cli.output import captured
 from simulator.console.style import choose_style
 from simulator.errors import InputError, one_line
 from validate.cli.command import command_named
