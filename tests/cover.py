@@ -6,7 +6,7 @@ import re
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import combinations
 
-from simulator.workload.zoo.entry import ZooEntry
+from simulator.workload.zoo import ZooEntry
 from simulator.workload.zoo.registry import find_entry, network_names
 
 

@@ -18,7 +18,6 @@ from simulator.results.alternatives import NOT_TRIED, PossibleChange, faster
 from simulator.results.training import TrainingResult
 from simulator.spelling import word_of
 from simulator.step.changes import possible_changes
-from simulator.step.fitting import larger_device, what_would_fit
 from simulator.step.memory import MemoryNeed
 from simulator.training.divide import divided
 from simulator.training.memory import device_memory
@@ -53,6 +52,8 @@ def advised(context: Context, question: StepQuestion) -> TrainingResult:
     alternatives = faster(result.step_time_s, question.programs * question.batch, ways) if is_fed and is_small else ()
     remedies: tuple[str, ...] = ()
     if not result.fits:
+        from simulator.step.fitting import larger_device
+
         needed_bytes = result.tightest.need.total_bytes
         remedies = tuple(_remedies(context, question, device, count))
         if not remedies and question.options.mode == "train" and question.layout.pp == 1:
@@ -134,6 +135,7 @@ def _tighter(layout: Layout, n_ranks: int) -> Iterator[Layout]:
 
 def _remedies(context: Context, question: StepQuestion, device: Device, count: int) -> Iterator[str]:
     """Yield changes, each of which alone makes the step fit on each of *count* devices."""
+    from simulator.step.fitting import what_would_fit
 
     def builder(of: StepQuestion) -> Callable[[int], Network]:
         return lambda batch: context.network(replace(of, batch=batch))

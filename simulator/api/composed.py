@@ -7,8 +7,8 @@ from typing import Any
 
 from simulator.api.collectives import chosen_gpus
 from simulator.api.context import Context
+from simulator.bands import host_chain, kernel_chain
 from simulator.bands.composition import AnswerFacts, Composition, class_shares
-from simulator.bands.evidence import host_chain, kernel_chain
 from simulator.devices.predict import kernel_cost
 from simulator.questions.calibration import Calibration
 from simulator.questions.collective import CollectiveQuestion

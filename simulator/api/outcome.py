@@ -12,7 +12,7 @@ from simulator.step.memory import MemoryNeed, Shares, memory_need
 from simulator.training.divide import divided
 from simulator.training.memory import most_needed
 from simulator.training.plan import contend
-from simulator.training.slowest import slowest_of
+from simulator.training.stragglers import slowest_of
 from simulator.workload.network import Network
 
 _ROUNDED = 1 - 1e-9  # allows for rounding when the same seconds are added in another order

@@ -15,7 +15,7 @@ import math
 from collections.abc import Collection, Hashable, Iterable
 from typing import Literal
 
-from simulator.bands.evidence import Chain, Evidence, MeasuredCoverage, Spread
+from simulator.bands import Chain, Evidence, MeasuredCoverage, Spread
 from simulator.records import dataclass
 
 LEVEL = 0.8

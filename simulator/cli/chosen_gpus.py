@@ -34,20 +34,16 @@ class FasterGpus:
     gpus: tuple[int, ...]
     seconds: float
 
+    def document(self, key: str) -> dict[str, Any]:
+        """Return them as they stand in ``--json``, with their seconds under *key*."""
+        return {"faster_gpus": {"gpus": list(self.gpus), key: self.seconds}}
 
-def faster_document(found: FasterGpus | None, key: str) -> dict[str, Any]:
-    """Return *found* as it stands in ``--json``, with its seconds under *key*; empty if there are none."""
-    return {} if found is None else {"faster_gpus": {"gpus": list(found.gpus), key: found.seconds}}
-
-
-def faster_lines(found: FasterGpus | None, taken_s: float, style: Style) -> list[str]:
-    """Return the hint at *found*, given the time *taken_s* of the GPUs asked for; empty if there are none."""
-    if found is None:
-        return []
-    which, count = ranges(found.gpus), len(found.gpus)
-    times = f"{format_duration(found.seconds)} in place of {format_duration(taken_s)}"
-    said = f"other {count} GPUs are faster: {which} take {times} (--gpus best:{count} finds them)"
-    return ["", *style.wrap(said, "bold")]
+    def lines(self, taken_s: float, style: Style) -> list[str]:
+        """Return the hint at them, given the time *taken_s* of the GPUs asked for."""
+        which, count = ranges(self.gpus), len(self.gpus)
+        times = f"{format_duration(self.seconds)} in place of {format_duration(taken_s)}"
+        said = f"other {count} GPUs are faster: {which} take {times} (--gpus best:{count} finds them)"
+        return ["", *style.wrap(said, "bold")]
 
 
 def on_fastest(written: CommandOptions, session: Session, questions: Sequence[Question]) -> list[Question]:
@@ -88,13 +84,11 @@ def faster_gpus(
 
     Also None if the GPUs were chosen in another way, or if the machine has too many to search.
     """
-    if written.gpus is None:
-        return None
     from simulator.api.subsets import fastest_gpus
     from simulator.questions.step import StepQuestion
 
     machine, count = session.machine(asked.where), len(asked.gpus or ())
-    if whole_number(written.gpus) is None or not 1 < count < len(machine.gpus):
+    if written.gpus is None or whole_number(written.gpus) is None or not 1 < count < len(machine.gpus):
         return None
     if len(machine.gpus) > _MOST_LOOKED_AT or (isinstance(asked, StepQuestion) and asked.input is not None):
         return None

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from simulator.api.session import Session
 from simulator.cli import exchange_text as text
-from simulator.cli.chosen_gpus import FasterGpus, faster_document, faster_gpus, faster_lines, on_fastest
 from simulator.cli.later import later
 from simulator.cli.machines import find_machines
 from simulator.cli.options import (
@@ -33,6 +33,9 @@ from simulator.results.order import best_of, by_time
 from simulator.results.result import Result, results_document
 from simulator.spelling import mention, spelt
 from simulator.workload.parse import Payload, parse_workload
+
+if TYPE_CHECKING:
+    from simulator.cli.chosen_gpus import FasterGpus
 
 
 def exchange_questions(written: CommandOptions, session: Session) -> tuple[list[CollectiveQuestion], list[str]]:
@@ -79,7 +82,11 @@ def answer_exchanges(written: CommandOptions, session: Session) -> Answers:
     if written.trace is not None and payload.is_sweep:
         raise InputError(f"{mention('trace')} shows one size; {one_line(payload.text, 60)} has {len(payload.sizes)}")
     largest = float(max(payload.sizes))
-    questions = on_fastest(written, session, [replace(question, size_bytes=largest) for question in questions])
+    questions = [replace(question, size_bytes=largest) for question in questions]
+    if written.gpus is not None:
+        from simulator.cli.chosen_gpus import on_fastest
+
+        questions = on_fastest(written, session, questions)
     by_size: list[tuple[Result, ...]] = []
     unfit: dict[str, str] = {}
     fitting = list(zip(questions, names, strict=True))
@@ -115,7 +122,9 @@ def answer_exchanges(written: CommandOptions, session: Session) -> Answers:
     unfit = {name: spelt(why, "command") for name, why in unfit.items()}
     first, best = by_size[0], best_of(by_size[-1])
     faster = None
-    if len({question.where for question in questions}) == 1:
+    if written.gpus is not None and len({question.where for question in questions}) == 1:
+        from simulator.cli.chosen_gpus import faster_gpus
+
         asked = next(question for question in questions if question.strategy == best.strategy)
         faster = faster_gpus(written, session, best, replace(asked, size_bytes=best.size_bytes, gpus=best.gpus))
     results = list(chain(*by_size))
@@ -123,7 +132,7 @@ def answer_exchanges(written: CommandOptions, session: Session) -> Answers:
     return Answers(
         results=results,
         notes=[*payload.notes, *chain(*(session.machine(question.where).notes for question in questions))],
-        document=lambda: of_all() | faster_document(faster, "sync_time_s"),
+        document=lambda: of_all() | (faster.document("sync_time_s") if faster else {}),
         lines=lambda style: _lines(by_size, payload, questions[0], unfit, faster, style),
         remarks=partial(_remarks, first, payload, unfit),
         trace=lambda: (
@@ -146,7 +155,7 @@ def _lines(
         return text.sweep(by_size, payload, question, style)
     results = by_size[0]
     lines = [*text.title(results, payload, style), "", *text.comparison(results, style)]
-    lines += faster_lines(faster, best_of(results).sync_time_s, style)
+    lines += faster.lines(best_of(results).sync_time_s, style) if faster else []
     lines += text.detail(results[0], style) if len(results) == 1 else []
     return [*lines, "", *text.unfit_lines(unfit, style)] if unfit else lines
 

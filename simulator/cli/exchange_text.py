@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from simulator.cli.ranking import exchange_ranking_lines, price_words
 from simulator.cli.table import Column, changed_lines, columns_fit, outside_lines, table_lines
 from simulator.console.style import Style
 from simulator.questions.collective import CollectiveQuestion
@@ -18,7 +17,6 @@ from simulator.results.columns import (
 )
 from simulator.results.confidence import BAND_HEAD
 from simulator.results.order import BOUNDS, bare_words, best_of, grouped
-from simulator.results.reason import verdict
 from simulator.results.result import Result
 from simulator.units import format_duration, format_size
 from simulator.workload.parse import Payload
@@ -54,6 +52,7 @@ def comparison(results: Sequence[Result], style: Style) -> list[str]:
     many = len(results) > 1 and first_s > 0  # a single GPU exchanges nothing
     bandwidths = bandwidth_column([*(r.algbw_Bps for r in ordered), *(r.busbw_Bps for r in ordered)])
     named = len({r.machine for r in ordered}) > 1
+    prices = [r.price_per_million for r in ordered]
     priced = any(r.price_per_hour for r in ordered)
     columns = [
         Column("strategy", [r.strategy for r in ordered], right=False),
@@ -66,12 +65,17 @@ def comparison(results: Sequence[Result], style: Style) -> list[str]:
         Column("busbw", bandwidths[len(ordered) :]),
         Column("bottleneck", [r.bottleneck.name if r.bottleneck else "none" for r in ordered], right=False, spare=3),
         Column("use", [percent(r.bottleneck.utilisation) if r.bottleneck else "-" for r in ordered], spare=5),
-        Column("per million", [price_words(r.price_per_million) for r in ordered]) if priced else None,
+        Column("per million", ["-" if each is None else each.words() for each in prices]) if priced else None,
     ]
     best = ("bold", "green") if many and not ordered[0].is_bound else ()
     lines = table_lines(columns, style, marks if many else {}, best)
     if many:
+        from simulator.results.reason import verdict
+
         lines += ["", *style.wrap(verdict(ordered))]
+    if many and named:
+        from simulator.cli.ranking import exchange_ranking_lines
+
         lines += exchange_ranking_lines([r for r in ordered if r.is_bound == ordered[0].is_bound], style)
     if why := ordered[0].confidence.why:
         lines += ["", *style.wrap(f"trust: {why}", "dim", hang=2)]

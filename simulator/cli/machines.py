@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from simulator.api.session import Session
 from simulator.cli.options import fields_of
@@ -13,13 +14,15 @@ from simulator.cli.output import warn
 from simulator.cli.written import CommandOptions
 from simulator.errors import Fault, InputError, one_line, refused
 from simulator.network.machine import Machine
-from simulator.questions.calibration import Calibration
 from simulator.questions.where import Where
 from simulator.spelling import mention
 from simulator.topology.catalogue import part_names
 from simulator.topology.load import topology_from_text
 from simulator.topology.parts import CpuPart, GpuPart
 from simulator.topology.yaml_source import MAX_BYTES
+
+if TYPE_CHECKING:
+    from simulator.questions.calibration import Calibration
 
 
 def find_machines(written: CommandOptions, session: Session) -> list[Where]:

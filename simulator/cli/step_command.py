@@ -7,13 +7,11 @@ from dataclasses import replace
 from functools import partial
 
 from simulator.api.session import Session
-from simulator.cli.chosen_gpus import faster_document, faster_gpus, faster_lines, on_fastest
 from simulator.cli.later import later
 from simulator.cli.machines import on_machine
 from simulator.cli.output import Answers, warn
 from simulator.cli.step_questions import ask_steps
 from simulator.cli.step_text import step_lines
-from simulator.cli.ways_text import ways_lines
 from simulator.cli.written import CommandOptions
 from simulator.collectives.request import Unsuitable
 from simulator.console.progress import Progress
@@ -33,7 +31,10 @@ def answer_steps(written: CommandOptions, session: Session) -> Answers:
     notes = [note for question in questions for note in session.source(question).notes]
     warn(written, notes)
     notes += [note for question in questions for note in session.machine(question.where).notes]
-    questions = on_fastest(written, session, questions)
+    if written.gpus is not None:
+        from simulator.cli.chosen_gpus import on_fastest
+
+        questions = on_fastest(written, session, questions)
     found: list[TrainingResult] = []
     unfit: dict[str, str] = {}
     several = len({question.where for question in questions}) > 1
@@ -63,13 +64,16 @@ def answer_steps(written: CommandOptions, session: Session) -> Answers:
             better = replace(best, what_if=what_if(session, best.question, best.step_time_s))
         found = [better if each is best else each for each in found]
     best = best_of(found)
-    alone = len({question.where for question in questions}) == 1
-    faster = faster_gpus(written, session, best, best.question) if alone else None
+    faster = None
+    if written.gpus is not None and len({question.where for question in questions}) == 1:
+        from simulator.cli.chosen_gpus import faster_gpus
+
+        faster = faster_gpus(written, session, best, best.question)
     return Answers(
         results=found,
         notes=notes,
-        document=lambda: steps_document(found, unfit) | faster_document(faster, "step_time_s"),
-        lines=lambda style: [*_lines(found, unfit, style), *faster_lines(faster, best.step_time_s, style)],
+        document=lambda: steps_document(found, unfit) | (faster.document("step_time_s") if faster else {}),
+        lines=lambda style: _lines(found, unfit, style) + (faster.lines(best.step_time_s, style) if faster else []),
         trace=lambda: (_trace(best), f" of {best.way}" if len(found) > 1 else ""),
         draw=later("reports.step:draw_steps", found),
         check=partial(check_fits, {_name(result, found): result for result in found}),
@@ -77,8 +81,11 @@ def answer_steps(written: CommandOptions, session: Session) -> Answers:
 
 
 def _lines(found: Sequence[TrainingResult], unfit: Mapping[str, str], style: Style) -> list[str]:
-    alone = len(found) == 1 and not unfit
-    return step_lines(found[0], style) if alone else ways_lines(found, unfit, style)
+    if len(found) == 1 and not unfit:
+        return step_lines(found[0], style)
+    from simulator.cli.ways_text import ways_lines
+
+    return ways_lines(found, unfit, style)
 
 
 def _trace(best: TrainingResult) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import combinations
 
+from simulator.collectives.algorithms import Schedule
 from simulator.collectives.lower import estimate_s, overlapped_cost
 from simulator.collectives.request import Request
-from simulator.collectives.schedule import Schedule
 from simulator.collectives.search.rings import FoundRing, find_rings
 from simulator.network.route import Route
 from simulator.workload.collective import Collective

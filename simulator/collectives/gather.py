@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from simulator.collectives.algorithms import Schedule
 from simulator.collectives.algorithms import star as schedules
 from simulator.collectives.lower import lower
 from simulator.collectives.request import MAX_RANKS, Planned, Request, Unsuitable
-from simulator.collectives.schedule import Schedule
 from simulator.plan.plan import PlanBuilder
 
 _STARS: dict[str, Callable[[int, int, int], Schedule]] = {  # by collective: of n ranks, around a centre, for a root

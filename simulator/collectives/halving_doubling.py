@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from simulator.collectives.algorithms import Schedule
 from simulator.collectives.algorithms import halving_doubling as schedules
 from simulator.collectives.embedding import embed_order
 from simulator.collectives.lower import estimate_s, lower
 from simulator.collectives.request import MAX_RANKS, Planned, Request
-from simulator.collectives.schedule import Schedule
 from simulator.plan.flow import block
 from simulator.plan.plan import PlanBuilder
 

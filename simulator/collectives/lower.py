@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import ceil, floor, sqrt
 
+from simulator.collectives.algorithms import Round, Schedule, Send
 from simulator.collectives.request import Request
-from simulator.collectives.schedule import Round, Schedule, Send
 from simulator.network.machine import Machine
 from simulator.network.route import Route
 from simulator.plan.flow import Carries, FlowData, Region, block, joined_regions

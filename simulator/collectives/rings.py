@@ -12,6 +12,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Literal
 
+from simulator.collectives.algorithms import Schedule
 from simulator.collectives.algorithms.direct import neighbour_pairs, pairwise_all_to_all, send_recv
 from simulator.collectives.algorithms.ring import (
     chain_broadcast,
@@ -24,8 +25,7 @@ from simulator.collectives.algorithms.ring import (
 from simulator.collectives.communicator import Communicator, Equal
 from simulator.collectives.lower import best_chunk_count, carried_in, lower
 from simulator.collectives.request import MAX_RANKS, Planned, Request, refuse_beyond, refuse_too_many
-from simulator.collectives.schedule import Schedule
-from simulator.collectives.search.packing import say_ended
+from simulator.collectives.search import say_ended
 from simulator.collectives.search.rings import FoundRing, find_rings, round_rates
 from simulator.network.route import Route
 from simulator.plan.flow import FlowData, Region, block, cut, joined_regions

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from itertools import product
 
+from simulator.collectives.algorithms import Schedule
 from simulator.collectives.algorithms import direct as schedules
 from simulator.collectives.communicator import Equal
 from simulator.collectives.lower import carried_in, lower, memory_s
 from simulator.collectives.request import MAX_DIRECT_RANKS, Planned, Request, refuse_too_many
-from simulator.collectives.schedule import Schedule
 from simulator.network.machine import Link, Machine
 from simulator.plan.alike import Twins
 from simulator.plan.flow import Carries, FlowData, block

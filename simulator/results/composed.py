@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from simulator.bands import FORMATS, LARGE_BYTES, collective_chain, step_chain
 from simulator.bands.composition import AnswerFacts, Composition
-from simulator.bands.evidence import FORMATS, LARGE_BYTES, collective_chain, step_chain
 from simulator.network.machine import Machine
 from simulator.topology.parts import GpuPart, NicPart
 from simulator.topology.parts import Part as AnyPart

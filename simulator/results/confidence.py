@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from simulator.bands import evidence
 from simulator.bands.composition import (
     LEVEL,
     AnswerFacts,
@@ -16,7 +17,6 @@ from simulator.bands.composition import (
     distance,
     estimate,
 )
-from simulator.bands.evidence import evidence
 from simulator.records import dataclass
 from simulator.results.document import taken
 from simulator.results.narrowing import narrowing_of

@@ -23,7 +23,7 @@ from simulator.training.exchange import STREAM, CollectiveLabel
 from simulator.training.pipeline import ChunkRun
 from simulator.training.plan import SharedStep
 from simulator.training.roles import MOST_ROLES, Role
-from simulator.training.slowest import slowest_of
+from simulator.training.stragglers import slowest_of
 
 if TYPE_CHECKING:
     from simulator.results.servers import ServerRun

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from simulator.bands import kernel_chain
 from simulator.bands.composition import ClassShare as BandPart
 from simulator.bands.composition import class_shares
-from simulator.bands.evidence import kernel_chain
 from simulator.devices.cost import Bound, KernelCost
 from simulator.engine.timeline import Timeline
 from simulator.places import Place

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from simulator.bands import exchange_chain
 from simulator.bands.composition import AnswerFacts, Composition
 from simulator.bands.composition import ClassShare as Share
-from simulator.bands.evidence import exchange_chain
 from simulator.plan.plan import Flow, Fragment, Part
 from simulator.results.composed import exchange_facts, main_format, steps_alike
 from simulator.results.confidence import Confidence, confidence_of, of_a_bound

@@ -22,12 +22,12 @@ from simulator.search.parts import CollectiveTimes, RankWork, UnitCost, units_ap
 from simulator.search.space import Candidate, Division, Space
 from simulator.spelling import spelt
 from simulator.step.precision import parameter_bytes, storage_of
-from simulator.training.buckets import bucket_size
 from simulator.training.data_parallel import gradient_bytes
+from simulator.training.exchange import bucket_size
 from simulator.training.memory import held_memory
 from simulator.training.placement import Placement
 from simulator.training.schedules import in_flight
-from simulator.training.slowest import slowest_of
+from simulator.training.stragglers import slowest_of
 from simulator.workload.precision import ELEMENT_BYTES
 
 MEMORY = "memory"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from simulator.devices.cost import KernelCost
 from simulator.devices.dispatch import (
@@ -21,18 +21,19 @@ from simulator.devices.optimizer import tensor_passes
 from simulator.devices.predict import Device, kernel_cost, steady_device
 from simulator.questions.options import StepOptions
 from simulator.records import dataclass, replace
-from simulator.step.expert_passes import NARROW, ExpertExtras, expert_passes
 from simulator.step.fusion import FusedLayers, run_groups
 from simulator.step.lowering import TO_MASTER, UNSCALE, KernelRun, Lowering, Mix
 from simulator.step.precision import scales, storage_of
 from simulator.step.recompute import recomputed_groups
 from simulator.workload.backward import backward_steps
 from simulator.workload.collective import Collective
-from simulator.workload.exchanges import added_needs, backward_needs, forward_needs
 from simulator.workload.kernels import Kernel, Streaming, kernel_class
-from simulator.workload.network import Layer, Network, block_name, once
+from simulator.workload.network import Layer, Network, added_needs, backward_needs, block_name, forward_needs, once
 from simulator.workload.operators import Copy, Elementwise, Exchange, Linear, Operator, Phase
 from simulator.workload.precision import ELEMENT_BYTES
+
+if TYPE_CHECKING:
+    from simulator.step.expert_passes import ExpertExtras
 
 Part = Literal["forward", "backward", "update"]
 
@@ -86,7 +87,6 @@ class Launch:
 
 
 NOTHING = DeviceWork((), (), 0.0)
-_NONE = ExpertExtras()
 
 
 class _Issuer:
@@ -102,6 +102,8 @@ class _Issuer:
         self.looks = _looks(network) if options.framework == "megatron" else frozenset()
         self.extras: Mapping[tuple[str, str], ExpertExtras] = {}
         if options.framework == "megatron" and options.mode != "inference" and not options.compiled:
+            from simulator.step.expert_passes import NARROW, expert_passes
+
             size = ELEMENT_BYTES[storage_of(options.precision)]
             self.extras = expert_passes(network, size, narrow=options.precision in NARROW)
         exchanges = any(isinstance(layer.operator, Exchange) for layer in network.layers)
@@ -116,25 +118,29 @@ class _Issuer:
             yield from self.exchanged(layer, layer.operator, part)
             return
         key = layer.operator, phase, self.lowering.mix(layer), bool(layer.parameters)
-        extra = self.extras.get((layer.name, part), _NONE)
-        yield from self.around(layer, part, extra.before, extra.calls)
+        extra = self.extras.get((layer.name, part))
+        if extra is not None:
+            yield from self.around(layer, part, extra.before, extra.calls)
         if key not in self.known:
             self.known[key] = self.priced(*key)
         priced = self.known[key]
-        if priced is not None and extra.own is not None:
+        if priced is not None and extra is not None and extra.own is not None:
             priced = (priced[0], self.passed(extra.own)) if extra.own else None
         needs = self.needs[part].get(layer.name, ())
         if priced is not None or needs:  # a layer without kernels still waits: later work of its stream uses its result
             host_s, work = priced or (0.0, NOTHING)
             if priced is not None and part == "backward":
                 host_s += gradient_time(self.device, len(layer.trained))
-            waits = priced is not None and (extra.waits or (part == "forward" and layer.name in self.looks))
+            waits = priced is not None and (
+                (extra is not None and extra.waits) or (part == "forward" and layer.name in self.looks)
+            )
             yield Launch(layer.name, part, host_s, work, waits, layer=layer.name, needs=needs)
         for run in self.lowering.casts(layer, forward=part == "forward"):
             cast = self.streamed(f"{layer.name} (cast)", part, run, layer.name)
             more = self.more_kernels(layer.operator)
             yield replace(cast, host_s=cast.host_s + more * bare_launch_time(self.device)) if more else cast
-        yield from self.around(layer, part, extra.after)
+        if extra is not None:
+            yield from self.around(layer, part, extra.after)
 
     def around(self, layer: Layer, part: Part, kernels: tuple[Streaming, ...], calls: int = 0) -> Iterator[Launch]:
         """Yield passes of an expert layer besides its own kernels: *calls* of plain torch, and one for each pass."""

@@ -18,9 +18,8 @@ from simulator.questions.options import StepOptions
 from simulator.records import dataclass
 from simulator.step.issue import Launch
 from simulator.step.precision import parameter_bytes
-from simulator.training.buckets import copy_in, copy_out
 from simulator.training.crew import RankRoles
-from simulator.training.exchange import GroupExchange
+from simulator.training.exchange import GroupExchange, copy_in, copy_out
 from simulator.training.micro_batches import Batches
 from simulator.workload.backward import backward_steps
 from simulator.workload.network import Network, Parameter

@@ -17,9 +17,8 @@ from simulator.questions.step import StepQuestion
 from simulator.records import dataclass
 from simulator.step.issue import Launch, Part
 from simulator.step.precision import parameter_bytes
-from simulator.training.buckets import least_elements
 from simulator.training.data_parallel import gradient_bytes
-from simulator.training.exchange import STREAM, CollectiveLabel
+from simulator.training.exchange import STREAM, CollectiveLabel, least_elements
 from simulator.training.placement import Placement
 from simulator.training.plan import SharedStep, crew_of, layer_exchanges
 from simulator.training.roles import Role, loaded

@@ -17,17 +17,16 @@ from simulator.questions.layout import Layout
 from simulator.questions.step import StepQuestion
 from simulator.records import dataclass
 from simulator.spelling import mention
-from simulator.training.buckets import bucket_size
 from simulator.training.crew import RankRoles
 from simulator.training.data_parallel import Sums, gradient_bytes, write_data_parallel
 from simulator.training.divide import divided
-from simulator.training.exchange import GroupExchange
+from simulator.training.exchange import GroupExchange, bucket_size
 from simulator.training.micro_batches import Batches
 from simulator.training.one_process import HOST, write_data_parallel_module, write_process
 from simulator.training.placement import Placement
 from simulator.training.roles import Role, loaded
 from simulator.training.sharded import write_sharded
-from simulator.training.slowest import slowest_of
+from simulator.training.stragglers import slowest_of
 from simulator.training.worker import Worker
 from simulator.workload.network import Network
 

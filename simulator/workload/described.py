@@ -18,15 +18,9 @@ from simulator.user_files import read_user_file
 from simulator.workload.network import Layer, Network, Parameter, Part, Split
 from simulator.workload.operators import Exchange, Operator, known_operators
 
-SUFFIX = ".network.json"
 _VERSION = 1
 _MOST_BYTES = 256 << 20
 _MOST = 2**53  # integers up to this are exact in every JSON reader
-
-
-def is_described(text: str) -> bool:
-    """Return whether *text*, a value of ``--workload``, names a network file in this format."""
-    return text.endswith(SUFFIX)
 
 
 def network_document(network: Network) -> dict[str, Any]:

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING
 from simulator.errors import InputError, refused
 from simulator.records import dataclass, replace
 from simulator.spelling import mention, word_of
-from simulator.workload.described import is_described, read_described
 from simulator.workload.network import Network
 
 if TYPE_CHECKING:
-    from simulator.workload.zoo.entry import ZooEntry
+    from simulator.workload.zoo import ZooEntry
+
+SUFFIX = ".network.json"
+"""Of files with a network as plain data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,8 @@ def find_network(
 
         return NetworkSource(text, cache(read))
     if is_described(text):
+        from simulator.workload.described import read_described
+
         given = {"seq_len": sequence_length, "image": image, "sizes": settings}
         for option, value in given.items():
             if value:
@@ -123,6 +127,11 @@ def find_network(
             attention=own if own in FUSED else FUSED[0],
         )
     return source
+
+
+def is_described(text: str) -> bool:
+    """Return whether *text*, a value of ``--workload``, names a file with a network as plain data."""
+    return text.endswith(SUFFIX)
 
 
 def is_config(text: str) -> bool:

@@ -15,7 +15,7 @@ from simulator.records import dataclass
 from simulator.topology.json_source import read_json
 from simulator.workload.hugging_face_config import Config
 from simulator.workload.hugging_face_families import FAMILIES
-from simulator.workload.zoo.entry import ZooEntry
+from simulator.workload.zoo import ZooEntry
 
 
 @dataclass(frozen=True, slots=True)

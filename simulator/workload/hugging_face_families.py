@@ -11,8 +11,8 @@ from typing import Any
 from simulator.errors import one_line
 from simulator.spelling import mention
 from simulator.workload.hugging_face_config import Config
+from simulator.workload.zoo import ZooEntry
 from simulator.workload.zoo.bert import Encoder, encoder
-from simulator.workload.zoo.entry import ZooEntry
 from simulator.workload.zoo.language import tokens_entry
 from simulator.workload.zoo.sizes import Decoder, LatentAttentionMixture, MixtureOfExperts
 from simulator.workload.zoo.t5 import T5, t5

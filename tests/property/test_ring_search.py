@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.collectives.communicator import Communicator
-from simulator.collectives.search.packing import Budget, pack
+from simulator.collectives.search import Budget, pack
 from simulator.collectives.search.rings import FoundRing, find_rings
 from tests.machines import meshed
 

@@ -7,6 +7,7 @@ from functools import partial
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simulator.collectives.algorithms import Schedule
 from simulator.collectives.algorithms.binary_tree import (
     tree_schedule,
 )
@@ -21,7 +22,6 @@ from simulator.collectives.algorithms.ring import (
 )
 from simulator.collectives.algorithms.star import push_pull, star_all_reduce, star_broadcast, star_reduce
 from simulator.collectives.hierarchical import PHASES
-from simulator.collectives.schedule import Schedule
 from tests.schedule_check import State, check, expect, initial, n_steps, play, sent_chunks
 
 tree_all_reduce, tree_broadcast, tree_reduce = (

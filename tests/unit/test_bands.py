@@ -9,9 +9,7 @@ from dataclasses import replace
 import pytest
 
 from simulator.api import Session
-from simulator.bands.composition import AnswerFacts as Facts
-from simulator.bands.composition import ClassShare, Composition, band_of, class_shares, distance, estimate
-from simulator.bands.evidence import (
+from simulator.bands import (
     Evidence,
     MeasuredCoverage,
     Spread,
@@ -20,6 +18,8 @@ from simulator.bands.evidence import (
     kernel_chain,
     step_chain,
 )
+from simulator.bands.composition import AnswerFacts as Facts
+from simulator.bands.composition import ClassShare, Composition, band_of, class_shares, distance, estimate
 from simulator.cli import run
 from simulator.network.circumstances import machine_of
 from simulator.questions.calibration import Calibration

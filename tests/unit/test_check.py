@@ -19,8 +19,8 @@ from simulator.api.faulty import (
     without_gpudirect,
     without_nvlink,
 )
+from simulator.bands import evidence
 from simulator.bands.composition import estimate
-from simulator.bands.evidence import evidence
 from simulator.errors import InputError
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import SlowLink, Where

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.collectives.search.packing import Budget, pack
+from simulator.collectives.search import Budget, pack
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from math import log2
 
 import pytest
 
+from simulator.collectives.algorithms import Local, Round, Schedule, Send
 from simulator.collectives.algorithms.binary_tree import (
     in_order_tree,
     tree_schedule,
@@ -50,7 +51,6 @@ from simulator.collectives.algorithms.star import (
     star_reduce,
     star_reduce_scatter,
 )
-from simulator.collectives.schedule import Local, Round, Schedule, Send
 from tests.schedule_check import WrongScheduleError, check, n_steps, sent_chunks
 
 tree_all_reduce, tree_broadcast, tree_reduce = (

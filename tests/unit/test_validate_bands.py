@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from simulator.api import Session
-from simulator.bands.evidence import evidence, evidence_from
+from simulator.bands import evidence, evidence_from
 from simulator.console.run import run_app
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Where

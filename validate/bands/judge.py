@@ -6,8 +6,8 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
+from simulator.bands import Evidence
 from simulator.bands.composition import Composition, estimate
-from simulator.bands.evidence import Evidence
 from simulator.records import dataclass, replace
 from validate.bands.make import make_evidence
 from validate.bands.material import BandRow

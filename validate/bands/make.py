@@ -20,8 +20,8 @@ from typing import Any
 
 from simulator.api import Session
 from simulator.api.session import Question
+from simulator.bands import Chain, Evidence, MeasuredCoverage, Spread
 from simulator.bands.composition import LEVEL, Composition, of_parts
-from simulator.bands.evidence import Chain, Evidence, MeasuredCoverage, Spread
 from simulator.console.files import OutputFile
 from simulator.errors import InputError
 from simulator.questions.step import StepQuestion

@@ -10,8 +10,8 @@ from hashlib import sha256
 
 from simulator.api import Session
 from simulator.api.session import Question
+from simulator.bands import FORMATS, Chain
 from simulator.bands.composition import Composition
-from simulator.bands.evidence import FORMATS, Chain
 from simulator.errors import InputError
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.step import StepQuestion

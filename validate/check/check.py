@@ -9,8 +9,8 @@ from typing import Literal
 
 from simulator.api import Session
 from simulator.api.settings import LogQuestion, applied
+from simulator.bands import evidence
 from simulator.bands.composition import distance
-from simulator.bands.evidence import evidence
 from simulator.errors import Fault, InputError, few, one_line
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.nccl import VersionNote

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Literal, NamedTuple
 
+from simulator.bands import evidence
 from simulator.bands.composition import Composition, estimate
-from simulator.bands.evidence import evidence
 from simulator.errors import InputError
 from simulator.records import dataclass, replace
 

@@ -21,7 +21,8 @@ from simulator.errors import Fault, InputError, one_line
 from simulator.questions.options import StepOptions
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.records import dataclass, replace
-from simulator.workload.described import SUFFIX, network_document
+from simulator.workload.described import network_document
+from simulator.workload.find import SUFFIX
 from simulator.workload.network import Layer, Network
 from simulator.workload.operators import Attention
 from simulator.workload.parse import parse_workload

@@ -34,7 +34,7 @@ from simulator.questions.step import BUCKET_BYTES, StepQuestion, accumulating
 from simulator.questions.where import Month, Software, month_of
 from simulator.topology.parts import CpuPart
 from simulator.units import parse_quantity
-from simulator.workload.described import is_described
+from simulator.workload.find import is_described
 from simulator.workload.lora import LORA_LAYERS
 from simulator.workload.network import family_of
 from simulator.workload.zoo.registry import ZooEntry, build_network, find_entry

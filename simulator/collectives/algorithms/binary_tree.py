@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from simulator.collectives.algorithms import Schedule
 from simulator.collectives.algorithms.ring import ChunkEdge, pipelined
-from simulator.collectives.schedule import Schedule
 from simulator.records import dataclass
 from simulator.workload.collective import Collective
 

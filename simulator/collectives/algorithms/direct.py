@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simulator.collectives.schedule import Local, Round, Schedule, Send
+from simulator.collectives.algorithms import Local, Round, Schedule, Send
 
 
 def direct_reduce_scatter(n: int) -> Schedule:

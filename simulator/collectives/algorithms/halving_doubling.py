@@ -12,7 +12,7 @@ operations in MPICH, IJHPCA 19(1), 2005: section 4.5 for all-reduce of long and 
 
 from __future__ import annotations
 
-from simulator.collectives.schedule import Round, Schedule, Send
+from simulator.collectives.algorithms import Round, Schedule, Send
 from simulator.records import dataclass, replace
 
 

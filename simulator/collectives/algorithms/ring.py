@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simulator.collectives.schedule import Round, Schedule, Send
+from simulator.collectives.algorithms import Round, Schedule, Send
 from simulator.records import dataclass
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simulator.collectives.schedule import Local, Round, Schedule, Send
+from simulator.collectives.algorithms import Local, Round, Schedule, Send
 
 
 def _gathered(n: int, centre: int, n_chunks: int) -> Round:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from simulator.collectives.nccl.paths import SeenMachine, rank_of
-from simulator.collectives.search.packing import Budget
+from simulator.collectives.search import Budget
 from simulator.records import dataclass
 
 _MAX_ORDERS = 120

@@ -26,7 +26,7 @@ from itertools import pairwise
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.orders import closed_rings, rings_through_network
 from simulator.collectives.nccl.paths import SeenMachine, rank_of
-from simulator.collectives.search.packing import Budget, pack
+from simulator.collectives.search import Budget, pack
 from simulator.records import dataclass, replace
 
 _MAX_SEARCHED = t.MAX_CHANNELS // 2

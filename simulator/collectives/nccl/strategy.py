@@ -16,7 +16,7 @@ from simulator.collectives.nccl.rings import channel_rings
 from simulator.collectives.nccl.rules import version_notes
 from simulator.collectives.nccl.tuning import CommGraph, NcclChoice, fastest_choice
 from simulator.collectives.request import Request, Unsuitable
-from simulator.collectives.search.packing import say_ended
+from simulator.collectives.search import say_ended
 from simulator.collectives.search.rings import FoundRing, find_rings
 from simulator.network.machine import Machine
 from simulator.plan.plan import Flow, Plan, PlanBuilder

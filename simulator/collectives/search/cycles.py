@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from simulator.collectives.search.packing import Budget, pack
+from simulator.collectives.search import Budget, pack
 from simulator.network.machine import Link, Machine
 from simulator.records import dataclass
 from simulator.topology.parts import GPU_LINKS

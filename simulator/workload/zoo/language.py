@@ -14,9 +14,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from simulator.workload.zoo import Outputs, ZooEntry
 from simulator.workload.zoo.bert import Encoder, encoder
 from simulator.workload.zoo.builder import NetworkBuilder
-from simulator.workload.zoo.entry import Outputs, ZooEntry
 from simulator.workload.zoo.sizes import Decoder, Hybrid, LatentAttentionMixture, MixtureOfExperts
 from simulator.workload.zoo.t5 import T5, t5
 from simulator.workload.zoo.transformer import decoder

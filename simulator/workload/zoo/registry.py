@@ -11,8 +11,8 @@ from typing import Any
 
 from simulator.errors import InputError, nearest, one_line
 from simulator.workload.network import Network
+from simulator.workload.zoo import Outputs, ZooEntry, called
 from simulator.workload.zoo.builder import NetworkBuilder, SizeError
-from simulator.workload.zoo.entry import Outputs, ZooEntry, called
 
 __all__ = ["ZooEntry", "build_entry", "build_network", "find_entry", "nearest_network", "network_names"]
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from simulator.workload.network import Parameter
 from simulator.workload.operators import Elementwise
+from simulator.workload.zoo import Outputs
 from simulator.workload.zoo.attention import Mask, self_attention
 from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder
-from simulator.workload.zoo.entry import Outputs
 from simulator.workload.zoo.llama import hybrid_block, llama_block
 from simulator.workload.zoo.sizes import Decoder, Hybrid, MixtureOfExperts
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from simulator.workload.network import Parameter
 from simulator.workload.operators import Copy, Elementwise
+from simulator.workload.zoo import Outputs, ZooEntry
 from simulator.workload.zoo.attention import AttentionKind, self_attention
 from simulator.workload.zoo.builder import LayerOutput, NetworkBuilder, SizeError
-from simulator.workload.zoo.entry import Outputs, ZooEntry
 
 Sizes = tuple[int, int, int, int]
 # Side of a patch, hidden size, heads, layers; the feed-forward layer is 4 x hidden wide.
