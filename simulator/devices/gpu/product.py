@@ -8,11 +8,13 @@ use tiles of 128 x 128 however small their matrices are.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 from simulator.constants import constants
 from simulator.devices.cost import Bound, bound_of
 from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu.memory import achieved_bandwidth, resident_share
 from simulator.devices.gpu.rates import arithmetic_rate, computes_on_tensor_cores, sustained_clock
 from simulator.records import dataclass
 from simulator.workload.precision import Precision
@@ -53,20 +55,80 @@ class ProductTime:
         return bound_of(self.time_s, self.compute_s, max(self.memory_s, self.l2_s, self.walk_s))
 
 
-def parts_of_k(k: int, sm_count: int, tiles: int) -> set[int]:
-    """Return the numbers of parts into which k may be split, so that parts times *tiles* fill 1, 2 or 4 waves."""
-    most = min(_MOST_PARTS, -(-k // _LEAST_K))
-    return {1, *(max(1, min(most, waves * sm_count // tiles)) for waves in _WAVES)}
+Way = tuple[float, Tile, int, float, float, float, float]  # time, tile, parts of k and the times of four resources
 
 
-def sides_of_wave(rows: int, columns: int, tile: Tile, tiles_at_once: float) -> tuple[float, float]:
-    """Return the rows and columns of tiles that a wave covers: about as many rows as columns of C.
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A product on a device: the figures that do not depend on how it is cut.  A and B are those of one product."""
 
-    Each of these rows and columns is read once for the wave.
-    """
-    tall = min(max(math.sqrt(tiles_at_once * tile.columns / tile.rows), 1.0), rows)
-    wide = min(max(tiles_at_once / tall, 1.0), columns)
-    return min(max(tiles_at_once / wide, 1.0), rows), wide
+    m: int
+    n: int
+    k: int
+    batch: int
+    element_bytes: int
+    read_bytes: tuple[float, float]  # of A and B
+    written_bytes: float
+    missed: float  # share of operands read anew by later waves
+    hits: float  # share of accesses to memory that L2 serves
+    memory_Bps: float
+    sm_count: int
+
+    def cut(self, tile: Tile, parts: int, step_k: int) -> tuple[int, int, float, int]:
+        """Return how it is cut: k of a part, the tiles, and the bytes moved in memory and fetched per row of a tile."""
+        rows, columns = -(-self.m // tile.rows), -(-self.n // tile.columns)
+        # A wave covers about as many rows as columns of C, and reads each of them once.
+        tall = min(max(math.sqrt(self.sm_count * tile.columns / tile.rows), 1.0), rows)
+        wide = min(max(self.sm_count / tall, 1.0), columns)
+        tall = min(max(self.sm_count / wide, 1.0), rows)
+        left, right = self.read_bytes
+        read = left * (1.0 + (columns / wide - 1.0) * self.missed)
+        read += right * (1.0 + (rows / tall - 1.0) * self.missed)
+        k = -(-self.k // (parts * step_k)) * step_k
+        tiles = self.batch * rows * columns * parts
+        return k, tiles, self.batch * (read + self.written_bytes), tiles * k * self.element_bytes
+
+    def fastest(self, tiles: Iterable[Tile], splits: bool, way_of: Callable[[Tile, int], Way]) -> Way:
+        """Return the fastest way with one of *tiles*; where k *splits*, its parts may fill 1, 2 or 4 waves of tiles."""
+        best: Way | None = None
+        most = min(_MOST_PARTS, -(-self.k // _LEAST_K))
+        for tile in tiles:
+            count = self.batch * -(-self.m // tile.rows) * -(-self.n // tile.columns)
+            # However k is split, arithmetic takes at least its even share of all SMs.
+            spread_s = count * tile.rows * tile.columns * 2.0 * self.k / (tile.sm_flops_per_s * self.sm_count)
+            if best is not None and spread_s > best[0]:
+                continue
+            filling = {max(1, min(most, waves * self.sm_count // count)) for waves in _WAVES if splits}
+            for parts in {1, *filling}:
+                way = way_of(tile, parts)
+                if best is None or way[0] < best[0]:
+                    best = way
+        assert best is not None
+        return best
+
+
+def product_on(
+    gpu: Gpu,
+    sides: tuple[int, int, int, int],
+    element_bytes: int,
+    written_bytes: float,
+    shares: tuple[float, float],
+) -> Product:
+    """Return the product of *sides* m, n, k and batch; it has *shares* of the memory's bandwidth and of L2's bytes."""
+    m, n, k, batch = sides
+    left, right = float(m * k * element_bytes), float(n * k * element_bytes)
+    operands = left + right
+    return Product(
+        *sides,
+        element_bytes=element_bytes,
+        read_bytes=(left, right),
+        written_bytes=written_bytes,
+        missed=1.0 / (1.0 + (max(gpu.l2_bytes * shares[1], 1.0) / max(operands, 1.0)) ** 2),
+        # Successive products on the same operands find them in L2, as far as it holds them all.
+        hits=resident_share(gpu, batch * (operands + written_bytes)),
+        memory_Bps=achieved_bandwidth(gpu, operands / (operands + written_bytes)) * shares[0],
+        sm_count=gpu.sm_count,
+    )
 
 
 # (columns, rows) of the row-major result, the larger first: columns are what BLAS calls m.

@@ -24,8 +24,8 @@ from typing import ClassVar
 
 from simulator.constants import constants
 from simulator.devices.gpu.gpu import Gpu
-from simulator.devices.gpu.memory import achieved_bandwidth, l2_bandwidth, resident_share
-from simulator.devices.gpu.product import ProductTime, Tile, parts_of_k, sides_of_wave
+from simulator.devices.gpu.memory import l2_bandwidth
+from simulator.devices.gpu.product import ProductTime, Tile, Way, product_on
 from simulator.devices.gpu.rates import arithmetic_rate, computes_on_tensor_cores, energy_time, working_clock
 from simulator.records import dataclass
 from simulator.workload.kernels import Gemm
@@ -76,35 +76,9 @@ class TensorProducts:
     synchronous_flop_bytes: float
 
 
-_Way = tuple[float, Tile, int, float, float, float, float]
-
-
 def is_pipelined(gpu: Gpu, precision: Precision) -> bool:
     """Return whether products in *precision* run on tensor cores with asynchronous operand loads."""
     return gpu.traits.operands in ("copies", "warps") and computes_on_tensor_cores(gpu, precision)
-
-
-@dataclass(frozen=True, slots=True)
-class _Product:
-    """A product on a device: the figures that do not depend on how it is cut.  A and B are those of one product."""
-
-    m: int
-    n: int
-    k: int
-    batch: int
-    element_bytes: int
-    left_bytes: float
-    right_bytes: float
-    written_bytes: float
-    missed: float  # share of operands read anew by later waves
-    s_per_byte: float  # of memory and L2, weighted by hits
-    latency_s: float  # per element along k
-    l2_Bps_per_sm: float
-    partial_s_per_byte: float
-    start_s: float
-    reduce_s: float
-    energy_s: float  # the least time in which the board can supply the energy
-    sharpness: float  # of the limit by power
 
 
 def tensor_product_time(gpu: Gpu, kernel: Gemm) -> ProductTime:
@@ -113,22 +87,39 @@ def tensor_product_time(gpu: Gpu, kernel: Gemm) -> ProductTime:
     by_warps = gpu.traits.operands == "warps"
     synchronous = by_warps and piece < _WHOLE_PIECE
     both = gpu.constants(TensorProducts)
-    costs = both.warps if by_warps and not synchronous else both.copies
-    product = _product(gpu, kernel, costs, piece)
-    best: _Way | None = None
-    for tile in _tiles(gpu, kernel.precision, costs, synchronous=synchronous):
-        tiles = kernel.batch * -(-kernel.m // tile.rows) * -(-kernel.n // tile.columns)
-        # However k is split, arithmetic takes at least its even share of all SMs.
-        spread_s = tiles * tile.rows * tile.columns * 2.0 * kernel.k / (tile.sm_flops_per_s * gpu.sm_count)
-        if best is not None and spread_s > best[0]:
-            continue
-        for parts in parts_of_k(kernel.k, gpu.sm_count, tiles):
-            way = _way(product, tile, parts, gpu.sm_count, costs)
-            if best is None or way[0] < best[0]:
-                best = way
-    assert best is not None
-    time_s, tile, parts, compute_s, memory_s, l2_s, latency_s = best
-    return ProductTime(time_s, tile, parts, compute_s, memory_s, l2_s, 0.0, latency_s, piece)
+    c = both.warps if by_warps and not synchronous else both.copies
+    m, n, k, batch, element = kernel.m, kernel.n, kernel.k, kernel.batch, ELEMENT_BYTES[kernel.precision]
+    written = float(m * n * (kernel.out_bytes or element))
+    p = product_on(gpu, (m, n, k, batch), element, written, (c.bandwidth_share, c.l2_share))
+    l2_Bps = max(l2_bandwidth(gpu) * c.l2_rate_share, p.memory_Bps)
+    s_per_byte = p.hits / l2_Bps + (1.0 - p.hits) / p.memory_Bps
+    clock_Hz = _highest_clock(gpu)
+    latency_s_per_k = c.latency_s * element / 2.0 * (1.0 - p.hits * (1.0 - c.cached))
+    l2_Bps_per_sm = c.l2_clock_bytes * piece / _WHOLE_PIECE * clock_Hz
+    start_s, reduce_s = c.start_clocks / clock_Hz, c.reduce_clocks / clock_Hz
+    partial_s_per_byte = c.partial / p.memory_Bps
+    energy_s = energy_time(gpu, kernel.precision, 2.0 * m * n * k * batch)  # the board supplies it no sooner
+    e, sharpness = c.overlap, both.power_sharpness
+
+    def way_of(tile: Tile, parts: int) -> Way:
+        k_part, tiles, moved, fetched = p.cut(tile, parts, _STEP_K)
+        waves = float(max(1, -(-tiles // p.sm_count)))
+        turns = max(1.0, waves * min(1.0, 1.0 / tile.alone))  # waves, with small tiles that share an SM counted as one
+        compute_s = 2.0 * tile.rows * tile.columns * k_part / tile.sm_flops_per_s * max(waves, tile.alone)
+        memory_s = moved * s_per_byte
+        l2_s = fetched * (tile.rows + tile.columns) / (l2_Bps_per_sm * min(tiles, p.sm_count))
+        latency_s = k_part * latency_s_per_k * turns
+        time_s = start_s + (compute_s**e + memory_s**e + l2_s**e + latency_s**e) ** (1.0 / e)
+        time_s += tile.edge_s * waves + c.exposed * batch * written * s_per_byte
+        if parts > 1:
+            sums = batch * m * n * _SUM_BYTES * (parts + 1)  # partial sums written and read, result written
+            time_s += reduce_s + sums * partial_s_per_byte
+        if energy_s:
+            time_s = (time_s**sharpness + energy_s**sharpness) ** (1.0 / sharpness)
+        return time_s, tile, parts, compute_s, memory_s, l2_s, latency_s
+
+    found = p.fastest(_tiles(gpu, kernel.precision, c, synchronous=synchronous), True, way_of)
+    return ProductTime(*found[:6], 0.0, found[6], piece)
 
 
 def _highest_clock(gpu: Gpu) -> float:
@@ -147,36 +138,6 @@ def _piece_bytes(kernel: Gemm) -> int:
         elif kernel.batch > 1:  # vectors stored one after the other
             strides.append(rows * columns * size)
     return math.gcd(_WHOLE_PIECE, *strides)
-
-
-def _product(gpu: Gpu, kernel: Gemm, c: TensorProductCosts, piece_bytes: int) -> _Product:
-    element = ELEMENT_BYTES[kernel.precision]
-    left, right = float(kernel.m * kernel.k * element), float(kernel.n * kernel.k * element)
-    written = float(kernel.m * kernel.n * (kernel.out_bytes or element))
-    memory_Bps = achieved_bandwidth(gpu, (left + right) / (left + right + written)) * c.bandwidth_share
-    # Successive products on the same operands find them in L2, as far as it holds them all.
-    hits = resident_share(gpu, kernel.batch * (left + right + written))
-    l2_Bps = max(l2_bandwidth(gpu) * c.l2_rate_share, memory_Bps)
-    clock_Hz = _highest_clock(gpu)
-    return _Product(
-        m=kernel.m,
-        n=kernel.n,
-        k=kernel.k,
-        batch=kernel.batch,
-        element_bytes=element,
-        left_bytes=left,
-        right_bytes=right,
-        written_bytes=written,
-        missed=1.0 / (1.0 + (max(gpu.l2_bytes * c.l2_share, 1.0) / max(left + right, 1.0)) ** 2),
-        s_per_byte=hits / l2_Bps + (1.0 - hits) / memory_Bps,
-        latency_s=c.latency_s * element / 2.0 * (1.0 - hits * (1.0 - c.cached)),
-        l2_Bps_per_sm=c.l2_clock_bytes * piece_bytes / _WHOLE_PIECE * clock_Hz,
-        partial_s_per_byte=c.partial / memory_Bps,
-        start_s=c.start_clocks / clock_Hz,
-        reduce_s=c.reduce_clocks / clock_Hz,
-        energy_s=energy_time(gpu, kernel.precision, 2.0 * kernel.m * kernel.n * kernel.k * kernel.batch),
-        sharpness=gpu.constants(TensorProducts).power_sharpness,
-    )
 
 
 @lru_cache(maxsize=1024)
@@ -200,30 +161,3 @@ def _tiles(gpu: Gpu, precision: Precision, c: TensorProductCosts, *, synchronous
         alone = c.alone / (columns * rows)
         found.append(Tile(columns, rows, sm_rate * share, alone, edge_clocks / clock_Hz * min(1.0, 1.0 / alone)))
     return tuple(found)
-
-
-def _way(p: _Product, tile: Tile, parts: int, sm_count: int, c: TensorProductCosts) -> _Way:
-    rows, columns = -(-p.m // tile.rows), -(-p.n // tile.columns)
-    k = -(-p.k // (parts * _STEP_K)) * _STEP_K
-    tiles = p.batch * rows * columns * parts
-    waves = float(max(1, -(-tiles // sm_count)))
-    turns = max(1.0, waves * min(1.0, 1.0 / tile.alone))  # waves, with small tiles that share an SM counted as one
-    compute_s = 2.0 * tile.rows * tile.columns * k / tile.sm_flops_per_s * max(waves, tile.alone)
-
-    tall, wide = sides_of_wave(rows, columns, tile, sm_count)
-    read = p.left_bytes * (1.0 + (columns / wide - 1.0) * p.missed)
-    read += p.right_bytes * (1.0 + (rows / tall - 1.0) * p.missed)
-    memory_s = p.batch * (read + p.written_bytes) * p.s_per_byte
-
-    fetched = tiles * k * p.element_bytes
-    l2_s = fetched * (tile.rows + tile.columns) / (p.l2_Bps_per_sm * min(tiles, sm_count))
-    latency_s = k * p.latency_s * turns
-    e = c.overlap
-    time_s = p.start_s + (compute_s**e + memory_s**e + l2_s**e + latency_s**e) ** (1.0 / e)
-    time_s += tile.edge_s * waves + c.exposed * p.batch * p.written_bytes * p.s_per_byte
-    if parts > 1:
-        sums = p.batch * p.m * p.n * _SUM_BYTES * (parts + 1)  # partial sums written and read, result written
-        time_s += p.reduce_s + sums * p.partial_s_per_byte
-    if p.energy_s:
-        time_s = (time_s**p.sharpness + p.energy_s**p.sharpness) ** (1.0 / p.sharpness)
-    return time_s, tile, parts, compute_s, memory_s, l2_s, latency_s
