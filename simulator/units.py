@@ -252,8 +252,8 @@ def _steady(value: float) -> float:
     return float(f"{value:.12g}")
 
 
-_FAST = ((1e15, "PB/s"), (1e12, "TB/s"))
-_LARGE = ((1e15, "PB"),)
+_FAST = ((1e18, "EB/s"), (1e15, "PB/s"), (1e12, "TB/s"))
+_LARGE = ((1e18, "EB"), (1e15, "PB"))
 _MANY_S = 9999.5  # above it, four digits of seconds would need an exponent
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
 
 from simulator.errors import Fault, InputError, one_line
 
+_PIECE_BYTES = 1 << 20
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFCHR: "a device",
@@ -56,7 +58,7 @@ def read_user_file(
     name = one_line(path, 1000) if shown is None else shown
     with open_user_file(path, name, needed=needed) as stream:
         try:
-            raw = stream.read(most + 1)
+            raw = b"".join(_pieces(stream, most + 1))
             if stream.read(1) is None:  # it had news, and waits for more
                 raise InputError(Fault(f"waits for news; {needed} is needed", name))
         except OSError as error:
@@ -64,3 +66,10 @@ def read_user_file(
     if len(raw) > most:
         raise InputError(Fault(f"is larger than {most // 1_000_000} MB{usual and f'; {usual}'}", name, 1, 1))
     return raw
+
+
+def _pieces(stream: BufferedReader, most: int) -> Iterator[bytes]:
+    """Yield up to *most* bytes of *stream*, piece by piece: one read of so many takes their memory for a short file."""
+    while most > 0 and (piece := stream.read(min(most, _PIECE_BYTES))):
+        most -= len(piece)
+        yield piece

@@ -32,7 +32,7 @@ LIMIT_BYTES = 1 << 30
 
 _TOO_LONG = "took more than"
 _MISSED = "expected values are missed: "
-_OUT_OF_MEMORY = re.compile(r"^\w+: out of memory: .*(too little; what would fit: | lacks ).*\n\Z", re.MULTILINE)
+_OUT_OF_MEMORY = re.compile(r"^\w+: out of memory: .*(too little(; what would fit: .*)?| lacks .*)\n\Z", re.MULTILINE)
 
 
 class _TooLongError(BaseException):

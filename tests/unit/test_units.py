@@ -187,7 +187,8 @@ def test_bandwidths(value: float, shown: str) -> None:
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
-        (1e18, "1000 PB"),
+        (1e18, "1 EB"),
+        (8.92e18, "8.92 EB"),
         (160e6, "160 MB"),
         (8, "8 B"),
         (1.5e12, "1.5 TB"),
