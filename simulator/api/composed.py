@@ -74,15 +74,15 @@ def _step(context: Context, question: StepQuestion) -> Composition:
     strategy = question.exchanges_by(count)
     place = places.find(question.device, threads=question.threads)
     return steps_alike(
-        part=place.part.rpartition(" x ")[2],
+        family_of(network),
+        main_format(flop_by_format_of(network, question.options, place)),
+        divided=question.layout.divides_network,
+        place=place.part.rpartition(" x ")[2],
         generation=generation_of(places.part(question.device)),
         network=network.name,
-        family=family_of(network),
-        form=main_format(flop_by_format_of(network, question.options, place)),
-        gpus=count,
-        divided=question.layout.divides_network,
+        ranks=count,
         calibrated=place.device.calibration != Calibration(),
-        kernels=network_kernel_classes(network, trains=question.options.trains),
+        kernels=tuple(network_kernel_classes(network, trains=question.options.trains)),
         exchange=None if strategy is None else exchange_facts(machine, chosen_gpus(machine, question.gpus), strategy),
     )
 

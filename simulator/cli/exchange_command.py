@@ -1,4 +1,7 @@
-"""``simulate`` for an exchange: a collective with each strategy, on each machine, at each size."""
+"""``simulate`` for an exchange: a collective with each strategy, on each machine, at each size, and its text.
+
+Tables are aligned on a wide screen or in a pipe, and stacked on a narrow screen.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,6 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from simulator.api.session import Session
-from simulator.cli import exchange_text as text
 from simulator.cli.later import later
 from simulator.cli.machines import find_machines
 from simulator.cli.options import (
@@ -20,6 +22,7 @@ from simulator.cli.options import (
     refuse,
 )
 from simulator.cli.output import Answers, warn
+from simulator.cli.table import Column, changed_lines, columns_fit, outside_lines, table_lines
 from simulator.cli.written import CommandOptions
 from simulator.collectives.registry import unlisted_strategies
 from simulator.collectives.request import Unsuitable
@@ -29,13 +32,26 @@ from simulator.errors import Fault, InputError, SimulationError, one_line
 from simulator.questions.checks import WITHOUT_NCCL, in_ways, refuse_all
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Software
-from simulator.results.order import best_of, by_time
+from simulator.results.bottleneck import LinkUse
+from simulator.results.columns import (
+    bandwidth_column,
+    duration_column,
+    percent,
+    shortened_ring,
+    size_column,
+)
+from simulator.results.confidence import BAND_HEAD
+from simulator.results.order import BOUNDS, bare_words, best_of, by_time, grouped
 from simulator.results.result import Result, results_document
 from simulator.spelling import mention, spelt
+from simulator.units import format_duration, format_size
 from simulator.workload.parse import Payload, parse_workload
 
 if TYPE_CHECKING:
     from simulator.cli.chosen_gpus import FasterGpus
+
+_SHOWN_LINKS = 8
+_SHOWN_RINGS = 8
 
 
 def exchange_questions(written: CommandOptions, session: Session) -> tuple[list[CollectiveQuestion], list[str]]:
@@ -152,18 +168,204 @@ def _lines(
     style: Style,
 ) -> list[str]:
     if payload.is_sweep:
-        return text.sweep(by_size, payload, question, style)
+        return _sweep(by_size, payload, question, style)
     results = by_size[0]
-    lines = [*text.title(results, payload, style), "", *text.comparison(results, style)]
+    lines = [*_title(results, payload, style), "", *_comparison(results, style)]
     lines += faster.lines(best_of(results).sync_time_s, style) if faster else []
-    lines += text.detail(results[0], style) if len(results) == 1 else []
-    return [*lines, "", *text.unfit_lines(unfit, style)] if unfit else lines
+    lines += _detail(results[0], style) if len(results) == 1 else []
+    return [*lines, "", *_unfit_lines(unfit, style)] if unfit else lines
 
 
 def _remarks(results: Sequence[Result], payload: Payload, unfit: Mapping[str, str], style: Style) -> list[str]:
     """Return what a sweep's table leaves out, or what to ask instead about a single GPU."""
     if payload.is_sweep or results[0].n_ranks > 1:
-        return text.unfit_lines(unfit, style) if payload.is_sweep else []
+        return _unfit_lines(unfit, style) if payload.is_sweep else []
     network = "resnet50" if payload.text.startswith(("bytes:", "sweep:")) else payload.text
     step = f"{mention('workload', network)} {mention('batch', 32)}"
     return [f"one GPU exchanges nothing; {step} simulates a step on it"]
+
+
+def _title(results: Sequence[Result], payload: Payload, style: Style) -> list[str]:
+    """Return the title lines."""
+    first = results[0]
+    machines = dict.fromkeys(result.machine for result in results)
+    what = payload.text if not payload.description else f"{payload.text}, {payload.description}"
+    text = f"{first.collective} of {format_size(first.size_bytes)}"
+    if len(machines) == 1:
+        gpus = f"{first.n_ranks} GPUs" if first.n_ranks != 1 else "1 GPU"
+        if first.gpus != tuple(range(len(first.timeline.machine.gpus))):
+            gpus += f" ({shortened_ring(first.gpus)})"
+        text = f"{first.machine}: {text} over {gpus}"
+    else:
+        text += f" on {len(machines)} machines"
+    if not what.startswith("bytes:"):
+        text += f" ({what})"
+    fastest = best_of(results)
+    changed = changed_lines(fastest.changed, style, fastest.strategy if len(results) > 1 else "")
+    return [*style.wrap(text, "bold"), *changed, *outside_lines([result.confidence for result in results], style)]
+
+
+def _comparison(results: Sequence[Result], style: Style) -> list[str]:
+    """Return a table of *results*, what users can select before ideal schedules, and the verdict."""
+    ordered, marks = grouped(results)
+    first_s = ordered[0].sync_time_s
+    many = len(results) > 1 and first_s > 0  # a single GPU exchanges nothing
+    bandwidths = bandwidth_column([*(r.algbw_Bps for r in ordered), *(r.busbw_Bps for r in ordered)])
+    named = len({r.machine for r in ordered}) > 1
+    prices = [r.price_per_million for r in ordered]
+    priced = any(r.price_per_hour for r in ordered)
+    columns = [
+        Column("strategy", [r.strategy for r in ordered], right=False),
+        Column("machine", [r.machine for r in ordered], right=False) if named else None,
+        Column("GPUs", [str(r.n_ranks) for r in ordered], spare=1) if named else None,
+        Column("time", duration_column([r.sync_time_s for r in ordered])),
+        Column("against first", [f"{r.sync_time_s / first_s:.3f} x" for r in ordered], spare=6) if many else None,
+        Column(BAND_HEAD, [r.confidence.words for r in ordered], spare=2) if any(r.band for r in ordered) else None,
+        Column("algbw", bandwidths[: len(ordered)], spare=4),
+        Column("busbw", bandwidths[len(ordered) :]),
+        Column("bottleneck", [r.bottleneck.name if r.bottleneck else "none" for r in ordered], right=False, spare=3),
+        Column("use", [percent(r.bottleneck.utilisation) if r.bottleneck else "-" for r in ordered], spare=5),
+        Column("per million", ["-" if each is None else each.words() for each in prices]) if priced else None,
+    ]
+    best = ("bold", "green") if many and not ordered[0].is_bound else ()
+    lines = table_lines(columns, style, marks if many else {}, best)
+    if many:
+        from simulator.results.reason import verdict
+
+        lines += ["", *style.wrap(verdict(ordered))]
+    if many and named:
+        from simulator.cli.ranking import exchange_ranking_lines
+
+        lines += exchange_ranking_lines([r for r in ordered if r.is_bound == ordered[0].is_bound], style)
+    if why := ordered[0].confidence.why:
+        lines += ["", *style.wrap(f"trust: {why}", "dim", hang=2)]
+    return lines
+
+
+def _sweep(
+    by_size: Sequence[Sequence[Result]], payload: Payload, question: CollectiveQuestion, style: Style
+) -> list[str]:
+    """Return the results by size, in nccl-tests' own format where it fits."""
+    from simulator.results.sweep import SWEEP_WIDTH, sweep_table, winners
+
+    if style.width is not None and style.width < SWEEP_WIDTH:
+        return [*_title(by_size[-1], payload, style), "", *_sweep_lines(by_size, style)]
+    results = [result for found in by_size for result in found]
+    ways = dict.fromkeys((result.machine, result.strategy) for result in results)
+    tables = [sweep_table([r for r in results if (r.machine, r.strategy) == way], question) for way in ways]
+    said = [winners(by_size), bare_words(by_size[-1])] if len(ways) > 1 else []
+    within = Style(None if style.width is None else style.width - 2)
+    for each in filter(None, [*said, _sweep_trust(by_size)]):
+        tables.append("".join(f"# {line}\n" for line in within.wrap(each)))
+    return "\n".join(tables).splitlines()
+
+
+def _sweep_lines(by_size: Sequence[Sequence[Result]], style: Style) -> list[str]:
+    """Return the results by size where nccl-tests' own format does not fit: times, or bandwidths of a single strategy.
+
+    What users can select comes first, then what is fastest at the largest size; on a narrow screen the table continues
+    below.
+    """
+    every = sorted((r for found in (by_size[-1], *by_size) for r in found), key=lambda result: result.is_bound)
+    ways = list(dict.fromkeys((r.strategy, r.machine) for r in every))
+    of = [{(r.strategy, r.machine): r for r in found} for found in by_size]
+    sizes = Column("size", [format_size(found[0].size_bytes, 3) for found in by_size])
+    if len(ways) == 1:
+        one = [found[ways[0]] for found in of]
+        columns = [
+            sizes,
+            Column("time", [format_duration(r.sync_time_s) for r in one]),
+            Column("algbw", bandwidth_column([r.algbw_Bps for r in one]), spare=1),
+            Column("busbw", bandwidth_column([r.busbw_Bps for r in one])),
+        ]
+        lines = table_lines(columns, style)
+    else:
+        named = len({machine for _, machine in ways}) > 1
+        above = len({(r.strategy, r.machine) for r in every if not r.is_bound})
+        columns = [
+            Column(
+                " on ".join(way) if named else way[0],
+                [format_duration(found[way].sync_time_s, 3) if way in found else "-" for found in of],
+            )
+            for way in ways
+        ]
+        lines = _beside(sizes, columns[:above], style)
+        if above and columns[above:]:
+            lines += ["", *style.wrap(BOUNDS, "dim")]
+        lines += _beside(sizes, columns[above:], style)
+    from simulator.results.sweep import winners
+
+    lines += ["", *style.wrap(winners(by_size))]
+    if bare := bare_words(by_size[-1]) if len(ways) > 1 else "":
+        lines += style.wrap(bare, "dim", hang=2)
+    if trust := _sweep_trust(by_size):
+        lines += ["", *style.wrap(trust, "dim", hang=2)]
+    return lines
+
+
+def _beside(sizes: Column, columns: Sequence[Column], style: Style) -> list[str]:
+    """Return a table of *columns* beside *sizes*; those for which there is no room form further tables below it."""
+    lines: list[str] = []
+    while columns:
+        count = next((n for n in range(len(columns), 1, -1) if columns_fit([sizes, *columns[:n]], style)), 1)
+        lines += [*([""] if lines else []), *table_lines([sizes, *columns[:count]], style)]
+        columns = columns[count:]
+    return lines
+
+
+def _sweep_trust(by_size: Sequence[Sequence[Result]]) -> str:
+    """Return how sure the time of the largest size is, where anything is known of that."""
+    best = best_of(by_size[-1])
+    why = best.confidence.why
+    return f"trust at {format_size(best.size_bytes)}: {why}" if why else ""
+
+
+def _unfit_lines(unfit: Mapping[str, str], style: Style) -> list[str]:
+    """Return one line for each strategy that does not fit, with the reason."""
+    lines = [style.wrap(f"{name} does not fit: {reason}", "dim", hang=2) for name, reason in unfit.items()]
+    return [line for wrapped in lines for line in wrapped]
+
+
+def _detail(result: Result, style: Style) -> list[str]:
+    """Return the rings, the links in use and the notes of one *result*."""
+    lines: list[str] = []
+    if result.rings:
+        alike: dict[tuple[int, ...], int] = {}
+        for ring in result.rings:
+            alike[ring] = alike.get(ring, 0) + 1
+        lines += ["", style.mark(f"rings ({len(result.rings)}, by GPU)", "bold")]
+        for ring, count in list(alike.items())[:_SHOWN_RINGS]:
+            times = f"  x {count}" if count > 1 else ""
+            lines += style.wrap("  " + shortened_ring(ring) + times, hang=4)
+        if len(alike) > _SHOWN_RINGS:
+            lines.append(f"  and {len(alike) - _SHOWN_RINGS} more (--json lists all)")
+    lines += _links(result, style)
+    if result.notes:
+        lines += ["", style.mark("notes", "bold")]
+        for note in result.notes:
+            lines += style.wrap(f"  {note}", hang=4)
+    return lines
+
+
+def _links(result: Result, style: Style) -> list[str]:
+    """Return the links by use, equally used ones on one line."""
+    same: dict[tuple[float, float], list[LinkUse]] = {}
+    for use in result.links:
+        if use.bytes > 0:
+            same.setdefault((use.utilisation, use.bytes), []).append(use)
+    alike: dict[tuple[float, float], list[LinkUse]] = {}
+    for (utilisation, n_bytes), uses in same.items():
+        alike.setdefault((round(utilisation, 6), round(n_bytes, 3)), []).extend(uses)
+    if not alike:
+        return []
+    kinds = sorted(alike.values(), key=lambda uses: -round(uses[0].utilisation, 6))
+    shown = kinds[:_SHOWN_LINKS]
+    names = [f"{u[0].name} and {len(u) - 1} more" if len(u) > 1 else u[0].name for u in shown]
+    columns = [
+        Column("links by use", names, right=False),
+        Column("bytes each", size_column([u[0].bytes for u in shown]), spare=1),
+        Column("use", [percent(u[0].utilisation) for u in shown]),
+    ]
+    hidden = sum(len(uses) for uses in kinds[_SHOWN_LINKS:])
+    more = f"and {hidden} more (--json lists all)" if hidden else ""
+    return ["", *table_lines(columns, style, more=more)]

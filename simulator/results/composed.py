@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from simulator.bands import FORMATS, LARGE_BYTES, collective_chain, step_chain
-from simulator.bands.composition import AnswerFacts, Composition
+from simulator.bands.composition import AnswerFacts, ClassShare, Composition
 from simulator.network.machine import Machine
 from simulator.topology.parts import GpuPart, NicPart
 from simulator.topology.parts import Part as AnyPart
@@ -68,41 +69,17 @@ def _between(machine: Machine, ranks: Sequence[int]) -> str:
 
 
 def steps_alike(
-    *,
-    part: str,
-    generation: str,
-    network: str,
-    family: str | None,
-    form: Precision | None,
-    gpus: int,
-    divided: bool,
-    calibrated: bool,
-    kernels: Sequence[str] = (),
-    exchange: AnswerFacts | None = None,
-    unmeasured: str = "",
+    family: str | None, form: Precision | None, parts: Sequence[ClassShare] = (), *, divided: bool, **facts: Any
 ) -> Composition:
-    """Return the composition of a step as a whole, without its parts.
+    """Return the composition of a step of *parts*, by the *facts* of the answer that are not said otherwise.
 
-    *form* is the format of most of its products, *kernels* are the classes of its kernels, and *exchange* is what it
-    exchanges, as :func:`exchange_facts` returns it.
+    *form* is the format of most of its products; *divided*: devices divide the network.
     """
-    processor = "CPU" if generation == "cpu" else "GPU"
-    way = "divided" if divided else "several" if gpus > 1 else "one"
+    way = "divided" if divided else "several" if facts["ranks"] > 1 else "one"
     shown = None if form is None else FORMATS.get(form, form)
-    facts = AnswerFacts(
-        kind="step",
-        place=part,
-        generation=generation,
-        form=shown or "fp32",
-        network=network,
-        way=way,
-        ranks=gpus,
-        calibrated=calibrated,
-        unmeasured=unmeasured,
-        kernels=tuple(kernels),
-        exchange=exchange,
-    )
-    return Composition(step_chain(processor, family, shown, way), (), facts)
+    found = AnswerFacts(kind="step", form=shown or "fp32", way=way, **facts)
+    chain = step_chain("CPU" if found.generation == "cpu" else "GPU", family, shown, way)
+    return Composition(chain, tuple(parts), found)
 
 
 def device_facts(part: str, generation: str, form: str, kernels: Sequence[str], *, calibrated: bool) -> AnswerFacts:

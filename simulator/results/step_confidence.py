@@ -34,30 +34,29 @@ def step_trust(result: TrainingRun) -> Trust | None:
 
 def step_composition(result: TrainingRun) -> Composition:
     """Return the composition of a step: the whole, its kernels and its exposed communication."""
-    step, question = result.step, result.question
-    whole = steps_alike(
-        part=step.part,
-        generation=step.generation,
-        network=step.network.name,
-        family=step.family,
-        form=main_format(step.flop_by_format),
-        gpus=result.device_count,
-        divided=question.layout.divides_network,
-        calibrated=step.calibrated,
-        kernels=sorted(kind.kind for kind in step.kinds),
-        exchange=_exchange(result),
-        unmeasured=_unmeasured(result),
-    )
-    time_s = result.step_time_s
-    if time_s <= 0.0:
-        return whole
-    parts = [Share(each.chain, each.share / time_s, each.alone / time_s) for each in step.kernel_parts]
-    if result.exposed_s > 0.0:
+    step, question, time_s = result.step, result.question, result.step_time_s
+    parts = []
+    if time_s > 0.0:
+        parts = [Share(each.chain, each.share / time_s, each.alone / time_s) for each in step.kernel_parts]
+    if time_s > 0.0 and result.exposed_s > 0.0:
         between = _between_nodes(result)
         for several_nodes, of_exposed in ((False, 1.0 - between), (True, between)):
             if share := of_exposed * result.exposed_s / time_s:
                 parts.append(Share(exchange_chain(several_nodes=several_nodes), share, share))
-    return Composition(whole.chain, tuple(parts), whole.facts)
+    return steps_alike(
+        step.family,
+        main_format(step.flop_by_format),
+        parts,
+        divided=question.layout.divides_network,
+        place=step.part,
+        generation=step.generation,
+        network=step.network.name,
+        ranks=result.device_count,
+        calibrated=step.calibrated,
+        kernels=tuple(sorted(kind.kind for kind in step.kinds)),
+        exchange=_exchange(result),
+        unmeasured=_unmeasured(result),
+    )
 
 
 def _exchange(result: TrainingRun) -> AnswerFacts | None:

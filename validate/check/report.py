@@ -9,6 +9,7 @@ from typing import Any
 from simulator.cli.table import table_of
 from simulator.console.style import PLAIN, Style
 from simulator.errors import few
+from simulator.results.document import taken
 from simulator.units import format_duration
 from validate.check.check import CheckedLog, in_binary
 from validate.check.pace import SizeComparison, SizeGroup, outside, slow_groups
@@ -147,13 +148,9 @@ def as_document(checked: CheckedLog) -> dict[str, Any]:
     log, question = checked.log, checked.question
     return {
         "schema_version": SCHEMA_VERSION,
-        "log": log.shown,
-        "machine": checked.machine,
-        "collective": log.collective,
-        "n_ranks": log.n_ranks,
+        **taken(checked, "log=log.shown machine collective=log.collective n_ranks=log.n_ranks"),
         "nccl": ".".join(map(str, question.software.nccl)),
-        "verdict": checked.verdict,
-        "wrong": checked.wrong,
+        **taken(checked, "verdict wrong"),
         "unread": [each._asdict() for each in log.unread],
         "failure": log.failure,
         "ratios": [
@@ -171,8 +168,7 @@ def as_document(checked: CheckedLog) -> dict[str, Any]:
         "settings_ignored": list(checked.ignored),
         "explanations": [
             {
-                "words": each.words,
-                "error": each.error,
+                **taken(each, "words error"),
                 "times": [{"size_bytes": size, "time_s": time_s} for size, time_s in each.time_s],
             }
             for each in checked.explanations
@@ -185,14 +181,9 @@ def as_document(checked: CheckedLog) -> dict[str, Any]:
 
 def _row_document(checked: CheckedLog, row: SizeComparison) -> dict[str, Any]:
     return {
-        "size_bytes": row.size_bytes,
-        "is_large": row.is_large,
+        **taken(row, "size_bytes is_large"),
         "placement": "in-place" if row.in_place else "out-of-place",
-        "mark": row.mark,
-        "measured_s": row.measured_s,
-        "expected_s": row.expected_s,
-        "healthy_from_s": row.fastest_s,
-        "healthy_to_s": row.slowest_s,
+        **taken(row, "mark measured_s expected_s healthy_from_s=fastest_s healthy_to_s=slowest_s"),
         "measured_busbw_Bps": checked.busbw_bps(row.size_bytes, row.measured_s),
         "expected_busbw_Bps": checked.busbw_bps(row.size_bytes, row.expected_s),
     }

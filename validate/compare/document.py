@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from simulator.errors import one_line
+from simulator.results.document import plain, taken
 from validate.compare.classes import FAR
 from validate.compare.comparison import Comparison
 from validate.compare.drift import BOUND, Drift
@@ -30,27 +30,20 @@ def comparison_document(found: Comparison) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "folder": one_line(found.folder.path, 1000),
-        "machine": found.folder.machine,
-        "device": found.folder.device,
-        "part": found.places.part,
-        "part_known_by": found.places.how,
+        **taken(found, "machine=folder.machine device=folder.device part=places.part part_known_by=places.how"),
         "topology": one_line(found.places.topology or "", 1000),
-        "method": found.method,
-        "trust": list(found.trust),
+        **taken(found, "method trust"),
         "run": {key: found.folder.record.get(key) for key in ("date", "finished", "end", "seconds", "rows")},
-        "environment": dict(found.folder.environment),
-        "notes": list(found.notes),
+        **taken(found, "environment=folder.environment notes"),
         "rows_total": len(found.rows),
         "rows_scored": sum(row.counts for row in found.rows),
-        "classes": [{"label": item.label, **asdict(item)} for item in found.classes],
-        "outliers": [{**_place(o.row), "error": o.row.error, "deviations": o.deviations} for o in found.outliers],
+        "classes": [{"label": item.label, **plain(item)} for item in found.classes],
+        "outliers": [{**_place(o.row), **taken(o, "error=row.error deviations")} for o in found.outliers],
         "outlier_bound_deviations": FAR,
         "worst": [
             {
                 **_place(item.row),
-                "error": item.row.error,
-                "predicted_s": item.row.predicted_s,
-                "measured_s": item.row.measured_s,
+                **taken(item.row, "error predicted_s measured_s"),
                 **_band(item.row),
                 "rules": [e.rule for e in item.explanations],
                 "explanation": in_words(item.explanations, item.row.log_ratio),
@@ -61,17 +54,8 @@ def comparison_document(found: Comparison) -> dict[str, Any]:
         "own_code": [
             {**_place(row), "times": times, "words": own_code_words(row.name, times)} for row, times in found.own_code
         ],
-        "held": [
-            {
-                **_place(each.row),
-                "predicted_bytes": each.predicted_bytes,
-                "measured_bytes": each.measured_bytes,
-                "error": each.error,
-            }
-            for each in found.held
-        ],
-        "calibration": [asdict(item) for item in found.judged],
-        "calibration_notes": list(found.judged_notes),
+        "held": [{**_place(each.row), **taken(each, "predicted_bytes measured_bytes error")} for each in found.held],
+        **taken(found, "calibration=judged calibration_notes=judged_notes"),
         "drift": _drift(found.drift),
         "skipped": skipped_of(found),
         "left": [{key: one_line(text, 300) for key, text in row.items()} for row in found.folder.left],
@@ -92,12 +76,12 @@ def skipped_of(found: Comparison) -> dict[str, dict[str, int]]:
 
 
 def _place(row: ComparedRow) -> dict[str, Any]:
-    return {"table": row.table, "line": row.line, "name": row.name}
+    return taken(row, "table line name")
 
 
 def _band(row: ComparedRow) -> dict[str, float]:
     """Return the ends of the 80 % band of a row's predicted time, in seconds; empty if it has no band."""
-    return {} if row.band is None else {"low_s": row.band.low_s, "high_s": row.band.high_s}
+    return {} if row.band is None else taken(row.band, "low_s high_s")
 
 
 def own_code_words(name: str, times: float) -> str:
@@ -108,11 +92,9 @@ def own_code_words(name: str, times: float) -> str:
 def _own(row: ComparedRow, found: Comparison) -> dict[str, Any]:
     """Return a step that the user asked to measure: its name, and its predicted and measured time and memory."""
     held = next((each for each in found.held if each.row is row), None)
-    told: dict[str, Any] = {**_place(row), "predicted_s": row.predicted_s, "measured_s": row.measured_s, **_band(row)}
+    told = {**_place(row), **taken(row, "predicted_s measured_s"), **_band(row)}
     told["error"] = row.error if row.predicted_s is not None and row.measured_s is not None else None
-    told["predicted_bytes"] = held.predicted_bytes if held is not None else None
-    told["measured_bytes"] = held.measured_bytes if held is not None else None
-    return told | {"skipped": row.skipped}
+    return told | taken(held, "predicted_bytes measured_bytes") | {"skipped": row.skipped}
 
 
 def _row(row: ComparedRow, deviations: float | None) -> dict[str, Any]:
@@ -151,9 +133,6 @@ def _drift(drift: Drift | None) -> Mapping[str, Any] | None:
     return {
         "folder": one_line(drift.path, 1000),
         "bound": BOUND,
-        "classes": [asdict(item) for item in drift.classes],
-        "beyond": [asdict(row) for row in drift.beyond],
-        "only_first": drift.only_first,
-        "only_second": drift.only_second,
+        **taken(drift, "classes beyond only_first only_second"),
         "environment": [{"name": name, "first": first, "second": second} for name, first, second in drift.environment],
     }
