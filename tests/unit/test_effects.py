@@ -37,6 +37,7 @@ _EXCEPTIONS = {
     "cli/later.py": "imports its own modules",
     "devices/predict.py": "imports the costs that the classes of kernels name",
     "console/run.py": "imports the modules of the other commands, which the program lists; redirects a closed stream",
+    "records.py": "compiles the methods of its own classes",
     "topology/json_schema.py": "a tool of developers, with its own command",
     "user_files.py": "opens for reading",
     "workload/operators/__init__.py": "installed operators, which it leaves out where a data file asks",
