@@ -23,7 +23,15 @@ from simulator.results.reason import steps_verdict
 from simulator.results.roofline import roofline_points, roofs_of
 from simulator.results.step import StepResult
 from simulator.results.training import TrainingResult
-from simulator.results.words import MODE_WORDS, bound_words, change_words, divided_words, kernel_words, precision_words
+from simulator.results.words import (
+    MODE_WORDS,
+    bound_words,
+    change_words,
+    device_words,
+    divided_words,
+    kernel_words,
+    precision_words,
+)
 from simulator.units import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -62,7 +70,7 @@ def _figure(result: TrainingResult) -> Figure:
     figure = Figure(figsize=(_WIDTH, height))
     options = step.options
     how = f"batch {step.samples}, {precision_words(step)}"
-    where = f"{result.device_count} x {step.part}" if several else f"{step.device} ({step.part})"
+    where = device_words(result) if several else f"{step.device} ({step.part})"
     head = f"{MODE_WORDS[options.mode]} of {step.workload}, {how}, on {result.machine}, {where}"
     if result.strategy:
         head += f", {divided_words(result)}"
@@ -169,7 +177,7 @@ def _compared(results: Sequence[TrainingResult]) -> Figure:
         batch = f"{shown[0].samples} {step.sample}"
     head = f"{MODE_WORDS[step.options.mode]} of {step.workload}, {batch}, {precision_words(step)}"
     if len(machines) == 1:
-        head += f", on {shown[0].machine}, {shown[0].device_count} x {step.part}"
+        head += f", on {shown[0].machine}, {device_words(shown[0])}"
     _draw_title(figure, head)
     figure.text(0.02, 1 - 0.52 / height, "\n".join(said), fontsize=9, va="top")
     axes = figure.add_axes((0.26, 0.5 / height, 0.6, (height - room) / height))

@@ -25,6 +25,7 @@ _OPTIONS: Mapping[str, str] = {  # options whose name is not that of their field
     "mtbf_s": "mtbf",
     "neighbours": "neighbour",
     "prefetches": "prefetch",
+    "remainder": "global_batch",
     "reduction": "redop",
     "restart_s": "restart_time",
     "slow_links": "slow_link",

@@ -11,7 +11,7 @@ from simulator.api import Session
 from simulator.api.session import Question
 from simulator.cli.written import CommandOptions, option_spelt
 from simulator.errors import InputError
-from simulator.questions.collective import DTYPES, CollectiveQuestion
+from simulator.questions.collective import DTYPES, OF_NCCL, CollectiveQuestion
 from simulator.questions.layout import REPLICAS
 from simulator.questions.single import DiskQuestion
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
@@ -63,7 +63,7 @@ def _collective(question: CollectiveQuestion) -> dict[str, Any]:
         "root": str(question.root) if question.collective in ("broadcast", "reduce") else None,
         "pairs": ",".join(f"{source}>{target}" for source, target in question.pairs) or None,
         "gpus_per_process": str(question.gpus_per_process) if question.strategy == "nccl" else None,
-        "algorithm": question.algorithm,
+        **{name: getattr(question, name) for name in OF_NCCL},
         "dtype": question.dtype if question.dtype in DTYPES else "fp8",  # formats that no switch adds take equally long
         "nccl": _nccl(question.software) if question.strategy == "nccl" else None,
     }
@@ -112,6 +112,7 @@ def _step(question: StepQuestion) -> dict[str, Any]:
     layout = (question.layout.words,) if question.layout != REPLICAS else ()
     said |= {"parallel": layout, "strategy": question.strategy if question.strategy != "nccl" else None}
     said |= {"reduce_fp32": question.sums_in_fp32, "contention": question.contention}
+    said |= {name: getattr(question, name) for name in OF_NCCL}
     said["nccl"] = _nccl(question.software) if question.strategy == "nccl" else None
     if question.layout.zero == 3:
         return said | {"prefetch": question.prefetches}

@@ -124,6 +124,12 @@ def narrower_pcie(topology: Topology, share: float, ends: Collection[str] = ()) 
     return scaled(topology, share, figures)
 
 
+def fewer_links(topology: Topology, count: int, ends: Collection[str]) -> Topology:
+    """Return *topology* with *count* of the parallel direct links between two *ends*."""
+    fewer = (replace(w, count=count) if w.part.of in _DIRECT and {w.a, w.b} == set(ends) else w for w in topology.wires)
+    return replace(topology, wires=tuple(fewer))
+
+
 def _without(topology: Topology, gone: set[str]) -> Topology:
     devices = tuple(device for device in topology.devices if device.name not in gone)
     wires = tuple(wire for wire in topology.wires if not gone & {wire.a, wire.b})

@@ -230,6 +230,7 @@ class _Input:
             stragglers=(),
             checkpoints=None,
             divided=False,
+            remainder=0,
             helpers=(),
             input=replace(asked, samples=asked.evaluate, evaluate=0, epochs=1, cache="none"),
         )

@@ -166,16 +166,7 @@ class Session(Context):
         size = question.group_size or group.n_ranks
         refuse_all(question.rank_faults(group.n_ranks))
         groups = [group.part(range(i, i + size)) for i in range(0, group.n_ranks, size)]
-        strategy = strategy_of(
-            question.strategy,
-            question.software,
-            algorithm=question.algorithm,
-            protocol=question.protocol,
-            in_switch=question.in_switch,
-            nvls=question.nvls,
-            servers=question.servers,
-            constants=self.constants,
-        )
+        strategy = self.strategy(question, in_switch=question.in_switch)
         requests = [
             make_request(
                 part if len(groups) > 1 else group,
@@ -188,6 +179,24 @@ class Session(Context):
             for part in groups
         ]
         return strategy, requests
+
+    def strategy(
+        self, question: CollectiveQuestion | StepQuestion, name: str | None = None, *, in_switch: bool = True
+    ) -> Strategy:
+        """Return the strategy of *question*, or *name* in its place, with what the question says of it.
+
+        *in_switch*: whether a switch can reduce the data type.  Raises InputError if there is no such strategy.
+        """
+        return strategy_of(
+            name or question.strategy,
+            question.software,
+            algorithm=question.algorithm,
+            protocol=question.protocol,
+            in_switch=in_switch,
+            nvls=question.nvls,
+            servers=question.servers,
+            constants=self.constants,
+        )
 
     def step(self, question: StepQuestion, *, fold: bool = True) -> TrainingResult:
         """Return the result of a step on one or several devices; raises InputError or Unsuitable.
@@ -302,10 +311,8 @@ class Session(Context):
 
     def _strategies(self, question: StepQuestion) -> tuple[Strategy, Strategy]:
         """Return the strategies for gradients and for exchanges within layers."""
-        chosen = strategy_of(question.strategy, question.software, servers=question.servers, constants=self.constants)
-        if question.strategy == "nccl" or not question.layout.divides_network:
-            return chosen, chosen
-        return chosen, strategy_of("nccl", question.software, constants=self.constants)
+        chosen = self.strategy(question)
+        return chosen, self.strategy(question, "nccl") if question.layout.divides_network else chosen
 
 
 def _collective_bound_s(session: Session, question: CollectiveQuestion) -> float:

@@ -1,6 +1,7 @@
 """What settings of NCCL change: the algorithm, the protocol, the adapters, copies between GPUs.
 
-:func:`applied` gives a question of an exchange the settings of a log; :func:`passed_over` names those that steps lack.
+:func:`applied` gives a question of an exchange the settings of a log; steps follow :func:`choices`, and
+:func:`passed_over` names others that may change them.
 
 Meanings are those of NVIDIA's *NCCL documentation, Environment Variables*.
 """
@@ -9,9 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from simulator.api.faulty import adapters_of, fewer_adapters, without_gpudirect, without_nvlink, without_peers
-from simulator.questions.collective import Algorithm, CollectiveQuestion, Protocol
+from simulator.questions.collective import SENDING, Algorithm, CollectiveQuestion, Protocol
 from simulator.records import dataclass, replace
 from simulator.topology.parts import NicPart
 from simulator.topology.topology import Topology
@@ -76,10 +78,11 @@ def applied(settings: Mapping[str, str], topology: Topology, question: Collectiv
     for name, value in settings.items():
         if name in _SAYS_WHICH_GPUS:
             continue
-        asked = _asked(name, value, question)
-        changed = _machine(name, value, machine) if asked is None else None
-        question, machine = asked or question, changed or machine
-        (unknown if asked is None and changed is None else known).append(f"{name}={value}")
+        choice = choices({name: value}, question.collective)
+        changed = None if choice else _machine(name, value, machine)
+        said = {} if question.collective in SENDING else choice
+        question, machine = replace(question, **said), changed or machine
+        (known if choice or changed is not None else unknown).append(f"{name}={value}")
     ignored = tuple(each for each in unknown if _changes_times(each.partition("=")[0], topology))
     return LogQuestion(machine, question, frozenset(settings), tuple(known), tuple(unknown), ignored)
 
@@ -104,24 +107,22 @@ def _changes_times(name: str, topology: Topology) -> bool:
     return name not in _CHANGES_NO_TIMES
 
 
-def _asked(name: str, value: str, question: CollectiveQuestion) -> CollectiveQuestion | None:
-    """Return the question with one setting; None if it is not about the question, or its value is not modelled."""
-    if name == "NCCL_ALGO":
-        algorithm = _ALGORITHMS.get(_chosen(value, question.collective))
-        return replace(question, algorithm=algorithm) if algorithm is not None else None
-    if name == "NCCL_PROTO":
-        protocol = _PROTOCOLS.get(_chosen(value, question.collective))
-        return replace(question, protocol=protocol) if protocol is not None else None
-    if name == "NCCL_NVLS_ENABLE":
-        return replace(question, nvls=value != "0") if value in ("0", "1", "2") else None
-    return None
+def choices(settings: Mapping[str, str], collective: Collective | None = None) -> dict[str, Any]:
+    """Return the fields of a question that *settings* say, for *collective*, None: for all; not those not modelled."""
+    algorithm, protocol = (_chosen(settings.get(name, ""), collective) for name in ("NCCL_ALGO", "NCCL_PROTO"))
+    found: dict[str, Any] = {"algorithm": _ALGORITHMS.get(algorithm), "protocol": _PROTOCOLS.get(protocol)}
+    if settings.get("NCCL_NVLS_ENABLE") in ("0", "1", "2"):
+        found["nvls"] = settings["NCCL_NVLS_ENABLE"] != "0"
+    return {name: value for name, value in found.items() if value is not None}
 
 
-def _chosen(value: str, collective: Collective) -> str:
+def _chosen(value: str, collective: Collective | None) -> str:
     """Return the one choice of NCCL_ALGO or NCCL_PROTO for *collective*, in small letters; empty if it is not one.
 
     Since 2.24 the value may list choices by collective: ``allreduce:tree;broadcast:ring``.
     """
+    if collective is None:
+        return value.lower().replace("_", "")
     found = ""
     for part in value.lower().split(";"):
         name, colon, choice = part.rpartition(":")

@@ -221,7 +221,7 @@ def executed(
 
 
 def run_divided(shared: SharedStep, build: Callable[[int], Network]) -> TrainingResult:
-    """Return the step in which the GPUs of *shared* and the question's helper CPUs share ``batch`` samples per GPU.
+    """Return the step in which the GPUs of *shared*, and CPUs that help, share ``batch`` samples per GPU and some more.
 
     *build* makes the network of so many samples, which are divided so that all devices finish at the same time, each
     computing alone.  Raises Unsuitable or InputError.
@@ -249,7 +249,7 @@ def run_divided(shared: SharedStep, build: Callable[[int], Network]) -> Training
         return alone_s_of(device, build(samples), replace(question, micro_batches=1), pace)
 
     paces = [straggler_pace(machine, node, question.stragglers) for node, _ in members]
-    total = question.batch * group.n_ranks
+    total = question.batch * group.n_ranks + question.remainder
     times = [partial(time_s, place.device, pace) for (_, place), pace in zip(members, paces, strict=True)]
     shares = divide(times, total)
     working = [i for i, share in enumerate(shares) if share]

@@ -89,6 +89,17 @@ class StrategyOptions:
         read_by=("exchange", "step"),
         version="2.20",
     )
+    algorithm: str | None = option(
+        "NAME",
+        "NCCL's algorithm (NCCL_ALGO): ring, tree, nvls, nvls_tree, pat. Default: what NCCL chooses.",
+        read_by=("exchange", "step"),
+    )
+    protocol: str | None = option(
+        "NAME",
+        "NCCL's protocol (NCCL_PROTO): LL, LL128, Simple. Default: what NCCL chooses.",
+        read_by=("exchange", "step"),
+    )
+    nvls: bool = switch("Let NCCL use NVLS (NCCL_NVLS_ENABLE).", default=True, read_by=("exchange", "step"))
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
@@ -111,9 +122,6 @@ class ExchangeOptions:
     )
     group_size: str | None = option("COUNT", "Split the ranks into groups of this size that exchange at the same time.")
     gpus_per_process: str = option("COUNT", "GPUs per host thread, like nccl-tests' -g; for nccl.", default="1")
-    algorithm: str | None = option(
-        "NAME", "NCCL's algorithm (NCCL_ALGO): ring, tree, nvls, nvls_tree, pat. Default: what NCCL chooses."
-    )
     dtype: str = option(
         "TYPE",
         "Element type: fp64, fp32, tf32, fp16, bf16, int8 to int64, uint8 to uint64, fp8. Switches cannot reduce "

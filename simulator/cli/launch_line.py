@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 
-from simulator.api.settings import OF_NCCL, passed_over
+from simulator.api.settings import OF_NCCL, choices, passed_over
 from simulator.cli.written import CommandOptions
 from simulator.errors import Fault, InputError, few, one_line, refused
 from simulator.launch.launch import LaunchLine, read_launch
@@ -32,6 +32,10 @@ def with_launch(written: CommandOptions) -> tuple[CommandOptions, Sequence[str]]
     launch = read_launch(written.launch or "", at_hand, own)
     _check_named(written, launch)
     _place(written, launch, own)
+    if "parallel" not in launch.options or at_hand == 1:
+        launch.variables = {}  # all that is read of them is about exchanges
+    followed = _choices(written, launch)
+    launch.options |= {name: said for name, said in followed.items() if said is not True}
     changes: dict[str, object] = {}
     faults: list[Fault] = []
 
@@ -131,6 +135,15 @@ def _check_named(written: CommandOptions, launch: LaunchLine) -> None:
             f"--per_device_train_batch_size, or DeepSpeed's configuration); add {mention('batch')}, for example "
             f"{mention('batch', 32)}",
         )
+
+
+def _choices(written: CommandOptions, launch: LaunchLine) -> Mapping[str, str | bool]:
+    """Return the options that NCCL's settings of *launch* say, if NCCL exchanges; these settings leave the line."""
+    if not {"all", "nccl"}.intersection((written.strategy or "nccl").split(",")):
+        return {}
+    found = {name: choices({name: value}) for name, value in launch.variables.items()}
+    launch.variables = {name: value for name, value in launch.variables.items() if not found[name]}
+    return {option: said for each in found.values() for option, said in each.items()}
 
 
 def _settings_notes(asked: CommandOptions, launch: LaunchLine) -> list[str]:

@@ -28,7 +28,7 @@ from simulator.workload.precision import precision_named
 
 _ASYNC = "async"
 _OF_WAYS = ("accumulation", "bucket_bytes", "gpus", "layout", "strategy", "workload")
-_OF_SEVERAL = ("batch", "divided", "helpers", "recompute", "recompute_parts", "sizes")
+_OF_SEVERAL = ("batch", "divided", "helpers", "recompute", "recompute_parts", "remainder", "sizes")
 _APART = (*_OF_WAYS, *_OF_SEVERAL)  # what these say depends on other options, or is of several ways
 _BEST = "best:"
 _MAX_DIGITS = 18
@@ -94,7 +94,8 @@ def parse_choice(name: str, text: str, allowed: Sequence[T]) -> T:
     """Return the one of *allowed* that *text* of the option *name* names; raises InputError."""
     said = text.strip().lower()
     for choice in allowed:
-        if choice in (said, said.replace("-", "_"), _SYNONYMS.get(said), precision_named(said)):
+        named = choice in (_SYNONYMS.get(said), precision_named(said))
+        if named or re.sub("[-_]", "", choice.lower()) == re.sub("[-_]", "", said):  # NVLSTree, nvls-tree
             return choice
     raise refused(name, f"no such choice; {nearest(said, allowed)}", one_line(text, 40))
 

@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from simulator.cli.later import later
 from simulator.cli.options import parse_count
 from simulator.cli.output import Answers, Asked
 from simulator.cli.step_command import check_fits
-from simulator.cli.step_questions import ask_steps
+from simulator.cli.step_questions import ask_points, of_point
 from simulator.cli.step_text import fit_words
 from simulator.cli.table import Column, outside_lines, table_lines
-from simulator.cli.written import OVERLAP, CommandOptions, check_read
+from simulator.cli.written import CommandOptions, check_read
 from simulator.collectives.request import Unsuitable
 from simulator.console.progress import Progress
 from simulator.console.style import Style
-from simulator.errors import Fault, InputError, one_line
+from simulator.errors import InputError, one_line
+from simulator.records import replace
 from simulator.results.columns import duration_column, percent, rate_words
 from simulator.results.confidence import BAND_HEAD
 from simulator.results.shares import time_shares
-from simulator.results.training import TrainingResult
 from simulator.results.words import BOUND_WORDS, MODE_WORDS, precision_words
 from simulator.search.document import loss_words
 from simulator.search.scaling import Curve, curve_document, curve_of
+from simulator.spelling import mention
 
 _MOST_POINTS = 1000
 
@@ -47,44 +46,30 @@ def ask_scale(written: CommandOptions, nodes: str | None, gpus: str | None) -> A
 
 def answer_scale(written: CommandOptions, option: str, counts: Sequence[int]) -> Answers:
     """Return the step on each of *counts* machines or GPUs, as *option* says; raises InputError."""
-    results = []
+    of_nodes = option == "--nodes"
+    results = {}
     with Progress(len(counts), "simulating", quiet=written.quiet) as progress:
-        for count in counts:
-            results.append(_result(written, option, count))
-            progress.advance(f"{option} {count}")
-    curve = curve_of(results)
+        asked = ask_points(
+            {
+                f"{option} {n}": replace(written, nodes=str(n)) if of_nodes else replace(written, gpus=str(n))
+                for n in counts
+            }
+        )
+        for name, (session, question) in asked.items():
+            try:
+                results[name] = session.step(question)
+            except Unsuitable as error:
+                raise InputError(f"{name}: {mention('strategy', question.way)} does not fit: {error.why}") from None
+            except InputError as error:
+                raise error.changed(partial(of_point, name)) from None
+            progress.advance(name)
+    curve = curve_of(list(results.values()))
     return Answers(
         document=partial(curve_document, curve),
         lines=partial(_lines, curve),
         draw=later("reports.scale:draw_curve", curve),
-        check=partial(check_fits, {f"{option} {n}": result for n, result in zip(counts, results, strict=True)}),
+        check=partial(check_fits, results),
     )
-
-
-def _result(written: CommandOptions, option: str, count: int) -> TrainingResult:
-    """Return the step on *count* machines or GPUs, as *option* says; raises InputError that names the point."""
-    point = replace(written, nodes=str(count)) if option == "--nodes" else replace(written, gpus=str(count))
-    if option == "--gpus" and count == 1:  # what is said of exchanges is for the other points
-        said: dict[str, Any] = {
-            "parallel": (),
-            "strategy": None,
-            "overlap": OVERLAP,
-            "reduce_fp32": False,
-            "nccl": None,
-        }
-        point = replace(point, **said, contention=True, divide="even")
-    try:
-        session, questions = ask_steps(point)
-        if len(questions) > 1:
-            raise InputError("scale draws one curve; name one machine, layout, strategy and overlap")
-        return session.step(questions[0])
-    except InputError as error:
-        which = f"{option} {count}: "
-        raise error.changed(lambda fault: Fault(which + fault.spelt("command").removeprefix(which))) from None
-    except Unsuitable as error:
-        raise InputError(
-            f"{option} {count}: --strategy {written.strategy or 'nccl'} does not fit: {error.why}"
-        ) from None
 
 
 def parse_counts(option: str, text: str | None) -> list[int]:

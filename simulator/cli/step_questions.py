@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,16 +22,16 @@ from simulator.cli.options import (
     read_all,
     refuse,
 )
-from simulator.cli.written import OVERLAP, CommandOptions
+from simulator.cli.written import OPTIONS, OVERLAP, CommandOptions
 from simulator.devices.gpu.gpu import Gpu
-from simulator.errors import InputError, nearest, one_line, refused
+from simulator.errors import Fault, InputError, nearest, one_line, refused
 from simulator.network.machine import Machine
 from simulator.questions.checks import MOST, WITHOUT_NCCL, From, changed, in_ways, refuse_all
 from simulator.questions.layout import REPLICAS, Layout, parse_layout
 from simulator.questions.options import ACCUMULATIONS, RECOMPUTED_PARTS, StepOptions
-from simulator.questions.step import BUCKET_BYTES, CheckpointQuestion, StepQuestion, accumulating
+from simulator.questions.step import BUCKET_BYTES, EXCHANGING, CheckpointQuestion, StepQuestion, accumulating
 from simulator.questions.where import Software, Where
-from simulator.spelling import mention
+from simulator.spelling import mention, option_of
 from simulator.step.precision import half_policy
 from simulator.units import whole_number
 
@@ -43,6 +43,35 @@ def ask_steps(written: CommandOptions, session: Session | None = None) -> tuple[
 
     *session*: one that already knows some machines or networks.  Raises InputError.
     """
+    session, found = _asked(written, session)
+    _check_exchanging(written, found)
+    return session, found
+
+
+def ask_points(points: Mapping[str, CommandOptions]) -> dict[str, tuple[Session, StepQuestion]]:
+    """Return the session and the question of each of *points*, the same step on other numbers of devices, by name.
+
+    What is said of exchanges is left out where one device steps alone.  Raises InputError, with the point's name.
+    """
+    found = {}
+    for name, written in points.items():
+        try:
+            session, questions = _asked(written, None)
+        except InputError as error:
+            raise error.changed(partial(of_point, name)) from None
+        if len(questions) > 1:
+            raise InputError("scale draws one curve; name one machine, layout, strategy and overlap")
+        found[name] = session, questions[0]
+    _check_exchanging(written, [question for _, question in found.values()])
+    return found
+
+
+def of_point(name: str, fault: Fault) -> Fault:
+    """Return *fault* with the *name* of the point that has it."""
+    return Fault(f"{name}: {fault.spelt('command').removeprefix(f'{name}: ')}")
+
+
+def _asked(written: CommandOptions, session: Session | None) -> tuple[Session, list[StepQuestion]]:
     known = session or Session()
     machines, ways = read_all(lambda: find_machines(written, known), lambda: _ways(written))
     session = known.calibrated(read_calibrations(written.calibration, [known.machine(w) for w in machines]))
@@ -181,20 +210,20 @@ def _questions(
         found = [replace(each, options=replace(each.options, optimizer="adam")) for each in found]
     found = as_there(session, found)
     _check_said(written, session, found)
-    infers = ways[0].options.mode == "inference"
-    if infers or not any(each.gpus and len(each.gpus) + len(each.helpers) > 1 for each in found):
-        apart = {
-            mention("strategy"): written.strategy is not None,
-            mention("layout"): written.parallel not in ((), ("dp",)),
-            mention("bucket_bytes"): written.overlap != OVERLAP,
-            mention("sums_in_fp32"): written.reduce_fp32,
-            mention("divided"): written.divide != "even",
-            mention("nccl"): written.nccl is not None,
-            mention("contention", False): not written.contention,
-        }
-        none = f"{mention('mode', 'inference')} has none" if infers else "one device steps alone"
-        refuse(apart, f"is about an exchange, and {none}")
     return found
+
+
+def _check_exchanging(written: CommandOptions, questions: Sequence[StepQuestion]) -> None:
+    """Raise InputError for what is said of exchanges, if no step of *questions* has any."""
+    infers = questions[0].options.mode == "inference"
+    if infers or not any(each.gpus and len(each.gpus) + len(each.helpers) > 1 for each in questions):
+        none = f"{mention('mode', 'inference')} has none" if infers else "one device steps alone"
+        said = {name: getattr(written, option_of(name)) for name in (*EXCHANGING, "nccl")}
+        apart = {
+            mention(name, *([False] if value is False else [])): value not in (OPTIONS[option_of(name)][0], ("dp",))
+            for name, value in said.items()
+        }
+        refuse(apart, f"is about an exchange, and {none}")
 
 
 def _check_said(written: CommandOptions, session: Session, questions: Sequence[StepQuestion]) -> None:
@@ -246,17 +275,23 @@ def _shared_out(written: CommandOptions, way: StepQuestion, count: int) -> StepQ
     if written.global_batch is None:
         return way
     whole = parse_count("global_batch", written.global_batch, _COUNT)
-    parts = replicas * (way.batch if written.micro_batch else way.micro_batches)
+    evenly = written.micro_batch is not None or not way.divided
+    parts = (replicas if evenly else 1) * (way.batch if written.micro_batch else way.micro_batches)
+    if not evenly and whole < replicas * parts:
+        raise refused("global_batch", f"{replicas} devices share it; {replicas * parts} would do", whole)
     if whole % parts:
         less = whole // parts * parts
-        of = [f"{replicas} {'devices' if replicas == count else 'replicas'}"] if replicas > 1 else []
+        of = [f"{replicas} {'devices' if replicas == count else 'replicas'}"] if replicas > 1 and evenly else []
         if written.micro_batch:
             of.append(f"micro-batches of {way.batch}")
         elif way.micro_batches > 1:
             of.append(f"{way.micro_batches} micro-batches")
         near = " and ".join(str(size) for size in (less, less + parts) if size)
         raise refused("global_batch", f"{' x '.join(of)} do not share it evenly; {near} would do", whole)
-    return replace(way, micro_batches=whole // parts) if written.micro_batch else replace(way, batch=whole // parts)
+    if written.micro_batch:
+        return replace(way, micro_batches=whole // parts)
+    batch, remainder = (whole // parts, 0) if evenly else divmod(whole // parts, replicas)
+    return replace(way, batch=batch, remainder=remainder)
 
 
 def _overlap(text: str) -> float:

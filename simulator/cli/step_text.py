@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from math import isfinite
 from typing import TYPE_CHECKING
@@ -23,6 +22,7 @@ from simulator.results.words import (
     INPUT_WORDS,
     MODE_WORDS,
     change_words,
+    device_words,
     divided_words,
     kernel_words,
     precision_words,
@@ -108,14 +108,6 @@ def how_words(result: TrainingResult, precision: str) -> list[str]:
     libraries = result.question.software.libraries
     how += [f"libraries of {month_words(libraries)}"] if libraries else []
     return how + (["calibrated"] if step.calibrated else [])
-
-
-def device_words(result: TrainingResult) -> str:
-    """Return the devices by part: ``8 x v100-sxm2-16gb``."""
-    counts: Counter[str] = Counter()
-    for device in result.memory:
-        counts[device.part] += device.count
-    return " and ".join(f"{count} x {part}" if count > 1 else part for part, count in counts.items())
 
 
 def fit_words(result: TrainingResult) -> str:

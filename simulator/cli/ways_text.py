@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from simulator.cli.ranking import price_words, ranking_lines
 from simulator.cli.step_text import (
     alternative_lines,
-    device_words,
     fit_words,
     how_words,
     parameter_words,
@@ -20,7 +19,7 @@ from simulator.results.order import grouped
 from simulator.results.reason import steps_verdict
 from simulator.results.step_view import trust_words
 from simulator.results.training import TrainingResult
-from simulator.results.words import MODE_WORDS, precision_words
+from simulator.results.words import MODE_WORDS, device_words, precision_words
 from simulator.units import format_duration
 
 _SAME = 1e-6  # relative difference of rates that rounding makes

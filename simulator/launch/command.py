@@ -51,7 +51,7 @@ class Command:
     ``outer`` are the words before the launcher that starts the processes of a node (``srun ...``), ``launcher`` its own
     and ``arguments`` those of ``program``, which is "" if none is named; ``starter`` is "" without such a launcher.
     ``environment`` are the variables that the script and the words before the program set; ``container`` says which
-    GPUs these show to a container, if they start it in one.
+    GPUs these show to a container, if they start it in one, and ``note`` that they show it none.
     """
 
     outer: Sequence[Word]
@@ -61,6 +61,7 @@ class Command:
     arguments: Sequence[Word]
     environment: Mapping[str, Word] = field(default_factory=dict)
     container: Word | None = None
+    note: str = ""
 
     @property
     def is_launched(self) -> bool:
@@ -94,7 +95,9 @@ def find_command(script: Script, file: str) -> Command:
             divided = _divided(words)
             before = whole if divided.launcher is divided.arguments else whole[: len(whole) - len(divided.arguments)]
             environment = {**script.environment(place), **set_by(before), **inner}
-            return replace(divided, environment=environment, container=container_gpus(before))
+            return replace(
+                divided, environment=environment, container=container_gpus(before), note=container_note(before)
+            )
     raise InputError(
         Fault("no command with arguments is there; for example torchrun pretrain_gpt.py --num-layers 24 ...", file)
     )
@@ -197,6 +200,13 @@ _WRAPPERS = _CONTAINERS | frozenset(
     )
 )
 _SHOWS = "NVIDIA_VISIBLE_DEVICES"  # to a container; outside it has no effect
+_OF_DOCKER = ("run", "--gpus all", ("--gpus", "--runtime", "--device", "--privileged"))
+_OF_SINGULARITY = ("exec", "--nv", ("--nv", "--nvccli", "--rocm"))
+# How a command starts a container, what shows that all GPUs, and the options that show it some.
+_STARTED = {
+    **dict.fromkeys(("docker", "podman", "nerdctl"), _OF_DOCKER),
+    **dict.fromkeys(("singularity", "apptainer"), _OF_SINGULARITY),
+}
 _DEVICES = re.compile(r'"?device=([\w.:/-]+(?:,(?!\w+=)[\w.:/-]+)*)')
 _COUNT = re.compile(r"(?:count=)?(\d{1,4})(?:,.*)?")
 
@@ -217,14 +227,33 @@ def bare(words: Sequence[Word], launchers: Collection[str], last: Callable[[Word
 
 def container_gpus(words: Sequence[Word]) -> Word | None:
     """Return which GPUs ``docker run --gpus`` shows to *words*, as NVIDIA_VISIBLE_DEVICES says it; None: not said."""
-    start = next((i for i, word in enumerate(words) if word.text.rpartition("/")[2] in _CONTAINERS), len(words))
+    start = _start(words)
     for before, word in zip(words[start:], words[start + 1 :], strict=False):
         option, equals, value = word.text.partition("=")
         if before.text == "--gpus" or (option == "--gpus" and equals):
             return _shown(word, word.text if before.text == "--gpus" else value)
+        if word.text.startswith(f"--env={_SHOWS}="):
+            return replace(word, text=word.text.split("=", 2)[2])
         if before.text in ("-e", "--env") and option == _SHOWS:
             return replace(word, text=value)
     return None
+
+
+def container_note(words: Sequence[Word]) -> str:
+    """Return a note if *words* start a container and none of them shows it a GPU; otherwise an empty one."""
+    command, *others = [word.text for word in words[_start(words) :]] or [""]
+    name = command.rpartition("/")[2]
+    verb, shows, options = _STARTED.get(name, ("", "", ()))
+    starts = bool(verb) and next((word for word in others if not word.startswith("-")), "") == verb
+    shown = {word.partition("=")[0] for word in others}.intersection(options)
+    if not starts or shown or container_gpus(words) is not None:
+        return ""
+    return f"{name} {verb}: shows its container no GPU, unless that is its default; simulated as with {shows}"
+
+
+def _start(words: Sequence[Word]) -> int:
+    """Return the place of the command among *words* that starts a container; their number if none does."""
+    return next((i for i, word in enumerate(words) if word.text.rpartition("/")[2] in _CONTAINERS), len(words))
 
 
 def _shown(word: Word, said: str) -> Word:
@@ -232,5 +261,5 @@ def _shown(word: Word, said: str) -> Word:
     if devices is not None:
         return replace(word, text=devices[1])
     if count is not None:
-        return replace(word, text=",".join(map(str, range(int(count[1])))))
+        return replace(word, text=",".join(map(str, range(int(count[1])))) or "none")
     return replace(word, text=said.partition(",")[0])

@@ -64,7 +64,10 @@ def read_launch(text: str, at_hand: int | None = None, own: int | None = None) -
     if "num-layers" in args and _OTHER_MODELS.search(command.program):
         args.fault("num-layers", f"{command.program} trains no GPT; name the network by --workload without them")
     add_config(launcher)
-    found = LaunchLine(notes=_twice(script, file), variables={n: word.text for n, word in command.environment.items()})
+    found = LaunchLine(
+        notes=[*_twice(script, file), *filter(None, [command.note])],
+        variables={n: word.text for n, word in command.environment.items()},
+    )
     read_variables(found)
     ranks = read_ranks(command, launcher, script.comments, own, file, found.notes)
     args.faults += [] if launcher is args else launcher.faults

@@ -16,6 +16,7 @@ from simulator.launch.hosts import read_hosts
 from simulator.launch.unread import ON_CPU
 from simulator.launch.words import Word
 from simulator.records import dataclass
+from simulator.spelling import mention
 
 _CONTAINER = "NVIDIA_VISIBLE_DEVICES"  # of a container, within which all others count; docker's --gpus makes it
 _BASE = "ROCR_VISIBLE_DEVICES"  # of the driver below HIP, whose numbers count within it
@@ -220,5 +221,5 @@ def _distinct(listed: str) -> tuple[int, ...] | None:
 
 
 def _fault(launcher: Arguments, word: Word, message: str) -> None:
-    place = (word.line, word.column) if launcher.file != "--launch" else (0, 0)
+    place = (word.line, word.column) if launcher.file != mention("launch") else (0, 0)
     launcher.faults.append(Fault(message, launcher.file, *place))

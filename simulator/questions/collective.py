@@ -23,6 +23,10 @@ REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)
 _WIDE_INTEGERS = ("int32", "uint32", "int64", "uint64")
 _REDUCING = ("all-reduce", "reduce-scatter", "reduce")
 _ROOTED = ("broadcast", "reduce")
+SENDING = ("all-to-all", "send-recv")
+"""Collectives that are sends and receives, for which NCCL has no algorithms."""
+OF_NCCL = ("algorithm", "protocol", "nvls")
+"""Fields of exchanges, of their own and of steps, that change what NCCL chooses."""
 # Reductions that switches do, by type (ncclNvlsSupported). NCCL computes an average as a product and a sum, which they
 # do not do.
 _IN_SWITCH = {
@@ -104,7 +108,10 @@ class CollectiveQuestion:
     def unread(asked: Any) -> Iterator[tuple[str, str]]:
         """Yield the fields that an exchange with the fields of *asked* does not read, and why."""
         if asked.strategy != "nccl":
-            yield from ((name, WITHOUT_NCCL) for name in ("algorithm", "protocol", "gpus_per_process"))
+            yield from ((name, WITHOUT_NCCL) for name in (*OF_NCCL, "gpus_per_process"))
+        if asked.collective in SENDING:
+            why = f"chooses how a collective goes; {asked.collective} is sends and receives, which have no algorithm"
+            yield from ((name, why) for name in OF_NCCL)
         if not is_served(asked.strategy):
             yield "servers", f"is for {mention('strategy', 'parameter-server')}"
 

@@ -21,6 +21,7 @@ Feature = Literal[
     "search",
     "send-recv",
     "pxn",
+    "strict",
 ]
 OLDEST_RULES: Version = (2, 6)  # the oldest version whose planning tables are known
 
@@ -51,6 +52,9 @@ FEATURES: Mapping[Feature, FirstVersion] = {
     ),
     "nvls": FirstVersion((2, 17), "in the tables of 2.17.1, for one node; not in 2.16.2's"),
     "nvls_tree": FirstVersion((2, 18), "2.18.1: inter-node algorithms for NVLink SHARP"),
+    "strict": FirstVersion(
+        (2, 24), "2.24.3: strict enforcement of NCCL_ALGO; before it rings stayed for all but all-reduce (issue 1304)"
+    ),
     "pat": FirstVersion((2, 23), "not in the tables of 2.20.3; in those of 2.24; UNVERIFIED: 2.23"),
 }
 # By the least compute capability of a generation: the first version made for it.

@@ -7,7 +7,17 @@ from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
 from simulator.errors import one_line
-from simulator.questions.checks import MOST, From, check, gpu_faults, is_served, server_faults, unread_faults
+from simulator.questions.checks import (
+    MOST,
+    WITHOUT_NCCL,
+    From,
+    check,
+    gpu_faults,
+    is_served,
+    server_faults,
+    unread_faults,
+)
+from simulator.questions.collective import OF_NCCL, Algorithm, Protocol
 from simulator.questions.input import InputQuestion
 from simulator.questions.layout import REPLICAS, Layout
 from simulator.questions.options import USUAL, Accumulation, StepOptions
@@ -21,7 +31,9 @@ _OF_SERVERS = {
     "staleness": "others wait for all",
     "lost": f"others go on from a checkpoint ({mention('mtbf_s')})",
 }
-_EXCHANGING = ("strategy", "layout", "bucket_bytes", "sums_in_fp32", "divided", "contention")
+_OF_LOOP = ("strategy", *OF_NCCL)
+EXCHANGING = ("strategy", "layout", "bucket_bytes", "sums_in_fp32", "divided", "contention", *OF_NCCL)
+"""Fields of a step that are about its exchanges."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +75,9 @@ class StepQuestion:
         How several devices divide the work; by default each has a replica of the network.
     strategy : str
         The strategy that exchanges gradients or shards; exchanges within layers use NCCL.
+    algorithm, protocol, nvls
+        What replaces NCCL's own choice in all its collectives, as in
+        :class:`~simulator.questions.collective.CollectiveQuestion`.
     bucket_bytes : float
         Gradients are exchanged in buckets of this size during the backward pass; 0: all after it.  Shards of parameters
         (``zero=3``) are exchanged unit by unit.
@@ -86,7 +101,10 @@ class StepQuestion:
     epoch_samples : int
         Samples of an epoch; 0: not asked for.
     divided : bool
-        The samples (``batch`` per GPU) are divided among replicas so that all finish together, not evenly.
+        The samples (``batch`` per GPU, and ``remainder``) are divided among replicas so that all finish together, not
+        evenly.
+    remainder : int
+        With ``divided``, samples of all GPUs together beyond ``batch`` of each.
     helpers : tuple of str
         CPUs that also get a part of these samples.
     lost : (name, seconds), optional
@@ -113,6 +131,9 @@ class StepQuestion:
     gpus: tuple[int, ...] | None = None
     layout: Layout = REPLICAS
     strategy: str = "nccl"
+    algorithm: Algorithm | None = None
+    protocol: Protocol | None = None
+    nvls: bool = True
     bucket_bytes: Annotated[float, From(0)] = BUCKET_BYTES
     sums_in_fp32: bool = False
     prefetches: bool = True
@@ -123,6 +144,7 @@ class StepQuestion:
     staleness: int | None = 0
     epoch_samples: Annotated[int, From(0)] = 0
     divided: bool = False
+    remainder: Annotated[int, From(0)] = 0
     helpers: tuple[str, ...] = ()
     lost: tuple[str, float] | None = None
     checkpoints: CheckpointQuestion | None = None
@@ -146,6 +168,8 @@ class StepQuestion:
             yield f"{mention('staleness', self.staleness)}: must be at least 0, or async"
         if self.helpers and not self.divided:
             yield f"{mention('helpers', ','.join(self.helpers))}: a CPU gets a part of what is divided best"
+        if self.remainder and not self.divided:
+            yield f"{mention('remainder', self.remainder)}: is a part of what is divided best"
         if self.programs > 1 and self.input is not None:
             yield f"{mention('input')}: applies to one program; leave out {mention('programs')}"
         adds = self.micro_batches > 1 and self.layout.zero < 2 and self.options.mode in ("train", "backward")
@@ -174,7 +198,7 @@ class StepQuestion:
         of_replicas = f"is for {mention('layout', 'dp')}"
         if alone or mode == "inference":
             none = "one device steps alone" if alone else f"{mention('mode', mode)} has none"
-            yield from ((name, f"is about an exchange, and {none}") for name in _EXCHANGING)
+            yield from ((name, f"is about an exchange, and {none}") for name in (*EXCHANGING, "remainder"))
         if mode != "train":
             yield from (
                 (name, f"is about training, and {mention('mode', mode)} updates nothing") for name in _OF_SERVERS
@@ -182,19 +206,21 @@ class StepQuestion:
         if not layout.has_replicas:
             whole = f"{of_replicas}; servers keep the parameters of whole replicas"
             yield from ((name, whole) for name in ("servers", *_OF_SERVERS))
+        if asked.strategy != "nccl" and not layout.divides_network:
+            yield from ((name, WITHOUT_NCCL) for name in OF_NCCL)
         if not served:
             yield "servers", f"is for {mention('strategy', 'parameter-server')}"
             yield from (
                 (name, f"is for {mention('strategy', 'parameter-server')}; {why}") for name, why in _OF_SERVERS.items()
             )
         if served or not layout.has_replicas:
-            yield from ((name, f"{of_replicas}, with a collective") for name in ("divided", "helpers"))
+            yield from ((name, f"{of_replicas}, with a collective") for name in ("divided", "remainder", "helpers"))
         if layout.zero == 3 or layout.process != "each":
             yield "bucket_bytes", f"{of_replicas}; shards are gathered one unit ahead"
         elif served and asked.bucket_bytes:
             yield "bucket_bytes", "servers exchange key by key, a layer at a time; leave it out or take none"
         if layout.process == "loop":
-            yield "strategy", f"of {mention('layout', 'loop')} is a sum on the first GPU"
+            yield from ((name, f"of {mention('layout', 'loop')} is a sum on the first GPU") for name in _OF_LOOP)
         if layout.process != "each":
             yield "sums_in_fp32", f"{of_replicas} or fsdp; one process sums as it stores"
             yield "contention", "applies to one process for each GPU"
@@ -230,8 +256,19 @@ class StepQuestion:
         return "nccl" if self.layout.divides_network else None
 
     @property
+    def forced(self) -> str:
+        """What replaces NCCL's own choice, in words after a space; empty if nothing does."""
+        said = filter(None, (self.algorithm, self.protocol, "" if self.nvls else "no NVLS"))
+        words = ", ".join(said).replace("_", " ")
+        return f" ({words})" if words else ""
+
+    @property
     def way(self) -> str:
         """How several devices exchange, in a few words."""
+        return self._way + self.forced
+
+    @property
+    def _way(self) -> str:
         layout = self.layout
         if self.has_servers:
             words = {0: self.strategy, None: f"{self.strategy}, asynchronous"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from simulator.questions.collective import OF_NCCL
 from simulator.questions.where import month_words
 from simulator.results.changed import changed_entry
 from simulator.results.document import SCHEMA_VERSION, plain, taken
@@ -48,9 +49,11 @@ def _entry(result: TrainingRun) -> dict[str, Any]:
         "parallel": result.parallel or None,
         "bucket_bytes": question.bucket_bytes if result.parallel and question.layout.zero < 3 else None,
         **taken(result, "is_bound counts_software"),
+        **{name: getattr(question, name) for name in OF_NCCL if question.forced},
         "nccl": ".".join(map(str, question.software.nccl)) if result.strategy == "nccl" else None,
         **({"libraries": month_words(question.software.libraries)} if question.software.libraries else {}),
         **taken(result, "device_count part=step.part samples tokens"),
+        "parts": [{"part": part, "device_count": count} for part, count in result.parts.items()],
         **taken(question, "micro_batches programs"),
         "sizes": dict(question.sizes),
         "step_time_s": result.step_time_s,

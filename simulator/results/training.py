@@ -14,6 +14,7 @@ from simulator.results.step_view import step_view
 from simulator.results.training_run import TrainingRun
 from simulator.results.trust import Trust
 from simulator.results.view import Fact, html_of
+from simulator.results.words import device_words
 from simulator.units import format_duration
 
 
@@ -23,7 +24,7 @@ class TrainingResult(TrainingRun):
 
     def __repr__(self) -> str:
         """Return the answer in one line."""
-        on = f"{self.device_count} x {self.step.part} of {self.machine}"
+        on = f"{device_words(self)} of {self.machine}"
         rate = f"{self.throughput:.4g} {self.step.sample}/s"
         does = "" if self.fits else ", does not fit into memory"
         takes = f"{format_duration(self.step_time_s)}, {rate}{does}{said(self.changed)}"
@@ -35,11 +36,10 @@ class TrainingResult(TrainingRun):
 
     def _repr_html_(self) -> str:
         """Return the result as an HTML table, for notebooks."""
-        on = f"{self.machine}, {self.device_count} x {self.step.part}"
         what = f"{self.step.workload}, {self.samples} {self.step.sample} a step"
         return html_of(
             [
-                Fact("machine", on),
+                Fact("machine", f"{self.machine}, {device_words(self)}"),
                 *change_fact(self.changed),
                 Fact("network", what),
                 Fact("way", self.way),

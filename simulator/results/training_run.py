@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from simulator.engine.timeline import Timeline
@@ -75,6 +77,14 @@ class TrainingRun:
     def machine(self) -> str:
         """The name of the machine."""
         return self.step.machine
+
+    @property
+    def parts(self) -> Mapping[str, int]:
+        """The number of devices of each part."""
+        counts: Counter[str] = Counter()
+        for device in self.memory:
+            counts[device.part] += device.count
+        return counts
 
     @property
     def price_per_hour(self) -> Price | None:

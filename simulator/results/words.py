@@ -78,9 +78,14 @@ def change_words(other: Alternative, result: StepResult) -> str:
     return f"{other.change}, for {result.samples} {result.sample if result.samples != 1 else result.sample[:-1]}"
 
 
+def device_words(result: TrainingRun) -> str:
+    """Return the devices by part: ``8 x v100-sxm2-16gb``."""
+    return " and ".join(f"{count} x {part}" if count > 1 else part for part, count in result.parts.items())
+
+
 def divided_words(result: TrainingRun) -> str:
     """Return how the devices divide the step and exchange."""
     layout = result.question.layout
     if layout.divides_network or layout.zero in (1, 2) or layout.process != "each" or result.servers is not None:
         return result.way
-    return f"FSDP, {result.strategy}" if layout.zero else f"DDP, {result.way}"
+    return f"FSDP, {result.strategy}{result.question.forced}" if layout.zero else f"DDP, {result.way}"

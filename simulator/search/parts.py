@@ -11,7 +11,6 @@ from typing import NamedTuple
 from simulator.api.session import Session
 from simulator.collectives.bundle import ConcurrentGroups
 from simulator.collectives.communicator import Communicator
-from simulator.collectives.registry import strategy_of
 from simulator.engine.executor import alone, execute
 from simulator.errors import refused
 from simulator.network.machine import Machine
@@ -55,7 +54,7 @@ class CollectiveTimes:
 
     def __init__(self, session: Session, question: StepQuestion, machine: Machine) -> None:
         self._machine = machine
-        self._strategy = strategy_of(question.strategy, question.software, constants=session.constants)
+        self._strategy = session.strategy(question)
         self._found: dict[Hashable, float] = {}
 
     def seconds(self, bundles: Sequence[ConcurrentGroups], op: Collective, size_bytes: float) -> float:
@@ -153,7 +152,7 @@ class RankWork:
         place = places.place(node)
         role = Role(place, node, self.group.n_ranks, launches_of(place.device, network, self.question.options))
         layout = replace(self.question.layout, dp=None, pp=1, vp=1, zero=0, shards=None, schedule="1f1b")
-        nccl = strategy_of("nccl", self.question.software, constants=self.session.constants)
+        nccl = self.session.strategy(self.question, "nccl")
         shared = SharedStep(places, network, changed(self.question, layout=layout), self.group, nccl, nccl)
 
         def part_s(part: Part) -> float:

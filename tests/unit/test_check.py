@@ -14,6 +14,7 @@ import pytest
 from simulator.api import Session
 from simulator.api.faulty import (
     fewer_adapters,
+    fewer_links,
     narrower_pcie,
     slower_adapters,
     without_gpudirect,
@@ -225,6 +226,14 @@ def test_one_link_that_is_amiss_is_named(machine, nodes, link, words, verdict) -
     found = checked(as_log(times, hosts=nodes), machine)
     assert found.verdict == verdict
     assert found.explanations[0].words.startswith(words)
+
+
+def test_half_of_the_links_of_a_pair_that_are_down_are_named() -> None:
+    machine = fewer_links(load_topology("dgx-1-v100-16gb"), 1, ("gpu0", "gpu3"))
+    found = checked(as_log(times_on(machine), devices=range(8)), "dgx-1-v100-16gb")
+    best = found.explanations[0].error
+    words = [each.words for each in found.explanations if each.error < best + 0.01]
+    assert "1 of the 2 links of two GPUs down, as gpu0-gpu3" in words
 
 
 @pytest.mark.parametrize(

@@ -240,6 +240,27 @@ def test_a_line_that_trains_on_the_cpu_is_refused(line: str) -> None:
         read_launch(line)
 
 
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("docker run --rm image", True),
+        ("sudo podman run -v $PWD:/work image", True),
+        ("singularity exec image.sif", True),
+        ("docker run --gpus all image", False),
+        ("docker run --runtime=nvidia image", False),
+        ("docker run --device=/dev/kfd image", False),
+        ("docker run --env=NVIDIA_VISIBLE_DEVICES=0,1 image", False),
+        ("docker exec image", False),
+        ("nvidia-docker run image", False),
+        ("apptainer exec --nv image.sif", False),
+        ("srun --container-image image", False),
+    ],
+)
+def test_a_container_that_is_shown_no_gpu_is_told(line: str, told: bool) -> None:
+    notes = read_launch(f"{line} torchrun --nproc-per-node 2 main.py -a resnet50 -b 64").notes
+    assert any("shows its container no GPU" in note for note in notes) is told
+
+
 def test_a_gpu_as_the_device_is_read() -> None:
     line = "torchrun --nproc-per-node 2 main.py -a resnet50 -b 64 --device cuda:0"
     assert not any("--device" in note for note in read_launch(line).notes)

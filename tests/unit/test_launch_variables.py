@@ -41,10 +41,9 @@ def test_launches_do_not_block_where_the_variable_is_off_or_of_another_command()
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("NCCL_ALGO=Ring torchrun --nproc-per-node 2", "NCCL_ALGO=Ring"),
+        ("NCCL_ALGO=^Ring torchrun --nproc-per-node 2", "NCCL_ALGO=^Ring"),
         ("NCCL_P2P_DISABLE=1 torchrun --nproc-per-node 2", "NCCL_P2P_DISABLE=1"),
-        ("env NCCL_NVLS_ENABLE=0 torchrun --nproc-per-node 2", "NCCL_NVLS_ENABLE=0"),
-        ("mpirun -np 2 -x NCCL_PROTO=LL python", "NCCL_PROTO=LL"),
+        ("mpirun -np 2 -x NCCL_PROTO=LL,Simple python", "NCCL_PROTO=LL,Simple"),
         ("srun --export=ALL,NCCL_MAX_NCHANNELS=4 -n 2 python", "NCCL_MAX_NCHANNELS=4"),
         ("NCCL_IB_DISABLE=1 torchrun --nnodes 2 --nproc-per-node 8", "NCCL_IB_DISABLE=1"),
         ("NCCL_NET_GDR_LEVEL=LOC torchrun --nnodes 2 --nproc-per-node 8", "NCCL_NET_GDR_LEVEL=LOC"),
@@ -64,6 +63,7 @@ def test_settings_that_change_times_and_are_not_modelled_are_told(line: str, tol
     "line",
     [
         "NCCL_DEBUG=INFO NCCL_P2P_DISABLE=0 NCCL_NVLS_ENABLE=1 torchrun --nproc-per-node 2",
+        "NCCL_ALGO=Ring NCCL_PROTO=LL NCCL_NVLS_ENABLE=0 torchrun --nproc-per-node 2",  # options of the step
         "NCCL_IB_DISABLE=1 NCCL_IB_HCA=mlx5_0 torchrun --nproc-per-node 8",  # one machine has no use for adapters
         "NCCL_SOCKET_IFNAME=eth0 NCCL_IB_TIMEOUT=22 torchrun --nnodes 2 --nproc-per-node 8",
         "NVTE_FLASH_ATTN=1 TORCH_DISTRIBUTED_DEBUG=INFO torchrun --nproc-per-node 2",

@@ -204,6 +204,8 @@ ODD: Sequence[Question] = (
     CollectiveQuestion(where=P3, size_bytes=1e6, collective="broadcast", strategy="nccl", root=3, gpus_per_process=8),
     CollectiveQuestion(where=Where("dgx-h100"), size_bytes=1e6, dtype="fp8", software=Software((2, 18))),
     CollectiveQuestion(where=P3, size_bytes=1e6, strategy="nccl", gpus=(3, 1), algorithm="ring"),
+    CollectiveQuestion(where=P3, size_bytes=1e6, strategy="nccl", protocol="LL", nvls=False),
+    StepQuestion(where=P3, workload="resnet18", batch=4, algorithm="tree", protocol="Simple", nvls=False),
     CollectiveQuestion(where=P3, size_bytes=1e6, strategy="parameter-server-1"),
     STEP,
     StepQuestion(where=TWO, workload="resnet18", batch=4, strategy="ring", bucket_bytes=0.0, contention=True),

@@ -53,6 +53,8 @@ SIMULATE: dict[str, tuple[str, str]] = {
     "--group-size": (f"{_P3} bytes:1MB --strategy nccl", "2"),
     "--gpus-per-process": (f"{_P3} bytes:64B --strategy nccl", "8"),
     "--algorithm": (f"{_P3} bytes:64MB --strategy nccl", "tree"),
+    "--protocol": (f"{_P3} bytes:64MB --strategy nccl", "LL"),
+    "--no-nvls": ("--topology dgx-h100 --workload bytes:64MB --strategy nccl", ""),
     "--dtype": ("--topology dgx-h100 --workload bytes:64MB --strategy nccl", "fp8"),
     "--redop": ("--topology dgx-h100 --workload bytes:64MB --strategy nccl", "max"),
     "--batch": (_STEP, "4"),

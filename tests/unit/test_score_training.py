@@ -130,6 +130,16 @@ def test_replicas_that_exchange_nothing_take_as_long_as_alone():
         asked(**row, strategy="none", n_gpus="8", fsdp="1")
 
 
+def test_a_row_forces_the_algorithm_of_nccl():
+    shared = {"machine": "p3.16xlarge", "n_gpus": "8", "sync": "ddp"}
+    assert asked(**shared, algorithm_forced="Tree").algorithm == "tree"
+    assert asked(algorithm_forced="Tree").algorithm is None  # one GPU exchanges nothing
+    with pytest.raises(NotScored, match="forced algorithm 'tree' is not what ring does"):
+        asked(**shared, algorithm_forced="Tree", strategy="ring")
+    with pytest.raises(NotScored, match="forced algorithm 'hierarchical' is not what nccl does"):
+        asked(**shared, algorithm_forced="hierarchical")
+
+
 @pytest.mark.parametrize(
     ("cells", "option", "value"),
     [

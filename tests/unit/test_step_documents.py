@@ -53,7 +53,7 @@ def test_every_key_of_a_step_is_explained() -> None:
     words = {"forward", "backward", "update", "compute", "memory", "latency", "host", "exchange", "fill", "copies"}
     words |= {"computing", "slowest", "tensor", "context", "expert", "data", "tied", "gain"}  # of some steps
     words |= {"disk_operations", "disk_bandwidth", "disk_link", "readers", "decoders", "loaders"}  # of some inputs
-    words |= {"cores", "pinning", "loop", "step", "libraries"}
+    words |= {"cores", "pinning", "loop", "step", "libraries", "algorithm", "protocol", "nvls"}
     assert named - words <= keys_of(document)
 
 

@@ -6,14 +6,14 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from simulator.api import Session
-from simulator.api.faulty import faulty_machines, narrower_pcie
+from simulator.api.faulty import faulty_machines, fewer_links, narrower_pcie
 from simulator.errors import InputError
-from simulator.questions.collective import Algorithm, CollectiveQuestion, Protocol
+from simulator.questions.collective import SENDING, Algorithm, CollectiveQuestion, Protocol
 from simulator.questions.nccl import version_words
 from simulator.questions.where import NCCL_TODAY, SlowLink
 from simulator.topology.topology import Topology
 
-MOST_CAUSES = 21  # approximate number, for progress bars
+MOST_CAUSES = 22  # approximate number, for progress bars
 _ALGORITHMS: tuple[Algorithm, ...] = ("ring", "tree", "nvls")
 _PROTOCOLS: tuple[Protocol, ...] = ("LL", "LL128", "Simple")
 _HALF = 0.5  # a card in a slot of half the width, which NCCL knows where it is on PCIe
@@ -32,16 +32,22 @@ def causes_of(
         left = [reason for reason in faulty.reasons if reason not in fixed]
         if left and not faulty.decided_by & set(fixed):
             yield from _there(session, question, f"{faulty.what} ({', '.join(left)})", faulty.topology, ())
-    for words, link in _slow_links(session, question):
-        narrow = narrower_pcie(topology, link.factor, link.ends.split("-")) if link.factor == _HALF else topology
+    for words, link, there in _slow_links(session, question):
+        ends, narrow = link.ends.split("-"), topology
+        if there is not None:
+            narrow = fewer_links(topology, round(link.factor * there), ends)
+        elif link.factor == _HALF:
+            narrow = narrower_pcie(topology, link.factor, ends)
         yield from _there(session, question, words, narrow, (link,) if narrow == topology else ())
-    for decided_by, words, asked in _choices(question):
+    for decided_by, words, asked in (*_choices(question), *_versions(question)):
         if not decided_by & set(fixed):
             yield words, asked
 
 
 def _choices(question: CollectiveQuestion) -> Iterator[tuple[set[str], str, CollectiveQuestion]]:
     """Yield what NCCL may choose otherwise: the settings that decide it, words, and the question with that choice."""
+    if question.collective in SENDING:
+        return
     if question.nvls:
         words = "NVLS off (NCCL_NVLS_ENABLE, no multicast memory)"
         yield {"NCCL_NVLS_ENABLE", "NCCL_ALGO"}, words, replace(question, nvls=False)
@@ -51,6 +57,10 @@ def _choices(question: CollectiveQuestion) -> Iterator[tuple[set[str], str, Coll
     for protocol in _PROTOCOLS:
         words = f"the protocol {protocol} (NCCL_PROTO, a tuner's choice)"
         yield {"NCCL_PROTO"}, words, replace(question, protocol=protocol)
+
+
+def _versions(question: CollectiveQuestion) -> Iterator[tuple[set[str], str, CollectiveQuestion]]:
+    """Yield other versions of NCCL, as :func:`_choices` yields choices."""
     for version in _ERAS:
         if version != question.software.nccl:
             words = f"NCCL {version_words(version)} in place of {version_words(question.software.nccl)}"
@@ -70,8 +80,11 @@ def _there(
     yield words, replace(question, where=where)
 
 
-def _slow_links(session: Session, question: CollectiveQuestion) -> Iterator[tuple[str, SlowLink]]:
-    """Yield a slow or missing link of each kind at GPUs and adapters; other links of a kind have the same effect."""
+def _slow_links(session: Session, question: CollectiveQuestion) -> Iterator[tuple[str, SlowLink, int | None]]:
+    """Yield a slow or missing link of each kind at GPUs and adapters; other links of a kind have the same effect.
+
+    Each has a number if it is the share of so many parallel links that is left.
+    """
     machine = session.machine(question.where)
     seen = set()
     for link in machine.links:
@@ -81,12 +94,15 @@ def _slow_links(session: Session, question: CollectiveQuestion) -> Iterator[tupl
         if first.host != 0 or (*kinds, link.kind, link.count) in seen:
             continue
         if kinds == ("gpu", "gpu"):
-            yield f"the links of two GPUs down, as {ends}", SlowLink(ends, 0.0)
+            yield f"the links of two GPUs down, as {ends}", SlowLink(ends, 0.0), None
+            if down := link.count // 2:
+                words = f"{down} of the {link.count} links of two GPUs down, as {ends}"
+                yield words, SlowLink(ends, 1.0 - down / link.count), link.count
         elif kinds == ("gpu", "nvlink-switch"):
-            yield f"half of the links of one GPU down, as {ends}", SlowLink(ends, 0.5)
+            yield f"half of the links of one GPU down, as {ends}", SlowLink(ends, 0.5), None
         elif kinds in (("nic", "network-switch"), ("gpu", "pcie-switch"), ("gpu", "cpu")):
-            yield f"one link at half of its rate, as {ends}", SlowLink(ends, _HALF)
-            yield f"one link at a quarter of its rate, as {ends}", SlowLink(ends, 0.25)
+            yield f"one link at half of its rate, as {ends}", SlowLink(ends, _HALF), None
+            yield f"one link at a quarter of its rate, as {ends}", SlowLink(ends, 0.25), None
         else:
             continue
         seen.add((*kinds, link.kind, link.count))

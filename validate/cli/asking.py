@@ -18,6 +18,7 @@ from simulator.cli.options import refuse, wants_best
 from simulator.cli.step_questions import ask_steps
 from simulator.cli.written import CommandOptions, check_read
 from simulator.errors import Fault, InputError, one_line
+from simulator.questions.collective import OF_NCCL
 from simulator.questions.options import StepOptions
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.records import dataclass, replace
@@ -44,7 +45,7 @@ NOT_MEASURED: Mapping[str, str] = {
     **dict.fromkeys(("checkpoint_every", "checkpoint_time", "restart_time"), "applies to a run with failures"),
     **dict.fromkeys(("calibration", "contention", "what_if", "nccl", "epoch", "trust_code"), _MODEL),
     **dict.fromkeys(("json", "trace", "plot", "show_options"), _OUTPUT),
-    **dict.fromkeys(("pairs", "group_size", "gpus_per_process", "algorithm", "dtype", "redop"), _BY_TABLE),
+    **dict.fromkeys(("pairs", "group_size", "gpus_per_process", "dtype", "redop", *OF_NCCL), _BY_TABLE),
     **dict.fromkeys(("recompute_parts", "recompute_blocks"), "is Megatron-LM's; torch recomputes blocks or attention"),
     "fold": _MODEL,
     "prefetch": "torch's fully_shard decides it: the next unit is gathered ahead",

@@ -9,7 +9,7 @@ from contextlib import suppress
 from simulator.api import Session
 from simulator.api.collectives import ALPHA_S, is_strategy, machines_fitted_to
 from simulator.errors import one_line
-from simulator.questions.collective import ALGORITHMS, DTYPES, Algorithm, CollectiveQuestion, Dtype
+from simulator.questions.collective import ALGORITHMS, DTYPES, SENDING, Algorithm, CollectiveQuestion, Dtype
 from simulator.questions.nccl import Feature
 from simulator.questions.where import Software
 from simulator.workload.collective import Collective
@@ -66,7 +66,7 @@ def read_collective(cell: Cell, names: RowNames) -> RowQuestion:
         raise NotScored("the groups have more ranks than n_gpus")
     if group_size < 2:
         raise NotScored("a group of one rank exchanges nothing")
-    algorithm, strategy = _algorithm(cell("algorithm_forced"))
+    algorithm, strategy = forced_algorithm(cell("algorithm_forced"))
     strategy = _strategy(cell("strategy"), cell("algorithm_forced")) or strategy
     local_gpus, pairs = _gpu_set(cell("gpu_set"), collective[1], n_gpus // n_nodes, group_size)
     if algorithm is not None and names.strategy not in ("nccl", algorithm):
@@ -86,7 +86,7 @@ def read_collective(cell: Cell, names: RowNames) -> RowQuestion:
         group_size=group_size,
         pairs=pairs,
         gpus_per_process=_gpus_per_process(cell("software"), n_nodes, group_size) if chosen == "nccl" else 1,
-        algorithm=algorithm if chosen == "nccl" else None,
+        algorithm=algorithm if chosen == "nccl" and collective[1] not in SENDING else None,
         dtype=_dtype(cell("dtype")),
         software=Software(nccl=nccl_of(f"{cell('software')} {cell('measured')}", names.capability(where), *needs)),
     )
@@ -142,7 +142,7 @@ def _gpu_set(
     return tuple(gpus), ()
 
 
-def _algorithm(text: str) -> tuple[Algorithm | None, str | None]:
+def forced_algorithm(text: str) -> tuple[Algorithm | None, str | None]:
     """Return the NCCL algorithm or, failing that, the simulator strategy that *text* names; raises NotScored."""
     if not text:
         return None, None

@@ -38,6 +38,7 @@ from simulator.workload.find import is_described
 from simulator.workload.lora import LORA_LAYERS
 from simulator.workload.network import family_of
 from simulator.workload.zoo.registry import ZooEntry, build_network, find_entry
+from validate.kinds.collectives import forced_algorithm
 from validate.kinds.kind import Cell, Kind, RowQuestion
 from validate.kinds.layouts import ALONE, COLUMNS, ranks_and_layout
 from validate.kinds.serving import attention_library
@@ -53,7 +54,7 @@ _COLUMNS_ASKED = (
     *("recompute", "optimizer", "fused_optimizer", "loss", "attention", "predicted", "channels_last", "compiled"),
     *("issue", "era", "unclear", "fsdp_prefetch", "overlap", "modules", "network", "lora", "dropout", "mtp_layers"),
     *("gelu", "launch_blocking", "accumulate", "recompute_parts", "recompute_blocks", "inner", "kv_heads", "tied"),
-    *("lora_layers", "first_steps", "libraries"),
+    *("lora_layers", "first_steps", "libraries", "algorithm_forced"),
     *(column for column in COLUMNS if column not in ("n_gpus", "n_nodes")),
 )
 _MAX_SIZE = 1e8
@@ -104,9 +105,14 @@ def read_step(cell: Cell, names: RowNames) -> RowQuestion:
     gpus = names.gpus(where, nodes, range(ranks // nodes)) if machine.gpus else None
     gpus = gpus[:1] if gpus and alone else gpus
     threads = _THREADS.search(cell("schedule"))
+    algorithm, other = forced_algorithm(cell("algorithm_forced"))
+    strategy = "nccl" if alone else cell("strategy") or "nccl"
+    if other or (algorithm and strategy != "nccl" and not layout.divides_network):
+        raise NotScored(f"forced algorithm '{algorithm or other}' is not what {one_line(strategy, 40)} does")
     exchange: dict[str, Any] = {
         "layout": layout,
-        "strategy": "nccl" if alone else cell("strategy") or "nccl",
+        "strategy": strategy,
+        "algorithm": algorithm,
         "sums_in_fp32": "fp32" in cell("sync"),
         "prefetches": cell("fsdp_prefetch") != "0",
     }

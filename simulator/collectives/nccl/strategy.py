@@ -20,7 +20,7 @@ from simulator.collectives.search import say_ended
 from simulator.collectives.search.rings import FoundRing, find_rings
 from simulator.network.machine import Machine
 from simulator.plan.plan import Flow, Plan, PlanBuilder
-from simulator.questions.collective import ALGORITHMS, Algorithm, Protocol
+from simulator.questions.collective import ALGORITHMS, SENDING, Algorithm, Protocol
 from simulator.questions.nccl import FEATURES, Version, has, version_words
 from simulator.questions.where import NCCL_TODAY
 from simulator.records import dataclass, replace
@@ -127,7 +127,7 @@ class Nccl:
         graph = replace(comm_graph(request.group), version=self.version)
         builder.notes += version_notes(self.version, graph.compute_capability_max)
         kernels = KernelPlanner(builder, request, self.costs, present)
-        if request.collective in ("all-to-all", "send-recv"):
+        if request.collective in SENDING:
             if not has(self.version, "send-recv"):
                 own, came = version_words(self.version), version_words(FEATURES["send-recv"].version)
                 raise Unsuitable(f"NCCL {own} has no send and receive, which came with {came}")
@@ -135,6 +135,8 @@ class Nccl:
             return builder.build()
         wanted: tuple[Algorithm, ...] | None = (cast(Algorithm, self.algorithm),) if self.algorithm else None
         adds = request.collective in ("all-reduce", "reduce-scatter")
+        if wanted and request.collective != "all-reduce" and not has(self.version, "strict"):
+            wanted = (*wanted, "ring")
         if not self.nvls or (adds and not self.in_switch):
             wanted = tuple(a for a in wanted or ALGORITHMS if not a.startswith("nvls"))
             if not wanted:
