@@ -8,7 +8,7 @@ PyTorch's dispatch is modelled operator by operator; for MXNet, only the average
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from simulator.constants import constants
 from simulator.devices.cpu.cpu import Cpu
@@ -109,12 +109,20 @@ def framework_scale(device: Gpu | Cpu, framework: Framework) -> float:
     return host_costs(device).megatron if framework == "megatron" and isinstance(device, Gpu) else 1.0
 
 
-def hook_time(device: Gpu | Cpu) -> float:
-    """Return the host time of hooks around a layer with parameters in one pass, in seconds; 0 on a CPU.
+def host_time(
+    device: Gpu | Cpu, constant: Literal["gradient_s", "hook_s", "product_s", "update_s"], times: int = 1
+) -> float:
+    """Return the host time, in seconds, of *times* repetitions of what *constant* is the time of; 0 on a CPU.
 
-    DeepSpeed's ZeRO-3 runs them in Python (``deepspeed/runtime/zero/parameter_offload.py``).
+    ``gradient_s`` stores the gradient of a parameter tensor, and ``update_s`` gathers one for a fused update.
+    ``product_s`` is the library call of one more matrix product of a layer: Transformer Engine's GroupedLinear calls
+    cuBLAS once per expert, on several streams (Megatron-LM, ``--moe-grouped-gemm``).  ``hook_s`` is that of the hooks
+    around a layer with parameters in one pass, which DeepSpeed's ZeRO-3 runs in Python
+    (``deepspeed/runtime/zero/parameter_offload.py``).
     """
-    return 0.0 if isinstance(device, Cpu) else host_costs(device).hook_s * device.calibration.dispatch
+    if isinstance(device, Cpu):
+        return 0.0
+    return times * float(getattr(host_costs(device), constant)) * device.calibration.dispatch
 
 
 def unit_time(device: Gpu | Cpu, parameters: int) -> float:
@@ -160,24 +168,3 @@ def dispatch_time(gpu: Gpu | Cpu, operator: Operator, phase: Phase) -> float:
     besides_s = getattr(costs, operator.host_constant) if operator.host_constant else 0.0
     each_s = (costs.forward_s if phase == "fwd" else costs.backward_s) + operator.host_picks(phase) * besides_s
     return operator.host_calls(phase) * each_s * gpu.calibration.dispatch
-
-
-def product_time(device: Gpu | Cpu, phase: Phase) -> float:
-    """Return the host time, in seconds, of one more matrix product of a layer in *phase*: the library call alone.
-
-    Transformer Engine's GroupedLinear calls cuBLAS once per expert, on several streams (Megatron-LM,
-    ``--moe-grouped-gemm``).
-    """
-    if isinstance(device, Cpu):
-        return 0.0
-    return (2 if phase == "bwd" else 1) * host_costs(device).product_s * device.calibration.dispatch
-
-
-def gradient_time(device: Gpu | Cpu, parameters: int) -> float:
-    """Return the host time, in seconds, to store the gradients of *parameters* parameter tensors; 0 on a CPU."""
-    return 0.0 if isinstance(device, Cpu) else parameters * host_costs(device).gradient_s * device.calibration.dispatch
-
-
-def update_time(device: Gpu | Cpu, parameters: int) -> float:
-    """Return the host time, in seconds, to gather *parameters* parameter tensors for one fused update; 0 on a CPU."""
-    return 0.0 if isinstance(device, Cpu) else parameters * host_costs(device).update_s * device.calibration.dispatch

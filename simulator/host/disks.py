@@ -16,7 +16,6 @@ from __future__ import annotations
 from math import pi, sqrt
 
 from simulator.constants import constants
-from simulator.devices.cpu.cpu import Cpu
 from simulator.devices.cpu.memory import bandwidth
 from simulator.devices.dispatch import cpu_call_time
 from simulator.errors import InputError, nearest
@@ -82,11 +81,13 @@ def disk_answer(question: DiskQuestion, machine: Machine, places: Places) -> Hos
     if not hits:
         assert part is not None
         return _block(part, question)
-    held = _from_memory(places.host_of(None, question.threads, 1), question)
-    memory_s = held.time_s
+    host = places.host_of(None, question.threads, 1)
+    call_s = (cpu_call_time(host) + host.constants(FileCosts).system_call_s) / min(question.threads, host.core_count)
+    copied_s = 2.0 * question.block_bytes / bandwidth(host, float("inf"), question.threads)
+    memory_s = call_s + copied_s
     if hits >= 1.0:
-        bound = "memory bandwidth" if held.copied_s > held.call_s else "calls into the system"
-        takes = f"a call takes {format_duration(held.call_s, 3)}, copying {format_duration(held.copied_s, 3)}"
+        bound = "memory bandwidth" if copied_s > call_s else "calls into the system"
+        takes = f"a call takes {format_duration(call_s, 3)}, copying {format_duration(copied_s, 3)}"
         return HostTime(memory_s, "a block", bound, ("the system's memory holds all of it", takes))
     assert part is not None
     found = _block(part, question)
@@ -94,24 +95,6 @@ def disk_answer(question: DiskQuestion, machine: Machine, places: Places) -> Hos
     why = (f"memory serves {hits:.0%} of the blocks in {each} each, the disk the others in {others}", *found.why)
     time_s = hits * memory_s + (1.0 - hits) * found.time_s
     return replace(found, time_s=time_s, why=why, figures={**found.figures, "memory_s": memory_s, "hits": hits})
-
-
-@dataclass(frozen=True, slots=True)
-class _FromMemory:
-    """A block served from the page cache: the system call of each thread, then its copy."""
-
-    call_s: float
-    copied_s: float
-
-    @property
-    def time_s(self) -> float:
-        return self.call_s + self.copied_s
-
-
-def _from_memory(host: Cpu, question: DiskQuestion) -> _FromMemory:
-    call_s = cpu_call_time(host) + host.constants(FileCosts).system_call_s
-    copied_s = 2.0 * question.block_bytes / bandwidth(host, float("inf"), question.threads)
-    return _FromMemory(call_s / min(question.threads, host.core_count), copied_s)
 
 
 def disk_bound_s(question: DiskQuestion, machine: Machine) -> float:

@@ -8,9 +8,8 @@ from simulator.devices.dispatch import (
     cpu_call_time,
     cpu_dispatch_time,
     dispatch_time,
-    gradient_time,
     graph_launch_time,
-    update_time,
+    host_time,
 )
 from simulator.devices.issuing import in_graph, stays
 from simulator.devices.predict import Device, operator_costs
@@ -44,14 +43,14 @@ def launch_s(question: LaunchQuestion, device: Device) -> float:
             raise InputError("what is launched is not said; write for example op=elementwise,function=relu,elements=64")
         if isinstance(device, Cpu):
             raise InputError("the host's part of an update, of a CPU")
-        return update_time(device, question.parameters)
+        return host_time(device, "update_s", question.parameters)
     if question.kernels:
         return _graph_s(question, device)
     if isinstance(device, Cpu):
         return _on_cpu(question, device)
     if question.timed == "host":
         issued_s = sum(dispatch_time(device, question.operator, phase) for phase in question.phases)
-        return issued_s + gradient_time(device, question.parameters)
+        return issued_s + host_time(device, "gradient_s", question.parameters)
     kernels_s = _kernels_s(question, device)
     if question.timed == "graph":
         return in_graph(device, kernels_s)

@@ -10,11 +10,8 @@ from simulator.devices.dispatch import (
     bare_launch_time,
     dispatch_time,
     framework_scale,
-    gradient_time,
     graph_launch_time,
-    hook_time,
-    product_time,
-    update_time,
+    host_time,
 )
 from simulator.devices.issuing import in_graph
 from simulator.devices.optimizer import tensor_passes
@@ -130,7 +127,7 @@ class _Issuer:
         if priced is not None or needs:  # a layer without kernels still waits: later work of its stream uses its result
             host_s, work = priced or (0.0, NOTHING)
             if priced is not None and part == "backward":
-                host_s += gradient_time(self.device, len(layer.trained))
+                host_s += host_time(self.device, "gradient_s", len(layer.trained))
             waits = priced is not None and (
                 (extra is not None and extra.waits) or (part == "forward" and layer.name in self.looks)
             )
@@ -187,7 +184,9 @@ class _Issuer:
         if not runs:
             return None
         host_s = dispatch_time(self.device, operator, phase)
-        return host_s + self.more_kernels(operator) * product_time(self.device, phase), self.work(runs)
+        return host_s + self.more_kernels(operator) * host_time(
+            self.device, "product_s", 2 if phase == "bwd" else 1
+        ), self.work(runs)
 
     def fused(self, group: FusedLayers, part: Part, added_elements: int = 0) -> Launch:
         layer = group.layers[-1].name
@@ -224,7 +223,7 @@ class _Issuer:
         """
         waits = any(each.looked_at for each in tensor_passes(self.options.optimizer))
         if elements not in self.updates:
-            call_s = update_time(self.device, 1)
+            call_s = host_time(self.device, "update_s", 1)
             issued_s = done_s = 0.0
             runs: list[KernelRun] = []
             for each, run in self.lowering.tensor_update(elements):
@@ -316,7 +315,7 @@ def _hooked(device: Device, network: Network, issues: Sequence[Launch]) -> list[
         key = issue.layer, issue.part, issue.again
         first = issue.layer in with_parameters and issue.part != "update" and key not in seen
         seen.add(key)
-        found.append(replace(issue, host_s=issue.host_s + hook_time(device)) if first else issue)
+        found.append(replace(issue, host_s=issue.host_s + host_time(device, "hook_s")) if first else issue)
     return found
 
 
@@ -379,7 +378,7 @@ def _backward(issuer: _Issuer, groups: Sequence[FusedLayers]) -> Iterator[Launch
 
 
 def _update(issuer: _Issuer, network: Network, options: StepOptions) -> Iterator[Launch]:
-    gathering_s = update_time(issuer.device, sum(p.trained for p in network.parameters))
+    gathering_s = host_time(issuer.device, "update_s", sum(p.trained for p in network.parameters))
     # The gradient scaler checks that all gradients are finite before the optimiser may step.
     looks = scales(options.precision)
     singly = tensor_passes(options.optimizer)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 
 from simulator.api import Session, load_machine
 from simulator.constants import DEFAULT
-from simulator.devices.dispatch import DispatchCosts, dispatch_time, gradient_time, update_time
+from simulator.devices.dispatch import DispatchCosts, dispatch_time, host_time
 from simulator.devices.gpu.gpu import Gpu
 from simulator.places import Places
 from simulator.questions.calibration import Calibration
@@ -98,8 +99,9 @@ def test_networks_are_issued_forward_in_what_was_measured(t4: Gpu, network: str,
 def test_tensors_are_gathered_one_by_one_and_on_a_gpu_alone(t4: Gpu) -> None:
     cpu = Places(load_machine("p3.2xlarge")).find("cpu0").device
     slow = replace(t4, calibration=Calibration(dispatch=2.0))
-    for time_of in (gradient_time, update_time):
-        assert time_of(t4, 0) == 0.0
-        assert time_of(t4, 30) == pytest.approx(30 * time_of(t4, 1))
-        assert time_of(slow, 30) == pytest.approx(2 * time_of(t4, 30))
-        assert time_of(cpu, 30) == 0.0
+    constants: tuple[Literal["gradient_s", "update_s"], ...] = ("gradient_s", "update_s")
+    for constant in constants:
+        assert host_time(t4, constant, 0) == 0.0
+        assert host_time(t4, constant, 30) == pytest.approx(30 * host_time(t4, constant, 1))
+        assert host_time(slow, constant, 30) == pytest.approx(2 * host_time(t4, constant, 30))
+        assert host_time(cpu, constant, 30) == 0.0

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from simulator.constants import DEFAULT
-from simulator.devices.dispatch import CallCosts, DispatchCosts, FrontEndCosts, dispatch_time, gradient_time
+from simulator.devices.dispatch import CallCosts, DispatchCosts, FrontEndCosts, dispatch_time, host_time
 from simulator.devices.issuing import IssuingCosts
 from simulator.devices.predict import kernel_cost, operator_costs
 from simulator.errors import InputError
@@ -60,7 +60,7 @@ def test_what_the_host_pays_for_layers() -> None:
     forward_s = seconds("host time of layer_norm, forward, recorded")
     assert forward_s == dispatch_time(gpu, norm, "fwd")
     backward_s = seconds("host time of layer_norm, forward and backward") - forward_s
-    assert backward_s == pytest.approx(dispatch_time(gpu, norm, "bwd") + gradient_time(gpu, 2))
+    assert backward_s == pytest.approx(dispatch_time(gpu, norm, "bwd") + host_time(gpu, "gradient_s", 2))
     assert seconds("host time of a step of Adam, foreach") == pytest.approx(64 * DISPATCH.update_s)
 
 

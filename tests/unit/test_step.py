@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from simulator.api import load_machine
 from simulator.constants import DEFAULT
 from simulator.devices.cost import KernelCost
-from simulator.devices.dispatch import DispatchCosts, dispatch_time, gradient_time, update_time
+from simulator.devices.dispatch import DispatchCosts, dispatch_time, host_time
 from simulator.devices.optimizer import tensor_passes
 from simulator.devices.predict import kernel_cost
 from simulator.engine.executor import execute
@@ -328,11 +328,11 @@ def test_the_host_keeps_gradients_and_gathers_parameters_for_the_update() -> Non
     issues = launches_of(device, network, StepOptions(optimizer="momentum"))
     (update,) = [each for each in issues if each.name == "momentum step"][:1]
     plain_s = dispatch_time(device, Elementwise("momentum_step", network.parameter_count), "bwd_data")
-    assert update.host_s == pytest.approx(plain_s + update_time(device, 2))
+    assert update.host_s == pytest.approx(plain_s + host_time(device, "update_s", 2))
     (second,) = [each for each in issues if each.name == "second" and each.part == "backward"]
     (layer,) = [layer for layer in network.layers if layer.name == "second"]
     plain_s = dispatch_time(device, layer.operator, "bwd")
-    assert second.host_s == pytest.approx(plain_s + gradient_time(device, 1))
+    assert second.host_s == pytest.approx(plain_s + host_time(device, "gradient_s", 1))
 
 
 def test_scaled_gradients_are_looked_at_before_the_update() -> None:
@@ -350,8 +350,8 @@ def test_an_optimiser_from_tensor_to_tensor_asks_the_host_for_each() -> None:
     assert all(i.waits for i in by_tensor)  # the host reads each gradient's norm
     calls = len(tensor_passes("bert-adam"))
     for each in by_tensor:  # a small tensor waits for the host
-        assert each.host_s + each.device_s > update_time(device, calls)
-        assert each.host_s < update_time(device, calls)  # but calls overlap with the device's previous one
+        assert each.host_s + each.device_s > host_time(device, "update_s", calls)
+        assert each.host_s < host_time(device, "update_s", calls)  # but calls overlap with the device's previous one
     together = sum(i.host_s + i.device_s for i in by_tensor)
     at_once = [i for i in launches_of(device, network, StepOptions(optimizer="adam")) if i.part == "update"]
     assert together > 0.5 * sum(i.host_s + i.device_s for i in at_once)

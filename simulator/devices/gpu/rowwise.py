@@ -42,49 +42,6 @@ class BatchNormCosts:
     kept_bytes: float
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelPass:
-    """The time of the kernel's memory accesses and that of its threads' instructions, in seconds; the bytes moved."""
-
-    memory_s: float
-    threads_s: float
-    bytes: float
-
-
-def channel_pass(gpu: Gpu, kernel: Rowwise, found_again: float) -> ChannelPass:
-    """Return the memory and instruction times of *kernel* on *gpu*.
-
-    *found_again* is the share of a second reading that the last-level cache serves.
-    """
-    costs = gpu.constants(BatchNormCosts)
-    size = ELEMENT_BYTES[kernel.precision]
-    n_bytes = float(kernel.rows * kernel.cols * size)
-    backward = kernel.kind.endswith("_bwd")
-    first = 2 if backward else 1  # arrays read: the images; backward, their gradient too
-    if kernel.channels_last:
-        kept, share = False, 1.0
-    else:
-        kept, share = first * kernel.cols * size <= costs.kept_bytes, costs.share
-    again = 0.0 if kept else first * n_bytes
-    memory_s = memory_time(gpu, first * n_bytes, n_bytes)
-    memory_s += again * (1.0 - found_again) / achieved_bandwidth(gpu, 1.0)
-    moved = (first + 1) * n_bytes + again
-    if kernel.channels_last:
-        return ChannelPass(memory_s / share, 0.0, moved)
-    on_an_sm = kernel.rows / gpu.sm_count
-    if kept:
-        words = moved / ELEMENT_BYTES["fp32"] / kernel.rows
-        clocks = words * max(1.0, on_an_sm) / costs.kept_words_per_clock
-        return ChannelPass(memory_s / share, clocks / gpu.light_clock_Hz, moved)
-    if backward:
-        block_per_clock = costs.block_bwd_per_clock
-    else:
-        block_per_clock = costs.block_per_clock if size >= ELEMENT_BYTES["fp32"] else costs.block_half_per_clock
-    looked_at = moved / size / kernel.rows  # by the block of one channel
-    clocks = looked_at * max(1.0 / block_per_clock, on_an_sm / costs.sm_per_clock)
-    return ChannelPass(memory_s / share, clocks / gpu.light_clock_Hz, moved)
-
-
 WARP_ROW = 1024  # longest row that softmax keeps in a warp's registers
 VECTOR_BYTES = 16  # one load of a thread
 _IN_WARPS = ("masked_softmax", "causal_softmax")  # in registers whatever the row length
@@ -113,19 +70,6 @@ class RowwiseCosts:
     split_memory_Bps: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Pass:
-    """The work of a kernel with one block per row: arrays of the rows' size read first, read again, and written."""
-
-    first: int
-    again: int
-    written: int
-    threads: int
-    loads: int  # dependent loads of a block
-    row_s: float
-    slots: float
-
-
 def rowwise_cost(gpu: Gpu, kernel: Rowwise) -> KernelCost:
     """Return the cost of *kernel* on *gpu*."""
     costs = gpu.constants(RowwiseCosts)
@@ -139,7 +83,7 @@ def rowwise_cost(gpu: Gpu, kernel: Rowwise) -> KernelCost:
         time_s = memory_time(gpu, 2.0 * n_bytes, 0.0) / column_share
         return _cost(gpu, kernel, time_s, 0.0, 2.0 * n_bytes)
     if name == "batch_norm":
-        return _channels(gpu, kernel, n_bytes * (2 if backward else 1))
+        return _channels(gpu, kernel)
     if name in _IN_WARPS or ((name == "softmax" or kernel.in_warps) and kernel.cols <= WARP_ROW):
         read_share = 0.5 if name == "causal_softmax" else 1.0
         read = read_share * (2.0 * n_bytes if backward else n_bytes)
@@ -150,16 +94,28 @@ def rowwise_cost(gpu: Gpu, kernel: Rowwise) -> KernelCost:
     if name == "softmax":
         threads = _softmax_threads(kernel.cols // per_load)
         vectors, left = divmod(kernel.cols, threads * per_load)
-        loads = vectors + -(-left // threads)
-        if backward:
-            done = _Pass(2, 2, 1, threads, 2 * loads, costs.softmax_row_s, costs.softmax_slots)
-        else:
-            done = _Pass(1, 2, 1, threads, 3 * loads, costs.softmax_row_s, costs.softmax_slots)
+        loads = (2 if backward else 3) * (vectors + -(-left // threads))
+        row_s, slots, again = costs.softmax_row_s, costs.softmax_slots, 2
     else:
-        loads = -(-kernel.cols // (NORM_THREADS * per_load))
-        first = 2 if backward else 1
-        done = _Pass(first, first, 1, NORM_THREADS, 2 * loads, costs.norm_row_s, costs.warp_slots)
-    return _blocks(gpu, kernel, n_bytes, done)
+        threads, loads = NORM_THREADS, 2 * -(-kernel.cols // (NORM_THREADS * per_load))
+        row_s, slots, again = costs.norm_row_s, costs.warp_slots, 2 if backward else 1
+    first = 2 if backward else 1  # arrays of the rows' size that are read, before *again* are read once more
+    places = gpu.sm_count * (gpu.traits.threads_per_sm // threads)
+    under_way = min(1.0, places / kernel.rows) * n_bytes * first
+    missed = again * n_bytes * (1.0 - _found_again(gpu, under_way))
+    memory_s = memory_time(gpu, first * n_bytes, n_bytes)
+    memory_s += missed / achieved_bandwidth(gpu, 1.0)
+    cache_s = (first + again + 1) * n_bytes / l2_bandwidth(gpu)
+    block_s = row_s + loads * costs.load_s
+    if gpu.vendor == "amd":
+        block_s *= costs.amd_wait
+    at_once = gpu.sm_count * (_FULL_SM // threads)
+    waiting_s = max(0.0, kernel.rows / at_once - 1.0) * block_s
+    # Few blocks share an SM's schedulers with few others: with a quarter of the threads, one takes half the time.
+    crowding = math.sqrt(min(1.0, max(kernel.rows, gpu.sm_count) / at_once))
+    compute_s = compute_time(gpu, kernel.rows * kernel.cols, slots)
+    moved = (first + 1) * n_bytes + missed
+    return _cost(gpu, kernel, max(memory_s, cache_s), max(compute_s, waiting_s), moved, block_s * crowding)
 
 
 def _softmax_threads(vectors: int) -> int:
@@ -189,30 +145,31 @@ def _is_split(gpu: Gpu) -> bool:
     return gpu.vendor == "nvidia" and gpu.l2_bytes >= costs.split_cache_bytes and is_stacked
 
 
-def _blocks(gpu: Gpu, kernel: Rowwise, n_bytes: float, done: _Pass) -> KernelCost:
-    costs = gpu.constants(RowwiseCosts)
-    places = gpu.sm_count * (gpu.traits.threads_per_sm // done.threads)
-    under_way = min(1.0, places / kernel.rows) * n_bytes * done.first
-    missed = done.again * n_bytes * (1.0 - _found_again(gpu, under_way))
-    memory_s = memory_time(gpu, done.first * n_bytes, done.written * n_bytes)
-    memory_s += missed / achieved_bandwidth(gpu, 1.0)
-    cache_s = (done.first + done.again + done.written) * n_bytes / l2_bandwidth(gpu)
-    block_s = done.row_s + done.loads * costs.load_s
-    if gpu.vendor == "amd":
-        block_s *= costs.amd_wait
-    at_once = gpu.sm_count * (_FULL_SM // done.threads)
-    waiting_s = max(0.0, kernel.rows / at_once - 1.0) * block_s
-    # Few blocks share an SM's schedulers with few others: with a quarter of the threads, one takes half the time.
-    crowding = math.sqrt(min(1.0, max(kernel.rows, gpu.sm_count) / at_once))
-    compute_s = compute_time(gpu, kernel.rows * kernel.cols, done.slots)
-    moved = (done.first + done.written) * n_bytes + missed
-    return _cost(gpu, kernel, max(memory_s, cache_s), max(compute_s, waiting_s), moved, block_s * crowding)
-
-
-def _channels(gpu: Gpu, kernel: Rowwise, read_bytes: float) -> KernelCost:
+def _channels(gpu: Gpu, kernel: Rowwise) -> KernelCost:
     """Return the cost of batch normalisation, in which all channels are in flight at once."""
-    done = channel_pass(gpu, kernel, _found_again(gpu, read_bytes))
-    cost = _cost(gpu, kernel, done.memory_s, done.threads_s, done.bytes)
+    costs = gpu.constants(BatchNormCosts)
+    size = ELEMENT_BYTES[kernel.precision]
+    n_bytes = float(kernel.rows * kernel.cols * size)
+    backward = kernel.kind.endswith("_bwd")
+    first = 2 if backward else 1  # arrays read: the images; backward, their gradient too
+    kept = not kernel.channels_last and first * kernel.cols * size <= costs.kept_bytes
+    again = 0.0 if kept else first * n_bytes
+    memory_s = memory_time(gpu, first * n_bytes, n_bytes)
+    memory_s += again * (1.0 - _found_again(gpu, first * n_bytes)) / achieved_bandwidth(gpu, 1.0)
+    moved, threads_s = (first + 1) * n_bytes + again, 0.0
+    if not kernel.channels_last:
+        memory_s /= costs.share
+        on_an_sm = kernel.rows / gpu.sm_count
+        if kept:
+            words = moved / ELEMENT_BYTES["fp32"] / kernel.rows
+            clocks = words * max(1.0, on_an_sm) / costs.kept_words_per_clock
+        else:
+            forward = costs.block_per_clock if size >= ELEMENT_BYTES["fp32"] else costs.block_half_per_clock
+            looked_at = moved / size / kernel.rows  # by the block of one channel
+            block_per_clock = costs.block_bwd_per_clock if backward else forward
+            clocks = looked_at * max(1.0 / block_per_clock, on_an_sm / costs.sm_per_clock)
+        threads_s = clocks / gpu.light_clock_Hz
+    cost = _cost(gpu, kernel, memory_s, threads_s, moved)
     return replace(cost, bound="latency") if cost.bound == "compute" else cost
 
 
