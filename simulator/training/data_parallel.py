@@ -15,11 +15,12 @@ from typing import NamedTuple
 from simulator.plan.plan import PlanBuilder
 from simulator.questions.layout import Layout
 from simulator.questions.options import StepOptions
+from simulator.questions.step import StepQuestion
 from simulator.records import dataclass
 from simulator.step.issue import Launch
 from simulator.step.precision import parameter_bytes
 from simulator.training.crew import RankRoles
-from simulator.training.exchange import GroupExchange, copy_in, copy_out
+from simulator.training.exchange import GroupExchange, bucket_size, copy_in, copy_out
 from simulator.training.micro_batches import Batches
 from simulator.workload.backward import backward_steps
 from simulator.workload.network import Network, Parameter
@@ -78,21 +79,17 @@ def write_data_parallel(
     builder: PlanBuilder,
     crew: RankRoles,
     network: Network,
-    options: StepOptions,
-    sums: Sums,
-    of_experts: Sums | None,
+    question: StepQuestion,
+    layout: Layout,
+    both: Sequence[Sums],
     batches: Batches,
     *,
-    layout: Layout,
-    bucket_bytes: float,
-    element_bytes: int,
     copies: bool,
-    prefetches: bool = True,
 ) -> None:
     """Add a step of all workers of *crew* to *builder*; *copies*: copies into and out of buckets take time.
 
-    *sums* are over the ranks with the same parameters, *of_experts* over those with the same experts, if experts are
-    divided.  *element_bytes* is the size of an exchanged gradient's element.
+    *both* are the sums over the ranks with the same parameters and, if experts are divided, those over the ranks with
+    the same experts.
 
     With sharded optimiser states (ZeRO stages 1 and 2; Rajbhandari et al., SC 2020, section 5), each rank updates its
     shard, and all gather the parameters: after the update or, with *prefetches* and buckets, during the next step,
@@ -101,12 +98,14 @@ def write_data_parallel(
     """
     last = batches.last
     passes = crew.passes()
-    apart = expert_parameters(network) if of_experts is not None else frozenset()
+    apart = expert_parameters(network) if len(both) > 1 else frozenset()
+    element_bytes = gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
+    bucket_bytes = bucket_size(question, layout, element_bytes)
     ahead = {}
-    if bucket_bytes and prefetches and options.mode == "train" and layout.zero:
-        ahead = _gather_ahead(network, options, _both(sums, of_experts), apart, bucket_bytes)
+    if bucket_bytes and question.prefetches and question.options.mode == "train" and layout.zero:
+        ahead = _gather_ahead(network, question.options, both, apart, bucket_bytes)
     most = bucket_bytes / element_bytes or float("inf")
-    any_sums = any(among.whole is not None for among in _both(sums, of_experts))
+    any_sums = any(among.whole is not None for among in both)
     complete = ready_after([same[0] for same in passes], network) if any_sums else [()] * len(passes)
     ready = [tuple(p.elements for p in parameters if p.name not in apart) for parameters in complete]
     ready_experts = [tuple(p.elements for p in parameters if p.name in apart) for parameters in complete]
@@ -116,7 +115,7 @@ def write_data_parallel(
         """Add the sums of micro-batch *number*, whose issues end with *ends*; return their last activities."""
         return [
             end
-            for among, full in zip(_both(sums, of_experts), (buckets, expert_buckets), strict=False)
+            for among, full in zip(both, (buckets, expert_buckets), strict=False)
             for bucket in full
             for end in among.reduce(
                 bucket.elements * element_bytes, ends[bucket.full_after], number, ends=number == last
@@ -149,13 +148,9 @@ def write_data_parallel(
     if ahead or not layout.zero:
         return
     updated = crew.last
-    for among, elements in zip(_both(sums, of_experts), (trained - experts, experts), strict=False):
+    for among, elements in zip(both, (trained - experts, experts), strict=False):
         if elements:
-            among.gather(elements * parameter_bytes(options.precision), updated, last)
-
-
-def _both(sums: Sums, of_experts: Sums | None) -> tuple[Sums, ...]:
-    return (sums,) if of_experts is None else (sums, of_experts)
+            among.gather(elements * parameter_bytes(question.options.precision), updated, last)
 
 
 def _gather_ahead(

@@ -56,42 +56,40 @@ class Placement:
 
     def split_expert_groups(self) -> list[ConcurrentGroups]:
         """Return the groups that split each expert: runs of ``etp`` ranks."""
-        return self._once("expert parts", lambda: self._bundles(list(self._runs(self.layout.expert_tp))))
+        return self._once("expert parts", lambda: self._bundles(self._runs(self.layout.expert_tp)))
 
-    def _runs(self, size: int) -> Iterator[list[int]]:
-        """Yield the ranks of each stage in runs of *size*, ordered by ``tp``, then ``cp``, then ``dp``."""
-        for stage in range(self.layout.pp):
-            ranks = self._in_order(stage)
-            yield from (ranks[i : i + size] for i in range(0, len(ranks), size))
+    def _runs(self, size: int) -> list[list[int]]:
+        """Return the ranks of each stage in runs of *size*, ordered by ``tp``, then ``cp``, then ``dp``."""
+        return [run for stage in range(self.layout.pp) for run in _runs(self._in_order(stage), size)]
 
     def data_groups(self, stage: int, *, experts: bool = False) -> list[ConcurrentGroups]:
         """Return the groups of one stage with the same parameters (with *experts*: the same experts)."""
-        return self._once(
-            ("data", stage, experts), lambda: self._bundles(list(self._same_parameters(stage, experts=experts)))
-        )
+        return self._of_same("data", stage, experts, lambda ranks, _: [ranks])
 
     def shard_groups(self, stage: int, *, experts: bool = False) -> list[ConcurrentGroups]:
         """Return the groups of one stage that hold one full set of shards (with *experts*: of the same experts)."""
-        size = self._shards(experts=experts)
-
-        def find() -> list[ConcurrentGroups]:
-            same = self._same_parameters(stage, experts=experts)
-            return self._bundles([ranks[i : i + size] for ranks in same for i in range(0, len(ranks), size)])
-
-        return self._once(("shards", stage, experts), find)
+        return self._of_same("shards", stage, experts, _runs)
 
     def replica_groups(self, stage: int, *, experts: bool = False) -> list[ConcurrentGroups]:
         """Return the groups of one stage with the same shard; single ranks if shards have no replicas."""
-        size = self._shards(experts=experts)
+        return self._of_same("replicas", stage, experts, lambda ranks, n: [ranks[i::n] for i in range(n)])
+
+    def _of_same(
+        self, kind: str, stage: int, experts: bool, parts: Callable[[list[int], int], list[list[int]]]
+    ) -> list[ConcurrentGroups]:
+        """Return the *parts* of all ranks with the same parameters: every ``tp``-th, or every ``expert_ranks``-th.
+
+        *parts* gets the ranks, and the number of shards.
+        """
+        layout = self.layout
+        step = layout.expert_ranks if experts else layout.tp
+        size = layout.expert_shards if experts else layout.shards or 1
 
         def find() -> list[ConcurrentGroups]:
-            same = self._same_parameters(stage, experts=experts)
-            return self._bundles([ranks[i::size] for ranks in same for i in range(size)])
+            ranks = self._in_order(stage)
+            return self._bundles([part for i in range(step) for part in parts(ranks[i::step], size)])
 
-        return self._once(("replicas", stage, experts), find)
-
-    def _shards(self, *, experts: bool) -> int:
-        return self.layout.expert_shards if experts else self.layout.shards or 1
+        return self._once((kind, stage, experts), find)
 
     def next_stage_pairs(self, stage: int) -> list[ConcurrentGroups]:
         """Return the pairs of a rank of *stage* and its successor in the next stage.
@@ -106,12 +104,6 @@ class Placement:
             return self._bundles([[rank, rank + apart] for rank in here])
 
         return self._once(("pairs", stage), find)
-
-    def _same_parameters(self, stage: int, *, experts: bool = False) -> Iterator[list[int]]:
-        """Yield the ranks of one stage with the same parameters: every ``tp``-th, or every ``expert_ranks``-th."""
-        step = self.layout.expert_ranks if experts else self.layout.tp
-        ranks = self._in_order(stage)
-        yield from (ranks[i::step] for i in range(step))
 
     def _in_order(self, stage: int) -> list[int]:
         """Return the ranks of one stage, ordered by ``tp``, then ``cp``, then ``dp``."""
@@ -180,3 +172,7 @@ class Placement:
     def _part(self, ranks: Sequence[int]) -> Communicator:
         whole = len(ranks) == self.group.n_ranks and list(ranks) == list(range(len(ranks)))
         return self.group if whole else self.group.part(ranks)
+
+
+def _runs(ranks: list[int], size: int) -> list[list[int]]:
+    return [ranks[i : i + size] for i in range(0, len(ranks), size)]

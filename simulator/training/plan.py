@@ -18,9 +18,9 @@ from simulator.questions.step import StepQuestion
 from simulator.records import dataclass
 from simulator.spelling import mention
 from simulator.training.crew import RankRoles
-from simulator.training.data_parallel import Sums, gradient_bytes, write_data_parallel
+from simulator.training.data_parallel import Sums, write_data_parallel
 from simulator.training.divide import divided
-from simulator.training.exchange import GroupExchange, bucket_size
+from simulator.training.exchange import GroupExchange
 from simulator.training.micro_batches import Batches
 from simulator.training.one_process import HOST, write_data_parallel_module, write_process
 from simulator.training.placement import Placement
@@ -121,37 +121,12 @@ def plan_step(shared: SharedStep, roles: Sequence[Role], batches: Batches) -> Pl
         in_shards = [exchange(groups(0, experts=experts)) if layout.zero else None for groups in among]
         return Sums(exchange(placement.data_groups(0, experts=experts)), *in_shards)
 
-    sums = sums_of(experts=False)
-    of_experts = sums_of(experts=True) if layout.has_experts_apart else None
-    if sums.shards is not None and layout.zero == 3:
-        write_sharded(
-            builder,
-            crew,
-            network,
-            options,
-            sums,
-            of_experts,
-            batches,
-            layout=layout,
-            sums_in_fp32=question.sums_in_fp32,
-            prefetches=question.prefetches,
-        )
-        return builder.build()
-    element_bytes = gradient_bytes(options, sums_in_fp32=question.sums_in_fp32)
-    write_data_parallel(
-        builder,
-        crew,
-        network,
-        options,
-        sums,
-        of_experts,
-        batches,
-        layout=layout,
-        bucket_bytes=bucket_size(question, layout, element_bytes),
-        element_bytes=element_bytes,
-        copies=contends and question.bucket_bytes > 0,
-        prefetches=question.prefetches,
-    )
+    both = [sums_of(experts=experts) for experts in ((False, True) if layout.has_experts_apart else (False,))]
+    if both[0].shards is not None and layout.zero == 3:
+        write_sharded(builder, crew, network, question, layout, both, batches)
+    else:
+        copies = contends and question.bucket_bytes > 0
+        write_data_parallel(builder, crew, network, question, layout, both, batches, copies=copies)
     return builder.build()
 
 

@@ -14,7 +14,7 @@ from itertools import groupby
 from simulator.devices.dispatch import unit_time
 from simulator.plan.plan import PlanBuilder
 from simulator.questions.layout import Layout
-from simulator.questions.options import StepOptions
+from simulator.questions.step import StepQuestion
 from simulator.records import dataclass, replace
 from simulator.step.issue import Launch, Part
 from simulator.step.precision import storage_of
@@ -45,29 +45,24 @@ def write_sharded(
     builder: PlanBuilder,
     crew: RankRoles,
     network: Network,
-    options: StepOptions,
-    sums: Sums,
-    of_experts: Sums | None,
-    batches: Batches,
-    *,
+    question: StepQuestion,
     layout: Layout,
-    sums_in_fp32: bool,
-    prefetches: bool,
+    both: Sequence[Sums],
+    batches: Batches,
 ) -> None:
     """Add a step of all workers of *crew* to *builder*.
 
-    *sums* are over the ranks with the same parameters, *of_experts* over those with the same experts, if experts are
-    divided.  If the shards do not span all ranks, ranks with the same shard sum its gradients (HSDP).  *sums_in_fp32*:
-    16-bit gradients are summed in fp32.  *prefetches*: a unit is gathered during the backward pass of the previous one
-    (BACKWARD_PRE), else after it, before its gradients are scattered (BACKWARD_POST).
+    *both* are the sums over the ranks with the same parameters and, if experts are divided, those over the ranks with
+    the same experts.  If the shards do not span all ranks, ranks with the same shard sum its gradients (HSDP).  A unit
+    that is prefetched is gathered during the backward pass of the previous one (BACKWARD_PRE), else after it, before
+    its gradients are scattered (BACKWARD_POST).
     """
-    element = ELEMENT_BYTES[storage_of(options.precision)]
-    summed = ELEMENT_BYTES["fp32"] if sums_in_fp32 else element
-    apart = expert_parameters(network) if of_experts is not None else frozenset()
+    element = ELEMENT_BYTES[storage_of(question.options.precision)]
+    summed = ELEMENT_BYTES["fp32"] if question.sums_in_fp32 else element
+    apart = expert_parameters(network) if len(both) > 1 else frozenset()
     units = _units(network, crew.passes(), apart)
-    if options.framework != "deepspeed-zero3":  # whose hooks are those of its layers
+    if question.options.framework != "deepspeed-zero3":  # whose hooks are those of its layers
         units = _hooked(units, network, apart, crew)
-    both = (sums, *(() if of_experts is None else (of_experts,)))
     exchanged: list[int] = []
     for number in batches:
         crew.go_on(batches.skip(builder, number))
@@ -75,7 +70,7 @@ def write_sharded(
         gathered = _gather(units[:1], both, element, end, number)
         for place, unit in enumerate(units):
             following = units[place + 1 : place + 2]
-            is_ahead = prefetches or unit.part == "forward"
+            is_ahead = question.prefetches or unit.part == "forward"
             if is_ahead:  # during this unit: at most two are in memory at once
                 ahead = _gather(following, both, element, end, number)
             for same in unit.issues:
