@@ -27,7 +27,9 @@ def draw_comparison(axes: Axes, results: Sequence[Result]) -> None:
     times = [r.sync_time_s for r in results]
     best, first = min(times), best_of(by_time(results))
     rows = range(len(results))
-    colours = [BEST if r.sync_time_s <= first.sync_time_s * (1 + 1e-6) and _alike(r, first) else OTHER for r in results]
+    sort, longest = (first.is_bound, first.counts_software), first.sync_time_s * (1 + 1e-6)
+    alike = [r.sync_time_s <= longest and (r.is_bound, r.counts_software) == sort for r in results]
+    colours = [BEST if is_alike else OTHER for is_alike in alike]
     bands = [r.band for r in results]
     ends = [max(time, band.high_s if band else time) for time, band in zip(times, bands, strict=True)]
     wide = best > 0 and max(times) > _WIDE_RANGE * best
@@ -55,10 +57,6 @@ def draw_comparison(axes: Axes, results: Sequence[Result]) -> None:
     words = "time, logarithmic" if wide else "time"
     axes.set_xlabel(f"{words}; line: 80 % band" if any(bands) else words, fontsize=9)
     _plain(axes)
-
-
-def _alike(one: Result, other: Result) -> bool:
-    return (one.is_bound, one.counts_software) == (other.is_bound, other.counts_software)
 
 
 def draw_links(axes: Axes, result: Result, colours: ScalarMappable) -> None:

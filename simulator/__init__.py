@@ -60,36 +60,26 @@ __all__ = [
 ]
 __version__ = "0.1.0"
 
-_WHERE = {
-    "AccessQuestion": "simulator.questions.single",
-    "Calibration": "simulator.questions.calibration",
-    "CheckpointQuestion": "simulator.questions.step",
-    "CollectiveQuestion": "simulator.questions.collective",
-    "CopyQuestion": "simulator.questions.single",
-    "CoreQuestion": "simulator.questions.single",
-    "DiskQuestion": "simulator.questions.single",
-    "InputError": "simulator.errors",
-    "InputQuestion": "simulator.questions.input",
-    "LaunchQuestion": "simulator.questions.single",
-    "Layout": "simulator.questions.layout",
-    "MessageQuestion": "simulator.questions.single",
-    "Neighbour": "simulator.questions.where",
-    "OperatorQuestion": "simulator.questions.single",
-    "ProgramQuestion": "simulator.questions.program",
-    "ProgramResult": "simulator.results.program",
-    "Result": "simulator.results.result",
-    "Session": "simulator.api.session",
-    "SingleResult": "simulator.results.single",
-    "SlowLink": "simulator.questions.where",
-    "Software": "simulator.questions.where",
-    "StepOptions": "simulator.questions.options",
-    "StepQuestion": "simulator.questions.step",
-    "TopocastError": "simulator.errors",
-    "TrainingResult": "simulator.results.training",
-    "Where": "simulator.questions.where",
-    "compare": "simulator.python",
-    "simulate": "simulator.python",
+_PLACES = {
+    "api.session": "Session",
+    "errors": "InputError TopocastError",
+    "python": "compare simulate",
+    "questions.calibration": "Calibration",
+    "questions.collective": "CollectiveQuestion",
+    "questions.input": "InputQuestion",
+    "questions.layout": "Layout",
+    "questions.options": "StepOptions",
+    "questions.program": "ProgramQuestion",
+    "questions.single": "AccessQuestion CopyQuestion CoreQuestion DiskQuestion LaunchQuestion MessageQuestion "
+    "OperatorQuestion",
+    "questions.step": "CheckpointQuestion StepQuestion",
+    "questions.where": "Neighbour SlowLink Software Where",
+    "results.program": "ProgramResult",
+    "results.result": "Result",
+    "results.single": "SingleResult",
+    "results.training": "TrainingResult",
 }
+_WHERE = {name: f"{__name__}.{module}" for module, names in _PLACES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:

@@ -5,7 +5,7 @@ The commands and the tables of measurements put the same questions here, and so 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:  # device models are imported on first use
     from simulator.questions.collective import CollectiveQuestion
     from simulator.questions.program import ProgramQuestion
     from simulator.questions.question import Question
-    from simulator.questions.single import OperatorQuestion
     from simulator.questions.step import StepQuestion
     from simulator.results.account import Account
     from simulator.results.program import ProgramResult
@@ -43,6 +42,7 @@ else:
 __all__ = ["Device", "Question", "Session"]
 
 _ANSWERS = 4096  # cached answers, a few kB each
+_TIMED = ("collective", "step", "program", "operator")  # topics of which only the time is told
 
 
 class Session(Context):
@@ -119,15 +119,48 @@ class Session(Context):
 
         def answer_s() -> float:
             try:
-                return _function(what, question.topic)(self, question)
+                return self._time_s(question) if what == "time" else self._bound_s(question)
             except Unsuitable as error:
                 raise InputError(f"{getattr(question, 'strategy', '')} does not fit: {error.why}") from None
 
         return self._answers.once((what, question), answer_s)
 
+    def _time_s(self, question: Any) -> float:
+        if question.topic == "collective":
+            return self.collective(question).sync_time_s
+        if question.topic == "program":
+            return self.program(question).done_s
+        if question.topic == "operator":
+            from simulator.step.operator import operator_s
+
+            return operator_s(question, self.device(question.where, question.device, question.threads))
+        if question.topic != "step":
+            return self.answer(question).time_s
+        # These have several steps, or shares that must be found first.
+        if question.has_servers or question.divided or question.input is not None:
+            return self.step_as_told(question).step_time_s
+        return self.step_timeline(question).end_s
+
+    def _bound_s(self, question: Any) -> float:
+        if question.topic == "collective":
+            group = self.group(question.where, question.gpus)
+            first = group.part(range(question.group_size or group.n_ranks))
+            return alpha_beta_ring_s(first, question.collective, question.size_bytes)
+        if question.topic == "step":
+            from simulator.step.operator import network_roofline_s
+
+            device = self.device(question.where, question.device)
+            whole_s = network_roofline_s(self.network(question), question.options, device)
+            return float(question.micro_batches * whole_s / question.layout.model_ranks)
+        if question.topic == "program":
+            raise InputError("a data sheet says nothing about programs")
+        from simulator.api.single import LEAST
+
+        return LEAST[question.topic](self, question)
+
     def answer(self, question: Question) -> HostTime:
         """Return the answer to *question*, with its time and its limiter; raises InputError."""
-        if question.topic in _TIMES:
+        if question.topic in _TIMED:
             raise InputError("only the time of this is known")
         from simulator.api.single import ANSWERS
 
@@ -135,7 +168,7 @@ class Session(Context):
 
     def explained(self, question: Question) -> HostTime | None:
         """Return :meth:`answer`, or None for questions that only have a time; raises InputError."""
-        return None if question.topic in _TIMES else self.answer(question)
+        return None if question.topic in _TIMED else self.answer(question)
 
     def collective(self, question: CollectiveQuestion, *, fold: bool = True) -> Result:
         """Return the result of a collective; raises InputError or Unsuitable.
@@ -313,58 +346,3 @@ class Session(Context):
         """Return the strategies for gradients and for exchanges within layers."""
         chosen = self.strategy(question)
         return chosen, self.strategy(question, "nccl") if question.layout.divides_network else chosen
-
-
-def _collective_bound_s(session: Session, question: CollectiveQuestion) -> float:
-    group = session.group(question.where, question.gpus)
-    first = group.part(range(question.group_size or group.n_ranks))
-    return alpha_beta_ring_s(first, question.collective, question.size_bytes)
-
-
-def _step_s(session: Session, question: StepQuestion) -> float:
-    # These have several steps, or shares that must be found first.
-    if question.has_servers or question.divided or question.input is not None:
-        return session.step_as_told(question).step_time_s
-    return session.step_timeline(question).end_s
-
-
-def _operator_s(session: Session, question: OperatorQuestion) -> float:
-    from simulator.step.operator import operator_s
-
-    return operator_s(question, session.device(question.where, question.device, question.threads))
-
-
-def _step_bound_s(session: Session, question: StepQuestion) -> float:
-    from simulator.step.operator import network_roofline_s
-
-    device = session.device(question.where, question.device)
-    whole_s = network_roofline_s(session.network(question), question.options, device)
-    return question.micro_batches * whole_s / question.layout.model_ranks
-
-
-def _program_bound_s(_session: Session, _question: ProgramQuestion) -> float:
-    raise InputError("a data sheet says nothing about programs")
-
-
-_TIMES: dict[str, Callable[[Session, Any], float]] = {
-    "collective": lambda session, question: session.collective(question).sync_time_s,
-    "step": _step_s,
-    "program": lambda session, question: session.program(question).done_s,
-    "operator": _operator_s,
-}
-_BOUNDS: dict[str, Callable[[Session, Any], float]] = {
-    "collective": _collective_bound_s,
-    "step": _step_bound_s,
-    "program": _program_bound_s,
-}
-
-
-def _function(what: Literal["time", "bound"], topic: str) -> Callable[[Session, Any], float]:
-    """Return the function for the time, or the bound, of questions about *topic*."""
-    if topic in _TIMES and what == "time":
-        return _TIMES[topic]
-    if topic in _BOUNDS:
-        return _BOUNDS[topic]
-    from simulator.api.single import LEAST
-
-    return LEAST[topic] if what == "bound" else lambda session, question: session.answer(question).time_s

@@ -126,13 +126,9 @@ def _more(written: CommandOptions) -> dict[str, Any]:
 
 def _layouts(written: Sequence[str]) -> list[Layout]:
     """Return the layouts of every ``--parallel``, without repetitions; raises InputError."""
-    words = [word.strip() for text in written or ("dp",) for word in _ways_of(text)]
+    lists = (text.split(",") if "=" not in text else [text] for text in written or ("dp",))  # dp,fsdp has no degree
+    words = [word.strip() for several in lists for word in several]
     return list(dict.fromkeys(read_all(*(partial(parse_layout, word) for word in words))))
-
-
-def _ways_of(text: str) -> list[str]:
-    """Return the layouts named in *text*: several if none has a degree (``dp,fsdp``), otherwise *text* alone."""
-    return text.split(",") if "=" not in text else [text]
 
 
 def _micro_batch(written: CommandOptions) -> int | None:

@@ -186,13 +186,10 @@ def field_rules(cls: Any) -> Mapping[str, Rule]:
         if get_origin(inner) is Annotated:
             inner, limits = get_args(inner)[:2]
         is_tuple = get_origin(inner) is tuple
-        choices = _choices(get_args(inner)[0] if is_tuple else inner)
+        one = get_args(inner)[0] if is_tuple else inner
+        choices: tuple[Any, ...] = get_args(one) if get_origin(one) is Literal else ()
         if optional and choices:
-            choices = (*choices, None)  # type: ignore[arg-type]  # is a value too
+            choices = (*choices, None)  # is a value too
         if choices or inner is int or limits is not None:
             rules[name] = Rule(choices, is_tuple, inner is int, limits)
     return rules
-
-
-def _choices(hint: Any) -> tuple[str, ...]:
-    return tuple(get_args(hint)) if get_origin(hint) is Literal else ()

@@ -24,6 +24,14 @@ from simulator.units import Duration, Size
 _NEEDS = "an input needs sample, the bytes of one as it is stored"
 _LARGEST = 10**12
 _PIXELS = re.compile(r"\s*([1-9]\d{0,4})\s*x\s*([1-9]\d{0,4})\s*")
+_FIELDS = {  # of the question, by the key that says them
+    "sample": "sample_bytes",
+    "sample_time": "sample_s",
+    "block": "block_bytes",
+    "disk": "disks",
+    "batch_time": "batch_s",
+    "under_way": "steps_under_way",
+}
 _YES = {"yes": True, "no": False, "true": True, "false": False}
 
 
@@ -92,28 +100,10 @@ class InputFile(BaseModel):
 
     def question(self, name: str) -> InputQuestion:
         """Return the question of this input, with *name* for the data set."""
-        return InputQuestion(
-            name=name,
-            sample_bytes=self.sample,
-            samples=self.samples,
-            holds=self.holds or ("images" if self.pixels else ""),
-            pixels=self.pixels,
-            decode=self.decode,
-            sample_s=self.sample_time,
-            block_bytes=self.block,
-            disks=self.disk,
-            workers=self.workers,
-            prefetch=self.prefetch,
-            shuffle=self.shuffle,
-            cache=self.cache,
-            epochs=self.epochs,
-            augment=self.augment,
-            pinned=self.pinned,
-            ahead=self.ahead if self.pinned or "ahead" in self.model_fields_set else 0,
-            batch_s=self.batch_time,
-            steps_under_way=self.under_way,
-            evaluate=self.evaluate,
-        )
+        said = self.model_dump(exclude={"schema_version", "description", "source"})
+        said["holds"] = self.holds or ("images" if self.pixels else "")
+        said["ahead"] = self.ahead if self.pinned or "ahead" in self.model_fields_set else 0
+        return InputQuestion(name=name, **{_FIELDS.get(key, key): value for key, value in said.items()})
 
 
 def data_sets() -> tuple[str, ...]:

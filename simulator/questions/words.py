@@ -87,13 +87,13 @@ def _written(question: Single, kind: str) -> Iterator[str]:
             continue
         if field.name == "operator":
             yield _snake(type(value).__name__) if kind == "op" else f"op={_snake(type(value).__name__)}"
-            yield from (_item(inner, getattr(value, inner.name)) for inner in fields(value) if _differs(inner, value))
+            yield from (
+                _item(inner, getattr(value, inner.name))
+                for inner in fields(value)
+                if getattr(value, inner.name) != inner.default
+            )
         else:
             yield _item(field, value)
-
-
-def _differs(field: Field[Any], owner: object) -> bool:
-    return bool(getattr(owner, field.name) != field.default)
 
 
 def _item(field: Field[Any], value: object) -> str:
@@ -126,7 +126,8 @@ def _read(cls: type[Single], items: list[str], kind: str) -> dict[str, Any]:
         place = found if owner is cls else inner
         if field.name in place:
             raise ValueError(f"{_name(field.name)} is given twice")
-        place[field.name] = _value(owner, field, value if name else _alone(owner, field, value))
+        is_flag = not name and _hints(owner)[field.name] is bool
+        place[field.name] = _value(owner, field, "yes" if is_flag else value)
     if operator is not None:
         _check_complete(operator, inner, _snake(operator.__name__))
         found["operator"] = _made(operator, inner)
@@ -173,11 +174,6 @@ def _field(cls: type[Any], operator: type[Any] | None, name: str, value: str) ->
         return fitting[0]
     words = [*known, *(choice for f, o in known.values() for choice in _choices(_hints(o)[f.name]) if choice)]
     raise ValueError(f"there is no '{one_line(value, 40)}'; {nearest(value, words, listed=40)}")
-
-
-def _alone(owner: type[Any], field: Field[Any], value: str) -> str:
-    """Return the value of a word that stands alone: ``yes`` for a flag, otherwise the word."""
-    return "yes" if _hints(owner)[field.name] is bool else value
 
 
 def _value(owner: type[Any], field: Field[Any], text: str) -> Any:

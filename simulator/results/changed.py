@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
-from simulator.questions.where import SlowLink
 from simulator.records import dataclass, replace
 from simulator.results.view import Fact
 from simulator.units import format_bandwidth, format_duration
@@ -72,7 +71,7 @@ def changes_of(question: Any) -> tuple[str, ...]:
 
 def _changes(question: Any) -> Iterator[str]:
     for slow in question.where.slow_links:
-        yield _slow_words(slow)
+        yield f"{slow.ends} {f'at {slow.factor:g} of its bandwidth' if slow.factor else 'out of use'}{slow.when}"
     for neighbour in question.where.neighbours:
         yield f"another job moves {format_bandwidth(neighbour.rate_Bps)} over {neighbour.ends}"
     if question.topic == "step":
@@ -81,10 +80,6 @@ def _changes(question: Any) -> Iterator[str]:
         if question.lost is not None:
             name, after_s = question.lost
             yield f"the server on {name} fails {format_duration(after_s)} after the start of a step"
-
-
-def _slow_words(slow: SlowLink) -> str:
-    return f"{slow.ends} {f'at {slow.factor:g} of its bandwidth' if slow.factor else 'out of use'}{slow.when}"
 
 
 def unchanged(question: Q) -> Q:

@@ -241,7 +241,9 @@ def pipeline_result(
     exposed_s = within_s + summing_s
     exchanging_s = max(exposed_s, sum(use.busy_s for stream, use in uses.items() if stream != "compute"))
     exchanges = [(part, question.micro_batches * times) for part, times in seen.parts]
-    exchanges += [] if largest is None else [(largest, _pieces(timeline, mine))]
+    if largest is not None:  # once for each reduction of the stage's gradients
+        own = [task for task in timeline.plan.tasks if task.stream == f"{mine}{STREAM}"]
+        exchanges.append((largest, sum(task.label != "all-gather" for task in own)))
     return TrainingResult(
         question=question,
         step=step,
@@ -293,8 +295,3 @@ def _tied_s(timeline: Timeline) -> float:
         else:
             others_s = max(others_s, span.end_s)
     return max(0.0, tied_s - others_s)
-
-
-def _pieces(timeline: Timeline, prefix: str) -> int:
-    """Return the number of reductions of a stage's gradients."""
-    return sum(task.stream == f"{prefix}{STREAM}" and task.label != "all-gather" for task in timeline.plan.tasks)

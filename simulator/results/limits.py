@@ -88,7 +88,8 @@ def critical_seconds(timeline: Timeline, seen: str = "") -> dict[str, float]:
             into[name] = into.get(name, 0.0) + share * span.length_s
     fill_s, passes_s = 0.0, sum(in_passes.values())
     if seen and passes_s:
-        fill_s = max(0.0, passes_s - _passes_s(timeline, seen))
+        own_s = sum(span.length_s for task, span in timeline.ran(ChunkRun) if task.stream.startswith(seen))
+        fill_s = max(0.0, passes_s - own_s)
         in_passes = {name: seconds * (1.0 - fill_s / passes_s) for name, seconds in in_passes.items()}
     for name, seconds in in_passes.items():
         found[name] = found.get(name, 0.0) + seconds
@@ -100,18 +101,13 @@ def critical_seconds(timeline: Timeline, seen: str = "") -> dict[str, float]:
     return {name: seconds for name, seconds in ranked if seconds > 0}
 
 
-def _passes_s(timeline: Timeline, seen: str) -> float:
-    """Return the seconds of all passes of the stage whose streams start with *seen*."""
-    return sum(span.length_s for task, span in timeline.ran(ChunkRun) if task.stream.startswith(seen))
-
-
 def _shares(task: Activity) -> dict[str, float]:
     """Return what an activity's time is spent on, as fractions of it."""
     about = task.about
     if isinstance(about, LaunchLabel):
         if not about.on_host:
             return _of_kernels([about.issue])
-        if not _computes_on_host(task, about):
+        if task.duration_s <= about.issue.host_s:  # no longer than the launch: it does not compute the operator
             return {"host": 1.0}
         whole_s = about.issue.host_s + about.issue.device_s
         on_device = about.issue.device_s / whole_s if whole_s else 0.0
@@ -133,11 +129,6 @@ def _of_pass(run: ChunkRun, duration_s: float) -> dict[str, float]:
     rest = "exchange" if any(issue.sent is not None for issue in own) else "host"
     found[rest] = found.get(rest, 0.0) + 1.0 - on_device
     return found
-
-
-def _computes_on_host(task: Activity, about: LaunchLabel) -> bool:
-    """Whether the host computes the operator itself: the activity lasts longer than the launch."""
-    return task.duration_s > about.issue.host_s
 
 
 def _of_kernels(issues: Sequence[Launch]) -> dict[str, float]:

@@ -10,7 +10,7 @@ from simulator.bands.composition import class_shares
 from simulator.devices.cost import Bound, KernelCost
 from simulator.engine.timeline import Timeline
 from simulator.places import Place
-from simulator.plan.plan import Activity, Work
+from simulator.plan.plan import Work
 from simulator.records import dataclass, field
 from simulator.step.issue import Launch, Part
 from simulator.training.pipeline import ChunkRun
@@ -70,7 +70,8 @@ def issues_run(timeline: Timeline, place: Place, prefix: str) -> list[LaunchRun]
         about = task.about
         if isinstance(about, LaunchLabel):
             alone_s = about.issue.device_s if about.on_host else task.duration_s
-            busy_s = max(alone_s, span.length_s) if _loads(task) else alone_s
+            loads = any(isinstance(part, Work) and part.loads for part in task.parts)
+            busy_s = max(alone_s, span.length_s) if loads else alone_s
             more = skipped.count if skipped is not None and skipped.micro_batch == about.micro_batch else 0
             found.append(LaunchRun(about.issue, span.end_s, busy_s, about.micro_batch, 1 + more))
     return found
@@ -108,10 +109,6 @@ def issues_of_passes(passes: Sequence[tuple[ChunkRun, float]]) -> list[LaunchRun
         for issue in found
         if issue.part == key[1]
     ]
-
-
-def _loads(task: Activity) -> bool:
-    return any(isinstance(part, Work) and part.loads for part in task.parts)
 
 
 def kernel_parts(ran: Sequence[LaunchRun], main: Precision) -> tuple[BandPart, ...]:

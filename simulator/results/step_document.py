@@ -71,7 +71,7 @@ def _entry(result: TrainingRun) -> dict[str, Any]:
         **({} if result.servers is None else {"servers": _servers(result.servers)}),
         **({} if run is None else {"input": _input(run, result.samples)}),
         **({"epoch_s": result.epoch_s} if result.epoch_steps else {}),
-        **({"shares": [_share(*share) for share in result.shares]} if result.shares else {}),
+        **({"shares": [{"device": d, "part": p, "samples": n} for d, p, n in result.shares]} if result.shares else {}),
         **({} if result.checkpoints is None else {"checkpoints": _checkpoints(result.checkpoints)}),
         "notes": list(result.notes),
         "trust": plain(step_trust(result)),
@@ -100,10 +100,6 @@ def _input(run: InputRun, samples: int) -> dict[str, Any]:
 def _checkpoints(found: Checkpoints) -> dict[str, Any]:
     more = "interval_s goodput written_share failed_share young_s best_steps best_goodput"
     return {**plain(found), **taken(found, more)}
-
-
-def _share(device: str, part: str, samples: int) -> dict[str, Any]:
-    return {"device": device, "part": part, "samples": samples}
 
 
 def _memory(need: MemoryNeed) -> dict[str, Any]:

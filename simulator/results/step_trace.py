@@ -70,17 +70,13 @@ def _issue(sheet: Sheet, node: int, track: str, task: Activity, span: Span, abou
     """Add the slices of an issue: the operator on a host, its kernels on a device, or both on a CPU."""
     issue = about.issue
     if not about.on_host:
-        _kernels(sheet, node, issue, span.start_s, _stretch(issue, span), _told(task))
+        stretch = span.length_s / issue.device_s if issue.device_s > 0 else 1.0
+        _kernels(sheet, node, issue, span.start_s, stretch, _told(task))
     elif is_drawn(span):
         told = {**_told(task), "part": issue.part}
         sheet.add(node, track, f"{issue.name}, {issue.part}", "cpu_op", span.start_s, span.end_s, told)
         if span.length_s > issue.host_s + 1e-12:  # a CPU, which computes where it launches
             _kernels(sheet, node, issue, span.start_s + issue.host_s, 1.0, {"task": task.id})
-
-
-def _stretch(issue: Launch, span: Span) -> float:
-    """Return the time of the kernels of *issue* relative to their time alone."""
-    return span.length_s / issue.device_s if issue.device_s > 0 else 1.0
 
 
 def _kernels(sheet: Sheet, node: int, issue: Launch, start_s: float, stretch: float, args: dict[str, Any]) -> None:

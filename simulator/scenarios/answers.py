@@ -8,7 +8,7 @@ from typing import Any
 
 from simulator.errors import Fault, InputError
 from simulator.records import dataclass
-from simulator.scenarios.expression import Expression, MissingPath
+from simulator.scenarios.expression import MissingPath
 from simulator.scenarios.file import WORDS, AnswerRequest, ExpectedValue, Scenario
 
 SCHEMA_VERSION = 1
@@ -79,7 +79,8 @@ def answers_of(scenario: Scenario, documents: Mapping[str, Any]) -> tuple[Scenar
             answers.append(ScenarioAnswer(asked, value, changed=_changed(asked, documents)))
             continue
         try:
-            low, high = (_bound(end, documents) for end in (asked.expected.low, asked.expected.high))
+            ends = asked.expected.low, asked.expected.high
+            low, high = (None if end is None else end.value(documents) for end in ends)
         except (MissingPath, ValueError) as error:
             faults.append(scenario.fault((*place, asked.expected.kind), f"{asked.expected.kind}: {error}"))
             continue
@@ -105,10 +106,6 @@ def _changed(asked: AnswerRequest, documents: Mapping[str, Any]) -> tuple[tuple[
                 found.append((run, "; ".join(entry["changed"]["what"])))
                 break
     return tuple(found)
-
-
-def _bound(end: Expression | None, documents: Mapping[str, Any]) -> float | None:
-    return None if end is None else end.value(documents)
 
 
 def answers_document(scenario: Scenario, answers: tuple[ScenarioAnswer, ...]) -> dict[str, Any]:
