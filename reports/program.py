@@ -9,7 +9,7 @@ from matplotlib.patches import Patch
 
 from reports.colours import ACTIVITIES, HELD, INK
 from reports.file import figure_file, with_foot
-from simulator.programs.about import ProgramLabel, SkippedRepetitions
+from simulator.programs.costs import ProgramLabel, SkippedRepetitions
 from simulator.results.changed import changed_words
 from simulator.results.program import ProgramResult
 from simulator.units import format_duration, format_size

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from simulator.launch.arguments import Arguments
 from simulator.launch.command import Command
-from simulator.launch.hosts import read_hosts
-from simulator.launch.slurm import batch_arguments, gpus_per_node
+from simulator.launch.slurm import batch_arguments, gpus_per_node, read_hosts
 from simulator.launch.visible import EVERY_GPU, VisibleGpus, visible_gpus
 from simulator.launch.words import Word
 from simulator.records import dataclass

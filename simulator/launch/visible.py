@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.launch.arguments import Arguments, spelt_flag
 from simulator.launch.command import Command
-from simulator.launch.hosts import read_hosts
+from simulator.launch.slurm import read_hosts
 from simulator.launch.unread import ON_CPU
 from simulator.launch.words import Word
 from simulator.records import dataclass

@@ -1,4 +1,4 @@
-"""The cost of each operator of a program: the host time to issue it, and the device time to run it."""
+"""The cost of each operator of a program: host time to issue it, device time to run it; labels of activities."""
 
 from __future__ import annotations
 
@@ -187,3 +187,27 @@ def _captured(what: str, priced: Sequence[CallPrice], launch_s: float) -> CallPr
     share = [sum(each.shares[i] * each.compute_s for each in priced) / total_s if total_s else 0.0 for i in (0, 1)]
     held = sum(each.holds_bytes for each in priced)
     return CallPrice(f"graph of {what}", launch_s, total_s, priced[-1].back_s, held, bound, (share[0], share[1]))
+
+
+Use = Literal["issue", "python", "wait", "mark", "kernel", "copy", "hidden"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramLabel:
+    """What an activity is: the host issues, computes or waits, a device computes, or data is copied.
+
+    ``hidden``: it only represents a known delay.
+    """
+
+    use: Use
+    bound: Bound = "given"
+    bytes: float = 0.0
+    issue_s: float = 0.0  # front end's share of an operator that the host itself computes
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedRepetitions:
+    """Repetitions that were skipped at once: their number, and the stream's busy seconds in all, by use and bound."""
+
+    count: int
+    busy_s: tuple[tuple[Use, Bound, float], ...]

@@ -16,8 +16,7 @@ from math import floor
 from simulator.engine.executor import execute
 from simulator.engine.timeline import Span
 from simulator.plan.plan import Activity
-from simulator.programs.about import ProgramLabel, SkippedRepetitions, Use
-from simulator.programs.costs import Bound
+from simulator.programs.costs import Bound, ProgramLabel, SkippedRepetitions, Use
 from simulator.programs.state import Repetitions, StreamQueue
 from simulator.programs.statements import Repeat
 from simulator.programs.writer import Writer

@@ -21,8 +21,7 @@ from simulator.network.routing import Router
 from simulator.places import Place, Places
 from simulator.plan.plan import PlanBuilder, Resource
 from simulator.programs import statements as s
-from simulator.programs.about import ProgramLabel
-from simulator.programs.costs import CallPrice, ProgramPricer
+from simulator.programs.costs import CallPrice, ProgramLabel, ProgramPricer
 from simulator.programs.state import DeviceTensor, HeldMemory, MarkState, State, Stream, StreamQueue
 from simulator.questions.single import CopyKind, CopyQuestion
 from simulator.questions.where import Where

@@ -7,7 +7,7 @@ from typing import Any
 
 from simulator.bands.composition import AnswerFacts, Composition
 from simulator.engine.timeline import Timeline
-from simulator.programs.about import ProgramLabel, SkippedRepetitions
+from simulator.programs.costs import ProgramLabel, SkippedRepetitions
 from simulator.programs.loops import busy_of
 from simulator.programs.memory import held_curve
 from simulator.programs.state import State

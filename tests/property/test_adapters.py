@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.collectives.communicator import Communicator
-from simulator.collectives.nccl.rings import channel_rings
+from simulator.collectives.nccl.graph import channel_rings
 from simulator.collectives.nccl.strategy import Nccl
 from simulator.collectives.registry import find_strategy
 from simulator.collectives.request import Request, Strategy

@@ -9,8 +9,8 @@ import pytest
 
 from simulator.api import Session, load_machine
 from simulator.collectives.communicator import Communicator
-from simulator.collectives.nccl import rings
-from simulator.collectives.nccl.rings import channel_rings
+from simulator.collectives.nccl import graph
+from simulator.collectives.nccl.graph import channel_rings
 from simulator.engine.timeline import LinkBytes
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.layout import Layout
@@ -56,7 +56,7 @@ def _lines_run(nodes: int) -> int:
         return line
 
     before = sys.gettrace()
-    sys.settrace(lambda frame, _, __: line if frame.f_code.co_filename == rings.__file__ else None)
+    sys.settrace(lambda frame, _, __: line if frame.f_code.co_filename == graph.__file__ else None)
     try:
         strategy.plan(request)
     finally:

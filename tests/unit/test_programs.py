@@ -14,7 +14,7 @@ from simulator.devices.dispatch import FrontEndCosts
 from simulator.devices.predict import steady_device
 from simulator.errors import InputError
 from simulator.programs import loops
-from simulator.programs.about import SkippedRepetitions
+from simulator.programs.costs import SkippedRepetitions
 from simulator.questions.program import ProgramQuestion
 from simulator.questions.single import OperatorQuestion
 from simulator.questions.where import Where

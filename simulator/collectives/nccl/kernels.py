@@ -14,9 +14,9 @@ from simulator.collectives.algorithms.binary_tree import in_order_tree, two_tree
 from simulator.collectives.algorithms.direct import neighbour_pairs
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.cost import NcclCosts, ProtocolCost
+from simulator.collectives.nccl.graph import relays_of
+from simulator.collectives.nccl.graph import way as way_of
 from simulator.collectives.nccl.paces import Paces, Window
-from simulator.collectives.nccl.rings import relays_of
-from simulator.collectives.nccl.rings import way as way_of
 from simulator.collectives.nccl.ways import Ways, largest_chunk, rounds_from
 from simulator.collectives.request import Request
 from simulator.collectives.search.rings import FoundRing

@@ -10,9 +10,8 @@ from typing import cast
 
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.cost import NcclCosts, costs_of
-from simulator.collectives.nccl.graph import comm_graph
+from simulator.collectives.nccl.graph import channel_rings, comm_graph
 from simulator.collectives.nccl.kernels import KernelPlanner
-from simulator.collectives.nccl.rings import channel_rings
 from simulator.collectives.nccl.rules import version_notes
 from simulator.collectives.nccl.tuning import CommGraph, NcclChoice, fastest_choice
 from simulator.collectives.request import Request, Unsuitable

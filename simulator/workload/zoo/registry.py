@@ -104,11 +104,11 @@ _OWN: dict[str, ZooEntry] = {
     "resnet18-cifar": _images("resnet.resnet_small_image", image=32, classes=10),
     **{f"resnet{d}": _images("resnet.resnet_cifar", image=32, classes=10, depth=d) for d in (20, 32, 44, 56, 110)},
     "resnext101-32x4d": _images("resnet.resnet", depth=101, groups=32, group_width=4),
-    **{f"densenet{depth}": _images("densenet.densenet", depth=depth) for depth in (121, 161, 169, 201)},
+    **{f"densenet{depth}": _images("resnet.densenet", depth=depth) for depth in (121, 161, 169, 201)},
     "mask-rcnn": _images("maskrcnn.mask_rcnn", image=(800, 1344), classes=91),
     "unet": _images("unet.unet", image=572, channels=1, classes=2),
     "unet3d": ZooEntry("images", {"image": 128, "classes": 3}, _volumes),
-    **{f"ssd-resnet{depth}": _images("ssd.ssd300", image=300, classes=81, depth=depth) for depth in (34, 50)},
+    **{f"ssd-resnet{depth}": _images("maskrcnn.ssd300", image=300, classes=81, depth=depth) for depth in (34, 50)},
     "fcn-s": _widths((2048, 2048, 2048, 26752), 26752, "sigmoid"),
     "fcn-r": _widths((2048, 4096, 1024, 10), 784, "sigmoid"),
     "alexnet-s": _images("small.alexnet_s"),
@@ -123,7 +123,7 @@ _OTHERS: dict[str, ZooEntry] = {
     "transformer-xl-base": _with_memory(512, 8, 16, 2048, 192),
     "transformer-xl-large": _with_memory(1024, 16, 18, 4096, 256),
     "waveglow": _samples("waveglow.waveglow", samples=8000, channels=512),
-    "ncf": _samples("ncf.neumf", users=138493, items=26744, factors=64, widths=(256, 256, 128, 64)),
+    "ncf": _samples("small.neumf", users=138493, items=26744, factors=64, widths=(256, 256, 128, 64)),
 }
 _OWN_ALIASES = {
     **{f"resnet-{depth}": f"resnet{depth}" for depth in (*_RESNET, 56)},

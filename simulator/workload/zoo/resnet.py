@@ -1,8 +1,9 @@
-"""Residual networks: for ImageNet as in torchvision, for small images as in their papers.
+"""Residual and densely connected networks: for ImageNet as in torchvision, for small images as in their papers.
 
 He et al., arXiv 1512.03385: table 1 (ImageNet), section 4.2 (CIFAR-10).  The stride of a bottleneck is at its 3x3
 convolution, as in torchvision and unlike the paper.  ResNeXt: Xie et al., arXiv 1611.05431.  ResNet-200: the block
 counts of He et al., arXiv 1603.05027, with the order of operations of ResNet-152, as in torch7's fb.resnet.torch.
+DenseNet: Huang et al., arXiv 1608.06993, table 1.
 """
 
 from __future__ import annotations
@@ -125,3 +126,43 @@ def _join(b: NetworkBuilder, x: LayerOutput, y: LayerOutput, name: str, stride: 
         x = b.conv(x, f"{name}.downsample.0", y.shape[1], 1, stride=stride)
         x = b.batch_norm(x, f"{name}.downsample.1")
     return b.relu(b.add(y, x, f"{name}.add", in_place=True), f"{name}.relu")
+
+
+# Growth rate; layers of each block; channels of the stem.
+DENSENET_SIZES = {
+    121: (32, (6, 12, 24, 16), 64),
+    161: (48, (6, 12, 36, 24), 96),
+    169: (32, (6, 12, 32, 32), 64),
+    201: (32, (6, 12, 48, 32), 64),
+}
+_BOTTLENECK = 4  # width in units of the growth rate
+
+
+def densenet(b: NetworkBuilder, x: LayerOutput, classes: int, depth: int) -> LayerOutput:
+    """Return the logits of DenseNet with *depth* weighted layers."""
+    growth, blocks, channels = DENSENET_SIZES[depth]
+    x = b.conv(x, "features.conv0", channels, 7, stride=2, pad=3)
+    x = b.relu(b.batch_norm(x, "features.norm0"), "features.relu0")
+    x = b.pool(x, "features.pool0", 3, stride=2, pad=1)
+    for i, layers in enumerate(blocks, 1):
+        if i > 1:
+            name = f"features.transition{i - 1}"
+            x = b.relu(b.batch_norm(x, f"{name}.norm"), f"{name}.relu")
+            x = b.conv(x, f"{name}.conv", x.shape[1] // 2, 1)
+            x = b.pool(x, f"{name}.pool", 2, kind="avg")
+        features = [x]
+        for j in range(1, layers + 1):
+            features.append(_layer(b, features, f"features.denseblock{i}.denselayer{j}", growth))
+        x = b.concat(tuple(features), f"features.denseblock{i}.cat")
+    x = b.relu(b.batch_norm(x, "features.norm5"), "relu")
+    x = b.flatten(b.adaptive_avg_pool(x, "avgpool"))
+    return b.linear(x, "classifier", classes)
+
+
+def _layer(b: NetworkBuilder, features: list[LayerOutput], name: str, growth: int) -> LayerOutput:
+    """Return the layer's result; it concatenates all earlier features of its block (a copy even of a single one)."""
+    x = b.concat(tuple(features), f"{name}.cat")
+    x = b.relu(b.batch_norm(x, f"{name}.norm1"), f"{name}.relu1")
+    x = b.conv(x, f"{name}.conv1", _BOTTLENECK * growth, 1)
+    x = b.relu(b.batch_norm(x, f"{name}.norm2"), f"{name}.relu2")
+    return b.conv(x, f"{name}.conv2", growth, 3, pad=1)

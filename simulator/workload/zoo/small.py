@@ -1,4 +1,4 @@
-"""Small networks: perceptrons, LeNet, and the networks of Shi et al. 2016.
+"""Small networks: perceptrons, LeNet, and the networks of Shi et al. 2016, and NeuMF.
 
 LeNet-5: LeCun et al., Proc. IEEE 86 (1998), section II.B, with every map of layer C3 connected to every map of S2.
 ``lenet-d2l``: the variant in *Dive into Deep Learning*'s chapter on several GPUs.  Shi et al. 2016 (arXiv 1608.07249)
@@ -6,6 +6,8 @@ state few sizes, so the sizes are those of their published programs, hclhkbu/dlb
 synthetic/experiments/mxnet/fc/symbol_fcn5.py, ``fcn-r`` tools/mxnet/fc/train_mnist.py, ``alexnet-s``
 synthetic/experiments/torch/cnn/alexnet, ``alexnet-r`` tools/torch/Models/alexnet.lua, ``lstm-shi2016``
 tools/mxnet/rnn/train_rnn.py.
+
+NeuMF: neural collaborative filtering (He et al., arXiv 1708.05031, section 3.4), NVIDIA DeepLearningExamples'.
 """
 
 from __future__ import annotations
@@ -75,3 +77,21 @@ def lstm_language_model(
     for i in range(layers):
         x = b.recurrent(x, f"lstm.{i}", hidden)
     return b.linear(x, "decoder", vocabulary)
+
+
+def neumf(b: NetworkBuilder, batch: int, users: int, items: int, factors: int, widths: tuple[int, ...]) -> LayerOutput:
+    """Return a score for each of *batch* pairs of a user and an item.
+
+    The score combines the product of two embeddings of *factors* elements with a perceptron.  *widths* are the
+    perceptron's widths from its input on; half of the input is the user's embedding, half the item's.
+    """
+    user, item = b.input(batch), b.input(batch)
+    half = widths[0] // 2
+    product = b.elementwise(
+        "mf", "mul", b.embedding(user, "mf_user", users, factors), b.embedding(item, "mf_item", items, factors)
+    )
+    x = b.join((b.embedding(user, "mlp_user", users, half), b.embedding(item, "mlp_item", items, half)), "mlp.join")
+    for i, width in enumerate(widths[1:]):
+        x = b.elementwise(f"mlp.{i}.relu", "relu", b.linear(x, f"mlp.{i}", width))
+        x = b.dropout(x, f"mlp.{i}.dropout")
+    return b.linear(b.join((product, x), "join"), "final", 1)
