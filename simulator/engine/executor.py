@@ -8,12 +8,20 @@ in :mod:`simulator.engine.flows`.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 
 from simulator.engine.kernel import Queue, SimulationClock
-from simulator.engine.resources import LostRates, all_parts, is_alike, roomy, stands_for_all
+from simulator.engine.resources import (
+    LostRates,
+    all_parts,
+    is_alike,
+    needs_of,
+    roomy,
+    stands_for_all,
+    undisturbed,
+)
 from simulator.engine.rounds import Amount, Rounds, RunningActivity
 from simulator.engine.timeline import LinkBytes, Span, Timeline
 from simulator.errors import SimulationError
@@ -81,7 +89,8 @@ class _Executor:
         self.waiting: list[int] = [0] * len(plan.tasks)
         self.not_before_s: list[float] = [0.0] * len(plan.tasks)  # of activities after ones with known ends
         self.followers: defaultdict[int, list[int]] = defaultdict(list)  # of activities whose end is not known at once
-        self.met, self.undisturbed = _met(machine, plan, fold)
+        self.needs = needs_of(plan)
+        self.met, self.undisturbed = _met(machine, plan, self.needs, fold)
         self.roomy = roomy(machine, plan) if fold else set()
         self.pace: dict[str, float] = {p.target: 1.0 for p in plan.perturbations if p.target}
         self.lost = LostRates(machine)
@@ -92,21 +101,17 @@ class _Executor:
         self.is_perturbed = perturbed
 
     def run(self) -> Timeline:
-        tasks, spans_of = self.plan.tasks, self.spans
-        last_on: dict[str, int] = {}
-        for task in tasks:
-            own, stream = task.id, task.stream
-            needs = set(task.after)
-            if stream in last_on:
-                needs.add(last_on[stream])
-            if needs and not (min(needs) >= 0 and max(needs) < own):
-                raise SimulationError(f"task {own} ({task.label}) waits for a task that does not stand before it")
-            last_on[stream] = own
-            if not self._passes(task, needs):
-                for number in needs:
-                    if spans_of[number] is None:
-                        self.waiting[own] += 1
-                        self.followers[number].append(own)
+        tasks = self.plan.tasks
+        for task, needs in zip(tasks, self.needs, strict=True):
+            for number in needs:
+                before = self.spans[number]
+                if before is None:
+                    self.waiting[task.id] += 1
+                    self.followers[number].append(task.id)
+                elif before.end_s > self.not_before_s[task.id]:
+                    self.not_before_s[task.id] = before.end_s
+            if not self.waiting[task.id]:
+                self.spans[task.id] = self._passing(task)
         for perturbation in self.plan.perturbations:
             self.kernel.call_at(perturbation.at_s, lambda p=perturbation: self._perturb(p))  # type: ignore[misc]
         for task in tasks:
@@ -121,34 +126,22 @@ class _Executor:
         moved = partial(_moved, self.machine, self.plan, self.fold)
         return Timeline(self.machine, self.plan, tuple(spans), end_s, self.kernel.events, moved)
 
-    def _passes(self, task: Activity, needs: Collection[int]) -> bool:
-        """Record when *task* may begin; if its end is known too, record its span and return True.
+    def _passing(self, task: Activity) -> Span | None:
+        """Return the span of *task*, whose predecessors' ends are known, if its end is known too.
 
-        The end is known if all predecessors' ends are, and nothing can slow the task.  So launches that the host issues
-        far ahead of the device cost no events.
+        It is if nothing can slow the task.  So launches that the host issues far ahead of the device cost no events.
         """
-        begin_s, all_known = 0.0, True
-        for number in needs:
-            span = self.spans[number]
-            if span is None:
-                all_known = False
-            elif span.end_s > begin_s:
-                begin_s = span.end_s
-        self.not_before_s[task.id] = begin_s
-        if not all_known or self.is_perturbed or len(task.parts) != 1 or task.repeat != 1 or task.takes or task.gives:
-            return False
-        part = task.parts[0]
-        if isinstance(part, Work) and not part.loads:
-            duration_s = part.duration_s
-        elif isinstance(part, Flow):
-            return False
-        else:
-            amount = next(iter(self._amounts(task, part)))
-            if amount.loads:
-                return False
-            duration_s = amount.amount
-        self.spans[task.id] = Span(task.id, begin_s, begin_s + duration_s)
-        return True
+        if task.takes or task.gives or (duration_s := self._seconds(task)) is None:
+            return None
+        begin_s = self.not_before_s[task.id]
+        return Span(task.id, begin_s, begin_s + duration_s)
+
+    def _seconds(self, task: Activity) -> float | None:
+        """Return the seconds that *task* takes, if nothing can slow it."""
+        if self.is_perturbed or len(task.parts) != 1 or task.repeat != 1 or isinstance(task.parts[0], Flow):
+            return None
+        duration_s, loads = self._held(task, task.parts[0])
+        return None if loads else duration_s
 
     def _begin(self, task: Activity) -> None:
         """Begin *task*, whose predecessors have ended or will have ended by a known time."""
@@ -168,15 +161,12 @@ class _Executor:
             now = self.kernel.now_s
             self._end(task, Span(task.id, now, now))
             return
+        seconds = self._seconds(task)
+        if seconds is not None:
+            start_s = self.kernel.now_s
+            self.kernel.call_at(start_s + seconds, lambda: self._end(task, Span(task.id, start_s, self.kernel.now_s)))
+            return
         amounts = [amount for part in task.parts for amount in self._amounts(task, part)]
-        if len(amounts) == 1 and task.repeat == 1 and not self.is_perturbed:
-            only = amounts[0]
-            if only.in_seconds and not only.loads:  # nothing can slow it
-                start_s = self.kernel.now_s
-                self.kernel.call_at(
-                    start_s + only.amount, lambda: self._end(task, Span(task.id, start_s, self.kernel.now_s))
-                )
-                return
         run = self.rounds.start(task, amounts)
         if self.is_perturbed:
             self.running[task.id] = run
@@ -185,24 +175,29 @@ class _Executor:
         if isinstance(part, Flow):
             latency_s = part.route.latency_s + part.latency_s
             if self.fold:
-                if part.at is None:
-                    loads = [(r, w * part.count) for r, w in part.route.loads if r not in self.roomy]
-                else:  # all machines have one role, or all resources are roomy
-                    loads = [(r, w * part.count) for r, w in _on_first(part).items() if r not in self.roomy]
-                return (Amount(part.wire_bytes, tuple(loads), self.lost.cap_Bps(part), latency_s),)
+                # Where it represents others, all machines have one role, or all resources are roomy.
+                used = part.route.loads if part.at is None else _on_first(part).items()
+                shared = tuple([(r, w * part.count) for r, w in used if r not in self.roomy])
+                return (Amount(part.wire_bytes, shared, self.lost.cap_Bps(part), latency_s),)
             return (Amount(part.wire_bytes, part.route.loads, self.lost.cap_Bps(part), latency_s),) * part.count
         pace = self.pace.get(task.place, 1.0)
-        if isinstance(part, Work):
+        duration_s, loads = self._held(task, part)
+        if isinstance(part, Fragment):
+            pace = min(pace, self.lost.pace(part, duration_s))
+        return (Amount(duration_s, loads, pace, in_seconds=True),)
+
+    def _held(self, task: Activity, part: Work | Fragment) -> tuple[float, Loads]:
+        """Return (seconds of *part* of *task* alone, its loads on what others use meanwhile)."""
+        if isinstance(part, Fragment):
+            duration_s, loads = self._alone(part)
+        else:
             duration_s, shares = part
+            if not shares:
+                return duration_s, ()
             if shares not in self.works:
                 self.works[shares] = self._taken(shares)
-            taken = self.works[shares]
-        else:
-            duration_s, taken = self._alone(part)
-            pace = min(pace, self.lost.pace(part, duration_s))
-        if task.id in self.undisturbed:
-            taken = ()
-        return (Amount(duration_s, taken, pace, in_seconds=True),)
+            loads = self.works[shares]
+        return duration_s, () if task.id in self.undisturbed else loads
 
     def _taken(self, shares: Iterable[tuple[Resource, float]]) -> Loads:
         """Return *shares* of resources as absolute loads, for the resources that others may use too."""
@@ -232,14 +227,23 @@ class _Executor:
         return self.machine.capacity_Bps[resource] if isinstance(resource, int) else 1.0
 
     def _end(self, task: Activity, span: Span) -> None:
-        self.spans[task.id] = span
-        self.running.pop(task.id, None)
-        for name in task.gives:
-            self.queues[name].give()
-        for number in self.followers.get(task.id, ()):
-            self.waiting[number] -= 1
-            if self.waiting[number] == 0:
-                self._begin(self.plan.tasks[number])
+        """Record that *task* has ended, and begin its followers; those that nothing can slow end at a known time."""
+        ended = [(task, span)]
+        for task, span in ended:  # noqa: PLR1704  it grows
+            self.spans[task.id] = span
+            self.running.pop(task.id, None)
+            for name in task.gives:
+                self.queues[name].give()
+            for number in self.followers.get(task.id, ()):
+                self.not_before_s[number] = max(self.not_before_s[number], span.end_s)
+                self.waiting[number] -= 1
+                if self.waiting[number] == 0:
+                    follower = self.plan.tasks[number]
+                    passing = self._passing(follower)
+                    if passing is None:
+                        self._begin(follower)
+                    else:
+                        ended.append((follower, passing))
 
     # -- perturbations -------------------------------------------------------------
 
@@ -305,12 +309,12 @@ def _moved(machine: Machine, plan: Plan, fold: bool, of_links: bool) -> LinkByte
     return LinkBytes(n, {}, [(*sites.spread(key, of_links=of_links), n_bytes) for key, n_bytes in totals.items()])
 
 
-def _met(machine: Machine, plan: Plan, fold: bool) -> tuple[set[Resource], set[int]]:
+def _met(machine: Machine, plan: Plan, needs: Sequence[Sequence[int]], fold: bool) -> tuple[set[Resource], set[int]]:
     """Return (contended resources, undisturbed activities).
 
     On the contended resources, works and fragments can meet other activities or a perturbation, or are several works in
     one; other resources slow nothing.  The undisturbed activities load contended resources but overlap with no activity
-    on another stream.
+    on another stream that loads any.
     """
     if not any(isinstance(part, Fragment) or (isinstance(part, Work) and part.loads) for part in all_parts(plan)):
         return set(), set()
@@ -318,12 +322,12 @@ def _met(machine: Machine, plan: Plan, fold: bool) -> tuple[set[Resource], set[i
     if met:
         met.update(index for index, name in enumerate(machine.resource_names) if name in met)
     loads: dict[tuple[str, int], dict[Part, None]] = {}  # by (stream, position), each in sequence
-    loading: dict[str, tuple[int, int]] = {}  # by stream: its first and last activity that load anything
+    loading: dict[str, dict[int, None]] = {}  # by stream: its activities that load anything, in order
     for task in plan.tasks:
         for place, part in enumerate(task.parts):
             if isinstance(part, Work) and not part.loads:
                 continue
-            loading[task.stream] = loading.get(task.stream, (task.id,))[0], task.id
+            loading.setdefault(task.stream, {})[task.id] = None
             loads.setdefault((task.stream, place), {})[part] = None
     n_moving = sum(not all(isinstance(part, Work) for part in parts) for parts in loads.values())
     loading_links = (r for parts in loads.values() for part in parts if isinstance(part, Work) for r, _ in part.loads)
@@ -338,42 +342,7 @@ def _met(machine: Machine, plan: Plan, fold: bool) -> tuple[set[Resource], set[i
         r for parts in loads.values() for part in parts if isinstance(part, Work) for r, n in part.loads if n > 1
     }
     disturbed = plan.perturbations or several or len(loading) > _FEW_STREAMS
-    return met | several, set() if disturbed else _undisturbed(plan, loading)
-
-
-def _undisturbed(plan: Plan, loading: Mapping[str, tuple[int, int]]) -> set[int]:
-    """Return the activities that, for each other stream, precede all its loading activities or follow them all."""
-    last_on: dict[str, int] = {}
-    needs: list[tuple[int, ...]] = []
-    for task in plan.tasks:
-        needs.append((*task.after, last_on[task.stream]) if task.stream in last_on else task.after)
-        last_on[task.stream] = task.id
-    before = {stream: _before(needs, ends[0]) for stream, ends in loading.items()}
-    behind = {stream: _behind(needs, ends[1]) for stream, ends in loading.items()}
-    return {
-        task.id
-        for task in plan.tasks
-        if len(task.parts) == 1
-        and all(task.id in before[stream] or task.id in behind[stream] for stream in loading if stream != task.stream)
-    }
-
-
-def _before(needs: Sequence[Sequence[int]], number: int) -> set[int]:
-    """Return the activities that have ended before activity *number* begins; *needs* lists the predecessors of each."""
-    found = {number}
-    for earlier in range(number, -1, -1):
-        if earlier in found:
-            found.update(needs[earlier])
-    return found - {number}
-
-
-def _behind(needs: Sequence[Sequence[int]], number: int) -> set[int]:
-    """Return the activities that begin after activity *number* has ended."""
-    found = {number}
-    for later in range(number + 1, len(needs)):
-        if not found.isdisjoint(needs[later]):
-            found.add(later)
-    return found - {number}
+    return met | several, set() if disturbed else undisturbed(plan, needs, loading)
 
 
 def _named(_machine: Machine, part: Part, _fold: bool) -> frozenset[Resource]:

@@ -14,20 +14,16 @@ _NORMAL, _LATE = 1, 2  # at one instant, SimPy runs events by priority, then in 
 
 
 class SimulationClock:
-    """The simulated clock.  ``events`` counts the executed events."""
+    """The simulated clock: ``now_s`` seconds since the start.  ``events`` counts the executed events."""
 
     def __init__(self) -> None:
         self._env = simpy.Environment(initial_time=0.0)
+        self.now_s = 0.0
         self.events = 0
-
-    @property
-    def now_s(self) -> float:
-        """Simulated time since the start, in seconds."""
-        return self._env.now
 
     def call_at(self, time_s: float, action: Callable[[], None]) -> None:
         """Run *action* at *time_s*, or now if that time has passed."""
-        delay_s = time_s - self._env.now
+        delay_s = time_s - self.now_s
         self._schedule(delay_s if delay_s > 0.0 else 0.0, action, _NORMAL)
 
     def call_last(self, action: Callable[[], None]) -> None:
@@ -51,6 +47,7 @@ class SimulationClock:
 
     def _run(self, action: Callable[[], None], _: Event) -> None:
         self.events += 1
+        self.now_s = self._env.now
         action()
 
     def run(self) -> None:

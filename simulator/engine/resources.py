@@ -1,4 +1,4 @@
-"""Resources under load: those that flows never saturate, and :class:`LostRates` while a run is perturbed.
+"""Resources under load: those never saturated, activities that meet nobody, and :class:`LostRates` when perturbed.
 
 Where none is saturated, no flow slows another, and one flow can represent many equal ones.  Limits that are shares of a
 link's rate follow it (:class:`simulator.plan.flow.FlowLimits`).
@@ -6,8 +6,9 @@ link's rate follow it (:class:`simulator.plan.flow.FlowLimits`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from simulator.errors import SimulationError
 from simulator.network.machine import Machine
 from simulator.plan.plan import Flow, Fragment, Part, Plan, Resource, Work, crossed
 
@@ -85,6 +86,48 @@ def _most_at_once(plan: Plan) -> dict[int, float]:
         for resource, rate_Bps in stream.items():
             total_Bps[resource] = total_Bps.get(resource, 0.0) + rate_Bps
     return total_Bps
+
+
+def needs_of(plan: Plan) -> list[tuple[int, ...]]:
+    """Return the predecessors of each activity: those that it names, and the one before it on its stream.
+
+    Raises SimulationError if one of them does not stand before it.
+    """
+    last_on: dict[str, int] = {}
+    found: list[tuple[int, ...]] = []
+    for task in plan.tasks:
+        needs = (*task.after, last_on[task.stream]) if task.stream in last_on else task.after
+        if needs and not (min(needs) >= 0 and max(needs) < task.id):
+            raise SimulationError(f"task {task.id} ({task.label}) waits for a task that does not stand before it")
+        last_on[task.stream] = task.id
+        found.append(needs)
+    return found
+
+
+def undisturbed(plan: Plan, needs: Sequence[Sequence[int]], loading: Mapping[str, Iterable[int]]) -> set[int]:
+    """Return the activities in *loading* that run before or after each of the other streams' activities in it."""
+    found = {number for numbers in loading.values() for number in numbers if len(plan.tasks[number].parts) == 1}
+    for stream, numbers in loading.items():
+        ended, first = _between(needs, {number: place for place, number in enumerate(numbers)})
+        found = {each for each in found if plan.tasks[each].stream == stream or ended[each] == first[each]}
+    return found
+
+
+def _between(needs: Sequence[Sequence[int]], places: Mapping[int, int]) -> tuple[list[int], list[int]]:
+    """Return two places for each activity: of a stream's first that has not ended at its begin, and that waits for it.
+
+    *needs* lists the predecessors of each activity, *places* has the stream's activities, in order.
+    """
+    ended, behind = [0] * len(needs), [0] * len(needs)
+    for number, own in enumerate(needs):
+        ended[number] = before = max([behind[need] for need in own], default=0)
+        behind[number] = places[number] + 1 if number in places else before
+    first = [len(places)] * len(needs)
+    for number in range(len(needs) - 1, -1, -1):
+        begins = places.get(number, first[number])
+        for need in needs[number]:
+            first[need] = min(first[need], begins)
+    return ended, first
 
 
 class LostRates:

@@ -7,14 +7,14 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import repeat
+from typing import NamedTuple
 
 from simulator.network.machine import Machine
 from simulator.plan.plan import Activity, Plan
 from simulator.records import dataclass, field
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """The time of one task, in seconds.
 
     ``round_s`` is the duration of the first round of a transfer; ``flow_ends_s`` has the arrival time of each of its

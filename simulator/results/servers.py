@@ -326,7 +326,7 @@ def one_step(timeline: Timeline, teams: Sequence[NodeTeam], number: int, step: i
             kept[task.id] = len(tasks)
             after = tuple(kept[a] for a in task.after if a in kept)
             tasks.append(task._replace(id=len(tasks), after=after))
-            moved = replace(span, task=len(spans), start_s=span.start_s - start_s, end_s=span.end_s - start_s)
+            moved = span._replace(task=len(spans), start_s=span.start_s - start_s, end_s=span.end_s - start_s)
             spans.append(moved)
         elif about == ARRIVES and len(task.after) == 1 and task.after[0] in kept:  # an arrival, one latency later
             kept[task.id] = kept[task.after[0]]

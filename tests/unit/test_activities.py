@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simulator.engine import executor
 from simulator.engine.executor import alone, execute
 from simulator.engine.timeline import Timeline
 from simulator.network.routing import Router
@@ -118,6 +119,49 @@ def test_what_cannot_meet_costs_no_events() -> None:
     timeline = execute(MACHINE, builder.build())
     assert timeline.end_s == pytest.approx(0.1 + 0.1)
     assert timeline.simulation_events < 10
+
+
+def test_exchanges_that_kernels_wait_for_cost_no_events() -> None:
+    """Kernel and exchange in turn never meet, however often; the last exchange runs beside a kernel."""
+    builder, last = PlanBuilder(), 0
+    fragment = Fragment(moved(1e9), ((CORES, 0.2),))
+    for number in range(100):
+        before = [last] if number else []
+        kernel = builder.work("kernel", "gpu0", 0.1, stream="compute", after=before, loads=((CORES, 1.0),))
+        last = builder.splice(fragment, label="x", stream="communication", after=[kernel])
+    builder.work("beside", "gpu0", 0.1, stream="compute", after=[kernel], loads=((CORES, 0.9),))
+    timeline = execute(MACHINE, builder.build())
+    assert timeline.spans[last].end_s == pytest.approx(100 * 0.1 + 99 * 0.1 + 0.11)
+    assert timeline.simulation_events < 10
+
+
+def test_what_follows_the_disturbed_costs_no_events_where_nothing_slows_it() -> None:
+    builder = PlanBuilder()
+    builder.splice(Fragment(moved(1e9), ((CORES, 0.2),)), label="x", stream="communication")
+    last = builder.work("beside", "gpu0", 0.2, stream="compute", loads=((CORES, 1.0),))
+    for _ in range(100):
+        launched = builder.work("launch", "cpu0", 0.01, stream="host", after=[last])
+        last = builder.work("kernel", "gpu0", 0.01, stream="compute", after=[launched])
+    timeline = execute(MACHINE, builder.build())
+    assert timeline.end_s == pytest.approx(0.2 + 0.2 * 0.1 + 100 * 0.02)
+    assert timeline.simulation_events < 10
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_leaving_out_loads_that_meet_nothing_changes_nothing(data: st.DataObject) -> None:
+    """Works of a few streams, each after any earlier ones."""
+    builder = PlanBuilder()
+    for number in range(data.draw(st.integers(2, 14))):
+        stream = data.draw(st.sampled_from("abc"))
+        after = data.draw(st.lists(st.integers(0, number - 1), max_size=3)) if number else []
+        loads = ((CORES, data.draw(st.sampled_from([0.0, 0.4, 1.0]))),)
+        seconds = data.draw(st.sampled_from([0.0, 1.0, 1.5]))
+        builder.work(f"work {number}", "gpu0", seconds, stream=stream, after=after, loads=loads)
+    found = ends(builder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(executor, "undisturbed", lambda *_: set())
+        assert found == pytest.approx(ends(builder), rel=1e-9)
 
 
 # -- queues ----------------------------------------------------------------------------
