@@ -17,6 +17,7 @@ from typing import Any
 
 from simulator.cli import run
 from simulator.console.run import run_app
+from tests.calls import CountedCalls
 from validate.cli.app import app
 
 
@@ -27,22 +28,12 @@ def _resident_kilobytes(name: str) -> int:
 
 def _used(words: list[str]) -> dict[str, Any]:
     """Run *words* and return its status and output, its function calls, and the kB that it took at most."""
-    calls = 0
-
-    def count(_: object, event: str, __: object) -> None:
-        nonlocal calls
-        calls += event in ("call", "c_call")
-
     out, err = io.StringIO(), io.StringIO()
     before_kB = _resident_kilobytes("VmRSS")
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        sys.setprofile(count)
-        try:
-            status = run(words[1:]) if words[0] == "simulate" else run_app(app, "validate", words[1:])
-        finally:
-            sys.setprofile(None)
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), CountedCalls() as calls:
+        status = run(words[1:]) if words[0] == "simulate" else run_app(app, "validate", words[1:])
     kB = _resident_kilobytes("VmHWM") - before_kB
-    return {"status": status, "out": out.getvalue(), "err": err.getvalue(), "calls": calls, "kB": kB}
+    return {"status": status, "out": out.getvalue(), "err": err.getvalue(), "calls": calls.so_far, "kB": kB}
 
 
 def _apart(words: list[str], seconds: int) -> dict[str, Any]:

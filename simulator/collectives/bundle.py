@@ -28,7 +28,6 @@ class GpuLoads:
         self.machine = machine
         self._plan = plan
         self._find_stand_ins = stand_ins
-        self._found: dict[Hashable, float] = {}
 
     @cached_property
     def _stand_ins(self) -> Mapping[int, int]:
@@ -83,20 +82,23 @@ class GpuLoads:
         found = [self.on(node) for node in {self.place(node): node for node in nodes}.values()]
         return max(share for share, _ in found), max(seconds for _, seconds in found)
 
+    @cached_property
+    def _crossing_at(self) -> list[tuple[Alike, dict[Hashable, float]]]:
+        """The bytes of flows that stand for several which cross the ports of a node, by its place in their sites."""
+        found = []
+        for sites, flows in self._moved[1].items():
+            at: dict[Hashable, float] = {}
+            for flow, n_bytes in flows:
+                assert flow.at is not None
+                for place, times in sites.ends(flow.route, flow.at).items():
+                    at[place] = at.get(place, 0.0) + times * n_bytes
+            found.append((sites, at))
+        return found
+
     def _crossing(self, node: int) -> float:
         """Return the bytes that cross the ports of *node*."""
-        single, several = self._moved
-        crossing = single.get(node, 0.0)
-        for sites, flows in several.items():
-            key = sites, sites.place(node)
-            if key not in self._found:
-                self._found[key] = sum(
-                    sites.times_at(flow.route, flow.at, node) * n_bytes
-                    for flow, n_bytes in flows
-                    if flow.at is not None
-                )
-            crossing += self._found[key]
-        return crossing
+        single = self._moved[0].get(node, 0.0)
+        return sum((at.get(sites.place(node), 0.0) for sites, at in self._crossing_at), single)
 
 
 class ConcurrentGroups:

@@ -111,8 +111,8 @@ class Alike(Protocol):
     def apart(self, route: Route, way: PairGroup) -> Iterator[Route]:
         """Yield the routes of the flows on *way*, given the *route* of one of them."""
 
-    def times_at(self, route: Route, way: PairGroup, node: int) -> int:
-        """Return how many of the flows on *way* start or end at *node*, given the *route* of one of them."""
+    def ends(self, route: Route, way: PairGroup) -> dict[Hashable, int]:
+        """Return how many of the flows on *way* start or end at a node, by its :meth:`place`; *route* is of one."""
 
     def place(self, node: int) -> Hashable:
         """Return a key that *node* shares only with nodes at which as many flows of each way start and end."""
@@ -207,12 +207,14 @@ class Sites:
         copied = self.copied(route)
         return (copied.at(*pair) for pair in way.pairs)
 
-    def times_at(self, route: Route, way: PairGroup, node: int) -> int:
-        """Return how many of the flows on *way* start or end at *node*, given the *route* of one of them."""
-        _, host, own = self.machine.locate(node)
-        counts = self.role_of(host).counts
-        ends = route.src, route.dst
-        return sum(counts.get((way.number, i), 0) for i, end in enumerate(ends) if self.machine.locate(end)[2] == own)
+    def ends(self, route: Route, way: PairGroup) -> dict[Hashable, int]:
+        """Return how many of the flows on *way* start or end at a node, by its :meth:`place`; *route* is of one."""
+        found: dict[Hashable, int] = {}
+        for end, node in enumerate((route.src, route.dst)):
+            own = self.machine.locate(node)[2]
+            for role, count in self._playing.get((way.number, end), ()):
+                found[own, role] = found.get((own, role), 0) + count
+        return found
 
     def place(self, node: int) -> Hashable:
         """Return the index of *node* within its host, and the number of the host's role."""
@@ -296,9 +298,12 @@ class Twins:
                 shares.append(tuple(sorted((own.get(number, number), share) for number, share in given)))
             yield replace(route, src=src, dst=dst, links=shares[0], loads=shares[1])
 
-    def times_at(self, route: Route, way: PairGroup, node: int) -> int:  # noqa: ARG002  the same for all routes
-        """Return how many of the flows on *way* start or end at *node*."""
-        return sum(times for own, _, times in way.ends() if own == node)
+    def ends(self, route: Route, way: PairGroup) -> dict[Hashable, int]:  # noqa: ARG002  the same for all routes
+        """Return how many of the flows on *way* start or end at a node, by its :meth:`place`; *route* is of one."""
+        at: dict[int, int] = {}
+        for node, _, times in way.ends():
+            at[node] = at.get(node, 0) + times
+        return {self.place(node): times for node, times in at.items()}
 
     def place(self, node: int) -> int:
         """Return the number of the set of *node*; -1 if it is in none."""

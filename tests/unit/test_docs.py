@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import functools
 import io
 import json
 import re
@@ -38,6 +39,7 @@ def named_blocks(wanted: Iterable[str]) -> list[tuple[str, str, str]]:
     return [(d, n, body) for d, text in DOCUMENTS.items() for kind, n, body in tables.blocks(text) if kind in wanted]
 
 
+@functools.cache
 def commands() -> list[tuple[str, str]]:
     """Return (document, command line) for each line of a shell block that starts one of our programs."""
     found = []
